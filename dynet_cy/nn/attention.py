@@ -1,4 +1,4 @@
-"""Attention: of many heads, pointers, biaffine."""
+"""Attention: multi-head, pointer and biaffine."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _FORBIDDEN = -1e9
 
 
 class KeysValues(NamedTuple):
-    """What attention looks at: keys and values of all heads.
+    """The keys and values of all heads, to which attention attends.
 
-    They belong to a graph. A decoder's cache is of these: one is never changed, so that the continuations of a beam can
-    share it.
+    They belong to a graph. Decoders use them as a cache; they are immutable, so the continuations of a beam can share
+    them.
 
     Attributes:
         keys: shape ``{dim,n}``, the heads below each other
-        values: the same
+        values: likewise
     """
 
     keys: Expression
@@ -38,11 +38,11 @@ class KeysValues(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """How many columns they have."""
+        """The number of columns."""
         return _columns(self.keys.dim()[0])
 
     def joined(self, more: KeysValues) -> KeysValues:
-        """These, and further ones after them."""
+        """These, followed by further ones."""
         return KeysValues(
             ops.concatenate([self.keys, more.keys], d=1), ops.concatenate([self.values, more.values], d=1)
         )
@@ -56,12 +56,11 @@ def _columns(shape: tuple[int, ...]) -> int:
 
 
 class MultiHeadAttention(Layer):
-    """For each query a mean of values, weighted by how well their keys fit, by several heads (Vaswani et al.,
+    """For each query and head, a mean of values, weighted by how well their keys match the query (Vaswani et al.,
     "Attention is all you need", NeurIPS 2017).
 
     With d = dim / heads, head i of the queries x and the memory m is V softmax(K' Q / sqrt(d)), where Q, K and V are
-    rows d i to d (i + 1) of Wq x + bq, Wk m + bk and Wv m + bv. The result is Wo times the heads below each other, plus
-    bo.
+    rows d i to d (i + 1) of Wq x + bq, Wk m + bk and Wv m + bv. The result is Wo times the concatenated heads, plus bo.
 
     Parameters: Wq, Wk, Wv and Wo (dim, dim), Glorot; bq, bk, bv and bo (dim,), zeros; with relative positions a table
     of 2 max_distance + 1 biases for each head, zeros.
@@ -73,9 +72,10 @@ class MultiHeadAttention(Layer):
         dropout: rate of dropout of the weights in training mode
         bias: whether there are bq, bk, bv and bo
         positions: None; "rotary": queries and keys are rotated by angles that grow with their positions (Su et al.,
-            "RoFormer", 2021), in halves; or "relative": each score gets a bias that is learnt for its head and
-            distance (Raffel et al., "T5", JMLR 2020, with the distances cut at max_distance of Shaw et al., NAACL 2018)
-        max_distance: from where on distances count as the same, for "relative"
+            "RoFormer", 2021; element i is paired with element i + d / 2); or "relative": each score gets a learnt bias
+            for its head and distance (Raffel et al., "T5", JMLR 2020, with distances clipped as in Shaw et al., NAACL
+            2018)
+        max_distance: for "relative": greater distances count as this one
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -85,9 +85,9 @@ class MultiHeadAttention(Layer):
     Example:
         >>> import dynet_cy as dy
         >>> attention = dy.nn.MultiHeadAttention(8, 2, dy.ParameterCollection())
-        >>> attention(dy.zeros((8, 5))).dim()  # of the words of a sentence to each other
+        >>> attention(dy.zeros((8, 5))).dim()  # self-attention
         ((8, 5), 1)
-        >>> attention(dy.zeros((8, 5)), dy.zeros((8, 7))).dim()  # to those of another
+        >>> attention(dy.zeros((8, 5)), dy.zeros((8, 7))).dim()  # attention to another sentence
         ((8, 5), 1)
     """
 
@@ -135,12 +135,12 @@ class MultiHeadAttention(Layer):
         """The attention of the columns of x to those of the memory.
 
         Args:
-            x: what queries are made of, shape ``{dim,m}`` or ``{dim}``
-            memory: what keys and values are made of, ``{dim,n}``; or those, from `keys_values`; x itself when None
-            causal: whether query j may look at keys 0 to j only
-            mask: truths, of shape (n, m) or (n, 1), with the batch as a third axis if it has one: whether a query may
-                look at a key. Not needed for sentences of different lengths. A query that may look at none looks at
-                all.
+            x: the source of the queries, shape ``{dim,m}`` or ``{dim}``
+            memory: the source of keys and values, ``{dim,n}``, or the result of `keys_values`; x itself when None
+            causal: whether query j may attend only to keys 0 to j
+            mask: booleans of shape (n, m) or (n, 1), with the batch, if any, as a third axis: whether a query may
+                attend to a key. Not needed for sentences of different lengths. A query that may attend to no key
+                attends to all.
 
         Returns:
             Expression of the shape of x.
@@ -159,7 +159,7 @@ class MultiHeadAttention(Layer):
         causal: bool = False,
         mask: npt.ArrayLike | None = None,
     ) -> Expression:
-        """How much each query looks at each key.
+        """The weight of each key for each query.
 
         Args:
             x, memory, causal, mask: as in a call
@@ -171,14 +171,14 @@ class MultiHeadAttention(Layer):
         past = self._memory(x, memory)
         shape, batch = x.dim()
         n, queries = past.columns, _columns(shape)
-        # Of values that are 1 at one key and 0 at all others, the mean is the weights.
+        # If the values are one-hot vectors, their weighted mean is the vector of weights.
         ones = np.tile(np.eye(n, dtype=np.float32), (self.heads, 1))
         past = KeysValues(past.keys, ops.inputTensor(ones))
         found = ops.reshape(self._found(x, past, 0, causal, mask, 0.0), (n, self.heads, queries), batch)
         return ops.reshape(ops.transpose(found, (0, 2, 1)), (n, queries), self.heads * batch)
 
     def keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
-        """Keys and values of a memory, for calls that look at the same one often.
+        """Keys and values of a memory, to reuse in several calls.
 
         Args:
             memory: shape ``{dim,n}`` or ``{dim}``
@@ -195,12 +195,12 @@ class MultiHeadAttention(Layer):
         return KeysValues(self._placed(1, memory, first), self._project(2, memory))
 
     def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
-        """Causal attention of the next columns of a sequence, given those before: what a call with `causal=True` gives
-        for them.
+        """Causal attention of the next columns of a sequence, given the previous ones: the result of a call with
+        `causal=True` for these columns.
 
         Args:
             x: the next column ``{dim}``, or several ``{dim,m}``
-            past: keys and values of the columns before, from the last step; None at the beginning
+            past: keys and values of the previous columns, from the last step; None at the beginning
 
         Returns:
             Expression of the shape of x, and keys and values of all columns up to here.
@@ -224,7 +224,7 @@ class MultiHeadAttention(Layer):
         return memory if isinstance(memory, KeysValues) else self.keys_values(memory)
 
     def _placed(self, which: int, x: Expression, first: int) -> Expression:
-        """Queries or keys, rotated by their positions where those are rotary."""
+        """Queries or keys, rotated by their positions if these are rotary."""
         y = self._project(which, x)
         return rotate(y, self.heads, first) if self.positions == "rotary" else y
 
@@ -303,8 +303,8 @@ class MultiHeadAttention(Layer):
 
 class PointerAttention(Layer):
     """A score of each column of a memory for a query: v' tanh(W m + U q + b) (Bahdanau, Cho and Bengio, ICLR 2015; as
-    pointers, Vinyals, Fortunato and Jaitly, NeurIPS 2015). Its softmax points at a column; columns times that are a
-    mean.
+    pointers, Vinyals, Fortunato and Jaitly, NeurIPS 2015). The softmax of the scores points at a column; the columns
+    times the softmax are a weighted mean.
 
     Parameters: W (hidden_dim, memory_dim), U (hidden_dim, query_dim) and v (1, hidden_dim), Glorot; b (hidden_dim,),
     zeros.
@@ -312,7 +312,7 @@ class PointerAttention(Layer):
     Args:
         memory_dim: length of the columns of the memory
         query_dim: length of a query
-        hidden_dim: length of what tanh is taken of
+        hidden_dim: length of the vector inside tanh
         model: where the parameters go
 
     Raises:
@@ -358,7 +358,7 @@ class PointerAttention(Layer):
         Args:
             memory: shape ``{memory_dim,n}``
             query: shape ``{query_dim}``
-            keys: `keys(memory)`, if it is there
+            keys: `keys(memory)`, if already computed
 
         Returns:
             Expression of shape ``{n}``.
@@ -380,9 +380,9 @@ class BiaffineAttention(Layer):
     """A score of each pair of columns: x' U y + u' x + v' y + b, one for each class (Dozat and Manning, "Deep biaffine
     attention for neural dependency parsing", ICLR 2017).
 
-    With `bias`, U has a further row and column, for a 1 below x and y.
+    With `bias`, a 1 is appended to x and y, and U has a further row and column for it, which hold u, v and b.
 
-    Parameters: U (classes (x_dim + 1), y_dim + 1), Glorot; without the ones if `bias` is False.
+    Parameters: U (classes (x_dim + 1), y_dim + 1), Glorot; (classes x_dim, y_dim) if `bias` is False.
 
     Args:
         x_dim: length of the columns of x

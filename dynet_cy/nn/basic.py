@@ -23,7 +23,7 @@ Ids = Union[int, Sequence[int], npt.NDArray[np.integer[Any]]]
 
 
 class Linear(Layer):
-    """W x + b, of each column.
+    """W x + b for each column.
 
     Parameters: W (output_dim, input_dim), Glorot; b (output_dim,), zeros.
 
@@ -74,7 +74,7 @@ class Linear(Layer):
 
 
 class Embedding(Layer):
-    """A table of vectors, of which numbers choose some.
+    """A table of vectors that are looked up by number.
 
     Parameters: a table of `size` vectors of length `dim`.
 
@@ -82,11 +82,11 @@ class Embedding(Layer):
         size: number of vectors
         dim: length of a vector
         model: where the table goes
-        padding: the number of a vector that counts as zeros and is not trained, if there is one
-        frozen: whether the table is left as it is by trainers (default: no)
-        init: initial values, as `add_lookup_parameters` takes them. Default: normal numbers of variance 1, as in
-            PyTorch, large enough to count beside positions that are added to them; those of `add_lookup_parameters`
-            shrink as the table grows.
+        padding: the number of a vector that is always zero and not trained, if there is one
+        frozen: whether trainers leave the table unchanged (default: no)
+        init: initial values, as for `add_lookup_parameters`. Default: normal numbers of variance 1, as in PyTorch,
+            which are not drowned out by positions added to them; the default of `add_lookup_parameters` gets smaller
+            as the table grows.
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -142,14 +142,14 @@ class Embedding(Layer):
         """The vectors of some numbers.
 
         Args:
-            ids: a number; a list of n numbers; or for a minibatch of B lists an array of shape (n, B): as everywhere,
-                the batch is the last axis
+            ids: a number; a list of n numbers; or, for a minibatch of B lists, an array of shape (n, B), with the
+                batch as the last axis
 
         Returns:
             Expression of shape ``{dim}``, or ``{dim,n}``, with a batch of B.
 
         Raises:
-            TypeError: something else than whole numbers
+            TypeError: something other than whole numbers
             ValueError: an empty list, or an array of more than two axes
             IndexError: there is no such vector
         """
@@ -177,7 +177,7 @@ class Embedding(Layer):
 
 
 class LayerNorm(Layer):
-    """Each column brought to mean 0 and deviation 1, then times g and plus b (Ba, Kiros and Hinton, "Layer
+    """Each column normalized to mean 0 and deviation 1, then times g and plus b (Ba, Kiros and Hinton, "Layer
     normalization", 2016).
 
     Parameters: g (dim,), ones; b (dim,), zeros.
@@ -185,7 +185,7 @@ class LayerNorm(Layer):
     Args:
         dim: length of a column
         model: where the parameters go
-        eps: added to the variance, as in PyTorch; None, the default, for 1e-8 that is added to the deviation
+        eps: added to the variance, as in PyTorch; None, the default: 1e-8 is added to the deviation instead
 
     Raises:
         TypeError: `dim` is not an integer, or `model` is not a `ParameterCollection`
@@ -216,11 +216,11 @@ class LayerNorm(Layer):
         return ops.layer_norm(x, self.g, self.b, eps=self.eps)
 
     def after(self, x: Expression, found: Expression, dropout: float = 0.0) -> Expression:
-        """The normalized columns of what a layer was called on and what it has found, in one operation.
+        """The normalized columns of a residual connection, x + dropout(found), as one operation.
 
         Args:
-            x: shape ``{dim}`` or ``{dim,n}``
-            found: of the shape of x
+            x: the input of a layer, shape ``{dim}`` or ``{dim,n}``
+            found: the output of the layer, in the shape of x
             dropout: the probability that an element of `found` is set to 0; the others are divided by 1 - dropout
 
         Returns:
@@ -228,7 +228,7 @@ class LayerNorm(Layer):
 
         Raises:
             TypeError: no expression
-            DimensionError: another number of rows, or two shapes
+            DimensionError: another number of rows, or different shapes
             ValueError: `dropout` is not between 0 and 1
 
         Example:
@@ -312,7 +312,7 @@ class Dropout(Layer):
 
     @property
     def now(self) -> float:
-        """The rate that counts: 0 in evaluation mode."""
+        """The effective rate: 0 in evaluation mode."""
         return self.rate if self.training else 0.0
 
     def set_dropout(self, f: float) -> None:
@@ -320,7 +320,7 @@ class Dropout(Layer):
 
 
 class Activation(Layer):
-    """An elementwise function as a layer; `Sequential` makes one of a name.
+    """An elementwise function as a layer; in `Sequential`, its name is enough.
 
     Args:
         name: elu, gelu, log_sigmoid, logistic, rectify, selu, silu, softplus, softsign or tanh
@@ -340,8 +340,8 @@ class Activation(Layer):
 
 
 class Highway(Layer):
-    """t * f(W x + b) + (1 - t) * x with t = logistic(W_t x + b_t), of each column: a layer that begins by passing x
-    through (Srivastava, Greff and Schmidhuber, "Highway networks", 2015).
+    """t * f(W x + b) + (1 - t) * x with t = logistic(W_t x + b_t), for each column: a layer that at first mostly passes
+    x through (Srivastava, Greff and Schmidhuber, "Highway networks", 2015).
 
     Parameters: W (dim, dim) and W_t (dim, dim), Glorot; b (dim,), zeros; b_t (dim,), `gate_bias`.
 
@@ -349,7 +349,7 @@ class Highway(Layer):
         dim: length of a column
         model: where the parameters go
         activation: the name of f; see `Activation`
-        gate_bias: what b_t begins with: the less, the more of x is passed through
+        gate_bias: the initial value of b_t: the lower it is, the more of x is passed through
 
     Raises:
         TypeError: `dim` is not an integer, or `model` is not a `ParameterCollection`

@@ -17,16 +17,17 @@ __all__ = ["BatchNorm"]
 
 
 class BatchNorm(Layer):
-    """Each channel brought to mean 0 and variance 1 over a minibatch, then times g and plus b (Ioffe and Szegedy,
+    """Each channel normalized to mean 0 and variance 1 over a minibatch, then times g and plus b (Ioffe and Szegedy,
     "Batch normalization", ICML 2015).
 
-    The statistics are those of the argument of **one call**: of all places of all its batch elements. Examples that the
-    engine computes together because their graphs are alike are not a minibatch: what an example gives never depends on
-    others of the program. So a minibatch must be made by hand, or x have many places, as an image or a sentence has.
+    The statistics are those of the argument of **one call**: of all positions of all its batch elements. Examples that
+    the engine computes together because their graphs are alike are not a minibatch: the result for an example never
+    depends on other examples. So a minibatch must be made by hand, or x must have many positions, like an image or a
+    sentence.
 
-    In training mode a call computes its statistics at once, and with them all that x needs, and moves the running
-    statistics: r becomes (1 - momentum) r + momentum s, with the unbiased variance. In evaluation mode the running
-    statistics are used, and a call is a few nodes as of other layers.
+    In training mode, a call immediately computes x and its statistics, and updates the running statistics: r becomes
+    (1 - momentum) r + momentum s, with the unbiased variance. In evaluation mode, it uses the running statistics, and
+    adds a few nodes to the graph, like other layers.
 
     Parameters: g (dim,), ones; b (dim,), zeros; the running statistics mean (dim,), zeros, and var (dim,), ones, which
     are saved with the others and which trainers do not change.
@@ -34,8 +35,8 @@ class BatchNorm(Layer):
     Args:
         dim: number of channels
         model: where the parameters go
-        axis: which axis the channels are: 0 for columns, -1 for images
-        momentum: how much a minibatch counts in the running statistics, from 0 to 1
+        axis: the axis of the channels: 0 for columns, -1 for images
+        momentum: the weight of a minibatch in the running statistics, from 0 to 1
         eps: added to the variance
 
     Raises:
@@ -79,7 +80,7 @@ class BatchNorm(Layer):
         Raises:
             TypeError: no expression
             DimensionError: another number of channels
-            ValueError: in training mode, a channel has one element only
+            ValueError: in training mode, a channel has only one element
         """
         if not isinstance(x, Expression):
             raise TypeError(f"BatchNorm: argument x: expected an expression, got {x!r:.80}")

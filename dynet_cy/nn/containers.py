@@ -1,4 +1,4 @@
-"""Layers in a row."""
+"""Lists and sequences of layers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ class LayerList(Layer):
     """Layers in a list: `layers[0]`, `len(layers)`, `for layer in layers`.
 
     Args:
-        layers: what to make: for each layer a tuple of its class and its arguments without the model, or the name of an
-            `Activation`
+        layers: for each layer, a tuple of its class and its arguments without the model, or the name of an `Activation`
         model: where the parameters go
 
     Raises:

@@ -1,4 +1,4 @@
-"""Convolutions, and transposed ones: along a sentence, and over an image."""
+"""Convolutions and transposed convolutions, along a sentence and over an image."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ Pair = Union[int, Sequence[int]]
 
 class Conv1d(Layer):
     """W times each window of neighbouring columns, plus b (Waibel et al., "Phoneme recognition using time-delay neural
-    networks", 1989). The windows are columns of a matrix, so that those of all sentences are one product.
+    networks", 1989). The windows become columns of a matrix, so that those of all sentences take one product.
 
-    Parameters: W (output_dim, width input_dim / groups), Glorot, whose columns go over the columns of the window one
-    after the other; b (output_dim,), zeros.
+    Parameters: W (output_dim, width input_dim / groups), Glorot, whose columns are those for the first column of the
+    window, then for the second, and so on; b (output_dim,), zeros.
 
     Args:
         input_dim: length of the columns of x
         output_dim: length of those of the result
-        width: how many columns a window has
+        width: the number of columns of a window
         model: where the parameters go
-        stride: how many columns on the next window begins
-        padding: how many columns of zeros come before the first and after the last; "valid" for 0; "same" for as many
-            that the result has as many columns as x, for a stride of 1
-        dilation: how many columns on the next column of a window is
+        stride: the distance, in columns, from one window to the next
+        padding: the number of columns of zeros before the first and after the last; "valid" for 0; "same" to give the
+            result as many columns as x, for a stride of 1
+        dilation: the distance, in columns of x, between neighbouring columns of a window
         bias: whether there is b
-        groups: into how many groups the rows of x and of the result are divided; those of a group of the result see
-            those of the same group of x only
+        groups: the number of groups into which the rows of x and of the result are divided; a group of the result only
+            depends on the same group of x
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
-        ValueError: a number is less than 1, there is no such padding, it is "same" with another stride than 1, or the
+        ValueError: a number is less than 1, there is no such padding, it is "same" with a stride other than 1, or the
             rows cannot be divided into so many groups
 
     Example:
@@ -122,7 +122,7 @@ class Conv1d(Layer):
 
 
 class Conv2d(Layer):
-    """Filters over an image, as `conv2d` (LeCun et al., "Gradient-based learning applied to document recognition",
+    """Filters over an image, like `conv2d` (LeCun et al., "Gradient-based learning applied to document recognition",
     1998).
 
     Parameters: W (rows, columns, input_channels / groups, output_channels), Glorot; b (output_channels,), zeros.
@@ -133,10 +133,10 @@ class Conv2d(Layer):
         size: rows and columns of a filter, or one number for both
         model: where the parameters go
         stride: steps along rows and columns, or one number for both
-        padding: how many zeros are around the image, along rows and columns or one number for both; "valid" for none;
+        padding: the number of zeros around the image, along rows and columns or one number for both; "valid" for none;
             "same" as in `conv2d(..., is_valid=False)`
         bias: whether there is b
-        dilation: how many rows and columns on the next row and column of a filter is, or one number for both
+        dilation: the distance between neighbouring rows and columns of a filter, or one number for both
         groups: the number of groups of channels, each of which is filtered separately
 
     Raises:
@@ -212,7 +212,7 @@ class Conv2d(Layer):
 
 
 class ConvTranspose2d(Layer):
-    """Each pixel of x puts filters, times its value, into a larger image, as `conv_transpose2d` (Zeiler et al.,
+    """Each pixel of x adds the filters, times its value, to a larger image, like `conv_transpose2d` (Zeiler et al.,
     "Deconvolutional networks", 2010).
 
     Parameters: W (rows, columns, output_channels / groups, input_channels), Glorot; b (output_channels,), zeros.
@@ -222,11 +222,12 @@ class ConvTranspose2d(Layer):
         output_channels: channels of the result
         size: rows and columns of a filter, or one number for both
         model: where the parameters go
-        stride: how many rows and columns of the result are from one pixel to the next, or one number for both
-        padding: how many rows and columns are taken off each edge of the result, or one number for both
-        output_padding: how many more rows and columns the result has at its end, or one number for both
+        stride: the distance, in rows and columns of the result, between the filters of neighbouring pixels, or one
+            number for both
+        padding: the number of rows and columns cropped from each edge of the result, or one number for both
+        output_padding: the number of rows and columns added at the end of the result, or one number for both
         bias: whether there is b
-        dilation: how many rows and columns on the next row and column of a filter is, or one number for both
+        dilation: the distance between neighbouring rows and columns of a filter, or one number for both
         groups: the number of groups of channels, each of which is processed separately
 
     Raises:
@@ -294,22 +295,22 @@ class ConvTranspose2d(Layer):
 
 
 class ConvTranspose1d(Layer):
-    """Each column of x puts columns of filters, times its elements, into a longer matrix: `ConvTranspose2d` along the
-    columns, as `conv_transpose1d`.
+    """Each column of x adds columns of filters, times its elements, to a longer matrix: `ConvTranspose2d` along the
+    columns, like `conv_transpose1d`.
 
     Parameters: W (output_dim / groups, width, input_dim), Glorot; b (output_dim,), zeros.
 
     Args:
         input_dim: length of the columns of x
         output_dim: length of those of the result
-        width: how many columns of the result a column of x goes to
+        width: the number of columns of a filter
         model: where the parameters go
-        stride: how many columns of the result are from one column of x to the next
-        padding: how many columns are taken off both ends of the result
-        output_padding: how many more columns the result has at its end
+        stride: the distance, in columns of the result, between the filters of neighbouring columns of x
+        padding: the number of columns cropped from both ends of the result
+        output_padding: the number of columns added at the end of the result
         bias: whether there is b
-        dilation: how many columns on the next one that a column of x goes to is
-        groups: into how many groups the rows of x and of the result are divided
+        dilation: the distance, in columns of the result, between neighbouring columns of a filter
+        groups: the number of groups into which the rows of x and of the result are divided
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -408,7 +409,7 @@ def _groups(layer: Layer, value: int, inputs: int, outputs: int) -> int:
 
 
 def _image(layer: Layer, x: Expression) -> list[int]:
-    """Rows, columns and channels of an image, whose channels are checked."""
+    """Rows, columns and channels of an image, after checking the channels."""
     name, wanted = type(layer).__name__, layer.spec[0]
     if not isinstance(x, Expression):
         raise TypeError(f"{name}: argument x: expected an expression, got {x!r:.80}")
@@ -437,7 +438,7 @@ def _cut(layer: Layer, y: Expression, padding: Sequence[int], more: Sequence[int
 
 
 def _padding_of(padding: int | str, reach: int, stride: int, layer: str) -> tuple[int, int]:
-    """How many zeros come before and after."""
+    """The number of zeros before and after."""
     if padding == "valid":
         return 0, 0
     if padding == "same":

@@ -12,7 +12,7 @@ __all__ = ["CRF"]
 
 
 class CRF(Layer):
-    """Scores of tags that follow each other: the score of a sequence y of tags is ``start[y_0] + sum x[y_t, t] + sum
+    """Scores for sequences of tags: the score of a sequence y is ``start[y_0] + sum x[y_t, t] + sum
     transitions[y_{t-1}, y_t] + end[y_{n-1}]`` (Lafferty, McCallum and Pereira, ICML 2001; as the last layer of a
     network, Lample et al., "Neural architectures for named entity recognition", NAACL 2016).
 
@@ -95,7 +95,7 @@ class CRF(Layer):
         return ops.crf_viterbi(x, self.transitions, self.start, self.end)
 
     def best(self, x: Expression) -> list[int]:
-        """The numbers of a call; it computes what x needs.
+        """The best sequence of tags, as a list of ints; computes x.
 
         Args:
             x: see `loss`

@@ -1,4 +1,4 @@
-"""The base of all layers: parameters, modes, dropout, files, and checks of their inputs."""
+"""The base class of layers: parameters, modes, dropout, files, and checks of inputs."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {name: getattr(api,
 
 
 class Layer:
-    """Base class of the layers, and of a program's own.
+    """Base class of the library's layers, and of yours.
 
     A layer owns a sub-collection of a model with its parameters, and may hold further layers, and builders of recurrent
-    networks, as attributes, or in lists that are attributes. A class of one's own has a constructor with an argument
-    `model`, which hands the model and its other arguments to this one, and a method `__call__`:
+    networks, as attributes, or in lists that are attributes. A layer of your own has a constructor with an argument
+    `model`, which passes the model and its other arguments on to this class, and a method `__call__`:
 
         class Scorer(dy.nn.Layer):
             def __init__(self, dim, classes, model, dropout=0.0):
@@ -48,15 +48,15 @@ class Layer:
 
     Args:
         model: where the sub-collection goes; None for a layer without parameters
-        spec: the arguments of the constructor but for the model, from which `from_spec` makes such a layer again:
-            numbers, strings, None, tuples of them
+        spec: the arguments of the constructor without the model, from which `from_spec` recreates the layer: numbers,
+            strings, None, tuples of them
 
     Raises:
-        TypeError: `model` is no `ParameterCollection`
+        TypeError: `model` is not a `ParameterCollection`
     """
 
     spec: tuple[Any, ...]
-    """The arguments of the constructor but for the collection: what `from_spec` needs."""
+    """The arguments of the constructor without the model, as `from_spec` needs them."""
 
     training: bool
     """Whether the layer is in training mode; see `train`."""
@@ -88,10 +88,10 @@ class Layer:
     # ---- modes
 
     def train(self: Self, mode: bool = True) -> Self:
-        """Set training mode, for this layer and all in it: dropout drops, `BatchNorm` uses the minibatch.
+        """Set training mode, for this layer and all in it: dropout is active, `BatchNorm` uses the minibatch.
 
         Args:
-            mode: False for evaluation, as `eval()`
+            mode: False for evaluation mode, like `eval()`
 
         Returns:
             The layer.
@@ -111,7 +111,7 @@ class Layer:
         return self.train(False)
 
     def set_dropout(self, f: float) -> None:
-        """Set the rate of all dropout in the layer, as of builders; in evaluation mode nothing is dropped all the same.
+        """Set the rate of all dropout in the layer, including its builders; in evaluation mode nothing is dropped.
 
         Args:
             f: the probability that an element is dropped, from 0 to 1
@@ -151,7 +151,7 @@ class Layer:
 
     @classmethod
     def from_spec(cls: type[Self], spec: Sequence[Any], model: ParameterCollection) -> Self:
-        """A layer like the one whose `spec` is given, with parameters of its own in `model`."""
+        """A layer like the one with this `spec`, with its own parameters in `model`."""
         make: Callable[..., Self] = cls
         names = list(inspect.signature(make).parameters)
         if "model" not in names:
@@ -181,9 +181,9 @@ class Layer:
         found.finish()
 
     def _take_pytorch(self, weights: Weights) -> None:
-        """Take the arrays that PyTorch has for this layer, and say of which parameters they are the values.
+        """Take the arrays that PyTorch has for this layer, and assign them to parameters.
 
-        A class of a program's own is one of attributes with the names that PyTorch's module has.
+        A user's layer works if its attributes have the same names as those of the PyTorch module.
         """
         if any(True for _ in self._trained()):
             raise NotImplementedError(f"{type(self).__name__}.load_pytorch: PyTorch has no such layer")

@@ -1,4 +1,4 @@
-"""Positions of words: sinusoids that are added, rotations of queries and keys, and biases of scores by distance."""
+"""Positions of words: added sinusoids, rotations of queries and keys, and biases of scores by distance."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def angles(dim: int, first: int, count: int) -> npt.NDArray[np.float64]:
 
 
 class SinusoidalPositions(Layer):
-    """Adds to each column what tells its position: sines and cosines of many wavelengths (Vaswani et al., "Attention is
-    all you need", NeurIPS 2017). Elements 2i and 2i + 1 of column t get the sine and cosine of t / 10000^(2i/dim).
+    """Adds an encoding of its position to each column: sines and cosines of many wavelengths (Vaswani et al.,
+    "Attention is all you need", NeurIPS 2017). Elements 2i and 2i + 1 of column t get the sine and cosine of
+    t / 10000^(2i/dim).
 
     Args:
         dim: length of a column, an even number

@@ -27,24 +27,24 @@ Past = Union[KeysValues, None]
 
 
 class DecoderState(NamedTuple):
-    """Where a decoder is: what its next step looks at. It belongs to a graph, and is never changed.
+    """The state of a decoder, to which its next step attends. It belongs to a graph, and is immutable.
 
     Attributes:
-        past: keys and values of the columns before, for each layer; None at the beginning
-        memory: those of the memory that the decoder attends to, for each layer
+        past: keys and values of the previous columns, for each layer; None at the beginning
+        memory: keys and values of the memory that the decoder attends to, for each layer
     """
 
     past: tuple[Past, ...]
     memory: tuple[KeysValues, ...]
 
     def position(self) -> int:
-        """How many columns have been."""
+        """The number of columns so far."""
         return 0 if self.past[0] is None else self.past[0].columns
 
 
 class _Block(Layer):
-    """What encoder and decoder layers share: sublayers with residual connections and norms, the last of them two linear
-    layers with a function between.
+    """The base of encoder and decoder layers: sublayers with residual connections and norms, the last of which is two
+    linear layers with an activation in between.
     """
 
     def __init__(
@@ -106,8 +106,8 @@ class _Block(Layer):
 
 
 class TransformerEncoderLayer(_Block):
-    """Attention of a sequence to itself, then two linear layers for each column, both added to what they are called on
-    (Vaswani et al., "Attention is all you need", NeurIPS 2017).
+    """Self-attention, then two linear layers for each column, both with residual connections (Vaswani et al.,
+    "Attention is all you need", NeurIPS 2017).
 
         x = norm(x + attention(x));  x = norm(x + W2 f(W1 x + b1) + b2)
 
@@ -119,13 +119,14 @@ class TransformerEncoderLayer(_Block):
     Args:
         dim: length of the columns
         heads: number of heads, which divides dim
-        hidden_dim: length between the linear layers
+        hidden_dim: length of the vectors between the linear layers
         model: where the parameters go
-        dropout: rate of all dropout in training mode: of the weights of attention, of f(...), and of what is added
+        dropout: rate of all dropout in training mode: of the weights of attention, of f(...), and of the outputs of
+            sublayers
         activation: the name of f; see `Activation`
         norm_first: whether norms come first
         positions: None, "rotary" or "relative"; see `MultiHeadAttention`
-        eps: that of the norms; see `LayerNorm`. PyTorch has 1e-5.
+        eps: of the norms; see `LayerNorm`. PyTorch uses 1e-5.
         max_distance: see `MultiHeadAttention`
 
     Raises:
@@ -168,14 +169,14 @@ class TransformerEncoderLayer(_Block):
 
 
 class TransformerDecoderLayer(_Block):
-    """Causal attention of a sequence to itself, attention to a memory, then two linear layers for each column, each
-    added to what it is called on (Vaswani et al., "Attention is all you need", NeurIPS 2017).
+    """Causal self-attention, attention to a memory, then two linear layers for each column, each with a residual
+    connection (Vaswani et al., "Attention is all you need", NeurIPS 2017).
 
     Parameters: those of two `MultiHeadAttention`, two `Linear` and three `LayerNorm`.
 
     Args:
         dim, heads, hidden_dim, model, dropout, activation, norm_first, eps, max_distance: see `TransformerEncoderLayer`
-        positions: those of the attention to itself; that to the memory has none
+        positions: those of the self-attention; the attention to the memory has none
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -198,8 +199,8 @@ class TransformerDecoderLayer(_Block):
 
         Args:
             x: shape ``{dim,m}``
-            memory: shape ``{dim,n}``, or keys and values of it, `layer.cross.keys_values(memory)`
-            mask: what may be seen of the memory; see `MultiHeadAttention`
+            memory: shape ``{dim,n}``, or its keys and values, `layer.cross.keys_values(memory)`
+            mask: which columns of the memory may be attended to; see `MultiHeadAttention`
 
         Returns:
             Expression of the shape of x.
@@ -268,7 +269,7 @@ class _Stack(Layer):
 
 
 class TransformerEncoder(_Stack):
-    """A stack of `TransformerEncoderLayer`. Causal, and with steps, it is the decoder of a language model.
+    """A stack of `TransformerEncoderLayer`. With `causal=True` or `step`, it is the decoder of a language model.
 
     Args:
         layers: number of layers, at least 1
@@ -285,7 +286,7 @@ class TransformerEncoder(_Stack):
         >>> encoder = dy.nn.TransformerEncoder(2, 8, 2, 16, dy.ParameterCollection())
         >>> encoder(dy.zeros((8, 5))).dim()
         ((8, 5), 1)
-        >>> first, state = encoder.step(dy.zeros(8))  # word by word, as in writing
+        >>> first, state = encoder.step(dy.zeros(8))  # word by word, to generate text
         >>> second, state = encoder.step(dy.zeros(8), state)
     """
 
@@ -348,9 +349,9 @@ class TransformerDecoder(_Stack):
         >>> import dynet_cy as dy
         >>> decoder = dy.nn.TransformerDecoder(2, 8, 2, 16, dy.ParameterCollection())
         >>> memory = dy.zeros((8, 7))
-        >>> decoder(dy.zeros((8, 5)), memory).dim()  # in training, where all words are known
+        >>> decoder(dy.zeros((8, 5)), memory).dim()  # in training, when all words are known
         ((8, 5), 1)
-        >>> state = decoder.start(memory)  # in writing, word by word
+        >>> state = decoder.start(memory)  # word by word, to generate text
         >>> first, state = decoder.step(dy.zeros(8), state)
         >>> second, state = decoder.step(dy.zeros(8), state)
     """
@@ -363,7 +364,7 @@ class TransformerDecoder(_Stack):
         Args:
             x: shape ``{dim,m}``
             memory: shape ``{dim,n}``
-            mask: what may be seen of the memory; see `MultiHeadAttention`
+            mask: which columns of the memory may be attended to; see `MultiHeadAttention`
 
         Returns:
             Expression of the shape of x.

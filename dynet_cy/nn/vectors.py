@@ -1,10 +1,10 @@
-"""Word vectors that others have trained: word2vec, fastText, GloVe, npz and safetensors files.
+"""Pretrained word vectors: word2vec, fastText, GloVe, npz and safetensors files.
 
-- text, of word2vec, fastText (`.vec`) and GloVe: a line for each word, with its numbers behind it; but for GloVe a line
-  with the number of words and of numbers for each comes first
-- binary, of word2vec (`.bin`): the same first line; then for each word the word, a blank, and 32-bit floats
-- `.npz`: arrays `words` (strings) and `vectors` (a row for each)
-- `.safetensors`: one matrix, a row for each word, and in the metadata `words`, a list in JSON
+- text, of word2vec, fastText (`.vec`) and GloVe: a line for each word, followed by its numbers; except in GloVe, the
+  first line has the number of words and the length of a vector
+- binary, of word2vec (`.bin`): the same first line; then each word, followed by a space and 32-bit floats
+- `.npz`: arrays `words` (strings) and `vectors` (a row for each word)
+- `.safetensors`: one matrix, with a row for each word; the metadata have `words`, a list in JSON
 
 The size stated in a file is compared with its contents before memory is allocated.
 """
@@ -39,7 +39,7 @@ Rows = Iterator[tuple[bytes, Floats]]
 _LONGEST_LINE = 1 << 22
 _LONGEST_WORD = 1 << 16
 _BLOCK = 1 << 20
-_LARGEST_RATIO = 1100  # deflate never makes data smaller than by this
+_LARGEST_RATIO = 1100  # deflate never compresses by more than this
 _FASTTEXT_MODEL = struct.pack("<i", 793712314)
 
 
@@ -47,15 +47,15 @@ class WordVectors:
     """Words and their vectors: `vectors["dog"]`, `"dog" in vectors`, `len(vectors)`, iteration over the words.
 
     Args:
-        words: the words; of a word that comes twice the first vector counts
-        array: shape (words, dim): a row for each
+        words: the words; if one is repeated, its first vector counts
+        array: shape (words, dim): a row for each word
 
     Attributes:
         words: the words, in the order of the rows
         array: the vectors
 
     Raises:
-        ValueError: not a row for each word
+        ValueError: the number of rows is not that of words
     """
 
     def __init__(self, words: Iterable[str], array: npt.ArrayLike) -> None:
@@ -101,9 +101,9 @@ class WordVectors:
 
         Args:
             model: where the table goes
-            words: a vocabulary: the word of each number. One that has no vector here, but has one in small letters,
-                gets that; one without either gets normal numbers of the variance that all vectors here have. None, the
-                default, for `self.words`.
+            words: a vocabulary: the word of each number. A word without a vector gets the vector of its lower-case
+                form or, if there is none, normally distributed numbers with the variance of all these vectors. None,
+                the default, for `self.words`.
             padding, frozen: see `Embedding`
 
         Raises:
@@ -132,15 +132,15 @@ def read_vectors(
     """Read word vectors.
 
     Args:
-        path: name of the file; text and binary ones may be gzipped (`.gz`)
-        format: "text" (word2vec, fastText, GloVe), "binary" (word2vec), "npz" or "safetensors"; None, the default, for
-            the ending of the name: `.bin`, `.npz`, `.safetensors`, and text for all others
-        words: which words to keep, for files of more than one needs; None for all
+        path: name of the file; text and binary files may be gzipped (`.gz`)
+        format: "text" (word2vec, fastText, GloVe), "binary" (word2vec), "npz" or "safetensors"; None, the default:
+            by the extension `.bin`, `.npz` or `.safetensors`, and text for all others
+        words: which words to keep; None for all
         errors: what to do with words that are not UTF-8, as in `bytes.decode`: "strict" for an error, "replace",
             "ignore"
 
     Returns:
-        The words and vectors, in the order of the file; of a word that comes twice the first.
+        The words and vectors, in the order of the file; of repeated words the first.
 
     Raises:
         ModelFileError: the file is damaged or of another kind; the message says where
@@ -216,7 +216,7 @@ def _line(file: IO[bytes], name: str, number: int) -> bytes:
 
 
 def _header(line: bytes) -> tuple[int, int] | None:
-    """The number of words and of numbers for each, if a line says so."""
+    """The number of words and the length of a vector, if the line is a header."""
     parts = line.split()
     if len(parts) != 2 or not all(part.isdigit() and len(part) < 19 for part in parts):
         return None
@@ -234,7 +234,7 @@ def _text_rows(file: IO[bytes], name: str) -> tuple[int, Rows]:
         number, line = (1, first) if header is None else (2, _line(file, name, 2))
         count = 0
         while line:
-            parts = line.rsplit(b" ", dim)  # words may have blanks in them
+            parts = line.rsplit(b" ", dim)  # words may contain spaces
             if len(parts) != dim + 1:
                 raise ModelFileError(f"{len(parts) - 1} numbers, there should be {dim}", name, number)
             try:
@@ -306,7 +306,7 @@ def _read_npz(name: str) -> tuple[list[str], npt.NDArray[Any]]:
 
 
 def _npz_array(archive: zipfile.ZipFile, key: str) -> npt.NDArray[Any]:
-    """An array whose size is compared with that of the file before it is read."""
+    """An array, read after checking its size against that of the file."""
     info = archive.getinfo(f"{key}.npy")
     if info.file_size > _LARGEST_RATIO * (info.compress_size + 1):
         raise ValueError(f"{key} cannot have {info.file_size} bytes")

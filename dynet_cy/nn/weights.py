@@ -1,7 +1,7 @@
-"""Weights from files of PyTorch: arrays by name, and which parameters they are for.
+"""Weights from PyTorch files: arrays by name, and the parameters to which they belong.
 
-A layer says in `_take_pytorch` which names and shapes it expects and what becomes of the arrays. Nothing is changed
-before every array of a file has found its place.
+A layer's `_take_pytorch` takes the arrays of the names and shapes that it expects, and assigns them to parameters.
+Nothing is changed before every array of a file has been assigned.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def _array(name: str, tensor: dict[str, Any], path: FileName) -> Array:
 
 
 class Weights:
-    """Arrays whose names begin with a prefix, and the parameters that they will be the values of.
+    """Arrays whose names begin with a prefix, and the parameters whose values they will become.
 
     Args:
-        arrays: by their full names
-        source: what messages call them
+        arrays: the arrays, by their full names
+        source: their name in messages
         prefix: the beginning of the names, such as `encoder.`
     """
 
@@ -75,7 +75,7 @@ class Weights:
         return part
 
     def take(self, name: str, shape: tuple[int, ...]) -> Array:
-        """One array, which must be there in this shape."""
+        """One array, which must exist and have this shape."""
         full = self.prefix + name
         if full not in self.arrays:
             raise ModelMismatchError(f"there is no {full}", self.source, parameter=full)
@@ -86,11 +86,11 @@ class Weights:
         return array
 
     def skip(self, name: str) -> None:
-        """An array that has no meaning here."""
+        """Ignore an array that has no counterpart here."""
         self.taken.add(self.prefix + name)
 
     def put(self, parameter: Parameters | LookupParameters, array: Array) -> None:
-        """The value that a parameter will have."""
+        """Note the value that a parameter will get."""
         self.values.append((parameter, array))
 
     def finish(self) -> None:

@@ -37,8 +37,8 @@ class BiRNNBuilder:
         model: where the parameters go
         rnn_builder_factory: what makes a network from (1, input length, hidden_dim / 2, collection): a builder class,
             or a function that calls one with options
-        builder_layers: (forward, backward) pairs of builders, one pair a layer, to be used instead of new ones; the
-            arguments before it, `model` excepted, are then not looked at
+        builder_layers: (forward, backward) pairs of builders, one pair a layer, to use instead of new ones; the
+            arguments before it, except `model`, are then ignored
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -85,8 +85,8 @@ class BiRNNBuilder:
             size = hidden
 
     def add_inputs(self, es: Iterable[Expression]) -> list[tuple[RNNState, RNNState]]:
-        """The states of the top layer at each position: pairs of that of the forward network, after the inputs up to
-        there, and that of the backward network, after the inputs from the end back to there. `[]` for no inputs.
+        """The states of the top layer at each position: pairs of the state of the forward network, after the inputs up
+        to this position, and of the backward network, after the inputs from the end back to it. `[]` for no inputs.
 
         Args:
             es: the inputs, each of shape (input_dim,)
@@ -204,7 +204,7 @@ class BiRNNBuilder:
 
     @classmethod
     def from_spec(cls, spec: Sequence[Any], model: ParameterCollection) -> BiRNNBuilder:
-        """A builder like the one whose `spec` is given, with parameters of its own in `model`.
+        """A builder like the one with this `spec`, with its own parameters in `model`.
 
         Example:
             >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)

@@ -1,4 +1,4 @@
-"""The base of all builders of recurrent networks: parameters, their expressions in a graph, states, dropout masks."""
+"""The base class of builders of recurrent networks: parameters and their expressions, states, dropout masks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _RNNBuilder:
     """
 
     spec: tuple[Any, ...]
-    """The arguments of the constructor but for the collection: what `from_spec` needs."""
+    """The arguments of the constructor without the collection, as `from_spec` needs them."""
 
     # For derived classes: the name of the sub-collection, and whether states have cells besides hidden vectors.
     _collection_name: ClassVar[str]
@@ -64,10 +64,10 @@ class _RNNBuilder:
         raise NotImplementedError
 
     def _bind_params(self, binding: Binding, update: bool) -> None:
-        """Make `binding.params` where that is more than the expressions of the parameters."""
+        """Set `binding.params`, if it is not simply the expressions of the parameters."""
 
     def _make_steps(self, binding: Binding) -> Steps | None:
-        """The steps of the network in a graph; None: it has a `_step` and a `_transduce` of its own for all."""
+        """The steps of the network in a graph; None if the class always uses its own `_step`."""
         raise NotImplementedError
 
     def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
@@ -75,8 +75,8 @@ class _RNNBuilder:
         return ()
 
     def _options(self, binding: Binding, batch_size: int) -> tuple[Masks | None, float, float]:
-        """What a step has beside its nodes while `_plain` is false: masks of each layer, which drop parts of the input,
-        of h and of c; the rate of dropout that is drawn anew; the deviation of noise on the weights."""
+        """The options of a step, used while `_plain` is false: dropout masks of each layer for the input, h and c; the
+        rate of dropout that is drawn at every step; the deviation of noise on the weights."""
         return self._masks(binding, 1), 0.0, 0.0
 
     def _matrix(self, rows: int, columns: int) -> Parameters:
@@ -102,8 +102,8 @@ class _RNNBuilder:
 
         Args:
             vecs: vectors of the state, each of shape (hidden_dim,), in the order of `RNNState.set_s`; None (the
-                default) for an empty state, which computes as one of zeros
-            update: whether gradients reach the parameters (default). It is the first call in a graph that decides.
+                default) for an empty state, which acts like zeros
+            update: whether gradients reach the parameters (default: yes). The first call in a graph decides.
 
         Raises:
             TypeError: `vecs` are not expressions
@@ -205,7 +205,7 @@ class _RNNBuilder:
     # ---- running
 
     def _step(self, state: RNNState, x: Expression) -> RNNState:
-        """The state after an input that the steps of the binding are not for."""
+        """The state after an input for which `binding.steps` cannot be used."""
         raise NotImplementedError
 
     def _transduce(self, state: RNNState, xs: list[Expression]) -> list[Expression]:
@@ -218,7 +218,7 @@ class _RNNBuilder:
     # ---- dropout
 
     def set_dropout(self, f: float) -> None:
-        """Set the dropout rate, for all that the builder drops out.
+        """Set the rate of all dropout of the builder.
 
         Args:
             f: the probability that an element is dropped, from 0 (no dropout, the default of a builder) to 1
@@ -245,13 +245,13 @@ class _RNNBuilder:
         self._set_rates((0.0,) * len(self._rates))
 
     training = True
-    """Whether dropout drops; see `train`."""
+    """Whether dropout is active; see `train`."""
 
     def train(self: Builder, mode: bool = True) -> Builder:
         """Set training mode, the mode of a new builder. Rates do not change; layers that hold a builder call this.
 
         Args:
-            mode: False for evaluation, as `eval()` (default: True)
+            mode: False for evaluation mode, like `eval()` (default: True)
 
         Returns:
             The builder.
@@ -282,7 +282,7 @@ class _RNNBuilder:
         self._note_plain()
 
     def _note_plain(self) -> None:
-        """Note in `_plain` whether steps are those of `binding.steps`, for which options have no place."""
+        """Set `_plain`: whether steps need no options."""
         self._plain = not self._dropping
 
     def _masks(self, binding: Binding, batch_size: int) -> Masks:
@@ -326,7 +326,7 @@ class _RNNBuilder:
         return self._collection
 
     def get_parameters(self) -> list[list[Parameters]]:
-        """The parameters: one list a layer, in the order that the class gives.
+        """The parameters: one list a layer, in the order documented by the class.
 
         Example:
             >>> ((W_x, W_h, b),) = dy.SimpleRNNBuilder(1, 3, 4, model).get_parameters()
@@ -368,7 +368,7 @@ class _RNNBuilder:
 
     @classmethod
     def from_spec(cls: type[Builder], spec: Sequence[Any], model: ParameterCollection) -> Builder:
-        """A builder like the one whose `spec` is given, with parameters of its own in `model`.
+        """A builder like the one with this `spec`, with its own parameters in `model`.
 
         Example:
             >>> rnn = dy.GRUBuilder(1, 3, 4, model)
@@ -389,7 +389,7 @@ class _RNNBuilder:
 
 
 def positive_integer(value: Any, where: str, argument: str) -> int:
-    """An integer of at least 1, also from a float that is one."""
+    """An integer of at least 1, which may be given as a float."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     try:
@@ -418,7 +418,7 @@ def dropout_mask(n: int, p: float, batch_size: int) -> Expression | None:
 
 
 def is_fresh(e: Expression) -> bool:
-    """Whether an expression of this graph is still there after a possible `cg_revert`."""
+    """Whether an expression of this graph is still valid: `cg_revert` may have dropped it."""
     try:
         e.dim()
     except StaleExpressionError:
@@ -427,7 +427,7 @@ def is_fresh(e: Expression) -> bool:
 
 
 def as_expression(e: Any, where: str) -> Expression:
-    """An expression, also from parameters."""
+    """An expression, which may be given as parameters."""
     if isinstance(e, Parameters):
         return e.expr(True)
     if not isinstance(e, Expression):

@@ -24,7 +24,7 @@ class GRUBuilder(_RNNBuilder):
     `initial_state` takes one vector a layer: h.
 
     Dropout masks (`set_dropout`) are drawn at every step: for the input of each layer and the output of the top layer.
-    The state is not dropped out, so that `output()` is then not `h()[-1]`.
+    The state is not dropped out, so `output()` then differs from `h()[-1]`.
 
     Args:
         layers: number of layers

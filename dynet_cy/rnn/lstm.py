@@ -1,4 +1,4 @@
-"""Long short-term memory: Hochreiter and Schmidhuber, Neural Computation 9 (1997), and what came of it."""
+"""Long short-term memory: Hochreiter and Schmidhuber, Neural Computation 9 (1997), and its variants."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ class _Layer(NamedTuple):
 
     w_x: Expression
     w_h: Expression
-    b: Expression  # and the forget bias, less the 1 that vanilla_lstm_gates adds
+    b: Expression  # with the forget bias, minus the 1 that vanilla_lstm_gates adds
     norm: list[Expression] | None  # gain and bias of W_h h, of W_x x, of c
 
 
 class _StackedGates(_RNNBuilder):
     """The LSTM whose four gates share one matrix, in the order input, forget, output, candidate.
 
-    A step is four nodes a layer where inputs and states are vectors of one batch size. Otherwise it is made of
+    A step takes four nodes a layer if inputs and states are vectors of one batch size. Otherwise it is made of
     ordinary ops, which broadcast.
     """
 
     _has_cells = True
-    _default_mask_batch = 1  # batch size of masks drawn without set_dropout_masks; 0: that of the input
+    _default_mask_batch = 1  # the batch size of masks, without set_dropout_masks; 0: that of the input
 
     ln_lstm = False
     forget_bias = 1.0
@@ -104,7 +104,7 @@ class _StackedGates(_RNNBuilder):
         n = self.hidden_dim
         layer = [self._matrix(4 * n, input_dim), self._matrix(4 * n, n), self._bias(4 * n)]
         if self.ln_lstm:
-            # In the collection that was given, not in that of the builder: where model files of DyNet have them.
+            # In the given collection, not in the builder's: this is where DyNet's model files have them.
             self._norms.append(
                 [model.add_parameters((rows,), init=value) for rows in (4 * n, 4 * n, n) for value in (1.0, 0.0)]
             )
@@ -154,7 +154,7 @@ class _StackedGates(_RNNBuilder):
         return None if self.ln_lstm else Steps(self, LSTM_STEP, [tuple(layer[:3]) for layer in binding.params])
 
     def _fits(self, state: RNNState, rank: int, batch: int, masked: bool) -> bool:
-        """Whether inputs, state and masks are vectors of one batch size, as the ops of LSTMs want them."""
+        """Whether inputs, state and masks are vectors of one batch size, as the LSTM ops require."""
         if rank != 1 or ((state._h is not None or state._c is not None) and state._batch != batch):
             return False
         return not masked or state._binding.mask_batch in (1, batch)
@@ -192,7 +192,7 @@ class _StackedGates(_RNNBuilder):
         if h is not None:
             terms.append(layer_norm(w_h * masked(h, masks[1]), g_h, b_h))
         elif c is not None:
-            terms.append(b_h)  # the norm of zeros; an empty state has not even this
+            terms.append(b_h)  # the normalized zeros; an empty state adds nothing
         terms.append(b)
         return esum(terms)
 
@@ -294,9 +294,9 @@ LSTMBuilder = VanillaLSTMBuilder
 
 
 class SparseLSTMBuilder(VanillaLSTMBuilder):
-    """`VanillaLSTMBuilder` with weights that are pruned: those of the smallest magnitude count as zero (Narang et al.,
-    "Exploring Sparsity in Recurrent Neural Networks", ICLR 2017). `set_sparsity` says how many; raise it step by step
-    in training.
+    """`VanillaLSTMBuilder` with pruned weights: those of the smallest magnitude count as zero (Narang et al.,
+    "Exploring Sparsity in Recurrent Neural Networks", ICLR 2017). `set_sparsity` sets how many; increase it step by
+    step during training.
 
     Parameters of a layer, in the order of `get_parameters()`: W_x, W_h and b as in `VanillaLSTMBuilder`, then the masks
     of W_x and of W_h: ones, and zeros where weights are pruned; they are saved with the model and not trained.
@@ -363,10 +363,11 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
     def set_sparsity(self, sparsity: float) -> None:
         """Prune weights: those of the smallest magnitude in all W_x and W_h of all layers together.
 
-        Weights that are pruned already count as the smallest. It holds from the next `initial_state` of a new graph on.
+        Weights that are already pruned count as the smallest. This takes effect at the next `initial_state` of a new
+        graph.
 
         Args:
-            sparsity: the part of the weights that is pruned, from 0 (none) to 1 (all)
+            sparsity: the fraction of the weights to prune, from 0 (none) to 1 (all)
 
         Raises:
             ValueError: not between 0 and 1
@@ -387,11 +388,11 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
 
 
 class CompactVanillaLSTMBuilder(_StackedGates):
-    """`VanillaLSTMBuilder` with forget bias 1 and without layer normalization, in the same formulas.
+    """`VanillaLSTMBuilder` with forget bias 1 and without layer normalization, with the same formulas.
 
-    It has parameters of the same shapes in the same order; the sub-collection is `compact-vanilla-lstm-builder`.
-    Differences are in the dropout masks, which are drawn for the batch size of the first input, so that elements of a
-    batch have different ones, and in weight noise (`set_weightnoise`).
+    It has parameters of the same shapes in the same order; the sub-collection is `compact-vanilla-lstm-builder`. It
+    differs in the dropout masks, which are drawn for the batch size of the first input, so that the elements of a batch
+    have different masks, and in weight noise (`set_weightnoise`).
 
     Args:
         layers: number of layers
@@ -502,8 +503,8 @@ class CoupledLSTMBuilder(_RNNBuilder):
 class FastLSTMBuilder(CoupledLSTMBuilder):
     """`CoupledLSTMBuilder` without its peepholes.
 
-    As in DyNet, the parameters of diagonal peepholes are there, W_ic and W_oc as (hidden_dim, 1), Glorot, but nothing
-    depends on them, and dropout rates have no effect. Sub-collection: `fast-lstm-builder`.
+    As in DyNet, there are parameters for diagonal peepholes, W_ic and W_oc as (hidden_dim, 1), Glorot, but they are not
+    used, and dropout rates have no effect. Sub-collection: `fast-lstm-builder`.
 
     `initial_state` takes one vector a layer, c, or two: the c of all layers, then the h of all layers.
 

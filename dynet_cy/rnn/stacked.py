@@ -109,7 +109,7 @@ class StackedRNNState:
         return tuple(e for state in self._states for e in state.s())
 
     def prev(self) -> StackedRNNState | None:
-        """The state that this one was made from; None for the first. It has the error of `RNNState.prev`.
+        """The state from which this one was made; None for the first. Raises the same error as `RNNState.prev`.
 
         Example:
             >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)

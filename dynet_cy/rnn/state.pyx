@@ -20,12 +20,12 @@ from dynet_cy.ops.registry import DimensionError
 
 
 cdef class Binding:
-    """A builder's parameters in one graph.  States refer to it, so that several graphs do not get mixed up."""
+    """A builder's parameters in one graph.  States refer to it, so that graphs do not get mixed up."""
 
     cdef readonly object builder
     cdef readonly object version
     cdef readonly list exprs        # as get_parameter_expressions returns them
-    cdef public list params         # as the builder computes with them: one item a layer
+    cdef public list params         # what the builder computes with: one item a layer
     cdef public list masks
     cdef public tuple mask_rates
     cdef public int mask_batch
@@ -42,11 +42,11 @@ cdef class Binding:
 
 
 cdef class StepKind:
-    """The kind of a step: the nodes that it makes."""
+    """A kind of network: how the nodes of a step are made."""
 
     cdef Step make
     cdef bint cells                 # whether states have cells in addition to hidden vectors
-    cdef bint vectors               # whether it wants inputs, states and masks that are vectors of one batch size
+    cdef bint vectors               # whether inputs, states and masks must be vectors of one batch size
 
 
 cdef StepKind kind_of(Step make, bint cells, bint vectors):
@@ -69,12 +69,12 @@ cdef enum:
 
 
 cdef class Steps:
-    """The steps of a network whose layers are the same few nodes each, made without Python in between.
+    """The steps of a network whose layers all consist of the same few nodes, which are made without calling Python.
 
     Args:
-        builder: it says in `_plain` whether steps are these nodes alone at the time, and else in `_options` what more.
-        kind: which nodes those are.
-        weights: those of each layer, in the order of the step in `ops/steps.pyx`.
+        builder: its `_plain` tells whether steps currently need no options; else its `_options` returns these.
+        kind: the kind of network.
+        weights: the weights of each layer, in the order of the step in `ops/steps.pyx`.
     """
 
     cdef object builder
@@ -82,10 +82,10 @@ cdef class Steps:
     cdef list weights
     cdef uint32_t layers
     cdef uint32_t per_layer
-    cdef uint32_t* numbers          # of the weights
-    cdef uint32_t* noisy            # of those of one layer, with noise
+    cdef uint32_t* numbers          # the nodes of the weights
+    cdef uint32_t* noisy            # those of one layer, with noise
     cdef uint32_t* masks
-    cdef uint64_t version           # of the graph: the numbers of the weights hold in it
+    cdef uint64_t version           # the version of the graph to which `numbers` belong
     # Settings of the current step.
     cdef bint masked
     cdef Extra dropout              # of the input of each layer and of the output, drawn again for each step; its rate
@@ -164,7 +164,7 @@ cdef class Steps:
         return add_node(g, DROPOUT, &x, 1, &self.dropout) if self.dropout.attrs[0].f != 0 else x
 
     cdef RNNState after(self, RNNState state, object x):
-        """The state after an input; None where it takes other nodes than these."""
+        """The state after an input; None if the step cannot be made here."""
         cdef Graph* g = current_graph()
         cdef uint32_t i, h, c, batch, at = number_in(g, expression(x, "add_input", "x"))
         cdef list hs = [], cs = []
@@ -190,10 +190,10 @@ cdef class Steps:
         return made
 
     def transduce(self, RNNState state not None, list xs):
-        """The outputs after each of the inputs; None where it takes other nodes than these.
+        """The outputs after each of the inputs; None if the steps cannot be made here.
 
-        It goes layer by layer: all inputs of a layer are known before its first step, so their products with its
-        weights can be taken at once.
+        This goes layer by layer: all inputs of a layer are known before its first step, so their products with its
+        weights can be computed at once.
         """
         cdef Graph* g = current_graph()
         cdef uint32_t i, h, c, at = number_in(g, expression(xs[0], "transduce", "xs[0]"))
@@ -225,7 +225,7 @@ cdef str scope_name(builder):
 
 
 def in_scope_of(builder, function, *arguments):
-    """Call a function that makes nodes for a builder."""
+    """Call a function that makes nodes for a builder, in the builder's scope."""
     cdef uint32_t outside
     if not noting:
         return function(*arguments)
@@ -242,7 +242,7 @@ def to_predecessor(state):
 
 
 def predecessor(kept):
-    """The state of which `to_predecessor` made this."""
+    """The state to which a reference made by `to_predecessor` points."""
     if not isinstance(kept, weakref.ref):
         return kept
     state = kept()
@@ -254,7 +254,7 @@ def predecessor(kept):
 
 
 cdef int check_input(builder, x, str method) except -1:
-    """Report an error of an input in terms of the builder, if the input caused it."""
+    """Raise an error that names the builder, if the input is wrong."""
     where = f"{type(builder).__name__}.{method}"
     if not isinstance(x, Expression):
         raise TypeError(f"{where}: an input must be an Expression, not {type(x).__name__}; "
@@ -291,7 +291,7 @@ cdef class RNNState:
     # h and c hold one vector per layer; None means zeros.
     # batch: the batch size of all of them; 0 if they differ, are not vectors, or it is not needed.
     cdef readonly Binding _binding
-    # prev: a weak reference in a graph that only goes forward, so that a long loop keeps no more than it uses.
+    # prev: a weak reference in a forward-only graph, so that a long loop keeps only what it uses.
     cdef readonly object _prev
     cdef object __weakref__
     cdef readonly tuple _h
@@ -349,7 +349,7 @@ cdef class RNNState:
     def add_inputs(self, xs):
         """The states after each of the inputs, added one after the other; `[]` for no inputs.
 
-        Use `transduce` when the outputs are all that is needed: it is quicker.
+        If you only need the outputs, use `transduce`, which is faster.
 
         Args:
             xs: the inputs, one expression for each step.
@@ -373,8 +373,8 @@ cdef class RNNState:
     def transduce(self, xs):
         """The outputs after each of the inputs, added one after the other; `[]` for no inputs.
 
-        The same as `[state.output() for state in self.add_inputs(xs)]` (with other dropout masks where a builder draws
-        one at every step), with fewer objects, and built layer by layer.
+        The same as `[state.output() for state in self.add_inputs(xs)]` (but with other dropout masks, if the builder
+        draws one at every step), with fewer objects, and built layer by layer.
 
         Example:
             >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
@@ -390,9 +390,9 @@ cdef class RNNState:
             raise
 
     def output(self):
-        """The output of the top layer; None before the first input when the state was not set either.
+        """The output of the top layer; None before the first input, unless the state was set.
 
-        This is `h()[-1]`, but for a `GRUBuilder` with dropout, which drops out its output and not its state.
+        This is `h()[-1]`, except for a `GRUBuilder` with dropout, which drops out its output but not its state.
 
         Example:
             >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
@@ -468,7 +468,7 @@ cdef class RNNState:
         return self._binding.builder._set_s(self, es, "set_s", "es")
 
     def prev(self):
-        """The state that this one was made from; None for the first.
+        """The state from which this one was made; None for the first.
 
         Raises:
             RuntimeError: the graph was renewed with ``forward_only=True``, and the program has not kept that state.

@@ -39,7 +39,7 @@ class TreeState(NamedTuple):
 
 
 class _TreeBuilder:
-    """What both builders share."""
+    """The base of both builders."""
 
     spec: tuple[int, ...]
     _collection_name: str
@@ -69,7 +69,7 @@ class _TreeBuilder:
         return self._collection
 
     def get_parameters(self) -> list[Parameters]:
-        """The parameters, in the order that the class gives.
+        """The parameters, in the order documented by the class.
 
         Example:
             >>> tree = dy.ChildSumTreeLSTMBuilder(3, 4, model)
@@ -101,10 +101,10 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         c   = i * u + sum_k f_k * c_k
         h   = o * tanh(c)
 
-    but that W_f and b_f are not shared between the children: each f_k has its own. A node without input leaves out the
-    terms with x, one with fewer children those of the others.
+    except that W_f and b_f are not shared between the children: each f_k has its own. A node without input leaves out
+    the terms with x, and a node with fewer children the terms of the missing ones.
 
-    A node of the tree is three nodes of the graph.
+    Each node of the tree becomes three nodes of the graph.
 
     Parameters, in the order of `get_parameters()`: W ((3 + N) hidden_dim, input_dim), U_1 ... U_N, each
     ((3 + N) hidden_dim, hidden_dim), all Glorot; b ((3 + N) hidden_dim,), zeros. Rows: i, o, u, f_1 ... f_N.
@@ -154,7 +154,7 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
 
         Args:
             x: the input, of shape (input_dim,); None for a node that has none
-            children: the states of the first, second, ... child; `[]` for a leaf; None for a child that is not there
+            children: the states of the first, second, ... child; `[]` for a leaf; None for a missing child
 
         Raises:
             TypeError: a child is not a state
@@ -180,7 +180,7 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
         c   = i * u + sum_k f_k * c_k
         h   = o * tanh(c)
 
-    A node without input leaves out the terms with x, a leaf those with children.
+    A node without input leaves out the terms with x, and a leaf those with children.
 
     Parameters, in the order of `get_parameters()`: W (3 hidden_dim, input_dim), U (3 hidden_dim, hidden_dim), b
     (3 hidden_dim,), with rows i, o, u; W_f (hidden_dim, input_dim), U_f (hidden_dim, hidden_dim), b_f (hidden_dim,).

@@ -1,4 +1,4 @@
-"""Steps of Tree-LSTMs: the nodes of the graph for a node of a tree, made without Python in between."""
+"""Steps of Tree-LSTMs: the nodes of the graph for a node of a tree."""
 
 from libc.stdint cimport uint32_t
 
@@ -14,7 +14,7 @@ from dynet_cy.ops.inputs import zeros
 
 
 cdef list checked(object builder, object x, object children):
-    """The children, at least one of which is there if x is not."""
+    """The children, after checking them; without x, there must be one."""
     cdef list states = list(children)
     cdef bint is_any = x is not None
     cdef Py_ssize_t i
