@@ -1,7 +1,7 @@
 """Functions as ONNX files, which other programs run: `export`. See docs/onnx.md.
 
-Bottom up: sizes (what sizes are of named axes), tracing (running the function at several of them), writer (the graph in
-the making), converters (the table of them), then a module of converters for each kind of operation, and exporting.
+Bottom up: sizes (how sizes depend on named axes), tracing (running the function at several sizes), writer (the graph
+under construction), converters (their table), then a module of converters for each kind of operation, and exporting.
 """
 
 from dynet_cy.onnx import (  # noqa: F401 - they fill the table

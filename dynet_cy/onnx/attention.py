@@ -13,7 +13,7 @@ NOT_CAUSAL, FROM_FIRST, TO_LAST, FROM = range(4)
 
 
 def heads_of(w: Writer, x: Value, heads: int) -> Value:
-    """A matrix as one for each head, which has its part of the rows."""
+    """A matrix split by rows into one for each head."""
     columns: Size = x.dims[1] if len(x.dims) > 1 else tuple(1 for _ in x.batch)
     rows = tuple(n // heads for n in x.dims[0])
     x = w.with_axes(x, (rows, tuple(heads for _ in x.batch), columns))
@@ -23,7 +23,7 @@ def heads_of(w: Writer, x: Value, heads: int) -> Value:
 
 @converts("scaled_dot_product_attention")
 def attention(w: Writer, step: Step, args: list[Value]) -> str:
-    """Vaswani et al., "Attention is all you need", 2017. In the file heads, queries and keys are axes in this order."""
+    """Vaswani et al., "Attention is all you need", 2017. In the file, the order of axes is heads, queries, keys."""
     heads, causal, scale = w.whole(0), w.whole(1), w.number(3)
     q, k, v = (heads_of(w, x, heads) for x in args[:3])
     has_batch = not sizes.is_one(step.batch)
@@ -43,7 +43,7 @@ def attention(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 def visible(w: Writer, causal: int, keys: Size, queries: Size) -> str:
-    """Which keys, in rows of queries, a query may look at: those up to its own place."""
+    """Which keys each query (a row) may attend to: those up to its own position."""
     key, query = (places(w, size, from_end=causal == TO_LAST) for size in (keys, queries))
     if causal >= FROM:
         query = w.add("Add", query, w.ints(causal - FROM))
@@ -51,7 +51,7 @@ def visible(w: Writer, causal: int, keys: Size, queries: Size) -> str:
 
 
 def places(w: Writer, size: Size, from_end: bool) -> str:
-    """0, 1, ... up to a size; from the end the last one is -1."""
+    """0, 1, ... up to a size, exclusive; `from_end`: shifted so that the last one is -1."""
     count = w.size(size)
     found = w.add("Range", w.constant(0, int), w.add("Squeeze", count, w.ints(0)), w.constant(1, int))
     return w.add("Sub", found, count) if from_end else found

@@ -1,4 +1,4 @@
-"""The table of converters: for each operation a function that writes it."""
+"""The table of converters: for each operation, the function that writes it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dynet_cy.onnx.writer import Value, Writer
 
 __all__ = ["CONVERTERS", "NOT_EXPORTABLE", "Converter", "converts"]
 
-# A converter adds nodes for a step with these arguments, and returns the tensor of its value, with the axes that
-# writer.py describes; as a Value, if it differs from example to example otherwise than its arguments do.
+# A converter adds nodes for a step with these arguments, and returns the tensor of its value, with axes as described in
+# writer.py.  It returns a Value if whether that differs from example to example does not follow from the arguments.
 Converter = Callable[[Writer, Step, list[Value]], Union[str, Value]]
 
 CONVERTERS: dict[str, Converter] = {}
 
 _RANDOM = "draws random numbers, which a file cannot repeat; layers that drop elements do not after eval()"
 
-# All other operations: why there is no converter.
+# Operations without a converter, and the reason.
 NOT_EXPORTABLE: dict[str, str] = {
     "dropout": _RANDOM,
     "dropout_dim": _RANDOM,
@@ -34,7 +34,7 @@ NOT_EXPORTABLE: dict[str, str] = {
     "residual_layer_norm_dropout": _RANDOM,
     "lgamma": "has no counterpart in ONNX",
     "inverse": "has no counterpart in ONNX",
-    "logdet": "has no counterpart in ONNX but the determinant itself, which soon is no float",
+    "logdet": "has no counterpart in ONNX but the determinant itself, which soon overflows",
     "constrained_softmax": "takes a number of rounds that depends on its values",
     "crf_log_partition": "is a recurrence over the words, which is not written yet",
     "crf_marginals": "is a recurrence over the words, which is not written yet",
@@ -46,7 +46,7 @@ C = TypeVar("C", bound=Converter)
 
 
 def converts(*names: str) -> Callable[[C], C]:
-    """The function below writes operations of these names."""
+    """Decorator: the function writes the operations of these names."""
 
     def put(converter: C) -> C:
         for name in names:

@@ -1,4 +1,4 @@
-"""Converters of convolutions and pooling. Images have rows, columns and channels; in a file channels, columns, rows."""
+"""Converters of convolutions and pooling. Images are rows x columns x channels, in files channels x columns x rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynet_cy.onnx.writer import Value, Writer
 
 
 def images(w: Writer, x: Value, axes: int) -> tuple[str, bool]:
-    """x with exactly one axis in front, as ONNX wants images; whether it was made."""
+    """x with exactly one leading axis, as ONNX requires of images; and whether that axis was added."""
     one = tuple(1 for _ in x.batch)
     x = w.with_axes(x, (*x.dims, *[one] * (axes - len(x.dims))))
     if x.lead == 1:
@@ -75,7 +75,7 @@ def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
     filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
     more = [w.flat(shared(w, b, "a bias")).name for b in args[2:]]
     how = geometry(w)
-    if how["auto_pad"] != "VALID" and how["dilations"] != [1, 1]:  # which onnxruntime has not
+    if how["auto_pad"] != "VALID" and how["dilations"] != [1, 1]:  # not supported by onnxruntime
         how["auto_pad"] = "NOTSET"
         how["pads"] = same_pads(w, args[0], filters, how)
     found = w.add("Conv", x, filters.name, *more, **how)
@@ -90,7 +90,7 @@ def conv_transpose2d(w: Writer, step: Step, args: list[Value]) -> str:
     filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
     how = geometry(w)
     valid = how.pop("auto_pad") == "VALID"
-    if not valid:  # the size of x times the stride: what filters reach beyond is cut
+    if not valid:  # the result has the size of x times the stride: crop what exceeds it
         reach = [
             dilation * (size[0] - 1) + 1 for dilation, size in zip(how["dilations"], (filters.dims[1], filters.dims[0]))
         ]
@@ -137,7 +137,7 @@ def filter1d_narrow(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 def windows(w: Writer, size: Size, count: Size) -> list[tuple[int, int]]:
-    """So many windows that cover an axis of that size: where each begins and ends."""
+    """The beginnings and ends of `count` windows that cover an axis of that size evenly."""
     n, out = sizes.constant(size), sizes.constant(count)
     if n is None or out is None:
         raise w.refused("needs images whose size is known")

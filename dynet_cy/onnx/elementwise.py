@@ -1,4 +1,4 @@
-"""Converters of functions of each element, of one argument and of two."""
+"""Converters of elementwise functions, of one argument and of two."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def hard_tanh(w: Writer, x: str) -> str:
 
 @formula("round", "round_straight_through")
 def rounded(w: Writer, x: str) -> str:
-    # Halves go away from zero; those of ONNX go to even numbers.
+    # Halves are rounded away from zero; ONNX rounds them to even numbers.
     size = w.add("Abs", x)
     whole = w.add("Floor", size)
     up = w.add("GreaterOrEqual", w.add("Sub", size, whole), w.constant(0.5))
@@ -100,7 +100,7 @@ def from_formula(text: str) -> Converter:
     return converter
 
 
-# Operators with the constant of the node as their second argument; the first one where it says so.
+# Operators whose second argument is the constant of the node.
 _WITH_CONSTANT = {
     "scale": "Mul",
     "shift": "Add",
@@ -174,7 +174,7 @@ def pair(w: Writer, step: Step, args: list[Value]) -> tuple[str, str]:
 
 
 def broadcast(w: Writer, step: Step, args: list[Value], name: str) -> str:
-    """A result of `pair` in the shape of the step, which may have fewer axes of one element at its end."""
+    """A result of `pair` in the shape of the step, which may have fewer trailing axes of size 1."""
     axes = max(len(x.dims) for x in args)
     return name if len(step.dims) == axes else w.to(name, any(x.each for x in args), step.dims, step.batch)
 

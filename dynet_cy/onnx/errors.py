@@ -1,4 +1,4 @@
-"""What `export` raises."""
+"""The exception that `export` raises."""
 
 from __future__ import annotations
 

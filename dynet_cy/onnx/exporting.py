@@ -17,10 +17,11 @@ from dynet_cy.onnx.writer import EXAMPLES, Value, Writer
 
 __all__ = ["export"]
 
-# The version of ONNX's operators that files use, and the oldest format that has it, so that older runtimes read them.
+# The version of ONNX's operators that files use, and the oldest format that has it, so that older runtimes can read
+# them.
 OPSET, FORMAT = 18, 8
 
-# A file of this size or more can hold no parameters: they go into a file of their own.
+# Above this size, parameters go into a separate file: protobuf messages are limited to 2 GiB.
 MOST_BYTES = 2**31 - 2**24
 
 
@@ -34,30 +35,30 @@ def export(
 ) -> None:
     """Write a function as an ONNX file, which other programs run without this library.
 
-    The function is written for one example, as everywhere; the file computes it for a batch of them, an axis in front
-    of all others. It is called a few times, with other sizes and other indices each time, and its graph must have the
-    same nodes each time. What it makes of NumPy's numbers meanwhile, such as masks and positions, becomes constants.
+    The function is written for one example, as everywhere; the file computes a batch of examples, which is a further,
+    leading axis. The function is called a few times, with different sizes and indices, and its graph must have the
+    same nodes each time. Inputs that it makes from NumPy arrays, such as masks and positions, become constants.
     Parameters become initializers with their names.
 
-    Axes stand in reverse order: what has the shape ``{d,n}`` here has ``(batch, n, d)`` in the file. So memory is the
-    same, and ``array.T`` is the way from one to the other; docs/onnx.md explains it.
+    The order of axes is reversed: shape ``{d,n}`` here is ``(batch, n, d)`` in the file. The layout in memory is the
+    same, and ``array.T`` converts one into the other; docs/onnx.md explains it.
 
     Args:
         function: takes an argument for each input, and returns an expression, a list of them, or a dictionary with
             their names. Layers should be in evaluation mode
-        inputs: for each argument, in their order, a name and `Floats` or `Indices`
+        inputs: for each argument, in order, a name and `Floats` or `Indices`
         path: the file
-        batch: the name of the axis of examples; or their number, where it is fixed; or None for no such axis. Default:
-            "batch"
-        shortest, longest: the least and the greatest length of named axes that the function is called with. Constants
+        batch: the name of the axis of examples; or the number of examples, if it is fixed; or None for no such axis.
+            Default: "batch"
+        shortest, longest: the least and the greatest length of named axes with which the function is called. Constants
             that grow with an axis are stored for the longest. Default: 2 and 512
 
     Raises:
-        ExportError: an operation has no counterpart in ONNX, the graph is not the same each time, or what it needs of
-            the sizes is not a simple formula; the message names the operation
+        ExportError: an operation has no counterpart in ONNX, the graph is not the same each time, or it depends on
+            sizes in a way that is not a simple formula; the message names the operation
         ImportError: the package onnx is missing: ``pip install 'dynet_cy[onnx]'``
-        TypeError: an input is neither `Floats` nor `Indices`, or the function returns something else than expressions
-        ValueError: there is no input, the lengths are not in order, or an axis of an input is called as the batch is
+        TypeError: an input is neither `Floats` nor `Indices`, or the function returns something other than expressions
+        ValueError: there is no input, the lengths are not in order, or an axis of an input has the name of the batch
         OSError: the file cannot be written
 
     Example:
@@ -84,9 +85,7 @@ def export(
     traced = trace(function, inputs, shortest, longest)
     for step in traced.steps:  # before anything is written
         if step.op not in CONVERTERS:
-            why = NOT_EXPORTABLE.get(
-                step.op, "is none of the operations that can be written, such as one of a program's own"
-            )
+            why = NOT_EXPORTABLE.get(step.op, "is not one of the operations that can be written; it may be a custom op")
             raise ExportError(f"export: {step.op} {why}{step.made_at}")
     w = Writer(onnx, traced, batch)
     types = onnx.TensorProto
@@ -102,7 +101,7 @@ def export(
                 w.source(axis, name, place + each)
         if each:
             w.source(EXAMPLES, name, 0)
-        if is_index:  # a list for each example, also where it is one number
+        if is_index:  # a list for each example, even for a single number
             w.indices[name if x.shape else w.add("Unsqueeze", name, w.ints(-1))] = traced.indices[name]
     values = _write(w, traced.steps)
     graph_outputs = [_output(w, onnx, name, values[number], batch) for name, number in traced.outputs.items()]
@@ -126,7 +125,7 @@ def export(
 
 def _package() -> Any:
     try:
-        importlib.import_module("onnx.checker")  # a folder called onnx would do for the package alone
+        importlib.import_module("onnx.checker")  # "import onnx" alone also succeeds for a folder called onnx
         return importlib.import_module("onnx")
     except ImportError as error:
         raise ImportError(f"export needs the package onnx: pip install 'dynet_cy[onnx]' ({error})") from None
@@ -150,7 +149,7 @@ def _write(w: Writer, steps: list[Step]) -> list[Value]:
 
 
 def _output(w: Writer, onnx: Any, name: str, value: Value, batch: str | int | None) -> Any:
-    """A result, with an axis for examples also where it is the same for all of them."""
+    """A result, with an axis for examples even if it is the same for all of them."""
     each = batch is not None
     tensor = value.name
     if each and not value.each:

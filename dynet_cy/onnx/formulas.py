@@ -1,7 +1,8 @@
 """Elementwise functions as ONNX operations, from the formulas of their kernels.
 
-A formula is that of a row of `include/dynet_cy/unary.def`, with numbers in place of ``C(1.f)``: arithmetic, comparisons
-joined by ``&`` and ``|``, ``SEL(condition, a, b)`` and functions in upper case, of x and the numbers p0 and p1.
+The formulas come from the rows of `include/dynet_cy/unary.def`, with numbers instead of ``C(1.f)``. They consist of
+arithmetic, comparisons joined by ``&`` and ``|``, ``SEL(condition, a, b)`` and functions in upper case, applied to x
+and the constants p0 and p1.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ FORMULAS = {
     # end of formulas
 }
 
-# ONNX operators of functions, and of operators of Python.
+# The ONNX operators for functions, and for Python's operators.
 _FUNCTIONS = {
     "SEL": "Where",
     "ABS": "Abs",
@@ -107,7 +108,7 @@ def log1p(w: Writer, x: str) -> str:
     return w.add("Log", w.add("Add", x, w.constant(1)))
 
 
-# Functions that ONNX has no operator for, but that are made of some.
+# Functions without an ONNX operator of their own, composed of others.
 _COMPOSED = {"EXPM1": expm1, "LOG1P": log1p}
 
 
@@ -121,9 +122,9 @@ def write(w: Writer, formula: str, tensors: Mapping[str, str]) -> str:
     """Add the operations of a formula.
 
     Args:
-        w: the graph in the making.
-        formula: one that `can_write`.
-        tensors: what x and the numbers of the formula are called in the graph.
+        w: the graph under construction.
+        formula: a formula for which `can_write` is true.
+        tensors: the tensors of x and of the constants of the formula, by name.
 
     Returns:
         The name of the result.

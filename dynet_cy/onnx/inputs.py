@@ -1,4 +1,4 @@
-"""What goes into an exported function."""
+"""The inputs of an exported function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Floats:
     """An input of real numbers: the function gets an expression, an input of this shape.
 
     Args:
-        shape: its shape, without a batch: a tuple or one number. A string in the place of a size is the name of an axis
+        shape: its shape, without a batch: a tuple or one number. A string instead of a size is the name of an axis
             whose length is known only when the file runs
 
     Raises:
@@ -35,14 +35,14 @@ class Floats:
 class Indices:
     """An input of whole numbers, such as words: the function gets a list of ints, or one int.
 
-    They may be what tables and selections are asked for (`lookup`, `nn.Embedding`, `pick`, `select_cols`, losses). What
-    else a function does with them, such as ``if word == 0``, is no part of a graph. It is refused where it shows, that
-    is, where the calls with random numbers that `export` makes lead to different graphs.
+    The function may use them as indices (in `lookup`, `nn.Embedding`, `pick`, `select_cols`, losses). Anything else,
+    such as ``if word == 0``, is not part of a graph. It is an error if `export` notices it, that is, if its calls with
+    random numbers lead to different graphs.
 
     Args:
-        shape: how many they are: a number, or a string, the name of an axis whose length is known only when the file
-            runs; ``()`` for one number, which the function gets as an int
-        count: they are from 0 to ``count - 1``
+        shape: how many numbers there are: a number, or a string, the name of an axis whose length is known only when
+            the file runs; ``()`` for one number, which the function gets as an int
+        count: the numbers are from 0 to ``count - 1``
 
     Raises:
         ValueError: a size or the count is less than 1, a name is empty, or there are more axes than one

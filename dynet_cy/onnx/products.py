@@ -1,4 +1,4 @@
-"""Converters of products, and of cells that are made of them."""
+"""Converters of products, and of recurrent cells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynet_cy.onnx.writer import Value, Writer
 
 
 def product(w: Writer, a: Value, b: Value, vector: bool) -> str:
-    """a b, with the axes of a matrix, or of a vector: since axes stand in reverse order, b comes first."""
+    """The product a b as a matrix or a vector; as the order of axes is reversed, b comes first."""
     has_batch = a.has_batch or b.has_batch
     one = tuple(1 for _ in a.batch)
     if len(a.dims) == 1:
@@ -85,7 +85,7 @@ def dot_product(w: Writer, step: Step, args: list[Value]) -> str:
 
 
 def gates(w: Writer, sums: str, size: int, plan: list[tuple[int, str]]) -> str:
-    """Blocks of `size` rows, each with its activation; a number of blocks and an operator each."""
+    """Blocks of `size` rows, each with its activation; the plan gives a number of blocks and their operator."""
     parts, start = [], 0
     for blocks, operator in plan:
         if blocks:
@@ -97,7 +97,7 @@ def gates(w: Writer, sums: str, size: int, plan: list[tuple[int, str]]) -> str:
 
 @converts("vanilla_lstm_gates", "vanilla_lstm_gates_projected")
 def lstm_gates(w: Writer, step: Step, args: list[Value]) -> str:
-    """Arguments: b, Wh, h, and then Wx before each x, whose columns it has one after the other."""
+    """Arguments: b, Wh, h, and then Wx before each x; Wx has a block of columns for each x."""
     vectors = [w.flat(x) if k == 0 or k % 2 == 0 else x for k, x in enumerate(args)]
     start = 0
     for k in range(4, len(vectors), 2):
@@ -208,7 +208,7 @@ def tree_lstm_c(w: Writer, step: Step, args: list[Value]) -> str:
 
 @converts("contract3d_1d", "contract3d_1d_bias")
 def contract(w: Writer, step: Step, args: list[Value]) -> str:
-    """z_ij = sum_k x_ijk y_k: x as a matrix of k rows in the file, that y is multiplied by."""
+    """z_ij = sum_k x_ijk y_k: the product of y and x as a matrix, which has k rows in the file."""
     x, y = args[0], w.flat(args[1])
     has_batch = not sizes.is_one(step.batch)
     area = tuple(a * b for a, b in zip(*step.dims))
@@ -222,7 +222,7 @@ def contract(w: Writer, step: Step, args: list[Value]) -> str:
 
 @converts("circ_conv", "circ_corr")
 def circular(w: Writer, step: Step, args: list[Value]) -> str:
-    """sum_i u_i M_ik, where M has all rotations of v."""
+    """sum_i u_i M_ik, where the rows of M are the rotations of v."""
     u, v = (w.flat(x) for x in args)
     n = _known(w, u.dims[0])
     i, k = np.arange(n)[:, None], np.arange(n)[None, :]

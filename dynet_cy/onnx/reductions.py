@@ -1,4 +1,4 @@
-"""Converters of reductions, norms, losses and what sorts."""
+"""Converters of reductions, norms, losses and sorting."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def ordered(w: Writer, step: Step, args: list[Value]) -> str:
 
 @converts("kmax_pooling")
 def kmax_pooling(w: Writer, step: Step, args: list[Value]) -> str:
-    """The greatest, in the order of x: their places in order choose them."""
+    """The greatest elements, in the order of x: their sorted positions select them."""
     x, axis = args[0], -w.whole(1) - 1
     count = w.ints(w.whole(0))
     places = w.add("TopK", x.name, count, outputs=2, axis=axis, largest=1, sorted=1)
@@ -332,7 +332,7 @@ def normalized(w: Writer, step: Step, x: Value, parts: list[Value], first: int, 
 
 
 def beside(w: Writer, step: Step, operator: str, x: Value, part: Value) -> Value:
-    """x and what broadcasts to its shape."""
+    """An operator of x and a part that broadcasts to its shape."""
     has_batch = x.has_batch or part.has_batch
     both = [w.lifted(v, max(len(x.dims), len(part.dims)), has_batch) for v in (x, part)]
     return Value(w.add(operator, *both), x.dims, step.batch if has_batch else x.batch, x.each or part.each)

@@ -1,4 +1,4 @@
-"""Converters of leaves, of shapes, and of what selects and puts together."""
+"""Converters of leaves, of changes of shape, and of selections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def constant(w: Writer, step: Step, args: list[Value]) -> Value:
 
 
 def stored(w: Writer, step: Step, array: Array) -> str:
-    """A parameter as an initializer of its name, once."""
+    """A parameter as an initializer with its name, stored once."""
     if step.entry not in w.parameters:
         w.parameters[step.entry] = w.store(step.parameter or "parameter", array)
     return w.parameters[step.entry]
@@ -31,7 +31,7 @@ def parameter(w: Writer, step: Step, args: list[Value]) -> Value:
 
 @converts("lookup")
 def lookup(w: Writer, step: Step, args: list[Value]) -> Value:
-    """Rows of a table; the axis of rows is in front, like the batch."""
+    """Rows of a table; the axis of rows comes first, like the batch."""
     table = step.values[0]
     name = stored(w, step, table.transpose(0, *range(table.ndim - 1, 0, -1)))
     rows = w.picked(step.batch, False)
@@ -101,7 +101,7 @@ def take(w: Writer, x: Value, axis: int, chosen: Picked, batched: bool, step: St
     """Elements along an axis; `batched` indices have a list for each batch element."""
     if not chosen.each and not batched:
         return Value(w.add("Gather", x.name, chosen.name, axis=-axis - 1), step.dims, step.batch, x.each)
-    # As many indices as results: a list for each line along the axis.
+    # GatherElements needs an index for each element of the result.
     each = x.each or chosen.each
     one = tuple(1 for _ in step.batch)
     there = [one] * len(x.dims)
@@ -137,7 +137,7 @@ def pick(w: Writer, step: Step, args: list[Value]) -> Value:
     x, axis = args[0], w.whole(0)
     found = chosen_along(w, step, x, axis, tuple(1 for _ in step.batch))
     name = w.add("Squeeze", found.name, w.ints(-axis - 1))
-    if len(step.dims) != len(x.dims) - 1:  # a number has an axis of one element
+    if len(step.dims) != len(x.dims) - 1:  # a scalar has one axis of size 1
         name = w.to(name, found.each, step.dims, step.batch)
     return Value(name, step.dims, step.batch, found.each)
 
@@ -167,7 +167,7 @@ def pick_batch_elems(w: Writer, step: Step, args: list[Value]) -> Value:
     if chosen.each and x.each:
         raise w.refused("takes batch elements whose numbers are an input; `select_cols` can do that")
     name = w.lifted(x, axes, True, all_axes=True)
-    # Of what is the same for all examples, a list for each example.
+    # If x is the same for all examples, the indices may still differ between them.
     name = w.add("Gather", name, chosen.name, axis=-axes - 1)
     if sizes.is_one(step.batch):
         name = w.add("Squeeze", name, w.ints(-axes - 1))
@@ -176,7 +176,7 @@ def pick_batch_elems(w: Writer, step: Step, args: list[Value]) -> Value:
 
 @converts("scatter_rows")
 def scatter_rows(w: Writer, step: Step, args: list[Value]) -> Value:
-    """A product with a matrix that has a 1 at the place of each element."""
+    """A product with a matrix that has a 1 at the position of each element."""
     x = args[0]
     batched = not sizes.is_one(step.batch) and not same_for_all(step)
     if not batched:

@@ -1,4 +1,4 @@
-"""Sizes that differ from trace to trace, and what they are of the named axes."""
+"""Sizes that differ from trace to trace, as formulas of the named axes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Formula = Union[int, Affine, Product]
 
 
 def constant(size: Size) -> int | None:
-    """The size, where it is the same in all traces."""
+    """The size, if it is the same in all traces, else None."""
     return size[0] if len(set(size)) == 1 else None
 
 
@@ -38,7 +38,7 @@ def is_one(size: Size) -> bool:
 
 
 def formula(size: Size, axes: Mapping[str, Size]) -> Formula | None:
-    """A size as a formula of those of the named axes, inferred from the traces; None if there is no simple one."""
+    """A size as a formula of the named axes, inferred from the traces; None if there is no simple one."""
     number = constant(size)
     if number is not None:
         return number

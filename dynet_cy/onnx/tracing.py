@@ -1,4 +1,4 @@
-"""Running a function at several sizes, to see what in its graph depends on them."""
+"""Running a function at several sizes, to see how its graph depends on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Function = Callable[..., Any]
 
 
 class Step(NamedTuple):
-    """A node of the graph, as all traces have it.
+    """A node of the graph, combined from all traces.
 
     Attributes:
         number: its number, from 0; arguments have smaller ones.
@@ -33,12 +33,12 @@ class Step(NamedTuple):
         batch: its batch size.
         attrs: the words of its attributes.
         items: its list in each trace.
-        item_count: words of it for each batch element.
+        item_count: the number of words for each batch element.
         parameter: the name of the parameter or table that it reads.
-        entry: which one that is.
-        values: what a leaf holds in each trace, the batch as the last axis if it has one; empty where it is no leaf or
-            an input of the function.
-        input: the name of the function's input that it is.
+        entry: the number of that parameter or table.
+        values: the value of a leaf in each trace, with the batch, if any, as the last axis; empty if it is not a leaf,
+            or an input of the function.
+        input: the name of the function's input, if the node is one.
         made_at: the line of the program that made it, for messages: " (made at model.py:17)".
     """
 
@@ -61,7 +61,7 @@ class Traced(NamedTuple):
     """The structure that all traces of a function share.
 
     Attributes:
-        steps: the nodes that its results need, in the order of making.
+        steps: the nodes that its results need, in the order in which they were made.
         outputs: names of the results and the numbers of their nodes.
         axes: the size of each named axis in the traces.
         indices: for each input of whole numbers, its numbers in the traces.
@@ -74,10 +74,10 @@ class Traced(NamedTuple):
 
 
 def trace(function: Function, inputs: Mapping[str, Input], shortest: int, longest: int) -> Traced:
-    """Run the function a few times, with other sizes of the named axes and other indices each time.
+    """Run the function a few times, with different sizes of the named axes and different indices.
 
     Raises:
-        ExportError: its graph is not the same each time, or it looks at values
+        ExportError: its graph is not the same each time, or it reads values
     """
     names = list(dict.fromkeys(axis for x in inputs.values() for axis in x.shape if isinstance(axis, str)))
     count = _enough(inputs, longest)
@@ -103,7 +103,7 @@ class _Run(NamedTuple):
 
 
 def _enough(inputs: Mapping[str, Input], longest: int) -> int:
-    """How many traces: three for sizes, and so many that each index can have numbers that no other has."""
+    """The number of traces: at least three, for sizes, and enough for each index to have a unique series of numbers."""
     count = 3
     for x in inputs.values():
         if isinstance(x, Indices) and x.count > 1:
@@ -113,7 +113,7 @@ def _enough(inputs: Mapping[str, Input], longest: int) -> int:
 
 
 def _sizes(which: int, count: int, shortest: int, longest: int) -> Size:
-    """Different sizes for the named axis number `which`: small ones, others, and at the end the longest."""
+    """Different sizes for the named axis number `which`, from small ones to the longest at the end."""
     span = longest - shortest
     inner = [shortest + (which + span * t // (count - 1) + which * t) % (span + 1) for t in range(count - 1)]
     return (*inner, longest)
@@ -145,7 +145,7 @@ def _run(
     indices: Mapping[str, tuple[int, ...]],
     stored: dict[int, Floating],
 ) -> _Run:
-    """One trace; `stored` has the parameters and tables that were read before."""
+    """One trace; `stored` caches the parameters and tables that were read."""
     random = np.random.Generator(np.random.PCG64(2))
     with record_lines(), ComputationGraph() as graph:
         arguments: list[Any] = []

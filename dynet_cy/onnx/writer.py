@@ -1,9 +1,9 @@
-"""The ONNX graph in the making: tensors with the axes of expressions, and what converters build with.
+"""The ONNX graph under construction, and the operations from which converters build it.
 
-The memory of an expression is column-major with the batch last, that of an ONNX tensor row-major; so the axes stand in
-reverse order, and the memory is the same: axis i of an expression is axis -(i + 1) of the tensor. Before them stands
-the axis of the batch of an expression, if its batch size is not 1, and first of all that of the examples, in tensors
-that are not the same for all examples.
+Expressions are column-major with the batch last, ONNX tensors row-major. So that the layout in memory is the same, the
+order of axes is reversed: axis i of an expression is axis -(i + 1) of the tensor. These axes are preceded by that of
+the batch of the expression, if its batch size is not 1, and that in turn by the axis of the examples, in tensors that
+differ from example to example.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from dynet_cy.onnx.tracing import Step, Traced
 
 Array = npt.NDArray[Any]
 
-# What the number of examples is called among sizes: no named axis can be called so.
+# The name of the number of examples among sizes; no named axis can have it.
 EXAMPLES = ""
 
-# The end of a slice that goes down to the first element, element 0 included.
+# The end of a slice that goes down to element 0, inclusive.
 BEFORE_THE_FIRST = -(2**62)
 
 
 class Value(NamedTuple):
-    """What an expression is in the file.
+    """An expression as a tensor of the file.
 
     Attributes:
-        name: of the tensor.
-        dims: sizes of its axes, in the order of the expression.
-        batch: its batch size, which has an axis if it is not 1.
-        each: whether it differs from example to example, and so has an axis for them.
+        name: the name of the tensor.
+        dims: the sizes of its axes, in the order of the expression.
+        batch: its batch size; there is an axis for it if it is not 1.
+        each: whether it differs from example to example, and so has an axis for examples.
     """
 
     name: str
@@ -59,8 +59,8 @@ class Value(NamedTuple):
 
 
 class Picked(NamedTuple):
-    """Indices as a tensor of int64, with an axis for the batch, if that is asked for, and then one for those of each
-    batch element; `each` is as in Value."""
+    """Indices as a tensor of int64, with an axis for the batch, if requested, and then one for the indices of a batch
+    element; `each` as in Value."""
 
     name: str
     each: bool
@@ -73,7 +73,7 @@ class Writer:
         self.helper = onnx.helper
         self.numpy_helper = onnx.numpy_helper
         self.axes = traced.axes
-        # Lists of whole numbers that are inputs, by their tensors: their numbers in the traces.
+        # For each tensor that is an input of whole numbers: these numbers in the traces.
         self.indices: dict[str, tuple[tuple[int, ...], ...]] = {}
         self.parameters: dict[int | None, str] = {}
         self.examples = examples
@@ -98,7 +98,7 @@ class Writer:
         return found
 
     def source(self, axis: str, tensor: str, place: int) -> None:
-        """Where the size of a named axis can be read: from an input, along that axis of the tensor."""
+        """Record where the size of a named axis can be read: along this axis of an input tensor."""
         self._sources.setdefault(axis, (tensor, place))
 
     def refused(self, why: str) -> ExportError:
@@ -114,14 +114,14 @@ class Writer:
         return names[-1]
 
     def store(self, name: str, array: Array) -> str:
-        """Add an initializer; returns its name, which has a number added where it is taken."""
+        """Add an initializer; returns its name, with a number appended if the name is taken."""
         found = self.unique(name)
         self.initializers[found] = self.numpy_helper.from_array(np.asarray(array, order="C"), found)
         self.bytes += array.nbytes
         return found
 
     def constant(self, array: npt.ArrayLike, dtype: type = np.float32) -> str:
-        """A constant tensor, of whole numbers as int64; equal ones are stored once."""
+        """A constant tensor, int64 for `dtype` int; equal ones are stored once."""
         values: Array = np.asarray(array, np.int64 if dtype is int else dtype)
         key = (str(values.dtype), values.shape, values.tobytes())
         if key not in self._constants:
@@ -154,7 +154,7 @@ class Writer:
     # ---- sizes
 
     def size(self, size: Size) -> str:
-        """A size as a list of one number, known at the latest when the file runs."""
+        """A size as a list of one number, a constant or computed when the file runs."""
         return self.size_list([size])
 
     def size_list(self, wanted: Iterable[Size | str]) -> str:
@@ -176,7 +176,7 @@ class Writer:
         found = sizes.formula(size, self.axes)
         if found is None:
             of = ", ".join(f"{name} = {list(axis)}" for name, axis in self.axes.items())
-            raise self.refused(f"has the sizes {list(size)} for {of}, which is no simple function of them")
+            raise self.refused(f"has the sizes {list(size)} for {of}, which is not a simple function of them")
         return found
 
     def _measured(self, found: sizes.Affine | sizes.Product | str) -> str:
@@ -212,7 +212,7 @@ class Writer:
         return [*lead, *reversed(dims)]
 
     def reshape(self, name: str, each: bool, rest: Sequence[Size]) -> str:
-        """A tensor, perhaps with an axis for examples, with these sizes behind that axis, in the order of the file."""
+        """A tensor reshaped to these sizes, in the order of the file, after the axis for examples if `each`."""
         unknown = [k for k, size in enumerate(rest) if sizes.constant(size) is None]
         if len(unknown) <= 1:
             numbers = [-1 if k in unknown else size[0] for k, size in enumerate(rest)]
@@ -220,7 +220,7 @@ class Writer:
         return self.add("Reshape", name, self.size_list([*([EXAMPLES] * each), *rest]))
 
     def to(self, name: str, each: bool, dims: Sequence[Size], batch: Size) -> str:
-        """A tensor in the shape that an expression of these sizes has."""
+        """A tensor reshaped to that of an expression of these sizes."""
         return self.reshape(name, each, [*([] if sizes.is_one(batch) else [batch]), *reversed(dims)])
 
     def with_axes(self, x: Value, dims: Sequence[Size]) -> Value:
@@ -249,9 +249,9 @@ class Writer:
             where += range(start, start + missing)
         return self.add("Unsqueeze", x.name, self.ints(*where)) if where else x.name
 
-    def together(self, xs: Sequence[Value], axes: int, keep: int | None = None) -> tuple[list[str], bool, bool]:
-        """Tensors of the same axes, those of examples and of the batch included, as Concat needs them. Axes are as
-        long as the longest among them, but for axis `keep`. Also whether there are examples, and a batch."""
+    def together(self, xs: Sequence[Value], axes: int) -> tuple[list[str], bool, bool]:
+        """Tensors with the same axes, including those of examples and of the batch, as Concat needs them. Also whether
+        there are axes for examples and for the batch."""
         each, has_batch = any(x.each for x in xs), any(x.has_batch for x in xs)
         batch = next((x.batch for x in xs if x.has_batch), xs[0].batch)
         found = []
@@ -309,7 +309,7 @@ class Writer:
         return Picked(self._shaped(together, each, count, has_batch, batch), each)
 
     def _index(self, column: Size) -> tuple[str, bool]:
-        """One index, as a list of one, perhaps for each example."""
+        """One index as a list of length 1, and whether it differs from example to example."""
         if sizes.constant(column) is not None:
             return self.ints(column[0]), False
         for name, given in self.indices.items():
@@ -334,24 +334,24 @@ class Writer:
         return self.add("Concat", *names, axis=-1)
 
     def _growing(self, items: Sequence[tuple[int, ...]], count: Size, has_batch: bool) -> Picked:
-        """Indices that are no input, of a number that depends on sizes: the beginning of the longest list."""
+        """Indices that are not an input and whose number depends on sizes: a prefix of the longest list."""
         assert self.step is not None
         longest = items[-1]
         per = tuple(self.step.batch) if has_batch else count
-        # Along each batch element by itself, so that the beginning of a table of two axes is taken along both.
+        # One row per batch element, so that a prefix can be taken along both axes.
         tables = []
         for t, words in enumerate(items):
             shape = (per[t], len(words) // per[t]) if has_batch else (len(words),)
             tables.append(np.array(words, np.int64).reshape(shape))
         if any((table != tables[-1][tuple(slice(n) for n in table.shape)]).any() for table in tables):
             raise self.refused(
-                f"has indices that depend on the sizes of the inputs, such as {list(longest[:5])}, in a way that is no "
-                "beginning of a list"
+                f"has indices that depend on the sizes of the inputs, such as {list(longest[:5])}, and are not a "
+                "prefix of the longest list"
             )
         return Picked(self._cut(tables), False)
 
     def _cut(self, tables: Sequence[Array]) -> str:
-        """The constant that is the beginning of the last one, along all axes, in the order of the file."""
+        """A slice of the last table from the beginning of all axes, with the current sizes."""
         name = self.constant(tables[-1], tables[-1].dtype.type)
         for axis in range(tables[-1].ndim):
             size = tuple(t.shape[axis] for t in tables)
@@ -366,7 +366,7 @@ class Writer:
     # ---- leaves
 
     def input_constant(self, step: Step) -> Value:
-        """An input that is not an argument of the function: a constant, or one that grows with the named axes."""
+        """An input that is not an argument of the function: a constant, which may grow with the named axes."""
         has_batch = not sizes.is_one(step.batch)
         arrays = [
             v.reshape((*[d[t] for d in step.dims], *([step.batch[t]] if has_batch else []))).T
@@ -375,7 +375,7 @@ class Writer:
         last = arrays[-1]
         if any((a != last[tuple(slice(n) for n in a.shape)]).any() for a in arrays):
             raise ExportError(
-                "export: the function makes an input whose numbers depend on its arguments, which no file can repeat; "
+                "export: the function makes an input whose numbers depend on its arguments, which a file cannot do; "
                 "compute them with operations, or pass them as an input of their own"
             )
         return Value(self._cut([np.ascontiguousarray(a) for a in arrays]), step.dims, step.batch, False)
