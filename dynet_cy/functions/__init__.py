@@ -1,7 +1,7 @@
 """Functions that are made of ops: they batch and run wherever these do."""
 
 # derived: imports, by tools/derive.py
-from dynet_cy.functions.choices import gumbel_softmax, softmin, straight_through
+from dynet_cy.functions.choices import gumbel_softmax, straight_through
 from dynet_cy.functions.contraction import einsum
 from dynet_cy.functions.convolutions import conv1d, conv_transpose1d
 from dynet_cy.functions.losses import cross_entropy, focal_loss, gaussian_nll, kl_divergence, triplet_loss
@@ -40,7 +40,6 @@ __all__ = [
     "rms_norm",
     "scatter",
     "scatter_add",
-    "softmin",
     "split",
     "stack",
     "straight_through",
