@@ -103,6 +103,7 @@ UNARY = [
     Unary("elu", lambda x, alpha: np.where(x > 0, x, alpha * np.expm1(x)), -3, 3, (0.3,)),
     Unary("selu", lambda x: SELU_SCALE * np.where(x > 0, x, SELU_ALPHA * np.expm1(x)), -3, 3),
     Unary("silu", lambda x, beta: x * logistic(beta * x), -5, 5, (2.5,)),
+    Unary("leaky_relu", lambda x, alpha: np.where(x > 0, x, alpha * x), -3, 3, (0.3,)),
     Unary("mish", lambda x: x * np.tanh(np.log1p(np.exp(x))), -9, 9),
     Unary("hard_tanh", lambda x: np.clip(x, -1, 1), -3, 3),
     Unary("hard_swish", lambda x: x * np.clip(x + 3, 0, 6) / 6, -5, 5),

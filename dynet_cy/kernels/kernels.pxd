@@ -13,9 +13,10 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         DY_UNARY_tan, DY_UNARY_asin, DY_UNARY_acos, DY_UNARY_atan, DY_UNARY_sinh, DY_UNARY_cosh, DY_UNARY_asinh,
         DY_UNARY_acosh, DY_UNARY_atanh, DY_UNARY_floor, DY_UNARY_ceil, DY_UNARY_round, DY_UNARY_elu, DY_UNARY_selu,
         DY_UNARY_silu, DY_UNARY_scale, DY_UNARY_shift, DY_UNARY_reciprocal_scale, DY_UNARY_pow_const,
-        DY_UNARY_min_const, DY_UNARY_max_const, DY_UNARY_clip, DY_UNARY_huber, DY_UNARY_mish, DY_UNARY_hard_tanh,
-        DY_UNARY_hard_swish, DY_UNARY_safe_sqrt, DY_UNARY_less_const, DY_UNARY_less_equal_const, DY_UNARY_greater_const,
-        DY_UNARY_greater_equal_const, DY_UNARY_equal_const, DY_UNARY_not_equal_const, DY_UNARY_COUNT
+        DY_UNARY_min_const, DY_UNARY_max_const, DY_UNARY_clip, DY_UNARY_huber, DY_UNARY_leaky_relu, DY_UNARY_mish,
+        DY_UNARY_hard_tanh, DY_UNARY_hard_swish, DY_UNARY_safe_sqrt, DY_UNARY_less_const, DY_UNARY_less_equal_const,
+        DY_UNARY_greater_const, DY_UNARY_greater_equal_const, DY_UNARY_equal_const, DY_UNARY_not_equal_const,
+        DY_UNARY_COUNT
     enum:
         DY_BINARY_add, DY_BINARY_sub, DY_BINARY_mul, DY_BINARY_div, DY_BINARY_min, DY_BINARY_max, DY_BINARY_pow,
         DY_BINARY_prelu, DY_BINARY_less, DY_BINARY_less_equal, DY_BINARY_equal, DY_BINARY_not_equal,

@@ -48,6 +48,7 @@ FORMULAS = {
     "silu": "x * LOGISTIC(p0 * x)",
     "clip": "SEL(x < p0, p0, SEL(x > p1, p1, x))",
     "huber": "SEL(ABS(x) < p0, x * x, p0 * (2 * ABS(x) - p0))",
+    "leaky_relu": "SEL(x > 0, x, p0 * x)",
     "mish": "x * TANH(SOFTPLUS(x))",
     "hard_tanh": "SEL(x < -1, -1, SEL(x > 1, 1, x))",
     "hard_swish": "SEL(x < -3, 0, SEL(x > 3, x, x * (x + 3) / 6))",

@@ -45,10 +45,10 @@ cdef Expression apply_unary(int which, object x, float p0, float p1):
 from dynet_cy.kernels.kernels cimport (
     DY_UNARY_abs, DY_UNARY_acos, DY_UNARY_acosh, DY_UNARY_asin, DY_UNARY_asinh, DY_UNARY_atan, DY_UNARY_atanh,
     DY_UNARY_clip, DY_UNARY_cos, DY_UNARY_cosh, DY_UNARY_cube, DY_UNARY_elu, DY_UNARY_erf, DY_UNARY_exp, DY_UNARY_expm1,
-    DY_UNARY_gelu, DY_UNARY_hard_swish, DY_UNARY_hard_tanh, DY_UNARY_huber, DY_UNARY_lgamma, DY_UNARY_log,
-    DY_UNARY_log1p, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_mish, DY_UNARY_rectify, DY_UNARY_safe_sqrt,
-    DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus, DY_UNARY_softsign, DY_UNARY_sqrt,
-    DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
+    DY_UNARY_gelu, DY_UNARY_hard_swish, DY_UNARY_hard_tanh, DY_UNARY_huber, DY_UNARY_leaky_relu, DY_UNARY_lgamma,
+    DY_UNARY_log, DY_UNARY_log1p, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_mish, DY_UNARY_rectify,
+    DY_UNARY_safe_sqrt, DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus, DY_UNARY_softsign,
+    DY_UNARY_sqrt, DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
 )
 
 
@@ -489,6 +489,24 @@ def huber(x, float c=1.345):
     if not c > 0:
         raise ValueError(f"huber: c must be positive, not {c}")
     return apply_unary(DY_UNARY_huber, x, c, 0)
+
+
+def leaky_relu(x, float alpha=0.01):
+    """Each element above 0, alpha (0.01 if not given) times it below (Maas et al. 2013).
+
+    Args:
+        x: an expression of any shape, which the result has too.
+
+    Raises:
+        ValueError: alpha is not a number.
+
+    Example:
+        >>> dy.leaky_relu(dy.inputVector([-2, 3])).npvalue()
+        array([-0.02,  3.  ])
+    """
+    if not alpha == alpha:
+        raise ValueError(f"leaky_relu: alpha must be a number, not {alpha}")
+    return apply_unary(DY_UNARY_leaky_relu, x, alpha, 0)
 
 
 def mish(x):
