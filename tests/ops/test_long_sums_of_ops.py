@@ -87,8 +87,6 @@ VALUES = {
     "moment-2": (lambda: dy.moment_elems(put(POSITIVE), 2), (P**2).mean()),
     "moment-4": (lambda: dy.moment_elems(put(POSITIVE), 4), (P**4).mean()),
     "std": (lambda: dy.std_elems(put(SIGNED)), S.std()),
-    "norm-1": (lambda: dy.norm(put(EQUAL), 1), E.sum()),
-    "norm-3": (lambda: dy.norm(put(POSITIVE), 3), (P**3).sum() ** (1 / 3)),
     "cumsum": (lambda: dy.cumsum(put(POSITIVE)), np.cumsum(P)),
     "logcumsumexp": (lambda: dy.logcumsumexp(put(SIGNED)), np.logaddexp.accumulate(S)),
     "logcumsumexp-columns": (lambda: dy.logcumsumexp(put(SIGNED[None]), 1), np.logaddexp.accumulate(S)),
