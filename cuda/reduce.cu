@@ -23,6 +23,38 @@ static __device__ inline float team_max(const Team &t, float x, float *part) {
     return t.lanes > 1 ? block_max(x, part) : x;
 }
 
+struct Best {
+    float x;
+    uint32_t at;
+};
+
+// A NaN is above all numbers; of equal numbers, the first is.
+static __device__ __forceinline__ Best best_of(Best a, Best b) {
+    bool above = a.x > b.x || (a.x != a.x && b.x == b.x);
+    bool below = b.x > a.x || (b.x != b.x && a.x == a.x);
+    return above || (!below && a.at < b.at) ? a : b;
+}
+
+static __device__ inline Best warp_best(Best x) {
+    for (int o = 16; o > 0; o >>= 1) {
+        Best other = {__shfl_xor_sync(FULL_MASK, x.x, o), __shfl_xor_sync(FULL_MASK, x.at, o)};
+        x = best_of(x, other);
+    }
+    return x;
+}
+
+static __device__ inline Best team_best(const Team &t, Best top, Best *part) {
+    if (t.lanes == 1) return top;
+    top = warp_best(top);
+    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = top;
+    __syncthreads();
+    int lane = threadIdx.x & 31;
+    top = lane < (int)(blockDim.x >> 5) ? part[lane] : Best{-INFINITY, 0xffffffffu};
+    top = warp_best(top);
+    __syncthreads();
+    return top;
+}
+
 // ---- moment, std: x is array 0 of the axes ---------------------------------------------
 
 static __device__ __forceinline__ float power(float x, int r) {
@@ -136,32 +168,76 @@ extern "C" __global__ void norm_backward(size_t batch, size_t n, const float *__
     }
 }
 
+// ---- norm -----------------------------------------------------------------------------------
+
+static __device__ __forceinline__ float real_power(float x, float p) {
+    return p == 0.f ? 1.f : p == 1.f ? x : p == 2.f ? x * x : powf(x, p);
+}
+
+// y = (the sum of |x|^p over the reduced axes)^(1/p), of x divided by the greatest |x|. If p is infinite, it is the greatest
+// itself, and `places` tells where that is in x.
+extern "C" __global__ void p_norm_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced, float p,
+                                          const float *__restrict__ x, size_t *places, float *y, int blocks) {
+    __shared__ Best best[32];
+    __shared__ float part[32];
+    Team t = team_of(blocks);
+    for (size_t e = t.first; e < n; e += t.step) {
+        size_t base[DY_ARRAYS], at[DY_ARRAYS];
+        Best top = {-1.f, 0};
+        double total = 0;
+        offsets(kept, e, base);
+        for (size_t k = t.lane; k < terms; k += t.lanes) {
+            offsets(reduced, k, at);
+            top = best_of(top, Best{fabsf(x[base[0] + at[0]]), (uint32_t)k});
+        }
+        top = team_best(t, top, best);
+        float norm = top.x < 0.f ? 0.f : top.x;
+        if (top.x > 0.f && !isinf(top.x) && !isinf(p)) {
+            for (size_t k = t.lane; k < terms; k += t.lanes) {
+                offsets(reduced, k, at);
+                total += real_power(fabsf(x[base[0] + at[0]]) / top.x, p);
+            }
+            float sum = team_sum(t, (float)total, part);
+            norm *= p == 2.f ? sqrtf(sum) : powf(sum, 1.f / p);
+        }
+        if (t.lane == 0) {
+            y[e] = norm;
+            if (isinf(p)) {
+                offsets(reduced, top.at, at);
+                places[e] = base[0] + at[0];
+            }
+        }
+    }
+}
+
+// dx = dy sign(x) (|x| / y)^(p - 1), and 0 where x is 0. The axes are those of x; array 0 is y. `uses` elements of y, y_size
+// floats apart, share one of x.
+extern "C" __global__ void p_norm_backward(size_t n, dy_axes axes, size_t uses, size_t y_size, float p,
+                                           const float *__restrict__ x, const size_t *__restrict__ places,
+                                           const float *__restrict__ y, const float *__restrict__ dy, float *dx,
+                                           int acc) {
+    for (EACH(i, n)) {
+        size_t at[DY_ARRAYS];
+        float total = 0.f;
+        offsets(axes, i, at);
+        if (x[i] != 0.f)
+            for (size_t u = 0; u < uses; u++) {
+                size_t e = at[0] + u * y_size;
+                if (!isinf(p))
+                    total += dy[e] * real_power(fabsf(x[i]) / y[e], p - 1.f);
+                else if (places[e] == i)
+                    total += dy[e];
+            }
+        store(dx + i, acc, x[i] < 0.f ? -total : total);
+    }
+}
+
 // ---- ops along one axis: lines of `length` elements that are `inner` floats apart ----------
 
 // The offset of line e in an array whose batch elements are bstride floats apart.
 static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t bstride) {
     size_t line = e / inner, b = line / outer;
     return b * bstride + (line - b * outer) * length * inner + (e - line * inner);
-}
-
-struct Best {
-    float x;
-    uint32_t at;
-};
-
-// A NaN is above all numbers; of equal numbers, the first is.
-static __device__ __forceinline__ Best best_of(Best a, Best b) {
-    bool above = a.x > b.x || (a.x != a.x && b.x == b.x);
-    bool below = b.x > a.x || (b.x != b.x && a.x == a.x);
-    return above || (!below && a.at < b.at) ? a : b;
-}
-
-static __device__ inline Best warp_best(Best x) {
-    for (int o = 16; o > 0; o >>= 1) {
-        Best other = {__shfl_xor_sync(FULL_MASK, x.x, o), __shfl_xor_sync(FULL_MASK, x.at, o)};
-        x = best_of(x, other);
-    }
-    return x;
 }
 
 // The maximum of sign x_k, returned in all lanes. Unless `or_nan`, a NaN counts as -inf.
@@ -172,15 +248,7 @@ static __device__ inline Best greatest(const Team &t, const float *x, size_t len
         float one = sign * x[k * inner];
         top = best_of(top, Best{or_nan || one == one ? one : -INFINITY, (uint32_t)k});
     }
-    if (t.lanes == 1) return top;
-    top = warp_best(top);
-    if ((threadIdx.x & 31) == 0) part[threadIdx.x >> 5] = top;
-    __syncthreads();
-    int lane = threadIdx.x & 31;
-    top = lane < (int)(blockDim.x >> 5) ? part[lane] : Best{-INFINITY, 0xffffffffu};
-    top = warp_best(top);
-    __syncthreads();
-    return top;
+    return team_best(t, top, part);
 }
 
 extern "C" __global__ void extreme_forward(size_t lines, size_t inner, size_t length, size_t outer, float sign,

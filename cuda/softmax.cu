@@ -42,45 +42,46 @@ extern "C" __global__ void pickneglogsoftmax_backward(size_t batch, size_t n, co
     }
 }
 
-// ---- softmax, log_softmax, sparsemax: lines ---------------------------------------
+// ---- softmax, softmin, log_softmax, sparsemax: lines ---------------------------------------
 // Tensors consist of lines of n numbers that are `step` floats apart; `step` lines are adjacent. x may have fewer lines
 // than y: then several batch elements share them, and their gradients are summed.
 static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t step) {
     return line / step * step * n + line % step;
 }
 
-extern "C" __global__ void softmax_by_blocks(size_t lines, size_t n, size_t step, const float *__restrict__ xs,
-                                             size_t x_lines, float *ys) {
+// The softmax of sign x.
+extern "C" __global__ void softmax_by_blocks(size_t lines, size_t n, size_t step, float sign,
+                                             const float *__restrict__ xs, size_t x_lines, float *ys) {
     __shared__ float part[32];
     for (ROWS(line, lines)) {
         const float *x = xs + line_at(line % x_lines, n, step);
         float *y = ys + line_at(line, n, step);
         float top = -INFINITY, total = 0.f;
-        for (LANES(k, n)) top = larger(x[k * step], top);
+        for (LANES(k, n)) top = larger(sign * x[k * step], top);
         top = block_max(top, part);
-        for (LANES(k, n)) total += y[k * step] = expf(x[k * step] - top);
+        for (LANES(k, n)) total += y[k * step] = expf(sign * x[k * step] - top);
         total = 1.f / block_sum(total, part);
         for (LANES(k, n)) y[k * step] *= total;
     }
 }
 
-extern "C" __global__ void softmax_by_threads(size_t lines, size_t n, size_t step, const float *__restrict__ xs,
-                                              size_t x_lines, float *ys) {
+extern "C" __global__ void softmax_by_threads(size_t lines, size_t n, size_t step, float sign,
+                                              const float *__restrict__ xs, size_t x_lines, float *ys) {
     for (EACH(line, lines)) {
         const float *x = xs + line_at(line % x_lines, n, step);
         float *y = ys + line_at(line, n, step);
         float top = -INFINITY, total = 0.f;
-        for (size_t k = 0; k < n; k++) top = larger(x[k * step], top);
-        for (size_t k = 0; k < n; k++) total += y[k * step] = expf(x[k * step] - top);
+        for (size_t k = 0; k < n; k++) top = larger(sign * x[k * step], top);
+        for (size_t k = 0; k < n; k++) total += y[k * step] = expf(sign * x[k * step] - top);
         total = 1.f / total;
         for (size_t k = 0; k < n; k++) y[k * step] *= total;
     }
 }
 
-// dx = y (dy - sum y dy).
-extern "C" __global__ void softmax_backward_by_blocks(size_t lines, size_t n, size_t step, const float *__restrict__ ys,
-                                                      const float *__restrict__ dys, size_t x_lines, float *dxs,
-                                                      int acc) {
+// dx = sign y (dy - sum y dy).
+extern "C" __global__ void softmax_backward_by_blocks(size_t lines, size_t n, size_t step, float sign,
+                                                      const float *__restrict__ ys, const float *__restrict__ dys,
+                                                      size_t x_lines, float *dxs, int acc) {
     __shared__ float part[32];
     for (ROWS(first, x_lines)) {
         float *dx = dxs + line_at(first, n, step);
@@ -89,14 +90,15 @@ extern "C" __global__ void softmax_backward_by_blocks(size_t lines, size_t n, si
             float mean = 0.f;
             for (LANES(k, n)) mean += y[k * step] * dy[k * step];
             mean = block_sum(mean, part);
-            for (LANES(k, n)) store(dx + k * step, acc || line > first, y[k * step] * (dy[k * step] - mean));
+            for (LANES(k, n))
+                store(dx + k * step, acc || line > first, sign * y[k * step] * (dy[k * step] - mean));
         }
     }
 }
 
-extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, size_t step, const float *__restrict__ ys,
-                                                       const float *__restrict__ dys, size_t x_lines, float *dxs,
-                                                       int acc) {
+extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, size_t step, float sign,
+                                                       const float *__restrict__ ys, const float *__restrict__ dys,
+                                                       size_t x_lines, float *dxs, int acc) {
     for (EACH(first, x_lines)) {
         float *dx = dxs + line_at(first, n, step);
         for (size_t line = first; line < lines; line += x_lines) {
@@ -104,7 +106,7 @@ extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, s
             float mean = 0.f;
             for (size_t k = 0; k < n; k++) mean += y[k * step] * dy[k * step];
             for (size_t k = 0; k < n; k++)
-                store(dx + k * step, acc || line > first, y[k * step] * (dy[k * step] - mean));
+                store(dx + k * step, acc || line > first, sign * y[k * step] * (dy[k * step] - mean));
         }
     }
 }

@@ -1,11 +1,11 @@
 """Functions that are made of ops: they batch and run wherever these do."""
 
 # derived: imports, by tools/derive.py
-from dynet_cy.functions.choices import gumbel_softmax, softmin, straight_through
+from dynet_cy.functions.choices import gumbel_softmax, straight_through
 from dynet_cy.functions.contraction import einsum
 from dynet_cy.functions.convolutions import conv1d, conv_transpose1d
 from dynet_cy.functions.losses import cross_entropy, focal_loss, gaussian_nll, kl_divergence, triplet_loss
-from dynet_cy.functions.norms import batch_norm, clip_norm, cosine_similarity, group_norm, norm, normalize, rms_norm
+from dynet_cy.functions.norms import batch_norm, clip_norm, cosine_similarity, group_norm, normalize, rms_norm
 from dynet_cy.functions.reductions import prod
 from dynet_cy.functions.sequences import crf_loss, crf_score, ctc_loss
 from dynet_cy.functions.shapes import arange, eye, gather, outer, pad, scatter, scatter_add, split, stack
@@ -32,7 +32,6 @@ __all__ = [
     "group_norm",
     "gumbel_softmax",
     "kl_divergence",
-    "norm",
     "normalize",
     "outer",
     "pad",
@@ -40,7 +39,6 @@ __all__ = [
     "rms_norm",
     "scatter",
     "scatter_add",
-    "softmin",
     "split",
     "stack",
     "straight_through",

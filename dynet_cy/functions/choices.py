@@ -9,24 +9,7 @@ from dynet_cy.ops.random import random_gumbel
 from dynet_cy.ops.shape import nobackprop
 from dynet_cy.ops.softmax import softmax
 
-__all__ = ["gumbel_softmax", "softmin", "straight_through"]
-
-
-def softmin(x: Expression, d: int = 0) -> Expression:
-    """Softmax of -x along an axis: the smallest element gets the greatest weight.
-
-    Args:
-        x: the expression; the result has its shape.
-        d: the axis (default: 0).
-
-    Raises:
-        DimensionError: there is no such axis.
-
-    Example:
-        >>> dy.softmin(dy.inputVector([0, np.log(3)])).npvalue().round(3)
-        array([0.75, 0.25])
-    """
-    return softmax(-expression(x, "softmin"), d)
+__all__ = ["gumbel_softmax", "straight_through"]
 
 
 def straight_through(hard: Expression, soft: Expression) -> Expression:

@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.functions.arguments import Operand, axis_in, expression, shape_of, tensor
-from dynet_cy.functions.norms import norm
 from dynet_cy.functions.shapes import Integers, gather
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import arithmetic, unary
 from dynet_cy.ops.inputs import inputTensor
+from dynet_cy.ops.reduce import norm
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 from dynet_cy.ops.softmax import log_softmax, pickneglogsoftmax

@@ -13,51 +13,14 @@ from dynet_cy.graph.expressions import Expression
 from dynet_cy.model import Parameters
 from dynet_cy.ops import arithmetic, unary
 from dynet_cy.ops.batch_norm import batch_moments, channel_norm
+from dynet_cy.ops.reduce import norm
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import pick
 from dynet_cy.ops.shape import reshape
 
-__all__ = ["batch_norm", "clip_norm", "cosine_similarity", "group_norm", "norm", "normalize", "rms_norm"]
+__all__ = ["batch_norm", "clip_norm", "cosine_similarity", "group_norm", "normalize", "rms_norm"]
 
 Axis = Union[int, Sequence[int], None]
-
-
-def norm(x: Expression, p: float = 2, axis: Axis = None, keepdims: bool = False) -> Expression:
-    """The p-norm ``(sum abs(x)^p)^(1/p)`` along some axes.
-
-    Where all elements are 0 its gradient is 0.
-
-    Args:
-        x: any expression.
-        p: at least 1; `math.inf` for the greatest absolute value. Default: 2.
-        axis: one or several axes, which may count from the end; all of them when None.
-        keepdims: whether the axes stay, with one element each (default: False).
-
-    Returns:
-        An expression of the axes that are left, ``{1}`` if none is.
-
-    Raises:
-        DimensionError: there is no such axis.
-        ValueError: p is less than 1.
-
-    Example:
-        >>> dy.norm(dy.inputVector([3, 4])).value()
-        5.0
-    """
-    expression(x, "norm")
-    if not p >= 1:
-        raise ValueError(f"norm: p must be at least 1, not {p!r}")
-    over = axis if axis is None or isinstance(axis, int) else tuple(axis)
-    if p == 2:
-        return unary.safe_sqrt(unary.square(x).sum(over, keepdims))
-    if p == 1:
-        return unary.abs(x).sum(over, keepdims)
-    if math.isinf(p):
-        return unary.abs(x).max(over, keepdims)
-    total = arithmetic.pow(unary.abs(x), p).sum(over, keepdims)
-    # The root of 0 has no slope: where the sum is 0, so is the norm, and its gradient.
-    root = unary.exp(unary.log(arithmetic.where(total, total, 1)) * (1 / p))
-    return arithmetic.where(total, root, 0)
 
 
 def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -> Expression:

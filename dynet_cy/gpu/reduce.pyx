@@ -224,6 +224,43 @@ op.backward = l2_norm_backward
 op.assigns = True
 
 
+# ---- norm: attributes: the axes, p -------------------------------------------------------
+
+cdef int P_NORM_FORWARD = kernel_at(CU, b"p_norm_forward")
+cdef int P_NORM_BACKWARD = kernel_at(CU, b"p_norm_backward")
+
+
+cdef int p_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Axes kept, reduced, back
+    cdef size_t n, terms
+    if total_of(&c.x[0].dim) == 0:
+        return fill(gpu, total_of(&c.y.dim), 0, c.y.v)
+    axes_of(c, &kept, &reduced, &back)
+    n = axes_total(&kept)
+    terms = axes_total(&reduced)
+    if by_blocks_over(&kept, &reduced):
+        return launch_rows(gpu, P_NORM_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), c.attrs[1].f,
+                           c.x[0].v, c.saved, c.y.v, 1)
+    return launch_each(gpu, P_NORM_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), c.attrs[1].f, c.x[0].v,
+                       c.saved, c.y.v, 0)
+
+
+cdef int p_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Axes kept, reduced, back
+    cdef size_t n = total_of(&c.x[0].dim)
+    if n == 0:
+        return 0
+    axes_of(c, &kept, &reduced, &back)
+    return launch_each(gpu, P_NORM_BACKWARD, n, n, value_at(&back), sharing(c), size_of(&c.y.dim), c.attrs[1].f,
+                       c.x[0].v, c.saved, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"norm", CU)
+op.forward = p_norm_forward
+op.backward = p_norm_backward
+op.assigns = True
+
+
 # ---- ops along one axis ------------------------------------------------------------------
 # Attributes: the axis.
 

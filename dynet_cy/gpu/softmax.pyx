@@ -35,7 +35,7 @@ op.backward = pickneglogsoftmax_backward
 op.assigns = True
 
 
-# ---- softmax, log_softmax, sparsemax: lines of numbers --------------------------------
+# ---- softmax, softmin, log_softmax, sparsemax: lines of numbers --------------------------------
 
 cdef enum:
     SIDE_BY_SIDE = 32               # with this many adjacent lines, the threads of a warp read 32 of them together
@@ -50,26 +50,42 @@ cdef int SPARSEMAX_FORWARD = kernel_at(CU, b"sparsemax_forward")
 cdef int SPARSEMAX_BACKWARD = kernel_at(CU, b"sparsemax_backward")
 
 
-cdef int softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
+cdef int normalize(Gpu* gpu, const Call* c, float sign) noexcept nogil:
     cdef Split s = split_at(&c.y.dim, <uint32_t>c.attrs[0].i)
     cdef size_t own = s.pre * s.post * c.x[0].dim.bd, lines = s.pre * s.post * c.y.dim.bd
     if lines * s.len == 0:
         return 0
     if s.pre >= SIDE_BY_SIDE:
-        return launch_each(gpu, SOFTMAX_BY_THREADS, lines, lines, s.len, s.pre, c.x[0].v, own, c.y.v)
-    return launch_rows(gpu, SOFTMAX_BY_BLOCKS, lines, s.len, lines, s.len, s.pre, c.x[0].v, own, c.y.v)
+        return launch_each(gpu, SOFTMAX_BY_THREADS, lines, lines, s.len, s.pre, sign, c.x[0].v, own, c.y.v)
+    return launch_rows(gpu, SOFTMAX_BY_BLOCKS, lines, s.len, lines, s.len, s.pre, sign, c.x[0].v, own, c.y.v)
 
 
-cdef int softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+cdef int normalize_backward(Gpu* gpu, const Call* c, float sign) noexcept nogil:
     cdef Split s = split_at(&c.y.dim, <uint32_t>c.attrs[0].i)
     cdef size_t own = s.pre * s.post * c.dx.dim.bd, lines = s.pre * s.post * c.y.dim.bd
     if lines * s.len == 0:
         return 0
     if s.pre >= SIDE_BY_SIDE:
-        return launch_each(gpu, SOFTMAX_BACKWARD_BY_THREADS, own, lines, s.len, s.pre, c.y.v, c.dy.v, own, c.dx.v,
+        return launch_each(gpu, SOFTMAX_BACKWARD_BY_THREADS, own, lines, s.len, s.pre, sign, c.y.v, c.dy.v, own, c.dx.v,
                            c.accumulate)
-    return launch_rows(gpu, SOFTMAX_BACKWARD_BY_BLOCKS, own, s.len, lines, s.len, s.pre, c.y.v, c.dy.v, own, c.dx.v,
-                       c.accumulate)
+    return launch_rows(gpu, SOFTMAX_BACKWARD_BY_BLOCKS, own, s.len, lines, s.len, s.pre, sign, c.y.v, c.dy.v, own,
+                       c.dx.v, c.accumulate)
+
+
+cdef int softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return normalize(gpu, c, 1)
+
+
+cdef int softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return normalize_backward(gpu, c, 1)
+
+
+cdef int softmin_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return normalize(gpu, c, -1)
+
+
+cdef int softmin_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return normalize_backward(gpu, c, -1)
 
 
 cdef int columns_forward(Gpu* gpu, const Call* c, int kernel) noexcept nogil:
@@ -107,6 +123,11 @@ cdef int sparsemax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 op = gpu_op(b"softmax", CU)
 op.forward = softmax_forward
 op.backward = softmax_backward
+op.assigns = True
+
+op = gpu_op(b"softmin", CU)
+op.forward = softmin_forward
+op.backward = softmin_backward
 op.assigns = True
 
 op = gpu_op(b"log_softmax", CU)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import lgamma
+from math import inf, lgamma
 
 import numpy as np
 
@@ -77,6 +77,26 @@ def l2_norm(w: Writer, step: Step, args: list[Value]) -> str:
     return w.add("ReduceL2", w.flat(args[0]).name, w.ints(-1), keepdims=1)
 
 
+_NORMS = {1.0: "ReduceL1", 2.0: "ReduceL2", inf: "ReduceMax"}
+
+
+@converts("norm")
+def norm(w: Writer, step: Step, args: list[Value]) -> str:
+    """Of x divided by its greatest element, unless ONNX has an operator."""
+    x, p = args[0], w.number(1)
+    axes = reduced_axes(w, x)
+    size = found = w.add("Abs", x.name)
+    if p in _NORMS:
+        found = reduce(w, _NORMS[p], size, axes)
+    elif axes:
+        top = reduce(w, "ReduceMax", size, axes, keep=True)
+        scale = w.add("Max", top, w.constant(np.finfo(np.float32).tiny))
+        powers = w.add("Pow", w.add("Div", size, scale), w.constant(p))
+        root = w.add("Pow", reduce(w, "ReduceSum", powers, axes, keep=True), w.constant(1 / p))
+        found = w.add("Squeeze", w.add("Mul", root, scale), w.ints(*axes))
+    return shaped(w, x, found, axes, step)
+
+
 _ALONG = {"max_dim": "ReduceMax", "min_dim": "ReduceMin", "logsumexp_dim": "ReduceLogSumExp"}
 
 
@@ -144,12 +164,12 @@ def kmax_pooling(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- softmax
 
 
-@converts("softmax")
+@converts("softmax", "softmin")
 def softmax(w: Writer, step: Step, args: list[Value]) -> str:
     x, axis = args[0], w.whole(0)
     if not x.dims:  # one number
         return w.add("Sub", w.add("Add", x.name, w.constant(1)), x.name)
-    return w.add("Softmax", x.name, axis=-axis - 1)
+    return w.add("Softmax", w.add("Neg", x.name) if step.op == "softmin" else x.name, axis=-axis - 1)
 
 
 @converts("log_softmax")

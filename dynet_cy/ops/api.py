@@ -105,6 +105,7 @@ from dynet_cy.ops.reduce import (
     moment_batches,
     moment_dim,
     moment_elems,
+    norm,
     squared_norm,
     std_batches,
     std_dim,
@@ -146,6 +147,7 @@ from dynet_cy.ops.softmax import (
     pickneglogsoftmax_batch,
     pickneglogsoftmax_list,
     softmax,
+    softmin,
     sparsemax,
 )
 from dynet_cy.ops.unary import (
@@ -322,6 +324,7 @@ __all__ = [
     "moment_batches",
     "moment_dim",
     "moment_elems",
+    "norm",
     "squared_norm",
     "std_batches",
     "std_dim",
@@ -360,6 +363,7 @@ __all__ = [
     "pickneglogsoftmax_batch",
     "pickneglogsoftmax_list",
     "softmax",
+    "softmin",
     "sparsemax",
     # unary
     "abs",

@@ -12,7 +12,7 @@ from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1x, expression, sequence
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
-    DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K,
+    DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, DY_UNARY_negate, K,
 )
 from dynet_cy.ops.indices cimport axis_in, check_count, is_list, set_index, set_indices, whole
 from dynet_cy.kernels.ranges cimport in_ranges
@@ -147,6 +147,14 @@ SOFTMAX.ragged = True
 SOFTMAX.assigns = True
 
 
+cdef Expression normalized(const Op* op, object x, int d, str name):
+    """x to the op, which normalizes it along axis d."""
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].i = d if d >= 0 else <int>axis_in(x, d, name)
+    return apply1x(op, x, &extra)
+
+
 cdef object unmasked(object x, object mask):
     """x, with -inf where the mask is 0."""
     return where(mask, x, -INFINITY)
@@ -168,10 +176,57 @@ def softmax(x, int d=0, mask: Expression | npt.ArrayLike | None = None):
         >>> dy.softmax(dy.inputVector([1, 1, 2])).npvalue().round(3)
         array([0.212, 0.212, 0.576])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
-    extra.attrs[0].i = d if d >= 0 else <int>axis_in(x, d, "softmax")
-    return apply1x(SOFTMAX, x if mask is None else unmasked(x, mask), &extra)
+    return normalized(SOFTMAX, x if mask is None else unmasked(x, mask), d, "softmax")
+
+
+# ---- softmin: y = e^-x / sum e^-x, along axis d ---------------------------------
+
+cdef void softmin_forward(const Call* c) noexcept nogil:
+    """-x into y, and the softmax of y in its place."""
+    cdef Call of_y = c[0]
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t b, calls = calls_for(c, &n)
+    for b in range(calls):
+        K.unary_fwd[<int>DY_UNARY_negate](n, element(&c.x[0], b), 0, 0, element(&c.y, b))
+    of_y.x = &of_y.y
+    softmax_forward(&of_y)
+
+
+cdef void softmin_backward(const Call* c, uint32_t i) noexcept nogil:
+    """The gradient of the softmax is linear in dy: with -dy it is that of -x."""
+    cdef Call negative = c[0]
+    cdef size_t n = total_of(&c.y.dim)
+    K.unary_fwd[<int>DY_UNARY_negate](n, c.dy.v, 0, 0, c.work)
+    negative.dy.v = c.work
+    negative.work = c.work + n
+    softmax_backward(&negative, i)
+
+
+cdef size_t softmin_work(const Call* c, int i) noexcept nogil:
+    return softmax_work(c, i) + (total_of(&c.y.dim) if i >= 0 else 0)
+
+
+cdef Op* SOFTMIN = register(b"softmin", b"x", softmax_dim, softmin_forward, softmin_backward)
+SOFTMIN.work = softmin_work
+SOFTMIN.ragged = True
+SOFTMIN.assigns = True
+
+
+def softmin(x, int d=0):
+    """Softmax of -x along an axis: the smallest element gets the greatest weight.
+
+    Args:
+        x: the expression; the result has its shape.
+        d: the axis (default: 0).
+
+    Raises:
+        DimensionError: there is no such axis.
+
+    Example:
+        >>> dy.softmin(dy.inputVector([0, np.log(3)])).npvalue().round(3)
+        array([0.75, 0.25])
+    """
+    return normalized(SOFTMIN, x, d, "softmin")
 
 
 # ---- log_softmax: y = x - log sum e^x, in each column -------------------------

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from case import many, one
-
-
-def p_norm(x, p, axis=None, keepdims=False):
-    over = tuple(range(x.ndim)) if axis is None else axis
-    a = np.abs(x)
-    y = a.max(over, keepdims=keepdims) if math.isinf(p) else (a**p).sum(over, keepdims=keepdims) ** (1 / p)
-    return np.atleast_1d(y)
+from cases_reduce import p_norm
 
 
 def grouped(x, groups, g, b):
@@ -23,17 +15,6 @@ def grouped(x, groups, g, b):
 
 
 NORMS = [
-    *[
-        one(
-            f"norm-{p}-{axis}",
-            (4, 3),
-            lambda dy, x, p=p, a=axis: dy.norm(x, p, a),
-            lambda x, p=p, a=axis: p_norm(x, p, a),
-        )
-        for p in (1, 2, 3, 2.5, math.inf)
-        for axis in (None, 0, -1)
-    ],
-    one("norm-keep", (4, 3), lambda dy, x: dy.norm(x, 2, (0, 1), True), lambda x: p_norm(x, 2, (0, 1), True)),
     one("normalize", (4, 3), lambda dy, x: dy.normalize(x), lambda x: x / p_norm(x, 2, 0, True)),
     one("normalize-rows", (4, 3), lambda dy, x: dy.normalize(x, 1, -1), lambda x: x / p_norm(x, 1, -1, True)),
     one("clip_norm", (4, 3), lambda dy, x: dy.clip_norm(x, 0.5), lambda x: x * min(1, 0.5 / p_norm(x, 2)[0])),

@@ -140,7 +140,8 @@ def field():
 WRONG = {
     "norm-p": (lambda: dy.norm(x43(), 0.5), ValueError, "norm: p must be at least 1, not 0.5"),
     "norm-type": (lambda: dy.norm(A), TypeError, "norm: x must be an Expression, not ndarray"),
-    "norm-axis": (lambda: dy.norm(x43(), 2, 2), DimensionError, "there is no axis 2"),
+    "norm-empty": (lambda: dy.norm(dy.zeros((0, 3)), math.inf), DimensionError, "norm: x has no elements"),
+    "norm-axis": (lambda: dy.norm(x43(), 2, 2), DimensionError, "norm: there is no axis 2"),
     "normalize-eps": (lambda: dy.normalize(x43(), eps=0), ValueError, "normalize: eps must be a number above 0"),
     "clip_norm": (lambda: dy.clip_norm(x43(), -1), ValueError, "clip_norm: max_norm must be a number above 0, not -1"),
     "rms_norm": (lambda: dy.rms_norm(x43(), dy.ones(3)), DimensionError, "rms_norm: g has shape .3,., but x has 4"),

@@ -26,6 +26,8 @@ class Case:
             bools if only some arguments have one.
         tol: greatest difference from the reference, relative to the size of the values.
         leaves: the ops of graph leaves that this case covers besides inputs.
+        long: whether the op, the first word of the id, sums, and `build` and `reference` take one long vector too:
+            test_long_sums_of_ops.py gives them a million terms.
     """
 
     id: str
@@ -39,6 +41,7 @@ class Case:
     grad: bool | tuple[bool, ...] = True
     tol: float = 1e-5
     leaves: tuple[str, ...] = ()
+    long: bool = False
 
     def batch_sizes(self) -> list[tuple[int, ...]]:
         """The batch sizes to run with, without repetition."""

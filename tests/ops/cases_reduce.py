@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from case import name_of, one, one_batch, whole
 
@@ -14,6 +16,13 @@ def one_hot(x):
     y = np.zeros(x.shape)
     y[x.argmax()] = 1
     return y
+
+
+def p_norm(x, p, axis=None, keepdims=False):
+    over = tuple(range(x.ndim)) if axis is None else axis
+    a = np.abs(x)
+    y = a.max(over, keepdims=keepdims) if math.isinf(p) else (a**p).sum(over, keepdims=keepdims) ** (1 / p)
+    return np.atleast_1d(y)
 
 
 SHAPES = [(), (1,), (5,), (4, 3), (33, 2), (2, 3, 4), (1, 3, 1, 2), (2, 2, 2, 2, 2, 2, 2)]
@@ -34,7 +43,13 @@ ELEMS = {
 
 CASES = [
     *[
-        one(name_of(name, s), s, lambda dy, x, name=name: getattr(dy, name)(x), lambda x, f=f: np.reshape(f(x), 1))
+        one(
+            name_of(name, s),
+            s,
+            lambda dy, x, name=name: getattr(dy, name)(x),
+            lambda x, f=f: np.reshape(f(x), 1),
+            long=name.endswith("norm") and s == (5,),
+        )
         for name, f in ELEMS.items()
         for s in SHAPES
         if name != "std_elems" or np.prod(s) > 1
@@ -93,6 +108,28 @@ CASES = [
                 one_batch(lambda x, d=d: x.std((*d, -1))),
             ),
         ]
+    ],
+    *[
+        one(
+            name_of("norm", p, s, d),
+            s,
+            lambda dy, x, p=p, d=d: dy.norm(x, p, d),
+            lambda x, p=p, d=d: p_norm(x, p, d),
+            long=s == (5,),
+        )
+        for p in (1, 2, 3, 2.5, math.inf)
+        for s, d in [((5,), None), ((4, 3), None), ((4, 3), 0), ((4, 3), -1), ((2, 3, 4), (0, 2)), ((2, 3, 4), 1)]
+    ],
+    one("norm-keep", (4, 3), lambda dy, x: dy.norm(x, 2, (0, 1), True), lambda x: p_norm(x, 2, (0, 1), True)),
+    *[
+        one(
+            name_of("norm-far", p, scale),
+            (4, 3),
+            lambda dy, x, p=p, scale=scale: dy.norm(x * scale, p, 0) / scale,
+            lambda x, p=p: p_norm(x, p, 0),
+        )
+        for p in (1, 1.5, 3, 2.5, math.inf)
+        for scale in (1e-25, 1e25)
     ],
     one("sum_dim-number", (4, 3), lambda dy, x: dy.sum_dim(x, 1), lambda x: x.sum(1)),
     one("sum_dim-numpy", (4, 3), lambda dy, x: dy.sum_dim(x, [np.int64(1)]), lambda x: x.sum(1)),

@@ -58,7 +58,7 @@ def test_other_elements_of_a_batch(case: Case, rng) -> None:
 # They look at some numbers only, or at none: a power of 0; the greatest, where a NaN counts as the least; bounds;
 # comparisons, which do not hold; choices.
 LOSE_NAN = ("pow_const-0", "max_dim-", "min_dim-", "constrained_softmax-", "less", "greater", "equal", "not_equal")
-LOSE_NAN += ("where", "method-max", "method-min", "norm-inf")
+LOSE_NAN += ("where", "method-max", "method-min")
 # Of one word, no transition counts.
 LOSE_NAN += ("crf_log_partition-2x1", "crf_log_partition-word", "crf_marginals-2x1", "crf_viterbi-2x1", "crf_score")
 
@@ -100,6 +100,35 @@ def test_norms_of_tiny_and_huge_numbers(scale: float, graph) -> None:
     x = np.array([3.0, -4.0, 12.0]) * scale
     assert dy.l2_norm(dy.inputTensor(x)).value() == pytest.approx(13 * scale, rel=1e-6)
     assert dy.std_elems(dy.inputTensor(x)).value() == pytest.approx(x.std(), rel=1e-6)
+
+
+@pytest.mark.parametrize("p", [1, 1.5, 2, 3, 7.5, 40, math.inf])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_p_norms_beside_tiny_and_huge_numbers(axis: int, p: float, graph) -> None:
+    """Of each row or column by itself; the gradient of a norm of 0 is 0."""
+    x = np.array([[3.0, -4.0, 12.0], [1.0, 2.0, -2.0]] * 3) * np.array([[1e-30, 1e-23, 1, 1e23, 1e30, 0]]).T
+    x = x.T if axis == 0 else x
+    e = dy.inputTensor(x)
+    y = dy.norm(e, p, axis)
+    size = np.abs(x)
+    top = np.where(size.any(axis, keepdims=True), size.max(axis, keepdims=True), 1)
+    if p == math.inf:
+        want = size.max(axis, keepdims=True)
+        slope = np.indices(x.shape)[axis] == size.argmax(axis)[None if axis == 0 else (slice(None), None)]
+    else:
+        want = top * ((size / top) ** p).sum(axis, keepdims=True) ** (1 / p)
+        slope = (size / np.maximum(want, top)) ** (p - 1)
+    np.testing.assert_allclose(y.npvalue(), want.squeeze(axis), rtol=2e-6)
+    (2 * y).sum().backward(full=True)
+    np.testing.assert_allclose(e.gradient(), 2 * np.sign(x) * slope, rtol=1e-5, atol=1e-6)
+
+
+def test_the_greatest_of_a_norm(graph) -> None:
+    """The first of equal ones has the gradient; a NaN stays."""
+    x = dy.inputTensor([[1, -3], [3, 3]])
+    dy.norm(x, math.inf).backward(full=True)
+    np.testing.assert_array_equal(x.gradient(), [[0, 0], [1, 0]])
+    assert math.isnan(dy.norm(dy.inputVector([1, math.nan, 2]), math.inf).value())
 
 
 def test_weight_norm_of_zeros(graph) -> None:
