@@ -45,6 +45,15 @@ cdef extern from *:
     #endif
     }
 
+    /* Ask for huge pages, where the system has them: a hint, which may have no effect. */
+    static inline void dy_prefer_huge_pages(void *p, size_t bytes) {
+    #ifdef MADV_HUGEPAGE
+        madvise(p, bytes, MADV_HUGEPAGE);
+    #else
+        (void)p, (void)bytes;
+    #endif
+    }
+
     /* Give the memory of whole pages back but keep their addresses. Their contents are undefined afterwards. */
     static inline void dy_release(void *p, size_t bytes) {
     #ifdef __linux__
@@ -65,6 +74,7 @@ cdef extern from *:
         size_t left
     Refusal* last_refusal "dy_last_refusal"() nogil
     void* remap "dy_remap"(void* p, size_t had, size_t n) nogil
+    void prefer_huge_pages "dy_prefer_huge_pages"(void* p, size_t n) nogil
     void release "dy_release"(void* p, size_t n) nogil
     size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
     size_t atomic_add "__atomic_add_fetch"(size_t* p, size_t n, int order) nogil
@@ -80,6 +90,7 @@ cdef enum:
     FIRST_ARRAY = 1 << 10
     MAPPED = 1 << 17                # blocks of this size or more are mapped, smaller ones come from malloc
     CHARGE_STEP = 1 << 16           # arenas are charged against the limit in steps of this size
+    HUGE_FROM = 1 << 22             # segments of this size or more ask for huge pages
     ASK_FROM = 1 << 20              # smaller requests are not checked against the machine's free memory
 
 # A gap after each segment, so that the end of one and the beginning of another are never adjacent.
@@ -264,6 +275,9 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
         else:
             refuse(SYSTEM, n, 0)
         return False
+    # Those that begin as zeros hold rows of tables, of which few may ever be written.
+    if want >= HUGE_FROM and not a.zeroed:
+        prefer_huge_pages(p, want)
     memset(&a.segments[a.n], 0, sizeof(Segment))
     a.segments[a.n].p = <char*>p
     a.segments[a.n].bytes = want
