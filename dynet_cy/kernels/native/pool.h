@@ -2,7 +2,8 @@
  *
  * One pool of threads for the process, for jobs that consist of independent parts. A job belongs to the thread that
  * starts it, which works on it too. There is one job at a time; a thread that finds the pool taken does not wait, but
- * works alone. Threads are made when first needed. A forked process has none of them and makes its own. */
+ * works alone. Threads are made when first needed. A forked process has none of them and makes its own. On Linux, threads
+ * that share a CPU are moved apart. */
 #ifndef DYNET_CY_POOL_H
 #define DYNET_CY_POOL_H
 
