@@ -56,6 +56,18 @@ static struct {
           .done = PTHREAD_COND_INITIALIZER,
           .n_threads = 1};
 
+/* Work of one thread that another one does beside its jobs. */
+static struct {
+    atomic_int claimed;         /* a thread has such work */
+    atomic_int offered;         /* perhaps there is some to do */
+    atomic_int inside;          /* a thread of ours does it */
+    atomic_int paused;          /* none may begin, and the one inside is to leave */
+    atomic_uint runs;           /* counts what threads of ours did */
+    void (*run)(void *work);
+    void *work;
+    uint64_t control;
+} background;
+
 static atomic_int n_wanted = 1; /* threads for a job, as set */
 static atomic_int n_possible = DY_MOST_THREADS; /* less if the system has refused to make more */
 static atomic_int look = 0;     /* whether to look for work before sleeping: not if there are more threads than CPUs */
@@ -153,7 +165,13 @@ static void spread(int threads) {
 #endif
 }
 
-static int is_work(int number) { return atomic_load(&pool.left) && number < atomic_load(&pool.of); }
+static int is_background(void) {
+    return atomic_load(&background.offered) && !atomic_load(&background.inside) && !atomic_load(&background.paused);
+}
+
+static int is_work(int number) {
+    return (atomic_load(&pool.left) && number < atomic_load(&pool.of)) || is_background();
+}
 
 static int is_done(void) { return atomic_load(&pool.finished) == pool.parts; }
 
@@ -216,10 +234,22 @@ static void do_parts(void) {
     }
 }
 
+static void do_background(void) {
+    int nobody = 0;
+    if (!is_background() || !atomic_compare_exchange_strong(&background.inside, &nobody, 1)) return;
+    while (!atomic_load(&background.paused) && atomic_exchange(&background.offered, 0)) {
+        set_control(background.control);
+        atomic_fetch_add(&background.runs, 1);
+        background.run(background.work);
+    }
+    atomic_store(&background.inside, 0);
+}
+
 static void *work(void *number) {
     while (!atomic_load(&pool.ending)) {
         wait_for_work((int)(intptr_t)number);
         do_parts();
+        do_background();
     }
     return NULL;
 }
@@ -267,6 +297,10 @@ static void after_fork(void) {
     atomic_store(&pool.ending, 0);
     atomic_store(&pool.waiting, 0);
     atomic_store(&pool.left, 0);
+    atomic_store(&background.claimed, 0);
+    atomic_store(&background.offered, 0);
+    atomic_store(&background.inside, 0);
+    atomic_store(&background.paused, 0);
     atomic_store(&running, 0); /* the thread that forks does not compute */
 }
 
@@ -317,8 +351,10 @@ int dy_pool_take(int most, int most_awake) {
     int possible = atomic_load_explicit(&n_possible, memory_order_relaxed);
     int others = atomic_load_explicit(&running, memory_order_relaxed) - 1;
     int awake = atomic_load_explicit(&pool.n_threads, memory_order_relaxed) -
-                atomic_load_explicit(&pool.n_asleep, memory_order_relaxed);
+                atomic_load_explicit(&pool.n_asleep, memory_order_relaxed) -
+                atomic_load_explicit(&background.inside, memory_order_relaxed);
     if (n > possible) n = possible;
+    others += atomic_load_explicit(&background.inside, memory_order_relaxed);
     if (others > 0) n -= others;
     if (n > most_awake) n = most_awake;
     if (n > most && n > awake) n = most > awake ? most : awake;
@@ -340,4 +376,42 @@ void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part),
     do_parts();
     wait_until_done();
     pthread_mutex_unlock(&pool.taken);
+}
+
+int dy_background_claim(void (*run)(void *work), void *work) {
+    int nobody = 0;
+    if (atomic_load(&n_wanted) < 2 || atomic_load(&pool.n_threads) < 2 || !atomic_load(&look) ||
+        atomic_load(&running) > 1 || !atomic_compare_exchange_strong(&background.claimed, &nobody, 1))
+        return 0;
+    background.run = run;
+    background.work = work;
+    background.control = control();
+    return 1;
+}
+
+void dy_background_offer(int wakes) {
+    atomic_store(&background.offered, 1);
+    if (wakes && atomic_load(&pool.n_asleep) && !atomic_load(&background.inside)) wake(2);
+}
+
+unsigned dy_background_runs(void) { return atomic_load(&background.runs); }
+
+int dy_background_paused(void) { return atomic_load_explicit(&background.paused, memory_order_relaxed); }
+
+void dy_background_pause(void) {
+    atomic_store(&background.paused, 1);
+    for (int i = 0; atomic_load(&background.inside); i++)
+        if (i < 10000) relax();
+        else sched_yield(); /* it may wait for a lock, or for a CPU */
+}
+
+void dy_background_resume(void) {
+    atomic_store(&background.paused, 0);
+    dy_background_offer(0);
+}
+
+void dy_background_release(void) {
+    atomic_store(&background.offered, 0);
+    atomic_store(&background.paused, 0);
+    atomic_store(&background.claimed, 0);
 }
