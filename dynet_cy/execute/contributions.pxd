@@ -6,7 +6,7 @@ from dynet_cy.core.tensor cimport Call, total_of
 from dynet_cy.execute.walk cimport Collected, Walk
 from dynet_cy.graph.structs cimport Batch, Node, gradient_at
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.ops.registry cimport Needs, Op
+from dynet_cy.ops.registry cimport Factors, Needs, Op
 
 # Add n numbers, times scale, to the gradient of a node, if it needs one.
 cdef int contribute(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil
@@ -17,6 +17,8 @@ cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcep
 
 # The collected contributions to a parameter; NULL: none so far.
 cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil
+# Let another thread add a product, whose factors last as long as the pass, to the gradient of a parameter.
+cdef bint add_later(Walk* w, Collected* x, const Factors* f) noexcept nogil
 # Add the collected contributions to the gradient of a parameter, or of all parameters.
 cdef int multiply_one(Walk* w, Collected* x) noexcept nogil
 cdef int multiply_collected(Walk* w) noexcept nogil

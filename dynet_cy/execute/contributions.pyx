@@ -6,15 +6,15 @@ from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.execute.arguments cimport uses_in
+from dynet_cy.execute.background cimport Addition, add_in_background, finish_background, is_made
 from dynet_cy.execute.journal cimport note_before
 from dynet_cy.execute.walk cimport place_of, settle, stops, take, take_table
 from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, TRAINABLE, Graph, args_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.memory.arena cimport arena_rewind
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport note_gradient, pthread_mutex_t
-from dynet_cy.ops.registry cimport Factors
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -27,6 +27,16 @@ cdef inline void begin_parameter(Walk* w, Param* p) noexcept nogil:
     pthread_mutex_lock(&p.lock)
     if w.journal != NULL:
         note_before(w.journal, p)
+
+
+cdef inline void begin_addition(Walk* w, Param* p) noexcept nogil:
+    """`begin_parameter` for a contribution that is made now: those that another thread computes come before it."""
+    cdef const Collected* x
+    if w.background != NULL:
+        x = collected_of(w, p)
+        if x != NULL and x.added != NULL and not is_made(x.added):
+            finish_background(w.background)
+    begin_parameter(w, p)
 
 
 cdef inline void end_parameter(Param* p) noexcept nogil:
@@ -67,7 +77,7 @@ cdef inline int add_contribution(Walk* w, uint32_t node, const Node* a, uint8_t*
 cdef int contribute_to_parameter(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil:
     cdef Param* p = <Param*>nodes_of(w.g)[node].object
     cdef int failed
-    begin_parameter(w, p)
+    begin_addition(w, p)
     failed = add_numbers(w, node, p.grad, source, n, scale, True)
     end_parameter(p)
     return failed
@@ -128,11 +138,29 @@ cdef int multiply_one(Walk* w, Collected* x) noexcept nogil:
     cdef int failed
     if x.product.n == 0:
         return 0
-    begin_parameter(w, x.p)
+    if w.background != NULL and x.sums == NULL and add_later(w, x, &x.product):
+        x.added.left = <float*>x.product.left           # until it is made; see `room_for_factors`
+        x.added.right = <float*>x.product.right
+        x.product.left = NULL
+        x.product.n = 0
+        return 0
+    begin_addition(w, x.p)
     failed = w.device.multiply(w, x)
     end_parameter(x.p)
     x.product.n = 0
     return failed
+
+
+cdef bint add_later(Walk* w, Collected* x, const Factors* f) noexcept nogil:
+    """Let another thread add a product to the gradient of a parameter; False if there is no memory for that."""
+    cdef Addition* a = <Addition*>arena_alloc(&w.g.grads, sizeof(Addition))
+    if a == NULL:
+        return False
+    begin_parameter(w, x.p)
+    add_in_background(w.background, a, x.p, f, x.added)
+    end_parameter(x.p)
+    x.added = a
+    return True
 
 
 cdef int multiply_collected(Walk* w) noexcept nogil:
@@ -152,7 +180,7 @@ cdef int multiply_collected(Walk* w) noexcept nogil:
 cdef int leaf_backward(Walk* w, const Batch* batch, const Op* op, Call* c, Param* p) noexcept nogil:
     """Compute the gradient of rows of a table; the op records which rows these are."""
     cdef int failed
-    begin_parameter(w, p)
+    begin_addition(w, p)
     failed = one_backward(w, batch, op, c, 0)
     p.has_gradient = 1
     pthread_mutex_unlock(&p.lock)
@@ -181,7 +209,7 @@ cdef int parameter_backward(Walk* w, const Batch* batch, const Op* op, const Nee
         return done
     if settle(w):
         return -1
-    begin_parameter(w, p)
+    begin_addition(w, p)
     c.dx.v = p.grad if w.at_once else p.device_grad
     c.accumulate = True
     done = one_backward(w, batch, op, c, i)

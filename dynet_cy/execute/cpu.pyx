@@ -5,6 +5,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.interrupts cimport coarse_ms, raise_interrupt
 from dynet_cy.execute.anomaly cimport bad_collected, check_before, checking, raise_anomaly
+from dynet_cy.execute.background cimport Background, begin_background, end_background
 from dynet_cy.execute.collect cimport collect, multiply, sums_of
 from dynet_cy.execute.contributions cimport collected_of, multiply_collected, multiply_one
 from dynet_cy.execute.gradient_hooks cimport Use, gradient_hooks, list_uses
@@ -134,7 +135,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         # Gradients are sent while the pass runs, so they cannot be undone.
         journal.irrevocable = gradient_hooks().complete != NULL
         enter_pool()
-        walk_back(&w, target, full)
+        walk_back_together(&w, target, full)
         if w.failure.needed or w.failure.finding.kind or w.failure.raised != NULL:
             w.failure.partial = not take_back(&journal)
         leave_pool()
@@ -170,6 +171,21 @@ cdef struct Uses:
     uint32_t n_complete
 
 
+cdef int walk_back_together(Walk* w, uint32_t target, bint full) noexcept nogil:
+    """Walk back while another thread, if there is one, computes weight gradients; then compute what was collected."""
+    cdef Background background
+    cdef int failed
+    # Checks and profiles look at weight gradients where they arise, and hooks send them from there.
+    if not checking and not profiling and gradient_hooks().complete == NULL and begin_background(&background):
+        w.background = &background
+        w.lasting = w.g.scratch.top
+    failed = walk_back(w, target, full)
+    if w.background != NULL:
+        w.background = NULL
+        end_background(&background)
+    return -1 if failed else finish_collected(w)
+
+
 cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top
@@ -193,7 +209,7 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     else:
         failed = run_backward(w, 0, node.batch)
     arena_rewind(&g.scratch, top)
-    return -1 if failed else finish_collected(w)
+    return failed
 
 
 cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:

@@ -13,6 +13,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from dynet_cy.core.interrupts cimport Interrupts, interrupted
 from dynet_cy.core.tensor cimport Call, total_of
 from dynet_cy.execute.anomaly cimport Finding
+from dynet_cy.execute.background cimport Addition, Background, finish_background
 from dynet_cy.execute.journal cimport Journal, take_back
 from dynet_cy.graph.structs cimport (
     COMPUTED, WANTED, Batch, Graph, Node, batches_of, nodes_of, order_of, state_of, take_values,
@@ -35,6 +36,7 @@ cdef struct Collected:
     Collected* next                 # of the next parameter
     Param* p
     float* sums                     # of a small one: its gradient in this pass; NULL: it is a product
+    Addition* added                 # the last one that another thread computes
     Factors product                 # `n` counts the columns collected so far; with `sums`, 0 until something is added
     void* parts                     # for GPUs: a linked list of the factors of each call, its first and last element
     void* last
@@ -49,6 +51,8 @@ cdef struct Walk:
     Journal* journal                # which gradients of parameters backward has changed; NULL: it cannot be undone
     Collected* collected            # gradients that are products, and those of small parameters
     Collected* summed               # the element for the small parameter that was added to last
+    Background* background          # weight gradients that another thread computes; NULL: none does
+    size_t lasting                  # what lies below in the scratch arena lasts as long as the pass
     uint32_t number                 # of the batch, or NO_BATCH
     uint32_t n_live                 # nodes of the call that have a gradient to pass on
     uint32_t n_live_in_batch
@@ -116,6 +120,8 @@ cdef inline bint stops(Walk* w, size_t bytes) noexcept nogil:
     """
     if not w.at_once or not interrupted(&w.failure.interrupts, bytes) or w.whole:
         return False
+    if w.background != NULL:
+        finish_background(w.background)
     return w.journal == NULL or take_back(w.journal)
 
 

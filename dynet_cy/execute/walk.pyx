@@ -48,6 +48,7 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.tables = &g.scratch if w.at_once else &g.tables
     w.journal = NULL
     w.collected = NULL
+    w.background = NULL
     w.summed = NULL
     w.number = NO_BATCH
     w.n_live = w.n_live_in_batch = 0

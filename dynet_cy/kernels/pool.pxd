@@ -5,6 +5,14 @@ cdef extern from "pool.h" nogil:
     enum:
         DY_MOST_THREADS
 
+# Work beside jobs, which one thread of the pool does.
+cdef bint claim_background(void (*run)(void* work) noexcept nogil, void* work) noexcept nogil
+cdef void offer_background(bint wakes) noexcept nogil
+cdef bint background_paused() noexcept nogil
+cdef void pause_background() noexcept nogil
+cdef void resume_background() noexcept nogil
+cdef void release_background() noexcept nogil
+
 cdef void enter_pool() noexcept nogil
 cdef void leave_pool() noexcept nogil
 cdef void begin_arithmetic() noexcept nogil

@@ -20,6 +20,13 @@ cdef extern from "pool.h" nogil:
     bint dy_flushes_denormals()
     int dy_pool_take(int most, int most_awake)
     void dy_pool_run(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil, void* job)
+    bint dy_background_claim(void (*run)(void* work) noexcept nogil, void* work)
+    void dy_background_offer(int wakes)
+    bint dy_background_paused()
+    void dy_background_pause()
+    void dy_background_resume()
+    void dy_background_release()
+    unsigned dy_background_runs()
 
 
 cdef void enter_pool() noexcept nogil:
@@ -61,6 +68,36 @@ cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part
                    void* job) noexcept nogil:
     """Call run(job, 0) to run(job, parts - 1) on the threads that `take_pool` returned, and release them."""
     dy_pool_run(threads, parts, run, job)
+
+
+cdef bint claim_background(void (*run)(void* work) noexcept nogil, void* work) noexcept nogil:
+    """Whether a thread of the pool may do work of the calling thread beside jobs: see pool.h."""
+    return dy_background_claim(run, work)
+
+
+cdef void offer_background(bint wakes) noexcept nogil:
+    """Let a thread call `run`, and wake it if it sleeps and `wakes` is set."""
+    dy_background_offer(wakes)
+
+
+cdef bint background_paused() noexcept nogil:
+    """Whether `run` should return."""
+    return dy_background_paused()
+
+
+cdef void pause_background() noexcept nogil:
+    """Wait until no thread is in `run`, and let none begin."""
+    dy_background_pause()
+
+
+cdef void resume_background() noexcept nogil:
+    """Let a thread call `run` again."""
+    dy_background_resume()
+
+
+cdef void release_background() noexcept nogil:
+    """End what `claim_background` began; it must have been paused."""
+    dy_background_release()
 
 
 def cpus():
@@ -124,6 +161,11 @@ def threads():
 def jobs():
     """How many products have been computed by several threads so far."""
     return dy_pool_jobs()
+
+
+def background_runs():
+    """How often a thread has begun to compute weight gradients in the background so far."""
+    return dy_background_runs()
 
 
 def stop():

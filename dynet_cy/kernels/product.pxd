@@ -3,10 +3,49 @@
 
 from dynet_cy.core.tensor cimport Packed
 
+
+# Multiplications for which it pays to wake a thread.
+cdef enum:
+    LEAST_ASLEEP = 2500000
+
+
+cdef struct Product:
+    int way
+    bint ta, tb
+    size_t m, n, k
+    float alpha
+    const float* a                              # or panels
+    size_t lda
+    const float* b
+    size_t ldb
+    float beta
+    float* c
+    size_t ldc
+    const float* panels                         # ROUNDED: of a, or NULL
+
+
+# How a product is cut.
+cdef struct Cut:
+    const Product* whole
+    bint by_rows                                # whether parts are rows, not columns
+    size_t step                                 # parts begin at multiples of this
+    size_t parts
+
+
+# dW += dY X' in parts.  It must not move.
+cdef struct WeightGradient:
+    Product product
+    Cut cut
+
+
 cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack,
                   const float* b, float beta, float* c) noexcept nogil
 cdef void weight_gradient(size_t m, size_t k, size_t n, const float* dy, const float* x, float beta,
                           float* dw) noexcept nogil
+# The same in parts, with beta 1, for threads that compute them at any time, one after the other or at once.
+cdef void cut_weight_gradient(size_t m, size_t k, size_t n, const float* dy, const float* x, float* dw,
+                              WeightGradient* g) noexcept nogil
+cdef void part_of_weight_gradient(const WeightGradient* g, size_t i) noexcept nogil
 cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, const float* a, size_t lda,
                const float* b, size_t ldb, float beta, float* c, size_t ldc) noexcept nogil
 cdef bint in_parts(size_t parts, size_t work, void (*run)(void* job, size_t part) noexcept nogil,

@@ -38,42 +38,19 @@ cdef enum:
     MOST_COLUMNS = 512
     LEAST_TERMS = 32                            # sums of fewer are about as fast in float32
 
-# The least number of multiplications per thread, if threads must be woken and if
-# they are already looking for work; docs/kernels.md has the measurements.  Every
-# part for OpenBLAS needs more than 1e6: on AVX-512 it computes smaller products
+# The least number of multiplications per thread, if threads are already looking
+# for work (LEAST_ASLEEP: if they must be woken); docs/kernels.md has the
+# measurements.  Every part for OpenBLAS needs more than 1e6: on AVX-512 it computes smaller products
 # by another method, which sums in another order.
 cdef enum:
-    LEAST_ASLEEP = 2500000
-    LEAST_AWAKE = 500000
+    LEAST_AWAKE = 100000
     LEAST_LIBRARY = 1200000
-    LEAST_PART = 250000                         # our own products have more parts than threads,
+    LEAST_PART = 100000                         # our own products have more parts than threads,
     MOST_PARTS = 8                              # up to this many for each, since some threads may be slower
+    PART_IN_BACKGROUND = 5000000                # of a product beside jobs: what a pass may have to wait for at its end
     LEAST_ROWS = 192                            # a side that is long enough to be cut
     PACKED = -1                                 # methods besides those of sgemm:
     ROUNDED = -2                                # in bfloat16, with panels or without
-
-
-cdef struct Product:
-    int way
-    bint ta, tb
-    size_t m, n, k
-    float alpha
-    const float* a                              # or panels
-    size_t lda
-    const float* b
-    size_t ldb
-    float beta
-    float* c
-    size_t ldc
-    const float* panels                         # ROUNDED: of a, or NULL
-
-
-# How a product is cut.
-cdef struct Cut:
-    const Product* whole
-    bint by_rows                                # whether parts are rows, not columns
-    size_t step                                 # parts begin at multiples of this
-    size_t parts
 
 
 cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack,
@@ -109,6 +86,29 @@ cdef void weight_gradient(size_t m, size_t k, size_t n, const float* dy, const f
         rounded(NULL, 0, 1, m, k, n, dy, m, x, k, beta, dw)
     else:
         gemm(0, 1, m, k, n, 1, dy, m, x, k, beta, dw, m)
+
+
+cdef void cut_weight_gradient(size_t m, size_t k, size_t n, const float* dy, const float* x, float* dw,
+                              WeightGradient* g) noexcept nogil:
+    """Cut dW += dY X' into parts for `part_of_weight_gradient`, which together compute what `weight_gradient` does."""
+    cdef size_t most
+    if in_bf16 and m * k >= LEAST_PACKED and n >= LEAST_TERMS:
+        g.product = Product(ROUNDED, 0, 1, m, k, n, 1, dy, m, x, k, 1, dw, m, NULL)
+    else:
+        g.product = Product(K.sgemm_way(0, 1, m, k, n), 0, 1, m, k, n, 1, dy, m, x, k, 1, dw, m, NULL)
+    most = most_parts(&g.product, &g.cut) if g.product.way != DY_SGEMM_VECTOR else 1
+    g.cut.parts = max(<size_t>1, min(most, work_of(&g.product) // PART_IN_BACKGROUND))
+
+
+cdef void part_of_weight_gradient(const WeightGradient* g, size_t i) noexcept nogil:
+    """Compute part i of a weight gradient."""
+    cdef const Product* p = &g.product
+    if g.cut.parts > 1:
+        part(<void*>&g.cut, i)
+    elif p.way == ROUNDED:
+        BF16.gemm(NULL, p.ta, p.tb, p.m, p.n, p.k, p.a, p.lda, p.b, p.ldb, p.beta, p.c, p.ldc)
+    else:
+        K.sgemm(p.ta, p.tb, p.m, p.n, p.k, p.alpha, p.a, p.lda, p.b, p.ldb, p.beta, p.c, p.ldc)
 
 
 cdef void rounded(const float* panels, bint ta, bint tb, size_t m, size_t n, size_t k, const float* a, size_t lda,

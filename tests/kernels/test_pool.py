@@ -8,6 +8,7 @@ import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,6 +187,39 @@ def test_threads_are_ended_and_made_again() -> None:
         assert products(*SIZE) == desired
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="CPUs cannot be chosen here")
+@pytest.mark.skipif(pool.cpus() < 2, reason="needs two CPUs")
+def test_a_thread_leaves_the_cpu_of_the_owner(tmp_path) -> None:
+    """The scheduler may leave both on one CPU, where each waits for the other."""
+    done = run_program(ON_ONE_CPU, tmp_path, "2")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# Both threads begin on one CPU; ours may stay there only if the main thread happens to leave.
+ON_ONE_CPU = """
+import os
+import numpy as np
+import dynet_cy as dy
+from dynet_cy.kernels import pool
+everywhere = os.sched_getaffinity(0)
+one = {min(everywhere)}
+x = dy.inputTensor(np.ones((400, 400), np.float32))
+before = set(os.listdir("/proc/self/task"))
+(x * x).forward()
+(ours,) = set(os.listdir("/proc/self/task")) - before
+os.sched_setaffinity(0, one)
+os.sched_setaffinity(int(ours), one)
+for _ in range(100):
+    os.sched_setaffinity(0, one)
+    os.sched_setaffinity(0, everywhere)
+    for _ in range(10):
+        (x * x).forward()
+    allowed = os.sched_getaffinity(int(ours))
+    if allowed != one:
+        break
+assert allowed != one and allowed < everywhere, allowed
+"""
+
 IN_A_PROCESS = """
 import sys, threading, time
 import numpy as np
@@ -207,18 +241,22 @@ if sys.argv[1:] == ["daemon"]:
 """
 
 
-@pytest.mark.parametrize("arguments", [[], ["daemon"]], ids=str)
-def test_the_process_ends(arguments: list[str], tmp_path) -> None:
-    """Also while threads compute with what the interpreter frees."""
+def run_program(program: str, folder: Path, threads: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(p for p in sys.path if p)
-    done = subprocess.run(
-        [sys.executable, "-c", IN_A_PROCESS, *arguments],
-        env={**os.environ, "PYTHONPATH": path, "DYNET_CY_THREADS": "3"},
-        cwd=tmp_path,  # not where the source is
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": path, "DYNET_CY_THREADS": threads},
+        cwd=folder,  # not where the source is
         capture_output=True,
         text=True,
         timeout=60,
     )
+
+
+@pytest.mark.parametrize("arguments", [[], ["daemon"]], ids=str)
+def test_the_process_ends(arguments: list[str], tmp_path) -> None:
+    """Also while threads compute with what the interpreter frees."""
+    done = run_program(IN_A_PROCESS, tmp_path, "3", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
 
 

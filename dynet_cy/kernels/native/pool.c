@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
+#if defined(__linux__)
+#define _GNU_SOURCE /* sched_getcpu, pthread_setaffinity_np */
+#else
 #define _POSIX_C_SOURCE 200809L
+#endif
 #include "pool.h"
 
 #include <fenv.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -17,31 +22,51 @@
 
 /* How long a thread looks for work, or for the end of a job, before it sleeps. To wake a thread costs 5 to 100 us, and the
  * products of a training follow each other within this time (docs/kernels.md). */
-enum { LOOK_NS = 200000 };
+enum { LOOK_NS = 200000, LOOKS = 32 /* between looks at the clock */, CACHE_LINE = 64, NOWHERE = -1 };
+
+/* Number 0 is the owner of a job, the thread that has taken the pool; the others are ours. */
+typedef struct {
+    pthread_t thread;
+    pthread_cond_t begun;       /* a job has begun, or threads are to end */
+    int asleep;                 /* waits for that */
+    atomic_int cpu;             /* where it looked for work, or NOWHERE */
+} Thread;
 
 static struct {
-    pthread_mutex_t taken;      /* held by the thread that has taken the pool */
-    pthread_mutex_t lock;       /* held while what follows is changed */
-    pthread_cond_t begun;       /* a job has begun, or threads are to end */
-    pthread_cond_t left;        /* the last thread has left the job */
-    pthread_t threads[DY_MOST_THREADS];
-    int n_threads;              /* how many of them there are */
-    int ending;
-    int asleep;                 /* threads that wait for `begun` */
-    int waiting;                /* the owner of the job waits for `left` */
-    int places;                 /* how many more threads may join the job */
+    pthread_mutex_t taken;      /* held by the owner of the job */
+    pthread_mutex_t lock;       /* held by those who fall asleep and those who wake them */
+    pthread_cond_t done;        /* all parts of the job are done */
+    Thread threads[DY_MOST_THREADS];
+    atomic_int n_threads;       /* how many there are, the owner included */
+    atomic_int n_asleep;
+    atomic_int ending;
+    atomic_int waiting;         /* the owner waits for `done` */
     atomic_uint jobs;           /* counts the jobs */
-    atomic_int looking;         /* threads that look for a job before they sleep */
-    atomic_int inside;          /* threads that work on the job, its owner aside */
-    atomic_size_t next;         /* its first part that nobody has taken */
-    size_t parts;
-    void (*run)(void *job, size_t part);
+
+    /* The job. It does not change while any part of it is not done, so those who have taken a part may read it. */
+    _Alignas(CACHE_LINE) void (*run)(void *job, size_t part);
     void *job;
-    fenv_t arithmetic;          /* the floating-point environment of the job's owner */
+    size_t parts;
+    uint64_t control;           /* the floating-point settings of the owner */
+    atomic_int of;              /* threads with lower numbers may join */
+    _Alignas(CACHE_LINE) atomic_size_t left; /* parts that nobody has taken */
+    _Alignas(CACHE_LINE) atomic_size_t finished; /* parts that are done */
 } pool = {.taken = PTHREAD_MUTEX_INITIALIZER,
           .lock = PTHREAD_MUTEX_INITIALIZER,
-          .begun = PTHREAD_COND_INITIALIZER,
-          .left = PTHREAD_COND_INITIALIZER};
+          .done = PTHREAD_COND_INITIALIZER,
+          .n_threads = 1};
+
+/* Work of one thread that another one does beside its jobs. */
+static struct {
+    atomic_int claimed;         /* a thread has such work */
+    atomic_int offered;         /* perhaps there is some to do */
+    atomic_int inside;          /* a thread of ours does it */
+    atomic_int paused;          /* none may begin, and the one inside is to leave */
+    atomic_uint runs;           /* counts what threads of ours did */
+    void (*run)(void *work);
+    void *work;
+    uint64_t control;
+} background;
 
 static atomic_int n_wanted = 1; /* threads for a job, as set */
 static atomic_int n_possible = DY_MOST_THREADS; /* less if the system has refused to make more */
@@ -56,7 +81,7 @@ static _Thread_local struct {
     uint64_t before;            /* the bits of FLUSH at the first one */
 } arithmetic;
 
-/* The floating-point control register of the thread, and its bits for denormal numbers: results and arguments. */
+/* The floating-point settings of the thread, and their bits for denormal numbers: results and arguments. */
 #if defined(__x86_64__)
 #define FLUSH 0x8040u
 static inline uint64_t control(void) { return _mm_getcsr(); }
@@ -71,8 +96,8 @@ static inline uint64_t control(void) {
 static inline void set_control(uint64_t x) { __asm__ volatile("msr fpcr, %0" : : "r"(x)); }
 #else
 #define FLUSH 0u
-static inline uint64_t control(void) { return 0; }
-static inline void set_control(uint64_t x) { (void)x; }
+static inline uint64_t control(void) { return (uint64_t)fegetround(); }
+static inline void set_control(uint64_t x) { fesetround((int)x); }
 #endif
 
 void dy_arithmetic_begin(void) {
@@ -106,86 +131,176 @@ static int64_t now(void) {
     return t.tv_sec * INT64_C(1000000000) + t.tv_nsec;
 }
 
-/* Looks until `x` is (or with `not`, is no longer) `value`, for a while. */
-#define LOOK(x, is, value)                                                     \
-    do {                                                                       \
-        if (!atomic_load_explicit(&look, memory_order_relaxed)) break;         \
-        int64_t end = now() + LOOK_NS;                                         \
-        while (!(atomic_load_explicit(&(x), memory_order_acquire) is (value)) && now() < end) \
-            for (int i = 0; i < 16; i++) relax();                              \
-    } while (0)
-
-static void do_parts(void (*run)(void *, size_t), void *job, size_t parts) {
-    for (size_t i; (i = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed)) < parts;) run(job, i);
+static int this_cpu(void) {
+#if defined(__linux__)
+    return sched_getcpu();
+#else
+    return NOWHERE;
+#endif
 }
 
-static void *work(void *jobs_seen) {
-    unsigned seen = (unsigned)(uintptr_t)jobs_seen;
-    pthread_mutex_lock(&pool.lock);
-    while (!pool.ending) {
-        if (atomic_load(&pool.jobs) == seen) {
-            pthread_mutex_unlock(&pool.lock);
-            atomic_fetch_add(&pool.looking, 1);
-            LOOK(pool.jobs, !=, seen);
-            atomic_fetch_sub(&pool.looking, 1);
-            pthread_mutex_lock(&pool.lock);
-            pool.asleep++;
-            while (!pool.ending && atomic_load(&pool.jobs) == seen) pthread_cond_wait(&pool.begun, &pool.lock);
-            pool.asleep--;
+/* Moves threads of a job away from the CPU of another one. The scheduler often wakes a thread on the CPU of the thread that
+ * woke it, and may leave both there for seconds, each looking for work while the other one waits to run. */
+static void spread(int threads) {
+#if defined(__linux__)
+    cpu_set_t used, others;
+    CPU_ZERO(&used);
+    CPU_SET(sched_getcpu(), &used);
+    for (int i = 1; i < threads; i++) {
+        Thread *t = &pool.threads[i];
+        int cpu = atomic_load_explicit(&t->cpu, memory_order_relaxed);
+        if (cpu == NOWHERE) continue;
+        if (!CPU_ISSET(cpu, &used)) {
+            CPU_SET(cpu, &used);
             continue;
         }
-        seen = atomic_load(&pool.jobs);
-        if (!pool.places) continue; /* woken too late */
-        pool.places--;
-        atomic_fetch_add(&pool.inside, 1);
-        void (*run)(void *, size_t) = pool.run;
-        void *job = pool.job;
-        size_t parts = pool.parts;
-        fenv_t arithmetic = pool.arithmetic;
-        pthread_mutex_unlock(&pool.lock);
-        fesetenv(&arithmetic);
-        do_parts(run, job, parts);
-        pthread_mutex_lock(&pool.lock);
-        if (atomic_fetch_sub(&pool.inside, 1) == 1 && pool.waiting) pthread_cond_signal(&pool.left);
+        atomic_store_explicit(&t->cpu, NOWHERE, memory_order_relaxed); /* until it looks for work again */
+        if (sched_getaffinity(0, sizeof others, &others)) continue;
+        for (int j = 0; j < CPU_SETSIZE; j++)
+            if (CPU_ISSET(j, &used)) CPU_CLR(j, &others);
+        if (CPU_COUNT(&others)) pthread_setaffinity_np(t->thread, sizeof others, &others);
     }
+#else
+    (void)threads;
+#endif
+}
+
+static int is_background(void) {
+    return atomic_load(&background.offered) && !atomic_load(&background.inside) && !atomic_load(&background.paused);
+}
+
+static int is_work(int number) {
+    return (atomic_load(&pool.left) && number < atomic_load(&pool.of)) || is_background();
+}
+
+static int is_done(void) { return atomic_load(&pool.finished) == pool.parts; }
+
+/* Looks for a while; then sleeps until there is work. */
+static void wait_for_work(int number) {
+    Thread *t = &pool.threads[number];
+    int cpu = NOWHERE;
+    if (atomic_load_explicit(&look, memory_order_relaxed))
+        for (int64_t end = now() + LOOK_NS; now() < end;) {
+            if (this_cpu() != cpu) atomic_store_explicit(&t->cpu, cpu = this_cpu(), memory_order_relaxed);
+            for (int i = 0; i < LOOKS; i++, relax())
+                if (is_work(number)) return;
+        }
+    pthread_mutex_lock(&pool.lock);
+    t->asleep = 1;
+    atomic_fetch_add(&pool.n_asleep, 1); /* before `left` is read: the owner writes that and then reads this */
+    while (!is_work(number) && !atomic_load(&pool.ending)) pthread_cond_wait(&t->begun, &pool.lock);
+    atomic_fetch_sub(&pool.n_asleep, 1);
+    t->asleep = 0;
     pthread_mutex_unlock(&pool.lock);
+}
+
+static void wake(int threads) {
+    pthread_mutex_lock(&pool.lock);
+    for (int i = 1; i < threads; i++)
+        if (pool.threads[i].asleep) pthread_cond_signal(&pool.threads[i].begun);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+static void wait_until_done(void) {
+    if (atomic_load_explicit(&look, memory_order_relaxed))
+        for (int64_t end = now() + LOOK_NS; now() < end;)
+            for (int i = 0; i < LOOKS; i++, relax())
+                if (is_done()) return;
+    pthread_mutex_lock(&pool.lock);
+    atomic_store(&pool.waiting, 1); /* before `finished` is read: the last thread writes that and then reads this */
+    while (!is_done()) pthread_cond_wait(&pool.done, &pool.lock);
+    atomic_store(&pool.waiting, 0);
+    pthread_mutex_unlock(&pool.lock);
+}
+
+/* Takes parts of the job, and does them, until none is left. */
+static void do_parts(void) {
+    size_t left = atomic_load(&pool.left), done = 0, parts = 0;
+    for (;;) {
+        while (left && !atomic_compare_exchange_weak(&pool.left, &left, left - 1)) {}
+        if (!left) break;
+        if (!done) {
+            parts = pool.parts;
+            set_control(pool.control);
+        }
+        pool.run(pool.job, parts - left);
+        done++;
+        left--;
+    }
+    if (done && atomic_fetch_add(&pool.finished, done) + done == parts && atomic_load(&pool.waiting)) {
+        pthread_mutex_lock(&pool.lock);
+        pthread_cond_signal(&pool.done);
+        pthread_mutex_unlock(&pool.lock);
+    }
+}
+
+static void do_background(void) {
+    int nobody = 0;
+    if (!is_background() || !atomic_compare_exchange_strong(&background.inside, &nobody, 1)) return;
+    while (!atomic_load(&background.paused) && atomic_exchange(&background.offered, 0)) {
+        set_control(background.control);
+        atomic_fetch_add(&background.runs, 1);
+        background.run(background.work);
+    }
+    atomic_store(&background.inside, 0);
+}
+
+static void *work(void *number) {
+    while (!atomic_load(&pool.ending)) {
+        wait_for_work((int)(intptr_t)number);
+        do_parts();
+        do_background();
+    }
     return NULL;
 }
 
-/* Make threads until there are n. Both locks must be held. */
+/* Make threads until there are n with the owner. `taken` must be held. */
 static void make_threads(int n) {
+    static const pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
     sigset_t all, before;
-    if (pool.n_threads >= n) return;
+    int i = atomic_load(&pool.n_threads);
+    if (i >= n) return;
     /* The threads of the program handle signals, not these. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    for (; pool.n_threads < n; pool.n_threads++)
-        if (pthread_create(&pool.threads[pool.n_threads], NULL, work, (void *)(uintptr_t)atomic_load(&pool.jobs))) {
-            atomic_store(&n_possible, pool.n_threads + 1);
+    for (; i < n; i++) {
+        Thread *t = &pool.threads[i];
+        t->begun = cond;
+        t->asleep = 0;
+        atomic_store(&t->cpu, NOWHERE);
+        if (pthread_create(&t->thread, NULL, work, (void *)(intptr_t)i)) {
+            atomic_store(&n_possible, i);
             break;
         }
+        atomic_store(&pool.n_threads, i + 1);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 /* `taken` must be held. */
 static void end_threads(void) {
-    pthread_mutex_lock(&pool.lock);
-    pool.ending = 1;
-    pthread_cond_broadcast(&pool.begun);
-    pthread_mutex_unlock(&pool.lock);
-    for (int i = 0; i < pool.n_threads; i++) pthread_join(pool.threads[i], NULL);
-    pool.n_threads = 0;
-    pool.ending = 0;
+    int n = atomic_load(&pool.n_threads);
+    atomic_store(&pool.ending, 1);
+    wake(n);
+    for (int i = 1; i < n; i++) pthread_join(pool.threads[i].thread, NULL);
+    atomic_store(&pool.n_threads, 1);
+    atomic_store(&pool.ending, 0);
 }
 
 static void after_fork(void) {
     static const pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static const pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
     pool.taken = pool.lock = mutex;
-    pool.begun = pool.left = cond;
-    pool.n_threads = pool.ending = pool.asleep = pool.waiting = pool.places = 0;
-    atomic_store(&pool.looking, 0);
-    atomic_store(&pool.inside, 0);
+    pool.done = cond;
+    atomic_store(&pool.n_threads, 1);
+    atomic_store(&pool.n_asleep, 0);
+    atomic_store(&pool.ending, 0);
+    atomic_store(&pool.waiting, 0);
+    atomic_store(&pool.left, 0);
+    atomic_store(&background.claimed, 0);
+    atomic_store(&background.offered, 0);
+    atomic_store(&background.inside, 0);
+    atomic_store(&background.paused, 0);
     atomic_store(&running, 0); /* the thread that forks does not compute */
 }
 
@@ -193,7 +308,7 @@ int dy_pool_init(void) { return pthread_atfork(NULL, NULL, after_fork); }
 
 void dy_pool_set_threads(int threads, int cpus) {
     pthread_mutex_lock(&pool.taken);
-    if (threads - 1 < pool.n_threads) end_threads();
+    if (threads < atomic_load(&pool.n_threads)) end_threads();
     atomic_store(&n_wanted, threads);
     atomic_store(&n_possible, DY_MOST_THREADS);
     atomic_store(&look, threads <= cpus);
@@ -235,8 +350,11 @@ int dy_pool_take(int most, int most_awake) {
     int n = atomic_load_explicit(&n_wanted, memory_order_relaxed);
     int possible = atomic_load_explicit(&n_possible, memory_order_relaxed);
     int others = atomic_load_explicit(&running, memory_order_relaxed) - 1;
-    int awake = 1 + atomic_load_explicit(&pool.looking, memory_order_relaxed);
+    int awake = atomic_load_explicit(&pool.n_threads, memory_order_relaxed) -
+                atomic_load_explicit(&pool.n_asleep, memory_order_relaxed) -
+                atomic_load_explicit(&background.inside, memory_order_relaxed);
     if (n > possible) n = possible;
+    others += atomic_load_explicit(&background.inside, memory_order_relaxed);
     if (others > 0) n -= others;
     if (n > most_awake) n = most_awake;
     if (n > most && n > awake) n = most > awake ? most : awake;
@@ -244,28 +362,56 @@ int dy_pool_take(int most, int most_awake) {
 }
 
 void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part), void *job) {
-    pthread_mutex_lock(&pool.lock);
-    make_threads(threads - 1);
+    make_threads(threads);
+    spread(threads);
     pool.run = run;
     pool.job = job;
     pool.parts = parts;
-    pool.places = threads - 1;
-    fegetenv(&pool.arithmetic);
-    atomic_store(&pool.next, 0);
-    int wake = pool.asleep < threads - 1 ? pool.asleep : threads - 1;
-    /* Last, because threads that see it then take the lock. */
+    pool.control = control();
+    atomic_store(&pool.of, threads);
+    atomic_store(&pool.finished, 0);
     atomic_fetch_add(&pool.jobs, 1);
-    pthread_mutex_unlock(&pool.lock);
-    for (int i = 0; i < wake; i++) pthread_cond_signal(&pool.begun);
-    do_parts(run, job, parts);
-    pthread_mutex_lock(&pool.lock);
-    pool.places = 0; /* no more threads may join, so nobody has to wait for them */
-    pthread_mutex_unlock(&pool.lock);
-    LOOK(pool.inside, ==, 0);
-    pthread_mutex_lock(&pool.lock);
-    pool.waiting = 1;
-    while (atomic_load(&pool.inside)) pthread_cond_wait(&pool.left, &pool.lock);
-    pool.waiting = 0;
-    pthread_mutex_unlock(&pool.lock);
+    atomic_store(&pool.left, parts); /* last: threads that see it begin */
+    if (atomic_load(&pool.n_asleep)) wake(threads);
+    do_parts();
+    wait_until_done();
     pthread_mutex_unlock(&pool.taken);
+}
+
+int dy_background_claim(void (*run)(void *work), void *work) {
+    int nobody = 0;
+    if (atomic_load(&n_wanted) < 2 || atomic_load(&pool.n_threads) < 2 || !atomic_load(&look) ||
+        atomic_load(&running) > 1 || !atomic_compare_exchange_strong(&background.claimed, &nobody, 1))
+        return 0;
+    background.run = run;
+    background.work = work;
+    background.control = control();
+    return 1;
+}
+
+void dy_background_offer(int wakes) {
+    atomic_store(&background.offered, 1);
+    if (wakes && atomic_load(&pool.n_asleep) && !atomic_load(&background.inside)) wake(2);
+}
+
+unsigned dy_background_runs(void) { return atomic_load(&background.runs); }
+
+int dy_background_paused(void) { return atomic_load_explicit(&background.paused, memory_order_relaxed); }
+
+void dy_background_pause(void) {
+    atomic_store(&background.paused, 1);
+    for (int i = 0; atomic_load(&background.inside); i++)
+        if (i < 10000) relax();
+        else sched_yield(); /* it may wait for a lock, or for a CPU */
+}
+
+void dy_background_resume(void) {
+    atomic_store(&background.paused, 0);
+    dy_background_offer(0);
+}
+
+void dy_background_release(void) {
+    atomic_store(&background.offered, 0);
+    atomic_store(&background.paused, 0);
+    atomic_store(&background.claimed, 0);
 }

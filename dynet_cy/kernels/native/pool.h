@@ -2,7 +2,8 @@
  *
  * One pool of threads for the process, for jobs that consist of independent parts. A job belongs to the thread that
  * starts it, which works on it too. There is one job at a time; a thread that finds the pool taken does not wait, but
- * works alone. Threads are made when first needed. A forked process has none of them and makes its own. */
+ * works alone. Threads are made when first needed. A forked process has none of them and makes its own. On Linux, threads
+ * that share a CPU are moved apart. */
 #ifndef DYNET_CY_POOL_H
 #define DYNET_CY_POOL_H
 
@@ -49,5 +50,20 @@ int dy_pool_take(int most, int most_awake);
 
 /* Calls run(job, 0) ... run(job, parts - 1) on that many threads, in any order, and returns when all have returned. */
 void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part), void *job);
+
+/* Work beside jobs: what a thread will need at the end only, and may have done by one of our threads meanwhile. One thread at
+ * a time has such work. dy_background_claim returns whether it may: not if there is only one thread, if other threads compute,
+ * or if there are more threads than CPUs. run(work) is called by one thread of ours at a time, some time after
+ * dy_background_offer, and returns when nothing is left to do or dy_background_paused. With `wakes`, a sleeping thread is woken
+ * for it. After dy_background_pause no thread is in it until dy_background_resume. dy_background_release follows a pause. */
+int dy_background_claim(void (*run)(void *work), void *work);
+void dy_background_offer(int wakes);
+int dy_background_paused(void);
+void dy_background_pause(void);
+void dy_background_resume(void);
+void dy_background_release(void);
+
+/* How often a thread of ours has called `run`. */
+unsigned dy_background_runs(void);
 
 #endif
