@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ import numpy as np
 ROWS, SIZE = 1100, 4
 SOME = [0, 1, 3, 17, 150, ROWS - 1]
 # What some ranks do between updates.
-BETWEEN = ["looks", "saves", "expresses", "restarts", "sets", "scales", "forks", "copies", "reads_state", "others"]
+BETWEEN = ["looks", "saves", "expresses", "restarts", "sets", "scales", "forks", "copies", "reads_state"]
+BETWEEN += ["others", "checkpoints"]
 
 
 @dataclass
@@ -127,9 +128,9 @@ class Ranks:
         self.t.set_sparse_updates(False)
         self.t = dy.parallel.wrap(self.t, "sum")
 
-    def run(self) -> None:
+    def run(self, steps: list[Step]) -> None:
         dy, rank = self.dy, self.dy.parallel.rank()
-        for step in self.case.steps:
+        for step in steps:
             if step.before:
                 getattr(self, step.before)()
             if step.rate is not None:
@@ -232,6 +233,18 @@ class Ranks:
             os._exit(0)
         self.answer = reading
 
+    def checkpoints(self) -> None:
+        self.dy.parallel.save_checkpoint("checkpoint", self.m, self.t)
+
+    def resumed(self) -> dict[str, np.ndarray]:
+        """What others have that go on from there, after updates that do not count."""
+        other = Ranks(self.case, {})
+        other.run(self.case.steps[3:7])
+        self.dy.parallel.load_checkpoint("checkpoint", other.m, other.t)
+        other.run([replace(step, before="") for step in self.case.steps[10:]])
+        states = {f"state resumed {k}": x for k, x in enumerate(other.t._state_arrays()[1])}
+        return {"resumed": other.table.as_array(), **states}
+
     def others(self) -> None:
         """A trainer that each rank has for itself changes all rows, with the same gradient on all."""
         other = self.dy.MomentumSGDTrainer(self.m, 0.05)
@@ -269,12 +282,14 @@ def main() -> None:
     for name in names or every:
         seen: dict[str, np.ndarray] = {}
         ranks = Ranks(every[name], seen)
-        ranks.run()
+        ranks.run(ranks.case.steps)
         kind = type(ranks.t._reducer).__name__
         if hasattr(ranks, "answer"):
             os.write(ranks.writing, b"!")
             seen["looked by child"] = np.frombuffer(os.read(ranks.answer, 1 << 16), np.float32).reshape(-1, SIZE)
             os.wait()
+        if name == "checkpoints":
+            seen.update(ranks.resumed())
         found.update({f"{name}: {what}": x for what, x in {**ranks.results(), **seen}.items()})
     np.savez(Path(folder) / f"{dy.parallel.rank()}.npz", **found)
     print(kind)
