@@ -1,9 +1,11 @@
 """Cost of updates of a large lookup table: sparse updates, and updates of all rows.
 
-    python benchmarks/tables.py [--rows N] [--size N] [--touched N]
+    python benchmarks/tables.py [--rows N] [--size N] [--touched N] [--trainers NAME...]
+    python -m dynet_cy.launch -n 2 benchmarks/tables.py ...
 
 Prints microseconds of CPU time, the minimum and the mean over many updates, with rows drawn at random; "forward" is the
-minimum for looking these rows up.
+minimum for looking these rows up.  With several processes, each looks up its share of the rows, and the times are those
+of rank 0.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ def measure(name: str, sparse: bool, rows: int, size: int, touched: int) -> tupl
     table = model.add_lookup_parameters((rows, size))
     trainer = getattr(dy, name)(model)
     trainer.set_sparse_updates(sparse)
-    rng = np.random.default_rng(0)
+    trainer = dy.parallel.wrap(trainer)
+    touched = touched // dy.parallel.size()
+    rng = np.random.default_rng(dy.parallel.rank())
     forward, update = [], []
     for _ in range(UPDATES):
         dy.renew_cg()
@@ -33,6 +37,7 @@ def measure(name: str, sparse: bool, rows: int, size: int, touched: int) -> tupl
         loss.value()
         forward.append(time.process_time() - start)
         loss.backward()
+        dy.parallel.barrier()
         start = time.process_time()
         trainer.update()
         update.append(time.process_time() - start)
@@ -46,12 +51,16 @@ def main() -> None:
     parser.add_argument(
         "--touched", type=int, default=200, help="rows with a gradient in an update; default: %(default)s"
     )
+    parser.add_argument("--trainers", nargs="+", default=TRAINERS, help="default: %(default)s")
     options = parser.parse_args()
-    print("| trainer | rows that change | update, least | mean | forward, least |\n|---|---|---|---|---|")
-    for name in TRAINERS:
+    first = dy.parallel.rank() == 0
+    if first:
+        print("| trainer | rows that change | update, least | mean | forward, least |\n|---|---|---|---|---|")
+    for name in options.trainers:
         for sparse in (True, False):
             numbers = measure(name, sparse, options.rows, options.size, options.touched)
-            print(f"| {name} | {'used' if sparse else 'all'} | " + " | ".join(f"{x:.1f}" for x in numbers) + " |")
+            if first:
+                print(f"| {name} | {'used' if sparse else 'all'} | " + " | ".join(f"{x:.1f}" for x in numbers) + " |")
 
 
 if __name__ == "__main__":

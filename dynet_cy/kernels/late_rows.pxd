@@ -8,6 +8,10 @@ The effect of many updates without gradients has a closed form for all rules but
 decays too.  There it is a sum over the updates of a smooth function of sqrt(v).  Two terms approximate it, as in
 Gaussian quadrature (Golub and Welsch 1969, Calculation of Gauss quadrature rules): they have the same moments as all
 the updates.  If that would be less accurate than float32, each update is a term of its own.
+
+Processes that share the states of a rule have values of their own.  There, a process alone may bring its values up to
+date, which only reads the states, but not the states: each row of these belongs to one process, which does it in the
+next update (`catch_up_shared`).
 """
 
 from libc.stdint cimport uint32_t
@@ -24,21 +28,41 @@ cdef int open_late(Param* p) except -1
 cdef bint can_be_late(Param* p, int rule, const dy_optim* h, const Arena** states) noexcept nogil
 # Note an update for all rows that have not been marked with `mark_moved`.
 cdef void note_late(Param* p, const dy_optim* h) noexcept nogil
-# Note that all rows have had all updates.
+# Note that all rows have had all updates, unless their states are shared.
 cdef void none_late(Param* p) noexcept nogil
-# Apply all noted updates to the rows first, ..., end - 1.
+# Apply all noted updates to the rows first, ..., end - 1.  If the states are shared: to the values of all rows.
 cdef void catch_up(Param* p, size_t first, size_t end) noexcept nogil
 # The same for the rows that contain the n numbers from `at` on.
 cdef void catch_up_part(Param* p, size_t at, size_t n) noexcept nogil
 cdef void catch_up_all(Param* p) noexcept nogil
 # The current numbers of a row, without the factor.
 cdef void read_late(const Param* p, size_t row, float* y) noexcept nogil
+# Which of the states of a late table is in this memory; -1: none, or nothing is late.
+cdef int late_state(const Param* p, const Arena* states) noexcept nogil
+# The current numbers of that state of a row.
+cdef void read_late_state(const Param* p, int k, size_t row, float* y) noexcept nogil
+
+# In an update of all processes that share the states:
+# Apply all noted updates to the rows first, ..., end - 1, and to their states.  No other process may do so.
+cdef void catch_up_shared(Param* p, size_t first, size_t end) noexcept nogil
+# Note that all rows and their states have had all updates, or that the states have been set.
+cdef void none_late_shared(Param* p) noexcept nogil
+
+
+# Whether the states of a table have not had all updates, and are those of this rule.
+cdef inline bint is_behind(const Param* p, const Arena* const* states) noexcept nogil:
+    return p.late != NULL and p.late.n > 0 and p.late.states[0] == states[0]
 
 
 cdef inline bint is_late(const Param* p, uint32_t row) noexcept nogil:
-    return p.late != NULL and p.late.had[row] < p.late.n
+    return p.late != NULL and p.late.had[row] < p.late.n and not p.late.read
 
 
 # Mark a row as having had the update that is noted next.
 cdef inline void mark_moved(Param* p, uint32_t row) noexcept nogil:
     p.late.had[row] = p.late.n + 1
+
+
+# Mark a row as having had all updates that have been noted.
+cdef inline void mark_current(Param* p, uint32_t row) noexcept nogil:
+    p.late.had[row] = p.late.n

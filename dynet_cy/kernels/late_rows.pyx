@@ -39,6 +39,10 @@ cdef double MOST_FADING = 0.01
 # A step that has decayed to less than this share of the first one is negligible.
 cdef double LEAST_STEP = 2.0 ** -40
 
+# States are copied, to be brought up to date, in blocks of this many numbers: a multiple of any vector.
+cdef enum:
+    BLOCK = 256
+
 
 cdef bint moves_all(int rule) noexcept nogil:
     return kinds_of_rules[rule] != DY_STILL
@@ -54,6 +58,7 @@ cdef int open_late(Param* p) except -1:
         if late.had != NULL:
             late.rule = -1
             late.n = 0
+            late.shared = late.read = late.moving = 0
             memset(late.had, 0, p.rows * sizeof(uint32_t))
             p.late = late
             return 0
@@ -76,6 +81,7 @@ cdef bint can_be_late(Param* p, int rule, const dy_optim* h, const Arena** state
         set_rule(late, rule, h)
     for k in range(3):
         late.states[k] = states[k]
+    late.shared = 0
     late.each = (1 - late.fades[1]) > MOST_FADING * (1 - late.b1_powers[1])
     return True
 
@@ -114,8 +120,14 @@ cdef void note_late(Param* p, const dy_optim* h) noexcept nogil:
 
 
 cdef void none_late(Param* p) noexcept nogil:
+    if p.late != NULL and not p.late.shared:
+        none_late_shared(p)
+
+
+cdef void none_late_shared(Param* p) noexcept nogil:
     if p.late != NULL and p.late.n:
         p.late.n = 0
+        p.late.read = 0
         memset(p.late.had, 0, p.rows * sizeof(uint32_t))
 
 
@@ -167,6 +179,15 @@ cdef uint32_t two_terms(const double* moments, Terms* terms) noexcept nogil:
     return 2
 
 
+cdef void find_states(const Param* p, size_t row, float** states) noexcept nogil:
+    cdef size_t n = size_of(&p.dim)
+    cdef int k
+    for k in range(3):
+        states[k] = NULL
+        if p.late.states[k] != NULL:
+            states[k] = <float*>arena_at(p.late.states[k], (p.offset + row * n) * sizeof(float))
+
+
 cdef void move_row(const Param* p, size_t row, float* y, bint keeps) noexcept nogil:
     """Compute the current values of a late row; if it `keeps`, write the states, too."""
     cdef const Late* late = p.late
@@ -174,14 +195,40 @@ cdef void move_row(const Param* p, size_t row, float* y, bint keeps) noexcept no
     cdef float* states[3]
     cdef dy_idle h
     cdef Terms terms
-    cdef int k
-    for k in range(3):
-        states[k] = NULL
-        if late.states[k] != NULL:
-            states[k] = <float*>arena_at(late.states[k], (p.offset + row * n) * sizeof(float))
+    find_states(p, row, states)
     one_step(late, late.had[row], &h, &terms)
     h.keeps = keeps
     K.idle[late.rule](n, &h, p.value + row * n, y, states[0], states[1], states[2])
+
+
+cdef void move_states(const Param* p, size_t row, int only, float* y) noexcept nogil:
+    """Compute the current states of a row whose states are late, and write them, or only number `only`, to y."""
+    cdef const Late* late = p.late
+    cdef size_t n = size_of(&p.dim), at = 0, m
+    cdef float* states[3]
+    cdef float* now[3]
+    cdef float[BLOCK] value
+    cdef float[3][BLOCK] copies
+    cdef dy_idle h
+    cdef Terms terms
+    cdef int k
+    find_states(p, row, states)
+    one_step(late, late.had[row], &h, &terms)
+    h.keeps = True
+    memset(value, 0, sizeof(value))             # the rule moves it, for nothing
+    while at < n:
+        m = min(<size_t>BLOCK, n - at)
+        for k in range(3):
+            now[k] = NULL
+            if states[k] != NULL:
+                now[k] = states[k] + at
+                if y != NULL:
+                    memcpy(copies[k], now[k], m * sizeof(float))
+                    now[k] = copies[k]
+        K.idle[late.rule](m, &h, value, value, now[0], now[1], now[2])
+        if y != NULL:
+            memcpy(y + at, copies[only], m * sizeof(float))
+        at += m
 
 
 cdef void read_late(const Param* p, size_t row, float* y) noexcept nogil:
@@ -195,6 +242,9 @@ cdef void read_late(const Param* p, size_t row, float* y) noexcept nogil:
 cdef void catch_up(Param* p, size_t first, size_t end) noexcept nogil:
     cdef size_t row, n = size_of(&p.dim)
     if p.late == NULL or p.late.n == 0:
+        return
+    if p.late.shared:
+        catch_up_all(p)
         return
     for row in range(first, end):
         if is_late(p, <uint32_t>row):
@@ -212,9 +262,56 @@ cdef void catch_up_all(Param* p) noexcept nogil:
     if p.late == NULL or p.late.n == 0:
         return
     take(&catching_up)                  # of several threads that read it, one does it
-    if p.late.n:
+    if p.late.shared:
+        read_all(p)
+    elif p.late.n:
         catch_up(p, 0, p.rows)
         fence(RELEASE)
         none_late(p)
         value_changed(p)
     drop(&catching_up)
+
+
+# ---- states that processes share -------------------------------------------------
+
+cdef void read_all(Param* p) noexcept nogil:
+    """Bring the values of all rows up to date, not the states."""
+    cdef size_t row, n = size_of(&p.dim)
+    # In the middle of an update the states of some rows are newer than `had` says.  The next update comes back to this.
+    if p.late.n == 0 or p.late.read or p.late.moving:
+        return
+    for row in range(p.rows):
+        if is_late(p, <uint32_t>row):
+            move_row(p, row, p.value + row * n, False)
+    fence(RELEASE)
+    p.late.read = 1
+    value_changed(p)
+
+
+cdef void catch_up_shared(Param* p, size_t first, size_t end) noexcept nogil:
+    cdef size_t row, n = size_of(&p.dim)
+    for row in range(first, end):
+        if p.late.had[row] == p.late.n:
+            continue
+        if p.late.read:
+            move_states(p, row, 0, NULL)
+        else:
+            move_row(p, row, p.value + row * n, True)
+        mark_current(p, <uint32_t>row)
+
+
+cdef int late_state(const Param* p, const Arena* states) noexcept nogil:
+    cdef int k
+    if p.late != NULL and p.late.n:
+        for k in range(3):
+            if p.late.states[k] == states:
+                return k
+    return -1
+
+
+cdef void read_late_state(const Param* p, int k, size_t row, float* y) noexcept nogil:
+    cdef size_t n = size_of(&p.dim)
+    if p.late.had[row] < p.late.n:
+        move_states(p, row, k, y)
+    else:
+        memcpy(y, arena_at(p.late.states[k], (p.offset + row * n) * sizeof(float)), n * sizeof(float))

@@ -46,6 +46,9 @@ cdef extern from "dynet_cy/storage.h" nogil:
         float eps
         const Arena* states[3]
         uint8_t each
+        uint8_t shared
+        uint8_t read
+        uint8_t moving
         double* weights
         double (*moments)[4]
         double* fades

@@ -16,10 +16,10 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
-from dynet_cy.kernels.late_rows cimport catch_up_all
+from dynet_cy.kernels.late_rows cimport catch_up_all, late_state, none_late_shared
 from dynet_cy.memory.bridge cimport dim_from_shape, floats_in
 from dynet_cy.memory.mirror cimport default_device
-from dynet_cy.memory.storage cimport Storage
+from dynet_cy.memory.storage cimport Plane, Storage
 from dynet_cy.model.parameters cimport (
     LookupParameters, Parameters, _Stored, file_dim, floats_like, new_stored, zero_gradient,
 )
@@ -417,6 +417,12 @@ class ParameterCollection:
         """
         for entry in (<_Members>self._members).entries:
             catch_up_all((<_Stored>entry).p)
+
+    def _leave_late(self, Plane states not None):
+        """Forget the updates that only states in this plane have not had yet, as after `_catch_up`."""
+        for entry in (<_Members>self._members).entries:
+            if late_state((<_Stored>entry).p, states.memory()) >= 0:
+                none_late_shared((<_Stored>entry).p)
 
     def parameter_count(self):
         """Number of trained numbers, those of lookup tables included.

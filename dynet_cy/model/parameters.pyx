@@ -13,7 +13,9 @@ from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.late_rows cimport catch_up_all, catch_up_part, read_late
+from dynet_cy.kernels.late_rows cimport (
+    catch_up_all, catch_up_part, late_state, read_late, read_late_state,
+)
 from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, shape_of
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport (
@@ -289,16 +291,20 @@ cdef class _Stored(Expression):
     cdef object part(self, Plane plane, size_t start, tuple shape):
         """Numbers of a plane, from number `start` of this parameter on, as a new array."""
         cdef size_t n = 1, row = size_of(&self.p.dim), k
+        cdef int state = late_state(self.p, plane.memory())
         cdef float* now
         for d in shape:
             n *= <size_t>d
-        if self.p.late != NULL and self.p.late.n and n and plane is self.storage.values:
+        if self.p.late != NULL and self.p.late.n and n and (state >= 0 or plane is self.storage.values):
             now = <float*>malloc(n * sizeof(float))
             if now == NULL:
                 raise MemoryError(f"the value of {self.full_name}")
             try:
                 for k in range(n // row):
-                    read_late(self.p, start // row + k, now + k * row)
+                    if state < 0:
+                        read_late(self.p, start // row + k, now + k * row)
+                    else:
+                        read_late_state(self.p, state, start // row + k, now + k * row)
                 return array_of(now, shape)
             finally:
                 free(now)

@@ -15,8 +15,6 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, strlen, strncmp
 
-from dynet_cy.memory.changes cimport keep_raised
-
 from dynet_cy.parallel.communicator import LEFT, ParallelError
 
 
@@ -110,7 +108,7 @@ cdef class Board:
     cdef int wait(self, const char* what, bint holds=False) except -1:
         """Wait for all processes.  After it, each can read what the others wrote before it.
 
-        If it `holds`, the exception of a signal handler is kept for `raise_kept`, and the wait continues.
+        If it `holds`, signal handlers run after it: they must not see parameters in the middle of an update.
         """
         cdef uint32_t k
         cdef dy_seat* seat = &self.seats[self.rank]
@@ -131,13 +129,12 @@ cdef class Board:
                 done = dy_await(self.b, seat, k, self.spin, NAP, round)
             round += 1
             if not done:
-                try:
-                    PyErr_CheckSignals()
-                except BaseException as error:
-                    if not holds:
+                if not holds:
+                    try:
+                        PyErr_CheckSignals()
+                    except BaseException:
                         self.leave()
                         raise
-                    keep_raised(error)
                 for r in range(self.size):
                     if self.seats[r].left:
                         self.leave()

@@ -12,7 +12,9 @@ cdef struct Entry:
     double factor               # of a table that decays
     double squares              # sum of squares of the part of its gradient that this rank has summed
     uint32_t n_touched          # rows with a gradient
-    uint32_t late               # updates that some rows have not had yet
+    uint32_t late               # updates that some rows have not had yet,
+    uint8_t behind              # whether the states of this trainer are among what has not had them,
+    uint8_t read                # and whether all values have had them, and only the states have not
     uint8_t has                 # whether there is a gradient
     uint8_t role
     uint8_t in_place

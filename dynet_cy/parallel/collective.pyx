@@ -11,6 +11,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.graph.timeline cimport EXCHANGE, begin_span, end_span
+from dynet_cy.kernels.late_rows cimport is_behind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.model.leaves cimport settle
 from dynet_cy.model.parameters cimport _Stored
@@ -96,7 +97,10 @@ cdef class CollectiveReducer(Reducer):
         for i in range(self.n):
             entry = entries_of(self.own) + i
             entry.factor = u.entries[i].factor
-            entry.late = u.entries[i].late.n if u.entries[i].late != NULL else 0
+            if u.entries[i].late != NULL:
+                entry.late = u.entries[i].late.n
+                entry.behind = is_behind(u.entries[i], u.states)
+                entry.read = u.entries[i].late.read
             entry.has = u.entries[i].has_gradient
             entry.n_touched = u.entries[i].n_touched
             entry.role = u.roles[i]
@@ -168,10 +172,10 @@ cdef class CollectiveReducer(Reducer):
             for r in range(self.size):
                 b = entries_of(self.headers[r]) + i
                 self.any[i] |= b.has and a.role != FROZEN
-                settles |= b.factor != a.factor or b.late != a.late
+                settles |= b.factor != a.factor or b.late != a.late or b.read != a.read
                 in_place |= b.in_place
             # A rank that has read a table in place, or saved it, has multiplied its factor in.
-            if settles or (in_place and not u.entries[i].in_place):
+            if settles or in_place:
                 settle(u.entries[i])
             if in_place:
                 u.entries[i].in_place = 1

@@ -135,6 +135,8 @@ def load_checkpoint(
     communicator = current()
     generators = list(generators)
     with together(communicator), everywhere(path, communicator) as own:
+        if trainer is not None:
+            trainer._settle_rows()  # before some ranks set the state that others still need for their values
         found: dict[str, Any] = stored_state(own).get("extra", {})
         known = found.get(_KEY) if isinstance(found, dict) else None
         if known is None and (data is not None or generators):

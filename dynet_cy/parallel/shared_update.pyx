@@ -4,7 +4,14 @@ The gradients of every rank live in shared memory.  Each rank sums one part of t
 the parameters, and publishes the new values, which the other ranks copy.  So all ranks have the same parameters to the
 last bit, and no work is done twice.  In a lookup table, only the rows that some rank has used take part.  There is one
 copy of the state of the rule (momentum, moments), in shared memory.
+
+If the rule moves other rows too, these have the update later (see kernels/late_rows): all ranks note it.  Between
+updates no states change, so a rank may read late rows at any time.  When states have to be brought up to date at last,
+all ranks read what they need for their own values first; then each moves the states of a part of the rows (`settle`).
 """
+
+import os
+import weakref
 
 cimport cython
 from libc.math cimport isfinite
@@ -13,17 +20,37 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.kernels cimport K, dy_optim
+from dynet_cy.kernels.late_rows cimport (
+    can_be_late, catch_up_all, catch_up_shared, mark_moved, none_late_shared, note_late,
+)
+from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, touch
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.board cimport Board
 from dynet_cy.parallel.collective cimport CollectiveReducer, Entry, StepHeader, entries_of
 from dynet_cy.parallel.shared_model cimport LINE, address, model_of, send_values, share_states
-from dynet_cy.train.host cimport apply_weight_decay, in_one_pass, lock_gradient, step_part, unlock_gradient
+from dynet_cy.train.host cimport (
+    apply_weight_decay, in_one_pass, lock_gradient, rows_may_be_late, step_part, unlock_gradient,
+)
 from dynet_cy.train.interfaces cimport Backend
 from dynet_cy.train.structs cimport FROZEN, MOVES, PART, GroupSettings, Update
 
 from dynet_cy.parallel.collective import ADDED_ON_DEVICE
+from dynet_cy.parallel.communicator import ParallelError
+
+
+# Reducers of this process.
+reducers = weakref.WeakSet()
+
+
+def _read_before_fork():
+    """Bring values up to date: a child has a copy of them, but reads the states that the ranks go on to change."""
+    for reducer in list(reducers):
+        (<SharedReducer>reducer).read_tables()
+
+
+os.register_at_fork(before=_read_before_fork)
 
 
 cdef struct Table:
@@ -31,12 +58,14 @@ cdef struct Table:
     uint32_t n
     uint32_t* place             # for each row, its index in the union...
     uint32_t* round             # ... which is valid if it was set in this round
+    bint late                   # whether rows outside of the union have this update later
 
 
 @cython.final
 cdef class SharedReducer(CollectiveReducer):
     """Synchronous updates in shared memory.  See `shared`."""
 
+    cdef object __weakref__
     cdef Board board
     cdef object model, region
     cdef float** grads                  # of each rank
@@ -56,7 +85,6 @@ cdef class SharedReducer(CollectiveReducer):
         cdef char* base
         self.board = communicator.board
         self.host_only = ADDED_ON_DEVICE
-        self.late_rows = False          # the state of a row must not depend on which rank has read it
         self.model = model
         self.region = region
         self.grads = <float**>calloc(self.size, sizeof(float*))
@@ -81,6 +109,7 @@ cdef class SharedReducer(CollectiveReducer):
                     raise MemoryError(f"rows of {x.full_name}")
         self.headers_at = address(region)
         self.lists_at = <uint32_t*>(self.headers_at + 2 * self.size * self.header_bytes)
+        reducers.add(self)
 
     def __dealloc__(self):
         cdef Py_ssize_t i
@@ -141,15 +170,13 @@ cdef class SharedReducer(CollectiveReducer):
         end[0] = min(high, p.size)
         return whole
 
-    cdef bint by_rows(self, Update* u, Py_ssize_t i) noexcept nogil:
-        """Whether only rows of the table that have a gradient are updated."""
-        return u.sparse or u.roles[i] != MOVES
-
-    cdef void rows_of(self, Update* u, Py_ssize_t i, uint32_t* low, uint32_t* high) noexcept nogil:
-        """The part of this rank in a table: indices into the rows with gradients, or numbers of rows."""
-        cdef size_t n = self.tables[i].n if self.by_rows(u, i) else u.entries[i].rows
+    cdef void share_of(self, size_t n, uint32_t* low, uint32_t* high) noexcept nogil:
+        """The part of this rank in a table: of the n rows of the union, or of all n rows for those outside of it."""
         low[0] = <uint32_t>(n * self.rank // self.size)
         high[0] = <uint32_t>(n * (self.rank + 1) // self.size)
+
+    cdef bint in_union(self, Py_ssize_t i, uint32_t row) noexcept nogil:
+        return self.tables[i].round[row] == self.round
 
     cdef void unite(self, Update* u, Py_ssize_t i) noexcept nogil:
         """Find the rows of a table of which some rank has a gradient, in the same order on all ranks."""
@@ -175,10 +202,12 @@ cdef class SharedReducer(CollectiveReducer):
         cdef size_t low = 0, high = 0, at = 0, end = 0, whole
         cdef bint squares = u.measures
         cdef size_t floats = 0
+        self.compare_late(u)
         with nogil:
             self.range_of(u, &low, &high)
             for i in range(self.n):
                 if u.entries[i].rows:
+                    self.tables[i].n = 0
                     if self.any[i]:
                         self.unite(u, i)
                         self.reduce_rows(u, i, squares)
@@ -224,11 +253,10 @@ cdef class SharedReducer(CollectiveReducer):
         cdef Param* p = u.entries[i]
         cdef Table* t = &self.tables[i]
         cdef size_t n = size_of(&p.dim)
-        cdef uint32_t low = 0, high = 0, k, key
+        cdef uint32_t low = 0, high = 0, k
         cdef uint32_t* rows
-        cdef bint by_rows = self.by_rows(u, i)
         cdef int r
-        self.rows_of(u, i, &low, &high)
+        self.share_of(t.n, &low, &high)
         if u.roles[i] != MOVES:
             if squares:
                 for k in range(low, high):
@@ -239,14 +267,11 @@ cdef class SharedReducer(CollectiveReducer):
                 continue
             rows = self.list_of(r, i)
             for k in range(entries_of(self.headers[r])[i].n_touched):
-                key = t.place[rows[k]] if by_rows else rows[k]
-                if low <= key < high:
+                if low <= t.place[rows[k]] < high:
                     K.add(n, self.grads[r] + p.offset + rows[k] * n, p.grad + rows[k] * n)
         if squares:
-            for k in range(t.n):
-                key = k if by_rows else t.union_[k]
-                if low <= key < high:
-                    entries_of(self.own)[i].squares += K.sumsq(n, p.grad + t.union_[k] * n)
+            for k in range(low, high):
+                entries_of(self.own)[i].squares += K.sumsq(n, p.grad + t.union_[k] * n)
 
     cdef double squares_of_row(self, Param* p, Py_ssize_t i, uint32_t row, size_t n) noexcept nogil:
         """Sum of squares of a row of a table that keeps its gradients."""
@@ -291,7 +316,13 @@ cdef class SharedReducer(CollectiveReducer):
     # ---- updating ----
 
     cdef int apply(self, Backend backend, Storage storage, list planes, Update* u, list rates) except -1:
+        cdef bint settles
         with nogil:
+            settles = self.begin_tables(u)
+        if settles:
+            self.settle_tables(u.entries, u.n)
+        with nogil:
+            self.open_tables(u)
             self.pass_over(u, False)
         self.board.wait(b"update, values", True)
         with nogil:
@@ -311,7 +342,7 @@ cdef class SharedReducer(CollectiveReducer):
             moves = u.roles[i] == MOVES
             alone = not in_one_pass(u, i)           # weight decay is a pass of its own
             lock_gradient(u.entries[i])
-            if alone and not fetch:
+            if alone and not fetch and not u.entries[i].rows:
                 apply_weight_decay(u.entries[i], u.settings[u.group[i]].decoupled)
             if u.entries[i].rows:
                 if moves and fetch:
@@ -349,17 +380,25 @@ cdef class SharedReducer(CollectiveReducer):
         p.has_gradient = has
 
     cdef void update_table(self, Update* u, Py_ssize_t i) noexcept nogil:
-        cdef size_t n = size_of(&u.entries[i].dim)
-        cdef uint32_t low = 0, high = 0, k
+        cdef Param* p = u.entries[i]
+        cdef size_t n = size_of(&p.dim)
+        cdef uint32_t low = 0, high = 0, k, row
         cdef uint32_t* rows = self.tables[i].union_
-        if u.sparse and not self.any[i]:
-            return
-        self.rows_of(u, i, &low, &high)
-        if not u.sparse:
-            self.update_range(u, i, low * n, high * n)
-            return
+        self.share_of(self.tables[i].n, &low, &high)
         for k in range(low, high):
+            if self.tables[i].late:
+                catch_up_shared(p, rows[k], rows[k] + 1)
             self.update_range(u, i, rows[k] * n, (rows[k] + 1) * n)
+        if u.sparse or self.tables[i].late:
+            return
+        self.share_of(p.rows, &low, &high)
+        row = low
+        while row < high:                       # rows next to each other at once
+            k = row
+            while k < high and not self.in_union(i, k):
+                k += 1
+            self.update_range(u, i, row * n, k * n)
+            row = k + 1
 
     cdef void fetch_range(self, Param* p, size_t at, size_t end) noexcept nogil:
         """Copy what other ranks have updated."""
@@ -372,18 +411,129 @@ cdef class SharedReducer(CollectiveReducer):
         cdef size_t n = size_of(&p.dim)
         cdef uint32_t low = 0, high = 0, k
         cdef uint32_t* rows = self.tables[i].union_
-        if u.sparse and not self.any[i]:
-            return
-        self.rows_of(u, i, &low, &high)
-        if not u.sparse:
+        self.share_of(self.tables[i].n, &low, &high)
+        for k in range(self.tables[i].n):
+            if not low <= k < high:
+                memcpy(p.value + rows[k] * n, self.fresh + p.offset + rows[k] * n, n * sizeof(float))
+        if self.tables[i].late:
+            self.note_table(u, i)
+        elif not u.sparse:
+            self.share_of(p.rows, &low, &high)
             memcpy(p.value, self.fresh + p.offset, low * n * sizeof(float))
             memcpy(p.value + high * n, self.fresh + p.offset + high * n, (p.rows - high) * n * sizeof(float))
-        else:
-            for k in range(self.tables[i].n):
-                if not low <= k < high:
-                    memcpy(p.value + rows[k] * n, self.fresh + p.offset + rows[k] * n, n * sizeof(float))
         for k in range(p.n_touched):
             memset(p.grad + p.touched[k] * n, 0, n * sizeof(float))
+
+    # ---- rows that have updates later ----
+
+    cdef int compare_late(self, Update* u) except -1:
+        """Check that the same updates are missing on all ranks, since they share the states that have not had them."""
+        cdef Py_ssize_t i
+        cdef int r
+        cdef Entry* a
+        cdef Entry* b
+        for i in range(self.n):
+            a = entries_of(self.headers[0]) + i
+            for r in range(1, self.size):
+                b = entries_of(self.headers[r]) + i
+                if (a.behind or b.behind) and b.late != a.late:
+                    raise ParallelError(
+                        f"on rank 0, {a.late} updates have not reached all rows of {self.summed[i].name()}, and "
+                        f"{b.late} on rank {r}: all ranks must set the state of a trainer (restart, load_safetensors)")
+        return 0
+
+    cdef bint begin_tables(self, Update* u) noexcept nogil:
+        """Apply the weight decay that comes before the step, and decide which tables have late rows.
+
+        Returns:
+            Whether tables must be settled first.  All ranks decide the same.
+        """
+        cdef Py_ssize_t i
+        cdef Param* p
+        cdef Table* t
+        cdef GroupSettings* s
+        cdef bint settles = False, foreign
+        cdef int r
+        for i in range(self.n):
+            p, t, s = u.entries[i], &self.tables[i], &u.settings[u.group[i]]
+            if not p.rows or u.roles[i] == FROZEN:
+                continue
+            lock_gradient(p)
+            if not in_one_pass(u, i):
+                apply_weight_decay(p, s.decoupled)
+            t.late = u.roles[i] == MOVES and u.late and rows_may_be_late(p, t.n)
+            foreign = False                     # other states have not had all updates
+            for r in range(self.size):
+                foreign |= entries_of(self.headers[r])[i].late > 0 and not entries_of(self.headers[r])[i].behind
+            if u.roles[i] == MOVES and (foreign or (p.late != NULL and p.late.n and (
+                    not t.late or p.late.read or not can_be_late(p, u.rule, &s.h, u.states)))):
+                settles = True
+            unlock_gradient(p)
+        return settles
+
+    cdef int settle_tables(self, Param** entries, Py_ssize_t n) except -1:
+        """Bring all rows, and the states that ranks share, up to date.  Collective."""
+        cdef Py_ssize_t i
+        cdef uint32_t low = 0, high = 0
+        with nogil:
+            for i in range(n):
+                catch_up_all(entries[i])
+        self.board.wait(b"update, rows", True)
+        with nogil:
+            for i in range(n):
+                if entries[i].late != NULL and entries[i].late.n:
+                    self.share_of(entries[i].rows, &low, &high)
+                    catch_up_shared(entries[i], low, high)
+        self.board.wait(b"update, states of rows", True)
+        for i in range(n):
+            none_late_shared(entries[i])
+        return 0
+
+    cdef void open_tables(self, Update* u) noexcept nogil:
+        cdef Py_ssize_t i
+        cdef Param* p
+        for i in range(self.n):
+            p = u.entries[i]
+            if self.tables[i].late and can_be_late(p, u.rule, &u.settings[u.group[i]].h, u.states):
+                p.late.shared = p.late.moving = 1
+
+    cdef void note_table(self, Update* u, Py_ssize_t i) noexcept nogil:
+        """Note that the rows of the union have had this update, and the others have not."""
+        cdef Param* p = u.entries[i]
+        cdef dy_optim h = u.settings[u.group[i]].h
+        cdef uint32_t k
+        for k in range(self.tables[i].n):
+            mark_moved(p, self.tables[i].union_[k])
+        h.step_scale = <float>(1 / p.factor)
+        note_late(p, &h)
+        p.late.moving = 0
+
+    cdef int read_tables(self) except -1:
+        cdef _Stored x
+        for x in self.summed or ():
+            if not self.together:               # else another thread makes an update
+                catch_up_all(x.p)
+        return 0
+
+    cdef int settle(self, collection) except -1:
+        cdef list stored = collection._below()
+        cdef Param** entries
+        cdef Py_ssize_t i, n = len(stored)
+        cdef bint pending = False
+        see_whole()
+        collection._catch_up()
+        entries = <Param**>malloc((n + 1) * sizeof(Param*))
+        if entries == NULL:
+            raise MemoryError("the list of tables")
+        try:
+            for i in range(n):
+                entries[i] = (<_Stored>stored[i]).p
+                pending = pending or (entries[i].late != NULL and entries[i].late.n)
+            if pending:
+                self.settle_tables(entries, n)
+        finally:
+            free(entries)
+        return 0
 
 
 def shared(communicator, trainer, reduction):
@@ -401,6 +551,8 @@ def shared(communicator, trainer, reduction):
     cdef int size = communicator.size
     model = model_of(communicator, storage, size + 1)
     storage.move(storage.grads, model.plane(communicator.rank))
+    for x in stored:
+        catch_up_all(x.p)           # with the states that it has now
     for x in stored:
         n_rows += x.p.rows
     head = 2 * size * ((sizeof(StepHeader) + n * sizeof(Entry) + 63) // 64 * 64 + n_rows * sizeof(uint32_t))

@@ -61,9 +61,8 @@ cdef double squared_norm(Param* p) noexcept nogil:
     return total
 
 
-cdef bint rows_may_be_late(const Param* p) noexcept nogil:
-    """Whether only rows with a gradient should be updated: that is faster, and nobody reads the others in place."""
-    return p.late != NULL and not p.in_place and p.n_touched <= p.rows // LEAST_ROWS_OF_LATE
+cdef bint rows_may_be_late(const Param* p, uint32_t n) noexcept nogil:
+    return p.late != NULL and not p.in_place and n <= p.rows // LEAST_ROWS_OF_LATE
 
 
 cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil:
@@ -184,7 +183,8 @@ cdef class HostUpdate(Change):
         cdef size_t n, row, done = 0
         s.h.step_scale = <float>(1 / p.factor)
         if self.at == 0:
-            self.late = self.u.late and rows_may_be_late(p) and can_be_late(p, self.u.rule, &s.h, self.u.states)
+            self.late = (self.u.late and rows_may_be_late(p, p.n_touched)
+                         and can_be_late(p, self.u.rule, &s.h, self.u.states))
         if not (p.rows and (self.u.sparse or self.late)):
             n = min(PART, p.size - self.at)
             if n:

@@ -50,7 +50,6 @@ cdef class Reducer:
     cdef readonly double least_decay    # smaller shares of weight decay are collected before they are applied
     cdef readonly bint alone            # whether no other process changes the parameters at the same time
     cdef readonly bint collective       # whether ranks agree on each update, so that `agree` must be called
-    cdef readonly bint late_rows        # whether rows of tables may be late
     cdef readonly str host_only         # why parameters can't live on devices; None: they can
 
     # Check that all ranks make the same update, or adopt their settings.  Returns the groups to be adopted.
@@ -62,6 +61,8 @@ cdef class Reducer:
     cdef int apply(self, Backend backend, Storage storage, list planes, Update* u, list rates) except -1
     # An update has ended, perhaps with an error.
     cdef int end(self, object error) except -1
+    # Bring all rows of tables up to date, and their states, which will be set: all processes that share these call it.
+    cdef int settle(self, collection) except -1
     # For `Backend.sum_gradients`: sum floats over all ranks, in place; sum rows, returning (their numbers, sums).
     cdef int sum_floats(self, object floats) except -1
     cdef tuple sum_rows(self, const Param* p, object rows, object values)

@@ -2,6 +2,7 @@
 
 from libc.math cimport isfinite
 
+from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.model.parameters cimport _Stored
 
 from dynet_cy.model.weight_decay import LEAST_DECAY
@@ -49,7 +50,6 @@ cdef class Reducer:
     def __cinit__(self, *args):
         self.least_decay = LEAST_DECAY
         self.alone = True
-        self.late_rows = True
 
     cdef object agree(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups):
         return None
@@ -64,6 +64,11 @@ cdef class Reducer:
         return backend.apply(storage, planes, u, rates)
 
     cdef int end(self, object error) except -1:
+        return 0
+
+    cdef int settle(self, collection) except -1:
+        see_whole()
+        collection._catch_up()
         return 0
 
     cdef int sum_floats(self, object floats) except -1:

@@ -7,6 +7,7 @@ from dynet_cy.memory.storage cimport Plane
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.backends cimport wait_for_updates
 from dynet_cy.train.groups cimport restored_groups
+from dynet_cy.train.interfaces cimport Reducer
 
 
 class Restorable:
@@ -29,11 +30,15 @@ class Restorable:
         return (self._n_states + (settings["_average"] is not None)
                 + (settings["_swapped"] == "kept"))
 
+    def _settle_rows(self):
+        """Bring all rows of tables up to date, before the state of the rule is set."""
+        (<Reducer>self._reducer).settle(self._collection)
+
     def _restore(self, settings, arrays):
         """Restore what `_settings` and `_state_arrays` returned."""
         settings = dict(settings)
         pace = settings.pop("_schedule", None)
-        catch_up_tables(self._collection)
+        self._settle_rows()
         n = self._n_planes(settings)
         planes = self.__dict__.get("_states", [])       # keep them: they may be memory shared with other processes
         for plane in planes[n:]:

@@ -109,6 +109,7 @@ class Trainer(MovingAverages, Restorable):
                 keep_raised(error)
                 catch_up_tables(self._collection)
         for plane in states:
+            self._collection._leave_late(plane)
             self._collection.storage.drop_plane(plane)
 
     @property
@@ -478,6 +479,8 @@ class Trainer(MovingAverages, Restorable):
     def restart(self, learning_rate=None):
         """Set the state of the rule (momentum, moments) to zero.
 
+        In training by several processes all of them must call it.
+
         Args:
             learning_rate: the step size from now on; None: as before.
 
@@ -488,7 +491,7 @@ class Trainer(MovingAverages, Restorable):
             0.01
         """
         cdef Storage storage = self._collection.storage
-        catch_up_tables(self._collection)
+        self._settle_rows()
         for plane in self._states[:self._n_states]:
             storage.zero(plane)
         if learning_rate is not None:

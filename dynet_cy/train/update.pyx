@@ -96,8 +96,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
             agree(trainer, reducer, stored, &u)
         u.sparse = u.sparse or not moves_all(u.rule)
         # A moving average that reads all rows after each update would bring them up to date at once.
-        u.late = not u.sparse and reducer.late_rows and (
-            trainer._average is None or trainer._average["frequency"] > 1)
+        u.late = not u.sparse and (trainer._average is None or trainer._average["frequency"] > 1)
         u.n_groups = 1 + len(trainer._groups)
         u.settings = <GroupSettings*>calloc(u.n_groups, sizeof(GroupSettings))
         if u.settings == NULL:

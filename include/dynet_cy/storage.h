@@ -32,6 +32,9 @@ typedef struct {
     float b1, b2, eps;
     const dy_arena *states[3];
     uint8_t each;               /* updates cannot be combined: each is a term of its own */
+    uint8_t shared;             /* the states are in memory that several processes share: only updates of all change them */
+    uint8_t read;               /* the values of all rows have had all updates; if shared, their states have not */
+    uint8_t moving;             /* an update of all processes is changing the states */
     double weights[DY_MOST_LATE];
     double moments[DY_MOST_LATE + 1][4];    /* of the updates from one on: sums of weight b1^j b2^(j k / 2), j = 1, 2, ... */
     double fades[DY_MOST_LATE + 1];         /* powers of the root of b2, */

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from parallel import late_reference
 from parallel.jobs import PROGRAMS, left_in_shared_memory, shared_memory
 
 import dynet_cy as dy
@@ -106,6 +107,17 @@ def test_the_same_as_one_process(
     with np.load(tmp_path / "parameters.npz") as file:
         for name, want in alone.items():
             np.testing.assert_allclose(file[name], want, rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+@needs_mpi
+@pytest.mark.parametrize(("n", "hosts", "kind"), [(2, 0, "SharedReducer"), (2, 2, "OverlapReducer")])
+def test_late_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, hosts: int, kind: str) -> None:
+    names = [name for name in late_reference.late.cases(n) if name != "forks"]
+    monkeypatch.chdir(tmp_path)
+    done = run(PROGRAMS / "late.py", tmp_path, *names, n=n, hosts=hosts)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(kind) == n
+    late_reference.check(tmp_path, kind, n, names)
 
 
 @needs_mpi

@@ -130,8 +130,7 @@ class LateRows(AllRows):
     def update(self, number: int) -> None:
         super().update(number)
         if number == 1:
-            at_once = type(self.t._reducer).__name__ == "SharedReducer" or ON_GPU
-            assert late_updates(self.E) == (0 if at_once else 2)
+            assert late_updates(self.E) == (0 if ON_GPU else 2)
         if number == 2 and dy.parallel.rank() == 0:
             self.E.as_array()
             self.E.row_as_array(self.data[0][0])
@@ -342,6 +341,8 @@ CASES = [
     StrongDecay,
     AllRows,
     AllRowsSGD,
+    LateRows,
+    LateRowsMomentum,
     Frozen,
     Decoupled,
     DecoupledAllRows,

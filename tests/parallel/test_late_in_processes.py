@@ -1,0 +1,25 @@
+"""Updates of all rows of a large table in several processes: most rows have them later, and nobody sees that.
+
+The same on all ranks to the last bit, and what float64 updates of whole tables give. Over MPI: test_mpi.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from parallel import jobs
+from parallel.late_reference import check
+from parallel.programs import late
+
+
+@pytest.mark.parametrize(
+    ("n", "kind"),
+    [(2, "SharedReducer"), (2, "AllreduceReducer"), pytest.param(3, "SharedReducer", marks=pytest.mark.slow)],
+)
+def test_cases(tmp_path: Path, n: int, kind: str) -> None:
+    general = ["--general"] if kind == "AllreduceReducer" else []
+    result = jobs.launch(tmp_path, "late.py", tmp_path, *general, n=n, timeout=300)
+    assert result.code == 0, result.err
+    assert result.out.count(kind) == n
+    check(tmp_path, kind, n, list(late.cases(n)))
