@@ -60,7 +60,7 @@ DIRECTIVES = {
     "embedsignature.format": "clinic",
     # Kernels divide as C does: IEEE results, and no exception in code that cannot raise one.
     "cdivision": True,
-    # What the GIL would guard, something else does where there is none: docs/platforms.md.
+    # Without the GIL, other locks guard what it would guard: docs/platforms.md.
     "freethreading_compatible": True,
     # Annotations are for stubs (tools/derive.py); they declare and check nothing.
     "annotation_typing": False,
@@ -137,7 +137,7 @@ class BuildExt(build_ext):
             compiler_directives=DIRECTIVES,
             include_path=["."],
             build_dir=CYTHON_DIR,
-            # Cython's own pool would not hand warning_errors on where processes are spawned, not forked.
+            # Cython's own pool does not pass warning_errors on to processes that are spawned rather than forked.
             nthreads=0 if werror and multiprocessing.get_start_method() != "fork" else jobs(),
             force=True,
         )
@@ -151,7 +151,7 @@ class BuildExt(build_ext):
 
     @classmethod
     def is_stale(cls, source: str) -> bool:
-        """Whether the C of a .pyx is missing, older than what it is made from, or of another Cython.
+        """Whether the C of a .pyx is missing, older than its sources, or was made by another Cython.
 
         `cythonize` would look at the age of Cython's own files too, which pip has just installed for this build: each
         `pip install .` would make and compile all C again.
@@ -210,7 +210,7 @@ class BuildExt(build_ext):
         sanitize = self.sanitizer_flags()
         flags = ["-pthread", *MATHS]
         flags += [*sanitize, "-g1", "-fno-omit-frame-pointer"] if sanitize else ["-g0"]
-        # Vector types cross only functions that are inlined: how they are passed does not matter.
+        # Only inlined functions take vector types as arguments, so their calling convention does not matter.
         flags += ["-Wno-psabi"]
         return flags
 
@@ -232,13 +232,13 @@ class BuildExt(build_ext):
         super().build_extensions()
 
     def compile_all(self):
-        """Compile the sources of all modules side by side, those that take longest first; linking follows."""
+        """Compile the sources of all modules in parallel, the slowest first, before linking."""
         tasks = [(ext, source) for ext in self.extensions for source in ext.sources]
         tasks.sort(key=lambda task: self.cost(task[1]), reverse=True)
         with ThreadPoolExecutor(self.parallel) as pool:
             for done in [pool.submit(self.compile_one, *task) for task in tasks]:
                 done.result()
-        # What setuptools would compile for each module is there.
+        # The object files exist already, so setuptools has nothing to compile.
         self.compiler.compile = lambda sources, output_dir=None, **_: self.objects(sources)
 
     def objects(self, sources: list[str]) -> list[str]:
@@ -263,7 +263,7 @@ class BuildExt(build_ext):
 
     @classmethod
     def cost(cls, source: str) -> tuple[bool, int]:
-        """What sources are ordered by: kernels take longer than anything that Cython writes, which goes by its size."""
+        """The sort key of sources: kernels take longest; C written by Cython takes time in proportion to its size."""
         return not cls.is_generated(source), Path(source).stat().st_size
 
     @classmethod
@@ -277,7 +277,7 @@ class BuildExt(build_ext):
 
     @classmethod
     def warnings(cls, source: str) -> list[str]:
-        """In full for C written by hand, less some for Cython's."""
+        """All warnings for C written by hand, fewer for C written by Cython."""
         if not switched_on("DYNET_CY_WERROR"):
             return []
         return WERROR + (WERROR_GENERATED if cls.is_generated(source) else [])

@@ -97,7 +97,7 @@ def main() -> None:
     tables = selftest.tables()
     isas = [isa for isa in ("avx512", "avx2", "baseline") if isa in tables]
     results = {isa: measure(tables[isa], seconds) for isa in isas}
-    print(f"\n{kernels.isa()} is what this CPU takes\n")
+    print(f"\n{kernels.isa()} is the instruction set in use\n")
     print("| kernel | loads, stores | " + " | ".join(isas) + " |")
     print("|---|---|" + "---|" * len(isas))
     for name, (_, loads, stores) in results[isas[0]].items():

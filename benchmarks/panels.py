@@ -1,4 +1,4 @@
-"""What products reach with other panels than those that are built: python benchmarks/panels.py
+"""The speed of matrix products with panel sizes other than the compiled ones: python benchmarks/panels.py
 
 The geometry of panels (include/dynet_cy/panels.inl) is how many vectors of rows a panel has, and by how many columns
 of B it is multiplied at once; their product is the number of sums in registers. Each geometry whose sums, one column

@@ -314,8 +314,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--no-cost", action="store_true", help="share sentences and trees without regard to their words"
     )
-    parser.add_argument("--tiny", action="store_true", help="sizes for a test")
-    parser.add_argument("--json", type=Path, help="write all numbers there")
+    parser.add_argument("--tiny", action="store_true", help="tiny sizes, for a test")
+    parser.add_argument("--json", type=Path, help="write all numbers to this file")
     parser.add_argument("--scaling", type=Path, help="write what the model of docs/scaling.md reads there")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)

@@ -48,53 +48,24 @@ extern "C" __global__ void sort_backward(size_t lines, size_t inner, size_t leng
     }
 }
 
-extern "C" __global__ void cumprod_forward(size_t lines, size_t inner, size_t length, size_t outer,
-                                           const float *__restrict__ x, size_t bstride, float *y) {
-    for (EACH(e, lines)) {
-        const float *from = x + line_at(e, inner, length, outer, bstride);
-        float *to = y + line_at(e, inner, length, outer, inner * length * outer), product = 1.f;
-        for (size_t k = 0; k < length; k++) to[k * inner] = product *= from[k * inner];
-    }
-}
-
-// dx_k += y_{k-1} s_k, where s_k = dy_k + x_{k+1} s_{k+1}.
-extern "C" __global__ void cumprod_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses,
-                                            const float *__restrict__ x, size_t bstride, const float *__restrict__ y,
-                                            const float *__restrict__ dy, float *dx) {
-    for (EACH(e, lines)) {
-        size_t own = inner * length * outer;
-        const float *from = x + line_at(e, inner, length, outer, bstride);
-        float *to = dx + line_at(e, inner, length, outer, own);
-        for (size_t u = 0; u < uses; u++) {
-            size_t line = line_at(e + u * lines, inner, length, outer, own);
-            double rest = 0;
-            for (size_t n = length; n > 0; n--) {
-                size_t k = n - 1, at = line + k * inner;
-                rest = dy[at] + (n < length ? from[n * inner] * rest : 0.);
-                to[k * inner] += (float)(rest * (k ? y[at - inner] : 1.f));
-            }
-        }
-    }
+static __device__ __forceinline__ void cumprod_line(const float *from, float *to, size_t inner, size_t length) {
+    float product = 1.f;
+    for (size_t k = 0; k < length; k++) to[k * inner] = product *= from[k * inner];
 }
 
 // The sum is kept as exp(greatest) * total, so that no exponential overflows.
-extern "C" __global__ void logcumsumexp_forward(size_t lines, size_t inner, size_t length, size_t outer,
-                                                const float *__restrict__ x, size_t bstride, float *y) {
-    for (EACH(e, lines)) {
-        const float *from = x + line_at(e, inner, length, outer, bstride);
-        float *to = y + line_at(e, inner, length, outer, inner * length * outer);
-        double greatest = from[0], total = 1.;
-        to[0] = from[0];
-        for (size_t k = 1; k < length; k++) {
-            double own = from[k * inner];
-            if (own > greatest) {
-                total = total * exp(greatest - own) + 1.;
-                greatest = own;
-            } else {  // equal elements may be infinite, and their difference NaN
-                total += own == greatest ? 1. : exp(own - greatest);
-            }
-            to[k * inner] = (float)(greatest + log(total));
+static __device__ __forceinline__ void logcumsumexp_line(const float *from, float *to, size_t inner, size_t length) {
+    double greatest = from[0], total = 1.;
+    to[0] = from[0];
+    for (size_t k = 1; k < length; k++) {
+        double own = from[k * inner];
+        if (own > greatest) {
+            total = total * exp(greatest - own) + 1.;
+            greatest = own;
+        } else {  // equal elements may be infinite, and their difference NaN
+            total += own == greatest ? 1. : exp(own - greatest);
         }
+        to[k * inner] = (float)(greatest + log(total));
     }
 }
 
@@ -103,10 +74,13 @@ static __device__ __forceinline__ double ratio_of_exponentials(double a, double 
     return a == b ? 1. : exp(a - b);
 }
 
-// dx_k += exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0.
-extern "C" __global__ void logcumsumexp_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses,
-                                                 const float *__restrict__ x, size_t bstride,
-                                                 const float *__restrict__ y, const float *__restrict__ dy, float *dx) {
+// cumprod: dx_k += y_{k-1} s_k, where s_k = dy_k + x_{k+1} s_{k+1}.
+// logcumsumexp: dx_k += exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0.
+template <bool LOGS>
+static __device__ __forceinline__ void cumulative_backward(size_t lines, size_t inner, size_t length, size_t outer,
+                                                           size_t uses, const float *__restrict__ x, size_t bstride,
+                                                           const float *__restrict__ y, const float *__restrict__ dy,
+                                                           float *dx) {
     for (EACH(e, lines)) {
         size_t own = inner * length * outer;
         const float *from = x + line_at(e, inner, length, outer, bstride);
@@ -116,9 +90,31 @@ extern "C" __global__ void logcumsumexp_backward(size_t lines, size_t inner, siz
             double rest = 0;
             for (size_t n = length; n > 0; n--) {
                 size_t k = n - 1, at = line + k * inner;
-                rest = dy[at] + (n < length ? ratio_of_exponentials(y[at], y[at + inner]) * rest : 0.);
-                to[k * inner] += (float)(rest * ratio_of_exponentials(from[k * inner], y[at]));
+                double after = 0., by_x;
+                if (n < length) after = (LOGS ? ratio_of_exponentials(y[at], y[at + inner]) : from[n * inner]) * rest;
+                rest = dy[at] + after;
+                if (LOGS)
+                    by_x = ratio_of_exponentials(from[k * inner], y[at]);
+                else
+                    by_x = k ? y[at - inner] : 1.f;
+                to[k * inner] += (float)(rest * by_x);
             }
         }
     }
 }
+
+#define CUMULATIVE(name, LOGS) \
+    extern "C" __global__ void name##_forward(size_t lines, size_t inner, size_t length, size_t outer, \
+                                              const float *__restrict__ x, size_t bstride, float *y) { \
+        for (EACH(e, lines)) \
+            name##_line(x + line_at(e, inner, length, outer, bstride), \
+                        y + line_at(e, inner, length, outer, inner * length * outer), inner, length); \
+    } \
+    extern "C" __global__ void name##_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses, \
+                                               const float *__restrict__ x, size_t bstride, \
+                                               const float *__restrict__ y, const float *__restrict__ dy, float *dx) { \
+        cumulative_backward<LOGS>(lines, inner, length, outer, uses, x, bstride, y, dy, dx); \
+    }
+
+CUMULATIVE(cumprod, false)
+CUMULATIVE(logcumsumexp, true)

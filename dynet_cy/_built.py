@@ -1,6 +1,6 @@
-"""Importing it is an ImportError that says what to do, where the package cannot run.
+"""Where the compiled modules are missing, importing this module raises an ImportError that says what to do.
 
-Its compiled modules may be missing: in a clone they are there only after a build in place.
+A clone of the repository has them only after a build in place.
 """
 
 from __future__ import annotations

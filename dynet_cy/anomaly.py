@@ -1,4 +1,4 @@
-"""Looking for what makes values or gradients NaN or infinite: `detect_anomaly`."""
+"""Find the operation that makes a value or gradient NaN or infinite: `detect_anomaly`."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["AnomalyError", "detect_anomaly"]
 def detect_anomaly() -> Iterator[None]:
     """Check values and gradients for numbers that are not finite while the block runs, in the graphs of all threads.
 
-    Each batch of nodes is looked at when it has run, forward and backward. The first number that is NaN or infinite
+    Each batch of nodes is checked after it has run, forward and backward. The first number that is NaN or infinite
     raises `AnomalyError`, which names the operation, the expression, what its arguments hold, the batch element, the
-    parameters and the line of the program that made the expression. So that there is a line, the graph has to be built
+    parameters and the line of the program that made the expression. The line is known only if the graph is built
     within the block too::
 
         with dy.detect_anomaly():
             loss = network(example)
             loss.backward()
 
-    ``--dynet-check`` and ``dynet_cy.config.set(check=True)`` do the same for the whole program. Numbers that are
-    computed do not change. The block is slower than without, most of all on GPUs, where each batch is waited for.
+    ``--dynet-check`` and ``dynet_cy.config.set(check=True)`` do the same for the whole program. They change no
+    result, but cost time, most of all on GPUs, where the host waits for each batch.
 
-    An infinity that came in with an input, as in the mask of an attention, is no anomaly; nor is what an operation
-    gives on purpose, as `log_softmax` with a restriction does. When backward raises, gradients of parameters are what
-    they were before it; where another thread has added to the same ones meanwhile, or they are summed over MPI while
-    backward runs, a part of it may stay, and `zero_gradients` clears them.
+    An infinity in an input, as in an attention mask, is not an anomaly; nor is one that an operation returns by
+    definition, as `log_softmax` with a restriction does. When backward raises, the gradients of parameters are
+    restored. If another thread has added to them meanwhile, or they are summed over MPI while backward runs, part of
+    the failed pass may remain in them: call `zero_gradients`.
 
     The idea is that of PyTorch's ``torch.autograd.detect_anomaly``, which looks for NaN in backward.
 
@@ -51,6 +51,6 @@ def detect_anomaly() -> Iterator[None]:
 
 
 def switch(on: bool) -> None:
-    """Start or stop the checks of `detect_anomaly`; they stop when they were ended as often as started."""
+    """Start or stop the checks of `detect_anomaly`. Calls nest: the checks end when every start has had its stop."""
     _origin.switch(on)
     _anomaly.switch(on)

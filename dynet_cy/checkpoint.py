@@ -9,7 +9,7 @@ The tensors of a file:
   none for a frozen parameter that has never been trained
 
 The metadata has an entry ``dynet_cy``: JSON of the kinds of the parameters, the trainer's settings and counts, the
-state of the random streams, and what the caller adds.
+state of the random streams, and the caller's own data (`extra`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ FileName = Union[str, "os.PathLike[str]"]
 Stored = Union[Parameters, LookupParameters]
 
 _KEY = "dynet_cy"
-_BLOCK = 1 << 22  # numbers that are written at once
+_BLOCK = 1 << 22  # numbers per write
 _FORMAT = 1
 # Settings of trainers that files of earlier versions do not have.
 _LATER = {"_groups", "_decay_due", "_skipped"}
@@ -190,13 +190,13 @@ def save_safetensors(
         json.dumps(state)
     except (TypeError, ValueError) as error:
         raise TypeError(f"save_safetensors: extra, or an attribute of the trainer, cannot be kept: {error}") from error
-    # Training that continues now drops packed weights, as it would after loading: they change rounding.
+    # Packed weights change the rounding. Drop them, so that training continues as it would after loading.
     collection.storage.changed()
     _write(path, tensors, state)
 
 
 def _blocks(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
-    """A safetensors file, as `safetensors.numpy.save` would make it, piece by piece and without a copy of it all."""
+    """The bytes of a safetensors file, as `safetensors.numpy.save` would make it, in blocks: no copy of it all."""
     header: dict[str, Any] = {"__metadata__": metadata}
     begin = 0
     # The format wants large types first; all of these have four bytes.
@@ -221,7 +221,7 @@ def _integer(digits: str) -> int:
 
 
 class _Checkpoint:
-    """An open file, all of whose parts are checked before the first is used."""
+    """An open file. All of it is checked before any of it is used."""
 
     def __init__(self, path: FileName, file: Any) -> None:
         self.path = os.fspath(path)
@@ -337,7 +337,7 @@ class _Checkpoint:
         if own is not None:
             try:
                 copy.deepcopy(own)._set_values(state["values"])
-            except Exception as error:  # of whatever kind: programs have schedules of their own
+            except Exception as error:  # of any kind: programs define their own schedules
                 raise self.damaged(error) from error
 
     def fill(self, stored: list[Stored]) -> None:
@@ -397,7 +397,7 @@ def save_tensors(path: FileName, arrays: dict[str, np.ndarray[Any, Any]], kinds:
 
 def _write(path: FileName, tensors: dict[str, np.ndarray[Any, Any]], state: dict[str, Any]) -> None:
     with replacing(path) as file:
-        for block in _blocks(tensors, {_KEY: json.dumps(state)}):  # handlers of signals run in between
+        for block in _blocks(tensors, {_KEY: json.dumps(state)}):  # signal handlers run between blocks
             file.write(block)
 
 
@@ -406,8 +406,9 @@ def load_safetensors(
 ) -> dict[str, Any]:
     """Read a checkpoint into a model that has the same parameters, by their names.
 
-    Everything is compared first; nothing is changed by a file that does not fit. Files of other programs will do where
-    the names are the full names of the parameters, such as "/encoder/W". Gradients become those of the file, or zero.
+    The whole file is checked first; a file that does not fit changes nothing. Files of other programs are accepted if
+    their tensors have the full names of the parameters, such as "/encoder/W". Gradients become those of the file, or
+    zero.
 
     Args:
         path: name of the file.
@@ -455,7 +456,7 @@ def read_extra(path: FileName) -> dict[str, Any]:
         path: name of the file.
 
     Returns:
-        What `save_safetensors` was given; ``{}`` where it was given nothing, and in files of other programs.
+        What `save_safetensors` was given; ``{}`` if it was given nothing or another program wrote the file.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -1,7 +1,7 @@
 """Settings: from the command line, the environment, or `set`. DyNet's module `dynet_config`.
 
-When dynet_cy is imported it reads options of ``sys.argv``, which are left there, and environment variables; an option
-comes before a variable. `set` changes settings at any time.
+When dynet_cy is imported it reads options from ``sys.argv``, which it leaves unchanged, and environment variables; an
+option takes precedence over a variable. `set` changes settings at any time.
 
 ===========================  ============================  ==================================================
 option                       variable                      value
@@ -26,14 +26,14 @@ option                       variable                      value
 Graphs and collections are made on the default device: the first GPU that one of the options names, else the CPU. GPUs
 need ``pip install 'dynet_cy[cuda]'`` and a driver.
 
-Processes that train together share the GPUs out that the options name, ``--dynet-gpu`` standing for all that there are:
-each uses one, that of its number among the processes of its machine modulo how many they are. So
-``--dynet-devices GPU:1`` lets all of them use GPU:1.
+Processes that train together divide the GPUs that the options name among themselves; ``--dynet-gpu`` means all GPUs of
+the machine. Each process uses one: GPU number (local rank modulo number of GPUs) of those named. So with
+``--dynet-devices GPU:1`` all of them use GPU:1.
 
 ``--dynet-check`` has no value; ``DYNET_CY_CHECK`` is 1 or 0.
 
-Options may be written with underscores (``--dynet_mem``), and with ``=`` before the value. Of an option that is given
-twice the last counts. Unknown ones are left to the program, with a warning.
+Options may be written with underscores (``--dynet_mem``), and with ``=`` before the value. If an option is given twice,
+the last one counts. Unknown ones are left to the program, with a warning.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ Mem = Optional[object]  # a number, or numbers in a string
 
 
 def _megabytes(mem: object) -> int:
-    """Bytes of a limit in megabytes; several numbers, as DyNet has them for its pools, add up."""
+    """A limit in megabytes as bytes; several numbers, such as DyNet takes for its pools, are added up."""
     try:
         total = sum(float(part) for part in str(mem).split(","))
     except ValueError:
@@ -96,44 +96,44 @@ def set(
     batch_requests: bool | None = None,
     precision: str | None = None,
 ) -> None:
-    """Change settings; those that are None stay.
+    """Change settings; those that are None stay as they are.
 
     Args:
-        mem: limit in megabytes on the memory of graphs and parameters; 0 for
-            none but the machine's.  Past it, MemoryError is raised.
+        mem: limit in megabytes on the memory of graphs and parameters, beyond which MemoryError is raised; 0 for no
+            limit.
         random_seed: seed of all random numbers; 0 draws one at random.
-        autobatch: 0 runs nodes in the order of making, 1 batches them by agenda,
-            2 by depth.  Holds for graphs from their next renewal on; the
-            current graph is renewed if it has no node.
+        autobatch: 0 runs nodes in the order in which they were made, 1 batches them by agenda, 2 by depth.  A graph
+            uses the new setting from its next renewal on; the current graph is renewed now if it is empty.
         profiling: 1 measures operations and writes a report to stderr when the process ends, 2 lists every batch
             as well, 0 does neither; see `dynet_cy.profiling`.
-        weight_decay: of collections that are made from now on, at least 0; see `ParameterCollection.set_weight_decay`.
+        weight_decay: the default for collections made from now on, at least 0; see
+            `ParameterCollection.set_weight_decay`.
         shared_parameters: 1 lets the processes of a job of `dynet_cy.launch` change one copy of the parameters, as
-            its ``--mode async`` does; to be set before a trainer is wrapped.  0 leaves the mode as it is.
-        requested_gpus: how many GPUs to use, from GPU:0 on, which is the default device then; 0 for the CPU.
-        gpu_mask: for each GPU 1 to use it or 0 not to; the first that is used is the default device, the CPU if none
-            is. Where `requested_gpus` is given too, it is how many of them are used.
-        threads: how many threads, 1 to 1024, work together on one large product; 0, the default, is for as many as
-            there are CPUs that this process may use, at most ``OMP_NUM_THREADS`` where that variable is set.  Results
-            do not depend on it.
-        flush_denormals: whether numbers below 1.2e-38 (denormal ones), which take a CPU up to a hundred times as long
-            as others, count as 0 during forward, backward and updates, as arguments and as results; True by default.
-            The setting of the calling thread is as before afterwards.
-        batch_requests: whether a loop that asks for one value after the other has them computed together, where it
-            has asked for all of them before; True by default.  No effect where `autobatch` is 0.
-        check: True looks for values and gradients that are not finite, as `detect_anomaly` does in a block; False stops
-            that.
-        precision: of the products of weights, that is of matrices that are parameters and have at least 8,192 numbers:
-            ``"float32"``, the default, or ``"bf16"``, which rounds weights, what they are multiplied by, and the
-            factors of their gradients to bfloat16, and adds up in float32.  Parameters, gradients, updates and files
-            stay float32.  For CPUs with AVX-512-BF16; see docs/performance.md for what is gained and lost.  Holds from
-            the next product on.
+            its ``--mode async`` does; set it before a trainer is wrapped.  0 leaves the mode as it is.
+        requested_gpus: how many GPUs to use, from GPU:0 on, which becomes the default device; 0 for the CPU.
+        gpu_mask: for each GPU, 1 to use it or 0 not to.  The first one in use becomes the default device, or the CPU
+            if there is none.  If `requested_gpus` is given too, only that many of them are used.
+        threads: how many threads, 1 to 1024, work together on one large product.  0, the default, means one for each
+            CPU that this process may use, but at most ``OMP_NUM_THREADS`` if that variable is set.  Results do not
+            depend on it.
+        flush_denormals: whether denormal numbers (below 1.2e-38), which can be a hundred times as slow as others on a
+            CPU, count as 0 during forward, backward and updates, as arguments and as results; True by default.  The
+            setting of the calling thread is restored afterwards.
+        batch_requests: whether values that a loop asks for one by one are computed together, once the graph has seen
+            the same requests before; True by default.  No effect if `autobatch` is 0.
+        check: True checks values and gradients for numbers that are not finite, as `detect_anomaly` does in a block;
+            False stops that.
+        precision: the precision of products with weights, that is with parameters that are matrices of at least 8,192
+            numbers: ``"float32"``, the default, or ``"bf16"``, which rounds weights, their other factors, and the
+            factors of their gradients to bfloat16, and accumulates in float32.  Parameters, gradients, updates and
+            files stay float32.  It needs a CPU with AVX-512-BF16; docs/performance.md says what is gained and lost.
+            It applies from the next product on.
 
     Raises:
         ValueError: a setting is out of range.
-        RuntimeError: a requested GPU is not there; shared parameters are set in a process that the launcher has not
-            started; or the precision is not for this machine, or not for GPUs.  Then no setting has changed because of
-            the precision.
+        RuntimeError: a requested GPU does not exist; shared parameters are set in a process that the launcher has not
+            started; or the precision is not available on this machine, or not with GPUs, in which case no setting has
+            changed.
 
     Example:
         >>> config.set(random_seed=3)
@@ -180,14 +180,14 @@ def set(
 
 
 def _check_precision(precision: str | None, gpus: bool) -> None:
-    """See that products can have a precision, None for the one they have, and that no GPU is to be used with bf16."""
+    """Raise if the machine lacks a precision (None: the present one), or if GPUs would be used with bf16."""
     if precision is not None:
         _precision.check_precision(precision)
     if gpus and (precision or _precision.precision()) == "bf16":
         raise RuntimeError("precision='bf16' is for the CPU: on GPUs products are float32; use one or the other")
 
 
-# Whether `set` has switched checks on; blocks of `detect_anomaly` may have too.
+# Whether `set` has switched checks on; blocks of `detect_anomaly` may have done so too.
 _checks = False
 
 
@@ -196,7 +196,7 @@ _gpus: list[int] = []
 
 
 def _use_gpus(numbers: list[int], what: str) -> None:
-    """Open GPUs, in a job this process's one, and let the first one be the default device; the CPU if there is none."""
+    """Open GPUs, in a job only this process's, and make the first the default device; the CPU if there is none."""
     numbers = _parallel.own_part(numbers)
     for number in numbers:
         check_device(f"GPU:{number}", f"dynet_cy.config: {what}")
@@ -230,15 +230,15 @@ def get() -> dict[str, Any]:
 
 
 def _one_gpu() -> list[int]:
-    """The meaning of "a GPU": the first one; in a job, any."""
+    """The GPUs that "a GPU" may mean: the first one; in a job, all."""
     return list(range(count_gpus() or 1)) if _parallel.in_a_job() else [0]
 
 
 def set_gpu(flag: bool = True) -> None:
-    """Let GPU:0 be the default device, or the CPU. In a job it is this process's GPU: see above.
+    """Make GPU:0 (or the CPU, if `flag` is false) the default device. In a job it is this process's GPU: see above.
 
     Raises:
-        RuntimeError: `flag` is true, and there is no GPU, or `precision` is bf16, which is for the CPU.
+        RuntimeError: `flag` is true, and there is no GPU, or `precision` is bf16, which only CPUs have.
 
     Example:
         >>> config.set_gpu(False)
@@ -286,9 +286,9 @@ def _options(argv: Sequence[str]) -> dict[str, str]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Let a program's parser know the options of dynet_cy: it lets them pass, and ``--help`` lists them.
+    """Add the options of dynet_cy to a program's parser, so that it accepts them and ``--help`` lists them.
 
-    dynet_cy reads them by itself, when it is imported.
+    dynet_cy has read them already when it was imported.
 
     Example:
         >>> import argparse
@@ -408,17 +408,17 @@ class DynetParams:
         self._settings: dict[str, Any] = {}
 
     def from_args(self, shared_parameters: bool | None = None) -> None:
-        """Take the settings that the options of the command line give.
+        """Take settings from the options of the command line.
 
         Args:
             shared_parameters: see `set_shared_parameters`; None leaves it as it is
 
         Raises:
-            ValueError: an option has a value that is not possible
+            ValueError: an option has an invalid value
 
         Example:
             >>> import sys
-            >>> sys.argv = ["train.py", "--dynet-seed=3"]       # as if it was run so
+            >>> sys.argv = ["train.py", "--dynet-seed=3"]       # as if the program had been run this way
             >>> params = dy.DynetParams()
             >>> params.from_args()
             >>> params.init()
@@ -452,7 +452,7 @@ class DynetParams:
         self._settings.update({names.get(key, key): value for key, value in conf.items()})
 
     def init(self) -> None:
-        """Put the settings in force; the same as ``dynet_cy.config.set(...)`` with them, with its errors.
+        """Apply the settings: the same as ``dynet_cy.config.set(...)`` with them, with its errors.
 
         Example:
             >>> params = dy.DynetParams()
@@ -651,13 +651,13 @@ class DynetParams:
 
 
 def init(shared_parameters: bool | None = None) -> None:
-    """Read the options of the command line again and put them in force. Importing dynet_cy does that already.
+    """Read the options of the command line again and apply them. Importing dynet_cy does that already.
 
     Args:
         shared_parameters: see `set`
 
     Raises:
-        ValueError: an option has a value that is not possible
+        ValueError: an option has an invalid value
         RuntimeError: `shared_parameters` is true, and the launcher has not started this process
 
     Example:
@@ -669,7 +669,7 @@ def init(shared_parameters: bool | None = None) -> None:
 
 
 def init_from_params(params: DynetParams) -> None:
-    """Put settings in force: ``params.init()``.
+    """Apply settings: ``params.init()``.
 
     Example:
         >>> params = dy.DynetParams()

@@ -1,4 +1,4 @@
-"""Training curves: numbers of a training as a picture, and in TensorBoard with histograms and graphs."""
+"""Training curves: plots of losses and the like, and logs for TensorBoard with histograms and graphs."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ FileName = Union[str, "os.PathLike[str]"]
 class Curves:
     """Numbers that a training prints, such as losses and accuracies, drawn over its steps.
 
-    A context manager: the picture is drawn when the block ends, by an exception too. Where neither a picture nor a
-    folder is given, `add` only keeps the numbers, so that a program needs no case of its own for that.
+    A context manager: the picture is drawn when the block ends, even by an exception. Without a picture and a folder,
+    `add` only keeps the numbers, so a program need not treat that case separately.
 
     Args:
-        picture: a file for the picture, whose ending says which format it has: ".svg", ".png" or ".pdf". It needs
+        picture: a file for the picture; its ending, ".svg", ".png" or ".pdf", determines the format. It needs
             matplotlib: ``pip install 'dynet_cy[curves]'``
-        tensorboard: a folder for TensorBoard, in which every training has a folder of its own. It needs tensorboardX:
+        tensorboard: a folder for TensorBoard, with a folder of its own for each training run. It needs tensorboardX:
             ``pip install 'dynet_cy[tensorboard]'``
 
     Attributes:
         values: for each name a list of pairs of a step and a number
 
     Raises:
-        ImportError: the package is not installed; it says how to install it
+        ImportError: the package is not installed; the message says how to install it
         ValueError: the format of the picture is not one of the three
 
     Example:
@@ -60,7 +60,7 @@ class Curves:
             self._writer = _needed("tensorboardX", "tensorboard", "tensorboard").SummaryWriter(os.fspath(tensorboard))
 
     def add(self, step: float, **values: float) -> None:
-        """Note numbers of one step.
+        """Record the numbers of one step.
 
         Args:
             step: the position on the x axis: an epoch, an update, words seen
@@ -80,14 +80,14 @@ class Curves:
     def add_histograms(self, step: int, model: ParameterCollection, gradients: bool = True) -> None:
         """Write histograms of parameters and of their gradients for TensorBoard, if there is a folder for it.
 
-        They are called "parameters/..." and "gradients/...", with the names of the parameters. Gradients are those that
-        have been added up since the last update, so call this between `backward` and `update`; of a lookup table the
-        rows that have one. Frozen parameters have none, and numbers that are not finite are left out.
+        They are called "parameters/..." and "gradients/...", followed by the names of the parameters. Gradients are
+        those added up since the last update, so call this between `backward` and `update`; for a lookup table, only the
+        rows that have one count. Frozen parameters have none, and numbers that are not finite are left out.
 
         Args:
-            step: an epoch, an update
-            model: whose parameters
-            gradients: whether those of gradients are written too. Default: True
+            step: the number of the epoch or update
+            model: the collection of the parameters
+            gradients: whether to write histograms of gradients too. Default: True
 
         Example:
             >>> W = model.add_parameters((2, 2), name="W")
@@ -111,17 +111,17 @@ class Curves:
             self._writer.add_histogram(name, finite, step)
 
     def add_graph(self, *expressions: Expression) -> None:
-        """Write what expressions are computed from for TensorBoard, if there is a folder for it.
+        """Write the graph that computes the expressions for TensorBoard, if there is a folder for it.
 
-        Nodes stand in the scopes that made them (`name_scope`, builders); parameters have their names. Nothing is
-        computed for it.
+        Nodes are grouped by the scopes in which they were made (`name_scope`, builders); parameters have their names.
+        Nothing is computed.
 
         Args:
-            expressions: of one graph
+            expressions: one or more, of one graph
 
         Raises:
             StaleExpressionError: their graph was renewed
-            ValueError: there is no expression, or they are of several graphs
+            ValueError: there is no expression, or they belong to several graphs
 
         Example:
             >>> with curves.Curves() as drawn:           # tensorboard="runs/first"
@@ -161,7 +161,7 @@ class Curves:
             axes.set_title(name)
             axes.grid(alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
-        with matplotlib.rc_context({"svg.fonttype": "none"}):  # letters as letters: a small file
+        with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text rather than outlines: a small file
             figure.savefig(picture)
 
     def __enter__(self) -> Curves:
@@ -174,7 +174,7 @@ class Curves:
 
 
 def _tensorboard_nodes(nodes: Sequence[GraphNode]) -> list[Any]:
-    """Nodes as TensorBoard has them: their names are paths through the scopes."""
+    """Nodes in TensorBoard's form: their names are paths through the scopes."""
     defs, attributes, shapes = (
         importlib.import_module(f"tensorboardX.proto.{name}_pb2") for name in ("node_def", "attr_value", "tensor_shape")
     )

@@ -1,4 +1,4 @@
-"""Batches of data for training: by number or by cost of items, of like length, shuffled, loaded ahead, resumable.
+"""Batches of training data: by number or cost of items, of similar length, shuffled, prefetched, resumable.
 
     data = dy.data.batches(sentences, 32, shuffle=True, seed=1)
     while data.epoch < 10:
@@ -49,7 +49,7 @@ class Indexed(Protocol[T_co]):
 
 Data = Union[Iterable[T], Indexed[T], Callable[[], Iterable[T]]]
 
-# Of data that come one by one, how many batches' worth of items are shuffled or sorted together.
+# How many batches' worth of items are shuffled or sorted together if the data come one by one.
 _AT_ONCE = 100
 
 
@@ -93,7 +93,7 @@ class Batches(Generic[T]):
         self._shard = shard
         self._collate = collate
         self._prefetch = prefetch
-        self._position = 0  # batches of the whole data that all ranks together have been given
+        self._position = 0  # batches of the whole data that all ranks together have received
         self._iteration = 0
         self._begun = False
         self._measures: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class Batches(Generic[T]):
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration begin with the first batch of that epoch.
+        """Make the next iteration begin with the first batch of an epoch.
 
         Args:
             epoch: its number, from 0 on
@@ -115,10 +115,10 @@ class Batches(Generic[T]):
         self.epoch = operator.index(epoch)
         self._position = 0
 
-    # ---- which items make which batch
+    # ---- dividing the items into batches
 
     def _order(self, epoch: int) -> Sequence[int]:
-        """Numbers of the items in the order of an epoch, as `parallel.shard` has it."""
+        """The indices of the items in the order of an epoch: the order that `parallel.shard` uses too."""
         n = len(self._data)
         if not self._shuffle:
             return range(n)
@@ -168,7 +168,7 @@ class Batches(Generic[T]):
             yield from planned
 
     def _cut(self, handles: Iterable[Any]) -> Iterator[list[Any]]:
-        """Batches of handles in a row, as large as may be."""
+        """Cut consecutive handles into batches, each as large as the settings allow."""
         batch: list[Any] = []
         total = 0.0
         for handle in handles:
@@ -178,7 +178,7 @@ class Batches(Generic[T]):
                 batch, total = [], 0.0
             batch.append(handle)
             total += cost
-            if len(batch) == self._size:  # at once: the next item may be a line that has yet to be typed
+            if len(batch) == self._size:  # do not wait for the next item: it may be a line that has yet to be typed
                 yield batch
                 batch, total = [], 0.0
         if batch:
@@ -202,10 +202,10 @@ class Batches(Generic[T]):
         return value
 
     def _turns(self, rank: int, ranks: int, epoch: int, place: int) -> Iterator[tuple[int, list[Any] | None, bool]]:
-        """This rank's batches of an epoch, from a place on: the place after each, its handles, and whether all ranks
-        have one."""
+        """This rank's batches of an epoch from a position on: for each the position after it, its handles, and whether
+        all ranks have one."""
         plan = self._plan(epoch)
-        first = list(islice(plan, min(ranks - 1, place)))  # of the epoch, for ranks that would have none at its end
+        first = list(islice(plan, min(ranks - 1, place)))  # for ranks that would have none at the epoch's end
         deque(islice(plan, place - len(first)), maxlen=0)
         while together := list(islice(plan, ranks)):
             place += len(together)
@@ -217,7 +217,7 @@ class Batches(Generic[T]):
                 together += [first[i % len(first)] for i in range(ranks - len(together))]
             yield place, together[rank] if rank < len(together) else None, whole
 
-    # ---- going through them
+    # ---- iterating
 
     def _load(self, turns: Iterator[tuple[int, list[Any] | None, bool]]) -> Iterator[tuple[int, Any, bool, bool]]:
         """The batches themselves: the part that runs in the thread, if there is one."""
@@ -229,7 +229,7 @@ class Batches(Generic[T]):
             yield place, items if self._collate is None else self._collate(items), whole, True
 
     def __iter__(self) -> Iterator[T]:
-        """The batches of the epoch that are left; the epoch counts up at the end."""
+        """The remaining batches of the epoch; the epoch is incremented at the end."""
         self._iteration += 1
         own = self._iteration
         if self._loader is not None:
@@ -288,7 +288,7 @@ class Batches(Generic[T]):
         return whole + (rest > 0 and self._shard != "drop")
 
     def _shares(self) -> tuple[int, int, int]:
-        """Batches of every process, batches beyond those, and the rank of this process."""
+        """How many batches every process has, how many are left over, and the rank of this process."""
         if not self._by_number:
             raise TypeError("batches: the data come one by one; nobody knows how many there are")
         count = sum(1 for _ in self._plan(self.epoch))
@@ -314,13 +314,13 @@ class Batches(Generic[T]):
         return n, self.epoch, self._position, *how, costs, seen
 
     def state(self) -> dict[str, Any]:
-        """Where the iteration is, as plain data that JSON can hold; `parallel.save_checkpoint` asks for it.
+        """The position of the iteration, as plain data that JSON can hold; `parallel.save_checkpoint` saves it.
 
         It does not depend on the number of processes.
 
         Returns:
-            ``epoch``; ``position``: batches of the whole data that all processes together have been given in this
-            epoch, the current one included; and settings by which `restore` knows that the data are the same.
+            ``epoch``; ``position``: how many batches of the whole data all processes together have received in this
+            epoch, including the current one; and settings by which `restore` recognizes the data.
 
         Example:
             >>> data = dy.data.batches([1, 2, 3, 4, 5], 2, shuffle=True)
@@ -335,15 +335,15 @@ class Batches(Generic[T]):
         return {**place, "length": self._length(), "shuffle": self._shuffle, "batching": self._batching()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Let the next iteration continue where `state` was called, with any number of processes.
+        """Make the next iteration continue where `state` was called, with any number of processes.
 
-        If the data come one by one, those before that position are read again and skipped.
+        If the data come one by one, items before that position are read again and skipped.
 
         Args:
-            state: what `state` has returned, of the same data in the same batches
+            state: a result of `state`, for the same data in the same batches
 
         Raises:
-            ValueError: it is not a state, or one of data with a different length, seed, shuffling or batching
+            ValueError: it is not a state, or its data have a different length, seed, shuffling or batching
 
         Example:
             >>> data = dy.data.batches([1, 2, 3], 1)
@@ -375,9 +375,9 @@ def _compare(everyone: list[tuple[Any, ...]]) -> None:
 
 
 class _Loader(Iterator[T]):
-    """The items of an iterator, read ahead by a thread.
+    """The items of an iterator, prefetched by a thread.
 
-    The thread is a daemon, so that one that is stuck keeps no process from ending.
+    The thread is a daemon, so that a process can end even if it is stuck.
     """
 
     def __init__(self, items: Iterator[T], most: int) -> None:
@@ -419,14 +419,14 @@ class _Loader(Iterator[T]):
         return cast("T", value)
 
     def close(self) -> None:
-        """Let the thread end after the item that it is at."""
+        """Ask the thread to end after its current item."""
         with self._changed:
             self._closed = True
             self._ready.clear()
             self._changed.notify_all()
 
     def end(self) -> None:
-        """`close`, and wait until it has: two threads must not use the data at once."""
+        """`close`, and wait until the thread has ended: two threads must not use the data at once."""
         self.close()
         self._thread.join()
 
@@ -479,37 +479,36 @@ def batches(
     collate: Callable[[list[Any]], Any] | None = None,
     prefetch: int = 0,
 ) -> Batches[Any]:
-    """Data in batches, again in each epoch.
+    """Divide data into batches, anew in each epoch.
 
     Args:
-        data: a list; anything else with ``__getitem__`` and ``__len__``, whose items have the numbers from 0 on;
-            something to iterate over, such as a generator or an open file; or a function that returns that anew for
-            each epoch. What comes one by one is not held in memory.
-        size: how many items a batch has at most; the last one may have less
+        data: a list; anything else with ``__getitem__`` and ``__len__``, with indices from 0 on; an iterable, such as a
+            generator or an open file; or a function that returns a new iterable for each epoch. Items that come one by
+            one are not held in memory.
+        size: how many items a batch has at most; the last batch may have fewer
         cost: a function that returns the cost of an item, such as its number of words; needs `most`. It is called once
             for each item
         most: the greatest total cost of a batch; an item that costs more forms a batch alone
-        bucket: the length of an item, such as `len`: batches are of items of like length. They are sorted by it, cut
-            into batches, and with `shuffle` the batches are shuffled.
-        shuffle: another order in each epoch, which depends on `seed` and the number of the epoch alone
+        bucket: a function that returns the length of an item, such as `len`, to form batches of similar length. Items
+            are sorted by it and cut into batches; with `shuffle` the batches are shuffled.
+        shuffle: whether each epoch has another order, which depends only on `seed` and the number of the epoch
         seed: see shuffle
-        window: how many items are sorted by length together; all by default. Of data that come one by one, how many are
+        window: how many items are sorted by length together; all by default. If data come one by one, how many are
             shuffled and sorted together: by default 100 times `size`, or 10,000.
-        shard: None: every process gets all batches. Otherwise they are dealt over the processes, to rank r of n the
-            batches r, r + n, r + 2n..., and iterating is collective. What happens when they do not divide by the
-            number of processes: "join", "pad", "drop" or "keep", see `parallel.shard`.
-        collate: a function of the list of items; its result is the batch
-        prefetch: how many batches a thread loads ahead: it reads items, and calls `collate`, which must make no
-            expressions. Its errors are raised where the batch would have come.
+        shard: None: every process gets all batches. Otherwise they are dealt out to the processes: rank r of n gets
+            the batches r, r + n, r + 2n..., and iterating is collective. "join", "pad", "drop" or "keep" says what
+            happens if their number is not a multiple of the number of processes; see `parallel.shard`.
+        collate: a function that turns the list of items into the batch
+        prefetch: how many batches a thread prepares in advance. It reads items and calls `collate`, which must not make
+            expressions. Its errors are raised where the batch would have been returned.
 
     Returns:
         Batches: an object to iterate over, once for each epoch.
 
     Raises:
         ParallelError: processes have different data or settings; found when an iteration begins
-        TypeError: the data are text, a dictionary, or nothing that has items; or a setting has the wrong type
-        ValueError: there is neither `size` nor `most`, a number is out of range, or only one of `cost` and `most` is
-            given
+        TypeError: the data are text, a dictionary, or have no items; or a setting has the wrong type
+        ValueError: neither `size` nor `most` is given, only one of `cost` and `most` is, or a number is out of range
 
     Example:
         >>> words = ["a", "bb", "cc", "dddd", "e", "fff"]
@@ -575,7 +574,7 @@ def _whole(value: Any, name: str, least: int) -> int | None:
 class Lines(Sequence[str]):
     """The lines of a text file, by their numbers from 0 on; made by `lines`.
 
-    Only where the lines begin is held in memory, 8 bytes for each. Any thread may read.
+    Only the positions of the lines are held in memory, 8 bytes each. Several threads may read at once.
     """
 
     def __init__(self, path: str | os.PathLike[str], encoding: str) -> None:
@@ -650,7 +649,7 @@ def lines(path: str | os.PathLike[str], encoding: str = "utf-8") -> Lines:
 
     Args:
         path: name of the file
-        encoding: of the text; one in which a new line is the byte 10
+        encoding: the encoding of the text, in which a newline must be the byte 10
 
     Raises:
         OSError: the file cannot be read

@@ -1,7 +1,7 @@
-"""The devices that there are: the CPU, under the name "CPU", and GPUs of NVIDIA, "GPU:0" and so on.
+"""The devices of the machine: the CPU, named "CPU", and NVIDIA GPUs, "GPU:0" and so on.
 
-Inside, devices have numbers: 0 is the CPU, 1 + n is GPU number n. GPUs need PyCUDA (``pip install 'dynet_cy[cuda]'``)
-and a driver; neither is looked for before a program asks for a GPU or for the list of devices.
+Inside, devices are numbers: 0 is the CPU, 1 + n is GPU number n. GPUs need PyCUDA (``pip install 'dynet_cy[cuda]'``)
+and a driver; neither is looked for until a program asks for a GPU or for the list of devices.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Backend(Protocol):
 
 
 def _backend() -> _Backend:
-    """The backend, loaded when it is first needed: nothing of it is when programs stay on the CPU."""
+    """The backend, loaded when it is first needed: programs that stay on the CPU never load it."""
     import importlib
 
     return cast(_Backend, importlib.import_module("dynet_cy.gpu.backend"))
@@ -45,7 +45,7 @@ def _have_cuda() -> bool:
     return importlib.util.find_spec("pycuda") is not None
 
 
-# Whether PyCUDA is installed, so that operations can run on GPUs of NVIDIA where there is one.
+# Whether PyCUDA is installed, which NVIDIA GPUs need.
 HAVE_CUDA = _have_cuda()
 
 
@@ -76,7 +76,7 @@ class DeviceInfo:
 
 
 def device_name(number: int) -> str:
-    """The name of a device: of 0 "CPU", of 1 + n "GPU:n"."""
+    """The name of a device number: "CPU" for 0, "GPU:n" for 1 + n."""
     return f"GPU:{number - 1}" if number else CPU
 
 

@@ -1,4 +1,4 @@
-"""Ops that are compiled in other packages: what they cimport, and how they are registered.
+"""What compiled ops in other packages cimport: the declarations, and how to register an op.
 
 The structs are those of include/dynet_cy/op.h and tensor.h; docs/custom-op.md has an example from the first line to the
 last.
@@ -20,7 +20,7 @@ from dynet_cy.ops.registry cimport (
 
 cdef inline Op* register(const char* name, const char* args, DimRule dim, Forward forward,
                          Backward backward) except NULL:
-    """Add an op, as the library's own are.  All else about it is set on the result, before its first use.
+    """Register an op, as the library's own are.  Set its other properties on the result, before its first use.
 
     Raises ImportError where the module was compiled with the headers of another version.
     """

@@ -1,4 +1,4 @@
-"""What packages of compiled ops are built with; docs/custom-op.md has an example."""
+"""Paths for building packages with compiled ops; docs/custom-op.md has an example."""
 
 from __future__ import annotations
 

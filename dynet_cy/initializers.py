@@ -1,8 +1,8 @@
 """Initial values of parameters: DyNet's initializers, with its names, arguments and defaults.
 
-An initializer writes into an array whose shape is the dimension of the parameter, the first index the fastest in
-memory; for a lookup table the dimensions of a row are followed by the number of rows. Random numbers are used up in
-the order of memory, so the values depend on the source of the numbers alone.
+An initializer writes into an array with the shape of the parameter, the first index the fastest in memory; for a lookup
+table the dimensions of a row are followed by the number of rows. Random numbers are consumed in memory order, so the
+values depend only on their source.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = [
     "as_initializer",
 ]
 
-_BLOCK = 1 << 18  # numbers drawn at a time: a large table needs no second copy of itself
+_BLOCK = 1 << 18  # numbers drawn at a time, so that a large table needs no second copy
 
 
 class RandomSource(Protocol):
-    """Where random numbers come from."""
+    """A source of random numbers."""
 
     def uniform(self, n: int) -> Array:
         """The next n numbers, uniform in [0, 1)."""
@@ -55,7 +55,7 @@ class InitializerShapeError(ValueError, RuntimeError):
 
 
 def _blocks(out: Array) -> Iterator[Array]:
-    """Views that together are `out` in the order of memory (first index fastest), each at most _BLOCK long."""
+    """Views of at most _BLOCK numbers that together cover `out` in memory order (first index fastest)."""
     if out.flags.f_contiguous:
         flat = out.reshape(-1, order="F")
         for start in range(0, flat.size, _BLOCK):
@@ -205,10 +205,10 @@ class GlorotInitializer(PyInitializer):
         """Half the width of the interval for these dimensions.
 
         Args:
-            dim: of a lookup table those of a row and then the number of rows
+            dim: the shape; for a lookup table the dimensions of a row, then the number of rows
 
         Raises:
-            InitializerShapeError: no dimension is left by `is_lookup`, or all are 0
+            InitializerShapeError: `is_lookup` leaves no dimension, or all are 0
 
         Example:
             >>> dy.GlorotInitializer().bound((2, 4))        # sqrt(6 / (2 + 4))
@@ -287,10 +287,10 @@ class IdentityInitializer(PyInitializer):
 
 
 class FromFileInitializer(PyInitializer):
-    """Numbers from a text file, separated by blanks or line ends, in the order of memory (first index fastest).
+    """Numbers from a text file, separated by blanks or line ends, in memory order (first index fastest).
 
-    For a matrix that is column after column, for a lookup table row after row. What is left over in the file is
-    ignored; too few numbers, or anything else than numbers before that, is an error.
+    For a matrix that is column after column, for a lookup table row after row. Numbers beyond those needed are ignored;
+    too few numbers, or anything but numbers among those needed, is an error.
 
     Args:
         fname: name of the file.
@@ -388,14 +388,14 @@ def as_initializer(
     'identity'            :class:`IdentityInitializer`
     'saxe'                :class:`SaxeInitializer` with `scale`
     'he'                  normal distribution of variance 1 / (2 n), n the last entry of the shape
-    an array              :class:`NumpyInitializer`; its shape is that of the parameter, whatever `dim` is
+    an array              :class:`NumpyInitializer`; the parameter gets its shape, whatever `dim` is
     an initializer        itself
     ====================  =============================================================================
 
     Args:
         init: one of the above.
-        dim: the shape, for a lookup table with the number of rows first.
-        lookup: whether it is for a lookup table.
+        dim: the shape; for a lookup table the number of rows comes first.
+        lookup: whether the parameter is a lookup table.
         scale: see above.
         mean: see above.
         std: see above.
@@ -405,7 +405,7 @@ def as_initializer(
     """
     if init is None:
         return GlorotInitializer()
-    if PyInitializer in type(init).__mro__:  # isinstance() of an ABC breaks down where memory is short
+    if PyInitializer in type(init).__mro__:  # isinstance() on an ABC fails when memory is short
         return cast(PyInitializer, init)
     if isinstance(init, (float, int, np.floating, np.integer, np.bool_, numbers.Real)):
         return ConstInitializer(float(init))

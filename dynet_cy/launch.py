@@ -6,11 +6,11 @@ Also installed as the command ``dynet-cy-launch``. See docs/parallel.md.
 
 The variable ``DYNET_CY_LAUNCH`` passes settings to the workers, as words ``name=value``:
 
-- ``pid``: the worker's own process, so that its children do not take themselves for it
+- ``pid``: the worker's own process, so that its children do not mistake themselves for it
 - ``rank``, ``size``, ``mode`` ("sync" or "async"), ``backend`` ("shared" or "mpi")
 - ``parent``: the launcher's process
 - ``fd``: descriptor of the shared memory (backend "shared")
-- ``progress``, ``token``: where to note updates, if the job is to be started again; see `dynet_cy.parallel.progress`
+- ``progress``, ``token``: where to record updates, if the job may be restarted; see `dynet_cy.parallel.progress`
 
 ``DYNET_CY_RESTART_COUNT`` has the number of restarts of the job.
 """
@@ -73,34 +73,34 @@ def parser() -> argparse.ArgumentParser:
         type=_seconds,
         default=60.0,
         metavar="SECONDS",
-        help="end the job when others have waited so long for a process that does nothing, or ten times as long for "
-        "one that computes; 0: never; default 60",
+        help="end the job when others have waited this long for a process that is idle, or ten times as long for "
+        "one that is computing; 0: never; default 60",
     )
     made.add_argument(
         "--max-restarts",
         type=_restarts,
         default=0,
         metavar="N",
-        help="start the job again when a process fails or is killed, at most N times, but not when it fails again at "
-        "the same place; the program goes on from its last checkpoint if it loads that; default 0",
+        help="restart the job when a process fails or is killed, at most N times, but not when it fails again at "
+        "the same place; the program resumes from its last checkpoint if it loads that; default 0",
     )
     made.add_argument(
         "--restart-delay",
         type=_seconds,
         default=1.0,
         metavar="SECONDS",
-        help="before the first restart; doubled for each later one, up to 60; default 1",
+        help="how long to wait before the first restart; doubled for each later one, up to 60; default 1",
     )
     made.add_argument(
         "--log-dir",
         metavar="FOLDER",
-        help="also write what each process of each start writes to files below FOLDER",
+        help="also write the output of each process, for each start, to files below FOLDER",
     )
     made.add_argument(
         "--backend",
         choices=("shared", "mpi"),
         default="shared",
-        help="shared (default): processes of this machine; mpi: of any hosts, started by MPI's own launcher",
+        help="shared (default): processes on this machine; mpi: processes on any hosts, started by MPI's own launcher",
     )
     made.add_argument(
         "--mpi",

@@ -1,7 +1,7 @@
 """Where the time of graphs goes: for each operation the nodes that ran, the calls they ran in, and the time.
 
 ``--dynet-profiling 1``, or ``dynet_cy.config.set(profiling=1)``, measures from then on and writes a report to stderr
-when the process ends; with 2 every batch is listed too when it has run.  From a program::
+when the process ends; with 2 every batch is listed as well, after it has run.  From a program::
 
     with dynet_cy.profiling.measure() as profile:
         ...
@@ -10,7 +10,7 @@ when the process ends; with 2 every batch is listed too when it has run.  From a
 Where lines of the program are recorded (``measure(lines=True)``, `record_lines`, `detect_anomaly`, ``--dynet-check``),
 the time of each line is measured too.  A batch of nodes from several lines is divided among them.
 
-Where it is to be seen when what ran, ``measure(timeline=True)`` keeps every batch, pass, update and exchange between
+To see what ran when, use ``measure(timeline=True)``: it records every batch, pass, update and exchange between
 processes, for a timeline and a report that browsers show::
 
     with dynet_cy.profiling.measure(timeline=True) as profile:
@@ -18,11 +18,11 @@ processes, for a timeline and a report that browsers show::
     profile.save_timeline("timeline.json")      # open it in https://ui.perfetto.dev or chrome://tracing
     profile.save_report("report.html")          # open it in any browser
 
-The passes that a program asks for, by `value` and its like, are counted by the line that asks, with a hint where values
-could have been asked for together.
+Passes that the program causes, by `value` and the like, are counted for the line that asks, with a hint if several
+values could have been requested together.
 
-On a GPU each call is waited for while calls are measured, so that times are those of the device. What is measured is
-slower for that: nothing waits otherwise.
+On a GPU, measuring waits for each call, so that the times are those of the device. That slows the program down, as it
+does not wait otherwise.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ __all__ = [
 
 
 _MOST_LINES = 20  # in the text of a profile
-_OFTEN = 4  # passes of one line in one graph from which on a hint is worth printing
+_OFTEN = 4  # from this many passes of one line in one graph on, a hint is printed
 
 
 class OpProfile(NamedTuple):
@@ -66,11 +66,11 @@ class OpProfile(NamedTuple):
 
     Attributes:
         op: its name; "weight gradients" are the products of collected factors
-        backward: whether it is the gradients
+        backward: whether it is the backward direction
         nodes: how many nodes ran
-        calls: how many batches they ran in; nodes that differ in sizes may be one, though each is called by itself
-        seconds: how long that took, laying out of arguments included
-        alone_because: why its nodes never batch; empty where they do if their shapes and shared arguments are equal
+        calls: how many batches they ran in; nodes of different sizes may form one batch, though each is run separately
+        seconds: how long that took, including gathering the arguments
+        alone_because: why its nodes never batch; empty if nodes with equal shapes and shared arguments do
     """
 
     op: str
@@ -85,13 +85,13 @@ class LineProfile(NamedTuple):
     """The totals of one line of the program, for one operation in one direction.
 
     Attributes:
-        file, line, function: where it is; what builders of dynet_cy do belongs to the line that called them
+        file, line, function: where it is; the work of dynet_cy's builders counts for the line that called them
         op: the operation
-        backward: whether it is the gradients; products of factors that were collected are of no line
+        backward: whether it is the backward direction; weight gradients summed over many nodes belong to no line
         nodes: how many nodes ran
-        calls: how many batches had nodes of the line
-        seconds: its part of the time of these batches
-        scope: the scopes that it ran in (`name_scope`), empty outside of all
+        calls: how many batches contained nodes of the line
+        seconds: its share of the time of these batches
+        scope: the scopes in which it ran (`name_scope`); empty outside of any
     """
 
     file: str
@@ -111,8 +111,8 @@ class ScopeProfile(NamedTuple):
     Attributes:
         scope: its name, with those of the scopes around it: "encoder/attention"
         nodes: how many nodes ran, forward
-        seconds: how long they took, forward and backward; what scopes within it took is not counted
-        forward, backward: the parts of that
+        seconds: how long they took, forward and backward, without scopes nested in it
+        forward, backward: the time of each direction
     """
 
     scope: str
@@ -126,15 +126,15 @@ class RequestProfile(NamedTuple):
     """The passes caused by one line of the program, which read values that were not computed yet.
 
     Attributes:
-        file, line, function: where it is; empty and 0 where no line of Python asked
-        passes: how often
-        values: how many values were computed for it at once, summed over passes; more than `passes` where a list was
-            asked for, the items of a batched map waited, or the engine computed values beside the one asked for
+        file, line, function: where it is; empty and 0 if no line of Python asked
+        passes: how many passes it caused
+        values: how many values were computed together, summed over passes; more than `passes` if the program asked for
+            a list, if items of a batched map waited, or if the engine computed further values in advance
         nodes: how many nodes ran
-        seconds: how long that took, scheduling included
-        waited: passes for a value that waited beside one that was asked for before, and could have run with it
-        graphs: how many graphs, or renewals of them, it was
-        of_map: whether it is of `batched_map`
+        seconds: how long that took, including scheduling
+        waited: passes for a value that already existed when an earlier one was requested, and could have run with it
+        graphs: in how many graphs, or renewals of them, it happened
+        of_map: whether the requests came from `batched_map`
     """
 
     file: str
@@ -150,7 +150,7 @@ class RequestProfile(NamedTuple):
 
     @property
     def hint(self) -> str:
-        """What would let its values run together; empty where nothing is known to.
+        """Advice on how to compute its values together; empty if there is none.
 
         Example:
             >>> with dy.ComputationGraph(), profiling.measure() as profile:
@@ -167,19 +167,19 @@ class RequestProfile(NamedTuple):
 
 
 class Profile(list["OpProfile"]):
-    """Operations, the slowest first; as text it is a table.
+    """A list of operations, the slowest first; as text it is a table.
 
     Args:
-        iterable: what to run through; see `profile`.
+        iterable: the operations; see `profile`.
 
     Attributes:
-        lines: lines of the program, the slowest first, where they were recorded; the text has the first 20
-        scopes: the scopes of the program (`name_scope`) and the builders, the slowest first, where there were any
-        timeline: what ran when, in the order of ends, where that was asked for
+        lines: lines of the program, the slowest first, if they were recorded; the text has the first 20
+        scopes: the scopes of the program (`name_scope`) and of builders, the slowest first
+        timeline: what ran when, in the order in which it ended, if a timeline was requested
         dropped: how many entries of the timeline did not fit, after the first 524,288
         requests: lines of the program that asked for values, the most costly first; the text has the first 20
-        schedules: how many graphs, or parts of them, were scheduled in batches
-        reused: how many were not, because the plan of an equal structure was in the cache
+        schedules: how many graphs, or parts of graphs, were scheduled in batches
+        reused: how many were not, because the cache had the plan of a graph of the same structure
 
     Example:
         >>> with profiling.measure(lines=True) as profile:
@@ -199,15 +199,15 @@ class Profile(list["OpProfile"]):
     def save_timeline(self, filename: FileName) -> None:
         """Write what ran when to a file in the Trace Event format, for https://ui.perfetto.dev or chrome://tracing.
 
-        Each thread has a row: building of graphs, scheduling, passes with their batches (operation, nodes, shapes,
-        bytes and lines of the program), updates, exchanges between processes; below it is the memory. `join_timelines`
-        joins those of several processes.
+        Each thread has a row: graph construction, scheduling, passes with their batches (operation, nodes, shapes,
+        bytes and lines of the program), updates, exchanges between processes. Memory use is shown below the rows.
+        `join_timelines` joins the timelines of several processes.
 
         Args:
-            filename: gzipped where it ends in ".gz"
+            filename: the file, which is compressed if its name ends in ".gz"
 
         Raises:
-            OSError: it cannot be written
+            OSError: the file cannot be written
             ValueError: no timeline was measured
 
         Example:
@@ -220,10 +220,10 @@ class Profile(list["OpProfile"]):
         write_timeline(self.timeline, filename)
 
     def beside(self) -> dict[str, float]:
-        """Seconds that went into other things than operations, by name, where a timeline was recorded.
+        """Seconds spent outside operations, by kind, if a timeline was recorded.
 
         Returns:
-            Those of "building graphs", "scheduling", "updates" and "exchanges" that occurred.
+            A dictionary with the kinds that occurred: "building graphs", "scheduling", "updates" and "exchanges".
 
         Example:
             >>> with profiling.measure(timeline=True) as profile:
@@ -249,11 +249,11 @@ class Profile(list["OpProfile"]):
         It has flame graphs of operations and of lines of the program, the memory over time, and the tables.
 
         Args:
-            filename: of the HTML file
+            filename: the HTML file
             title: its heading (default: "Profile")
 
         Raises:
-            OSError: it cannot be written
+            OSError: the file cannot be written
 
         Example:
             >>> with profiling.measure(timeline=True) as profile:
@@ -361,11 +361,11 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
     """Measure the graphs of all threads while the block runs; its profile is complete at the end of the block.
 
     Args:
-        lines: record which line of the program makes each node, and measure lines too; they are measured without that
-            where they are recorded already; default: False
-        timeline: keep when each batch, pass, update and exchange ran, for `Profile.save_timeline` and
-            `Profile.save_report`; lines are recorded too. At most 524,288 entries are kept, some 140 MB.
-            Default: False.
+        lines: whether to record which line of the program makes each node, and measure lines too. If something else
+            records lines already, they are measured in any case. Default: False
+        timeline: whether to record when each batch, pass, update and exchange ran, for `Profile.save_timeline` and
+            `Profile.save_report`; lines are recorded too. At most 524,288 entries are kept, about 140 MB.
+            Default: False
 
     Raises:
         RuntimeError: a timeline is being measured already
@@ -405,7 +405,7 @@ def set_level(level: int) -> None:
     """Set what ``--dynet-profiling`` sets.
 
     Args:
-        level: 0 for nothing, 1 for a report at the end of the process, from 2 on a line for each batch as well
+        level: 0 to measure nothing, 1 for a report at the end of the process, 2 or more to list each batch as well
 
     Raises:
         ValueError: `level` is negative

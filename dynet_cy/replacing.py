@@ -1,8 +1,8 @@
 """Files that are replaced whole or not at all.
 
-A new file is written beside the old one, under a name of its own, forced to disk, and renamed. The process that writes
-it holds a lock on it (`flock`), which ends with the process: so the next save tells what a killed one has left behind
-from what another process is still writing, and removes it.
+A new file is written beside the old one under a temporary name, flushed to disk, and renamed. The process that writes
+it holds a lock on it (`flock`), which ends with the process. So the next save can tell files that a killed process left
+behind from those that another process is still writing, and removes them.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ __all__ = ["Replacement", "replacing"]
 _BLOCK = 1 << 20
 _LONGEST = 100  # characters of the file's name in that of its temporary file
 
-# Called with the name of each temporary file before it is made, and with "" when there is none any more.
+# Called with the name of each temporary file before it is made, and with "" when it is gone.
 note_temporary: Callable[[str], None] | None = None
 _noted: list[str] = []
 
 
 class Replacement:
-    """A new file that is to take the place of `path`.
+    """A new file that will replace `path`.
 
-    A context manager: what has not been moved when the block ends is removed. Permissions of an old file are kept, and
-    a symbolic link keeps pointing to the file. What is not a regular file (a pipe, a device) is written directly.
+    A context manager: a file that has not been moved when the block ends is removed. The permissions of an old file are
+    kept, and a symbolic link still points to the file. What is not a regular file (a pipe, a device) is written
+    directly.
 
     Attributes:
         file: the new file, to be written.
@@ -70,7 +71,7 @@ class Replacement:
 
     @contextlib.contextmanager
     def _named(self) -> Iterator[None]:
-        """Errors name the file that the user has named."""
+        """Make errors name the file that the user named, not the temporary one."""
         try:
             yield
         except OSError as error:
@@ -84,13 +85,13 @@ class Replacement:
         return start, re.compile(re.escape(start) + r"[0-9a-f]{16}\.tmp")
 
     def _remove_left(self) -> None:
-        """Remove what saves of the same file that were killed have left."""
+        """Remove temporary files left by killed saves of the same file."""
         folder = os.path.dirname(self.target)
         _, pattern = self._names()
         with os.scandir(folder) as entries:
             left = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
         for path in left:
-            with contextlib.suppress(OSError):  # it is another one's, is gone, or files cannot be locked here
+            with contextlib.suppress(OSError):  # another process holds it, it is gone, or this file system has no locks
                 descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -112,7 +113,7 @@ class Replacement:
             with contextlib.suppress(OSError):  # not every file system has locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
-                # Another save may have taken it for one that was left behind, before it was locked.
+                # Another save may have removed it as left behind, before it was locked.
                 if os.path.samestat(os.stat(self._temporary), os.fstat(descriptor)):
                     return file
             except FileNotFoundError:
@@ -136,9 +137,9 @@ class Replacement:
                 os.fsync(self.file.fileno())
 
     def move(self, path: str | None = None) -> None:
-        """Give the file its name, `target` if no other one is given.
+        """Give the file its final name, `target` by default.
 
-        After another one it can be moved once more.
+        It can be moved again later.
         """
         if not self._temporary:
             return
@@ -155,7 +156,7 @@ class Replacement:
                 os.close(descriptor)
 
     def keep(self) -> None:
-        """Keep it where it has been moved to when the block ends."""
+        """Keep the file where it has been moved to, when the block ends."""
         self._kept = True
 
     def __enter__(self) -> Replacement:
@@ -171,23 +172,23 @@ class Replacement:
             self._note(False)
         try:
             self.file.close()
-        except OSError:  # what is still to be written finds no room: if so, there is an error already
+        except OSError:  # the buffer cannot be flushed, such as to a full disk; an earlier error comes first
             if error is None:
                 raise
 
 
 @contextlib.contextmanager
 def replacing(path: Path, append: bool = False) -> Iterator[IO[bytes]]:
-    """A binary file for writing that takes the place of `path` when the block ends without an exception.
+    """A binary file for writing that replaces `path` when the block ends without an exception.
 
-    Until then, and after an exception, `path` is the whole old file. See `Replacement`.
+    Until then, and after an exception, `path` is still the complete old file. See `Replacement`.
 
     Args:
         path: the file.
-        append: begin with what `path` holds.
+        append: whether to begin with the content of `path`.
 
     Raises:
-        OSError: the file cannot be made, written or renamed. It names `path`.
+        OSError: the file cannot be created, written or renamed. The error names `path`.
     """
     with Replacement(path) as new:
         if append and new.is_regular:

@@ -18,7 +18,7 @@ __all__ = ["write_report"]
 
 Tree = dict[str, Any]  # "value": seconds, "note": a text, "parts": {name: Tree}
 
-_MOST_SAMPLES = 600  # of the memory: more than there are pixels
+_MOST_SAMPLES = 600  # of the memory use: more than the diagram has pixels
 
 
 def write_report(profile: Profile, filename: str | os.PathLike[str], title: str) -> None:

@@ -1,15 +1,15 @@
-"""Which classes a .meta file may name, and how objects of them are made without running what the file says.
+"""Which classes a .meta file may name, and how their objects are made without running code that the file chooses.
 
 A file may name
 
-- the library's builders, and what the caller of `load` passes;
+- the library's builders, and classes that the caller of `load` passes;
 - model classes: classes with `param_collection` and `from_spec`, whose `from_spec` `load` calls;
 - data classes of the program's own modules: their objects are made by `object.__new__` (or that of `tuple`, `dict`...)
-  and get their state as attributes, past `__new__`, `__init__`, `__setattr__`, properties and `__reduce__`;
-- some data types of Python and NumPy, with constructors of this module's own.
+  and get their state as attributes, bypassing `__new__`, `__init__`, `__setattr__`, properties and `__reduce__`;
+- some data types of Python and NumPy, with constructors defined in this module.
 
-Classes are found in modules that are imported already, by their dictionaries, so that no `__getattr__` runs. See
-docs/files.md for what a file can do with all that.
+Classes are looked up only in modules that are imported already, in their dictionaries, so that no `__getattr__` runs.
+docs/files.md says what a file can do with all that.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["Forbidden", "Restorer", "is_model_class", "may_be_a_class"]
 
 
 class Forbidden(Exception):
-    """A file names something that it must not name, or uses it in a way that it must not."""
+    """A file names something that is not allowed, or uses it in a way that is not allowed."""
 
     def __init__(self, name: Name, reason: str) -> None:
         super().__init__(name, reason)
@@ -46,23 +46,23 @@ class Forbidden(Exception):
 # Types that a spec may have as values, such as the factory of a defaultdict.
 _TYPES = {t.__name__: t for t in (int, float, str, bool, list, dict, tuple, set, frozenset)}
 
-# Types of Python whose objects a pickle may have made by a call.
+# Types of Python whose objects a pickle may make by a call.
 _BUILT_IN = ("set", "frozenset", "bytearray", "bytes")
 
-# Of the standard library, classes of plain data whose objects are restored like those of the program.
+# Classes of plain data in the standard library whose objects are restored like those of the program.
 _PLAIN: dict[tuple[str, str], type] = {
     ("argparse", "Namespace"): argparse.Namespace,
     ("optparse", "Values"): optparse.Values,
     ("types", "SimpleNamespace"): types.SimpleNamespace,
 }
 
-# Where classes may come from that the program's own are derived from.
+# Modules that base classes of the program's classes may come from.
 _BASES = {"builtins", "abc", "typing", "typing_extensions", "collections", "collections.abc", "enum"}
 _BASES |= {"argparse", "optparse", "types"}
 
 
 def _dictionary(x: Any) -> Any:
-    """The dictionary of a module or an object, past what its class thinks of that."""
+    """The dictionary of a module or an object, bypassing overrides of its class."""
     return object.__getattribute__(x, "__dict__")
 
 
@@ -78,7 +78,7 @@ def _own(cls: type) -> Any:
 
 
 def _attribute(cls: type, name: str) -> tuple[type | None, Any]:
-    """The class that an attribute is inherited from, and the attribute."""
+    """The class that defines an attribute, and the attribute."""
     for line in _lines(cls):
         if name in _own(line):
             return line, _own(line)[name]
@@ -86,7 +86,7 @@ def _attribute(cls: type, name: str) -> tuple[type | None, Any]:
 
 
 def is_model_class(x: Any) -> bool:
-    """Whether it is a class of objects with parameters."""
+    """Whether it is a class whose objects have parameters."""
     return isinstance(x, type) and all(_attribute(x, name)[0] for name in ("from_spec", "param_collection"))
 
 
@@ -105,7 +105,7 @@ _INSTALLED = {os.path.realpath(sysconfig.get_path(key)) for key in ("purelib", "
 
 
 def _lies_in(module: str, folders: Iterable[str]) -> bool:
-    """Whether a module is one of Python's, or its file is in one of these folders."""
+    """Whether a module is built into Python, or its file is in one of these folders."""
     found = _module(module)
     if found is None or _top(module) in sys.builtin_module_names:
         return True
@@ -117,7 +117,7 @@ def _lies_in(module: str, folders: Iterable[str]) -> bool:
 
 
 def may_be_a_class(name: Name) -> bool:
-    """Whether a name may be that of a class of the program: no function that is known, and nothing of Python's."""
+    """Whether a name may be that of a class of the program: not that of a known function or of anything in Python."""
     inside = _module(name.module)
     found = None if inside is None else inside.get(name.name.partition(".")[0])
     standard = getattr(sys, "stdlib_module_names", sys.builtin_module_names)  # from Python 3.10 on
@@ -125,7 +125,7 @@ def may_be_a_class(name: Name) -> bool:
 
 
 def _is_installed(module: str) -> bool:
-    """Whether a module came with Python or was installed, and is not the program's."""
+    """Whether a module came with Python or was installed: then it is not the program's own."""
     if _lies_in(module, _SYSTEM | _INSTALLED):
         return True
     parts = os.path.realpath(str((_module(module) or {}).get("__file__") or "")).split(os.sep)
@@ -133,27 +133,27 @@ def _is_installed(module: str) -> bool:
 
 
 def calling_package(depth: int) -> str:
-    """The package of the code that has called into this library; "" if that is one of Python's.
+    """The package of the code that called this library; "" if that is part of Python.
 
     Args:
-        depth: how many calls up to begin at; 1 is the caller of this function.
+        depth: how many frames up to begin; 1 is the caller of this function.
     """
     frame: types.FrameType | None = sys._getframe(depth)
     while frame is not None and _top(frame.f_globals.get("__name__", "")) == "dynet_cy":
         frame = frame.f_back
     module = "" if frame is None else frame.f_globals.get("__name__", "")
     if module == "__main__" and frame is not None and frame.f_globals.get("__spec__") is not None:
-        module = frame.f_globals["__spec__"].name  # of python -m
+        module = frame.f_globals["__spec__"].name  # for python -m
     return "" if _lies_in(module, _SYSTEM) else _top(module)
 
 
 class Restorer:
-    """What decides about names in a file; a `Maker` of `dynet_cy.unpickling`.
+    """Decides which names a file may use; a `Maker` of `dynet_cy.unpickling`.
 
     Args:
         builders: the library's classes, by name.
         allowed: the classes passed by the caller of `load`.
-        package: the package that has called `load`: its modules are the program's own, even if installed.
+        package: the package that called `load`: its modules count as the program's own, even if installed.
     """
 
     def __init__(self, builders: dict[str, Any], allowed: Sequence[Any], package: str) -> None:
@@ -178,12 +178,12 @@ class Restorer:
         """Whether a module is one of the program's own."""
         if module == "__main__":
             return True
-        if _top(module) in ("dynet_cy", "numpy", "safetensors"):  # wherever they lie
+        if _top(module) in ("dynet_cy", "numpy", "safetensors"):  # wherever they are installed
             return False
         return (self.package != "" and _top(module) == self.package) or not _is_installed(module)
 
     def found(self, name: Name) -> type:
-        """The class of that name in a module that is imported."""
+        """The class of that name in an imported module."""
         inside = _module(name.module)
         if inside is None:
             raise Forbidden(name, f"and module {name.module} is not imported")
@@ -195,7 +195,7 @@ class Restorer:
                 raise Forbidden(name, f"which is {what}")
             inside = _own(x)
         cls: type = x
-        # The name by which a class is found may be an import's: what it is, its own module says.
+        # A class may be found under a name that was imported: its own module says what it is.
         home = _own(cls).get("__module__")
         if not isinstance(home, str):
             raise Forbidden(name, "which has no module")
@@ -351,7 +351,7 @@ def _dict(base: Any) -> Callable[..., Any]:
 
 
 def _ordered(cls: Any, items: Any = ()) -> Any:
-    """As Python 2 has them, with a list of pairs."""
+    """As Python 2 pickles them, with a list of pairs."""
     made = collections.OrderedDict.__new__(cls)
     for key, value in _checked(items, list, tuple, dict):
         collections.OrderedDict.__setitem__(made, key, value)
@@ -399,7 +399,7 @@ def _scalar(base: Any) -> Callable[..., Any]:
     return make
 
 
-# What classes can be derived from that holds elements or a value, the nearest first.
+# Base types that hold elements or a value, the most specific first.
 _CONTAINERS: dict[type, Callable[..., Any]] = {
     collections.OrderedDict: _ordered,
     collections.defaultdict: _default,
@@ -474,7 +474,7 @@ def _array(cls: Any, shape: Any, code: Any) -> Any:
 def _set_array(made: Any, version: Any, shape: Any, dtype: Any, fortran: Any, data: Any) -> None:
     if version != 1 or not isinstance(dtype, np.dtype) or type(data) not in (bytes, str):
         raise ValueError("an array of other things than numbers")
-    if type(data) is str:  # of Python 2
+    if type(data) is str:  # from Python 2
         data = data.encode("latin-1")
     _checked(shape, tuple)
     if any(type(n) is not int or n < 0 for n in shape) or math.prod(shape) * dtype.itemsize != len(data):
@@ -491,7 +491,7 @@ def _range(*bounds: Any) -> range:
 
 
 def _array_of(data: Any, dtype: Any, shape: Any, order: Any) -> Any:
-    """An array as protocol 5 has it."""
+    """An array as protocol 5 pickles it."""
     made = np.empty(0, np.int8)
     _set_array(made, 1, shape, dtype, order == "F", bytes(_checked(data, bytes, bytearray)))
     return made

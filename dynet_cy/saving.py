@@ -7,12 +7,12 @@ other. `model.meta` has a pickle for each object:
 - ``(class, spec, name of its collection)`` for builders and classes like them; the library's own classes are named as
   DyNet names them, such as ``_dynet.VanillaLSTMBuilder``
 
-A pickle can make Python import and call anything. So .meta files have a reader of their own (`unpickling`), which knows
-plain data, and rules for the classes that a file may name (`restoring`). See docs/files.md.
+A pickle can make Python import and call anything. So .meta files are read by a reader for plain data (`unpickling`),
+with rules for the classes that a file may name (`restoring`). See docs/files.md.
 
-The two files belong together: in `model.meta`, before all else, is a mark of `model.data`, a hash of its content, which
-other readers pass over. `model.data` is renamed first. Before that, `model.meta` is put beside its place, under a name
-that `load` knows: so there is at any time a file of either kind that fits the other.
+The two files belong together: `model.meta` begins with a hash of the content of `model.data`, which other readers skip.
+`model.data` is renamed first. Before that, the new `model.meta` is stored beside the old one, under a name that `load`
+knows. So at any time there is a matching pair.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ForbiddenClassError(ModelFileError):
 def _own_classes() -> dict[str, Any]:
     """The library's classes that a file may name.
 
-    `ClassFactoredSoftmaxBuilder` is none: its spec has the name of a file, which it reads.
+    `ClassFactoredSoftmaxBuilder` is not among them: its spec has the name of a file, which it would read.
     """
     known = {name: getattr(module, name) for module in (rnn, nn) for name in module.__all__ if not name.startswith("_")}
     known = {name: cls for name, cls in known.items() if hasattr(cls, "from_spec") and cls is not nn.Layer}
@@ -61,7 +61,7 @@ def _own_classes() -> dict[str, Any]:
 
 
 def _mapped(x: Any, change: Callable[[Any], Any]) -> Any:
-    """Plain data with `change` applied to all that is not a container."""
+    """Plain data with `change` applied to everything that is not a container."""
     if type(x) in (tuple, list, set, frozenset):
         return type(x)(_mapped(item, change) for item in x)
     if type(x) is dict:
@@ -102,14 +102,14 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
     An object is
 
     - `Parameters` or `LookupParameters`, or
-    - a builder, or anything that is like one: with a method `param_collection()` that returns its collection, an
-      attribute `spec` of plain data, and a function `from_spec(spec, model)` of its class that returns a new one.
+    - a builder, or any object like one: with a method `param_collection()` that returns its collection, an
+      attribute `spec` of plain data, and a class method `from_spec(spec, model)` that returns a new object.
 
-    Each file is replaced whole when both have been written. After an interrupted save, even one that was killed, `load`
-    reads all of the old objects or all of the new ones.
+    The files are replaced after both have been written completely. After an interrupted save, even if the process was
+    killed, `load` reads all of the old objects or all of the new ones.
 
     Args:
-        basename: names of the files without `.data` and `.meta`.
+        basename: the names of the files without `.data` and `.meta`.
         objects: the objects, in the order in which `load` returns them.
 
     Raises:
@@ -154,7 +154,7 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
 
 
 class _Hashed:
-    """A file for writing that remembers the hash of what was written."""
+    """A file for writing that hashes what is written."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file = file
@@ -183,7 +183,7 @@ def _mark(digest: str) -> bytes:
 
 
 def _marked(meta: bytes) -> str | None:
-    """The hash of the .data file that a .meta file belongs to, or None if that is not known."""
+    """The hash of the .data file that a .meta file belongs to, or None if it has none."""
     if not meta:
         return _Hashed(io.BytesIO()).digest()
     end = len(_MARK) + 64
@@ -213,7 +213,7 @@ def _collection_of(x: Any) -> ParameterCollection:
 
 
 class _Outline(reprlib.Repr):
-    """Data in short, whatever a file has made of them; what objects say of themselves is not asked for."""
+    """A short description of data from a file, made without calling methods of the objects."""
 
     def repr_instance(self, x: Any, level: int) -> str:
         if x is None or type(x) in (bool, float, complex):
@@ -225,7 +225,7 @@ _outline = _Outline().repr
 
 
 class _TrustingUnpickler(pickle.Unpickler):
-    """Reads any pickle, and takes DyNet's classes for ours."""
+    """Reads any pickle, and replaces DyNet's classes by ours."""
 
     def __init__(self, file: IO[bytes], restorer: Restorer) -> None:
         super().__init__(file)
@@ -236,9 +236,9 @@ class _TrustingUnpickler(pickle.Unpickler):
         return super().find_class(module, name) if found is None else found
 
 
-# A specification has as many elements as the builder's arguments.
+# A spec has at most as many elements as the builder has arguments.
 _LONGEST_SPEC = 8
-_TRIES = 5  # to read files that another process is replacing
+_TRIES = 5  # attempts to read files that another process is replacing
 
 
 class _Loader:
@@ -288,7 +288,7 @@ class _Loader:
                     items = self.items(meta)
                     stack.pop_all()
                     return items, data
-                # Another process may be replacing them; if they stay as they are, it is not.
+                # Another process may be replacing them; if they do not change, that is not so.
                 there = os.fstat(data.fileno()), os.stat(self.meta)
                 state = [(x.st_dev, x.st_ino, x.st_size, x.st_mtime_ns) for x in there]
                 if state == seen:
@@ -301,7 +301,7 @@ class _Loader:
 
     def belonging(self, digest: str) -> bytes | None:
         """The content of the .meta file of a .data file; None if there is none."""
-        # If a save was killed when .data had its new name, the new .meta waits for it.
+        # If a save was killed after .data had been renamed, the new .meta is still under its temporary name.
         with contextlib.suppress(OSError), open(_waiting(self.meta), "rb") as file:
             waiting = file.read()
             if _marked(waiting) == digest:
@@ -333,7 +333,7 @@ class _Loader:
                     item = tuple(self.restorer.value(x) if isinstance(x, Name) else x for x in item)
         except Forbidden as error:
             raise self.forbidden(error.name, error.reason) from error
-        except Exception as error:  # a pickle that is not whole raises almost anything
+        except Exception as error:  # an incomplete pickle can raise almost anything
             message = f"not a .meta file of a saved model: {error or type(error).__name__}"
             raise ModelFileError(message, self.meta) from error
         if isinstance(item, tuple) and all(isinstance(x, str) for x in item) and len(item) == 2 and item[0] in _KINDS:
@@ -344,7 +344,7 @@ class _Loader:
         raise ModelFileError(f"not an entry of a saved model: {_outline(item)}", self.meta)
 
     def check_spec(self, cls: Any, spec: Any) -> None:
-        """Those of the library's builders are a few numbers and classes."""
+        """Check the spec of a library builder, which consists of a few numbers and classes."""
         if cls not in self.own.values():
             return
         if issubclass(cls, nn.Layer):
@@ -358,7 +358,7 @@ class _Loader:
             raise ModelFileError(f"{cls.__name__} cannot be made with spec {_outline(spec)}", self.meta)
 
     def describes_layers(self, x: Any) -> bool:
-        """Whether it is what layers have in their specs: numbers, names, classes of layers, tuples of them."""
+        """Whether it may be part of a layer's spec: a number, a name, a class of layers, or a tuple of these."""
         if type(x) in (tuple, list):
             return all(map(self.describes_layers, x))
         if isinstance(x, type):
@@ -370,7 +370,7 @@ class _Loader:
     def objects(self, params: ParameterCollection) -> Iterator[Any]:
         """The objects, one after the other, with their parameters from the .data file."""
         made = self._objects(*self.pair(), params)
-        next(made)  # so that it closes the file, even if no object is asked for
+        next(made)  # so that it closes the file, even if no object is requested
         return made
 
     def _objects(self, items: list[tuple[Any, ...]], file: IO[bytes], params: ParameterCollection) -> Iterator[Any]:
@@ -410,10 +410,10 @@ class _Loader:
             raise ModelFileError(f"cannot be added: {error}", self.data, parameter=entry.name) from error
 
     def made(self, cls: Any, spec: Any, params: ParameterCollection, count: int, numbers: int) -> Any:
-        """An object of a class, in whose spec there may be any sizes.
+        """An object of a class, made from a spec with sizes that cannot be trusted.
 
         A builder may have parameters that are not saved: those of layer normalization. But it cannot have many more
-        than the file has.
+        parameters than the file.
         """
         if cls in self.vouched:
             return cls.from_spec(spec, params)
@@ -442,10 +442,10 @@ def load_generator(
 ) -> Iterator[Any]:
     """Like `load`, but yields the objects one by one.
 
-    `basename.meta` is read and checked at once, the parameters as the objects are asked for.
+    `basename.meta` is read and checked at once, the parameters when their objects are requested.
 
     Args:
-        basename: the pair of files, without .meta and .data.
+        basename: the names of the files without `.data` and `.meta`.
         params, classes, trusted: see `load`.
 
     Example:
@@ -461,28 +461,29 @@ def load_generator(
 def load(
     basename: BaseName, params: ParameterCollection, *, classes: Iterable[Any] = (), trusted: bool = False
 ) -> list[Any]:
-    """Read what `save` has written, or DyNet's `save`; everything is added to `params`.
+    """Read files written by `save`, or by DyNet's `save`; all parameters are added to `params`.
 
-    No file can make this run its code: `basename.meta` is read as plain data. It may name the library's builders,
-    classes with `param_collection` and `from_spec` that are imported, data classes of the program's own modules, whose
-    objects are made without calling anything, and `classes`. The name of a class in `classes` must be the one in the
-    file; so must its module, unless one of both is `__main__`. docs/files.md has all that a file can and cannot do.
+    No file can make this function run its code: `basename.meta` is read as plain data. It may name the library's
+    builders, imported classes with `param_collection` and `from_spec`, data classes of the program's own modules, whose
+    objects are made without calling anything, and `classes`. A class in `classes` must have the name that is in the
+    file, and the module, unless either module is `__main__`. docs/files.md lists what a file can and cannot do.
 
     Args:
-        basename: names of the files without `.data` and `.meta`.
-        params: where the parameters go.
+        basename: the names of the files without `.data` and `.meta`.
+        params: the collection to which the parameters are added.
         classes: further classes (and factory functions) that the file may name. Those with `from_spec` may also have
             many more parameters than the file.
-        trusted: unpickle `basename.meta` without any check. The file can then run any code. The environment variable
-            ``DYNET_CY_TRUSTED_FILES=1`` says it for programs that cannot be edited. Default: False.
+        trusted: whether to unpickle `basename.meta` without any check. The file can then run any code. The environment
+            variable ``DYNET_CY_TRUSTED_FILES=1`` does the same for programs that cannot be edited. Default: False.
 
     Returns:
         The objects in the order in which they were saved.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ForbiddenClassError: the file names another class, or wants a class called.
-        ModelFileError: a file is cut off or something else, or they do not belong together. Nothing stays in `params`.
+        ForbiddenClassError: the file names any other class, or asks to call one.
+        ModelFileError: a file is truncated or of another kind, or they do not belong together. `params` is left
+            unchanged.
 
     Example:
         >>> rnn = dy.LSTMBuilder(1, 2, 3, model)

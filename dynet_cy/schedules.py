@@ -15,8 +15,8 @@ __all__ = ["CosineSchedule", "LinearSchedule", "PlateauSchedule", "Schedule", "S
 class Schedule:
     """The factor of a trainer's learning rates, as a function of the number of updates made.
 
-    Set it as `Trainer.schedule`; the trainer counts its updates by itself. A schedule of one's own is a class with
-    `factor`, and a ``__repr__`` that names its settings, by which checkpoints know it.
+    Assign it to `Trainer.schedule`; the trainer counts its updates by itself. To write your own, define a subclass with
+    `factor`, and with a ``__repr__`` that includes its settings: checkpoints compare that.
 
     Example:
         >>> class InverseRoot(dy.Schedule):
@@ -43,13 +43,13 @@ class Schedule:
         raise NotImplementedError(f"{type(self).__name__} has no method factor(updates)")
 
     def report(self, value: float) -> bool:
-        """Tell the schedule how good the model is. Only `PlateauSchedule` heeds it.
+        """Report to the schedule how good the model is. Only `PlateauSchedule` uses it.
 
         Args:
-            value: a loss or a score; with several processes the same on all: `parallel.average`
+            value: a loss or a score; with several processes it must be the same on all, see `parallel.average`
 
         Returns:
-            Whether the factor has become another one.
+            Whether the factor has changed.
 
         Example:
             >>> dy.LinearSchedule(10).report(0.5)
@@ -62,7 +62,7 @@ class Schedule:
         return {}
 
     def _set_values(self, values: dict[str, Any]) -> None:
-        """Put back what `_values` has returned."""
+        """Restore a result of `_values`."""
 
 
 class LinearSchedule(Schedule):
@@ -193,9 +193,9 @@ class PlateauSchedule(Schedule):
     Args:
         patience: the number of values in a row without improvement that make a step (default: 2)
         by: what each step multiplies the learning rate by (default: 0.5)
-        mode: "min" if the least value is the best one, as of losses; "max" for scores
+        mode: "min" if the least value is the best one, as for losses; "max" for scores
         min_delta: by how much a value must be better than the best one to count as better (default: 0)
-        least: the factor goes no lower (default: 0)
+        least: the lowest factor (default: 0)
 
     Raises:
         TypeError: a setting is not a number
@@ -227,16 +227,16 @@ class PlateauSchedule(Schedule):
         return self._factor
 
     def report(self, value: float) -> bool:
-        """Tell the schedule how good the model is; a value that is not a number is never better.
+        """Report to the schedule how good the model is; NaN is never better.
 
         Args:
-            value: a loss or a score; with several processes the same on all: `parallel.average`
+            value: a loss or a score; with several processes it must be the same on all, see `parallel.average`
 
         Returns:
-            Whether the factor has become another one.
+            Whether the factor has changed.
 
         Raises:
-            TypeError: it is not a number
+            TypeError: the value is not a number
 
         Example:
             >>> dy.PlateauSchedule().report(3.0)
@@ -266,10 +266,10 @@ class WarmupSchedule(Schedule):
     minibatch SGD).
 
     Args:
-        updates: how many updates have a smaller factor or that of 1 at the end: the n-th one has
-            ``start + (1 - start) * n / updates``
+        updates: how many updates the warm-up takes: the n-th one has the factor
+            ``start + (1 - start) * n / updates``, so the last one has 1
         then: the schedule of the updates after these; the factor stays 1 if there is none
-        start: where the line begins, before the first update (default: 0)
+        start: the factor at which the line begins, before the first update (default: 0)
 
     Raises:
         TypeError: `updates` is not a whole number, `start` not a number, or `then` not a schedule
@@ -303,7 +303,7 @@ class WarmupSchedule(Schedule):
         return 1.0 if self.then is None else self.then.factor(updates - self.updates)
 
     def report(self, value: float) -> bool:
-        """Tell the schedule that comes after it; see `PlateauSchedule.report`.
+        """Report to the schedule that follows; see `PlateauSchedule.report`.
 
         Args:
             value: a loss or a score.
@@ -326,13 +326,13 @@ class WarmupSchedule(Schedule):
 
 
 class Record:
-    """The best of the values so far, and how many have come since then.
+    """The best value so far, and how many have followed it.
 
     Args:
         patience: the number of values in a row without improvement that are too many
         mode: "min" or "max": which value is the best one
         min_delta: by how much a value must be better
-        owner: whose it is, for errors
+        owner: the name of the user, for errors
     """
 
     def __init__(self, patience: int, mode: str, min_delta: float, owner: str) -> None:
@@ -343,11 +343,11 @@ class Record:
         self.min_delta = _factor(min_delta, owner, "min_delta")
         self.best: float | None = None
         self.seen = 0
-        self.best_at = 0  # which value it was, from 1 on
+        self.best_at = 0  # the number of the best value, from 1 on
         self.waited = 0
 
     def add(self, value: float, function: str) -> bool:
-        """Take up a value; says whether it is better than all before."""
+        """Add a value; returns whether it is better than all before."""
         value = _number(value, function, "value")
         self.seen += 1
         self.waited += 1
@@ -355,7 +355,7 @@ class Record:
             return False
         if self.best is not None:
             better = value - self.best if self.mode == "max" else self.best - value
-            if not better > self.min_delta:  # not a number where both are infinite
+            if not better > self.min_delta:  # NaN if both values are infinite
                 return False
         self.best, self.best_at, self.waited = value, self.seen, 0
         return True
@@ -365,7 +365,7 @@ class Record:
         return {"best": self.best, "best_at": self.best_at, "seen": self.seen, "waited": self.waited}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Put back what `state` has returned."""
+        """Restore a result of `state`."""
         number = Schema("a number", lambda x, _: type(x) in (int, float))
         check(state, record({"best": maybe(number), "best_at": COUNT, "seen": COUNT, "waited": COUNT}), "the state")
         self.best = None if state["best"] is None else float(state["best"])
@@ -377,10 +377,10 @@ class Record:
 
 
 class Pace:
-    """Where a trainer is in its schedule. The trainer and its groups look at one.
+    """The position of a trainer in its schedule, shared by the trainer and its groups.
 
     Args:
-        schedule: the schedule to begin
+        schedule: the schedule, which starts now
         updates: how many updates the trainer has made
     """
 
@@ -389,10 +389,10 @@ class Pace:
             raise TypeError(f"Trainer.schedule must be a Schedule or None, not {type(schedule).__name__}")
         self.schedule = schedule
         self.begun = self.updates = updates
-        self.scaled(1.0)  # says now what is wrong with a schedule of the program's own
+        self.scaled(1.0)  # report errors of user-defined schedules now
 
     def scaled(self, rate: float, back: int = 0) -> float:
-        """A learning rate in the next update, if some of the previous ones were not made."""
+        """A learning rate in the next update, if the last `back` updates were not made."""
         factor = self.schedule.factor(max(self.updates - back - self.begun, 0))
         if not (isinstance(factor, (int, float)) and 0 <= factor < math.inf):
             raise ValueError(f"{self.schedule!r}: the factor is {factor!r}, not a finite number of at least 0")
@@ -403,7 +403,7 @@ class Pace:
         return {"schedule": repr(self.schedule), "begun": self.begun, "values": self.schedule._values()}
 
     def restored(self, state: dict[str, Any], updates: int) -> Pace:
-        """This, put back to what `state` has returned, of a trainer that has made so many updates."""
+        """Restore a result of `state`, for a trainer that has made so many updates."""
         self.schedule._set_values(state["values"])
         self.begun, self.updates = state["begun"], updates
         return self

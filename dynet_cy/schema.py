@@ -11,7 +11,7 @@ __all__ += ["check", "every", "like", "mapping", "maybe", "one_of", "pair", "rec
 
 
 class SchemaError(ValueError):
-    """The data have another shape."""
+    """The data do not fit the schema."""
 
 
 class Schema(NamedTuple):
@@ -26,12 +26,12 @@ def check(value: Any, schema: Schema, place: str) -> None:
     """Compare data with a schema.
 
     Args:
-        value: data as JSON has them.
-        schema: what they must be.
-        place: what they are called in errors.
+        value: the data, of JSON's types.
+        schema: the requirement.
+        place: the name of the data in errors.
 
     Raises:
-        SchemaError: they are something else.
+        SchemaError: the data do not fit.
     """
     if not schema.holds(value, place):
         raise SchemaError(f"{place} is {_shown(value)}, not {schema.what}")
@@ -116,7 +116,7 @@ def mapping(schema: Schema) -> Schema:
 
 
 def record(fields: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
-    """A dictionary with these entries, and perhaps others, of which the optional ones are checked."""
+    """A dictionary with these entries. Optional ones are checked if they are present; others are ignored."""
 
     def holds(x: Any, place: str) -> bool:
         if type(x) is not dict:
@@ -134,7 +134,7 @@ def record(fields: Mapping[str, Schema], optional: Mapping[str, Schema] | None =
 
 
 def like(example: Any) -> Schema:
-    """What has the type of an example; anything where that is None."""
+    """A value of the same type as an example; anything if the example is None."""
     if example is None or isinstance(example, (list, dict)):
         return ANY if example is None else Schema(f"a {type(example).__name__}", lambda x, _: type(x) is type(example))
     if type(example) is bool:

@@ -1,4 +1,4 @@
-"""Calls that come from many threads and tasks while others run, batched across the values that they ask for.
+"""Serves calls from many threads and tasks, and batches the computation of the values that they ask for.
 
 A `Server` has one thread that runs calls as fibers on a graph of its own. When all calls under way wait for values, one
 pass computes them together, and calls that have arrived meanwhile join the next pass. See docs/serving.md.
@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 # A graph can renumber its nodes 2**28 times; after this many calls, the next ones get a new graph.
 CALLS_OF_A_GRAPH = 1 << 16
-LATENCIES = 4096  # calls that percentiles are of
+LATENCIES = 4096  # the percentiles are of the last this many calls
 # The first computations of a call, such as the states of a BiLSTM, batch best with calls that begin at the same time.
 # So calls begin when there is one for every so many in progress, or when they have waited for a pass for each so many.
 UNDER_WAY_TO_ONE = 4
@@ -70,25 +70,25 @@ class ServerStatistics(NamedTuple):
         1
     """
 
-    waiting: int  # calls that have not begun
+    waiting: int  # calls that have not started
     in_flight: int  # calls under way
     finished: int  # calls that have returned
-    failed: int  # calls that have raised
+    failed: int  # calls that have raised an exception
     cancelled: int
     expired: int  # calls whose deadline has passed
     refused: int  # calls for which there was no room
     passes: int  # passes over the graph
-    nodes: int  # made for them
+    nodes: int  # nodes made for these passes
     nodes_per_pass: float
-    p50: float  # seconds from call to result that half of the last 4,096 calls took at most; nan: none has returned
+    p50: float  # percentiles of the seconds from call to result, of the last 4,096 calls; nan before the first result
     p95: float
     p99: float
 
 
 class ServerCall(Future[R]):
-    """A call that was handed in by `Server.submit`, which makes it: a `concurrent.futures.Future`.
+    """A call made by `Server.submit`: a `concurrent.futures.Future`.
 
-    `cancel` works while it is under way too: its function is ended by `GreenletExit`, which runs its ``finally`` parts.
+    `cancel` also works while the call is under way: `GreenletExit` ends its function and runs its ``finally`` blocks.
 
     Example:
         >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
@@ -105,15 +105,15 @@ class ServerCall(Future[R]):
         self._came = time.monotonic()
         self._deadline = None if deadline is None else self._came + deadline
         self._accepted = False  # it is in the queue, or was
-        self._settled = False  # what becomes of it is decided
-        self._version: _Version | None = None  # where it runs
+        self._settled = False  # its outcome is decided
+        self._version: _Version | None = None  # the version that it runs on
         self._item: Any = None
 
     def cancel(self) -> bool:
         """End the call; whoever waits for it gets a CancelledError.
 
         Returns:
-            Whether it was under way; False where it has ended before.
+            Whether the call was cancelled; False if it had ended before.
 
         Example:
             >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
@@ -130,14 +130,14 @@ class ServerCall(Future[R]):
         """The result of the function.
 
         Args:
-            timeout: seconds to wait for it; None for as long as it takes.
+            timeout: how many seconds to wait; None (default) for as long as it takes.
 
         Raises:
-            TimeoutError: its deadline has passed, or the timeout.
-            CancelledError: it was cancelled.
-            ServerClosed: the server was closed before it has ended.
-            RuntimeError: this thread is that of a server, which must not wait.
-            Exception: the exception of the function.
+            TimeoutError: the deadline of the call or the timeout has passed.
+            CancelledError: the call was cancelled.
+            ServerClosed: the server was closed before the call had ended.
+            RuntimeError: this is the thread of a server, which must not wait.
+            Exception: whatever the function raised.
 
         Example:
             >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
@@ -149,14 +149,14 @@ class ServerCall(Future[R]):
                 refuse_to_wait()
             return super().result(timeout)
         finally:
-            del self  # which the traceback of what was raised would refer to
+            del self  # else the exception would refer to it through its traceback
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What the function has raised; None where it has returned. For the argument, and what is raised where it has
-        not ended, see `result`.
+        """The exception that the function raised; None if it returned. See `result` for what is raised if the call has
+        not ended.
 
         Args:
-            timeout: seconds to wait for the end of the call (default: as long as it takes).
+            timeout: how many seconds to wait; None (default) for as long as it takes.
 
         Example:
             >>> with dy.Server(lambda x: 1 / x) as server:
@@ -175,11 +175,11 @@ class ServerCall(Future[R]):
                 self.set_exception(error)
 
     def _take(self, result: Any, error: BaseException | None) -> None:
-        """The function has returned or raised."""
+        """Take the result or exception of the function."""
         if self._version is not None:
             self._version.calls.discard(self)
         self._version = self._item = None
-        if isinstance(error, StopIteration):  # which tasks cannot raise
+        if isinstance(error, StopIteration):  # asyncio tasks cannot raise it
             stop, error = error, RuntimeError("Server: the function has raised StopIteration")
             error.__cause__ = stop
         self._settle("finished" if error is None else "failed", result, error)
@@ -201,7 +201,7 @@ class _Version:
         self.begun += 1
         self.calls.add(call)
         call._version = self
-        call._context.run(self.graph.__enter__)  # it may be one in which another graph was entered
+        call._context.run(self.graph.__enter__)  # the caller may have entered another graph
         with self.graph:
             item = self.fibers.begin(self.function, call._arguments, call._context, call._take)
         if call in self.calls:
@@ -232,11 +232,11 @@ class _Version:
         self.fibers.leave()
 
 
-_here = threading.local()  # engine: that of the server whose thread this is
+_here = threading.local()  # engine: set in the thread of a server
 
 
 def refuse_to_wait() -> None:
-    """Raise where this is the thread of a server: all its calls would wait, and perhaps for each other."""
+    """Raise if this is the thread of a server: all of its calls would wait, perhaps for each other."""
     if getattr(_here, "engine", None) is not None:
         raise RuntimeError(
             "Server: a call of a server must not wait for another call: all calls would stand still; "
@@ -245,7 +245,7 @@ def refuse_to_wait() -> None:
 
 
 class _Engine:
-    """The queue of a server and its thread.  `changed` guards all but what only the thread uses."""
+    """The queue of a server and its thread.  `changed` guards everything except what only the thread uses."""
 
     def __init__(
         self, function: Callable[..., Any], queue: int, width: int, longest: float, autobatching: int | None, name: str
@@ -261,14 +261,14 @@ class _Engine:
         self.queue: deque[ServerCall[Any]] = deque()
         self.arriving: deque[ServerCall[Any]] = deque()  # waiting for room in the queue
         self.deadlines: list[tuple[float, int, ServerCall[Any]]] = []  # a heap
-        self.dropped: list[ServerCall[Any]] = []  # decided from outside, to be ended here
+        self.dropped: list[ServerCall[Any]] = []  # cancelled or expired, to be ended by the thread
         self.offered = 0
-        self.open_calls = 0  # offered and not decided
+        self.open_calls = 0  # offered, outcome not yet decided
         self.pausing = 0
         self.computing = False
         self.closed = False
-        self.held = 0  # passes for which calls in the queue have waited for more to begin with
-        self.asked = False  # something has come from outside since the thread has looked
+        self.held = 0  # for how many passes calls in the queue have waited for others to start with
+        self.asked = False  # another thread has changed something since the thread last looked
         self.counts = dict.fromkeys(("finished", "failed", "cancelled", "expired", "refused"), 0)
         self.latencies: deque[float] = deque(maxlen=LATENCIES)
         self.versions: list[_Version] = []  # the newest last
@@ -277,7 +277,7 @@ class _Engine:
         self.thread.start()
 
     def check_process(self) -> None:
-        """Raise in the child of a fork, before any lock: another thread may have held it."""
+        """Raise in a forked child, before taking any lock: another thread of the parent may have held it."""
         if os.getpid() != self.process:
             raise RuntimeError(
                 "Server: made before this process was forked, which leaves its thread behind; make one in each process"
@@ -286,7 +286,7 @@ class _Engine:
     # -- from any thread -------------------------------------------------------------------------
 
     def offer(self, call: ServerCall[Any], wait: bool) -> None:
-        """Put a call in the queue, or let it wait for room."""
+        """Put a call into the queue, or make it wait for room."""
         with self.changed:
             if self.closed:
                 raise ServerClosed("Server: it has been closed")
@@ -305,7 +305,7 @@ class _Engine:
             self.look()
 
     def look(self) -> None:
-        """Notify the thread and everything that waits of a change."""
+        """Notify the thread and all waiters of a change."""
         self.asked = True
         self.changed.notify_all()
 
@@ -315,7 +315,7 @@ class _Engine:
                 self.changed.wait()
 
     def decide(self, call: ServerCall[Any], what: str) -> bool:
-        """Whether nothing was decided about a call before, so that this is what becomes of it."""
+        """Decide the outcome of a call; False if it was decided before."""
         with self.changed:
             if call._settled:
                 return False
@@ -341,7 +341,7 @@ class _Engine:
             self.function = function
             self.loads += 1
             number = self.loads
-            self.asked = True  # the version that is there may be without calls
+            self.asked = True  # the present version may have no calls
             while wait and any(version.number < number and version.calls for version in self.versions):
                 self.changed.wait()
 
@@ -387,7 +387,7 @@ class _Engine:
         )
 
     def close(self, drain: bool, timeout: float | None) -> bool:
-        """Whether the thread has ended within the timeout."""
+        """Close the server; returns whether the thread has ended within the timeout."""
         if os.getpid() != self.process:
             return True
         with self.changed:
@@ -413,7 +413,7 @@ class _Engine:
             while self.step():
                 while self.may_go_on():
                     self.compute()
-        except BaseException as failure:  # a fault of this module: no caller may wait forever
+        except BaseException as failure:  # a bug in this module must not let callers wait forever
             error = failure
             raise
         finally:
@@ -427,7 +427,7 @@ class _Engine:
                 call._settle("failed", None, error)
 
     def step(self) -> bool:
-        """One pass, with what comes before; False when the server is closed and all is done."""
+        """Handle requests, then run one pass; False when the server is closed and all calls have ended."""
         while self.must_finish():
             self.compute(_Version.finish)
         with self.changed:
@@ -457,7 +457,7 @@ class _Engine:
         return not self.pausing and bool(self.queue or any(version.calls for version in self.versions))
 
     def may_go_on(self) -> bool:
-        """Whether there is nothing but another pass to be made.  Without the lock, as most passes are short."""
+        """Whether there is nothing to do but another pass.  It takes no lock, as most passes are short."""
         return (
             self.computing
             and not self.asked
@@ -470,7 +470,7 @@ class _Engine:
     def take_expired(self) -> list[ServerCall[Any]]:
         """The calls whose deadline has passed."""
         now, expired = time.monotonic(), []
-        if len(self.deadlines) > 2 * self.open_calls + 64:  # most have ended in time
+        if len(self.deadlines) > 2 * self.open_calls + 64:  # most are of calls that ended in time
             self.deadlines = [entry for entry in self.deadlines if not entry[2]._settled]
             heapq.heapify(self.deadlines)
         while self.deadlines and (self.deadlines[0][0] <= now or self.deadlines[0][2]._settled):
@@ -480,7 +480,7 @@ class _Engine:
         return expired
 
     def take_calls(self) -> list[ServerCall[Any]]:
-        """The calls that begin now; others take their places in the queue."""
+        """Take the calls that start now from the queue, and fill it up with those that waited for room."""
         under_way = sum(len(version.calls) for version in self.versions)
         count = min(len(self.queue), self.width - under_way)
         if 0 < count * UNDER_WAY_TO_ONE < under_way and self.held * UNDER_WAY_TO_A_PASS < under_way:
@@ -506,7 +506,7 @@ class _Engine:
             call._take(None, error)
 
     def end(self, call: ServerCall[Any]) -> None:
-        """End a call about which was decided from outside."""
+        """End a call that was cancelled or has expired."""
         if call._version is not None:
             call._version.stop(call)
             return
@@ -516,7 +516,7 @@ class _Engine:
                     calls.remove(call)
 
     def must_finish(self) -> bool:
-        """Whether values are to be whole before parameters change."""
+        """Whether a pass that was cut short must be completed before the parameters change."""
         return bool(self.pausing) and any(version.fibers.cut for version in self.versions)
 
     def compute(self, go_on: Callable[[_Version], None] = _Version.turn) -> None:
@@ -524,7 +524,7 @@ class _Engine:
         for version in self.versions:
             try:
                 go_on(version)
-            except BaseException as error:  # no memory for what the scheduler notes: the next calls get another graph
+            except BaseException as error:  # such as no memory to schedule: the next calls get another graph
                 version.leave(error)
                 gone.append(version)
             else:
@@ -542,31 +542,31 @@ class _Engine:
 class Server(Generic[R]):
     """Calls a function for requests from any thread or task, and computes the values that these calls need together.
 
-    The function is written as for `batched_map`: for one request, in plain Python, asking for values wherever it likes.
-    One thread runs all calls on a graph that only goes forward; a new call joins at the next pass over the graph, and
-    does not wait for those under way to end (cellular batching).
+    The function is written as for `batched_map`: for one request, in plain Python, asking for values wherever it needs
+    them. One thread runs all calls on a forward-only graph; a new call joins at the next pass over the graph, without
+    waiting for earlier calls to end (cellular batching).
 
-    Threads call the server as they would call the function; tasks of asyncio ``await server.call_async(...)``. Each
-    call runs in a copy of the context variables of whoever made it.
+    Threads call the server as they would call the function; asyncio tasks use ``await server.call_async(...)``. Each
+    call runs in a copy of its caller's context variables.
 
-    The parameters that the function uses may be trained by other threads: update them within `paused`, or serve a copy
-    and `reload`. A function that waits for something else than values (a file, a lock, another server) makes all calls
-    wait: read first, and call then.
+    Other threads may train the parameters that the function uses: update them within `paused`, or serve a copy and
+    `reload`. A function that waits for anything but values (a file, a lock, another server) holds up all calls: read
+    the data first and then call the server.
 
     Args:
-        function: what to call.
-        queue: how many calls may wait to begin, 1,024 by default. Where that many wait, further ones wait for room, or
-            are refused (``wait=False``).
-        width: how many calls may be under way at once, 256 by default; fewer need less memory.
+        function: the function to serve.
+        queue: how many calls may wait to start, 1,024 by default. When the queue is full, further calls wait for room,
+            or are refused (``wait=False``).
+        width: how many calls may be under way at once, 256 by default; a smaller number needs less memory.
         longest_pass: seconds, 0.005 by default, after which a pass over the graph ends early, between two operations,
-            so that others can join; the next one computes the rest.
-        deadline: seconds within which a call must end that says nothing else; None, the default, for no limit.
-        autobatching: how passes are scheduled; the global setting when None.
-        name: of the thread (default: "dynet_cy.Server").
+            so that new calls can join; the next pass computes the rest.
+        deadline: the default deadline of calls, in seconds; None, the default, for no limit.
+        autobatching: how passes are scheduled; None, the default, for the global setting.
+        name: the name of the thread (default: "dynet_cy.Server").
 
     Raises:
-        TypeError: function cannot be called.
-        ValueError: queue or width is less than 1, or longest_pass or deadline is not positive.
+        TypeError: `function` is not callable.
+        ValueError: `queue` or `width` is less than 1, or `longest_pass` or `deadline` is not positive.
 
     Example:
         >>> import dynet_cy as dy
@@ -612,39 +612,39 @@ class Server(Generic[R]):
         """Call the function with these arguments, and return its result.
 
         Args:
-            arguments: of the function.
-            deadline: seconds within which it must have ended; None for the server's default.
-            wait: wait for room where too many calls wait already; False raises ServerFull.
+            arguments: the arguments of the function.
+            deadline: seconds within which the call must end; None for the server's default.
+            wait: whether to wait for room if the queue is full (default) or raise ServerFull.
 
         Raises:
             TimeoutError: the deadline has passed; the call is ended.
-            ServerFull: too many calls wait already.
+            ServerFull: the queue is full.
             ServerClosed: the server has been closed.
-            RuntimeError: this is a call of a server already, or the child of a process that has made this one.
-            Exception: the exception of the function.
+            RuntimeError: the caller is itself a call of a server, or this process was forked after the server was made.
+            Exception: whatever the function raised.
         """
         refuse_to_wait()
         call = self._offer(arguments, deadline, wait)
         try:
             try:
                 return call.result(None if call._deadline is None else max(call._deadline - time.monotonic(), 0.0))
-            except WaitedTooLong:  # the server is in a long pass, or is paused; else the function has raised it
+            except WaitedTooLong:  # the server is in a long pass or paused; or the function has raised it
                 if not call.done():
                     self._engine.expire(call)
                 return call.result()
         except BaseException:
-            call.cancel()  # an interrupt; nothing where the call has ended
+            call.cancel()  # after an interrupt; has no effect if the call has ended
             raise
         finally:
             del call  # which the traceback of what was raised would refer to
 
     def submit(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> ServerCall[R]:
-        """Hand a call in, and return a `concurrent.futures.Future` for its result.
+        """Queue a call, and return a `concurrent.futures.Future` for its result.
 
-        It returns when the call is in the queue; for the arguments and exceptions see `__call__`.
+        It returns when the call is in the queue; see `__call__` for what it raises.
 
         Args:
-            arguments: of the function.
+            arguments: the arguments of the function.
             deadline: seconds within which it must have ended; None for the server's default.
             wait: wait where the queue is full (default: yes), or raise.
 
@@ -665,11 +665,11 @@ class Server(Generic[R]):
         return call
 
     async def call_async(self, *arguments: Any, deadline: float | None = None, wait: bool = True) -> R:
-        """The same as a call, for tasks of asyncio: others go on meanwhile. A task that is cancelled ends its call. For
-        the arguments and what is raised see the call itself.
+        """Call the function from an asyncio task; other tasks run meanwhile. Cancelling the task ends the call. See
+        `__call__` for what it raises.
 
         Args:
-            arguments: of the function.
+            arguments: the arguments of the function.
             deadline: seconds within which it must have ended; None for the server's default.
             wait: wait where the queue is full (default: yes), or raise.
 
@@ -692,16 +692,16 @@ class Server(Generic[R]):
         return call
 
     def reload(self, function: Callable[..., R], *, wait: bool = False) -> None:
-        """Let calls that begin from now on call another function, such as that of a new model.
+        """Make calls that start from now on use another function, such as that of a new model.
 
-        Calls under way end with the function that they began with, on a graph of their own; none is dropped.
+        Calls under way finish with the function that they started with, on a graph of their own; none is dropped.
 
         Args:
-            function: what to call.
-            wait: return when no call of the old function is left (default: False).
+            function: the new function.
+            wait: whether to return only when no call of the old function is left (default: False).
 
         Raises:
-            TypeError: function cannot be called.
+            TypeError: `function` is not callable.
             ServerClosed: the server has been closed.
 
         Example:
@@ -720,8 +720,8 @@ class Server(Generic[R]):
     def paused(self) -> Iterator[None]:
         """A block during which the server computes nothing, so that parameters can be changed; calls wait for its end.
 
-        What is computed for a value then sees all parameters from before the block, or all from after it. A call that
-        asks for several values may see both: where that matters, serve a copy and `reload`.
+        So each value is computed from the parameters before the block, or from those after it. A call that asks for
+        several values may see both: where that matters, serve a copy and `reload`.
 
         Example:
             >>> w = model.add_parameters(1, init=1.0)
@@ -751,16 +751,15 @@ class Server(Generic[R]):
         return self._engine.statistics()
 
     def close(self, *, drain: bool = True, timeout: float | None = None) -> None:
-        """Take no more calls, and end the thread.
+        """Accept no more calls, and end the thread.
 
         Args:
-            drain: let the calls that wait and are under way end first; False ends them with ServerClosed.
-                Default: True.
-            timeout: seconds to wait for that; None for as long as it takes.
+            drain: whether calls that wait or are under way may finish (default); False ends them with ServerClosed.
+            timeout: how many seconds to wait for that; None (default) for as long as it takes.
 
         Raises:
-            TimeoutError: the thread has not ended within the timeout; it continues.
-            RuntimeError: this is a call of a server.
+            TimeoutError: the thread has not ended within the timeout; it continues to run.
+            RuntimeError: the caller is itself a call of a server.
 
         Example:
             >>> server = dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value())

@@ -31,7 +31,7 @@ Builder = TypeVar("Builder", bound="SoftmaxBuilder")
 
 
 class _Affine(NamedTuple):
-    """A matrix of one row a class, and the bias of each class, if there is one."""
+    """A matrix with a row for each class, and perhaps a bias for each class."""
 
     w: Parameters
     b: Parameters | None
@@ -44,7 +44,7 @@ class _Affine(NamedTuple):
 class SoftmaxBuilder:
     """A layer that gives a distribution over classes for a vector x of length rep_dim.
 
-    What the layers have in common; `StandardSoftmaxBuilder` and `ClassFactoredSoftmaxBuilder` are such layers.
+    The base class of `StandardSoftmaxBuilder` and `ClassFactoredSoftmaxBuilder`.
 
     Example:
         >>> isinstance(dy.StandardSoftmaxBuilder(2, 3, model), dy.SoftmaxBuilder)
@@ -193,14 +193,14 @@ class SoftmaxBuilder:
         return f"<{type(self).__name__} {self.spec}>"
 
     def _draw(self, logits: Expression) -> int:
-        """A place of a vector, drawn from its softmax (Gumbel, "Statistical Theory of Extreme Values", 1954)."""
+        """An index of a vector, drawn from its softmax (Gumbel, "Statistical Theory of Extreme Values", 1954)."""
         shape, batch = logits.dim()
         if batch != 1:
             raise ValueError(f"{type(self).__name__}.sample: x has batch size {batch}, only 1 is possible")
         return int(np.argmax((logits + random_gumbel(shape)).npvalue()))
 
     def _checked(self, c: Any, method: str, count: int) -> int:
-        """A class as a number that is in range."""
+        """A class number, checked to be in range."""
         if isinstance(c, bool) or not isinstance(c, (int, np.integer)):
             raise TypeError(f"{type(self).__name__}.{method}: a class must be a whole number, not {c!r}")
         if not 0 <= c < count:
@@ -208,7 +208,7 @@ class SoftmaxBuilder:
         return int(c)
 
     def _batch_of(self, x: Expression, c: Iterable[Any], method: str, count: int) -> list[int]:
-        """Classes of a minibatch, one for each element of x."""
+        """The classes of a minibatch, one for each element of x."""
         classes = [self._checked(one, method, count) for one in c]
         if len(classes) != x.dim()[1]:
             raise ValueError(
@@ -266,11 +266,11 @@ class StandardSoftmaxBuilder(SoftmaxBuilder):
 
 class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
     """Words in clusters: p(word | x) = p(cluster | x) p(word | cluster, x), each a softmax of its own (Goodman,
-    "Classes for fast maximum entropy training", ICASSP 2001). A word costs a cluster and the words beside it, not the
-    whole vocabulary.
+    "Classes for fast maximum entropy training", ICASSP 2001). The cost of a word is that of two small softmaxes, over
+    the clusters and over the words of its cluster, rather than of one over the whole vocabulary.
 
-    The file has a line for each word, with blanks or tabs between: the name of a cluster, the word, and perhaps more,
-    which is not read. Clusters are numbered, and words within clusters, in the order of the file.
+    The file has a line for each word, with fields separated by blanks or tabs: the name of a cluster, the word, and
+    possibly more fields, which are ignored. Clusters, and words within a cluster, are numbered in file order.
 
     Parameters: W (clusters, rep_dim), Glorot, and b (clusters,), zeros; then the same for the words of each cluster
     that has more than one. Sub-collection: `class-factored-softmax-builder`.
@@ -284,8 +284,8 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
 
     Raises:
         TypeError: `rep_dim` is not an integer, `word_dict` no mapping, or `pc` no `ParameterCollection`
-        ValueError: `rep_dim` is less than 1; a line of the file has fewer than two parts, or a word for the second
-            time; the file is empty
+        ValueError: `rep_dim` is less than 1; a line of the file has fewer than two fields; a word occurs twice; the
+            file is empty
         KeyError: a word of the file is not in `word_dict`
         OSError: the file cannot be read
 
@@ -434,7 +434,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
             update: whether gradients reach the parameters (default: yes)
 
         Returns:
-            Expression of shape ``{number of words}``; a number that no cluster has is left out.
+            Expression of shape ``{number of words}``; numbers of words that are in no cluster are left out.
 
         Example:
             >>> with open("clusters", "w") as file:

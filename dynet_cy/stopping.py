@@ -1,4 +1,4 @@
-"""Early stopping: when training brings nothing any more, and the best parameters so far."""
+"""Early stopping: end the training when it no longer improves the model, and keep the best parameters."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Stored = Union[Parameters, LookupParameters]
 
 
 class EarlyStopping:
-    """Says when to stop training, and keeps the parameters of the best value so far (Prechelt 1998, Early stopping,
+    """Decides when to stop training, and keeps the parameters that gave the best value (Prechelt 1998, Early stopping,
     but when?).
 
-    With several processes all of them report the same values (`parallel.average`), and rank 0 writes.
+    With several processes, all must report the same values (`parallel.average`); rank 0 writes the file.
 
     Args:
         collection: the model
@@ -67,14 +67,14 @@ class EarlyStopping:
         self._kept: dict[str, np.ndarray[Any, Any]] = {}
 
     def report(self, value: float, extra: dict[str, Any] | None = None) -> bool:
-        """Tell how good the model is now; where it is better than ever, its parameters are kept.
+        """Report how good the model is now; if it is better than ever, its parameters are kept.
 
         Args:
-            value: a score or a loss; one that is not a number is never better
+            value: a score or a loss; NaN is never better
             extra: further data for the file, see `save_safetensors`
 
         Returns:
-            Whether it is better than all before.
+            Whether the value is better than all before.
 
         Raises:
             OSError: the file cannot be written
@@ -94,7 +94,7 @@ class EarlyStopping:
 
     @property
     def stopped(self) -> bool:
-        """Whether as many values in a row as `patience` says were no better.
+        """Whether the last `patience` values or more were no improvement.
 
         Example:
             >>> stopping = dy.EarlyStopping(model, patience=1)
@@ -132,7 +132,7 @@ class EarlyStopping:
         return self._record.best_at
 
     def reload(self) -> None:
-        """Set the parameters to those of the best value. Collective where there is a file and several processes.
+        """Restore the parameters of the best value. Collective if there are a file and several processes.
 
         Raises:
             ModelFileError: the file has been changed
@@ -183,10 +183,10 @@ class EarlyStopping:
         return self._record.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from what `state` has returned.
+        """Continue from a result of `state`.
 
         Raises:
-            ValueError: it is something else
+            ValueError: it is not one
 
         Example:
             >>> stopping = dy.EarlyStopping(model, path="best.safetensors")

@@ -1,4 +1,4 @@
-"""DyNet's text format for models: a reader and a writer that know nothing of the engine.
+"""DyNet's text format for models: a reader and a writer, independent of the engine.
 
 A file is a sequence of entries. An entry is a header line and one line of numbers, or two when gradients follow::
 
@@ -8,9 +8,9 @@ A file is a sequence of entries. An entry is a header line and one line of numbe
     ... (the values, row after row: the dimensions are those of a row, then the number of rows)
     ... (the gradients)
 
-The number in the header is the length in bytes of the lines of numbers, by which DyNet skips entries. This reader goes
-by the lines, and then compares: a file that has lost bytes, within a number or elsewhere, is an error. Nothing in a
-file is executed.
+The number in the header is the length of the lines of numbers in bytes, which DyNet uses to skip entries. This reader
+goes by line ends and then compares the length: a file that has lost bytes, within a number or elsewhere, is an error.
+Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _HEADER = re.compile(
     r"#(Parameter|LookupParameter)# (.+) \{((?:[0-9]{1,10},){0,7}[0-9]{1,10}|)\} ([0-9]{1,19}) (ZERO_GRAD|FULL_GRAD)\s*"
 )
 _HEADER_LIMIT = 1 << 16
-_BLOCK = 1 << 20  # bytes of a line of numbers that are read at a time
-_VALUES = 1 << 14  # numbers that are formatted at a time
+_BLOCK = 1 << 20  # bytes read at a time from a line of numbers
+_VALUES = 1 << 14  # numbers formatted at a time
 _WIDTH = 16  # bytes of a finite number and the blank after it
-_SHORT = 11  # bytes by which others, such as "+nan", are shorter
+_SHORT = 11  # how many bytes shorter others are, such as "+nan"
 
-# What other files begin with, and what to do with them.
+# How files of other formats begin, and how to read them.
 _OTHERS = [
     (b"\x1f\x8b", "it is compressed by gzip; uncompress it first (gunzip)"),
     (b"BZh", "it is compressed by bzip2; uncompress it first (bunzip2)"),
@@ -126,7 +126,7 @@ class WrongCountError(ModelFileError):
 
 
 class ModelMismatchError(ModelFileError):
-    """The file is whole, but its parameters are not those that are to be filled."""
+    """The file is complete, but its parameters do not match those that are to be filled."""
 
 
 # Numbers as they are written, "+d.dddddddde+dd ", are converted many at a time, in both directions.
@@ -136,7 +136,7 @@ _PLACES = 10 ** np.arange(8, -1, -1)
 
 
 def _regular(block: bytes) -> NDArray[np.float32] | None:
-    """The numbers of a block in which all are written that way; None for any other block."""
+    """The numbers of a block in which all are written in this form; None for any other block."""
     count = len(block) // _WIDTH
     if count == 0 or len(block) > count * _WIDTH + 2 or block[count * _WIDTH :].strip():
         return None
@@ -170,7 +170,7 @@ def _formatted(values: NDArray[np.float32]) -> bytes:
     exponent += (scaled >= 1e9).astype(np.intp) - (scaled < 1e8)  # where the logarithm was rounded across an integer
     scaled = size * _POWERS[128 - exponent]
     mantissa = np.rint(scaled)
-    # The product is off by less than 1e-6. Where that could decide how it is rounded, leave it to the exact way.
+    # The product is off by less than 1e-6. If that could change the rounding, format the number exactly.
     usual &= (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-4) & (mantissa >= 1e8) & (mantissa < 1e9)
     text = np.empty((len(values), _WIDTH), dtype=np.uint8)
     text[:, 0] = np.where(np.signbit(values), 45, 43)
@@ -205,7 +205,7 @@ def _shown(line: bytes) -> str:
 
 
 def _other(line: bytes) -> str:
-    """What a file is whose first line is none of ours, if it can be told."""
+    """The format of a file that is not a text model, judged by its first line, if it is known."""
     for start, what in _OTHERS:
         if line.startswith(start):
             return f": {what}"
@@ -225,7 +225,7 @@ class Header(NamedTuple):
 
     @property
     def n_numbers(self) -> int:
-        """How many numbers a line has."""
+        """How many numbers each line has."""
         return math.prod(self.dim)
 
 
@@ -237,7 +237,7 @@ class _Reader:
         self.path = path
         self.line = 0
         self.last = b""  # the last number of a line without an end
-        self.sizes = np.zeros(2, np.int64)  # bytes of the lines of numbers of an entry: as they are, as written
+        self.sizes = np.zeros(2, np.int64)  # bytes of an entry's lines of numbers: in this file, as first written
 
     def header(self) -> Header | None:
         """The next header; None at the end of the file."""
@@ -263,7 +263,7 @@ class _Reader:
         return Header(match[1], match[2], dim, int(match[4]), match[5] == "FULL_GRAD")
 
     def skip(self, header: Header) -> None:
-        """Pass over the lines of numbers of an entry, which must have room for its numbers."""
+        """Skip an entry's lines of numbers, which must be long enough for its numbers."""
         for _ in range(1 + header.full):
             self.line += 1
             block = self.file.readline(_BLOCK)
@@ -283,8 +283,8 @@ class _Reader:
         """A line of numbers."""
         self.line += 1
         name, dim, want = header.name, header.dim, header.n_numbers
-        values = np.empty(min(want, 1 << 16), dtype=np.float32)  # grows with what is read, whatever the header says
-        count = size = written = 0  # numbers, bytes, bytes without the blanks and the line end that come last
+        values = np.empty(min(want, 1 << 16), dtype=np.float32)  # grows as numbers are read, whatever is claimed
+        count = size = written = 0  # numbers, bytes, bytes without trailing blanks and the line end
         rest = last = b""
         ended = False
         first = True
@@ -298,7 +298,7 @@ class _Reader:
             size += len(block)
             ended = not block or block.endswith(b"\n")
             block = rest + block
-            if not ended:  # the last word may go on in the next block
+            if not ended:  # the last word may continue in the next block
                 cut = max(block.rfind(b" "), block.rfind(b"\t")) + 1
                 block, rest = block[:cut], block[cut:]
                 if len(rest) > _BLOCK:
@@ -333,7 +333,7 @@ class _Reader:
 
     def parsed(self, block: bytes, words: list[bytes], name: str) -> NDArray[np.float32]:
         try:
-            if b"_" in block:  # Python's float takes "1_000"
+            if b"_" in block:  # Python's float accepts "1_000"
                 raise ValueError
             wide = np.array(list(map(float, words)))
         except ValueError:
@@ -351,10 +351,10 @@ class _Reader:
         """The rest of an entry after its header."""
         self.sizes = np.zeros(2, np.int64)
         lines = [self.numbers(header) for _ in range(1 + header.full)]
-        # As they are, or as they were written before line ends were changed or the last ones lost.
+        # The present length, or that before line ends were converted or lost at the end.
         sizes = self.sizes.tolist()
         if header.size not in sizes:
-            # DyNet counts "+nan" and "+inf" as if they were as long as other numbers.
+            # DyNet counts "+nan" and "+inf" as long as other numbers.
             others = sum(int((~np.isfinite(line)).sum()) for line in lines)
             if header.size != sizes[1] + _SHORT * others:
                 if self.last:
@@ -368,7 +368,7 @@ class _Reader:
         return Entry(header.kind, header.name, header.dim, lines[0], lines[1] if header.full else None)
 
     def entries(self, select: Callable[[str, str], bool] | None = None) -> Iterator[Entry]:
-        """The entries that `select` is true for, or all."""
+        """The entries for which `select` is true, or all."""
         while (header := self.header()) is not None:
             if select is None or select(header.kind, header.name):
                 yield self.entry(header)
@@ -391,11 +391,11 @@ def read_text_model(path: Path, select: Callable[[str, str], bool] | None = None
 
     Args:
         path: the file.
-        select: called with kind and full name; an entry for which it is false is passed over without reading its
+        select: called with kind and full name; an entry for which it is false is skipped without reading its
             numbers.
 
     Raises:
-        NotAModelFileError: this is not such a file.
+        NotAModelFileError: this is not a text model file.
         TruncatedModelFileError: the file ends in the middle of an entry.
         WrongCountError: a line holds more or fewer numbers than its header says, or has more or fewer bytes.
     """
@@ -404,12 +404,12 @@ def read_text_model(path: Path, select: Callable[[str, str], bool] | None = None
 
 
 def scan_text_model(file: IO[bytes], path: str) -> tuple[list[Header], Iterator[Entry]]:
-    """The headers of an open text model file, and its entries, which are read as they are asked for.
+    """The headers of an open text model file, and its entries, which are read when they are requested.
 
-    The lines of numbers are as long as the headers' dimensions need at least, so that what these claim can be believed.
+    Each line of numbers has been checked to be long enough for the dimensions in its header, so these can be trusted.
 
     Args:
-        file: the file, of which it is the beginning that counts, wherever it stands.
+        file: the file, which is read from its beginning, whatever its position.
         path: its name, for errors.
 
     Raises:
@@ -440,20 +440,20 @@ def populate_entries(
     lookups: Sequence[tuple[str, tuple[int, ...]]],
     key: str = "",
 ) -> Iterator[tuple[int, Entry]]:
-    """The entries of a file for the parameters of a collection, with the number of the parameter of that kind.
+    """The entries of a file for the parameters of a collection, each with the index of its parameter among its kind.
 
-    As in DyNet the parameters of a file are those of the collection in the same order, and so are the lookup tables;
-    names do not matter. All headers are compared before the first entry is given, so that a file of another model
-    leaves the collection as it was.
+    As in DyNet, parameters in the file match those of the collection by order, and so do lookup tables; names do not
+    matter. All headers are checked before the first entry is yielded, so a file of another model leaves the collection
+    unchanged.
 
     Args:
         path: the file.
         parameters: full name and dimensions of each parameter to fill.
         lookups: the same for the lookup tables (dimensions of a row, then the number of rows).
-        key: take only what lies below the collection of this name in the file.
+        key: take only entries below the collection of this name in the file.
 
     Raises:
-        ModelMismatchError: other dimensions, too many or too few parameters.
+        ModelMismatchError: the dimensions differ, or there are too many or too few parameters.
         ModelFileError: see `read_text_model`.
     """
     shown = os.fsdecode(path)
@@ -500,13 +500,13 @@ def write_text_model(path_or_file: Path | IO[bytes], entries: Iterable[Entry | A
     Args:
         path_or_file: a file name, which is replaced whole or not at all, or a binary file, which is
             written to.
-        entries: (kind, name, dim, values, grads) each; values and grads flat with the first index fastest, or of
-            shape `dim`. They are taken one at a time.
-        append: keep what the file holds.
+        entries: tuples (kind, name, dim, values, grads); values and grads flat with the first index fastest, or of
+            shape `dim`. They are consumed one at a time.
+        append: whether to keep the present content of the file.
 
     Raises:
-        ValueError: an entry that cannot be written: its kind, its name, or a number of values that is not that of its
-            dimensions.
+        ValueError: an entry cannot be written because of its kind, its name, or a number of values that does not match
+            its dimensions.
     """
     if isinstance(path_or_file, (str, bytes, os.PathLike)):
         with replacing(path_or_file, append) as file:

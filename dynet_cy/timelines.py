@@ -32,7 +32,7 @@ _COLOURS = {
 
 
 def described(span: Span) -> tuple[str, dict[str, Any]]:
-    """What a timeline calls a span, and what it tells about it."""
+    """The name of a span in the timeline, and its details."""
     told: dict[str, Any] = {}
     if span.nodes:
         told["nodes"] = span.nodes
@@ -91,7 +91,7 @@ def write_timeline(spans: Sequence[Span], filename: FileName) -> None:
 
 
 def _machine() -> str:
-    """The machine since it was started, whose clock all its processes have."""
+    """The machine since its last start: its processes share one clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -105,10 +105,10 @@ def _write(events: list[dict[str, Any]], filename: FileName, machine: str) -> No
 
 
 def join_timelines(filename: FileName, *parts: FileName) -> None:
-    """Make one timeline of those of several processes, which stand below each other in it.
+    """Join the timelines of several processes into one that shows them below each other.
 
-    Processes on one machine have one clock. Those of several machines have each their own, and are shifted so that
-    all begin at the same time.
+    Processes on one machine share a clock. Those of different machines are shifted so that all machines begin at the
+    same time.
 
     Args:
         filename: the file to write; gzipped where the name ends in ".gz"
@@ -116,7 +116,7 @@ def join_timelines(filename: FileName, *parts: FileName) -> None:
 
     Raises:
         OSError: a file cannot be read or written
-        ValueError: a file is no timeline, or none is given
+        ValueError: a file is not a timeline, or none is given
 
     Example:
         >>> with profiling.measure(timeline=True) as profile:

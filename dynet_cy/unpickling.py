@@ -1,16 +1,16 @@
-"""A reader of pickles that runs nothing of what they name.
+"""A reader of pickles that never runs the functions that they name.
 
 A pickle is a program for a machine with a stack, and one of its instructions calls any function by its name. The
 machine of this module knows the instructions that make plain data. Names stay names until it is clear what they are
 for, and then a `Maker` decides: what a name stands for as a value, and how an object of a class is made. So this module
 does not import, look up or call anything.
 
-What a file says of itself is not believed either. Sizes are compared with the bytes that are left; there are at most as
-many instructions as bytes, and places of the memo are kept in a dictionary, so that memory and time are bounded by the
-size of the file. Tuples can hold one another so that hashing takes for ever, or overflows C's stack: both are limited.
+Sizes in a file are not trusted either: they are compared with the bytes that are left. There are at most as many
+instructions as bytes, and memo entries are kept in a dictionary, so that memory and time are bounded by the size of the
+file. Tuples can be nested so that hashing takes forever or overflows C's stack: both are limited.
 
-All protocols are read, 0 to 5. What has no place in a file of plain data is refused: persistent ids, codes of the
-extension registry, buffers outside of the pickle.
+All protocols are read, 0 to 5. What does not belong in a file of plain data is refused: persistent ids, codes of the
+extension registry, out-of-band buffers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any, Callable, Protocol
 
 __all__ = ["Maker", "Name", "PickleError", "unpickle"]
 
-_LONGEST_INT = 1700  # bytes: Python does not write much larger ones as text
+_LONGEST_INT = 1700  # bytes: Python limits the conversion of much larger ones to text
 _DEEPEST = 1000  # tuples in tuples
-_FREE_WORK = 1_000_000  # elements that may be hashed, beyond some for each byte of the file
+_FREE_WORK = 1_000_000  # elements that may be hashed, in addition to some for each byte of the file
 _WORK_PER_BYTE = 64
 
 
@@ -60,11 +60,11 @@ class Maker(Protocol):
         """The result of calling it, or another name. Arguments may be names."""
 
     def set_state(self, made: Any, state: Any) -> None:
-        """Give an object that `new` or `call` has made its state."""
+        """Set the state of an object that `new` or `call` has made."""
 
 
 class _Tuple:
-    """A tuple with names in it: arguments of a function if it is used as such, else values."""
+    """A tuple that contains names: the arguments of a function if it is used so, else values."""
 
     __slots__ = ("items", "values")
 
@@ -85,7 +85,7 @@ def unpickle(data: bytes, start: int, maker: Maker) -> tuple[Any, int]:
         The object, and where the pickle ends. If it is a tuple, those of its elements that are names are still names.
 
     Raises:
-        PickleError: not a pickle, not a whole one, or one of other things than plain data.
+        PickleError: not a pickle, an incomplete one, or one of anything but plain data.
     """
     machine = _Machine(data, start, maker)
     found = machine.run()
@@ -105,7 +105,7 @@ class _Machine:
         self.marks: list[int] = []
         self.memo: dict[int, Any] = {}
         self.fresh: dict[int, Any] = {}  # objects that the maker has made, by id: the only ones that may be changed
-        self.nested: dict[int, tuple[Any, int, int]] = {}  # tuples of tuples by id; depth, elements with those within
+        self.nested: dict[int, tuple[Any, int, int]] = {}  # nested tuples by id: depth, elements at all levels
         self.largest = 1
         self.work = _FREE_WORK + _WORK_PER_BYTE * len(data)
 
@@ -195,7 +195,7 @@ class _Machine:
         return x
 
     def key(self, x: Any) -> Any:
-        """A value that is hashed now."""
+        """A value that is about to be hashed."""
         x = self.value(x)
         if isinstance(x, (tuple, frozenset)):
             record = self.nested.get(id(x))
@@ -209,7 +209,7 @@ class _Machine:
         return x
 
     def counted(self, x: Any) -> Any:
-        """A tuple or frozenset, of which hashing remains possible."""
+        """A tuple or frozenset, checked to be hashable within the limits."""
         depth, size = 1, 1 + len(x)
         for item in x:
             if isinstance(item, (tuple, frozenset)):
@@ -228,7 +228,7 @@ class _Machine:
         self.push(_Tuple(items) if any(isinstance(x, Name) for x in items) else self.counted(tuple(items)))
 
     def inner(self, items: list[Any]) -> list[Any]:
-        """What is in a tuple: a tuple of names there is not one of arguments."""
+        """The content of a tuple: a tuple of names inside it is not one of arguments."""
         return [self.value(x) if isinstance(x, _Tuple) else x for x in items]
 
     def made_object(self, x: Any) -> None:
@@ -249,7 +249,7 @@ class _Machine:
         return x
 
     def charged(self, x: Any) -> tuple[Any, ...]:
-        """Arguments, of which a set may be made."""
+        """Arguments, counted as hashed, since a set may be made of them."""
         found = self.arguments(x)
         for argument in found:
             if isinstance(argument, (list, tuple, set, frozenset, dict)):
@@ -265,7 +265,7 @@ class _Machine:
     def reduce(self) -> None:
         arguments, name = self.pop(), self.pop()
         x = self.maker.call(self.named(name), self.charged(arguments))
-        if not isinstance(x, (Enum, Name)):  # the members of enumerations have been there before
+        if not isinstance(x, (Enum, Name)):  # members of enumerations existed before
             self.fresh[id(x)] = x
         self.made_object(x)
 
@@ -302,7 +302,7 @@ class _Machine:
         self.push(self.name(module, name))
 
     def name(self, module: str, name: str) -> Name:
-        if self.version < 3:  # as Python 2 calls things
+        if self.version < 3:  # Python 2's names
             if (module, name) in _compat_pickle.NAME_MAPPING:
                 return Name(*_compat_pickle.NAME_MAPPING[module, name])
             module = _compat_pickle.IMPORT_MAPPING.get(module, module)
@@ -311,7 +311,7 @@ class _Machine:
     # ---- containers
 
     def owned(self, *kinds: type) -> Any:
-        """The container on the top of the stack, and which of these it is, or is derived from."""
+        """The container on the top of the stack, and which of these types it has or is derived from."""
         x = self.top()
         for kind in kinds:
             if type(x) is kind or (isinstance(x, kind) and id(x) in self.fresh):
@@ -338,7 +338,7 @@ class _Machine:
 
     @staticmethod
     def put_of(cls: type) -> Callable[[Any, Any, Any], None]:
-        """How a dictionary is filled, whatever the class derived from it thinks of that."""
+        """The function that fills a dictionary, bypassing overrides of a derived class."""
         for base in cls.__mro__:
             if base.__module__ in ("builtins", "collections") and "__setitem__" in base.__dict__:
                 found: Callable[[Any, Any, Any], None] = base.__dict__["__setitem__"]

@@ -1,7 +1,7 @@
 """DyNet's module `dynet_viz`: a graph is drawn rather than computed.
 
-DyNet's is a second implementation that only keeps track of shapes. This one is dynet_cy itself with its graphs, in
-which nothing is computed either until a value is asked for: build the network, then call `print_graphviz`::
+DyNet's is a second implementation that only tracks shapes. This one is dynet_cy itself, whose graphs compute nothing
+either until a value is asked for: build the network, then call `print_graphviz`::
 
     import dynet_cy.viz as dy
 
@@ -9,8 +9,8 @@ which nothing is computed either until a value is asked for: build the network, 
     y = dy.tanh(W * dy.inputVector([1, 2, 3]))
     dy.print_graphviz(expression_names={y: "y"})
 
-prints a drawing in the language of Graphviz: ``python program.py | dot -Tpdf > graph.pdf``. Values are there too, where
-DyNet's has None. Every name of dynet_cy is here.
+prints a drawing in the language of Graphviz: ``python program.py | dot -Tpdf > graph.pdf``. Values are available too,
+where DyNet's module returns None. The module has every name of dynet_cy.
 """
 
 import dynet_cy as _dynet_cy

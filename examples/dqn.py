@@ -222,11 +222,17 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="steps in a minibatch")
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--discount", type=float, default=0.95)
-    parser.add_argument("--exploration", type=float, default=0.02, help="rate of random actions, in the end")
-    parser.add_argument("--explore", type=float, default=0.1, help="part of the steps over which it falls from 1")
+    parser.add_argument("--exploration", type=float, default=0.02, help="final rate of random actions")
+    parser.add_argument(
+        "--explore", type=float, default=0.1, help="fraction of the steps over which the rate falls from 1"
+    )
     parser.add_argument("--learning-rate", type=float, default=0.001)
-    parser.add_argument("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
-    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    parser.add_argument(
+        "--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf"
+    )
+    parser.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     config.add_options(parser)
     args = parser.parse_args()

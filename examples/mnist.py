@@ -214,8 +214,12 @@ def main() -> None:
     parser.add_argument("--learning-rate", type=float, default=0.001)
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
     parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
-    parser.add_argument("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
-    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    parser.add_argument(
+        "--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf"
+    )
+    parser.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     config.add_options(parser)
     args = parser.parse_args()

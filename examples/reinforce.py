@@ -187,8 +187,12 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--discount", type=float, default=0.99)
     parser.add_argument("--learning-rate", type=float, default=0.01)
-    parser.add_argument("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
-    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    parser.add_argument(
+        "--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf"
+    )
+    parser.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     config.add_options(parser)
     args = parser.parse_args()

@@ -299,8 +299,8 @@ def parse() -> argparse.Namespace:
     add(
         "--beam", type=int, default=4, help="width of the beam search that goes on from the beginnings of dev sentences"
     )
-    add("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
-    add("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    add("--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf")
+    add("--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)")
     add("--seed", type=int, default=1)
     config.add_options(parser)
     return parser.parse_args()

@@ -208,8 +208,12 @@ def main() -> None:
     parser.add_argument("--code", type=int, default=10, help="numbers in the code of an image")
     parser.add_argument("--learning-rate", type=float, default=0.001)
     parser.add_argument("--draw", type=int, default=6, help="digits to draw at the end")
-    parser.add_argument("--curves", type=Path, metavar="FILE", help="draw the training into it: .svg, .png or .pdf")
-    parser.add_argument("--tensorboard", type=Path, metavar="DIR", help="write it for TensorBoard (tensorboardX)")
+    parser.add_argument(
+        "--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf"
+    )
+    parser.add_argument(
+        "--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     config.add_options(parser)
     args = parser.parse_args()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import os
 import re
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy import config
@@ -30,14 +30,7 @@ def restored() -> Iterator[None]:
 def in_a_process(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Import with these options, and print the settings and what is left of the command line."""
     code = "import json, sys; from dynet_cy import config; print(json.dumps([config.get(), sys.argv[1:]]))"
-    path = os.pathsep.join(p for p in sys.path if p)
-    return subprocess.run(
-        [sys.executable, "-c", code, *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        capture_output=True,
-        text=True,
-    )
+    return run_python(folder, code, *options, **environment)
 
 
 NOT_SET = {

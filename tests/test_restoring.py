@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from own_process import environment
 
 import dynet_cy as dy
 from dynet_cy import restoring
@@ -331,9 +332,10 @@ def test_classes_of_scripts(tmp_path: Path) -> None:
         "import dynet_cy as dy\nfrom script import Model, Vocabulary\n"
         "print(dy.load('m', dy.ParameterCollection())[0].spec[0].words)\n"
     )
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     for arguments in (["script.py", "save"], ["script.py", "load"], ["other.py"]):
-        done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment(), capture_output=True, text=True
+        )
         assert (done.stdout, done.stderr) == ("['a', 'b']\n", "")
 
 

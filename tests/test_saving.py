@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from own_process import environment, run_python
 
 import dynet_cy as dy
 from dynet_cy import initializers, saving
@@ -175,8 +176,7 @@ class TestClassesOfUsers:
             "class Tagger(Base): pass\n"
             "dy.save('m', [Tagger(dy.ParameterCollection(), 4, dy.GRUBuilder)])\n"
         )
-        path = os.pathsep.join(p for p in sys.path if p)
-        subprocess.run([sys.executable, str(script)], cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": path})
+        subprocess.run([sys.executable, str(script)], cwd=tmp_path, check=True, env=environment())
         (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection(), classes=[Tagger])
         assert type(loaded) is Tagger
 
@@ -378,8 +378,7 @@ class TestSaving:
             "    os.kill(os.getpid(), signal.SIGKILL)\n"
             "dy.save('m', objects())\n"
         )
-        path = os.pathsep.join(p for p in sys.path if p)
-        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+        done = run_python(tmp_path, code)
         assert done.returncode == -signal.SIGKILL
         assert [(tmp_path / name).read_bytes() for name in ("m.data", "m.meta")] == before
 
@@ -596,17 +595,16 @@ def test_kills_at_random_times(tmp_path: Path) -> None:
         "v = [pc.add_parameters((50,), init=2.0) for _ in range(2)]\n"
         "print(end='.', flush=True)\nwhile True:\n    dy.save('m', [w])\n    dy.save('m', v)\n"
     )
-    path = os.pathsep.join(p for p in sys.path if p)
     for i in range(6):
-        job = subprocess.Popen(
-            [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE
-        )
+        job = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE)
         assert job.stdout is not None
         job.stdout.read(1)
+        while not (tmp_path / "m.meta").exists():  # until the first save has ended, there is nothing to read
+            assert job.poll() is None
+            time.sleep(0.001)
         time.sleep(0.05 + 0.0137 * i)
         for _ in range(20):  # meanwhile it can be read, too
-            if (tmp_path / "m.meta").exists():
-                assert loaded(tmp_path) in ([1.0], [2.0, 2.0])
+            assert loaded(tmp_path) in ([1.0], [2.0, 2.0])
         job.kill()
         job.wait()
         job.stdout.close()

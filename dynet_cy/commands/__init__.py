@@ -15,7 +15,7 @@ _COMMANDS = {"info": info, "inspect": inspect, "convert": convert, "bench": benc
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of all commands; each module of this package adds its own arguments."""
+    """The argument parser; each module of this package adds the arguments of its command."""
     made = argparse.ArgumentParser(
         prog="python -m dynet_cy",
         description="Information about this installation and about files.",

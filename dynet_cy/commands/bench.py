@@ -1,7 +1,7 @@
 """Measure this machine in about a minute: products, nodes, an update, and a tagger with and without batching.
 
-For comparing machines and installations with each other. Comparisons with other libraries are in benchmarks/ of the
-source. Other programs on the machine make numbers smaller: close them first.
+For comparing machines and installations with each other. Comparisons with other libraries are in benchmarks/ in the
+source repository. Other programs that run meanwhile lower the numbers: close them first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Measurement(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """How long to measure."""
+    """Add the option for the duration."""
     parser.add_argument("--seconds", type=_positive, default=60.0, help="for the whole table (default: 60)")
 
 
@@ -57,7 +57,7 @@ def _positive(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print the machine, then a line for each measurement when it is done."""
+    """Print the machine, then each measurement as it finishes."""
     for name, value in facts():
         if name in _SHOWN:
             print(f"{name}: {value}")
@@ -70,11 +70,11 @@ def run(args: argparse.Namespace) -> None:
 
 
 def measurements(seconds: float, threads: int) -> Iterator[Measurement]:
-    """All of them, each in its part of the time.
+    """All measurements, which share the time.
 
     Args:
-        seconds: for all
-        threads: the number of threads to measure products with, besides one
+        seconds: the total time
+        threads: products are measured with one thread and with this number
     """
     counts = [1] if threads == 1 else [1, threads]
     each = seconds / (2 * len(counts) + 5)
@@ -100,12 +100,12 @@ def measurements(seconds: float, threads: int) -> Iterator[Measurement]:
 
 
 def _best(step: Callable[[], object], seconds: float, prepare: Callable[[], object] | None = None) -> float:
-    """The least time of a call, after one to warm up: the others were disturbed.
+    """The shortest time of a call after a warm-up: the least disturbed one.
 
     Args:
         step: the function to measure
-        seconds: for how long
-        prepare: what comes before each call, and is not measured
+        seconds: how long to repeat it
+        prepare: called before each step, outside the measured time
     """
     best, end, calls = float("inf"), time.perf_counter() + seconds, 0
     while calls < 2 or time.perf_counter() < end:

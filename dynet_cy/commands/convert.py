@@ -1,7 +1,8 @@
 """Convert a model file of one kind into another: text, the pair of dy.save, safetensors.
 
-Values are kept to the digits of the new kind (text has nine), names and kinds of the parameters too. What the new kind
-has no place for is left out and named: gradients, the state of a trainer, the classes of a pair.
+Values are kept to the precision of the new format (text has nine digits), and so are the names and kinds of the
+parameters. What the new format cannot hold is left out and listed: gradients, the state of a trainer, the classes of a
+pair.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ from dynet_cy.textfile import LOOKUP, Entry, ModelFileError, write_text_model
 __all__ = ["add_arguments", "run"]
 
 _ENDINGS = {".safetensors": SAFETENSORS, ".st": SAFETENSORS, ".meta": PAIR, ".data": PAIR}
-_ELSEWHERE = (".npz", ".npy", ".pt", ".pth", ".bin", ".onnx", ".h5", ".json", ".pkl")  # what is not written here
+_ELSEWHERE = (".npz", ".npy", ".pt", ".pth", ".bin", ".onnx", ".h5", ".json", ".pkl")  # formats that it cannot write
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Both files, and the new kind where its name does not say it."""
+    """Add both files, and the format for a target whose name does not say it."""
     parser.add_argument("source", help="the file to read")
-    parser.add_argument("target", help="the file to write; .safetensors, .st, .meta and .data say its kind")
+    parser.add_argument("target", help="the file to write; .safetensors, .st, .meta and .data determine its format")
     parser.add_argument(
-        "--to", choices=(TEXT, PAIR, SAFETENSORS), help="its kind; by default what its name says, or text"
+        "--to", choices=(TEXT, PAIR, SAFETENSORS), help="its format; by default that of the ending, or text"
     )
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read the source as a whole, then write the target."""
+    """Read the whole source, then write the target."""
     ending = next((end for end in _ENDINGS if args.target.endswith(end)), "")
     kind = args.to or _ENDINGS.get(ending, TEXT)
     if not args.to and args.target.endswith(_ELSEWHERE):

@@ -27,8 +27,8 @@ class Object(NamedTuple):
 
     Attributes:
         kind: "Parameters", "LookupParameters", or the name of a class
-        spec: from which `dy.load` would make it, as text; empty for parameters
-        name: of the parameter, or of its collection
+        spec: what `dy.load` would construct it from, as text; empty for parameters
+        name: the name of the parameter or of the object's collection
     """
 
     kind: str
@@ -40,7 +40,7 @@ def kind_of(path: str) -> str:
     """The kind of a file, judged by its contents.
 
     Raises:
-        ModelFileError: none that is known
+        ModelFileError: the format is unknown
         OSError: the file cannot be read
     """
     if path.endswith(".meta") or (not os.path.exists(path) and os.path.exists(path + ".meta")):
@@ -55,7 +55,7 @@ def kind_of(path: str) -> str:
 
 
 def pair(path: str) -> tuple[str, str]:
-    """The names of both files of `dy.save`, from the name of either or the one that was given to it."""
+    """The names of both files of `dy.save`, from the name of either or the base name that it was given."""
     base = path[:-5] if path.endswith((".meta", ".data")) else path
     return base + ".data", base + ".meta"
 
@@ -76,7 +76,7 @@ def _tensors(path: str) -> Iterator[Entry]:
     kinds = state_of(path).get("kinds", {})
     try:
         with safe_open(path, "numpy") as file:
-            # Of the library's own files, the parameters in their order, without gradients and what a trainer keeps.
+            # For the library's own files: the parameters in their order, without gradients and the state of a trainer.
             for name in kinds or file.keys():
                 values = file.get_tensor(name)
                 kind = _KINDS[kinds.get(name, "Parameters")]
@@ -97,7 +97,7 @@ def state_of(path: str) -> dict[str, Any]:
 
 
 def objects(path: str) -> Iterator[Object]:
-    """The objects of `dy.save`; classes and functions that the file names are not looked for.
+    """The objects in files of `dy.save`; classes and functions that the file names are not looked up.
 
     Raises:
         ModelFileError: the file is damaged
@@ -109,7 +109,7 @@ def objects(path: str) -> Iterator[Object]:
     while at < len(data):
         try:
             found, at = unpickle(data, at, _Describer())
-        except Exception as error:  # what is not a whole pickle raises almost anything
+        except Exception as error:  # an incomplete pickle can raise almost anything
             raise ModelFileError(f"not a .meta file of a saved model: {error or type(error).__name__}", meta) from error
         if not isinstance(found, tuple) or len(found) not in (2, 3):
             raise ModelFileError(f"it holds {found!r:.100}, which is no object of dy.save", meta)
@@ -118,7 +118,7 @@ def objects(path: str) -> Iterator[Object]:
 
 
 class _Description:
-    """In the place of an object: how it would be made."""
+    """Stands in for an object: a description of how it would be made."""
 
     def __init__(self, name: Name, arguments: tuple[Any, ...]) -> None:
         self.text = f"{name}({', '.join(map(repr, arguments))})"
@@ -128,7 +128,7 @@ class _Description:
 
 
 class _Describer:
-    """Makes nothing of what a pickle names: says what it names."""
+    """Describes the objects of a pickle instead of making them."""
 
     def value(self, name: Name) -> Any:
         return name

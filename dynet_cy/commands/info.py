@@ -20,11 +20,11 @@ _PACKAGES = ("numpy", "scipy-openblas32", "safetensors", "greenlet", "mpi4py", "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It has none."""
+    """This command has no arguments."""
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print `facts`, a line each."""
+    """Print `facts`, one per line."""
     found = list(facts())
     width = max(len(name) for name, _ in found)
     for name, value in found:
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def facts() -> Iterator[tuple[str, str]]:
-    """What there is to say, as names and values."""
+    """Names and values to print."""
     yield "dynet_cy", f"{__version__} in {os.path.dirname(os.path.dirname(__file__))}"
     yield "Python", f"{platform.python_version()} ({platform.python_implementation()}), {sys.executable}"
     yield "system", platform.platform()

@@ -21,13 +21,13 @@ _NAMES = {
     PAIR: "pair of files (dy.save, dy.load)",
     SAFETENSORS: "safetensors file (dy.save_safetensors, dy.load_safetensors)",
 }
-_LONGEST = 300  # letters of a spec
+_LONGEST = 300  # characters of a spec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The file."""
+    """Add the file."""
     parser.add_argument(
-        "file", help="a text file, the .meta or .data of a pair or what both begin with, or safetensors"
+        "file", help="a text file, a safetensors file, or a pair of dy.save: its .meta, its .data or their base name"
     )
 
 
@@ -64,7 +64,7 @@ def _braces(dim: tuple[int, ...]) -> str:
 
 
 def _table(rows: list[tuple[str, ...]]) -> None:
-    """Names and shapes to the left, numbers to the right; columns that are empty are left out."""
+    """Print aligned columns, names and shapes to the left, numbers to the right; empty columns are left out."""
     columns = [k for k in range(len(rows[0])) if k < 3 or any(row[k] for row in rows[1:])]
     widths = {k: max(len(row[k]) for row in rows) for k in columns}
     for row in rows:

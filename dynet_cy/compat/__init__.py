@@ -1,6 +1,6 @@
 """Programs written for DyNet, unchanged: `import dynet` gives dynet_cy.
 
-From the command line, in the place of ``python``::
+From the command line, in place of ``python``::
 
     python -m dynet_cy.compat SCRIPT ARGUMENTS
     python -m dynet_cy.compat -m MODULE ARGUMENTS
@@ -22,7 +22,7 @@ from pathlib import Path
 
 __all__ = ["NAMES", "install"]
 
-# DyNet's modules. Each has a file of that name in the folder `modules`, which puts ours in its place.
+# DyNet's modules. For each, the folder `modules` has a file of that name that substitutes ours.
 NAMES = ("dynet", "_dynet", "dynet_config", "dynet_viz")
 
 _FOLDER = str(Path(__file__).resolve().parent / "modules")
@@ -36,8 +36,8 @@ def install() -> None:
     to them. Calling this again changes nothing.
 
     Raises:
-        ImportError: one of these modules is there already and is not this package's: DyNet itself was imported
-            before, or the program's folder has a module of that name.
+        ImportError: one of these modules exists already and is not this package's: DyNet itself has been imported,
+            or the program's folder has a module of that name.
     """
     for name in NAMES:
         _check(name)

@@ -24,7 +24,7 @@ _OWN_GLOBALS = globals()
 
 
 class _CannotRun(Exception):
-    """There is no such program. Arguments: a message in the place of a traceback, and the exit code if it is not 1."""
+    """There is no such program. Arguments: the message to print without a traceback, the exit code (default: 1)."""
 
 
 def _script(path: str) -> tuple[ModuleType, CodeType]:
@@ -35,7 +35,7 @@ def _script(path: str) -> tuple[ModuleType, CodeType]:
         if spec is None:
             raise _CannotRun(f"can't find '__main__' module in {path!r}")
         return _from_spec(spec)
-    if not getattr(sys.flags, "safe_path", False):  # else there is no entry for the program's folder
+    if not getattr(sys.flags, "safe_path", False):  # in safe mode there is no entry for the program's folder
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     file = os.path.abspath(path)
     try:
@@ -102,8 +102,8 @@ def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None
 def main(arguments: list[str]) -> None:
     """Run the program that the command line names.
 
-    What it raises goes on to the interpreter, which prints it and sets the exit code as for any program; only the
-    lines of a traceback that belong to this runner are taken out.
+    Exceptions propagate to the interpreter, which prints them and sets the exit code as for any program; only the
+    frames of this runner are removed from the traceback.
     """
     if arguments[:1] in (["-h"], ["--help"]):
         print(_USAGE, end="")

@@ -1,4 +1,4 @@
-"""Functions that are made of ops: they batch and run wherever these do."""
+"""Functions composed of ops: they batch and run wherever the ops do."""
 
 # derived: imports, by tools/derive.py
 from dynet_cy.functions.choices import gumbel_softmax, straight_through

@@ -1,4 +1,4 @@
-"""What functions of ops share: their arguments as expressions, and shapes."""
+"""Checks and conversions of arguments, shared by the functions of this package."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def expression(x: object, function: str, name: str = "x") -> Expression:
 
 
 def shape_of(x: Expression) -> tuple[int, ...]:
-    """The shape as an expression has it: of a table with the rows last, unlike its `shape`."""
+    """The shape of the expression; for a lookup table the rows are last, unlike in its `shape`."""
     return x.dim()[0]
 
 
 def axis_in(x: Expression, axis: Any, function: str, name: str = "axis") -> int:
-    """An axis that x has, counted from the first on."""
+    """The index of an axis of x; a negative one counts from the end."""
     n = len(shape_of(x))
     if not hasattr(axis, "__index__"):
         raise TypeError(f"{function}: {name} must be a whole number, not {axis!r}")
@@ -61,7 +61,7 @@ def positive(value: Any, function: str, name: str) -> float:
 
 
 def along(x: Expression, axes: Sequence[int], n: int) -> Expression:
-    """x, whose axes are some of n, with axes of one element in the place of the others, so that it broadcasts."""
+    """x, whose axes become these of n; the others get size 1, so that it broadcasts."""
     shape = [1] * n
     for size, axis in zip(shape_of(x), axes):
         shape[axis] = size

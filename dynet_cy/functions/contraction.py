@@ -1,4 +1,4 @@
-"""Sums of products by the names of axes."""
+"""Sums of products over named axes."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["einsum"]
 def einsum(spec: str, *xs: Expression) -> Expression:
     """Sums of products along named axes (Einstein's convention), as in NumPy.
 
-    Two tensors at a time are brought to one product of matrices for each position along the axes that both keep; of
-    more than two the first two come first.
+    Two tensors at a time, from left to right, are reduced to one matrix product for each position along the axes that
+    both keep.
 
     Args:
-        spec: a letter for each axis of each expression, and of the result behind ``->``; without it the result has
-            the letters that come once, in alphabetic order.  A letter that comes twice in one expression is its
-            diagonal; ``...`` stands for as many axes as there are, which all expressions that have it share.
+        spec: a letter for each axis of each expression, and of the result after ``->``; without ``->``, the result has
+            the letters that occur once, in alphabetical order.  A letter that occurs twice in one expression selects
+            its diagonal; ``...`` stands for any number of further axes, which all expressions with ``...`` share.
         xs: expressions, or arrays.
 
     Returns:
-        An expression; ``{1}`` where no axis is left.
+        An expression, of shape ``{1}`` if no axis is left.
 
     Raises:
-        DimensionError: axes of one letter differ in length, or letters and axes in number.
-        ValueError: the spec cannot be read, or has another number of expressions.
+        DimensionError: axes of one letter differ in length, or the number of letters is not that of axes.
+        ValueError: the spec cannot be parsed, or is for another number of expressions.
 
     Example:
         >>> A, B = dy.inputTensor([[1, 2], [3, 4]]), dy.inputTensor([[0, 1], [1, 0]])
@@ -72,7 +72,7 @@ def einsum(spec: str, *xs: Expression) -> Expression:
 
 
 def spelled_out(spec: str, axes: list[int]) -> str:
-    """The spec with letters in the place of ``...``."""
+    """The spec with letters instead of ``...``."""
     if "..." not in spec:
         return spec
     left, arrow, out = spec.partition("->")
@@ -128,7 +128,7 @@ def arranged(x: Expression, names: str, order: str) -> Expression:
 
 
 def product(a: tuple[Expression, str], b: tuple[Expression, str], wanted: set[str]) -> tuple[Expression, str]:
-    """Two tensors as one product of matrices for each position along the axes that stay of both."""
+    """The product of two tensors, as one matrix product for each position along the axes that both keep."""
     (x, xs), (y, ys) = a, b
     shared = [n for n in xs if n in ys]
     each = "".join(n for n in shared if n in wanted)
@@ -141,7 +141,7 @@ def product(a: tuple[Expression, str], b: tuple[Expression, str], wanted: set[st
         return math.prod(sizes[n] for n in names)
 
     def matrices(x: Expression, names: str, first: str, second: str) -> tuple[Expression, bool]:
-        """x as matrices, perhaps their transposes: whichever needs no copy."""
+        """x as matrices, or as their transposes if this needs no copy."""
         flipped = bool(names) and names == second + first + each and names != first + second + each
         if flipped:
             first, second = second, first

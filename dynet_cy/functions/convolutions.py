@@ -22,8 +22,8 @@ def conv1d(x: Expression, f: Expression, stride: int = 1, dilation: int = 1, gro
     Args:
         x: a sequence of columns.
         f: filters: a matrix of k columns for each row of the result.
-        stride: how many columns of x are from one window to the next.
-        dilation: how many columns on the next column of a window is.
+        stride: the distance, in columns of x, from one window to the next.
+        dilation: the distance, in columns of x, between neighbouring columns of a window.
         groups: the number of groups of rows, each of which is processed separately.
 
     Raises:
@@ -45,7 +45,7 @@ def conv1d(x: Expression, f: Expression, stride: int = 1, dilation: int = 1, gro
 def conv_transpose1d(x: Expression, f: Expression, stride: int = 1, dilation: int = 1, groups: int = 1) -> Expression:
     """Transposed convolution along columns: `conv_transpose2d` in one direction.
 
-    Each column of x puts the columns of the filters, times its elements, into the result.
+    Each column of x adds the columns of the filters, times its elements, to the result.
 
     Shapes: ``x {ci,n}``, ``f {co,k,ci}`` -> ``{co,m}`` with m = (n - 1) stride + dilation (k - 1) + 1; with groups
     ``f {co/groups,k,ci}``.
@@ -53,8 +53,8 @@ def conv_transpose1d(x: Expression, f: Expression, stride: int = 1, dilation: in
     Args:
         x: a sequence of columns.
         f: filters: a matrix of k columns for each row of x.
-        stride: how many columns of the result are from one column of x to the next.
-        dilation: how many columns on the next column of a filter is.
+        stride: the distance, in columns of the result, between the filters of neighbouring columns of x.
+        dilation: the distance, in columns of the result, between neighbouring columns of a filter.
         groups: the number of groups of rows, each of which is processed separately.
 
     Raises:

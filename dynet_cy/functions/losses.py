@@ -24,7 +24,7 @@ __all__ = ["cross_entropy", "focal_loss", "gaussian_nll", "kl_divergence", "trip
 
 
 def reduced(x: Expression, reduction: str, count: float | npt.NDArray[Any] | None, function: str) -> Expression:
-    """The losses of all positions, reduced as asked."""
+    """The losses of all positions, reduced by "mean", "sum" or "none"."""
     if reduction == "none":
         return x
     if reduction not in REDUCTIONS:
@@ -38,7 +38,7 @@ def reduced(x: Expression, reduction: str, count: float | npt.NDArray[Any] | Non
 def classes(
     x: Expression, targets: Integers | int, axis: int, ignored: int | None, function: str
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], bool]:
-    """The class of each position, 0 where it is ignored; whether it counts; and whether the last axis is the batch."""
+    """The class of each position, 0 if it is ignored; whether it counts; and whether the last axis is the batch."""
     own = shape_of(x)
     array = np.asarray(targets)
     if array.dtype.kind not in "iu":
@@ -57,7 +57,7 @@ def classes(
 
 
 def as_input(array: npt.NDArray[Any], batched: bool) -> Expression:
-    """Numbers of each position, in the form of what `gather` gives."""
+    """A number for each position, in the shape of a result of `gather`."""
     if not array.ndim:
         array = array[None]
     if batched and array.ndim == 1:
@@ -66,7 +66,7 @@ def as_input(array: npt.NDArray[Any], batched: bool) -> Expression:
 
 
 def picked(log_p: Expression, target: npt.NDArray[np.int64], axis: int) -> Expression:
-    """The logarithm of the probability of the class of each position, without the axis of the classes."""
+    """The log-probability of the class at each position, without the axis of the classes."""
     y = gather(log_p, np.expand_dims(target, axis), axis)
     own = shape_of(y)
     return reshape(y, (*own[:axis], *own[axis + 1 :]) or (1,), 1)
@@ -88,11 +88,12 @@ def cross_entropy(
         targets: the class of each position, in the shape of x without `axis`, perhaps with the batch as a further
             axis; or probabilities, an expression or floats of the shape of x.
         axis: the axis of the classes (default: 0).
-        label_smoothing: this share of each target goes to all classes alike (Szegedy et al. 2016) (default: 0).
+        label_smoothing: the share of each target that is spread evenly over all classes (Szegedy et al. 2016). Default:
+            0.
         weights: a factor for each class.
-        ignore_index: positions of this target do not count.
+        ignore_index: positions with this target do not count.
         reduction: "mean" over the positions that count, each with the weight of its class; "sum"; or "none". Batch
-            elements stay apart.
+            elements are reduced separately.
 
     Returns:
         An expression of one element, or with "none" of the shape of x without `axis`.
@@ -122,7 +123,7 @@ def cross_entropy(
         and isinstance(targets, (int, np.integer))
         and 0 <= targets < n
     ):
-        return pickneglogsoftmax(x, targets)  # one node, and whatever the reduction
+        return pickneglogsoftmax(x, targets)  # one node, whatever the reduction
     log_p = log_softmax(x, d=k)
     own_factor = factors.reshape([n if i == k else 1 for i in range(len(shape_of(x)))])
     if isinstance(targets, Expression) or np.asarray(targets).dtype.kind == "f":
@@ -194,8 +195,8 @@ def triplet_loss(
 
     Args:
         anchor, positive, negative: vectors, or matrices of them as columns.
-        margin: by which the distances must differ (default: 1).
-        p: of the norm that is the distance; see `norm`.
+        margin: the amount by which the distances must differ (default: 1).
+        p: the p of the norm that measures distance; see `norm`. Default: 2.
 
     Raises:
         DimensionError: the shapes do not fit.
@@ -212,10 +213,10 @@ def triplet_loss(
 
 
 def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None) -> Expression:
-    """Kullback and Leibler's divergence of q from p: sum p (log p - log q).
+    """Kullback-Leibler divergence KL(p || q): sum p (log p - log q).
 
     Args:
-        log_p, log_q: logarithms of probabilities, such as `log_softmax` gives; -inf counts as 0 in p.
+        log_p, log_q: log-probabilities, as from `log_softmax`; terms with -inf in log_p are 0.
         axis: the axis of the classes, which is removed; None: all elements are one distribution.
 
     Raises:
@@ -243,8 +244,8 @@ def gaussian_nll(
     Args:
         mean: the expected values.
         target: the observations, of the same shape.
-        variance: of each element, or one for all; less than eps counts as eps.
-        full: whether the constant 1/2 log(2 pi) of each element counts too (default: False).
+        variance: of each element, or one for all; smaller values than eps count as eps.
+        full: whether to include the constant 1/2 log(2 pi) of each element (default: False).
         eps: the least variance (default: 1e-6).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Reductions that are made of ops."""
+"""Reductions composed of ops."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["prod"]
 
 
 def prod(x: Expression, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Expression:
-    """Products of the elements along some axes; their gradient is right also where elements are 0.
+    """Products of the elements along some axes; the gradient is correct even where elements are 0.
 
     Args:
         x: any expression.
-        axis: one or several axes, which may count from the end; all of them when None (the default).
+        axis: one axis, several, or None for all (default); negative ones count from the end.
         keepdims: whether these axes stay, with one element each (default: False).
 
     Returns:

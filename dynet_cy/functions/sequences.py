@@ -20,7 +20,7 @@ __all__ = ["crf_loss", "crf_score", "ctc_loss"]
 
 Tags = Union[Sequence[int], "npt.NDArray[np.integer[Any]]"]
 
-IMPOSSIBLE = -1e30  # a score whose exponential is 0, and which can be added up
+IMPOSSIBLE = -1e30  # a score whose exponential is 0, and whose sums do not overflow
 
 
 def numbers(values: Tags, most: int, function: str, name: str) -> npt.NDArray[np.int64]:
@@ -45,7 +45,7 @@ def crf_score(x: Expression, tags: Tags, transitions: Expression, start: Express
         transitions, start, end: see `dynet_cy.crf_log_partition`.
 
     Raises:
-        DimensionError: there are more or fewer tags than words.
+        DimensionError: the number of tags is not that of words.
         IndexError: there is no such tag.
 
     Example:
@@ -81,7 +81,7 @@ def crf_loss(x: Expression, tags: Tags, transitions: Expression, start: Expressi
         An expression of one element.
 
     Raises:
-        DimensionError: the shapes do not fit, or there are more or fewer tags than words.
+        DimensionError: the shapes do not fit, or the number of tags is not that of words.
         IndexError: there is no such tag.
 
     Example:
@@ -97,12 +97,12 @@ def crf_loss(x: Expression, tags: Tags, transitions: Expression, start: Expressi
 def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
     """Connectionist temporal classification: -log p(labels), summed over all alignments (Graves et al. 2006).
 
-    The states of an alignment, the labels with blanks between and around, are a linear chain: the sum is that of
-    `dynet_cy.crf_log_partition`, whose time grows with the square of the number of labels.
+    The states of an alignment, which are the labels with blanks between and around them, form a linear chain, so the
+    sum is computed by `dynet_cy.crf_log_partition`. Its time grows with the square of the number of labels.
 
     Args:
-        log_probs: logarithms of probabilities, ``{classes,frames}``, as `log_softmax` gives.
-        labels: the classes in their order, without blanks; there may be none.
+        log_probs: log-probabilities, ``{classes,frames}``, as from `log_softmax`.
+        labels: the sequence of classes, without blanks; it may be empty.
         blank: the class of the blank (default: 0).
 
     Returns:
@@ -132,7 +132,7 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
     states = np.full(2 * len(own) + 1, blank)
     states[1::2] = own
     n = len(states)
-    may_skip = states[2:] != states[:-2]  # the blank between two labels that differ
+    may_skip = states[2:] != states[:-2]  # the blank between two different labels
     moves = np.full((n, n), IMPOSSIBLE)
     moves[np.arange(n), np.arange(n)] = 0
     moves[np.arange(n - 1), np.arange(1, n)] = 0

@@ -1,4 +1,4 @@
-"""Tensors put together, taken apart and filled."""
+"""Stacking, splitting, padding, indexing and filling of tensors."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def stack(xs: Iterable[Expression], axis: int = 0) -> Expression:
     """Expressions of one shape side by side along a new axis.
 
     Args:
-        xs: a list of expressions; those with batch size 1 serve for every batch element of the others.
+        xs: a list of expressions; those with batch size 1 are repeated for every batch element of the others.
         axis: the position of the new axis; a negative one counts from the end of the result's axes. Default: 0.
 
     Raises:
-        DimensionError: shapes differ, or there is no such place.
+        DimensionError: shapes differ, or the axis is out of range.
         ValueError: the list is empty.
 
     Example:
@@ -54,7 +54,7 @@ def split(x: Expression, sizes: int | Sequence[int], axis: int = 0) -> list[Expr
 
     Args:
         x: any expression.
-        sizes: the size of every part, of which the last may be smaller; or a list of the size of each.
+        sizes: the size of every part (the last may be smaller), or a list with the size of each.
         axis: the axis (default: 0).
 
     Raises:
@@ -89,7 +89,7 @@ def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], va
         value: the number (default: 0).
 
     Raises:
-        DimensionError: there are more or fewer pairs than axes.
+        DimensionError: the number of pairs is not that of axes.
         ValueError: a width is negative.
 
     Example:
@@ -112,7 +112,7 @@ def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], va
 
 
 def outer(x: Expression, y: Expression) -> Expression:
-    """Products of each element of a vector with each of another.
+    """The products of each element of one vector with each element of another.
 
     Shapes: ``x {m}``, ``y {n}`` -> ``{m,n}``.
 
@@ -161,8 +161,8 @@ def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expre
 
 
 def places(x: Expression, indices: Integers, axis: int, function: str) -> tuple[npt.NDArray[np.int64], int]:
-    """Where each index is in x, counted column by column, and then batch element by batch element; how many batch
-    elements the indices have, 0 where they are the same for all."""
+    """The flat position in x of each index, column by column and then batch by batch; and the number of batch elements
+    of the indices, 0 if they are the same for all."""
     own = shape_of(x)
     array = np.asarray(indices)
     if array.dtype.kind not in "iu":
@@ -194,13 +194,13 @@ def places(x: Expression, indices: Integers, axis: int, function: str) -> tuple[
 def gather(x: Expression, indices: Integers, axis: int = 0) -> Expression:
     """Elements of x by their positions along an axis: ``y[i, j] = x[indices[i, j], j]`` for axis 0 of a matrix.
 
-    It is NumPy's `take_along_axis`.  The gradient goes to the elements that were taken, added up.
+    Like NumPy's `take_along_axis`.  Gradients are added up at the elements that were taken.
 
     Args:
         x: any expression.
-        indices: an array of whole numbers, known when the graph is made, with the axes of x and its sizes along
-            all but `axis`; with one more axis for places of each batch element.
-        axis: the axis.
+        indices: an array of whole numbers, known when the graph is made, with the axes of x, and the sizes of x along
+            all but `axis`; with one more axis if each batch element has its own indices.
+        axis: the axis (default: 0).
 
     Returns:
         An expression of the shape of indices.
@@ -224,7 +224,8 @@ def gather(x: Expression, indices: Integers, axis: int = 0) -> Expression:
 
 
 def added_at(x: Expression, indices: Integers, source: Expression, axis: int, function: str) -> tuple[Expression, Any]:
-    """A tensor of the shape of x with the elements of the source at their places, and 0 elsewhere; and the places."""
+    """A tensor of the shape of x with the elements of the source at these positions, and 0 elsewhere; and the flat
+    positions."""
     at, n_batch = places(x, indices, axis, function)
     own = shape_of(source)
     if own != at.shape[: at.ndim - bool(n_batch)]:
@@ -241,8 +242,8 @@ def scatter_add(x: Expression, indices: Integers, source: Expression, axis: int 
 
     Args:
         x: any expression.
-        indices: places along the axis, the same for all batch elements; see `gather`.  A place that comes several
-            times gets the sum.
+        indices: positions along the axis, the same for all batch elements; see `gather`.  At repeated positions,
+            elements are added up.
         source: an expression of the shape of indices.
         axis: the axis (default: 0).
 
@@ -263,14 +264,14 @@ def scatter(x: Expression, indices: Integers, source: Expression, axis: int = 0)
 
     Args:
         x: any expression.
-        indices: places along the axis, see `scatter_add`; none may come twice.
+        indices: positions along the axis, see `scatter_add`; none may be repeated.
         source: an expression of the shape of indices.
         axis: the axis (default: 0).
 
     Raises:
         DimensionError: the shapes do not fit.
         IndexError: an index is out of range.
-        ValueError: a place comes twice.
+        ValueError: a position is repeated.
 
     Example:
         >>> dy.scatter(dy.zeros(3), [2, 0], dy.inputVector([1, 2])).npvalue()
@@ -279,7 +280,7 @@ def scatter(x: Expression, indices: Integers, source: Expression, axis: int = 0)
     k = axis_in(expression(x, "scatter"), axis, "scatter")
     y, at = added_at(x, indices, expression(source, "scatter", "source"), k, "scatter")
     if len(np.unique(at)) < at.size:
-        raise ValueError("scatter: a place comes twice among the indices; scatter_add adds them up")
+        raise ValueError("scatter: a position is repeated among the indices; scatter_add allows that")
     taken = np.zeros(math.prod(shape_of(x)), np.float32)
     taken[at.ravel()] = 1
     return where(taken.reshape(shape_of(x), order="F"), y, x)

@@ -11,6 +11,7 @@ from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_reach
 from dynet_cy.kernels.product cimport gemm, in_parts
 from dynet_cy.kernels.ranges cimport ELEMENT_COST, in_ranges
+from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
 from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
@@ -172,17 +173,24 @@ cdef void result_part(void* job, size_t i) noexcept nogil:
              element(d.result, b) + g * v.result)
 
 
+cdef void run_all(Divided* d, void (*run)(void* job, size_t part) noexcept nogil) noexcept nogil:
+    """Run the parts of each group, for as many images at a time as a call takes."""
+    cdef uint32_t k
+    cdef size_t g
+    for k in range(d.v.batch // d.v.images):
+        d.first = k * d.v.images
+        for g in range(d.v.groups):
+            d.group = g
+            run_parts(d, run)
+
+
 cdef void set_result(const Filters* v, const Tensor* image, const Tensor* f, const Tensor* bias, float* work,
                      const Tensor* y) noexcept nogil:
     """The result of images and filters, perhaps with a bias."""
     cdef Divided d = divided(v, image, f, y, work, False)
-    cdef uint32_t k
     d.bias = bias
     d.room = room_of(v, v.images, False)
-    for k in range(v.batch // v.images):
-        d.first = k * v.images
-        for d.group in range(v.groups):
-            run_parts(&d, result_part)
+    run_all(&d, result_part)
 
 
 cdef void image_part(void* job, size_t i) noexcept nogil:
@@ -198,12 +206,8 @@ cdef void set_image(const Filters* v, const Tensor* f, const Tensor* dy, float* 
                     bint accumulate) noexcept nogil:
     """The image, or its gradient, from the filters and the result, or its gradient."""
     cdef Divided d = divided(v, dx, f, dy, work, accumulate)
-    cdef uint32_t k
     d.room = room_of(v, v.images, True)
-    for k in range(v.batch // v.images):
-        d.first = k * v.images
-        for d.group in range(v.groups):
-            run_parts(&d, image_part)
+    run_all(&d, image_part)
 
 
 # Gradients of filters are sums over all images.  Long sums are split into blocks of this many images, which are added
@@ -717,31 +721,18 @@ cdef int kmax_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef inline void kmax_axes(const Call* c, size_t* inner, size_t* n, size_t* k,
-                           size_t* outer) noexcept nogil:
-    cdef uint32_t i, d = c.attrs[1].u
-    inner[0] = 1
-    for i in range(d):
-        inner[0] *= c.y.dim.d[i]
-    n[0] = c.x[0].dim.d[d]
-    k[0] = c.attrs[0].u
-    outer[0] = 1
-    for i in range(d + 1, c.y.dim.nd):
-        outer[0] *= c.y.dim.d[i]
-
-
 cdef void kmax_forward(const Call* c) noexcept nogil:
-    cdef size_t inner, n, k, outer, o, p, j, m, rank
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
+    cdef size_t inner = s.pre, n = s.len, k = c.attrs[0].u, o, p, j, m, rank
     cdef uint32_t b
     cdef uint32_t* source
     cdef float* x
     cdef float* y
     cdef float* best = c.work                   # the k greatest so far, in descending order
     cdef float v
-    kmax_axes(c, &inner, &n, &k, &outer)
     for b in range(c.y.dim.bd):
         source = <uint32_t*>c.saved + b * size_of(&c.y.dim)
-        for o in range(outer):
+        for o in range(s.post):
             for p in range(inner):
                 x = element(&c.x[0], b) + o * n * inner + p
                 y = element(&c.y, b) + o * k * inner + p
@@ -773,13 +764,13 @@ cdef void kmax_forward(const Call* c) noexcept nogil:
 
 
 cdef void kmax_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t inner, n, k, outer, o, p, m, at
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
+    cdef size_t inner = s.pre, n = s.len, k = c.attrs[0].u, o, p, m, at
     cdef uint32_t b
     cdef const uint32_t* source
-    kmax_axes(c, &inner, &n, &k, &outer)
     for b in range(c.y.dim.bd):
         source = <const uint32_t*>c.saved + b * size_of(&c.y.dim)
-        for o in range(outer):
+        for o in range(s.post):
             for m in range(k):
                 for p in range(inner):
                     at = (o * k + m) * inner + p

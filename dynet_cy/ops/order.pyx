@@ -214,7 +214,11 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
     return ordered(SORT, x, d, k, largest, "topk"), ordered(ARGSORT, x, d, k, largest, "topk")
 
 
-# ---- cumprod: y_i = prod_{j<=i} x_j -----------------------------------------------
+# ---- cumulative ops ---------------------------------------------------------------
+# They run block by block: `len` rows of `pre` elements, that is `pre` adjacent lines along the axis.
+
+ctypedef void (*BlockForward)(const Split* s, const float* x, float* y) noexcept nogil
+
 
 cdef int cumulative_dim(const Shapes* s, Dim* y) except -1:
     if s.attrs[0].u >= s.x[0].nd:
@@ -222,44 +226,71 @@ cdef int cumulative_dim(const Shapes* s, Dim* y) except -1:
     return same_dim(s, y)
 
 
-cdef void cumprod_forward(const Call* c) noexcept nogil:
+cdef void cumulative_forward(const Call* c, BlockForward forward) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t k, p
+    cdef size_t o, size = s.pre * s.len
     cdef uint32_t b
-    cdef const float* x
-    cdef float* y = c.y.v
     for b in range(c.y.dim.bd):
-        x = element(&c.x[0], b)
-        for _ in range(s.post):
-            for k in range(s.len):
-                for p in range(s.pre):
-                    y[p] = x[p] * y[<ptrdiff_t>p - <ptrdiff_t>s.pre] if k else x[p]
-                x += s.pre
-                y += s.pre
+        for o in range(s.post):
+            forward(&s, element(&c.x[0], b) + o * size, element(&c.y, b) + o * size)
 
 
-cdef void cumprod_backward(const Call* c, uint32_t i) noexcept nogil:
-    """dx_k = y_{k-1} s_k, where s_k = dy_k + x_{k+1} s_{k+1}: no division, so zeros are numbers like others."""
+cdef inline double ratio_of_exponentials(double a, double b) noexcept nogil:
+    """exp(a) / exp(b), which is 1 for equal infinities."""
+    return 1 if a == b else exp(a - b)
+
+
+cdef inline void cumulative_backward(const Call* c, bint logs) noexcept nogil:
+    """The gradient of logcumsumexp, or else of cumprod, from the end of each line to its beginning.
+
+    cumprod: dx_k = y_{k-1} s_k, where s_k = dy_k + x_{k+1} s_{k+1}: no division, so zeros are numbers like others.
+    logcumsumexp: dx_k = exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0.
+    """
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t o, k, p, at
+    cdef size_t o, k, p, at, size = s.pre * s.len
     cdef uint32_t b
-    cdef double rest
+    cdef double total, next_by_own, own_by_x
     cdef const float* x
-    cdef const float* y = c.y.v
-    cdef const float* dy = c.dy.v
+    cdef const float* y
+    cdef const float* dy
     cdef float* dx
     for b in range(c.y.dim.bd):
         for o in range(s.post):
-            x = element(&c.x[0], b) + o * s.pre * s.len
-            dx = element(&c.dx, b) + o * s.pre * s.len
+            x = element(&c.x[0], b) + o * size
+            y = element(&c.y, b) + o * size
+            dy = element(&c.dy, b) + o * size
+            dx = element(&c.dx, b) + o * size
             for p in range(s.pre):
-                rest = 0
-                for k in range(s.len):
-                    at = (s.len - 1 - k) * s.pre + p
-                    rest = dy[at] + (x[at + s.pre] * rest if k else 0)
-                    dx[at] += <float>(rest * (y[at - s.pre] if k + 1 < s.len else 1))
-            y += s.pre * s.len
-            dy += s.pre * s.len
+                total = 0
+                for k in range(s.len, 0, -1):
+                    at = (k - 1) * s.pre + p
+                    next_by_own = 0
+                    if k < s.len:
+                        next_by_own = ratio_of_exponentials(y[at], y[at + s.pre]) if logs else x[at + s.pre]
+                    total = dy[at] + next_by_own * total
+                    if logs:
+                        own_by_x = ratio_of_exponentials(x[at], y[at])
+                    else:
+                        own_by_x = y[at - s.pre] if k > 1 else 1
+                    dx[at] += <float>(total * own_by_x)
+
+
+# ---- cumprod: y_i = prod_{j<=i} x_j -----------------------------------------------
+
+cdef void cumprod_block(const Split* s, const float* x, float* y) noexcept nogil:
+    cdef size_t i
+    for i in range(s.pre):
+        y[i] = x[i]
+    for i in range(s.pre, s.pre * s.len):
+        y[i] = x[i] * y[i - s.pre]
+
+
+cdef void cumprod_forward(const Call* c) noexcept nogil:
+    cumulative_forward(c, cumprod_block)
+
+
+cdef void cumprod_backward(const Call* c, uint32_t i) noexcept nogil:
+    cumulative_backward(c, False)
 
 
 cdef Op* CUMPROD = register(b"cumprod", b"x", cumulative_dim, cumprod_forward, cumprod_backward)
@@ -284,60 +315,30 @@ def cumprod(x, d=0):
 
 # ---- logcumsumexp: y_i = log(sum_{j<=i} exp(x_j)) ------------------------------------
 
-cdef void logcumsumexp_forward(const Call* c) noexcept nogil:
+cdef void logcumsumexp_block(const Split* s, const float* x, float* y) noexcept nogil:
     """The sum is kept as exp(greatest) * total, in double precision, so that no exponential overflows."""
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t k, p, at
-    cdef uint32_t b
     cdef double greatest, total
-    cdef const float* x
-    cdef float* y = c.y.v
-    for b in range(c.y.dim.bd):
-        x = element(&c.x[0], b)
-        for _ in range(s.post):
-            for p in range(s.pre):
-                greatest = x[p]
-                total = 1
-                y[p] = x[p]
-                for k in range(1, s.len):
-                    at = k * s.pre + p
-                    if x[at] > greatest:
-                        total = total * exp(greatest - x[at]) + 1
-                        greatest = x[at]
-                    else:  # equal elements may be infinite, and their difference NaN
-                        total += 1 if x[at] == greatest else exp(x[at] - greatest)
-                    y[at] = <float>(greatest + log(total))
-            x += s.pre * s.len
-            y += s.pre * s.len
+    for p in range(s.pre):
+        greatest = x[p]
+        total = 1
+        y[p] = x[p]
+        for k in range(1, s.len):
+            at = k * s.pre + p
+            if x[at] > greatest:
+                total = total * exp(greatest - x[at]) + 1
+                greatest = x[at]
+            else:  # equal elements may be infinite, and their difference NaN
+                total += 1 if x[at] == greatest else exp(x[at] - greatest)
+            y[at] = <float>(greatest + log(total))
 
 
-cdef inline double ratio_of_exponentials(double a, double b) noexcept nogil:
-    """exp(a) / exp(b), which is 1 for equal infinities."""
-    return 1 if a == b else exp(a - b)
+cdef void logcumsumexp_forward(const Call* c) noexcept nogil:
+    cumulative_forward(c, logcumsumexp_block)
 
 
 cdef void logcumsumexp_backward(const Call* c, uint32_t i) noexcept nogil:
-    """dx_k = exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0."""
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t o, k, p, at
-    cdef uint32_t b
-    cdef double rest
-    cdef const float* x
-    cdef const float* y = c.y.v
-    cdef const float* dy = c.dy.v
-    cdef float* dx
-    for b in range(c.y.dim.bd):
-        for o in range(s.post):
-            x = element(&c.x[0], b) + o * s.pre * s.len
-            dx = element(&c.dx, b) + o * s.pre * s.len
-            for p in range(s.pre):
-                rest = 0
-                for k in range(s.len):
-                    at = (s.len - 1 - k) * s.pre + p
-                    rest = dy[at] + (ratio_of_exponentials(y[at], y[at + s.pre]) * rest if k else 0)
-                    dx[at] += <float>(rest * ratio_of_exponentials(x[at], y[at]))
-            y += s.pre * s.len
-            dy += s.pre * s.len
+    cumulative_backward(c, True)
 
 
 cdef Op* LOGCUMSUMEXP = register(b"logcumsumexp", b"x", cumulative_dim, logcumsumexp_forward, logcumsumexp_backward)

@@ -15,6 +15,7 @@ from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform, K,
 )
+from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.draws cimport draw, draw_mask
 from dynet_cy.ops.indices cimport axis_in
 from dynet_cy.ops.inputs cimport dim_with_batch
@@ -92,49 +93,36 @@ cdef int dropout_dim_dim(const Shapes* s, Dim* y) except -1:
     return same_dim(s, y)
 
 
-cdef inline void split_axes(const Call* c, size_t* inner, size_t* n, size_t* outer) noexcept nogil:
-    """Numbers of elements before axis d, along it, and after it."""
-    cdef uint32_t k, d = c.attrs[1].u
-    inner[0] = 1
-    for k in range(d):
-        inner[0] *= c.y.dim.d[k]
-    n[0] = c.y.dim.d[d]
-    outer[0] = 1
-    for k in range(d + 1, c.y.dim.nd):
-        outer[0] *= c.y.dim.d[k]
-
-
 cdef void dropout_dim_forward(const Call* c) noexcept nogil:
-    cdef size_t inner, n, outer, o, k, at
+    cdef Split s = split_at(&c.y.dim, c.attrs[1].u)
+    cdef size_t o, k, at
     cdef uint32_t b
-    split_axes(c, &inner, &n, &outer)
     for b in range(c.y.dim.bd):
-        draw_mask(c, b, inner * outer, c.work)
-        for o in range(outer):
-            for k in range(n):
-                at = (o * n + k) * inner
-                K.binary_fwd[<int>DY_BINARY_mul](inner, c.work + o * inner, 1,
+        draw_mask(c, b, s.pre * s.post, c.work)
+        for o in range(s.post):
+            for k in range(s.len):
+                at = (o * s.len + k) * s.pre
+                K.binary_fwd[<int>DY_BINARY_mul](s.pre, c.work + o * s.pre, 1,
                                                  element(&c.x[0], b) + at, 1, element(&c.y, b) + at)
 
 
 cdef void dropout_dim_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t inner, n, outer, o, k, at
+    cdef Split s = split_at(&c.y.dim, c.attrs[1].u)
+    cdef size_t o, k, at
     cdef uint32_t b
-    split_axes(c, &inner, &n, &outer)
     for b in range(c.y.dim.bd):
-        draw_mask(c, b, inner * outer, c.work)
-        for o in range(outer):
-            for k in range(n):
-                at = (o * n + k) * inner
-                K.binary_bwd_b[<int>DY_BINARY_mul](inner, c.work + o * inner, 1,
+        draw_mask(c, b, s.pre * s.post, c.work)
+        for o in range(s.post):
+            for k in range(s.len):
+                at = (o * s.len + k) * s.pre
+                K.binary_bwd_b[<int>DY_BINARY_mul](s.pre, c.work + o * s.pre, 1,
                                                    element(&c.x[0], b) + at, 1, element(&c.y, b) + at,
                                                    element(&c.dy, b) + at, element(&c.dx, b) + at, 1)
 
 
 cdef size_t dropout_dim_work(const Call* c, int i) noexcept nogil:
-    cdef size_t inner, n, outer
-    split_axes(c, &inner, &n, &outer)
-    return inner * outer
+    cdef Split s = split_at(&c.y.dim, c.attrs[1].u)
+    return s.pre * s.post
 
 
 cdef Op* DROPOUT_DIM = register(b"dropout_dim", b"x", dropout_dim_dim, dropout_dim_forward,

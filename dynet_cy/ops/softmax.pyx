@@ -14,8 +14,9 @@ from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, DY_UNARY_negate, K,
 )
+from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.indices cimport axis_in, check_count, is_list, set_index, set_indices, whole
-from dynet_cy.kernels.ranges cimport in_ranges
+from dynet_cy.kernels.ranges cimport RangeRun, in_ranges
 from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.arithmetic import where
@@ -64,26 +65,13 @@ cdef int softmax_dim(const Shapes* s, Dim* y) except -1:
     return same_dim(s, y)
 
 
-cdef inline void split_axes(const Dim* x, uint32_t d, size_t* inner, size_t* n,
-                            size_t* outer) noexcept nogil:
-    """Numbers of elements before axis d, along it, and after it."""
-    cdef uint32_t k
-    inner[0] = 1
-    for k in range(d):
-        inner[0] *= x.d[k]
-    n[0] = axis_of(x, d)
-    outer[0] = 1
-    for k in range(d + 1, x.nd):
-        outer[0] *= x.d[k]
-
-
 cdef void softmax_forward(const Call* c) noexcept nogil:
-    cdef size_t inner, n, outer, o, k
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, n = s.len, outer = s.post, o, k
     cdef uint32_t b, calls
     cdef float* top = c.work
     cdef float* x
     cdef float* y
-    split_axes(&c.x[0].dim, <uint32_t>c.attrs[0].i, &inner, &n, &outer)
     calls = calls_for(c, &outer)
     for b in range(calls):
         if inner == 1:
@@ -106,13 +94,13 @@ cdef void softmax_forward(const Call* c) noexcept nogil:
 
 
 cdef void softmax_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t inner, n, outer, o, k, j, at
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, n = s.len, outer = s.post, o, k, j, at
     cdef uint32_t b, calls
     cdef float* mean = c.work
     cdef float* y
     cdef float* dy
     cdef float* dx
-    split_axes(&c.x[0].dim, <uint32_t>c.attrs[0].i, &inner, &n, &outer)
     calls = calls_for(c, &outer)
     for b in range(calls):
         if inner == 1:
@@ -136,8 +124,7 @@ cdef void softmax_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef size_t softmax_work(const Call* c, int i) noexcept nogil:
-    cdef size_t inner, n, outer
-    split_axes(&c.x[0].dim, <uint32_t>c.attrs[0].i, &inner, &n, &outer)
+    cdef size_t inner = split_at(&c.x[0].dim, c.attrs[0].u).pre
     return inner if inner > 1 else 0
 
 
@@ -378,37 +365,36 @@ cdef int picked_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void log_sums(void* job, size_t first, size_t end) noexcept nogil:
     cdef const Call* c = <const Call*>job
-    cdef size_t n = size_of(&c.x[0].dim)
-    K.logsumexp(n, end - first, c.x[0].v + first * n, c.saved + first)
+    K.logsumexp(size_of(&c.x[0].dim), end - first, element(&c.x[0], <uint32_t>first), c.saved + first)
 
 
 cdef void log_sums_backward(void* job, size_t first, size_t end) noexcept nogil:
     cdef const Call* c = <const Call*>job
-    cdef size_t n = size_of(&c.x[0].dim)
-    K.logsumexp_bwd(n, end - first, c.x[0].v + first * n, c.saved + first, c.dy.v + first, c.dx.v + first * n,
-                    c.accumulate)
+    cdef uint32_t b = <uint32_t>first
+    K.logsumexp_bwd(size_of(&c.x[0].dim), end - first, element(&c.x[0], b), c.saved + first, c.dy.v + first,
+                    element(&c.dx, b), adds(c, b))
+
+
+cdef void for_batch_elements(const Call* c, RangeRun run) noexcept nogil:
+    """Run a function over ranges of batch elements, or over one at a time if they share x."""
+    cdef uint32_t b
+    if c.x[0].dim.bd == c.y.dim.bd:
+        in_ranges(c.y.dim.bd, 1, size_of(&c.x[0].dim) * LOG_SUM_COST, run, <void*>c)
+    else:
+        for b in range(c.y.dim.bd):
+            run(<void*>c, b, b + 1)
 
 
 cdef void pickneglogsoftmax_forward(const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b
-    if c.x[0].dim.bd == c.y.dim.bd:
-        in_ranges(c.y.dim.bd, 1, n * LOG_SUM_COST, log_sums, <void*>c)
-    else:
-        for b in range(c.y.dim.bd):
-            K.logsumexp(n, 1, element(&c.x[0], b), c.saved + b)
+    for_batch_elements(c, log_sums)
     for b in range(c.y.dim.bd):
         c.y.v[b] = c.saved[b] - element(&c.x[0], b)[c.items[b]]
 
 
 cdef void pickneglogsoftmax_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b
-    if c.x[0].dim.bd == c.y.dim.bd:
-        in_ranges(c.y.dim.bd, 1, n * LOG_SUM_COST, log_sums_backward, <void*>c)
-    else:
-        for b in range(c.y.dim.bd):
-            K.logsumexp_bwd(n, 1, element(&c.x[0], b), c.saved + b, c.dy.v + b, element(&c.dx, b), adds(c, b))
+    for_batch_elements(c, log_sums_backward)
     for b in range(c.y.dim.bd):
         element(&c.dx, b)[c.items[b]] -= c.dy.v[b]
 

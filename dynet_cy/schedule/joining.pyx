@@ -15,13 +15,8 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport op_at
+from dynet_cy.schedule.counting cimport Counts, add_counts, clear, counted
 from dynet_cy.schedule.signature cimport Signatures, signature_of, signatures_open
-
-cdef extern from *:
-    """
-    #define DY_ADD_TO(x, n) __atomic_add_fetch(&(x), n, __ATOMIC_RELAXED)
-    """
-    uint64_t add_to "DY_ADD_TO"(uint64_t x, uint64_t n) nogil
 
 # A product with ENOUGH_COLUMNS columns gains nothing from more; MOST_COLUMNS limits the memory of a call.
 cdef enum:
@@ -32,8 +27,7 @@ cdef uint32_t NONE = 0xFFFFFFFFu
 
 # A matrix with fewer elements stays in the cache from product to product, so that joining them gains nothing.
 cdef size_t least_size = 1 << 17
-cdef uint64_t n_calls = 0
-cdef uint64_t n_joined = 0
+cdef Counts calls_and_batches       # of joined calls
 
 
 # Per batch.
@@ -278,25 +272,23 @@ cdef bint plan_backward(Graph* g, uint32_t last, BackwardPlan* plan) noexcept no
 
 
 cdef void count_joined(const BackwardPlan* plan) noexcept nogil:
-    cdef uint64_t calls = 0, joined = 0
+    cdef uint64_t calls = 0, batches = 0
     cdef uint32_t i
     for i in range(plan.n_steps):
         if plan.steps[i].count > 1:
             calls += 1
-            joined += plan.steps[i].count
-    add_to(n_calls, calls)
-    add_to(n_joined, joined)
+            batches += plan.steps[i].count
+    add_counts(&calls_and_batches, calls, batches)
 
 
 def counts():
     """The number of joined calls planned since `reset`, and the number of batches in them."""
-    return n_calls, n_joined
+    return counted(&calls_and_batches)
 
 
 def reset():
     """Count from zero again."""
-    global n_calls, n_joined
-    n_calls = n_joined = 0
+    clear(&calls_and_batches)
 
 
 def set_least_size(size_t elements):

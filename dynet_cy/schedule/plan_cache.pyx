@@ -23,14 +23,8 @@ from dynet_cy.graph.structs cimport (
     SHARED, WANTED, Batch, Graph, Node, args_of, batches_of, device_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_extend, array_push
+from dynet_cy.schedule.counting cimport Counts, add_counts, clear, counted
 from dynet_cy.schedule.hash cimport dy_hash
-
-
-cdef extern from *:
-    """
-    #define DY_COUNT_ONE(x) __atomic_add_fetch(&(x), 1, __ATOMIC_RELAXED)
-    """
-    uint64_t count_one "DY_COUNT_ONE"(uint64_t x) nogil
 
 cdef enum:
     CHUNK = 4096                    # words
@@ -46,8 +40,7 @@ cdef uint32_t OUTSIDE = 0xFFFFFFFFu
 cdef uint32_t most_plans = 64
 cdef size_t most_bytes = 16 << 20
 cdef uint64_t hash_mask = 0xFFFFFFFFFFFFFFFFu
-cdef uint64_t made = 0
-cdef uint64_t reused = 0
+cdef Counts made_and_reused         # plans
 
 # Followed in memory by the words of its structure, the nodes in order of
 # execution, and the count and form of each batch.
@@ -200,7 +193,7 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
         batch[i].count = batches[2 * i]
         batch[i].form = batches[2 * i + 1]
         at += batch[i].count
-    count_one(reused)
+    add_counts(&made_and_reused, 0, 1)
     return True
 
 
@@ -214,7 +207,7 @@ cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
     cdef uint32_t* w
     cdef uint32_t i
     cdef CachedPlan* k
-    count_one(made)
+    add_counts(&made_and_reused, 1, 0)
     if s.words == NULL:
         return
     if plans == NULL:
@@ -289,13 +282,12 @@ cdef void drop_plan_cache(Graph* g) noexcept nogil:
 
 def counts():
     """The number of plans made, and of plans taken from the cache, since `reset`."""
-    return made, reused
+    return counted(&made_and_reused)
 
 
 def reset():
     """Count from zero again."""
-    global made, reused
-    made = reused = 0
+    clear(&made_and_reused)
 
 
 def set_limits(uint32_t plans, size_t bytes):

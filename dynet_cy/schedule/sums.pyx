@@ -17,12 +17,7 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 
-
-cdef extern from *:
-    """
-    #define DY_COUNT(x, n) __atomic_add_fetch(&(x), n, __ATOMIC_RELAXED)
-    """
-    uint64_t count "DY_COUNT"(uint64_t x, uint32_t n) nogil
+from dynet_cy.schedule.counting cimport Counts, add_counts, clear, counted
 
 cdef enum:
     OTHER
@@ -36,8 +31,7 @@ cdef uint32_t add_op = NONE
 cdef uint32_t affine_op = NONE
 
 cdef bint on = True
-cdef uint64_t n_sums = 0            # since `reset`
-cdef uint64_t n_taken = 0
+cdef Counts changed_and_taken       # sums that were changed, and nodes that they have taken in
 
 # What is known of a node, by its number less `lowest`.
 cdef struct Term:
@@ -215,7 +209,7 @@ cdef inline void take(const Work* w, Term* t, uint32_t i, uint32_t part) noexcep
 cdef uint32_t change_sums(Work* w) noexcept nogil:
     """Change sums that no other one takes in; returns how many nodes they have taken in."""
     cdef Graph* g = w.g
-    cdef uint32_t i = w.highest + 1, taken = 0
+    cdef uint32_t i = w.highest + 1, changed = 0, taken = 0
     cdef Term* t
     if not has_room(w):
         return 0
@@ -229,8 +223,8 @@ cdef uint32_t change_sums(Work* w) noexcept nogil:
             taken += 1
         elif t.kind == SUM:
             change(w, i, t)
-            count(n_sums, 1)
-    count(n_taken, taken)
+            changed += 1
+    add_counts(&changed_and_taken, changed, taken)
     return taken
 
 
@@ -300,13 +294,12 @@ cdef void change(const Work* w, uint32_t i, Term* t) noexcept nogil:
 
 def counts():
     """How many sums were changed, and how many nodes they have taken in, since `reset`."""
-    return n_sums, n_taken
+    return counted(&changed_and_taken)
 
 
 def reset():
     """Count from zero again."""
-    global n_sums, n_taken
-    n_sums = n_taken = 0
+    clear(&changed_and_taken)
 
 
 def set_on(bint value):

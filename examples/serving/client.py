@@ -1,4 +1,4 @@
-"""Loads the web service of `service.py`, and says how many answers came, and how long they took.
+"""Puts load on the web service of `service.py`, and prints how many answers came and how long they took.
 
     python client.py --clients 64 --rate 200 --seconds 20      # 200 requests a second at random times, from 64 clients
     python client.py --clients 64                              # each client sends as soon as it has its answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,20 +10,20 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from own_process import environment
 
 
 @pytest.fixture
 def run(tmp_path: Path):
     """Runs python in a folder; `program` is the text of the file program.py there."""
 
-    def run(*arguments: str, program: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, program: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         if program:
             (tmp_path / "program.py").write_text(textwrap.dedent(program), encoding="utf-8")
-        path = os.pathsep.join(p for p in sys.path if p)
         return subprocess.run(
             [sys.executable, *arguments],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path, **environment},
+            env=environment(**variables),
             capture_output=True,
             text=True,
         )

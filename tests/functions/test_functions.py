@@ -161,7 +161,7 @@ WRONG = {
     "scatter-twice": (
         lambda: dy.scatter(x43(), [[0, 0, 0], [0, 1, 1]], dy.ones((2, 3))),
         ValueError,
-        "scatter: a place comes twice",
+        "scatter: a position is repeated",
     ),
     "scatter-source": (lambda: dy.scatter_add(x43(), [[0, 0, 0]], dy.ones(3)), DimensionError, "the source has shape"),
     "scatter_rows": (lambda: dy.scatter_rows(dy.ones(2), [0, 2], 2), IndexError, "index 2 is not from 0 to 1"),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_process import environment, run_python
 
 import dynet_cy as dy
 from dynet_cy import config
@@ -27,14 +28,7 @@ little_memory = pytest.mark.skipif(
 
 
 def in_a_process(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(p for p in sys.path if p)
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        cwd=tempfile.gettempdir(),  # not where the source is
-        capture_output=True,
-        text=True,
-    )
+    return run_python(Path(tempfile.gettempdir()), code, **environment)
 
 
 # ---- devices -------------------------------------------------------------------
@@ -172,10 +166,9 @@ model = dy.ParameterCollection()
 table = model.lookup_parameters_from_numpy([[1.0], [2.0]], device="GPU:0")
 print(table[1].value())
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     command = [sys.executable, "-c", code]
     runs = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True, cwd=tmp_path) for _ in range(3)
+        subprocess.Popen(command, stdout=subprocess.PIPE, env=environment(), text=True, cwd=tmp_path) for _ in range(3)
     ]
     assert [run.communicate()[0] for run in runs] == ["2.0\n"] * 3
     names = [path.name.partition("-")[0] for path in cache.iterdir()]
@@ -423,14 +416,7 @@ for _ in range(2):
     except RuntimeError as e:
         print(type(e).__name__, e)
 """
-    path = os.pathsep.join(p for p in sys.path if p)
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": path},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+    done = run_python(tmp_path, code, str(tmp_path))
     lines = done.stdout.splitlines()
     assert len(lines) == 2, done.stderr
     for line in lines:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy import config
@@ -375,17 +373,6 @@ def test_without_room_for_panels() -> None:
 # -- the setting, and what refuses it ----------------------------------------------------------------
 
 
-def in_a_process(folder: Path, code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(p for p in sys.path if p)
-    return subprocess.run(
-        [sys.executable, "-c", code, *options],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, **environment},
-        capture_output=True,
-        text=True,
-    )
-
-
 SHOW = "from dynet_cy import config; print(config.get()['precision'])"
 
 
@@ -406,9 +393,9 @@ def test_set_and_get(tmp_path: Path) -> None:
     params.init()
     assert config.get()["precision"] == "float32"
     environment = {"DYNET_CY_ISA": "avx512"}
-    assert in_a_process(tmp_path, SHOW, "--dynet-precision", "bf16", **environment).stdout == "bf16\n"
-    assert in_a_process(tmp_path, SHOW, DYNET_CY_PRECISION="bf16", **environment).stdout == "bf16\n"
-    done = in_a_process(tmp_path, SHOW, "--dynet-precision=float32", DYNET_CY_PRECISION="bf16", **environment)
+    assert run_python(tmp_path, SHOW, "--dynet-precision", "bf16", **environment).stdout == "bf16\n"
+    assert run_python(tmp_path, SHOW, DYNET_CY_PRECISION="bf16", **environment).stdout == "bf16\n"
+    done = run_python(tmp_path, SHOW, "--dynet-precision=float32", DYNET_CY_PRECISION="bf16", **environment)
     assert done.stdout == "float32\n"
 
 
@@ -441,10 +428,10 @@ config.set(precision="float32")
 
 def test_kernels_without_it_refuse(tmp_path: Path) -> None:
     """The error says what is missing, and all settings are as before."""
-    done = in_a_process(tmp_path, REFUSED, DYNET_CY_ISA="avx2")
+    done = run_python(tmp_path, REFUSED, DYNET_CY_ISA="avx2")
     assert not done.returncode, done.stderr
     assert done.stdout.startswith("precision='bf16': ")
     assert "AVX-512" in done.stdout
-    done = in_a_process(tmp_path, SHOW, "--dynet-precision", "bf16", DYNET_CY_ISA="baseline")
+    done = run_python(tmp_path, SHOW, "--dynet-precision", "bf16", DYNET_CY_ISA="baseline")
     assert done.returncode
     assert "RuntimeError: precision='bf16': " in done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from own_process import environment
 
 import dynet_cy as dy
 from dynet_cy.memory import arena
@@ -36,7 +37,7 @@ def run_within(limit: int, code: str, folder: Path) -> str:
         pytest.skip("sanitizers reserve all addresses themselves")
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        env=environment(OPENBLAS_NUM_THREADS="1"),
         cwd=folder,
         capture_output=True,
         text=True,

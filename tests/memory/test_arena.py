@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import gc
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy.memory import arena
@@ -205,13 +203,7 @@ def test_poison_fills_what_is_freed(tmp_path) -> None:
     )
     printed = []
     for poison in ("0", "1"):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "DYNET_CY_POISON": poison, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
-            cwd=tmp_path,  # not among the sources: they have no extension modules
-            capture_output=True,
-            text=True,
-        )
+        done = run_python(tmp_path, code, DYNET_CY_POISON=poison)
         assert done.returncode == 0, done.stderr
         printed.append(done.stdout)
     assert "nan" not in printed[0]

@@ -6,13 +6,13 @@ Where DyNet is not installed, they only run under the latter.
 from __future__ import annotations
 
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from own_process import environment
 
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 HAS_DYNET = importlib.util.find_spec("dynet") is not None
@@ -30,7 +30,7 @@ def run(folder: Path, *arguments: str, compat: bool) -> list[list[str]]:
     done = subprocess.run(
         [sys.executable, *(["-m", "dynet_cy.compat"] if compat else []), str(PROGRAMS / program), *rest],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        env=environment(),
         capture_output=True,
         text=True,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from own_process import environment
 
 import dynet_cy as dy
 
@@ -273,8 +273,7 @@ def test_whole_programs(tmp_path: Path, writer: str, reader: str) -> None:
     shown = []
     for who, what in ((writer, "save"), (reader, "load")):
         command = [sys.executable, *(["-m", "dynet_cy.compat"] if who == "ours" else []), "program.py", what]
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         shown.append(done.stdout)
     assert shown[0] == shown[1]

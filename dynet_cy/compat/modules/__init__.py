@@ -1,1 +1,1 @@
-"""A folder for `sys.path`: modules with DyNet's names, each of which puts one of dynet_cy in its place."""
+"""A folder for `sys.path`: modules with DyNet's names, each of which replaces itself with one of dynet_cy."""

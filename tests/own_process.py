@@ -1,0 +1,28 @@
+"""Programs that tests run in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment with further variables, in which Python finds the modules that this process finds."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **variables}
+
+
+def run_python(folder: Path, code: str, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run code with options and environment variables.
+
+    Args:
+        folder: where it runs: not the source tree, which has no compiled modules if the package is installed
+    """
+    return subprocess.run(
+        [sys.executable, "-c", code, *options],
+        cwd=folder,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+    )
