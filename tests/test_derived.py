@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,20 @@ def test_each_row_is_an_op(derive: dict[str, Any], file: str, kind: str) -> None
     names = {face.name for face in faces if face}
     assert len(names) > 1
     assert names <= set(api.__all__)
+
+
+def test_the_guide_shows_rows_as_they_are() -> None:
+    """The example of an elementwise function is in the sources line by line; `...` stands for other rows."""
+    guide = (ROOT / "docs" / "add-an-op.md").read_text(encoding="utf-8")
+    section = guide.partition("## An elementwise function\n")[2].partition("\n## ")[0]
+    blocks = re.findall(r"```\w+\n(.*?)```", section, re.DOTALL)
+    assert len(blocks) == 2
+    for file, block in zip(("include/dynet_cy/unary.def", "tests/elementwise.py"), blocks):
+        source = (ROOT / file).read_text(encoding="utf-8").splitlines()
+        at = 0
+        for line in textwrap.dedent(block).rstrip().splitlines():
+            if line.strip() != "...,":
+                at = source.index(line, at) + 1
 
 
 def test_a_row_becomes_a_function(derive: dict[str, Any], tmp_path: Path) -> None:

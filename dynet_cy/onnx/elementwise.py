@@ -80,9 +80,9 @@ def rounded(w: Writer, x: str) -> str:
     return w.add("Mul", w.add("Sign", x), w.add("Add", whole, up))
 
 
-@converts("elu")
-def elu(w: Writer, step: Step, args: list[Value]) -> str:
-    return w.add("Elu", args[0].name, alpha=w.number(0))
+@converts("elu", "leaky_relu")
+def with_alpha(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("Elu" if step.op == "elu" else "LeakyRelu", args[0].name, alpha=w.number(0))
 
 
 @converts("selu")

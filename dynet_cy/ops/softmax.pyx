@@ -6,7 +6,7 @@ from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport (
-    Call, Dim, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
+    Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1x, expression, sequence
@@ -169,14 +169,14 @@ def softmax(x, int d=0, mask: Expression | npt.ArrayLike | None = None):
 # ---- softmin: y = e^-x / sum e^-x, along axis d ---------------------------------
 
 cdef void softmin_forward(const Call* c) noexcept nogil:
-    """-x into y, and the softmax of y in its place."""
-    cdef Call of_y = c[0]
-    cdef size_t n = size_of(&c.y.dim)
-    cdef uint32_t b, calls = calls_for(c, &n)
-    for b in range(calls):
-        K.unary_fwd[<int>DY_UNARY_negate](n, element(&c.x[0], b), 0, 0, element(&c.y, b))
-    of_y.x = &of_y.y
-    softmax_forward(&of_y)
+    """The softmax of -x, which is not put in place of y: short columns would wait for each other's stores."""
+    cdef Call negative = c[0]
+    cdef Tensor x = c.x[0]
+    K.unary_fwd[<int>DY_UNARY_negate](total_of(&x.dim), x.v, 0, 0, c.work)
+    x.v = c.work
+    negative.x = &x
+    negative.work = c.work + total_of(&c.y.dim)
+    softmax_forward(&negative)
 
 
 cdef void softmin_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -190,7 +190,7 @@ cdef void softmin_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef size_t softmin_work(const Call* c, int i) noexcept nogil:
-    return softmax_work(c, i) + (total_of(&c.y.dim) if i >= 0 else 0)
+    return softmax_work(c, i) + total_of(&c.y.dim)
 
 
 cdef Op* SOFTMIN = register(b"softmin", b"x", softmax_dim, softmin_forward, softmin_backward)
