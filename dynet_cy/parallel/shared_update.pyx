@@ -11,7 +11,6 @@ all ranks read what they need for their own values first; then each moves the st
 """
 
 import os
-import weakref
 
 cimport cython
 from libc.math cimport isfinite
@@ -20,6 +19,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport K, dy_optim
 from dynet_cy.kernels.late_rows cimport (
     can_be_late, catch_up_all, catch_up_shared, mark_moved, none_late_shared, note_late,
@@ -40,14 +40,23 @@ from dynet_cy.parallel.collective import ADDED_ON_DEVICE
 from dynet_cy.parallel.communicator import ParallelError
 
 
-# Reducers of this process.
-reducers = weakref.WeakSet()
+# All reducers of this process, as a list of borrowed pointers; read and changed under the lock.
+cdef void* first_reducer = NULL
+cdef Unlocked reducers_lock
 
 
 def _read_before_fork():
-    """Bring values up to date: a child has a copy of them, but reads the states that the ranks go on to change."""
-    for reducer in list(reducers):
-        (<SharedReducer>reducer).read_tables()
+    """Bring values up to date: a child has a copy of them, but reads the states that the ranks go on to change.
+
+    It makes no Python object, since there may be no memory.
+    """
+    cdef void* x
+    take(&reducers_lock)
+    x = first_reducer
+    while x != NULL:
+        (<SharedReducer>x).read_tables()
+        x = (<SharedReducer>x).following
+    drop(&reducers_lock)
 
 
 os.register_at_fork(before=_read_before_fork)
@@ -65,7 +74,6 @@ cdef struct Table:
 cdef class SharedReducer(CollectiveReducer):
     """Synchronous updates in shared memory.  See `shared`."""
 
-    cdef object __weakref__
     cdef Board board
     cdef object model, region
     cdef float** grads                  # of each rank
@@ -77,8 +85,10 @@ cdef class SharedReducer(CollectiveReducer):
     cdef Table* tables
     cdef float* work
     cdef uint32_t round
+    cdef void* following               # in the list of all reducers
 
     def __cinit__(self, communicator, n, mean, list stored, model, region):
+        global first_reducer
         cdef Py_ssize_t i
         cdef _Stored x
         cdef int r
@@ -109,10 +119,21 @@ cdef class SharedReducer(CollectiveReducer):
                     raise MemoryError(f"rows of {x.full_name}")
         self.headers_at = address(region)
         self.lists_at = <uint32_t*>(self.headers_at + 2 * self.size * self.header_bytes)
-        reducers.add(self)
+        take(&reducers_lock)
+        self.following = first_reducer
+        first_reducer = <void*>self
+        drop(&reducers_lock)
 
     def __dealloc__(self):
+        global first_reducer
         cdef Py_ssize_t i
+        cdef void** x = &first_reducer
+        take(&reducers_lock)
+        while x[0] != NULL and x[0] != <void*>self:
+            x = &(<SharedReducer>x[0]).following
+        if x[0] != NULL:
+            x[0] = self.following
+        drop(&reducers_lock)
         if self.tables != NULL:
             for i in range(self.n):
                 free(self.tables[i].union_)
@@ -508,12 +529,12 @@ cdef class SharedReducer(CollectiveReducer):
         note_late(p, &h)
         p.late.moving = 0
 
-    cdef int read_tables(self) except -1:
-        cdef _Stored x
-        for x in self.summed or ():
-            if not self.together:               # else another thread makes an update
-                catch_up_all(x.p)
-        return 0
+    cdef void read_tables(self) noexcept:
+        cdef Py_ssize_t i
+        if self.summed is None or self.together:        # together: another thread makes an update
+            return
+        for i in range(len(self.summed)):
+            catch_up_all((<_Stored>self.summed[i]).p)
 
     cdef int settle(self, collection) except -1:
         cdef list stored = collection._below()
