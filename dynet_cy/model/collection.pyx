@@ -16,7 +16,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
-from dynet_cy.kernels.late_rows cimport catch_up_all
+from dynet_cy.kernels.late_rows cimport all_current
 from dynet_cy.memory.bridge cimport dim_from_shape, floats_in
 from dynet_cy.memory.mirror cimport default_device
 from dynet_cy.memory.storage cimport Storage
@@ -416,7 +416,7 @@ class ParameterCollection:
         It makes no Python object, since there may be no memory when a trainer is freed.
         """
         for entry in (<_Members>self._members).entries:
-            catch_up_all((<_Stored>entry).p)
+            all_current((<_Stored>entry).p)
 
     def parameter_count(self):
         """Number of trained numbers, those of lookup tables included.

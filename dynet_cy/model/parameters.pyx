@@ -13,7 +13,7 @@ from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.late_rows cimport catch_up_all, catch_up_part, read_late
+from dynet_cy.kernels.late_rows cimport all_current, part_current, read_current
 from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, shape_of
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport (
@@ -134,7 +134,7 @@ cdef class _Stored(Expression):
             array([0., 0.])
         """
         self.check_made()
-        catch_up_all(self.p)
+        all_current(self.p)
         memset(self.p.value, 0, self.p.size * sizeof(float))
         self.storage.values.clear(self.p.offset, self.p.size)
         value_changed(self.p)
@@ -150,7 +150,7 @@ cdef class _Stored(Expression):
             array([1.5, 1.5])
         """
         self.check_made()
-        catch_up_all(self.p)
+        all_current(self.p)
         self.multiply(self.storage.values, s)
         value_changed(self.p)
 
@@ -288,7 +288,7 @@ cdef class _Stored(Expression):
 
     cdef object part(self, Plane plane, size_t start, tuple shape):
         """Numbers of a plane, from number `start` of this parameter on, as a new array."""
-        cdef size_t n = 1, row = size_of(&self.p.dim), k
+        cdef size_t n = 1, row = size_of(&self.p.dim)
         cdef float* now
         for d in shape:
             n *= <size_t>d
@@ -297,8 +297,7 @@ cdef class _Stored(Expression):
             if now == NULL:
                 raise MemoryError(f"the value of {self.full_name}")
             try:
-                for k in range(n // row):
-                    read_late(self.p, start // row + k, now + k * row)
+                read_current(self.p, start // row, n // row, now)
                 return array_of(now, shape)
             finally:
                 free(now)
@@ -307,7 +306,7 @@ cdef class _Stored(Expression):
 
     cdef int put(self, Plane plane, size_t start, object array, size_t n) except -1:
         """Write n numbers to a plane, in column-major order: the inverse of `part`."""
-        catch_up_part(self.p, start, n)
+        part_current(self.p, start, n)
         copy_floats(array, plane.at(self.p.offset + start), n)
         return plane.push(self.p.offset + start, n)
 
@@ -827,7 +826,10 @@ def settled_array(_Stored x not None):
 
 
 def late_updates(_Stored x not None):
-    """By how many updates rows of a table may be late: see dynet_cy/kernels/late_rows.pxd."""
+    """By how many updates rows of a table may be late: see dynet_cy/kernels/late_rows.pxd.
+
+    On a GPU, updates that the device has dropped count, too.
+    """
     x.check_made()
     return 0 if x.p.late == NULL else x.p.late.n
 

@@ -127,10 +127,17 @@ class LateRows(AllRows):
 
     rows = 1000
 
+    def prepare(self) -> None:
+        super().prepare()
+        if ON_GPU:
+            from dynet_cy.gpu.late import set_least
+
+            set_least(1000)  # here, too
+
     def update(self, number: int) -> None:
         super().update(number)
         if number == 1:
-            at_once = type(self.t._reducer).__name__ == "SharedReducer" or ON_GPU
+            at_once = type(self.t._reducer).__name__ == "SharedReducer"
             assert late_updates(self.E) == (0 if at_once else 2)
         if number == 2 and dy.parallel.rank() == 0:
             self.E.as_array()
