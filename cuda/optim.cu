@@ -2,13 +2,9 @@
 //
 // Trainers: updates by the rows of optim.def over segments of flat planes, clipping, moving averages, and gathering
 // gradients for other processes.
-#include "common.cuh"
-#include "dynet_cy/gpu_update.h"
+#include "updates.cuh"
 
-static __device__ __forceinline__ bool left_out(const dy_clip *clip) { return clip && (clip->skipped || clip->drops); }
-
-// An update sets gradients to zero. Weight decay is applied before the step (decoupled) and after it. An update that is
-// left out changes nothing. `chosen` and `clip` are NULL without clipping.
+// An update sets gradients to zero. Weight decay is applied before the step (decoupled) and after it.
 #define OPTIM(name, states, rule, kind, idle) \
     static __device__ __forceinline__ float step_##name(float g, float lr, float b1, float b2, float eps, float &s0, \
                                                         float &s1, float &s2) { \
@@ -20,8 +16,7 @@ static __device__ __forceinline__ bool left_out(const dy_clip *clip) { return cl
                                             float *grads, float *first, float *second, float *third, \
                                             const dy_chosen *__restrict__ chosen, const dy_clip *__restrict__ clip) { \
         if (left_out(clip)) return; \
-        float scale = chosen ? chosen->scale : h.grad_scale, lr = chosen ? chosen->rates.lr : h.lr; \
-        float decoupled = chosen && h.decoupled != 0.f ? chosen->rates.decoupled : h.decoupled; \
+        float scale = chosen ? chosen->scale : h.grad_scale, lr = rate_of(h, chosen), decoupled = decoupled_of(h, chosen); \
         for (unsigned k = blockIdx.y; k < count; k += gridDim.y) { \
             dy_range s = segments[k]; \
             for (EACH(j, s.n)) { \

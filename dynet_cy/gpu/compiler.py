@@ -74,7 +74,7 @@ def _source_hash(name: str) -> str:
         return _source_hashes[name]
     cuda, include = source_folders()
     digest = hashlib.sha256(" ".join(OPTIONS).encode())
-    headers = [*cuda.glob("*.cuh"), *(include / "dynet_cy").glob("*.def"), *(include / "dynet_cy").glob("gpu_*.h")]
+    headers = [*cuda.glob("*.cuh"), *(include / "dynet_cy").glob("*.def"), *(include / "dynet_cy").glob("*.h")]
     for path in [cuda / f"{name}.cu", *sorted(headers)]:
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
     _source_hashes[name] = digest.hexdigest()[:32]

@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, size_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, launch_slices
+from dynet_cy.gpu.late cimport read_rows
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.memory.storage cimport Param, touch
 
@@ -33,7 +34,9 @@ cdef int add_rows(Gpu* gpu, size_t rows, size_t n, const uint32_t* items, const 
 
 cdef int lookup_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Param* p = <Param*>c.object
-    return take_rows(gpu, c.y.dim.bd, size_of(&p.dim), <float>p.factor, p.device_value, c.items, c.y.v)
+    if p.late != NULL and p.late.n:
+        return read_rows(gpu, p, c.y.dim.bd, c.items, 0, c.y.v)
+    return take_rows(gpu, c.y.dim.bd, size_of(&p.dim), 1, p.device_value, c.items, c.y.v)
 
 
 cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:

@@ -18,6 +18,7 @@ def update(
     scale: float = 1,
     skips: bool = False,
     rates: list[list[tuple[float, float]]] | None = None,
+    late: bool = False,
 ) -> None: ...
 def axpby(
     stored: list[Expression], a: float, b: float, source: Plane, target: Plane, clipping: Clipping | None = None

@@ -1,7 +1,8 @@
 """Updates of parameters that live on a device: the rules of trainers, clipping, weight decay, moving averages.
 
 A rule is one launch over a table of segments of the flat planes: whole
-parameters, or those rows of tables that have a gradient.
+parameters, or those rows of tables that have a gradient.  If the other rows of
+a table get the update later, it is noted for them: see late.pxd.
 
 With clipping, the device itself computes the factor for the gradients, so the
 host does not wait.  If the norm is not finite, the device drops the update if the
@@ -19,9 +20,12 @@ from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, DeviceArena, Gpu, enter, fetch_bytes, gpu_at, launch, leave, pthread_mutex_lock,
     pthread_mutex_unlock, raise_error, value_at, wait, wait_for,
 )
+from dynet_cy.gpu.late cimport begin_late, catch_up_rows, note_late
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
-from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT
+from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT, dy_optim
+from dynet_cy.kernels.late_rows cimport all_current, can_be_late
+from dynet_cy.memory.arena cimport Arena
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t
 from dynet_cy.model.parameters cimport _Stored
 
@@ -185,6 +189,7 @@ def prepare(list stored not None, uint32_t n_groups):
         return
     for x in stored:
         n += 2 * max(x.p.n_touched, <uint32_t>1) + 1            # segments in the tables of a `Part`
+        n += x.p.n_touched // 4 + 1                             # the list of rows
     x = stored[0]
     gpu = gpu_at(x.p.device - 1)
     n = n * sizeof(Segment) + n_groups * (
@@ -253,11 +258,20 @@ def squared_norm(list stored not None):
 # ---- updates ---------------------------------------------------------------------
 
 cdef struct Part:
-    Table whole                                 # whole parameters and tables that the rule changes
+    Table whole                                 # what the rule and weight decay change
     Table rows                                  # rows of tables that the rule changes
     Table rest                                  # parameters and tables with weight decay that are not in `whole`
     Table normed                                # gradients whose norm is computed
     Hyper h
+
+# What is done to a table whose rows may be late.
+cdef struct LateTable:
+    Param* p
+    uint32_t group
+    bint begins                                 # no update has been noted yet
+    bint notes                                  # this one is: rows without a gradient get it later
+    bint all                                    # other rows change, too, so that all get what they are missing
+    const Range* rows                           # the list of rows with a gradient, on the device
 
 
 cdef void add_range(Range* r, uint32_t* n, size_t* bytes, const void* host_ptr, size_t size) noexcept nogil:
@@ -271,7 +285,7 @@ cdef void add_range(Range* r, uint32_t* n, size_t* bytes, const void* host_ptr, 
 
 def update(list stored not None, list updated not None, list group_of not None, list groups not None, int rule,
            list states not None, bint sparse, Clipping clipping=None, double scale=1, bint skips=False,
-           list rates=None):
+           list rates=None, bint late=False):
     """Apply a rule to parameters of one storage, which lives on a device, and set their gradients to zero.
 
     Args:
@@ -287,12 +301,15 @@ def update(list stored not None, list updated not None, list group_of not None, 
         skips: whether an update of gradients that are not finite is dropped.
         rates: for each group, a list of (learning rate, share of decoupled weight decay).  Element i holds if i of the
             updates whose outcome `clipping` does not know yet are dropped.
+        late: whether rows without a gradient may get this update later.
     """
     cdef uint32_t n_groups = len(groups), n_rates = len(rates[0]) if rates else 0
     cdef Part* parts = <Part*>calloc(n_groups, sizeof(Part))
     cdef Group* limits = <Group*>calloc(n_groups, sizeof(Group))
     cdef Rates* all_rates = <Rates*>calloc(n_groups * n_rates + 1, sizeof(Rates))
-    cdef Range* r = <Range*>calloc(4 * n_groups + 2, sizeof(Range))
+    cdef Range* r = <Range*>calloc(4 * n_groups + 2 + len(stored), sizeof(Range))
+    cdef LateTable* late_tables = <LateTable*>calloc(len(stored) + 1, sizeof(LateTable))
+    cdef LateTable* one
     cdef Part* part
     cdef dict settings
     cdef Limits limit
@@ -304,16 +321,19 @@ def update(list stored not None, list updated not None, list group_of not None, 
     cdef float* values
     cdef float* grads
     cdef float* s[3]
+    cdef const Arena* memories[3]
+    cdef dy_optim rule_constants
     cdef Table* tables
     cdef unsigned wide = 0, high = 0
-    cdef size_t bytes = 0, segments, chosen, totals, sums
-    cdef uint32_t i, g, n_ranges = 0, n_sums = 0
+    cdef size_t bytes = 0, chosen, totals, sums
+    cdef uint32_t i, g, n_ranges = 0, n_sums = 0, n_late = 0
+    cdef bint decays, notes, only_rows
     cdef Address base
     cdef void* clip = <void*><uintptr_t>clipping.device_ptr if clipping is not None else NULL
     cdef int k, error
     cdef list locked = []
     try:
-        if parts == NULL or limits == NULL or all_rates == NULL or r == NULL:
+        if parts == NULL or limits == NULL or all_rates == NULL or r == NULL or late_tables == NULL:
             raise MemoryError("the tables of parameters to update")
         if not stored:
             return
@@ -324,9 +344,11 @@ def update(list stored not None, list updated not None, list group_of not None, 
         grads = storage.grads.device_base()
         for k in range(3):
             s[k] = NULL
+            memories[k] = NULL
             if k < len(states):
                 plane = states[k]
                 s[k] = plane.device_base()
+                memories[k] = plane.memory()
         for g in range(n_groups):
             settings = groups[g]
             part = &parts[g]
@@ -352,19 +374,29 @@ def update(list stored not None, list updated not None, list group_of not None, 
             part = &parts[g]
             if clip != NULL:
                 add_gradient(&part.normed, p)
-            if changes and not (p.rows and sparse):
+            decays = part.h.decoupled != 0 or part.h.decay != 0
+            rule_constants.b1, rule_constants.b2, rule_constants.eps = part.h.b1, part.h.b2, part.h.eps
+            notes = late and changes and can_be_late(p, rule, &rule_constants, memories)
+            only_rows = changes and p.rows and sparse
+            if p.late != NULL and (p.late.n or notes):
+                one = &late_tables[n_late]
+                n_late += 1
+                one.p, one.group, one.notes, one.begins = p, g, notes, notes and p.late.n == 0
+                one.all = not notes and (decays or (changes and not only_rows))
+            if notes:
+                add_rows(&part.whole, p)
+            elif changes and not only_rows:
                 add_whole(&part.whole, p)
-                continue
-            if changes:
-                add_rows(&part.rows, p)
-            if part.h.decoupled != 0 or part.h.decay != 0:
-                add_whole(&part.rest, p)
+            else:
+                if changes:
+                    add_rows(&part.rows, p)
+                if decays:
+                    add_whole(&part.rest, p)
         for g in range(n_groups):
             tables = <Table*>&parts[g]
             for k in range(4):
                 add_range(r, &n_ranges, &bytes, tables[k].segments, tables[k].n * sizeof(Segment))
-        segments = bytes
-        if segments or clip != NULL:
+        if bytes or n_late or clip != NULL:
             if clip != NULL:
                 add_range(r, &n_ranges, &bytes, limits, n_groups * sizeof(Group))
                 add_range(r, &n_ranges, &bytes, all_rates, n_groups * n_rates * sizeof(Rates))
@@ -373,6 +405,10 @@ def update(list stored not None, list updated not None, list group_of not None, 
                     limits[g].first_sum = n_sums
                     limits[g].sums = wide * high
                     n_sums += wide * high
+            for i in range(n_late):
+                one = &late_tables[i]
+                one.rows = r + n_ranges
+                add_range(r, &n_ranges, &bytes, one.p.touched, one.p.n_touched * sizeof(uint32_t))
             chosen = bytes
             totals = chosen + (n_groups * sizeof(Chosen) + 15) // 16 * 16
             sums = totals + n_groups * sizeof(double)
@@ -405,15 +441,29 @@ def update(list stored not None, list updated not None, list group_of not None, 
                                <void*><uintptr_t>r[4 * n_groups].device_ptr,
                                <void*><uintptr_t>r[4 * n_groups + 1].device_ptr, value_at(&limit),
                                <void*><uintptr_t>totals, <void*><uintptr_t>chosen, clip)
+                    for i in range(n_late):
+                        catch_up(gpu, &late_tables[i], s, clip)
                     for g in range(n_groups):
                         run_part(gpu, &parts[g], r + 4 * g, rule, values, grads, s,
                                  <void*><uintptr_t>(chosen + g * sizeof(Chosen)) if clip != NULL else NULL, clip,
                                  skips)
+                    for i in range(n_late):
+                        one = &late_tables[i]
+                        if one.notes:
+                            note_late(gpu, one.p, &parts[one.group].h,
+                                      <void*><uintptr_t>(chosen + one.group * sizeof(Chosen)) if clip != NULL else NULL,
+                                      clip)
                     if clip != NULL:
                         fetch_bytes(gpu, clipping.host_ptr, clipping.device_ptr, sizeof(Clip))
                 error = leave(gpu)
             if error:
                 raise_error(gpu, error)
+        for i in range(n_late):
+            one = &late_tables[i]
+            if one.notes:
+                one.p.late.n += 1
+            elif one.all:
+                one.p.late.n = 0
         for x, changes in zip(stored, updated):
             if changes:
                 forget_gradient(x.p)
@@ -430,6 +480,17 @@ def update(list stored not None, list updated not None, list group_of not None, 
         free(limits)
         free(all_rates)
         free(r)
+        free(late_tables)
+
+
+cdef void catch_up(Gpu* gpu, const LateTable* one, float** states, const void* clip) noexcept nogil:
+    """Apply the updates that rows are missing, before this one changes them."""
+    if one.begins:
+        begin_late(gpu, one.p, states)
+    if one.all:
+        catch_up_rows(gpu, one.p, one.p.rows, NULL, 0, False, clip)
+    else:
+        catch_up_rows(gpu, one.p, one.p.n_touched, <const void*><uintptr_t>one.rows.device_ptr, 0, one.notes, clip)
 
 
 cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* values, float* grads, float** s,
@@ -495,6 +556,7 @@ def axpby(list stored not None, float a, float b, Plane source not None, Plane t
     memset(&t, 0, sizeof(Table))
     try:
         for x in stored:
+            all_current(x.p)
             add_whole(&t, x.p)
         if t.n == 0:                            # all parameters are empty
             return

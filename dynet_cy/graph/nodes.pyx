@@ -14,7 +14,7 @@ from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, NO_BATCH, SHARED, Graph, Node, args_of, items_of, nodes_of, origin_of, state_of,
 )
-from dynet_cy.kernels.late_rows cimport catch_up_all
+from dynet_cy.kernels.late_rows cimport all_current
 from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
@@ -143,7 +143,7 @@ def table(ComputationGraph graph not None, uint32_t number):
         raise ValueError(f"table: node {number} is not a lookup")
     x = nodes_of(&graph.g) + number
     p = <Param*>x.object
-    catch_up_all(p)
+    all_current(p)
     # Stored row by row, so as one array with the rows last.
     array = array_of(parameter_here(p, False), (*shape_of(&p.dim), p.rows))
     return np.moveaxis(array, -1, 0) * np.float32(p.factor)

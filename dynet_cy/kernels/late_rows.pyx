@@ -1,27 +1,28 @@
 """Rows of lookup tables that have not had all updates yet: see late_rows.pxd."""
 
-from libc.math cimport sqrt
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
-from dynet_cy.kernels.kernels cimport DY_FADING, DY_STEADY, DY_STILL, K, dy_idle, dy_optim
+from dynet_cy.kernels.kernels cimport DY_STILL, K, dy_idle, dy_optim
 from dynet_cy.memory.arena cimport Arena, arena_at
 from dynet_cy.memory.storage cimport MOST_LATE, Late, Param, value_changed
 
 
+cdef extern from "dynet_cy/late.h" nogil:
+    int kind_of_rule "dy_kind_of_rule"(int rule)
+    void begin "dy_late_begin"(Late* late, int rule, float b1, float b2, float eps)
+    double weight_of "dy_late_weight"(int rule, float lr, float step_scale)
+    void add "dy_late_add"(Late* late, uint32_t s, double weight, double kept)
+    void added "dy_late_added"(Late* late)
+    void one_step "dy_late_step"(const Late* late, uint32_t had, dy_idle* h, float* weights, float* fades)
+
 cdef extern from *:
     """
     typedef struct { float weights[DY_MOST_LATE], fades[DY_MOST_LATE]; } dy_terms;
-    static const int dy_kinds_of_rules[] = {
-    #define OPTIM(name, states, rule, kind, idle) kind,
-    #include "dynet_cy/optim.def"
-    #undef OPTIM
-    };
     """
-    const int* kinds_of_rules "dy_kinds_of_rules"
     # The terms of the updates that a row is missing.
     ctypedef struct Terms "dy_terms":
         float* weights
@@ -31,92 +32,85 @@ cdef extern from *:
     void fence "__atomic_thread_fence"(int order) nogil
     int RELEASE "__ATOMIC_RELEASE"
 
-cdef Unlocked catching_up
-
-# If q is the ratio of the rates at which divisor and step decay, two terms have a relative error of 4 q^4: the
-# remainder of Gauss-Laguerre quadrature.
-cdef double MOST_FADING = 0.01
-# A step that has decayed to less than this share of the first one is negligible.
-cdef double LEAST_STEP = 2.0 ** -40
-
-# States are copied, to be brought up to date, in blocks of this many numbers: a multiple of any vector.
 cdef enum:
+    LEAST = 1 << 12                 # numbers
+    LEAST_ROWS = 4
+    # States are copied, to be brought up to date, in blocks of this many numbers: a multiple of any vector.
     BLOCK = 256
+
+cdef Unlocked catching_up
+cdef LateOnDevices the_devices
+
+
+cdef LateOnDevices* late_on_devices() noexcept nogil:
+    return &the_devices
 
 
 cdef bint moves_all(int rule) noexcept nogil:
-    return kinds_of_rules[rule] != DY_STILL
+    return kind_of_rule(rule) != DY_STILL
 
 
 cdef int open_late(Param* p) except -1:
+    cdef size_t least = the_devices.least if p.device else LEAST
     cdef Late* late
-    if p.late != NULL:
+    if p.late != NULL or p.rows == 0 or p.size < least or p.in_place:
         return 0
     late = <Late*>malloc(sizeof(Late))
-    if late != NULL:
-        late.had = <uint32_t*>malloc(p.rows * sizeof(uint32_t))
-        if late.had != NULL:
-            late.rule = -1
-            late.n = 0
-            late.shared = late.read = late.moving = 0
+    if late == NULL:
+        raise MemoryError("the updates that rows of a table have had")
+    late.n = 0
+    late.rule = -1
+    late.shared = late.read = late.moving = 0
+    late.had = NULL
+    try:
+        if p.device:
+            the_devices.open(p, late)
+        else:
+            late.close = close_late
+            late.had = <uint32_t*>malloc(p.rows * sizeof(uint32_t))
+            if late.had == NULL:
+                raise MemoryError("the updates that rows of a table have had")
             memset(late.had, 0, p.rows * sizeof(uint32_t))
-            p.late = late
-            return 0
+    except BaseException:
         free(late)
-    raise MemoryError("the updates that rows of a table have had")
+        raise
+    p.late = late
+    return 0
+
+
+cdef void close_late(Late* late) noexcept nogil:
+    free(late.had)
+    free(late)
+
+
+cdef bint rows_may_be_late(const Param* p, uint32_t n) noexcept nogil:
+    return p.late != NULL and not p.in_place and n <= p.rows // LEAST_ROWS
 
 
 cdef bint can_be_late(Param* p, int rule, const dy_optim* h, const Arena** states) noexcept nogil:
     cdef Late* late = p.late
     cdef bint same
     cdef int k
-    if late == NULL:
+    if not rows_may_be_late(p, p.n_touched):
         return False
-    same = late.rule == rule and late.b1 == h.b1 and late.b2 == h.b2 and late.eps == h.eps
-    if late.n:
+    if late.n == 0:
+        begin(late, rule, h.b1, h.b2, h.eps)
+        late.shared = 0
         for k in range(3):
-            same = same and late.states[k] == states[k]
-        return same and late.n < MOST_LATE
-    if not same:
-        set_rule(late, rule, h)
+            late.states[k] = states[k]
+        return True
+    same = late.rule == rule and late.b1 == h.b1 and late.b2 == h.b2 and late.eps == h.eps
     for k in range(3):
-        late.states[k] = states[k]
-    late.shared = 0
-    late.each = (1 - late.fades[1]) > MOST_FADING * (1 - late.b1_powers[1])
-    return True
-
-
-cdef void set_rule(Late* late, int rule, const dy_optim* h) noexcept nogil:
-    cdef uint32_t j
-    late.rule, late.b1, late.b2, late.eps = rule, h.b1, h.b2, h.eps
-    late.fades[0] = late.b1_powers[0] = 1
-    late.fades[1] = sqrt(<double>h.b2)
-    for j in range(1, MOST_LATE + 1):
-        late.fades[j] = late.fades[j - 1] * late.fades[1]
-        late.b1_powers[j] = late.b1_powers[j - 1] * h.b1
+        same = same and late.states[k] == states[k]
+    return same and late.n < MOST_LATE
 
 
 cdef void note_late(Param* p, const dy_optim* h) noexcept nogil:
-    cdef Late* late = p.late
-    cdef int kind = kinds_of_rules[late.rule], k, moments = 4 if kind == DY_FADING else 1
-    cdef double weight = h.step_scale
-    cdef double speeds[4]
-    cdef uint32_t s = late.n
-    if kind != DY_STEADY:
-        weight *= h.lr
-    if not weight >= 0:
-        late.each = 1
-    late.weights[s] = weight
-    for k in range(4):
-        late.moments[s + 1][k] = 0
-        speeds[k] = late.b1 * (late.fades[k] if k < moments else 0)
-    while True:
-        for k in range(moments):
-            late.moments[s][k] = speeds[k] * (late.weights[s] + late.moments[s + 1][k])
-        if s == 0:
-            break
-        s -= 1
-    late.n += 1
+    cdef double weight = weight_of(p.late.rule, h.lr, h.step_scale)
+    cdef uint32_t s
+    for s in range(p.late.n + 1):
+        add(p.late, s, weight, 1)
+    added(p.late)
 
 
 cdef void none_late(Param* p) noexcept nogil:
@@ -132,52 +126,6 @@ cdef void none_late_shared(Param* p) noexcept nogil:
 
 
 # ---- rows ------------------------------------------------------------------------
-
-cdef void one_step(const Late* late, uint32_t had, dy_idle* h, Terms* terms) noexcept nogil:
-    """Combine the updates after the first `had` into one step."""
-    cdef uint32_t j, n = late.n - had
-    h.b1_power = <float>late.b1_powers[n]
-    h.b2_power = <float>(late.fades[n] * late.fades[n])
-    h.b1 = late.b1
-    h.b2 = late.b2
-    h.eps = late.eps
-    h.sum = <float>late.moments[had][0]
-    h.n = 0
-    if kinds_of_rules[late.rule] != DY_FADING:
-        return
-    h.weights = terms.weights
-    h.fades = terms.fades
-    if not late.each:
-        h.n = two_terms(late.moments[had], terms)
-        return
-    for j in range(1, n + 1):
-        terms.weights[j - 1] = <float>(late.weights[had + j - 1] * late.b1_powers[j])
-        terms.fades[j - 1] = <float>late.fades[j]
-        h.n = j
-        if late.b1_powers[j] < LEAST_STEP:
-            break
-
-
-cdef uint32_t two_terms(const double* moments, Terms* terms) noexcept nogil:
-    """The terms with these moments: the nodes are the roots of the orthogonal polynomial of degree 2."""
-    cdef double total = moments[0], mean, variance, skew, middle, half
-    if total == 0:
-        return 0
-    mean = moments[1] / total
-    variance = moments[2] / total - mean * mean
-    terms.weights[0] = <float>total
-    terms.fades[0] = <float>mean
-    if not variance > 1e-13:                    # one update, or the others are negligible
-        return 1
-    skew = moments[3] / total - 3 * mean * variance - mean * mean * mean
-    middle = skew / (2 * variance)
-    half = sqrt(middle * middle + variance)
-    terms.fades[0] = <float>(mean + middle - half)
-    terms.fades[1] = <float>(mean + middle + half)
-    terms.weights[0] = <float>(total * (half + middle) / (2 * half))
-    terms.weights[1] = <float>(total * (half - middle) / (2 * half))
-    return 2
-
 
 cdef void find_states(const Param* p, size_t row, float** states) noexcept nogil:
     cdef size_t n = size_of(&p.dim)
@@ -196,7 +144,7 @@ cdef void move_row(const Param* p, size_t row, float* y, bint keeps) noexcept no
     cdef dy_idle h
     cdef Terms terms
     find_states(p, row, states)
-    one_step(late, late.had[row], &h, &terms)
+    one_step(late, late.had[row], &h, terms.weights, terms.fades)
     h.keeps = keeps
     K.idle[late.rule](n, &h, p.value + row * n, y, states[0], states[1], states[2])
 
@@ -213,7 +161,7 @@ cdef void move_states(const Param* p, size_t row, int only, float* y) noexcept n
     cdef Terms terms
     cdef int k
     find_states(p, row, states)
-    one_step(late, late.had[row], &h, &terms)
+    one_step(late, late.had[row], &h, terms.weights, terms.fades)
     h.keeps = True
     memset(value, 0, sizeof(value))             # the rule moves it, for nothing
     while at < n:
@@ -302,7 +250,7 @@ cdef void catch_up_shared(Param* p, size_t first, size_t end) noexcept nogil:
 
 cdef int late_state(const Param* p, const Arena* states) noexcept nogil:
     cdef int k
-    if p.late != NULL and p.late.n:
+    if p.late != NULL and p.late.n and not p.device:
         for k in range(3):
             if p.late.states[k] == states:
                 return k
@@ -315,3 +263,35 @@ cdef void read_late_state(const Param* p, int k, size_t row, float* y) noexcept 
         move_states(p, row, k, y)
     else:
         memcpy(y, arena_at(p.late.states[k], (p.offset + row * n) * sizeof(float)), n * sizeof(float))
+
+# ---- wherever a table lives ------------------------------------------------------
+
+cdef int all_current(Param* p) except -1:
+    if p.late == NULL or p.late.n == 0:
+        return 0
+    if p.device == 0:
+        catch_up_all(p)
+        return 0
+    the_devices.catch_up(p, 0, p.rows)
+    p.late.n = 0
+    value_changed(p)
+    return 0
+
+
+cdef int part_current(Param* p, size_t at, size_t n) except -1:
+    cdef size_t row = size_of(&p.dim)
+    if p.late == NULL or p.late.n == 0 or n == 0:
+        return 0
+    if p.device:
+        return the_devices.catch_up(p, at // row, (at + n + row - 1) // row)
+    catch_up_part(p, at, n)
+    return 0
+
+
+cdef int read_current(const Param* p, size_t first, size_t rows, float* y) except -1:
+    cdef size_t k, n = size_of(&p.dim)
+    if p.device:
+        return the_devices.read(p, first, rows, y)
+    for k in range(rows):
+        read_late(p, first + k, y + k * n)
+    return 0

@@ -39,20 +39,20 @@ cdef extern from "dynet_cy/storage.h" nogil:
 
     ctypedef struct Late "dy_late":
         uint32_t n
-        uint32_t* had
         int rule
         float b1
         float b2
         float eps
-        const Arena* states[3]
         uint8_t each
         uint8_t shared
         uint8_t read
         uint8_t moving
-        double* weights
-        double (*moments)[4]
-        double* fades
-        double* b1_powers
+        const Arena* states[3]
+        float* rows[3]
+        uint32_t* had
+        Late* there
+        void* memory
+        void (*close)(Late* late) noexcept nogil
 
     ctypedef struct Param "dy_param":
         Dim dim

@@ -258,7 +258,8 @@ cdef class Storage:
                 pass                            # the id is lost, and not used again
             free(self.entries[i].is_touched)
             free(self.entries[i].touched)
-            free(self.entries[i].late)
+            if self.entries[i].late != NULL:
+                self.entries[i].late.close(self.entries[i].late)
             pthread_mutex_destroy(&self.entries[i].lock)
             free(self.entries[i])
         free(self.entries)
@@ -325,7 +326,7 @@ cdef class Storage:
         p.updated = 1
         p.factor = 1
         p.device = self.device
-        p.in_place = rows == 0 or self.device > 0
+        p.in_place = rows == 0
         pthread_mutex_lock(&self.pack_lock)     # `drop_panels` goes through them
         self.n_entries += 1
         pthread_mutex_unlock(&self.pack_lock)

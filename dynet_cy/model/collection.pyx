@@ -16,7 +16,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
-from dynet_cy.kernels.late_rows cimport catch_up_all, late_state, none_late_shared
+from dynet_cy.kernels.late_rows cimport all_current, late_state, none_late_shared
 from dynet_cy.memory.bridge cimport dim_from_shape, floats_in
 from dynet_cy.memory.mirror cimport default_device
 from dynet_cy.memory.storage cimport Plane, Storage
@@ -416,7 +416,7 @@ class ParameterCollection:
         It makes no Python object, since there may be no memory when a trainer is freed.
         """
         for entry in (<_Members>self._members).entries:
-            catch_up_all((<_Stored>entry).p)
+            all_current((<_Stored>entry).p)
 
     def _leave_late(self, Plane states not None):
         """Forget the updates that only states in this plane have not had yet, as after `_catch_up`."""

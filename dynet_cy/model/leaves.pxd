@@ -25,4 +25,6 @@ cdef inline uint32_t row_number(const Param* p, str name, row, str op) except? 0
 
 
 # Make the stored numbers of a table its values: apply all updates to all rows, and multiply the factor in.
-cdef void settle(Param* p) noexcept nogil
+cdef int settle(Param* p) except -1
+# The same for a table of the CPU.
+cdef void settle_here(Param* p) noexcept nogil

@@ -14,7 +14,7 @@ from dynet_cy.graph.graph cimport ComputationGraph, current
 from dynet_cy.graph.making cimport leaf_index, wrap
 from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, nodes_of
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.late_rows cimport catch_up_all, is_late, read_late
+from dynet_cy.kernels.late_rows cimport all_current, catch_up_all, is_late, read_late
 from dynet_cy.memory.storage cimport Param, Storage, touch, value_changed
 from dynet_cy.ops.registry cimport Op, register
 
@@ -63,7 +63,14 @@ cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xF
 # pass over the values that an update makes anyway.  In a table, an update visits only a few rows, so the
 # table has a factor instead, by which values are multiplied when they are read.
 
-cdef void settle(Param* p) noexcept nogil:
+cdef int settle(Param* p) except -1:
+    if p.device:                        # there, rows are late with weight decay, too: the factor stays 1
+        return all_current(p)
+    settle_here(p)
+    return 0
+
+
+cdef void settle_here(Param* p) noexcept nogil:
     catch_up_all(p)
     if p.factor == 1:
         return

@@ -13,9 +13,7 @@ from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.late_rows cimport (
-    catch_up_all, catch_up_part, late_state, read_late, read_late_state,
-)
+from dynet_cy.kernels.late_rows cimport all_current, late_state, part_current, read_current, read_late_state
 from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, shape_of
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport (
@@ -136,7 +134,7 @@ cdef class _Stored(Expression):
             array([0., 0.])
         """
         self.check_made()
-        catch_up_all(self.p)
+        all_current(self.p)
         memset(self.p.value, 0, self.p.size * sizeof(float))
         self.storage.values.clear(self.p.offset, self.p.size)
         value_changed(self.p)
@@ -152,7 +150,7 @@ cdef class _Stored(Expression):
             array([1.5, 1.5])
         """
         self.check_made()
-        catch_up_all(self.p)
+        all_current(self.p)
         self.multiply(self.storage.values, s)
         value_changed(self.p)
 
@@ -300,10 +298,10 @@ cdef class _Stored(Expression):
             if now == NULL:
                 raise MemoryError(f"the value of {self.full_name}")
             try:
-                for k in range(n // row):
-                    if state < 0:
-                        read_late(self.p, start // row + k, now + k * row)
-                    else:
+                if state < 0:
+                    read_current(self.p, start // row, n // row, now)
+                else:
+                    for k in range(n // row):
                         read_late_state(self.p, state, start // row + k, now + k * row)
                 return array_of(now, shape)
             finally:
@@ -313,7 +311,7 @@ cdef class _Stored(Expression):
 
     cdef int put(self, Plane plane, size_t start, object array, size_t n) except -1:
         """Write n numbers to a plane, in column-major order: the inverse of `part`."""
-        catch_up_part(self.p, start, n)
+        part_current(self.p, start, n)
         copy_floats(array, plane.at(self.p.offset + start), n)
         return plane.push(self.p.offset + start, n)
 
@@ -833,7 +831,10 @@ def settled_array(_Stored x not None):
 
 
 def late_updates(_Stored x not None):
-    """By how many updates rows of a table may be late: see dynet_cy/kernels/late_rows.pxd."""
+    """By how many updates rows of a table may be late: see dynet_cy/kernels/late_rows.pxd.
+
+    On a GPU, updates that the device has dropped count, too.
+    """
     x.check_made()
     return 0 if x.p.late == NULL else x.p.late.n
 

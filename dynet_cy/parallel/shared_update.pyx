@@ -22,7 +22,7 @@ from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport K, dy_optim
 from dynet_cy.kernels.late_rows cimport (
-    can_be_late, catch_up_all, catch_up_shared, mark_moved, none_late_shared, note_late,
+    can_be_late, catch_up_all, catch_up_shared, mark_moved, none_late_shared, note_late, rows_may_be_late,
 )
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, touch
@@ -30,9 +30,7 @@ from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.board cimport Board
 from dynet_cy.parallel.collective cimport CollectiveReducer, Entry, StepHeader, entries_of
 from dynet_cy.parallel.shared_model cimport LINE, address, model_of, send_values, share_states
-from dynet_cy.train.host cimport (
-    apply_weight_decay, in_one_pass, lock_gradient, rows_may_be_late, step_part, unlock_gradient,
-)
+from dynet_cy.train.host cimport apply_weight_decay, in_one_pass, lock_gradient, step_part, unlock_gradient
 from dynet_cy.train.interfaces cimport Backend
 from dynet_cy.train.structs cimport FROZEN, MOVES, PART, GroupSettings, Update
 

@@ -140,6 +140,7 @@ cdef class DeviceBackend(Backend):
         if self.sums:
             self.back = self.flat_buffer.FlatBuffer([(x, rows) for x, rows, _ in self.sums])
             self.numbers = np.concatenate([sums for _, _, sums in self.sums])
+        Backend.prepare(self, u)
         self.update.prepare([self.stored[i] for i in self.chosen(u)], u.n_groups)
         return 0
 
@@ -155,7 +156,8 @@ cdef class DeviceBackend(Backend):
         places = self.chosen(u)
         self.update.update(
             [self.stored[i] for i in places], [u.roles[i] == MOVES for i in places], [u.group[i] for i in places],
-            groups, u.rule, planes, u.sparse, self.clipping if u.deferred else None, u.scale, u.skips, rates)
+            groups, u.rule, planes, u.sparse, self.clipping if u.deferred else None, u.scale, u.skips, rates,
+            u.late)
         return 0
 
     cdef bint was_made(self, const Update* u) except -1:

@@ -1,7 +1,5 @@
 """Updates of parameters that lie in the memory of the host."""
 
-from libc.stdint cimport uint32_t
-
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.structs cimport GroupSettings, Update
@@ -19,9 +17,6 @@ cdef double squared_norm(Param* p) noexcept nogil
 cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil
 # Apply the rule to n numbers of a parameter, from `at` on; if it `decays`, decay them too.
 cdef void step_part(Param* p, const GroupSettings* s, const Update* u, bint decays, size_t at, size_t n) noexcept nogil
-# Whether rows without a gradient can get an update later, with n rows that have one: only then it is faster, and nobody
-# reads the others in place.
-cdef bint rows_may_be_late(const Param* p, uint32_t n) noexcept nogil
 # Take this share off the value, or multiply the factor of a table instead.
 cdef void apply_weight_decay(Param* p, double share) noexcept nogil
 # Replace the gradients of a table's rows by their sums over all ranks.

@@ -15,14 +15,14 @@ from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted,
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.kernels.kernels cimport K, dy_optim
 from dynet_cy.kernels.late_rows cimport (
-    can_be_late, catch_up, catch_up_part, mark_moved, none_late, note_late, open_late,
+    can_be_late, catch_up, catch_up_part, mark_moved, none_late, note_late,
 )
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_at
 from dynet_cy.memory.buffers cimport array_at
 from dynet_cy.memory.changes cimport Change, make_change
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch
-from dynet_cy.model.leaves cimport settle
+from dynet_cy.model.leaves cimport settle_here
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.structs cimport FROZEN, MOST_STATES, MOVES, PART
 
@@ -30,11 +30,6 @@ from dynet_cy.train.structs cimport FROZEN, MOST_STATES, MOVES, PART
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
     int pthread_mutex_unlock(pthread_mutex_t* m)
-
-# Rows are never late in tables smaller than LEAST_LATE, nor if more than one in LEAST_ROWS_OF_LATE rows has a gradient.
-cdef enum:
-    LEAST_LATE = 4096               # numbers
-    LEAST_ROWS_OF_LATE = 4
 
 # The factor of a table is multiplied into its numbers when it falls below this.
 cdef double LEAST_SCALE = 0.25
@@ -59,10 +54,6 @@ cdef double squared_norm(Param* p) noexcept nogil:
     for i in range(p.n_touched):
         total += K.sumsq(n, p.grad + p.touched[i] * n)
     return total
-
-
-cdef bint rows_may_be_late(const Param* p, uint32_t n) noexcept nogil:
-    return p.late != NULL and not p.in_place and n <= p.rows // LEAST_ROWS_OF_LATE
 
 
 cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil:
@@ -183,8 +174,7 @@ cdef class HostUpdate(Change):
         cdef size_t n, row, done = 0
         s.h.step_scale = <float>(1 / p.factor)
         if self.at == 0:
-            self.late = (self.u.late and rows_may_be_late(p, p.n_touched)
-                         and can_be_late(p, self.u.rule, &s.h, self.u.states))
+            self.late = self.u.late and can_be_late(p, self.u.rule, &s.h, self.u.states)
         if not (p.rows and (self.u.sparse or self.late)):
             n = min(PART, p.size - self.at)
             if n:
@@ -272,7 +262,7 @@ cdef class HostAxpby(Change):
         cdef float* into = <float*>arena_at(&self.target.arena, (p.offset + self.at) * sizeof(float))
         cdef const float* of = <float*>arena_at(&self.source.arena, (p.offset + self.at) * sizeof(float))
         if self.at == 0:
-            settle(p)
+            settle_here(p)
         if self.a == 0:
             K.scale(n, self.b, of, into)
         else:
@@ -314,7 +304,7 @@ cdef void apply_weight_decay(Param* p, double share) noexcept nogil:
         return
     p.factor *= 1 - share
     if p.factor < LEAST_SCALE:
-        settle(p)
+        settle_here(p)
 
 
 cdef class HostBackend(Backend):
@@ -358,15 +348,6 @@ cdef class HostBackend(Backend):
         for i in range(u.n if u.measures else 0):
             if u.roles[i] == MOVES:
                 u.squares[i] = squared_norm(u.entries[i])
-        return 0
-
-    cdef int prepare(self, Update* u) except -1:
-        cdef Py_ssize_t i
-        cdef Param* p
-        for i in range(u.n if u.late else 0):
-            p = u.entries[i]
-            if u.roles[i] == MOVES and p.rows and p.size >= LEAST_LATE and not p.in_place:
-                open_late(p)
         return 0
 
     cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:

@@ -2,8 +2,10 @@
 
 from libc.math cimport isfinite
 
+from dynet_cy.kernels.late_rows cimport open_late
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.train.structs cimport MOVES
 
 from dynet_cy.model.weight_decay import LEAST_DECAY
 
@@ -22,6 +24,10 @@ cdef class Backend:
         raise NotImplementedError
 
     cdef int prepare(self, Update* u) except -1:
+        cdef Py_ssize_t i
+        for i in range(u.n if u.late else 0):
+            if u.roles[i] == MOVES:
+                open_late(u.entries[i])
         return 0
 
     cdef Py_ssize_t undecided(self, const Update* u) except -1:

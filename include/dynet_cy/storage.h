@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include "arena.h"
+#include "late.h"
 #include "tensor.h"
 
 /* A matrix in the order in which matrix products read it; see gemm.inl. */
@@ -22,24 +23,6 @@ struct dy_pack {
     dy_packed of[4];            /* the matrix, its transpose; both in bfloat16 */
     uint8_t shared;             /* other processes may write the values at any time: they are read in place, never packed */
 };
-
-/* Updates of a table that rows without a gradient have not had yet; see kernels/late_rows. */
-enum { DY_MOST_LATE = 512 };
-typedef struct {
-    uint32_t n;                 /* number of these updates */
-    uint32_t *had;              /* for each row, how many of them it has had */
-    int rule;                   /* the trainer's rule, constants and state */
-    float b1, b2, eps;
-    const dy_arena *states[3];
-    uint8_t each;               /* updates cannot be combined: each is a term of its own */
-    uint8_t shared;             /* the states are in memory that several processes share: only updates of all change them */
-    uint8_t read;               /* the values of all rows have had all updates; if shared, their states have not */
-    uint8_t moving;             /* an update of all processes is changing the states */
-    double weights[DY_MOST_LATE];
-    double moments[DY_MOST_LATE + 1][4];    /* of the updates from one on: sums of weight b1^j b2^(j k / 2), j = 1, 2, ... */
-    double fades[DY_MOST_LATE + 1];         /* powers of the root of b2, */
-    double b1_powers[DY_MOST_LATE + 1];     /* and of b1 */
-} dy_late;
 
 /* One parameter, or one lookup table: `rows` rows of shape `dim`. */
 typedef struct {

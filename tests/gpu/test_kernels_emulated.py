@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from emu_kernels import EmuModule, KernelError
 
+from dynet_cy.kernels import selftest
+
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = ["", "reverse", "random:1", "random:2"]
 GRIDS = [(1, 1, 32), (1000, 3, 64), (5000, 40, 128)]
@@ -253,6 +255,105 @@ def test_updates(order: str) -> None:
     arguments = [SEGMENTS, np.uint32(3), np.float32(0.5), v3, nothing, nothing]
     optim.launch("decay_values", (2, 2), 64, arguments, order=order)
     np.testing.assert_array_equal(v3, np.where(inside, v2 * np.float32(0.5), v2))
+
+
+# What an update without a gradient does: (state, rate, b1, b2, eps) -> step; the state is changed in place.
+def idle_momentum(s: np.ndarray, lr: float, b1: float, b2: float, eps: float) -> np.ndarray:
+    s[0] *= b1
+    return s[0]
+
+
+def idle_decay(s: np.ndarray, lr: float, b1: float, b2: float, eps: float) -> np.ndarray:
+    s *= b1
+    return 0 * s[0]
+
+
+def idle_adam(s: np.ndarray, lr: float, b1: float, b2: float, eps: float) -> np.ndarray:
+    s[0] *= b1
+    s[1] *= b2
+    return -lr * s[0] / (np.sqrt(s[1]) + eps)
+
+
+def idle_amsgrad(s: np.ndarray, lr: float, b1: float, b2: float, eps: float) -> np.ndarray:
+    s[0] *= b1
+    s[1] *= b2
+    s[2] = np.maximum(s[2], s[1])
+    return -lr * s[0] / (np.sqrt(s[2]) + eps)
+
+
+IDLE = {
+    "momentum": (1, idle_momentum, 0.0),
+    "adadelta": (2, idle_decay, 0.0),
+    "rmsprop": (1, idle_decay, 0.0),
+    "adam": (2, idle_adam, 0.999),
+    "adam, a term for each update": (2, idle_adam, 0.8),
+    "amsgrad": (3, idle_amsgrad, 0.9),
+}
+
+
+@each_order
+@pytest.mark.parametrize("case", IDLE)
+def test_late_rows(order: str, case: str) -> None:
+    """Rows come to have all updates, with the weight decay and the rates that the device has chosen, but those that it
+    has left out; some rows are updated in between. Reading changes nothing."""
+    states, idle, b2 = IDLE[case]
+    rule = list(selftest.optim_states()).index(case.partition(",")[0])
+    b1, eps, rows, n = 0.9, 1e-3, 9, 50
+    late = module("late")
+    rng = np.random.default_rng(1)
+    table = rng.standard_normal((rows, n)).astype(np.float32)
+    state = np.abs(rng.standard_normal((3, rows, n))).astype(np.float32)
+    wanted, wanted_state = table.astype(np.float64), state.astype(np.float64)
+    record, had = np.full(5000, np.nan), np.full(rows, 7, np.uint32)
+    nothing = np.uint64(0)
+    pointers = [state[k] if k < states else nothing for k in range(3)]
+    constants = [np.int32(rule), np.float32(b1), np.float32(b2), np.float32(eps)]
+    late.launch("late_begin", 2, 32, [record, had, size(rows), *constants, *pointers], order=order)
+    assert not had.any()
+    clip, chosen = np.zeros((), CLIP), np.zeros(1, CHOSEN)
+    items = np.array([4, 1], np.uint32)
+
+    def check() -> None:
+        before = [x.copy() for x in (table, state, had)]
+        y = poisoned(5, n)
+        some = np.array([3, 4, 8, 1, 4], np.uint32)
+        late.launch("late_read", 3, 64, [record, size(5), size(n), some, size(0), table, y], order=order)
+        np.testing.assert_allclose(y, wanted[some], rtol=1e-5, atol=1e-6)
+        late.launch("late_read", 3, 64, [record, size(5), size(n), nothing, size(2), table, y], order=order)
+        np.testing.assert_allclose(y, wanted[2:7], rtol=1e-5, atol=1e-6)
+        for x, b in zip((table, state, had), before):
+            np.testing.assert_array_equal(x, b)
+
+    check()
+    for k in range(12):
+        # By turns: constants of the host, those that the device has chosen, an update that it leaves out.
+        lr, decoupled, decay = 0.01 * (1 + k % 4), 0.02 * (k % 2), 0.01 * (k % 5)
+        clip["drops"] = k % 3 == 2
+        chosen[0] = (1, lr, decoupled)
+        hyper = struct.pack("7f", lr if k % 3 == 0 else 9, 1, 9, 9, 9, decoupled, decay)
+        outcome = [nothing, nothing] if k % 3 == 0 else [chosen, clip]
+        arguments = [record, size(2), size(n), items, size(0), table, np.int32(1), outcome[1]]
+        late.launch("late_catch_up", 1, 64, arguments, order=order)
+        for row in items:
+            np.testing.assert_allclose(table[row], wanted[row], rtol=1e-5, atol=1e-6)
+        late.launch("late_note", (1, 1), 64, [record, hyper, *outcome], order=order)
+        if k % 3 != 2:
+            others = np.setdiff1d(np.arange(rows), items)
+            s = wanted_state[:, others]
+            step = idle(s, lr, np.float32(b1), np.float32(b2), np.float32(eps))
+            wanted_state[:, others] = s
+            wanted[others] = (wanted[others] * (1 - decoupled) + step) * (1 - decay)
+        if k % 5 == 1:
+            check()
+    for first, end in ((0, 4), (4, rows)):
+        arguments = [record, size(end - first), size(n), nothing, size(first), table, np.int32(0), nothing]
+        late.launch("late_catch_up", 2, 32, arguments, order=order)
+    np.testing.assert_allclose(table, wanted, rtol=1e-5, atol=1e-6)
+    for k in range(states):
+        np.testing.assert_allclose(state[k], wanted_state[k], rtol=1e-5, atol=1e-7)
+    check()
+    late.launch("late_begin", 2, 32, [record, had, size(rows), *constants, *pointers], order=order)
+    check()
 
 
 @each_order
