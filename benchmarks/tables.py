@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import time
-
 from functools import partial
 
 import numpy as np
