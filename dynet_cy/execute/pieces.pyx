@@ -23,7 +23,7 @@ from dynet_cy.graph.structs cimport (
     FLATTENED, LIVE, NEEDS_GRAD, Batch, Graph, Node, args_of, gradient_at, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
-from dynet_cy.ops.registry cimport Op, op_at
+from dynet_cy.ops.registry cimport MAX_OPS, Op, op_at
 from dynet_cy.schedule.views cimport LONG
 
 
@@ -50,7 +50,17 @@ cdef struct Part:
     const uint32_t* ids             # of its nodes
     Tensor* x
     Call call
+    float** dx                      # with `whole`: of each argument
+    uint8_t* adds
+    WholeBackward whole             # or NULL
     uint32_t at                     # forward: the first node that has not run; backward: one past the last such node
+
+cdef WholeBackward[MAX_OPS] whole_backward
+memset(whole_backward, 0, sizeof(whole_backward))
+
+
+cdef void set_whole_backward(uint32_t op, WholeBackward run) noexcept nogil:
+    whole_backward[op] = run
 
 
 # ---- which batches --------------------------------------------------------------------
@@ -60,15 +70,22 @@ cdef inline Node* first_node(const Graph* g, const Batch* batch) noexcept nogil:
 
 
 cdef bint may_run_in_pieces(const Graph* g, const Batch* batch) noexcept nogil:
-    """Ops that save values do not run in pieces, since saved values are one block for the whole batch."""
+    """Ops that save values do not run in pieces, since saved values are one block for the whole batch.
+
+    The same holds for gradients that are prepared for all arguments, unless that can be done piece by piece.
+    """
     cdef Node* node
     cdef const Op* op
     if batch.form != FLATTENED or batch.count == 1:
         return False
     node = first_node(g, batch)
     op = op_at(node.op)
-    return (total_of(&node.dim) >= LONG and op.saved == NULL and op.prepare == NULL and op.raised == NULL
-            and node.item_count == 0)
+    return (total_of(&node.dim) >= LONG and op.saved == NULL and op.raised == NULL and node.item_count == 0
+            and (op.prepare == NULL or whole_backward[node.op] != NULL))
+
+
+cdef bint must_run_in_pieces(const Graph* g, const Batch* batch) noexcept nogil:
+    return whole_backward[first_node(g, batch).op] != NULL
 
 
 cdef inline bint is_rising(const Graph* g, const Batch* batch) noexcept nogil:
@@ -133,6 +150,12 @@ cdef Part* open_parts(Graph* g, const Batch* batch, uint32_t n, bint back, size_
         memset(p.x, 0, node.nargs * sizeof(Tensor))
         for i in range(node.nargs):
             make_flat(&p.x[i].dim)
+        p.whole = whole_backward[node.op]
+        if back and p.whole != NULL:
+            p.dx = <float**>take(g, node.nargs * sizeof(float*), needed)
+            p.adds = <uint8_t*>take(g, node.nargs, needed)
+            if p.dx == NULL or p.adds == NULL:
+                return NULL
         p.call.n = node.nargs
         p.call.x = p.x
         p.call.attrs = node.attrs
@@ -303,6 +326,8 @@ cdef uint32_t backward_from(Graph* g, Part* p, uint32_t limit) noexcept nogil:
         p.call.dy.v = gradient_at(g, p.call.y.v)
         for i in range(p.call.n):
             argument_backward(g, p, i, first, after)
+        if p.whole != NULL:
+            p.whole(&p.call, p.dx, p.adds)
         first = after
     return n_live
 
@@ -313,6 +338,8 @@ cdef void argument_backward(Graph* g, Part* p, uint32_t i, uint32_t first, uint3
     cdef Call* c = &p.call
     cdef uint8_t of_first = state[args_of(g, &nodes_of(g)[p.ids[first]])[i]]
     cdef uint32_t j
+    if p.whole != NULL:
+        p.dx[i] = NULL
     if not of_first & NEEDS_GRAD:
         return
     c.dx.v = gradient_at(g, p.x[i].v)
@@ -320,7 +347,11 @@ cdef void argument_backward(Graph* g, Part* p, uint32_t i, uint32_t first, uint3
     if not c.accumulate and not p.op.assigns:
         memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
         c.accumulate = True
-    p.op.backward(c, i)
+    if p.whole != NULL:
+        p.dx[i] = c.dx.v
+        p.adds[i] = c.accumulate
+    else:
+        p.op.backward(c, i)
     for j in range(first, end):
         state[args_of(g, &nodes_of(g)[p.ids[j]])[i]] |= LIVE
 

@@ -125,6 +125,8 @@ cdef void clear_others(Graph* g, const uint32_t* ids, uint32_t n, const Node* ar
 
 cdef size_t part_views(Graph* g, uint32_t target) noexcept nogil:
     cdef uint32_t b
+    if g.n_passes == 1:                         # all users were known when the views were planned
+        return 0
     for b in range(g.n_batches):
         if batches_of(g)[b].form == VIEWS:
             return part_shared(g, target)

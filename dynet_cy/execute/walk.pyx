@@ -19,7 +19,8 @@ from dynet_cy.execute.contributions cimport (
     backward_into, contribute, hand_out, leaf_backward, list_backward, parameter_backward, spread, zero_gradient,
 )
 from dynet_cy.execute.pieces cimport (
-    backward_in_pieces, forward_in_pieces, may_run_in_pieces, ran_in_pieces, together_before, together_with,
+    backward_in_pieces, forward_in_pieces, may_run_in_pieces, must_run_in_pieces, ran_in_pieces, together_before,
+    together_with,
 )
 from dynet_cy.execute.profile cimport note_call, now, profiling
 from dynet_cy.execute.single cimport backward_of_one, checked, run_one_at_once
@@ -97,6 +98,8 @@ cdef inline bint runs_in_pieces(const Walk* w, const Batch* batch) noexcept nogi
     cdef uint32_t i
     if not w.at_once or not may_run_in_pieces(w.g, batch):
         return False
+    if must_run_in_pieces(w.g, batch):
+        return True
     for i in range(node.nargs):
         if not side_by_side(w.g, batch, i, False):
             return True

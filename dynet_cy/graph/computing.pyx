@@ -10,7 +10,7 @@ from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.graph cimport Requests, owner_of
 from dynet_cy.graph.hooks cimport ENGINE_GPU, Beside, PassHooks, beside_hooks, engine, engine_of, pass_hooks
 from dynet_cy.graph.structs cimport (
-    COMPUTED, LIVE, NO_BATCH, SENT, Batch, Graph, Node, Taken, batches_of, device_of, gradient_at, nodes_of,
+    COMPUTED, LIVE, NO_BATCH, NO_NODE, SENT, Batch, Graph, Node, Taken, batches_of, device_of, gradient_at, nodes_of,
     order_of, state_of,
 )
 from dynet_cy.graph.table cimport Table, graph_table, hold, let_go
@@ -160,9 +160,21 @@ cdef object gradient_of(Graph* g, uint32_t index, const uint8_t* states):
     cdef size_t i, n = 0 if g.forward_only else g.taken.top // sizeof(Taken)
     gradient = arrived_at(g, index, states)
     for i in range(n):
-        if taken[i].part == index:                      # each term of a sum gets the gradient of the sum
-            gradient += arrived_at(g, taken[i].sum, states)
+        if taken[i].part == index:
+            gradient += of_term(g, &taken[i], states)
+            taken = <const Taken*>g.taken.base          # a pass may have moved it
     return gradient
+
+
+cdef object of_term(Graph* g, const Taken* taken, const uint8_t* states):
+    """The gradient of what a sum has taken in: that of the sum, for a factor times the other one."""
+    cdef uint32_t factor = taken.factor
+    gradient = arrived_at(g, taken.sum, states)
+    if factor == NO_NODE:
+        return gradient
+    if not state_of(g)[factor] & COMPUTED:              # taken in too
+        run_pass(g, &factor, 1)
+    return gradient * array_of(value_here(g, &nodes_of(g)[factor]), full_shape(&nodes_of(g)[factor].dim))
 
 
 cdef object arrived_at(Graph* g, uint32_t index, const uint8_t* states):

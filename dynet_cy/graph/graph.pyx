@@ -531,6 +531,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     g.forward_ms = 0
     g.n_passes = 0
     g.adds_products = False
+    g.multiplies_activations = False
     g.n_kept = 0
     g.backward_from = -1
     g.device = default_device()

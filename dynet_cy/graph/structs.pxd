@@ -15,6 +15,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int SHARED "DY_SHARED"
     int DROPPED "DY_DROPPED"
     uint32_t NO_BATCH "DY_NO_BATCH"
+    uint32_t NO_NODE "DY_NO_NODE"
     int SENT "DY_SENT"
 
     uint64_t RUNNING "DY_GRAPH_RUNNING"           # the version of a graph while it runs without the GIL
@@ -61,6 +62,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     ctypedef struct Taken "dy_taken":
         uint32_t part
         uint32_t sum
+        uint32_t factor
 
     ctypedef struct Graph "dy_graph":
         Array arrays[10]
@@ -105,6 +107,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         int device
         uint8_t multi_device
         uint8_t adds_products
+        uint8_t multiplies_activations
         void* device_graphs
         void* plans
         void* beside

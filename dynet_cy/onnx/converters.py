@@ -32,6 +32,7 @@ NOT_EXPORTABLE: dict[str, str] = {
     "vanilla_lstm_gates_noise": _RANDOM,
     "scaled_dot_product_attention_dropout": _RANDOM,
     "residual_layer_norm_dropout": _RANDOM,
+    "gates": "is made of single operations where values are computed, and nothing is computed for a file",
     "lgamma": "has no counterpart in ONNX",
     "inverse": "has no counterpart in ONNX",
     "logdet": "has no counterpart in ONNX but the determinant itself, which soon overflows",

@@ -34,6 +34,7 @@ from dynet_cy.kernels.ranges cimport InRanges, in_ranges
 from dynet_cy.ops.linalg cimport AFFINE, MATMUL
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register, same_dim
 from dynet_cy.ops.unary cimport UNARY, apply_unary
+from dynet_cy.schedule.gates cimport note_gate
 from dynet_cy.schedule.sums cimport note_addition, set_sum_ops
 
 from dynet_cy.ops.inputs import constant, inputTensor
@@ -115,24 +116,8 @@ for which in (DY_UNARY_less_const, DY_UNARY_less_equal_const, DY_UNARY_greater_c
 
 # ---- derived: functions of the rows of binary.def, by tools/derive.py
 from dynet_cy.kernels.kernels cimport (
-    DY_BINARY_div, DY_BINARY_mul, DY_BINARY_prelu,
+    DY_BINARY_div, DY_BINARY_prelu,
 )
-
-
-def cmult(x, y):
-    """Product element by element; shapes broadcast.
-
-    Args:
-        x, y: expressions whose shapes broadcast.
-
-    Raises:
-        DimensionError: the shapes do not broadcast.
-
-    Example:
-        >>> dy.cmult(dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
-        array([3., 8.])
-    """
-    return apply2(BINARY[DY_BINARY_mul], x, y)
 
 
 def cdiv(x, y):
@@ -473,6 +458,24 @@ cdef object multiply(object a, object b):
     if isinstance(a, Expression):
         return times(a, b)
     return apply_unary(DY_UNARY_scale, b, a, 0)
+
+
+def cmult(x, y):
+    """Product element by element; shapes broadcast.
+
+    Args:
+        x, y: expressions whose shapes broadcast.
+
+    Raises:
+        DimensionError: the shapes do not broadcast.
+
+    Example:
+        >>> dy.cmult(dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
+        array([3., 8.])
+    """
+    cdef Expression product = apply2(BINARY[<int>DY_BINARY_mul], x, y)
+    note_gate(current_graph(), product.index)
+    return product
 
 
 cdef Expression times(Expression a, Expression b):

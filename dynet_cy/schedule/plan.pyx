@@ -7,6 +7,7 @@ from dynet_cy.graph.structs cimport WANTED, Batch, Graph, state_of
 from dynet_cy.graph.timeline cimport SCHEDULING, begin_span, end_span
 from dynet_cy.memory.arena cimport array_rewind
 from dynet_cy.schedule.batched cimport plan_batched
+from dynet_cy.schedule.gates cimport take_in_gates
 from dynet_cy.schedule.plain cimport plan_plain
 from dynet_cy.schedule.sums cimport take_in_products
 from dynet_cy.schedule.wanted cimport mark_wanted
@@ -19,7 +20,8 @@ cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy, bint 
     cdef uint64_t span = begin_span()
     cdef int failed = mark_wanted(g, targets, n, &lowest, &highest, &count)
     if not failed and count and not as_made and not g.check_validity:
-        taken = take_in_products(g, targets, n, strategy, lowest, highest)
+        taken = (take_in_products(g, targets, n, strategy, lowest, highest)
+                 + take_in_gates(g, targets, n, strategy, lowest, highest))
         array_rewind(&g.order, g.order.top - taken * sizeof(uint32_t))
         count -= taken
     if not failed and count:

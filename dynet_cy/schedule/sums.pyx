@@ -13,7 +13,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport rows_of, same_shape, size_of
 from dynet_cy.graph.structs cimport (
-    SHARED, WANTED, Node, Taken, args_of, device_of, drop_unneeded, nodes_of, state_of, uses_of,
+    NO_NODE, SHARED, WANTED, Node, Taken, args_of, device_of, drop_unneeded, nodes_of, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 
@@ -258,6 +258,7 @@ cdef void drop_part(const Work* w, uint32_t i, Term* t) noexcept nogil:
         taken = <Taken*>array_push(&w.g.taken, sizeof(Taken))
         taken.part = i
         taken.sum = t.into
+        taken.factor = NO_NODE
 
 
 cdef void change(const Work* w, uint32_t i, Term* t) noexcept nogil:

@@ -73,11 +73,14 @@ typedef struct {
     uint32_t live;              /* forward-only graphs: how many of its values are still needed */
 } dy_batch;
 
-/* A product, or a sum of some, that a larger sum has taken in: it has no value, unless one is asked for, and the gradient
- * of the sum is its own too. */
+/* A product, an activation, or a sum that a larger sum has taken in: it has no value, unless one is asked for, and the
+ * gradient of the sum is its own too, times the value of the other factor where it is a factor of a product. */
 typedef struct {
     uint32_t part, sum;         /* nodes */
+    uint32_t factor;            /* a node, or DY_NO_NODE */
 } dy_taken;
+
+#define DY_NO_NODE UINT32_MAX
 
 #define DY_GRAPH_ARRAYS 10
 #define DY_GRAPH_ARENAS 4
@@ -128,6 +131,7 @@ typedef struct {
     int device;                 /* where it runs: 0 for the CPU, 1 + n for GPU number n */
     uint8_t multi_device;       /* its nodes run on several devices, as `devices` says */
     uint8_t adds_products;      /* a node of it adds a product to something: see schedule/sums */
+    uint8_t multiplies_activations; /* a node of it multiplies one elementwise: see schedule/gates */
     void *device_graphs;        /* what the backend of devices keeps for it */
     uint64_t shortages;         /* the process's count of shortages when the graph last freed memory */
     void *plans;                /* the cache of schedule/plan_cache; NULL: none yet */

@@ -9,6 +9,7 @@ from gate_programs import N, Program
 import dynet_cy as dy
 from dynet_cy import profiling
 from dynet_cy.execute import pieces, views
+from dynet_cy.schedule import gates
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +38,9 @@ def gates_of(width: int, cells: int) -> list:
     """Cells of two gates in DyNet's style."""
     found = []
     for k in range(cells):
-        gates = dy.tanh(dy.inputVector(np.linspace(-1, 1 + k, 2 * width)))
-        i = dy.logistic(dy.pick_range(gates, 0, width))
-        found.append(dy.cmult(i, dy.tanh(dy.pick_range(gates, width, 2 * width))))
+        both = dy.tanh(dy.inputVector(np.linspace(-1, 1 + k, 2 * width)))
+        i = dy.logistic(dy.pick_range(both, 0, width))
+        found.append(dy.cmult(i, dy.tanh(dy.pick_range(both, width, 2 * width))))
     return found
 
 
@@ -50,7 +51,15 @@ def test_short_nodes_run_as_one_call() -> None:
     assert views.counts() == (0, 0)
 
 
-def test_ranges_are_views() -> None:
+@pytest.fixture
+def single_ops():
+    """Gates run as the single ops that they are made of."""
+    gates.set_on(False)
+    yield
+    gates.set_on(True)
+
+
+def test_ranges_are_views(single_ops) -> None:
     dy.renew_cg(autobatching=1)
     dy.esum(gates_of(64, 20)).forward()
     assert views.counts() == (40, 0)
@@ -58,7 +67,7 @@ def test_ranges_are_views() -> None:
     assert pieces.counts() in ((4, 2), (3, 1))
 
 
-def test_batches_run_together_in_tiles() -> None:
+def test_batches_run_together_in_tiles(single_ops) -> None:
     """Three batches of 160 KiB are one run of several tiles, and each number is computed once."""
     dy.renew_cg(autobatching=1)
     cells = gates_of(1024, 40)
@@ -68,8 +77,8 @@ def test_batches_run_together_in_tiles() -> None:
     assert batches == 4
     assert 4 <= tiles <= 12
     for k, cell in enumerate(cells):
-        gates = np.tanh(np.linspace(-1, 1 + k, 2048))
-        np.testing.assert_allclose(cell.npvalue(), np.tanh(gates[1024:]) / (1 + np.exp(-gates[:1024])), rtol=1e-5)
+        both = np.tanh(np.linspace(-1, 1 + k, 2048))
+        np.testing.assert_allclose(cell.npvalue(), np.tanh(both[1024:]) / (1 + np.exp(-both[:1024])), rtol=1e-5)
         np.testing.assert_array_equal(cell.gradient(), 1)
 
 

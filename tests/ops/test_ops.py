@@ -24,6 +24,7 @@ ELSEWHERE = {
     "parameter": "arguments of every case; tests/model/test_model.py",
     "lookup": "tests/model/test_model.py",
     "to_device": "tests/gpu/test_devices.py",
+    "gates": "made by plans; tests/schedule/test_gates.py",
 }
 
 GRAPHS = -(-len(CASES) // 4)  # with four cases in each

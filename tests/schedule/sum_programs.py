@@ -70,6 +70,15 @@ class Program:
 
         return self.add(Value(a.e + b.e, aligned(a.v, ndim) + aligned(b.v, ndim), back))
 
+    def cmult(self, a: Value, b: Value) -> Value:
+        """Of arrays of one shape."""
+
+        def back(g: np.ndarray) -> None:
+            a.g += g * b.v
+            b.g += g * a.v
+
+        return self.add(Value(dy.cmult(a.e, b.e), a.v * b.v, back))
+
     def tanh(self, x: Value) -> Value:
         y = np.tanh(x.v)
 
@@ -77,6 +86,20 @@ class Program:
             x.g += g * (1 - y * y)
 
         return self.add(Value(dy.tanh(x.e), y, back))
+
+    def logistic(self, x: Value) -> Value:
+        y = 1 / (1 + np.exp(-x.v))
+
+        def back(g: np.ndarray) -> None:
+            x.g += g * y * (1 - y)
+
+        return self.add(Value(dy.logistic(x.e), y, back))
+
+    def rectify(self, x: Value) -> Value:
+        def back(g: np.ndarray) -> None:
+            x.g += g * (x.v > 0)
+
+        return self.add(Value(dy.rectify(x.e), np.maximum(x.v, 0), back))
 
     def loss(self, xs: list[Value]) -> dy.Expression:
         """The sum of all numbers of some nodes, times different factors."""

@@ -1,0 +1,262 @@
+"""Sums of products of activations that run as one op: the gates of recurrent cells."""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import numpy as np
+import pytest
+from sum_programs import Program, Value
+
+import dynet_cy as dy
+from dynet_cy.execute import pieces
+from dynet_cy.graph.nodes import nodes
+from dynet_cy.schedule import gates
+
+
+@pytest.fixture(autouse=True)
+def counting():
+    """Counts from zero, and sums changed again when the test is over."""
+    gates.reset()
+    yield
+    gates.set_on(True)
+    dy.renew_cg()
+
+
+M = 40  # vectors shorter than 32 are left as they are
+
+Form = Callable[[Program, list[Value]], Value]
+
+
+def act(q: Program, kind: str, x: Value) -> Value:
+    return getattr(q, kind)(x) if kind else x
+
+
+def product(q: Program, f: str, a: Value, g: str, b: Value) -> Value:
+    return q.cmult(act(q, f, a), act(q, g, b))
+
+
+def lstm(q: Program, x: list[Value]) -> Value:
+    return q.plus(product(q, "logistic", x[0], "", x[1]), product(q, "logistic", x[2], "tanh", x[3]))
+
+
+def tree(q: Program, x: list[Value]) -> Value:
+    c = product(q, "logistic", x[0], "tanh", x[1])
+    c = q.plus(c, product(q, "logistic", x[2], "", x[3]))
+    return q.plus(c, product(q, "", x[4], "logistic", x[5]))
+
+
+def to_the_right(q: Program, x: list[Value]) -> Value:
+    s = q.plus(product(q, "logistic", x[0], "", x[1]), x[2])
+    return q.plus(product(q, "rectify", x[3], "tanh", x[4]), s)
+
+
+def six_products(q: Program, x: list[Value]) -> Value:
+    """More than one op takes."""
+    s = product(q, "tanh", x[0], "", x[1])
+    for k in range(1, 6):
+        s = q.plus(s, product(q, "logistic", x[k], "", x[k - 1]))
+    return s
+
+
+def squares(q: Program, x: list[Value]) -> Value:
+    """Both factors are one node: it is used twice, so it stays."""
+    t = q.tanh(x[0])
+    return q.plus(q.cmult(t, t), q.cmult(x[1], x[1]))
+
+
+def one_leaf(q: Program, x: list[Value]) -> Value:
+    """The same arguments again and again: the gradient of each has four terms."""
+    return q.plus(q.plus(x[0], product(q, "logistic", x[0], "tanh", x[0])), product(q, "", x[0], "rectify", x[0]))
+
+
+def two_sums(q: Program, x: list[Value]) -> Value:
+    """The sum of two sums: they stay what they are, since another order of adding would give other bits."""
+    return q.plus(lstm(q, x), q.plus(product(q, "tanh", x[4], "", x[5]), product(q, "logistic", x[5], "", x[4])))
+
+
+# What takes in how many nodes: sums changed and nodes taken in, for each cell.
+FORMS: dict[str, tuple[Form, tuple[int, int]]] = {
+    "lstm": (lstm, (1, 5)),
+    "tree": (tree, (1, 8)),
+    "to the right": (to_the_right, (1, 6)),
+    "six products": (six_products, (2, 15)),
+    "squares": (squares, (1, 2)),
+    "one leaf": (one_leaf, (1, 6)),
+    "two sums": (two_sums, (2, 9)),
+}
+
+
+def program(seed: int, form: Form, n: int = M, cells: int = 9, batch: int = 1) -> Program:
+    """Cells of one form, each of which has the result of another one as an argument."""
+    q = Program(seed)
+    w = q.parameter(n, 4)
+    q.outputs = []
+    for k in range(cells):
+        x = [q.times(w, q.input(4, batch=batch)) for _ in range(6)]
+        if k > 2:
+            x[3] = q.outputs[k - 3]
+        q.outputs.append(form(q, x))
+    return q
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("form", FORMS)
+def test_values_and_gradients_of_all_nodes(strategy: int, form: str, batch: int) -> None:
+    """In a new plan and in kept ones; also of the parts, which have no value until they are asked for."""
+    make, (sums, parts) = FORMS[form]
+    for full in (False, True, True):
+        dy.renew_cg(autobatching=strategy)
+        gates.reset()
+        q = program(7, make, batch=batch)
+        q.loss(q.outputs).backward(full=full)
+        assert gates.counts() == ((9 * sums, 9 * parts) if strategy else (0, 0))
+        q.check_gradients(of_nodes=full)
+        q.check()
+        q.check_gradients(of_nodes=full)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_bits_as_single_ops(form: str) -> None:
+    """Also of gradients, unless one gets more than two contributions: they may be added in another order."""
+    found = []
+    for on in (True, False):
+        gates.set_on(on)
+        dy.renew_cg()
+        q = program(3, FORMS[form][0])
+        loss = q.loss(q.outputs)
+        found.append([loss.npvalue(), *(x.e.npvalue() for x in q.outputs)])
+        loss.backward(full=True)
+        if form not in ("one leaf", "six products"):
+            found[-1] += [x.e.gradient() for x in q.outputs]
+            found[-1] += [p.grad_as_array() for p, _ in q.params]
+    for a, b in zip(*found):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_one_op_for_a_cell() -> None:
+    q = program(5, tree, cells=1)
+    q.outputs[0].e.forward()
+    made = [n.op for n in nodes(dy.cg()) if n.computed and n.op not in ("input", "parameter", "matmul")]
+    assert made == ["gates"]
+
+
+def test_cells_that_follow_each_other_run_in_pieces() -> None:
+    """One call backward for all arguments of a piece."""
+    pieces.reset()
+    q = program(5, lstm, cells=3)
+    q.loss(q.outputs).backward()
+    assert pieces.counts()[0] >= 1
+
+
+def test_a_narrow_graph() -> None:
+    """Its nodes run one by one."""
+    q = Program(11)
+    h = q.tanh(q.times(q.parameter(M, 4), q.input(4)))
+    for _ in range(12):
+        h = q.plus(h, product(q, "logistic", h, "tanh", h))
+    q.loss([h]).backward(full=True)
+    assert gates.counts()[0] == 12
+    q.check_gradients()
+    q.check()
+
+
+@pytest.mark.parametrize("asked", ["before", "later", "gradient only"])
+def test_an_activation_that_is_asked_for(asked: str) -> None:
+    """It is a target, so that it has a value; asked for later, it is computed then."""
+    q = program(13, lstm, cells=4)
+    gate = next(x for x in q.nodes if "logistic" in repr(x.e))
+    loss = q.loss(q.outputs)
+    if asked == "before":
+        dy.forward([gate.e, loss])
+        assert gates.counts()[1] < 4 * 5
+    loss.backward(full=True)
+    if asked == "later":
+        np.testing.assert_allclose(gate.e.npvalue(), gate.v[..., 0], rtol=1e-5, atol=1e-6)
+    q.check_gradients()
+
+
+def test_a_part_that_is_used_later() -> None:
+    q = program(17, lstm, cells=4)
+    gate = next(x for x in q.nodes if "logistic" in repr(x.e))
+    q.outputs[0].e.forward()
+    assert gates.counts()[1] >= 5  # others may be computed early
+    late = q.tanh(gate)
+    q.loss([late, *q.outputs]).backward(full=True)
+    q.check_gradients()
+    q.check()
+
+
+def test_what_stays() -> None:
+    """Broadcasting, parameters as factors, functions with constants, other users, short and long vectors."""
+    model = dy.ParameterCollection()
+    w = model.add_parameters(M)
+    x, y, one = dy.inputVector([0.5] * M), dy.inputVector([0.25] * M), dy.inputVector([2])
+    leaky = dy.leaky_relu(x, 0.1)
+    shared = dy.tanh(x)
+    for made in (
+        lambda: dy.cmult(dy.tanh(x), one),
+        lambda: dy.cmult(dy.tanh(x), w),
+        lambda: dy.cmult(dy.tanh(w), y),
+        lambda: dy.cmult(leaky, y),
+        lambda: dy.cmult(dy.sin(x), y),
+        lambda: dy.cmult(dy.tanh(dy.inputVector([1] * 31)), dy.inputVector([1] * 31)),
+        lambda: dy.cmult(dy.tanh(dy.inputVector([1] * 4097)), dy.inputVector([1] * 4097)),
+    ):
+        e = made()
+        dy.sum_elems(e).forward()
+        assert gates.counts() == (0, 0)
+    (dy.cmult(dy.tanh(x), y) + w).forward()  # a product goes without the parameter that is added to it,
+    (dy.cmult(shared, y) + shared).forward()  # and without a factor that something else uses
+    assert gates.counts() == (2, 2)
+
+
+def test_checks_and_graphs_that_only_go_forward() -> None:
+    for settings in ({"check_validity": True}, {"immediate_compute": True}, {"forward_only": True}):
+        dy.renew_cg(**settings)
+        q = program(19, tree)
+        q.loss(q.outputs).forward()
+        q.check()
+        assert gates.counts() == (0, 0)
+    dy.renew_cg()
+    with dy.detect_anomaly():
+        q = program(19, tree)
+        q.loss(q.outputs).backward()
+        q.check_gradients(of_nodes=False)
+    assert gates.counts() == (0, 0)
+
+
+def test_checkpoints() -> None:
+    """What was made before the last checkpoint stays as it is; what was changed stays changed."""
+    a, b = dy.inputVector([0.5] * M), dy.inputVector([0.25] * M)
+    before = dy.cmult(dy.tanh(a), b)
+    dy.cg_checkpoint()
+    before.forward()
+    assert gates.counts() == (0, 0)
+    (before + dy.cmult(dy.logistic(a), b)).forward()
+    assert gates.counts() == (1, 2)
+    dy.cg_revert()
+    again = before + dy.cmult(dy.tanh(a), b)
+    for _ in range(3):
+        assert again.npvalue(recalculate=True) == pytest.approx(np.full(M, 0.5 * np.tanh(0.5)), rel=1e-5)
+
+
+def test_kept_plans_do_the_same_to_the_last_bit() -> None:
+    found = []
+    for _ in range(4):
+        dy.renew_cg()
+        q = program(23, tree, cells=20)
+        q.loss(q.outputs).backward(full=True)
+        found.append([x.e.gradient() for x in q.nodes] + [p.grad_as_array() for p, _ in q.params])
+    for other in found[1:]:
+        for a, b in zip(found[0], other):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_several_passes() -> None:
+    q = program(29, lstm)
+    for x in q.outputs[:4]:
+        x.e.forward()
+    q.loss(q.outputs).backward(full=True)
+    q.check_gradients()
+    q.check()
