@@ -25,6 +25,10 @@ cdef struct Background:
     Addition* last
     size_t waking                   # multiplications for which no thread has been woken
 
+# Multiplications; a larger product is quicker if all threads compute it together.
+cdef enum:
+    MOST_IN_BACKGROUND = 300000000
+
 # Whether another thread may compute weight gradients of the pass; then `end_background` must follow.
 cdef bint begin_background(Background* b) noexcept nogil
 # Let dY X' be added to the gradient of p; `a` is in memory that lasts as long as the pass.

@@ -12,7 +12,7 @@ from libc.string cimport memset
 from dynet_cy.kernels.pool cimport (
     background_paused, claim_background, offer_background, pause_background, release_background, resume_background,
 )
-from dynet_cy.kernels.product cimport LEAST_ASLEEP, cut_weight_gradient, in_parts, part_of_weight_gradient
+from dynet_cy.kernels.product cimport LEAST_ASLEEP, Product, cut_weight_gradient, in_parts, part_of_weight_gradient
 from dynet_cy.memory.storage cimport pthread_mutex_t
 
 
@@ -76,13 +76,15 @@ cdef void run_left(void* job, size_t i) noexcept nogil:
 
 cdef void finish_background(Background* b) noexcept nogil:
     cdef Addition* a
+    cdef const Product* whole
     cdef size_t i, parts
     pause_background()
     a = b.made.next
     while a != NULL:
         parts = a.product.cut.parts - a.at
+        whole = &a.product.product
         pthread_mutex_lock(&a.p.lock)
-        if not in_parts(parts, parts * LEAST_ASLEEP, run_left, a):
+        if not in_parts(parts, whole.m * whole.n * whole.k // a.product.cut.parts * parts, run_left, a):
             for i in range(parts):
                 run_left(a, i)
         pthread_mutex_unlock(&a.p.lock)

@@ -93,7 +93,7 @@ cdef inline bint lasts(const Walk* w, const float* v) noexcept nogil:
 
 
 cdef bint multiply_later(Walk* w, Param* p, const Factors* f) noexcept nogil:
-    """Let another thread multiply factors where they are; False if there is no memory for that."""
+    """Let another thread multiply factors where they are; False: this one has to do it."""
     cdef Collected* c = products_of(w, p, f)
     return c != NULL and add_later(w, c, f)
 

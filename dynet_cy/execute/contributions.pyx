@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.execute.arguments cimport uses_in
-from dynet_cy.execute.background cimport Addition, add_in_background, finish_background, is_made
+from dynet_cy.execute.background cimport MOST_IN_BACKGROUND, Addition, add_in_background, finish_background, is_made
 from dynet_cy.execute.journal cimport note_before
 from dynet_cy.execute.walk cimport place_of, settle, stops, take, take_table
 from dynet_cy.graph.structs cimport (
@@ -152,9 +152,15 @@ cdef int multiply_one(Walk* w, Collected* x) noexcept nogil:
 
 
 cdef bint add_later(Walk* w, Collected* x, const Factors* f) noexcept nogil:
-    """Let another thread add a product to the gradient of a parameter; False if there is no memory for that."""
-    cdef Addition* a = <Addition*>arena_alloc(&w.g.grads, sizeof(Addition))
+    """Let another thread add a product to the gradient of a parameter.
+
+    False: it is large, or there is no memory for that.  Then no other thread is busy in the background.
+    """
+    cdef Addition* a = NULL
+    if f.rows * f.cols * f.n <= MOST_IN_BACKGROUND:
+        a = <Addition*>arena_alloc(&w.g.grads, sizeof(Addition))
     if a == NULL:
+        finish_background(w.background)
         return False
     begin_parameter(w, x.p)
     add_in_background(w.background, a, x.p, f, x.added)

@@ -17,6 +17,7 @@ cdef void enter_pool() noexcept nogil
 cdef void leave_pool() noexcept nogil
 cdef void begin_arithmetic() noexcept nogil
 cdef void end_arithmetic() noexcept nogil
+cdef bint far_apart() noexcept nogil
 cdef int take_pool(int most, int most_awake) noexcept nogil
 cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil,
                    void* job) noexcept nogil

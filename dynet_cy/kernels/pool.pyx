@@ -19,6 +19,8 @@ cdef extern from "pool.h" nogil:
     void dy_flush_denormals(int on)
     bint dy_flushes_denormals()
     int dy_pool_take(int most, int most_awake)
+    bint dy_pool_far()
+    void dy_pool_set_far(int nanoseconds)
     void dy_pool_run(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil, void* job)
     bint dy_background_claim(void (*run)(void* work) noexcept nogil, void* work)
     void dy_background_offer(int wakes)
@@ -62,6 +64,11 @@ def flushes_denormals():
 cdef int take_pool(int most, int most_awake) noexcept nogil:
     """Get threads for a job and return how many: see pool.h.  If it is not 1, `run_pool` must follow."""
     return dy_pool_take(most, most_awake)
+
+
+cdef bint far_apart() noexcept nogil:
+    """Whether the threads are on cores that share no cache."""
+    return dy_pool_far()
 
 
 cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil,
@@ -161,6 +168,11 @@ def threads():
 def jobs():
     """How many products have been computed by several threads so far."""
     return dy_pool_jobs()
+
+
+def set_far(nanoseconds):
+    """Set from how many nanoseconds for a message and its answer on threads do only large jobs; 250 at first."""
+    dy_pool_set_far(nanoseconds)
 
 
 def background_runs():

@@ -15,7 +15,7 @@ from dynet_cy.core.tensor cimport Packed
 from dynet_cy.kernels.kernels cimport (
     BF16, DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS, DY_SGEMM_VECTOR, K, dy_bf16_panels, dy_panels,
 )
-from dynet_cy.kernels.pool cimport DY_MOST_THREADS, run_pool, take_pool
+from dynet_cy.kernels.pool cimport DY_MOST_THREADS, far_apart, run_pool, take_pool
 from dynet_cy.kernels.precision cimport in_bf16
 from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport Pack, Panels, pthread_mutex_t
@@ -44,6 +44,7 @@ cdef enum:
 # by another method, which sums in another order.
 cdef enum:
     LEAST_AWAKE = 100000
+    LEAST_FAR = 10000000                        # awake or not, if the threads share no cache
     LEAST_LIBRARY = 1200000
     LEAST_PART = 100000                         # our own products have more parts than threads,
     MOST_PARTS = 8                              # up to this many for each, since some threads may be slower
@@ -97,6 +98,8 @@ cdef void cut_weight_gradient(size_t m, size_t k, size_t n, const float* dy, con
     else:
         g.product = Product(K.sgemm_way(0, 1, m, k, n), 0, 1, m, k, n, 1, dy, m, x, k, 1, dw, m, NULL)
     most = most_parts(&g.product, &g.cut) if g.product.way != DY_SGEMM_VECTOR else 1
+    if g.product.way == DY_SGEMM_LIBRARY:
+        most = min(most, <size_t>2)
     g.cut.parts = max(<size_t>1, min(most, work_of(&g.product) // PART_IN_BACKGROUND))
 
 
@@ -136,15 +139,19 @@ cdef bint in_parts(size_t parts, size_t work, void (*run)(void* job, size_t part
 
     False: only one thread is available, and nothing has been done.
     """
-    cdef size_t most = min(parts, work // LEAST_AWAKE, <size_t>DY_MOST_THREADS)
-    cdef int threads
-    if most < 2:
-        return False
-    threads = take_pool(<int>min(work // LEAST_ASLEEP, most), <int>most)
+    cdef int threads = take_threads(work, parts)
     if threads == 1:
         return False
     run_pool(threads, parts, run, job)
     return True
+
+
+cdef int take_threads(size_t work, size_t most) noexcept nogil:
+    """Get at most so many threads for a number of multiplications; if it is not 1, `run_pool` must follow."""
+    most = min(most, work // LEAST_AWAKE, <size_t>DY_MOST_THREADS)
+    if most > 1 and far_apart():
+        most = min(most, work // LEAST_FAR)
+    return 1 if most < 2 else take_pool(<int>min(work // LEAST_ASLEEP, most), <int>most)
 
 
 cdef inline size_t work_of(const Product* p) noexcept nogil:
@@ -189,11 +196,7 @@ cdef size_t parts_for(const Cut* cut, size_t threads) noexcept nogil:
 cdef bint together(const Product* p) noexcept nogil:
     """Compute a large product on several threads; False if only one is available."""
     cdef Cut cut
-    cdef size_t most = min(most_parts(p, &cut), <size_t>DY_MOST_THREADS)
-    cdef int threads
-    if most < 2:
-        return False
-    threads = take_pool(<int>min(work_of(p) // LEAST_ASLEEP, most), <int>most)
+    cdef int threads = take_threads(work_of(p), most_parts(p, &cut))
     if threads == 1:
         return False
     cut.parts = parts_for(&cut, threads)

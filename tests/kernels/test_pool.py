@@ -92,6 +92,30 @@ def test_training_ends_with_the_same_bits() -> None:
     assert trained(5) == desired
 
 
+@pytest.mark.skipif(pool.cpus() < 2, reason="threads look for work only if each has a CPU")
+def test_threads_that_are_far_apart_do_only_large_jobs() -> None:
+    config.set(threads=2)
+    dy.renew_cg()
+    small, large = (dy.inputTensor(np.ones((n, n), np.float32)) for n in (200, 400))
+
+    def jobs_of(x: dy.Expression) -> int:
+        before = pool.jobs()
+        (x * x).forward()
+        return pool.jobs() - before
+
+    try:
+        for nanoseconds, divided in ((1 << 30, True), (0, False)):
+            pool.set_far(nanoseconds)
+            for _ in range(2000):  # it is measured by a job while the other thread looks for work
+                assert jobs_of(large) == 1
+                if bool(jobs_of(small)) == divided:
+                    break
+            else:
+                pytest.fail(f"small products are {'never' if divided else 'still'} divided")
+    finally:
+        pool.set_far(1 << 30)
+
+
 SIZE = (811, 203, 67)
 
 

@@ -24,6 +24,10 @@
  * products of a training follow each other within this time (docs/kernels.md). */
 enum { LOOK_NS = 200000, LOOKS = 32 /* between looks at the clock */, CACHE_LINE = 64, NOWHERE = -1 };
 
+/* Two cores that share a cache answer each other within 50 to 130 ns, two that do not in 400 (on Zen 5). A virtual machine
+ * may move from one to the other at any time, so this is measured again and again. */
+enum { FAR_NS = 250, TRIPS = 8, MOST_TRIP_NS = 5000, MEASURED_NS = 50000000, FAR_FOR_NS = 200000000 };
+
 /* Number 0 is the owner of a job, the thread that has taken the pool; the others are ours. */
 typedef struct {
     pthread_t thread;
@@ -55,6 +59,15 @@ static struct {
           .lock = PTHREAD_MUTEX_INITIALIZER,
           .done = PTHREAD_COND_INITIALIZER,
           .n_threads = 1};
+
+/* How far thread 1 is from those that own jobs. */
+static atomic_int far_from = FAR_NS;
+static struct {
+    _Alignas(CACHE_LINE) atomic_uint ping; /* it answers by making pong the same */
+    _Alignas(CACHE_LINE) atomic_uint pong;
+    _Alignas(CACHE_LINE) atomic_int far;
+    atomic_llong measured;      /* when; 0: never */
+} distance;
 
 /* Work of one thread that another one does beside its jobs. */
 static struct {
@@ -182,8 +195,12 @@ static void wait_for_work(int number) {
     if (atomic_load_explicit(&look, memory_order_relaxed))
         for (int64_t end = now() + LOOK_NS; now() < end;) {
             if (this_cpu() != cpu) atomic_store_explicit(&t->cpu, cpu = this_cpu(), memory_order_relaxed);
-            for (int i = 0; i < LOOKS; i++, relax())
+            for (int i = 0; i < LOOKS; i++, relax()) {
                 if (is_work(number)) return;
+                unsigned ping = atomic_load(&distance.ping);
+                if (number == 1 && ping != atomic_load_explicit(&distance.pong, memory_order_relaxed))
+                    atomic_store(&distance.pong, ping);
+            }
         }
     pthread_mutex_lock(&pool.lock);
     t->asleep = 1;
@@ -361,9 +378,38 @@ int dy_pool_take(int most, int most_awake) {
     return n > 1 && !pthread_mutex_trylock(&pool.taken) ? n : 1;
 }
 
+/* Measures the distance, unless thread 1 does not look for work now. `taken` must be held. */
+static void measure_distance(void) {
+    int64_t least = INT64_MAX;
+    for (int i = 0; i < TRIPS; i++) {
+        int64_t begun = now(), took = 0;
+        unsigned ping = atomic_fetch_add(&distance.ping, 1) + 1;
+        while (atomic_load(&distance.pong) != ping)
+            if (now() - begun > MOST_TRIP_NS) return;
+        took = now() - begun;
+        if (took < least) least = took;
+    }
+    atomic_store(&distance.far, least >= atomic_load(&far_from));
+    atomic_store(&distance.measured, now());
+}
+
+void dy_pool_set_far(int nanoseconds) {
+    atomic_store(&far_from, nanoseconds);
+    atomic_store(&distance.far, 0);
+    atomic_store(&distance.measured, 0);
+}
+
+int dy_pool_far(void) {
+    return atomic_load_explicit(&distance.far, memory_order_relaxed) &&
+           now() - atomic_load_explicit(&distance.measured, memory_order_relaxed) < FAR_FOR_NS;
+}
+
 void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part), void *job) {
     make_threads(threads);
     spread(threads);
+    if (atomic_load_explicit(&look, memory_order_relaxed) &&
+        now() - atomic_load_explicit(&distance.measured, memory_order_relaxed) > MEASURED_NS)
+        measure_distance();
     pool.run = run;
     pool.job = job;
     pool.parts = parts;

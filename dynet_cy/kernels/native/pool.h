@@ -48,6 +48,13 @@ void dy_pool_end(void);
  * dy_pool_run must follow, which releases it. */
 int dy_pool_take(int most, int most_awake);
 
+/* Whether threads are on cores that share no cache, as measured lately: to move data between them takes five times as long,
+ * so that only large jobs gain. */
+int dy_pool_far(void);
+
+/* Sets from how many nanoseconds for a message and its answer on they count as such. */
+void dy_pool_set_far(int nanoseconds);
+
 /* Calls run(job, 0) ... run(job, parts - 1) on that many threads, in any order, and returns when all have returned. */
 void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part), void *job);
 
