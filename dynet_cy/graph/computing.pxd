@@ -13,6 +13,8 @@ cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wa
 # A value that is computed was asked for, where g.early is not 0.
 cdef void note_asked(Graph* g, uint32_t index) noexcept
 cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1
+# Whether a computed value is on a device only.
+cdef bint is_elsewhere(Graph* g, Node* x) noexcept nogil
 # The value of a computed node, after it was fetched where it is on a device.
 cdef float* value_here(Graph* g, Node* x) except? NULL
 cdef float* parameter_here(Param* p, bint gradient) except? NULL

@@ -6,8 +6,10 @@ for is kept here, once for all nodes that a line makes.
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.atomic cimport Setting
+
 # Why nodes have to get numbers: lines that are recorded, scopes that are open, a timeline. 0: they get none.
-cdef int noting
+cdef Setting noting
 
 # The number of the innermost line of Python outside dynet_cy that runs in this thread; 0 if there is none.
 cdef uint32_t current_line() noexcept

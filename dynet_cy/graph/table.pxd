@@ -10,11 +10,11 @@ cdef enum:
     MAX_GRAPHS = 65536
 
 # What keeps threads apart where Python has no GIL; on a cache line of its own.  A graph belongs to one thread at a
-# time, so nobody waits for long: other threads only give back its memory, drop its expressions and read its random
-# state.
+# time, so nobody waits for long: other threads only read its values, give back its memory, drop its expressions and
+# read its random state.
 cdef struct Guard:
-    Unlocked lock                   # held while a graph that does not run is changed, for moments and not over Python
-    uintptr_t maker                 # the thread that is making a node, whose shape rule may call Python; 0: none
+    Unlocked lock                   # held for moments, and not over Python, by who changes or reads a graph at rest
+    uintptr_t user                  # the thread that does what takes several steps, perhaps in Python; 0: none
     char[48] rest
 
 cdef struct Table:
@@ -26,7 +26,7 @@ cdef struct Table:
 cdef Table* graph_table() noexcept
 
 
-cdef inline Graph* graph_at(const Table* table, uint32_t slot) noexcept:
+cdef inline Graph* graph_at(const Table* table, uint32_t slot) noexcept nogil:
     """The graph in a slot, or NULL."""
     return table.graphs[slot] if slot < table.n_slots else NULL
 
@@ -44,14 +44,14 @@ cdef int raise_running() except -1
 
 
 cdef inline bint is_used(Table* table, Graph* g) noexcept nogil:
-    """Whether a graph, whose slot is held, runs, or another thread is making a node of it."""
-    cdef uintptr_t maker
+    """Whether a graph, whose slot is held, runs, or another thread has claimed it."""
+    cdef uintptr_t user
     if g.version == RUNNING:
         return True
     if HAS_GIL:
         return False
-    maker = table.guards[g.slot].maker
-    return maker != 0 and maker != dy_this_thread()
+    user = table.guards[g.slot].user
+    return user != 0 and user != dy_this_thread()
 
 
 cdef inline int check_unused(Table* table, Graph* g) except -1:
@@ -62,22 +62,22 @@ cdef inline int check_unused(Table* table, Graph* g) except -1:
     return raise_running() if used else 0
 
 
-# Begin to make a node, which takes several steps, unless the graph is used.
-cdef inline int begin_making(Table* table, Graph* g) except -1:
+# Claim a graph for this thread, to do what takes several steps, such as to make a node; an error if it is used.
+cdef inline int claim(Table* table, Graph* g) except -1:
     cdef bint used
     hold(table, g.slot)
     used = is_used(table, g)
     if not (HAS_GIL or used):
-        table.guards[g.slot].maker = dy_this_thread()
+        table.guards[g.slot].user = dy_this_thread()
     let_go(table, g.slot)
     return raise_running() if used else 0
 
 
-cdef inline void end_making(Table* table, Graph* g) noexcept nogil:
+cdef inline void release(Table* table, Graph* g) noexcept nogil:
     if not HAS_GIL:
         hold(table, g.slot)
-        if table.guards[g.slot].maker == dy_this_thread():
-            table.guards[g.slot].maker = 0
+        if table.guards[g.slot].user == dy_this_thread():
+            table.guards[g.slot].user = 0
         let_go(table, g.slot)
 
 

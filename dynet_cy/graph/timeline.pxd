@@ -9,6 +9,7 @@ Any layer above may note a span::
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.atomic cimport Flag
 from dynet_cy.graph.structs cimport Graph
 
 cdef enum Kind:
@@ -24,7 +25,7 @@ cdef enum Kind:
     NAMED                       # what Python code has named
 
 # Whether spans are noted.
-cdef bint tracing
+cdef Flag tracing
 
 # Now, in nanoseconds; 0 where nothing is noted, and then `end_span` does nothing.
 cdef uint64_t begin_span() noexcept nogil

@@ -9,6 +9,7 @@ depend on each other comes next, since they can never all be ready at once.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.atomic cimport Number, add_to
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.graph.structs cimport (
     EACH, NEEDS_GRAD, NO_BATCH, SHARED, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
@@ -16,12 +17,6 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.signature cimport Signatures, signature_of, signatures_open
-
-cdef extern from *:
-    """
-    #define DY_ADD_TO(x, n) __atomic_add_fetch(&(x), n, __ATOMIC_RELAXED)
-    """
-    uint64_t add_to "DY_ADD_TO"(uint64_t x, uint64_t n) nogil
 
 # A product with ENOUGH_COLUMNS columns gains nothing from more; MOST_COLUMNS limits the memory of a call.
 cdef enum:
@@ -31,9 +26,9 @@ cdef enum:
 cdef uint32_t NONE = 0xFFFFFFFFu
 
 # A matrix with fewer elements stays in the cache from product to product, so that joining them gains nothing.
-cdef size_t least_size = 1 << 17
-cdef uint64_t n_calls = 0
-cdef uint64_t n_joined = 0
+cdef Number least_size = 1 << 17
+cdef Number n_calls = 0
+cdef Number n_joined = 0
 
 
 # Per batch.
@@ -284,8 +279,8 @@ cdef void count_joined(const BackwardPlan* plan) noexcept nogil:
         if plan.steps[i].count > 1:
             calls += 1
             joined += plan.steps[i].count
-    add_to(n_calls, calls)
-    add_to(n_joined, joined)
+    add_to(&n_calls, calls)
+    add_to(&n_joined, joined)
 
 
 def counts():

@@ -17,6 +17,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
+from dynet_cy.core.atomic cimport Number, add_to
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.graph.graph cimport ComputationGraph
 from dynet_cy.graph.structs cimport (
@@ -25,12 +26,6 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_extend, array_push
 from dynet_cy.schedule.hash cimport dy_hash
 
-
-cdef extern from *:
-    """
-    #define DY_COUNT_ONE(x) __atomic_add_fetch(&(x), 1, __ATOMIC_RELAXED)
-    """
-    uint64_t count_one "DY_COUNT_ONE"(uint64_t x) nogil
 
 cdef enum:
     CHUNK = 4096                    # words
@@ -43,11 +38,11 @@ cdef enum:
 cdef uint32_t GAP = 0xFFFF
 cdef uint32_t OUTSIDE = 0xFFFFFFFFu
 
-cdef uint32_t most_plans = 64
-cdef size_t most_bytes = 16 << 20
-cdef uint64_t hash_mask = 0xFFFFFFFFFFFFFFFFu
-cdef uint64_t made = 0
-cdef uint64_t reused = 0
+cdef Number most_plans = 64
+cdef Number most_bytes = 16 << 20
+cdef Number hash_mask = 0xFFFFFFFFFFFFFFFFu
+cdef Number made = 0
+cdef Number reused = 0
 
 # Followed in memory by the words of its structure, the nodes in order of
 # execution, and the count and form of each batch.
@@ -200,7 +195,7 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
         batch[i].count = batches[2 * i]
         batch[i].form = batches[2 * i + 1]
         at += batch[i].count
-    count_one(reused)
+    add_to(&reused, 1)
     return True
 
 
@@ -214,7 +209,7 @@ cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
     cdef uint32_t* w
     cdef uint32_t i
     cdef CachedPlan* k
-    count_one(made)
+    add_to(&made, 1)
     if s.words == NULL:
         return
     if plans == NULL:

@@ -11,18 +11,13 @@ others of its matrix stays out of a sum with one that does: it is what the other
 from libc.stdint cimport uint8_t, uint16_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.atomic cimport Flag, Number, add_to
 from dynet_cy.core.tensor cimport rows_of, same_shape, size_of
 from dynet_cy.graph.structs cimport (
-    SHARED, WANTED, Node, Taken, args_of, device_of, drop_unneeded, nodes_of, state_of, uses_of,
+    SHARED, WANTED, Node, Taken, args_of, device_of, drop_unneeded, holder_in, nodes_of, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 
-
-cdef extern from *:
-    """
-    #define DY_COUNT(x, n) __atomic_add_fetch(&(x), n, __ATOMIC_RELAXED)
-    """
-    uint64_t count "DY_COUNT"(uint64_t x, uint32_t n) nogil
 
 cdef enum:
     OTHER
@@ -35,9 +30,9 @@ cdef uint32_t product_op = NONE
 cdef uint32_t add_op = NONE
 cdef uint32_t affine_op = NONE
 
-cdef bint on = True
-cdef uint64_t n_sums = 0            # since `reset`
-cdef uint64_t n_taken = 0
+cdef Flag on = True
+cdef Number n_sums = 0            # since `reset`
+cdef Number n_taken = 0
 
 # What is known of a node, by its number less `lowest`.
 cdef struct Term:
@@ -143,7 +138,7 @@ cdef inline bint may_go(const Work* w, uint32_t part, uint32_t i) noexcept nogil
     return (part >= w.lowest and state_of(g)[part] & WANTED and term_of(w, part).kind != OTHER
             and term_of(w, part).users == 1 and x.dim.bd == nodes_of(g)[i].dim.bd
             and same_shape(&x.dim, &nodes_of(g)[i].dim) and device_of(g, part) == device_of(g, i)
-            and not (g.forward_only and uses_of(g)[part].holder != NULL))
+            and not (g.forward_only and holder_in(&uses_of(g)[part]) != NULL))
 
 
 cdef inline bint may_add(const Work* w, uint32_t addend, uint32_t i) noexcept nogil:
@@ -229,8 +224,8 @@ cdef uint32_t change_sums(Work* w) noexcept nogil:
             taken += 1
         elif t.kind == SUM:
             change(w, i, t)
-            count(n_sums, 1)
-    count(n_taken, taken)
+            add_to(&n_sums, 1)
+    add_to(&n_taken, taken)
     return taken
 
 
