@@ -41,6 +41,8 @@ cdef enum:
 cdef extern from *:
     uint64_t atomic_add "__atomic_add_fetch"(uint64_t* p, uint64_t n, int order) nogil
     int RELAXED "__ATOMIC_RELAXED"
+    void set_version "atomic_store_explicit"(uint64_t* p, uint64_t n, int order) nogil
+    int RELEASE "memory_order_release"
 
 cdef Table* table = graph_table()
 # A checkpoint: how much of everything there was.
@@ -197,7 +199,10 @@ cdef class ComputationGraph:
         cdef bint immediate = immediate_compute, checks = check_validity, forward = forward_only, has_room
         cdef int strategy
         raise_in_item(self, "renew_cg", "renew it before the map")
-        strategy = default_strategy if autobatching is None else checked_strategy(autobatching)
+        if autobatching is None:
+            strategy = default_strategy
+        else:
+            strategy = checked_strategy(autobatching)
         claim(table, g)
         try:
             hold(table, g.slot)
@@ -537,7 +542,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     if g.beside != NULL:
         beside_hooks().cut(g, 0, False)
     g.renewal = atomic_add(&renewals, 1, RELAXED) << REVERT_BITS
-    g.version = g.renewal
+    set_version(&g.version, g.renewal, RELEASE)
     g.n_renewals += 1
     g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals
     g.n_nodes = g.n_batches = g.n_order = 0

@@ -431,10 +431,11 @@ cdef uint32_t make_in_place(Graph* g, const Op* op, list arguments, uint32_t n, 
     try:
         for i in range(n):
             args[i] = number_in(g, <Expression>arguments[i])
-        return make(g, op, args, n, extra)
+        return add_node(g, op, args, n, extra)
     except BaseException:
         hold(table, g.slot)
-        g.args.top = top
+        if g.args.top == top + n * sizeof(uint32_t):    # nobody else has put some there
+            g.args.top = top
         let_go(table, g.slot)
         raise
 
