@@ -6,6 +6,8 @@ import threading
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
+from dynet_cy.core.atomic cimport Setting
+
 
 cdef extern from "<fenv.h>" nogil:
     ctypedef struct fenv_t:
@@ -14,7 +16,7 @@ cdef extern from "<fenv.h>" nogil:
     int fegetenv(fenv_t* environment)
     int fesetenv(const fenv_t* environment)
 
-cdef int64_t pause = 50             # milliseconds between two looks for signals
+cdef Setting pause = 50             # milliseconds between two looks for signals
 
 cdef enum:
     LONG_PAUSE = 250                # where taking the GIL is slow, since other threads want it
@@ -35,7 +37,7 @@ _find_main_thread()
 os.register_at_fork(after_in_child=_find_main_thread)
 
 
-def set_pause(milliseconds):
+def set_pause(int milliseconds):
     """Set the interval between checks for signals; returns the previous one. For tests, which are short."""
     global pause
     before, pause = pause, milliseconds

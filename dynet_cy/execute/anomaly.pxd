@@ -8,11 +8,12 @@ GPU copies the numbers to the host first.
 
 from libc.stdint cimport uint32_t
 
+from dynet_cy.core.atomic cimport Setting
 from dynet_cy.graph.structs cimport Batch, Graph
 from dynet_cy.memory.storage cimport Param
 
 # How often the checks have been switched on; 0: nothing is checked.
-cdef int checking
+cdef Setting checking
 
 # A summary of numbers, for error messages.
 cdef struct Contents:

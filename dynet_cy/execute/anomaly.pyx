@@ -12,6 +12,7 @@ from libc.math cimport isfinite, isnan
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
+from dynet_cy.core.atomic cimport change
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.graph.computing cimport parameter_here
 from dynet_cy.graph.messages cimport argument_names, describe_dim, made_at, source_of_node
@@ -26,10 +27,6 @@ from dynet_cy.ops.registry cimport Op, op_at
 
 from dynet_cy.memory.storage import parameter_names
 
-
-cdef extern from *:
-    int atomic_add "__atomic_add_fetch"(int* p, int n, int order) nogil
-    int RELAXED "__ATOMIC_RELAXED"
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
@@ -371,7 +368,7 @@ def switch(on):
     """Switch the checks on or off.  They stay on until they have been switched off as often as on."""
     if not on and checking == 0:
         raise RuntimeError("checks of values were switched off more often than on")
-    atomic_add(&checking, 1 if on else -1, RELAXED)
+    change(&checking, 1 if on else -1)
 
 
 def is_checking():

@@ -14,9 +14,10 @@ Every number is computed by the same formula from the same numbers as otherwise.
 but if a gradient gets more than two of them from several tiles, they may be added in another order.
 """
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
+from dynet_cy.core.atomic cimport Number, add_to
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, total_of
 from dynet_cy.execute.prefetch cimport fetch
 from dynet_cy.graph.structs cimport (
@@ -27,12 +28,6 @@ from dynet_cy.ops.registry cimport MAX_OPS, Op, op_at
 from dynet_cy.schedule.views cimport LONG
 
 
-cdef extern from *:
-    """
-    #define DY_COUNT(x, n) __atomic_add_fetch(&(x), n, __ATOMIC_RELAXED)
-    """
-    uint64_t count "DY_COUNT"(uint64_t x, uint32_t n) nogil
-
 cdef enum:
     MOST_TOGETHER = 32              # batches
     FEW = 4                         # arguments; for nodes with more of them, pieces of backward have one node
@@ -40,8 +35,8 @@ cdef enum:
 
 cdef uint32_t EVERY = 0xFFFFFFFFu
 
-cdef uint64_t n_batches = 0         # since `reset`
-cdef uint64_t n_tiles = 0
+cdef Number n_batches = 0         # since `reset`
+cdef Number n_tiles = 0
 
 # One of the batches that run together.
 cdef struct Part:
@@ -263,8 +258,8 @@ cdef size_t forward_in_pieces(Graph* g, const Batch* batch, uint32_t n) noexcept
         limit = EVERY if leader.batch.count - leader.at <= tile else leader.ids[leader.at + tile]
         for k in range(n):
             forward_below(g, &parts[k], limit)
-        count(n_tiles, 1)
-    count(n_batches, n)
+        add_to(&n_tiles, 1)
+    add_to(&n_batches, n)
     arena_rewind(&g.scratch, top)
     return 0
 

@@ -2,13 +2,14 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.atomic cimport Setting
 from dynet_cy.graph.structs cimport Graph
 
 cdef enum:
     WEIGHT_GRADIENTS = 0xFFFFFFFF   # instead of an op: the products of execute/collect
 
 # The level; 0: nothing is measured.
-cdef int profiling
+cdef Setting profiling
 
 cdef uint64_t now() noexcept nogil
 cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexcept nogil

@@ -7,6 +7,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.atomic cimport Number, add_to
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.graph.hooks cimport PassHooks, pass_hooks
 from dynet_cy.graph.messages cimport describe_dim, made_at
@@ -26,12 +27,6 @@ cdef extern from "<time.h>" nogil:
     int clock_gettime(int clock, timespec* t)
 
 
-cdef extern from *:
-    """
-    #define DY_COUNT(x, n) __atomic_add_fetch(&(x), (n), __ATOMIC_RELAXED)
-    """
-    uint64_t count "DY_COUNT"(uint64_t x, uint64_t n) nogil
-
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
     int pthread_mutex_lock(pthread_mutex_t* m)
@@ -42,9 +37,9 @@ cdef enum:
 
 # Graphs of several threads add to the same entry.
 cdef struct Entry:
-    uint64_t nodes
-    uint64_t calls
-    uint64_t nanoseconds
+    Number nodes
+    Number calls
+    Number nanoseconds
 
 cdef Entry* entries = NULL          # for each op forward, then backward
 
@@ -116,9 +111,9 @@ cdef uint64_t now() noexcept nogil:
 
 cdef void note_time(uint32_t op, bint backward, uint32_t nodes, uint64_t taken) noexcept nogil:
     cdef Entry* e = entries + 2 * min(op, <uint32_t>(PLACES - 1)) + backward
-    count(e.nodes, nodes)
-    count(e.calls, 1)
-    count(e.nanoseconds, taken)
+    add_to(&e.nodes, nodes)
+    add_to(&e.calls, 1)
+    add_to(&e.nanoseconds, taken)
 
 
 cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexcept nogil:
@@ -288,8 +283,8 @@ def counts():
 def reset():
     """Count from zero again."""
     global n_lines
-    if entries != NULL:
-        memset(entries, 0, 2 * PLACES * sizeof(Entry))
+    for i in range(2 * PLACES if entries != NULL else 0):
+        entries[i].nodes = entries[i].calls = entries[i].nanoseconds = 0
     requests.clear()
     pthread_mutex_lock(&lines_lock)
     if room_for_lines:

@@ -7,9 +7,10 @@ on.
 """
 
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.atomic cimport Number, add_to
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.prefetch cimport fetch
 from dynet_cy.graph.structs cimport (
@@ -20,14 +21,8 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.schedule.views cimport VIEWS, view_at
 
 
-cdef extern from *:
-    """
-    #define DY_COUNT(x, n) __atomic_add_fetch(&(x), n, __ATOMIC_RELAXED)
-    """
-    uint64_t count "DY_COUNT"(uint64_t x, uint32_t n) nogil
-
-cdef uint64_t n_views = 0           # since `reset`
-cdef uint64_t n_copied = 0
+cdef Number n_views = 0           # since `reset`
+cdef Number n_copied = 0
 
 
 # How many nodes are prefetched at once.
@@ -84,7 +79,7 @@ cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
     for j in range(batch.count):
         x = &nodes[ids[j]]
         x.val = nodes[argument_of(g, ids[j])].val + view_at(g, x)
-    count(n_views, batch.count)
+    add_to(&n_views, batch.count)
 
 
 cdef uint32_t views_backward(Graph* g, const Batch* batch) noexcept nogil:
@@ -176,7 +171,7 @@ cdef void copy_views(Graph* g, Batch* batch) noexcept nogil:
         x.val = y
         y += n
     batch.form = EACH
-    count(n_copied, batch.count)
+    add_to(&n_copied, batch.count)
 
 
 def counts():

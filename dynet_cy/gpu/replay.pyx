@@ -27,6 +27,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
+from dynet_cy.core.atomic cimport Number
 from dynet_cy.gpu.driver cimport FORKED, MOST_GPUS, Counts, Records, enter, failed, leave, play, set_error
 from dynet_cy.schedule.hash cimport dy_hash
 
@@ -39,8 +40,8 @@ cdef enum:
     PAYS = 4                        # number of replays that pay for a capture
     THREAD_LOCAL = 1                # capture mode: does not restrict other threads
 
-cdef uint32_t most_graphs = 32
-cdef uint64_t most_nodes = 1 << 16
+cdef Number most_graphs = 32
+cdef Number most_nodes = 1 << 16
 if os.environ.get("DYNET_CY_CUDA_GRAPHS", "1") in ("", "0"):
     most_graphs = 0
 

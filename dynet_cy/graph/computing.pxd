@@ -13,6 +13,8 @@ cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wa
 # Note that a computed value was requested; needed if g.early is not 0.
 cdef void note_asked(Graph* g, uint32_t index) noexcept
 cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1
+# Whether a computed value is only on a device.
+cdef bint is_elsewhere(Graph* g, Node* x) noexcept nogil
 # The value of a computed node in host memory, fetched first if the node is on a device.
 cdef float* value_here(Graph* g, Node* x) except? NULL
 cdef float* parameter_here(Param* p, bint gradient) except? NULL

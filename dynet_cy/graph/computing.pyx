@@ -126,6 +126,12 @@ cdef float* parameter_here(Param* p, bint gradient) except? NULL:
     return v
 
 
+cdef bint is_elsewhere(Graph* g, Node* x) noexcept nogil:
+    """Whether a computed value is on a device only."""
+    cdef uint32_t number = <uint32_t>(x - nodes_of(g))
+    return x.batch != NO_BATCH and device_of(g, number) != 0 and not state_of(g)[number] & SENT     # inputs are here
+
+
 cdef float* value_here(Graph* g, Node* x) except? NULL:
     """The value of a computed node; on a device, small values of one batch are fetched together."""
     cdef uint32_t number = <uint32_t>(x - nodes_of(g))
@@ -133,7 +139,7 @@ cdef float* value_here(Graph* g, Node* x) except? NULL:
     cdef uint32_t j
     if x.val == NULL:
         return parameter_here(<Param*>x.object, False)
-    if x.batch == NO_BATCH or device_of(g, number) == 0 or state_of(g)[number] & SENT:      # inputs are in host memory
+    if not is_elsewhere(g, x):
         return x.val
     batch = &batches_of(g)[x.batch]
     if batch.count > 1 and batch.bytes <= FETCHED_TOGETHER:

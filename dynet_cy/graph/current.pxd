@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint64_t
 
+from dynet_cy.core.atomic cimport Number
 from dynet_cy.graph.structs cimport Graph
 
 
@@ -14,10 +15,10 @@ cdef extern from *:
     typedef struct {
         dy_graph *graph;            /* NULL: none was made yet */
         uint64_t context_version, changes;
-        const uint64_t *counter;
+        const dy_number *counter;
     } dy_seen;
 
-    static const uint64_t dy_no_changes = 0;
+    static const dy_number dy_no_changes = 0;
 
     static inline dy_seen *dy_seen_here(void) {
         static _Thread_local dy_seen seen = {NULL, 0, 1, &dy_no_changes};
@@ -30,7 +31,7 @@ cdef extern from *:
         Graph* graph
         uint64_t context_version
         uint64_t changes
-        const uint64_t* counter
+        const Number* counter
 
     Seen* seen_here "dy_seen_here"()
     uint64_t context_version_now "dy_context_version_now"()

@@ -3,14 +3,9 @@
 import contextvars
 import threading
 
-from libc.stdint cimport uint64_t
-
+from dynet_cy.core.atomic cimport Number, add_to
 from dynet_cy.graph.structs cimport Graph
 
-
-cdef extern from *:
-    uint64_t atomic_add "__atomic_add_fetch"(uint64_t* p, uint64_t n, int order) nogil
-    int RELAXED "__ATOMIC_RELAXED"
 
 cdef extern from *:
     """
@@ -49,7 +44,7 @@ _local = _Local()
 _entered = contextvars.ContextVar("dynet_cy.entered", default=None)
 
 cdef NewGraph new_graph = NULL
-cdef uint64_t changes = 0               # times that a graph was entered, left or closed, in any thread
+cdef Number changes = 0               # times that a graph was entered, left or closed, in any thread
 
 
 cdef void set_new_graph(NewGraph make) noexcept:
@@ -134,7 +129,7 @@ cdef int leave_graph(object owner) except -1:
 
 cdef void changed() noexcept:
     """Make all threads look up their current graph again."""
-    atomic_add(&changes, 1, RELAXED)
+    add_to(&changes, 1)
 
 
 cdef void forget_current() noexcept:

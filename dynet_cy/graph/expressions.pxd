@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.core.unlocked cimport HAS_GIL
+from dynet_cy.graph.graph cimport ComputationGraph
 from dynet_cy.graph.structs cimport Graph
 
 
@@ -33,7 +34,10 @@ cdef inline Expression owned(Expression x):
     return x if HAS_GIL else x.own()
 
 
+# Without a GIL it is a copy, since nodes may move: it holds until this thread has asked for some thirty others.
 cdef const Dim* dim_of(Expression x) except NULL
+# The graph of an expression, which no other thread may use until this one has called `release`.
+cdef ComputationGraph claimed(Expression x)
 # Renumber the needed nodes of a forward-only graph, if enough have been dropped.
 cdef int compact_if_due(Graph* g) except -1
 

@@ -6,26 +6,42 @@ from numbers import Real
 import numpy as np
 
 cimport cython
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
+from dynet_cy.core.unlocked cimport HAS_GIL, revived
 from dynet_cy.graph.computing cimport (
-    compute_node, doubles_of, full_shape, gradient_of, list_of, note_asked, run_pass, value_here,
+    compute_node, doubles_of, full_shape, gradient_of, is_elsewhere, list_of, note_asked, parameter_here, run_pass,
+    value_here,
 )
-from dynet_cy.graph.current cimport current_graph
+from dynet_cy.graph.current cimport current_graph, graph_here
 from dynet_cy.graph.forgetting cimport forget
 from dynet_cy.graph.graph cimport ComputationGraph, owner_of, raise_in_item
 from dynet_cy.graph.hooks cimport engine_of
-from dynet_cy.graph.messages cimport describe_dim, made_at
+from dynet_cy.graph.messages cimport describe_dim, made_at, made_by, made_in
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NEEDS_GRAD, REVERT_BITS, RUNNING, SHARED, Graph, Node, Use, drop_unneeded, nodes_of, same_renewal,
-    state_of, uses_of,
+    COMPUTED, NEEDS_GRAD, REVERT_BITS, RUNNING, SHARED, Graph, Node, Use, drop_unneeded, holder_in, nodes_of,
+    same_renewal, set_holder, state_of, uses_of,
 )
-from dynet_cy.graph.table cimport Table, graph_at, graph_table, hold, is_used, let_go, raise_running
+from dynet_cy.graph.table cimport Table, claim, graph_at, graph_table, hold, is_used, let_go, raise_running, release
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
+from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.graph.hooks import operators as functions
+
+cdef extern from *:
+    """
+    /* Room for a shape that `dim_of` has copied; it is used again when this thread has asked for as many others. */
+    #define DY_DIMS 32
+    static inline dy_dim *dy_room_for_dim(void) {
+        static _Thread_local dy_dim dims[DY_DIMS];
+        static _Thread_local unsigned next = 0;
+        return &dims[next++ % DY_DIMS];
+    }
+    """
+    Dim* room_for_dim "dy_room_for_dim"() noexcept
 
 cdef Table* table = graph_table()
 
@@ -64,11 +80,12 @@ cdef class Expression:
 
     cdef uint32_t enter(self) except? 0xFFFFFFFF:
         cdef Graph* g = current_graph()
-        if self.version == g.version:
+        cdef uint64_t version = g.version           # another thread may begin to run it
+        if self.version == version:
             return self.index
-        if g.version != RUNNING and same_renewal(self.version, g.version):
+        if version != RUNNING and same_renewal(self.version, version):
             if survives(g, self):
-                self.version = g.version
+                self.version = version
                 return self.index
         raise_stale(self, g)
 
@@ -76,14 +93,15 @@ cdef class Expression:
         return self
 
     cdef Graph* graph(self) except NULL:
-        cdef Graph* g = own_graph(self)
+        cdef uint64_t version = 0
+        cdef Graph* g = own_graph(self, &version)
         if g != NULL:
-            if self.version == g.version:
+            if self.version == version:
                 return g
-            if g.version == RUNNING:
+            if version == RUNNING:
                 raise_running()
             if survives(g, self):
-                self.version = g.version
+                self.version = version
                 return g
         raise_stale(self, g)
 
@@ -142,10 +160,9 @@ cdef class Expression:
             array([[1., 2.],
                    [3., 4.]])
         """
-        cdef Expression own = owned(self)
-        cdef Graph* g = compute(own, recalculate)
-        cdef Node* x = nodes_of(g) + own.index
-        return doubles_of(value_here(g, x), full_shape(&x.dim))
+        cdef Look x
+        _held = look(owned(self), recalculate, &x)
+        return doubles_of(x.v, full_shape(x.dim))
 
     def tensor_value(self, recalculate=False):
         """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed.
@@ -177,14 +194,12 @@ cdef class Expression:
             array([[1., 2.],
                    [3., 4.]])
         """
-        cdef Expression own = owned(self)
-        cdef Graph* g = compute(own, recalculate)
-        cdef Node* x = nodes_of(g) + own.index
-        cdef size_t n = total_of(&x.dim)
-        cdef const float* v = value_here(g, x)
+        cdef Look x
+        _held = look(owned(self), recalculate, &x)
+        cdef size_t n = total_of(x.dim)
         if x.dim.nd > 1:
-            return doubles_of(v, full_shape(&x.dim))
-        return v[0] if n == 1 else list_of(v, n)
+            return doubles_of(x.v, full_shape(x.dim))
+        return x.v[0] if n == 1 else list_of(x.v, n)
 
     def vec_value(self, recalculate=False):
         """All elements as a flat list, column-major, the batch last.
@@ -196,10 +211,9 @@ cdef class Expression:
             >>> dy.inputTensor([[1, 2], [3, 4]]).vec_value()
             [1.0, 3.0, 2.0, 4.0]
         """
-        cdef Expression own = owned(self)
-        cdef Graph* g = compute(own, recalculate)
-        cdef Node* x = nodes_of(g) + own.index
-        return list_of(value_here(g, x), total_of(&x.dim))
+        cdef Look x
+        _held = look(owned(self), recalculate, &x)
+        return list_of(x.v, total_of(x.dim))
 
     def scalar_value(self, recalculate=False):
         """The value as a float.
@@ -214,14 +228,12 @@ cdef class Expression:
             >>> dy.squared_norm(dy.inputVector([3, 4])).scalar_value()
             25.0
         """
-        cdef Expression own = owned(self)
-        cdef Graph* g = compute(own, recalculate)
-        cdef Node* x = nodes_of(g) + own.index
-        if total_of(&x.dim) != 1:
+        cdef Look x
+        _held = look(owned(self), recalculate, &x)
+        if total_of(x.dim) != 1:
             raise ValueError(
-                f"scalar_value: the expression has shape {describe_dim(&x.dim)}, not one element"
-                f"{made_at(g, own.index)}")
-        return value_here(g, x)[0]
+                f"scalar_value: the expression has shape {describe_dim(x.dim)}, not one element{made(self)}")
+        return x.v[0]
 
     def item(self):
         """The value of an expression of one element as a float: `scalar_value` by NumPy's name.
@@ -340,32 +352,11 @@ cdef class Expression:
             array([6., 6.], dtype=float32)
         """
         cdef Expression own = owned(self)
-        cdef Graph* g = own.graph()
-        cdef ComputationGraph graph = owner_of(g)
-        cdef Node* x
-        raise_in_item(owner_of(g), "backward",
-                      "let the items return their losses, and call backward once, on the sum")
-        if g.forward_only:
-            raise RuntimeError(
-                "backward: the graph was renewed with forward_only=True, which drops what that needs")
-        graph.warn_of_growth()
-        if not state_of(g)[own.index] & COMPUTED:
-            run_pass(g, &own.index, 1)
-        x = nodes_of(g) + own.index
-        if size_of(&x.dim) != 1:
-            raise ValueError(
-                f"backward: the expression has shape {describe_dim(&x.dim)}, not one element{made_at(g, own.index)}; "
-                "reduce it first, for example with sum_elems")
-        g.backward_from = -1
-        graph.given = None
-        given = None
-        if full:
-            from dynet_cy.graph.given import keep_given         # it needs this module
-            given = keep_given(graph, own.index)
-        engine_of(g).backward(g, own.index, full)
-        g.backward_from = own.index
-        graph.given = given
-        graph.note_values()
+        cdef ComputationGraph graph = claimed(own)
+        try:
+            go_backward(graph, own.index, full)
+        finally:
+            release(table, &graph.g)
 
     def gradient(self):
         """The gradient of the last `backward` with respect to this expression, as an array.
@@ -398,25 +389,21 @@ cdef class Expression:
             array([2., 2.])
         """
         cdef Expression own = owned(self)
-        cdef Graph* g = own.graph()
-        if g.backward_from < 0 or own.index > <uint32_t>g.backward_from:
-            raise RuntimeError("gradient: run backward on an expression made after this one first")
-        cdef uint8_t state = state_of(g)[own.index]
-        if state & SHARED or not state & NEEDS_GRAD:
-            from dynet_cy.graph.given import given              # it needs this module
-            return given(owner_of(g), own.index)
-        return gradient_of(g, own.index, state_of(g))
+        cdef ComputationGraph graph = claimed(own)
+        try:
+            return gradient_from_last(graph, own.index)
+        finally:
+            release(table, &graph.g)
 
     def __len__(self):
         cdef const Dim* d = dim_of(self)
         return d.d[0] if d.nd else 1
 
     def __repr__(self):
-        cdef Graph* g = own_graph(self)
-        if g != NULL and self.index < g.n_nodes:
-            name = op_at(nodes_of(g)[self.index].op).name.decode()
-            return (f"<expression {self.index} {name} {describe_dim(&nodes_of(g)[self.index].dim)}"
-                    f"{made_at(g, self.index)}>")
+        cdef Looks x
+        if describe(self, &x):
+            name = op_at(x.op).name.decode()
+            return f"<expression {self.index} {name} {describe_dim(&x.dim)}{made_by(x.origin)}>"
         return f"<expression {self.index} of a graph renewed since>"
 
     def __reduce__(self):
@@ -488,8 +475,8 @@ cdef class Expression:
         return functions["abs"](self)
 
     def __bool__(self):
-        cdef Graph* g = own_graph(self)
-        if g != NULL and self.version == g.version and op_at(nodes_of(g)[self.index].op).truth:
+        cdef Looks x
+        if describe(self, &x) and x.valid and op_at(x.op).truth:
             return truth_of(self)
         say_once("an Expression is always true, whatever its value; write `if e.value():` for the value, and "
                  "`if e is not None:` to ask whether there is one")
@@ -533,11 +520,10 @@ cdef class Expression:
         """
         if copy is False:
             raise BufferError("the value of an expression can only be copied: its graph reuses the memory")
-        cdef Expression own = owned(self)
-        cdef Graph* g = compute(own, False)
-        cdef Node* x = nodes_of(g) + own.index
-        return capsule_of(array_of(value_here(g, x), full_shape(&x.dim)), "the value of an expression", stream,
-                          max_version, dl_device)
+        cdef Look x
+        _held = look(owned(self), False, &x)
+        return capsule_of(array_of(x.v, full_shape(x.dim)), "the value of an expression", stream, max_version,
+                          dl_device)
 
     def __dlpack_device__(self):
         """The CPU, even if the value was computed elsewhere."""
@@ -568,8 +554,8 @@ cdef class ForwardExpression(Expression):
         g = graph_at(table, self.slot)
         if g != NULL and same_renewal(self.version, g.renewal) and self.index < g.n_nodes:
             use = &uses_of(g)[self.index]
-            if use.holder == <void*>self:
-                use.holder = NULL
+            if holder_in(use) == <void*>self:
+                set_holder(use, NULL)
                 if not is_used(table, g):   # else its memory is freed when nodes are renumbered
                     drop_unneeded(g, self.index)
         let_go(table, self.slot)
@@ -577,7 +563,7 @@ cdef class ForwardExpression(Expression):
 
 # ---- values ------------------------------------------------------------------
 
-cdef Graph* compute(Expression x, bint recalculate) except NULL:
+cdef Graph* compute_here(Expression x, bint recalculate) except NULL:
     """Compute an expression if needed; its graph."""
     cdef Graph* g = x.graph()
     if recalculate:
@@ -592,7 +578,11 @@ cdef Graph* compute(Expression x, bint recalculate) except NULL:
 
 
 cdef int compact_if_due(Graph* g) except -1:
-    return owner_of(g).compact(renumber) if g.forward_only and g.n_nodes >= g.compact_at else 0
+    if not g.forward_only or g.n_nodes < g.compact_at:
+        return 0
+    if not HAS_GIL and graph_here() != g:           # the thread that adds nodes may be looking up numbers
+        return 0
+    return owner_of(g).compact(renumber)
 
 
 cdef void renumber(void* holder, uint32_t index, uint64_t version) noexcept:
@@ -600,10 +590,236 @@ cdef void renumber(void* holder, uint32_t index, uint64_t version) noexcept:
     (<Expression>holder).version = version
 
 
+cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -1:
+    cdef Graph* g = &graph.g
+    cdef Node* x
+    raise_in_item(graph, "backward", "let the items return their losses, and call backward once, on the sum")
+    if g.forward_only:
+        raise RuntimeError("backward: the graph was renewed with forward_only=True, which drops what that needs")
+    graph.warn_of_growth()
+    if not state_of(g)[index] & COMPUTED:
+        run_pass(g, &index, 1)
+    x = nodes_of(g) + index
+    if size_of(&x.dim) != 1:
+        raise ValueError(
+            f"backward: the expression has shape {describe_dim(&x.dim)}, not one element"
+            f"{made_at(g, index)}; reduce it first, for example with sum_elems")
+    g.backward_from = -1
+    graph.given = None
+    given = None
+    if full:
+        from dynet_cy.graph.given import keep_given         # it needs this module
+        given = keep_given(graph, index)
+    engine_of(g).backward(g, index, full)
+    g.backward_from = index
+    graph.given = given
+    return graph.note_values()
+
+
+cdef object gradient_from_last(ComputationGraph graph, uint32_t index):
+    cdef Graph* g = &graph.g
+    if g.backward_from < 0 or index > <uint32_t>g.backward_from:
+        raise RuntimeError("gradient: run backward on an expression made after this one first")
+    cdef uint8_t state = state_of(g)[index]
+    if state & SHARED or not state & NEEDS_GRAD:
+        from dynet_cy.graph.given import given              # it needs this module
+        return given(graph, index)
+    return gradient_of(g, index, state_of(g))
+
+
+# ---- reading -------------------------------------------------------------------
+#
+# Without a GIL another thread may be adding nodes meanwhile, and lists of nodes move when they grow.  So what is read
+# is copied while the slot is held; what takes longer claims the graph.
+
+cdef struct Look:                   # a value
+    const Dim* dim
+    const float* v
+    Dim own
+    float one
+    void* object                    # of a parameter
+
+cdef struct Looks:                  # a node in words
+    Dim dim
+    uint16_t op
+    uint32_t origin
+    bint valid                      # the graph was not renewed, and does not run
+
+cdef enum:
+    COPIED
+    LARGER                          # there was no room for it
+    STORED                          # it is that of a parameter
+    ELSEWHERE                       # it has to be fetched from a device
+    MISSING                         # it is not computed, or the graph has changed
+
+
+cdef inline object look(Expression x, bint recalculate, Look* to):
+    """Compute an expression if needed, and find its value, which holds as long as the result."""
+    cdef Graph* g
+    cdef Node* node
+    if not HAS_GIL:
+        return copy_of(x, recalculate, to)
+    g = compute_here(x, recalculate)
+    node = nodes_of(g) + x.index
+    to.dim = &node.dim
+    to.v = value_here(g, node)
+    return None
+
+
+cdef object copy_of(Expression x, bint recalculate, Look* to):
+    cdef bytearray held = None
+    cdef float* v = &to.one
+    cdef size_t room = 1
+    cdef int found
+    compute(x, recalculate)
+    to.dim = &to.own
+    while True:
+        found = copy_value(x, v, room, to)
+        if found == COPIED:
+            to.v = v
+            return held
+        if found == STORED:
+            to.v = parameter_here(<Param*>to.object, False)
+            return x
+        if found == LARGER:
+            room = total_of(&to.own)
+            held = bytearray(room * sizeof(float))
+            v = <float*><char*>held
+        elif found == ELSEWHERE:
+            fetch(x)
+        else:
+            compute(x, False)
+
+
+cdef int copy_value(Expression x, float* v, size_t room, Look* to) noexcept nogil:
+    cdef Graph* g
+    cdef Node* node
+    cdef size_t n
+    cdef int found = MISSING
+    hold(table, x.slot)
+    g = graph_at(table, x.slot)
+    if g != NULL and x.version == g.version and state_of(g)[x.index] & COMPUTED:
+        node = nodes_of(g) + x.index
+        to.own = node.dim
+        to.object = node.object
+        n = total_of(&node.dim)
+        if node.val == NULL:
+            found = STORED
+        elif is_elsewhere(g, node):
+            found = ELSEWHERE
+        elif n > room:
+            found = LARGER
+        else:
+            memcpy(v, node.val, n * sizeof(float))
+            found = COPIED
+    let_go(table, x.slot)
+    return found
+
+
+cdef int fetch(Expression x) except -1:
+    cdef ComputationGraph graph = claimed(x)
+    try:
+        value_here(&graph.g, nodes_of(&graph.g) + x.index)
+    finally:
+        release(table, &graph.g)
+    return 0
+
+
+cdef int compute(Expression x, bint recalculate) except -1:
+    cdef ComputationGraph graph
+    if HAS_GIL:
+        compute_here(x, recalculate)
+        return 0
+    if is_computed(x) and not recalculate:
+        return 0
+    graph = claimed(x)
+    try:
+        compute_here(x, recalculate)
+    finally:
+        release(table, &graph.g)
+    return 0
+
+
+cdef bint is_computed(Expression x) noexcept:
+    """Whether there is nothing to do, and nothing to note."""
+    cdef Graph* g
+    cdef bint found, early = False
+    hold(table, x.slot)
+    g = graph_at(table, x.slot)
+    found = g != NULL and x.version == g.version and state_of(g)[x.index] & COMPUTED
+    if found:
+        early = g.early != 0
+    let_go(table, x.slot)
+    return found and not (early and graph_here() == g)
+
+
+cdef ComputationGraph claimed(Expression x):
+    """The graph of an expression, claimed for this thread, which has to release it."""
+    cdef ComputationGraph graph = None
+    cdef Graph* g
+    x.graph()
+    hold(table, x.slot)
+    g = graph_at(table, x.slot)
+    if g != NULL and same_renewal(x.version, g.renewal):
+        graph = revived(table.owners[x.slot])
+    let_go(table, x.slot)
+    if graph is None:
+        raise_stale(x, NULL)
+    claim(table, &graph.g)
+    try:
+        x.graph()                   # it may have been renewed before it was claimed
+    except BaseException:
+        release(table, &graph.g)
+        raise
+    return graph
+
+
 cdef const Dim* dim_of(Expression x) except NULL:
     cdef Expression own = owned(x)
     cdef Graph* g = own.graph()
-    return &nodes_of(g)[own.index].dim
+    cdef Dim* copied
+    if HAS_GIL:
+        return &nodes_of(g)[own.index].dim
+    copied = room_for_dim()
+    while not copy_dim(own, copied):
+        own.graph()
+    return copied
+
+
+cdef bint copy_dim(Expression x, Dim* to) noexcept nogil:
+    cdef Graph* g
+    cdef bint found
+    hold(table, x.slot)
+    g = graph_at(table, x.slot)
+    found = g != NULL and x.version == g.version
+    if found:
+        to[0] = nodes_of(g)[x.index].dim
+    let_go(table, x.slot)
+    return found
+
+
+cdef bint describe(Expression x, Looks* to) noexcept nogil:
+    """Copy what can be said of a node; False: its graph has been renewed."""
+    cdef Graph* g
+    cdef const Node* node
+    cdef bint found
+    hold(table, x.slot)
+    g = graph_at(table, x.slot)
+    found = g != NULL and same_renewal(x.version, g.renewal) and x.index < g.n_nodes
+    if found:
+        node = nodes_of(g) + x.index
+        to.dim = node.dim
+        to.op = node.op
+        to.origin = made_in(g, x.index)
+        to.valid = x.version == g.version
+    let_go(table, x.slot)
+    return found
+
+
+cdef str made(Expression x):
+    """Where an expression was made, as messages have it."""
+    cdef Looks of
+    return made_by(of.origin) if describe(owned(x), &of) else ""
 
 
 # ---- operators ---------------------------------------------------------------
@@ -638,13 +854,16 @@ cdef int say_once(str message) except -1:
 
 # ---- whether an expression is stale ------------------------------------------
 
-cdef inline Graph* own_graph(Expression x) noexcept:
-    """The graph that x belongs to, or NULL if it has been renewed or closed; another graph may now have its slot."""
+cdef inline Graph* own_graph(Expression x, uint64_t* version) noexcept:
+    """The graph that x belongs to, and its version, or NULL if it has been renewed or closed; another graph may now
+    have its slot."""
     cdef Graph* g
     hold(table, x.slot)                     # another thread may be closing its graph
     g = graph_at(table, x.slot)
     if g != NULL and not same_renewal(x.version, g.renewal):
         g = NULL
+    if g != NULL:
+        version[0] = g.version
     let_go(table, x.slot)
     return g
 
@@ -659,7 +878,8 @@ cdef bint survives(Graph* g, Expression x):
 
 
 cdef int raise_stale(Expression x, Graph* g) except -1:
-    cdef Graph* own = own_graph(x)
+    cdef uint64_t version = 0
+    cdef Graph* own = own_graph(x, &version)
     if x.version == 0:
         raise StaleExpressionError("an Expression made by hand belongs to no graph")
     if g != NULL and g.version == RUNNING:

@@ -7,7 +7,7 @@ from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.hooks cimport beside_hooks
 from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, NO_BATCH, REVERT_BITS, SENT, Batch, Graph, Node, Taken, Use, batches_of, drop_unneeded,
-    nodes_of, origin_of, state_of, uses_of,
+    holder_in, nodes_of, origin_of, state_of, uses_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_rewind
@@ -157,8 +157,8 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
             g.devices.base[k] = g.devices.base[i]
         if (k + <size_t>1) * sizeof(uint32_t) <= g.origins.top:
             (<uint32_t*>g.origins.base)[k] = origin_of(g, i)
-        if uses[k].holder != NULL:
-            renumber(uses[k].holder, k, g.version)
+        if holder_in(&uses[k]) != NULL:
+            renumber(holder_in(&uses[k]), k, g.version)
         numbers[i] = k
         k += 1
     if g.beside != NULL:

@@ -29,6 +29,7 @@ cdef class ComputationGraph:
     cdef int note_values(self) except -1
     cdef bint values_changed(self) except -1
     cdef int compact(self, Renumber renumber) except -1
+    cdef int leave_checkpoint(self) except -1
 
 
 cdef ComputationGraph current()

@@ -7,6 +7,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memset
 
+from dynet_cy.core.atomic cimport Setting
+from dynet_cy.core.unlocked cimport let_be_revived
 from dynet_cy.graph.current cimport (
     current_graph, enter_graph, forget_current, graph_here, leave_graph, set_new_graph,
 )
@@ -17,10 +19,10 @@ from dynet_cy.graph.hooks cimport ENGINE_CPU, ENGINE_GPU, beside_hooks, engine
 from dynet_cy.graph.placing cimport let_move
 from dynet_cy.graph.random_state cimport take_stream
 from dynet_cy.graph.structs cimport (
-    GRAPH_ARENAS, GRAPH_ARRAYS, REVERT_BITS, RUNNING, Graph, drop_unneeded, nodes_of, uses_of,
+    GRAPH_ARENAS, GRAPH_ARRAYS, REVERT_BITS, RUNNING, Graph, drop_unneeded, nodes_of, set_holder, uses_of,
 )
 from dynet_cy.graph.table cimport (
-    Table, check_unused, enter_table, give_back_all, graph_table, hold, leave_table, let_go,
+    Table, check_unused, claim, enter_table, give_back_all, graph_table, hold, leave_table, let_go, release,
 )
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_rewind, array_close, array_open, array_push, array_rewind, out_of_memory, shortages,
@@ -39,6 +41,8 @@ cdef enum:
 cdef extern from *:
     uint64_t atomic_add "__atomic_add_fetch"(uint64_t* p, uint64_t n, int order) nogil
     int RELAXED "__ATOMIC_RELAXED"
+    void set_version "atomic_store_explicit"(uint64_t* p, uint64_t n, int order) nogil
+    int RELEASE "memory_order_release"
 
 cdef Table* table = graph_table()
 # A checkpoint: the sizes of everything at that point.
@@ -55,7 +59,7 @@ cdef struct Point:
     uint32_t n_forgets
 
 cdef uint64_t renewals = 0              # of all graphs, in any thread
-cdef int default_strategy = 1
+cdef Setting default_strategy = 1
 
 
 cdef class Requests:
@@ -100,6 +104,7 @@ cdef class ComputationGraph:
         for i in range(GRAPH_ARENAS):
             arena_open(&self.g.arenas[i], True)
         self.g.shortages = shortages()
+        let_be_revived(self)
         enter_table(&self.g, <void*>self)
         self.keep = {}
         self.leaves = {}
@@ -193,18 +198,24 @@ cdef class ComputationGraph:
         cdef Graph* g = &self.g
         cdef bint immediate = immediate_compute, checks = check_validity, forward = forward_only, has_room
         cdef int strategy
-        check_unused(table, g)
         raise_in_item(self, "renew_cg", "renew it before the map")
-        strategy = default_strategy if autobatching is None else checked_strategy(autobatching)
-        hold(table, g.slot)
-        has_room = begin_renewal(g, strategy, immediate, checks, forward)
-        let_go(table, g.slot)
-        self.keep.clear()
-        self.given = None
-        self.n_at_backward = 0
-        self.leaves.clear()
-        self.checkpoints = []
-        self.reverts = []
+        if autobatching is None:
+            strategy = default_strategy
+        else:
+            strategy = checked_strategy(autobatching)
+        claim(table, g)
+        try:
+            hold(table, g.slot)
+            has_room = begin_renewal(g, strategy, immediate, checks, forward)
+            let_go(table, g.slot)
+            self.keep.clear()
+            self.given = None
+            self.n_at_backward = 0
+            self.leaves.clear()
+            self.checkpoints = []
+            self.reverts = []
+        finally:
+            release(table, g)
         if not has_room:
             out_of_memory("the list of free memory")
         return self
@@ -254,10 +265,16 @@ cdef class ComputationGraph:
             >>> x.value(), len(graph)
             ([1.0, 2.0], 1)
         """
+        raise_in_item(self, "cg_revert", "use forward_only=True, which frees what is no longer needed")
+        claim(table, &self.g)
+        try:
+            self.leave_checkpoint()
+        finally:
+            release(table, &self.g)
+
+    cdef int leave_checkpoint(self) except -1:
         cdef Graph* g = &self.g
         cdef Point to
-        check_unused(table, g)
-        raise_in_item(self, "cg_revert", "use forward_only=True, which frees what is no longer needed")
         if not self.checkpoints:
             raise RuntimeError("cg_revert: there is no checkpoint since the graph was renewed")
         epoch = g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
@@ -295,7 +312,11 @@ cdef class ComputationGraph:
             >>> dy.cg().op_names()
             ['input', 'tanh']
         """
-        return [op_at(nodes_of(&self.g)[i].op).name.decode() for i in range(self.g.n_nodes)]
+        claim(table, &self.g)
+        try:
+            return [op_at(nodes_of(&self.g)[i].op).name.decode() for i in range(self.g.n_nodes)]
+        finally:
+            release(table, &self.g)
 
     def n_batches(self):
         """Number of calls in which the computed nodes ran.
@@ -521,7 +542,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     if g.beside != NULL:
         beside_hooks().cut(g, 0, False)
     g.renewal = atomic_add(&renewals, 1, RELAXED) << REVERT_BITS
-    g.version = g.renewal
+    set_version(&g.version, g.renewal, RELEASE)
     g.n_renewals += 1
     g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals
     g.n_nodes = g.n_batches = g.n_order = 0
@@ -562,7 +583,7 @@ cdef void go_back(Graph* g, const Point* to) noexcept:
     next_epoch(g)
     if g.forward_only:
         for i in range(g.n_nodes - to.n_nodes):
-            uses_of(g)[g.n_nodes - 1 - i].holder = NULL
+            set_holder(&uses_of(g)[g.n_nodes - 1 - i], NULL)
             drop_unneeded(g, g.n_nodes - 1 - i)
     g.n_nodes = to.n_nodes
     take_back(g, to.nodes_top, to.args_top, to.items_top)

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.atomic cimport Flag
 from dynet_cy.graph.structs cimport Graph
 
 # How values are computed: filled in by executors.
@@ -39,7 +40,7 @@ cdef Beside* beside_hooks() noexcept
 
 # Called around each pass while profiling is on: filled in by execute/profile.
 cdef struct PassHooks:
-    bint on
+    Flag on
     uint64_t (*begin)() noexcept nogil
     # A pass for `targets` values, perhaps of the items of a batched map, computed this many nodes.
     void (*end)(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept

@@ -14,10 +14,10 @@ from dynet_cy.graph.messages cimport describe_dim, explain
 from dynet_cy.graph.origin cimport current_origin, noting
 from dynet_cy.graph.placing cimport placed
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NO_BATCH, Extra, Graph, Node, Use, nodes_of, take_values, uses_of,
+    COMPUTED, NO_BATCH, Extra, Graph, Node, Use, holder_in, nodes_of, set_holder, take_values, uses_of,
 )
 from dynet_cy.graph.table cimport (
-    Table, begin_making, check_unused, end_making, graph_table, hold, let_go,
+    Table, check_unused, claim, graph_table, hold, let_go, raise_running, release,
 )
 from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
 from dynet_cy.ops.registry cimport Op, Shapes
@@ -65,12 +65,13 @@ cdef Table* table = graph_table()
 cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF:
     """Append a node.  If an error is raised, the graph is unchanged."""
+    claim(table, g)
     if HAS_GIL:
         return make(g, op, args, n, extra)
     try:
         return make(g, op, args, n, extra)
     finally:
-        end_making(table, g)
+        release(table, g)
 
 
 cdef inline uint32_t make(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
@@ -95,7 +96,6 @@ cdef inline Dim* room_for_node(Graph* g) except NULL:
     """The memory for the shape of the next node.  The op's shape rule writes there directly: copying a shape that has
     just been written in small pieces would stall on store forwarding."""
     cdef Node* node
-    begin_making(table, g)
     hold(table, g.slot)
     node = <Node*>array_push(&g.nodes, sizeof(Node))
     if node != NULL:
@@ -114,6 +114,8 @@ cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_
     cdef Node* nodes = nodes_of(g)
     s.bd = 1
     for i in range(n):
+        if not HAS_GIL and args[i] >= g.n_nodes:    # another thread has renewed the graph since it was looked up
+            raise_running()
         dims[i] = &nodes[args[i]].dim
         if dims[i].bd != s.bd and dims[i].bd != 1 and not op.any_batch:
             if s.bd != 1:
@@ -264,7 +266,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
             i += extra.n_items
     state[0] = extra.state if extra != NULL else 0
     if use != NULL:
-        use.holder = NULL
+        set_holder(use, NULL)
         use.consumers = 0
         for i in range(n):
             uses_of(g)[own_args[i]].consumers += 1
@@ -309,7 +311,7 @@ cdef Expression wrap(Graph* g, uint32_t index):
         y = ForwardExpression.__new__(ForwardExpression)
         let_be_revived(y)
         hold(table, g.slot)
-        uses_of(g)[index].holder = <void*>y
+        set_holder(&uses_of(g)[index], <void*>y)
         let_go(table, g.slot)
     else:
         y = Expression.__new__(Expression)
@@ -323,7 +325,7 @@ cdef Expression holder_of(Graph* g, uint32_t index):
     """The expression of a node, or None if there is none or another thread is about to free it."""
     cdef object found
     hold(table, g.slot)
-    found = revived(uses_of(g)[index].holder)
+    found = revived(holder_in(&uses_of(g)[index]))
     let_go(table, g.slot)
     return <Expression>found
 
@@ -396,10 +398,8 @@ cdef Expression apply(const Op* op, object xs, Extra* extra):
     cdef Graph* g = current_graph()
     cdef list arguments = <list>xs if type(xs) is list else sequence(xs, op.name)
     cdef uint32_t few[MOST_ON_STACK]
-    cdef uint32_t* args = few
     cdef uint32_t n = len(arguments)
     cdef uint32_t i
-    cdef size_t top
     if n == 0:
         raise ValueError(f"{op.name.decode()}: the list of arguments is empty")
     if n <= MOST_ON_STACK:
@@ -410,33 +410,46 @@ cdef Expression apply(const Op* op, object xs, Extra* extra):
     # without another allocation.
     for i in range(n):
         argument(&g, op, i, arguments[i])
-    begin_making(table, g)
+    claim(table, g)
+    try:
+        i = make_in_place(g, op, arguments, n, extra)
+    finally:
+        release(table, g)
+    return wrap(g, i)
+
+
+cdef uint32_t make_in_place(Graph* g, const Op* op, list arguments, uint32_t n, Extra* extra) except? 0xFFFFFFFF:
+    cdef size_t top
+    cdef uint32_t* args
+    cdef uint32_t i
     hold(table, g.slot)
     top = g.args.top
     args = <uint32_t*>array_push(&g.args, n * sizeof(uint32_t))
     let_go(table, g.slot)
     if args == NULL:
-        end_making(table, g)
         out_of_memory(f"{n} arguments of {op.name.decode()}")
     try:
         for i in range(n):
             args[i] = number_in(g, <Expression>arguments[i])
-        i = add_node(g, op, args, n, extra)
+        return add_node(g, op, args, n, extra)
     except BaseException:
-        g.args.top = top
+        hold(table, g.slot)
+        if g.args.top == top + n * sizeof(uint32_t):    # nobody else has put some there
+            g.args.top = top
+        let_go(table, g.slot)
         raise
-    return wrap(g, i)
 
 
 cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
     """A node without arguments and of a given shape, in the current graph."""
     cdef Graph* g = current_graph()
+    claim(table, g)
     if HAS_GIL:
         return make_leaf(g, op, dim, extra)
     try:
         return make_leaf(g, op, dim, extra)
     finally:
-        end_making(table, g)
+        release(table, g)
 
 
 cdef inline uint32_t make_leaf(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:

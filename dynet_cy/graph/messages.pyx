@@ -32,9 +32,16 @@ cdef str source_of_node(const Graph* g, uint32_t index):
     return op_at(x.op).name.decode()
 
 
+cdef uint32_t made_in(const Graph* g, uint32_t index) noexcept nogil:
+    return 0 if state_of(g)[index] & SHARED else origin_of(g, index)        # parameters have names
+
+
+cdef str made_by(uint32_t origin):
+    return f", made{place_at(origin)}" if origin else ""
+
+
 cdef str made_at(const Graph* g, uint32_t index):
-    cdef uint32_t number = 0 if state_of(g)[index] & SHARED else origin_of(g, index)   # parameters have names
-    return f", made{place_at(number)}" if number else ""
+    return made_by(made_in(g, index))
 
 
 cdef explain(const Op* op, str reason, const uint32_t* args, uint32_t n, Graph* g):

@@ -8,18 +8,21 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.computing cimport parameter_here
 from dynet_cy.graph.expressions cimport Expression, owned
-from dynet_cy.graph.graph cimport ComputationGraph
+from dynet_cy.graph.graph cimport ComputationGraph, owner_of
 from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, NO_BATCH, SHARED, Graph, Node, args_of, items_of, nodes_of, origin_of, state_of,
 )
+from dynet_cy.graph.table cimport Table, claim, graph_table, release
 from dynet_cy.kernels.late_rows cimport all_current
 from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.memory.storage import parameter_names
+
+cdef Table* table_of_graphs = graph_table()
 
 
 class GraphNode(NamedTuple):
@@ -56,7 +59,7 @@ class GraphNode(NamedTuple):
 
 def nodes(ComputationGraph graph not None):
     """All nodes of a graph, in the order in which they were made, as a list of GraphNode."""
-    return list_of(&graph.g)
+    return list_of(graph)
 
 
 def nodes_around(expressions not None):
@@ -74,10 +77,18 @@ def nodes_around(expressions not None):
         g = x.graph()
     if g == NULL:
         raise ValueError("there is no expression")
-    return list_of(g)
+    return list_of(owner_of(g))
 
 
-cdef list list_of(Graph* g):
+cdef list list_of(ComputationGraph graph):
+    claim(table_of_graphs, &graph.g)
+    try:
+        return described(&graph.g)
+    finally:
+        release(table_of_graphs, &graph.g)
+
+
+cdef list described(Graph* g):
     cdef Node* x
     cdef uint32_t i, k
     found = []

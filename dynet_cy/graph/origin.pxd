@@ -6,8 +6,10 @@ the lines and scopes that these numbers stand for.
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.atomic cimport Setting
+
 # The number of reasons to give nodes numbers: recording of lines, open scopes, a timeline. 0: nodes get none.
-cdef int noting
+cdef Setting noting
 
 # The number of the innermost line of Python outside dynet_cy that runs in this thread; 0 if there is none.
 cdef uint32_t current_line() noexcept

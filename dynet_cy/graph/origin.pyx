@@ -15,6 +15,7 @@ from typing import NamedTuple
 from cpython.ref cimport Py_INCREF, PyObject, Py_XDECREF
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.atomic cimport Setting, change
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 
 cdef extern from "frames.h":
@@ -51,10 +52,6 @@ cdef extern from *:
     size_t slot_of "dy_slot"(const PyObject* code, int at) noexcept
     int line_of "dy_line"(PyObject* code, int at) noexcept
 
-cdef extern from *:
-    int atomic_add "__atomic_add_fetch"(int* p, int n, int order) nogil
-    int RELAXED "__ATOMIC_RELAXED"
-
 cdef enum:
     KNOWN = 4096
     LINE_BITS = 16                  # of a node's number; the others are for its scope
@@ -72,7 +69,7 @@ cdef Known[KNOWN] known
 cdef Unlocked known_lock            # the three fields of an entry must change together
 
 # How often recording of lines was switched on, scopes were opened, and times were requested.
-cdef int recording = 0, open_scopes = 0, timing = 0
+cdef Setting recording = 0, open_scopes = 0, timing = 0
 
 # By number.  When the lists are full, further lines get no number, and further scopes that of the scope around them.
 cdef Unlocked places_lock           # guards these four
@@ -193,11 +190,11 @@ cdef str place_at(uint32_t number):
     return (f" at {line}" if line else "") + (f" in scope {path}" if path else "")
 
 
-cdef void note_why(int* reason, bint on) noexcept:
+cdef void note_why(Setting* reason, bint on) noexcept:
     """Count one more reason of a kind, or one fewer."""
     cdef int more = 1 if on else -1
-    atomic_add(reason, more, RELAXED)
-    atomic_add(&noting, more, RELAXED)
+    change(reason, more)
+    change(&noting, more)
 
 
 # ---- scopes --------------------------------------------------------------------------------------------------------

@@ -146,6 +146,8 @@ cdef extern from "dynet_cy/liveness.h" nogil:
         uint32_t consumers
 
     Use* uses_of "dy_uses"(const Graph* g)
+    void* holder_in "dy_holder"(const Use* use)
+    void set_holder "dy_set_holder"(Use* use, void* x)
     void* take_values "dy_take_values"(Graph* g, size_t bytes)
     void untake_values "dy_untake_values"(Graph* g, void* p, size_t bytes, size_t top)
     void free_value "dy_free_value"(Graph* g, Node* x)

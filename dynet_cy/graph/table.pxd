@@ -10,10 +10,10 @@ cdef enum:
     MAX_GRAPHS = 65536
 
 # Synchronizes threads when Python has no GIL; on its own cache line.  A graph belongs to one thread at a time, so waits
-# are short: other threads only free its unused memory, drop its expressions and read its random state.
+# are short: other threads only read its values, free its unused memory, drop its expressions and read its random state.
 cdef struct Guard:
-    Unlocked lock                   # held while a graph that is not running is changed; briefly, with no Python code
-    uintptr_t maker                 # the thread that is making a node, whose shape rule may call Python; 0: none
+    Unlocked lock                   # held while a graph that is not running is changed or read: briefly, without Python
+    uintptr_t user                  # the thread that does something in several steps, perhaps in Python; 0: none
     char[48] rest
 
 cdef struct Table:
@@ -25,7 +25,7 @@ cdef struct Table:
 cdef Table* graph_table() noexcept
 
 
-cdef inline Graph* graph_at(const Table* table, uint32_t slot) noexcept:
+cdef inline Graph* graph_at(const Table* table, uint32_t slot) noexcept nogil:
     """The graph in a slot, or NULL."""
     return table.graphs[slot] if slot < table.n_slots else NULL
 
@@ -43,14 +43,14 @@ cdef int raise_running() except -1
 
 
 cdef inline bint is_used(Table* table, Graph* g) noexcept nogil:
-    """Whether a graph, whose slot is held, is running, or another thread is adding a node to it."""
-    cdef uintptr_t maker
+    """Whether a graph, whose slot is held, is running, or another thread has claimed it."""
+    cdef uintptr_t user
     if g.version == RUNNING:
         return True
     if HAS_GIL:
         return False
-    maker = table.guards[g.slot].maker
-    return maker != 0 and maker != dy_this_thread()
+    user = table.guards[g.slot].user
+    return user != 0 and user != dy_this_thread()
 
 
 cdef inline int check_unused(Table* table, Graph* g) except -1:
@@ -61,22 +61,22 @@ cdef inline int check_unused(Table* table, Graph* g) except -1:
     return raise_running() if used else 0
 
 
-# Begin to add a node, which takes several steps; an error if the graph is in use.
-cdef inline int begin_making(Table* table, Graph* g) except -1:
+# Claim a graph for this thread, for what takes several steps, such as making a node; an error if it is in use.
+cdef inline int claim(Table* table, Graph* g) except -1:
     cdef bint used
     hold(table, g.slot)
     used = is_used(table, g)
     if not (HAS_GIL or used):
-        table.guards[g.slot].maker = dy_this_thread()
+        table.guards[g.slot].user = dy_this_thread()
     let_go(table, g.slot)
     return raise_running() if used else 0
 
 
-cdef inline void end_making(Table* table, Graph* g) noexcept nogil:
+cdef inline void release(Table* table, Graph* g) noexcept nogil:
     if not HAS_GIL:
         hold(table, g.slot)
-        if table.guards[g.slot].maker == dy_this_thread():
-            table.guards[g.slot].maker = 0
+        if table.guards[g.slot].user == dy_this_thread():
+            table.guards[g.slot].user = 0
         let_go(table, g.slot)
 
 

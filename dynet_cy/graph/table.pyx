@@ -19,11 +19,11 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef extern from *:
-    uint64_t atomic_exchange "__atomic_exchange_n"(uint64_t* p, uint64_t n, int order) nogil
-    uint64_t atomic_load "__atomic_load_n"(const uint64_t* p, int order) nogil
-    void atomic_store "__atomic_store_n"(uint64_t* p, uint64_t n, int order) nogil
-    int ACQUIRE "__ATOMIC_ACQUIRE"
-    int RELEASE "__ATOMIC_RELEASE"
+    # Of the version of a graph, which is _Atomic.
+    uint64_t atomic_exchange "atomic_exchange_explicit"(uint64_t* p, uint64_t n, int order) nogil
+    void atomic_store "atomic_store_explicit"(uint64_t* p, uint64_t n, int order) nogil
+    int ACQUIRE "memory_order_acquire"
+    int RELEASE "memory_order_release"
 
 cdef Table table
 table.n_slots = 0
@@ -112,7 +112,7 @@ cdef void give_back_unused(const void* asking) noexcept with gil:
             trim(table.graphs[slot])
         elif try_take(&table.guards[slot].lock):    # waiting could deadlock; the lock is only held briefly
             g = table.graphs[slot]
-            if g != NULL and atomic_load(&g.version, ACQUIRE) != RUNNING:
+            if g != NULL and g.version != RUNNING:
                 trim(g)
             let_go(&table, slot)
     give_back_panels()

@@ -9,6 +9,7 @@ Any layer above may note a span::
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.atomic cimport Flag
 from dynet_cy.graph.structs cimport Graph
 
 cdef enum Kind:
@@ -24,7 +25,7 @@ cdef enum Kind:
     NAMED                       # a block that Python code has named
 
 # Whether spans are recorded.
-cdef bint tracing
+cdef Flag tracing
 
 # Now, in nanoseconds; 0 if nothing is recorded, and `end_span` then does nothing.
 cdef uint64_t begin_span() noexcept nogil

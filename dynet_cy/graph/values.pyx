@@ -4,11 +4,15 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 
 from dynet_cy.graph.computing cimport compute_nodes
-from dynet_cy.graph.expressions cimport Expression, compact_if_due, owned
+from dynet_cy.graph.expressions cimport Expression, claimed, compact_if_due, owned
 from dynet_cy.graph.forgetting cimport forget
+from dynet_cy.graph.graph cimport ComputationGraph
 from dynet_cy.graph.structs cimport Graph
+from dynet_cy.graph.table cimport Table, graph_table, release
 
 from dynet_cy.graph.expressions import StaleExpressionError
+
+cdef Table* table = graph_table()
 
 
 cdef list compute_all(object expressions, str op, bint recalculate):
@@ -16,6 +20,7 @@ cdef list compute_all(object expressions, str op, bint recalculate):
     cdef list xs = list(expressions)
     cdef uint32_t i, n = len(xs)
     cdef uint32_t* targets
+    cdef ComputationGraph graph
     cdef Graph* g
     for i in range(n):
         if not isinstance(xs[i], Expression):
@@ -23,10 +28,15 @@ cdef list compute_all(object expressions, str op, bint recalculate):
     if n == 0:
         return xs
     xs = [owned(x) for x in xs]
-    g = (<Expression>xs[0]).graph()
     targets = <uint32_t*>malloc(n * sizeof(uint32_t))
     if targets == NULL:
         raise MemoryError(f"{op}: {n} expressions")
+    try:
+        graph = claimed(xs[0])
+    except BaseException:
+        free(targets)
+        raise
+    g = &graph.g
     try:
         for i in range(n):
             if (<Expression>xs[i]).graph() != g:
@@ -34,11 +44,11 @@ cdef list compute_all(object expressions, str op, bint recalculate):
             targets[i] = (<Expression>xs[i]).index
         if recalculate:
             forget(g)
-        waited = compute_nodes(g, targets, n, xs)
+        if not compute_nodes(g, targets, n, xs):
+            compact_if_due(g)
     finally:
+        release(table, g)
         free(targets)
-    if not waited:
-        compact_if_due(g)
     return xs
 
 

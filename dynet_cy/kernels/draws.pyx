@@ -12,6 +12,7 @@ import numpy as np
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.atomic cimport Number, add_to
 from dynet_cy.kernels.kernels cimport DY_RNG_normal, DY_RNG_uniform, K
 from dynet_cy.memory.buffers cimport memory_of
 
@@ -24,23 +25,19 @@ def random_bits():
     return secrets.randbits(32)
 
 
-cdef extern from *:
-    uint64_t atomic_fetch_add "__atomic_fetch_add"(uint64_t* p, uint64_t n, int order) nogil
-    int RELAXED "__ATOMIC_RELAXED"
-
-cdef uint64_t _seed = random_bits()
-cdef uint64_t host_draws = 0
+cdef Number _seed = <uint64_t>random_bits()
+cdef Number host_draws = 0
 
 
 # Processes that train together draw different numbers in graphs, but the same initial values.
-cdef uint64_t _rank = 0
+cdef Number _rank = 0
 
 
 cdef uint64_t random_seed() noexcept nogil:
     return _seed + _rank * 0x9E3779B97F4A7C15u
 
 
-def set_rank(value):
+def set_rank(uint64_t value):
     """Make graphs draw the numbers of this rank, different from those of other ranks with the same seed; rank 0 draws
     the numbers of a single process."""
     global _rank
@@ -68,7 +65,7 @@ def host_position():
     return host_draws
 
 
-def set_host_position(value):
+def set_host_position(uint64_t value):
     """Make the stream of initial values continue after this many draws."""
     global host_draws
     host_draws = value
@@ -106,7 +103,7 @@ cdef _fill(size_t n, int kind, float p0, float p1):
         draw = item.draws
         item.draws += 1
     else:
-        draw = atomic_fetch_add(&host_draws, 1, RELAXED)    # no two threads get the same
+        draw = add_to(&host_draws, 1)    # no two threads get the same
     if n:
         K.rng[kind](_seed ^ key, HOST_STREAM, draw, 0, n, p0, p1, to)
     return out

@@ -1,3 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-cdef bint in_bf16               # whether products of weights are made in bfloat16; only where BF16 is there
+from dynet_cy.core.atomic cimport Flag
+
+cdef Flag in_bf16               # whether products of weights are made in bfloat16; only where BF16 is there

@@ -4,6 +4,7 @@ A change that a signal handler has interrupted is finished before anything reads
 a state of a trainer: all of these call `see_whole` first.
 """
 
+from dynet_cy.core.atomic cimport Flag
 from dynet_cy.core.interrupts cimport Interrupts
 
 
@@ -18,7 +19,7 @@ cdef class Change:
     cdef bint go_on(self, Interrupts* s) noexcept nogil
 
 # Whether a change is in progress or waiting to be finished.
-cdef bint unfinished
+cdef Flag unfinished
 
 # Make a change.  If a handler raises an exception, the change stops there, and `raise_kept` raises the exception.
 # Changes that are asked for before that wait behind this one.

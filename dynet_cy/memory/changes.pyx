@@ -5,6 +5,7 @@ import os
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uintptr_t
 
+from dynet_cy.core.atomic cimport Flag
 from dynet_cy.core.interrupts cimport begin_interrupts, dy_this_thread, raise_interrupt, runs_handlers
 
 
@@ -20,7 +21,7 @@ cdef extern from "<fenv.h>" nogil:
     int fegetenv(fenv_t* environment)
     int fesetenv(const fenv_t* environment)
 
-cdef bint unfinished = False
+cdef Flag unfinished = False
 
 # Changes in the order in which they were asked for.  Only those of the thread that runs handlers are listed, because no
 # other thread can be stopped midway.

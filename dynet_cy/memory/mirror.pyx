@@ -1,7 +1,9 @@
 """Memory of devices that mirrors memory of the host."""
 
+from dynet_cy.core.atomic cimport Setting
+
 cdef Mirrors the_mirrors
-cdef int the_default = 0
+cdef Setting the_default = 0
 
 
 cdef Mirrors* mirrors() noexcept:

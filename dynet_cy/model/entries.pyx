@@ -19,7 +19,7 @@ def entry_of(_Stored x not None, str name):
     """The parameter as an entry of a text model file."""
     kind = LOOKUP if isinstance(x, LookupParameters) else PARAMETER
     values = stored_array(x, (x.p.size,))
-    grads = x.part(x.storage.grads, 0, (x.p.size,)) if x.p.has_gradient else None
+    grads = x.part(x.storage.grads, 0, (x.p.size,)) if x.has_gradient() else None
     return kind, name, file_dim(x), values, grads
 
 

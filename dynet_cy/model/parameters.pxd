@@ -19,6 +19,9 @@ cdef class _Stored(Expression):
 
     cdef int check_made(self) except -1
     cdef object part(self, Plane plane, size_t start, tuple shape)
+    cdef object gradient_part(self, size_t start, size_t n, tuple shape)
+    # Whether a graph has added to the gradient since the last update.
+    cdef bint has_gradient(self) noexcept
     cdef int put(self, Plane plane, size_t start, object array, size_t n) except -1
     cdef object array(self, Plane plane)
     cdef int fill(self, object array, Plane plane) except -1

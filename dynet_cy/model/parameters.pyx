@@ -4,7 +4,7 @@ import numpy as np
 
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.unlocked cimport HAS_GIL
@@ -15,6 +15,7 @@ from dynet_cy.graph.structs cimport Graph
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.late_rows cimport all_current, late_state, part_current, read_current, read_late_state
 from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, shape_of
+from dynet_cy.memory.buffers cimport memory_of
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, forget_gradient, lend, pthread_mutex_t, touch, value_changed,
@@ -307,7 +308,30 @@ cdef class _Stored(Expression):
             finally:
                 free(now)
         plane.pull(self.p.offset + start, n)
+        if plane is self.storage.grads:
+            return self.gradient_part(start, n, shape)
         return array_of(plane.at(self.p.offset + start), shape)
+
+    cdef object gradient_part(self, size_t start, size_t n, tuple shape):
+        """The same of the gradient, to which the graphs of other threads may be adding."""
+        cdef Param* p = self.p
+        array = np.empty(shape, np.float32, order="F")
+        cdef float* to = <float*>memory_of(array.T, True)
+        with nogil:
+            pthread_mutex_lock(&p.lock)
+            if n:
+                memcpy(to, p.grad + start, n * sizeof(float))
+            pthread_mutex_unlock(&p.lock)
+        return array
+
+    cdef bint has_gradient(self) noexcept:
+        cdef Param* p = self.p
+        cdef bint found
+        with nogil:
+            pthread_mutex_lock(&p.lock)
+            found = p.has_gradient
+            pthread_mutex_unlock(&p.lock)
+        return found
 
     cdef int put(self, Plane plane, size_t start, object array, size_t n) except -1:
         """Write n numbers to a plane, in column-major order: the inverse of `part`."""

@@ -3,6 +3,8 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
+from dynet_cy.core.atomic cimport Flag
+
 # Pointers to ops are kept by families and graphs, so the table never moves.
 cdef Op table[MAX_OPS]
 cdef uint32_t n_ops = 0
@@ -56,7 +58,7 @@ cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forw
     return op
 
 
-cdef bint raises = False
+cdef Flag raises = False
 
 
 cdef bint any_raises() noexcept nogil:

@@ -23,10 +23,13 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memset
 
+from dynet_cy.core.atomic cimport Flag
 from dynet_cy.core.tensor cimport same_shape
 from dynet_cy.graph.graph cimport ComputationGraph
 from dynet_cy.graph.hooks cimport Beside, beside_hooks
-from dynet_cy.graph.structs cimport COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, args_of, nodes_of, state_of, uses_of
+from dynet_cy.graph.structs cimport (
+    COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, args_of, holder_in, nodes_of, state_of, uses_of,
+)
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
@@ -83,8 +86,8 @@ cdef struct Requests:
     uint64_t early                  # of these, for values that had not been asked for when they ran
     uint64_t looks                  # budget of nodes to look at: not many more than were made or run
 
-cdef bint on = True
-cdef bint tracked = False           # find groups even if it is off
+cdef Flag on = True
+cdef Flag tracked = False           # find groups even if it is off
 
 
 cdef inline Requests* requests_of(const Graph* g) noexcept nogil:
@@ -145,7 +148,7 @@ cdef inline bint can_wait(const Graph* g, uint32_t node) noexcept nogil:
     """Whether a node has not been computed, and may still be asked for."""
     if state_of(g)[node] & (COMPUTED | DROPPED):
         return False
-    return not g.forward_only or uses_of(g)[node].holder != NULL
+    return not g.forward_only or holder_in(&uses_of(g)[node]) != NULL
 
 
 cdef void leave(Graph* g, Requests* s, Group* group, uint32_t k, bint asked) noexcept nogil:
@@ -444,6 +447,8 @@ cdef uint32_t ask(Graph* g, const uint32_t* target, const uint32_t** targets) no
     cdef Group* group
     cdef uint32_t n
     targets[0] = target
+    if not (on or tracked):
+        return 1
     if s == NULL:
         s = <Requests*>calloc(1, sizeof(Requests))
         g.beside = s
@@ -544,10 +549,6 @@ cdef void drop_beside(Graph* g) noexcept nogil:
 cdef void track_requests(bint is_to_be) noexcept:
     global tracked
     tracked = is_to_be
-    if on or tracked:
-        hooks.ask = ask
-    else:
-        hooks.ask = NULL
 
 
 cdef Beside* hooks = beside_hooks()
@@ -564,7 +565,6 @@ def switch(is_to_be):
     """Set whether values of the same group as the requested one may be computed early, together with it."""
     global on
     on = is_to_be
-    track_requests(tracked)
 
 
 def is_on():

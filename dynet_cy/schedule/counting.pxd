@@ -2,26 +2,18 @@
 
 from libc.stdint cimport uint64_t
 
+from dynet_cy.core.atomic cimport Number, add_to
 
-cdef extern from *:
-    """
-    /* Such as calls, and the nodes in them. */
-    typedef struct {
-        uint64_t first, second;
-    } dy_counts;
 
-    static inline void dy_add_counts(dy_counts *c, uint64_t first, uint64_t second) {
-        if (first)
-            __atomic_add_fetch(&c->first, first, __ATOMIC_RELAXED);
-        if (second)
-            __atomic_add_fetch(&c->second, second, __ATOMIC_RELAXED);
-    }
-    """
-    ctypedef struct Counts "dy_counts":
-        uint64_t first
-        uint64_t second
+cdef struct Counts:
+    Number first, second            # such as calls, and the nodes in them
 
-    void add_counts "dy_add_counts"(Counts* c, uint64_t first, uint64_t second) nogil
+
+cdef inline void add_counts(Counts* c, uint64_t first, uint64_t second) noexcept nogil:
+    if first:
+        add_to(&c.first, first)
+    if second:
+        add_to(&c.second, second)
 
 
 cdef inline tuple counted(const Counts* c):
@@ -29,4 +21,5 @@ cdef inline tuple counted(const Counts* c):
 
 
 cdef inline void clear(Counts* c) noexcept:
-    c.first = c.second = 0
+    c.first = 0
+    c.second = 0

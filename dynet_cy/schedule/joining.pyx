@@ -9,6 +9,7 @@ depend on each other comes next, since they can never all be ready at once.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.atomic cimport Number
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.graph.structs cimport (
     EACH, NEEDS_GRAD, NO_BATCH, SHARED, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
@@ -26,7 +27,7 @@ cdef enum:
 cdef uint32_t NONE = 0xFFFFFFFFu
 
 # A matrix with fewer elements stays in the cache from product to product, so that joining them gains nothing.
-cdef size_t least_size = 1 << 17
+cdef Number least_size = 1 << 17
 cdef Counts calls_and_batches       # of joined calls
 
 

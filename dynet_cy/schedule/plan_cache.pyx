@@ -17,6 +17,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
+from dynet_cy.core.atomic cimport Number
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.graph.graph cimport ComputationGraph
 from dynet_cy.graph.structs cimport (
@@ -37,9 +38,9 @@ cdef enum:
 cdef uint32_t GAP = 0xFFFF
 cdef uint32_t OUTSIDE = 0xFFFFFFFFu
 
-cdef uint32_t most_plans = 64
-cdef size_t most_bytes = 16 << 20
-cdef uint64_t hash_mask = 0xFFFFFFFFFFFFFFFFu
+cdef Number most_plans = 64
+cdef Number most_bytes = 16 << 20
+cdef Number hash_mask = 0xFFFFFFFFFFFFFFFFu
 cdef Counts made_and_reused         # plans
 
 # Followed in memory by the words of its structure, the nodes in order of

@@ -11,13 +11,14 @@ others of its matrix stays out of a sum with one that does: it is what the other
 from libc.stdint cimport uint8_t, uint16_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.atomic cimport Flag
 from dynet_cy.core.tensor cimport rows_of, same_shape, size_of
 from dynet_cy.graph.structs cimport (
-    NO_NODE, SHARED, WANTED, Node, Taken, args_of, device_of, drop_unneeded, nodes_of, state_of, uses_of,
+    NO_NODE, SHARED, WANTED, Node, Taken, args_of, device_of, drop_unneeded, holder_in, nodes_of, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
-
 from dynet_cy.schedule.counting cimport Counts, add_counts, clear, counted
+
 
 cdef enum:
     OTHER
@@ -30,7 +31,7 @@ cdef uint32_t product_op = NONE
 cdef uint32_t add_op = NONE
 cdef uint32_t affine_op = NONE
 
-cdef bint on = True
+cdef Flag on = True
 cdef Counts changed_and_taken       # sums that were changed, and nodes that they have taken in
 
 # What is known of a node, by its number less `lowest`.
@@ -137,7 +138,7 @@ cdef inline bint may_go(const Work* w, uint32_t part, uint32_t i) noexcept nogil
     return (part >= w.lowest and state_of(g)[part] & WANTED and term_of(w, part).kind != OTHER
             and term_of(w, part).users == 1 and x.dim.bd == nodes_of(g)[i].dim.bd
             and same_shape(&x.dim, &nodes_of(g)[i].dim) and device_of(g, part) == device_of(g, i)
-            and not (g.forward_only and uses_of(g)[part].holder != NULL))
+            and not (g.forward_only and holder_in(&uses_of(g)[part]) != NULL))
 
 
 cdef inline bint may_add(const Work* w, uint32_t addend, uint32_t i) noexcept nogil:

@@ -7,6 +7,8 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
+from dynet_cy.core.atomic cimport Number, add_to
+from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport dy_optim
 from dynet_cy.kernels.late_rows cimport moves_all
 from dynet_cy.memory.storage cimport Param, Plane, Storage
@@ -21,6 +23,7 @@ from dynet_cy.train.structs cimport KEPT, MOVES, GroupSettings, Outcome, Trainer
 # Memory from which another process reads the number of updates; see `note_updates_in`.
 cdef int64_t* made_updates = NULL
 cdef Py_buffer made_updates_view
+cdef Unlocked made_updates_lock       # of both
 
 
 def note_updates_in(memory):
@@ -29,30 +32,36 @@ def note_updates_in(memory):
     Args:
         memory: a buffer that begins with an int64; None: stop writing.
     """
-    global made_updates
-    if made_updates != NULL:
-        made_updates = NULL
-        PyBuffer_Release(&made_updates_view)
-    if memory is None:
-        return
-    PyObject_GetBuffer(memory, &made_updates_view, PyBUF_WRITABLE)
-    if made_updates_view.len < <Py_ssize_t>sizeof(int64_t):
-        PyBuffer_Release(&made_updates_view)
-        raise ValueError("note_updates_in: the memory has no room for an int64")
-    made_updates = <int64_t*>made_updates_view.buf
+    global made_updates, made_updates_view
+    cdef Py_buffer view, before
+    memset(&view, 0, sizeof(Py_buffer))
+    if memory is not None:
+        PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE)
+        if view.len < <Py_ssize_t>sizeof(int64_t):
+            PyBuffer_Release(&view)
+            raise ValueError("note_updates_in: the memory has no room for an int64")
+    take(&made_updates_lock)                # an update of another thread may be writing
+    before = made_updates_view
+    made_updates_view = view
+    made_updates = <int64_t*>view.buf
+    drop(&made_updates_lock)
+    PyBuffer_Release(&before)
 
-
-cdef extern from *:
-    int64_t atomic_add "__atomic_add_fetch"(int64_t* p, int64_t n, int order) nogil
-    int RELAXED "__ATOMIC_RELAXED"
 
 # Updates of all trainers of this process.
-cdef int64_t n_updates = 0
+cdef Number n_updates = 0
 
 
 def updates_made():
     """How many updates the trainers of this process have made."""
     return n_updates
+
+
+cdef void note_steps(int64_t steps) noexcept:
+    take(&made_updates_lock)
+    if made_updates != NULL:
+        made_updates[0] = steps
+    drop(&made_updates_lock)
 
 
 cdef int make_update(trainer, object names, bint skips) except -1:
@@ -119,9 +128,8 @@ cdef int make_update(trainer, object names, bint skips) except -1:
             rates = rates_if_dropped(trainer, &u, backend.undecided(&u), reducer.least_decay)
         reducer.apply(backend, storage, planes, &u, rates)
         trainer._count()
-        atomic_add(&n_updates, 1, RELAXED)
-        if made_updates != NULL:
-            made_updates[0] = trainer._steps
+        add_to(&n_updates, 1)
+        note_steps(trainer._steps)
         if u.skips and (trainer._average is not None or names is not None):
             made = backend.was_made(&u)
     finally:

@@ -6,6 +6,8 @@
 #ifndef DYNET_CY_GRAPH_H
 #define DYNET_CY_GRAPH_H
 
+#include <stdatomic.h>
+
 #include "arena.h"
 #include "storage.h"
 #include "tensor.h"
@@ -111,7 +113,7 @@ typedef struct {
     };
     uint32_t n_nodes, n_batches, n_order;
     uint32_t slot;              /* its index in the table of graphs */
-    uint64_t version;           /* renewal and revert, unique over all graphs; ~0 while running */
+    _Atomic uint64_t version;   /* renewal and revert, unique over all graphs; ~0 while running, which threads ask at any time */
     uint64_t renewal;           /* the version, also while running */
     uint64_t stream;            /* random stream of this graph and renewal */
     uint32_t draws;             /* random draws taken since the renewal, or by the item of a batched map */

@@ -114,11 +114,16 @@ static inline void dy_untake_values(dy_graph *g, void *p, size_t bytes, size_t t
 /* ---- which nodes are needed ---- */
 
 typedef struct {
-    void *holder;               /* the expression that refers to the node, borrowed; NULL: none */
+    void *holder;               /* the expression that refers to the node, borrowed; NULL: none.  Any thread may let go of
+                                 * it while another one runs the graph: use the two functions below */
     uint32_t consumers;         /* how many arguments of uncomputed nodes are this node */
 } dy_use;
 
 static inline dy_use *dy_uses(const dy_graph *g) { return (dy_use *)g->uses.base; }
+
+static inline void *dy_holder(const dy_use *use) { return __atomic_load_n(&use->holder, __ATOMIC_RELAXED); }
+
+static inline void dy_set_holder(dy_use *use, void *x) { __atomic_store_n(&use->holder, x, __ATOMIC_RELAXED); }
 
 /* Free the value of a node. */
 static inline void dy_free_value(dy_graph *g, dy_node *x) {
@@ -139,7 +144,7 @@ static inline void dy_drop_unneeded(dy_graph *g, uint32_t i) {
     uint8_t *state = dy_state(g);
     uint32_t waiting = DY_NO_BATCH;             /* nodes to drop, linked through `batch` */
     for (;;) {
-        if (!uses[i].consumers && !uses[i].holder && !(state[i] & (DY_DROPPED | DY_SHARED))) {
+        if (!uses[i].consumers && !dy_holder(&uses[i]) && !(state[i] & (DY_DROPPED | DY_SHARED))) {
             dy_node *x = &dy_nodes(g)[i];
             int computed = state[i] & DY_COMPUTED;
             dy_free_value(g, x);

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ import dynet_cy as dy
 from dynet_cy.graph import StaleExpressionError
 
 N_THREADS = 4
+SETTINGS = ("autobatch", "threads", "flush_denormals", "check", "batch_requests", "precision")
 
 
 @pytest.fixture(autouse=True)
@@ -201,6 +204,25 @@ def test_memory_of_threads_that_have_ended_is_given_back() -> None:
 # ---- what is shared without a lock of Python's: each of these is a race where there is no GIL -----------------------
 
 
+@contextmanager
+def meanwhile(*works):
+    """Do each of some works over and over, in a thread of its own, until the block ends; errors are raised then."""
+    ended = threading.Event()
+
+    def repeat(work):
+        while not ended.is_set():
+            work()
+
+    with ThreadPoolExecutor(len(works)) as pool:
+        repeated = [pool.submit(repeat, work) for work in works]
+        try:
+            yield
+        finally:
+            ended.set()
+        for future in repeated:
+            future.result()
+
+
 def until_done(*works) -> list:
     """Run some works side by side until each has ended; what they return, or the first error."""
     barrier = threading.Barrier(len(works))
@@ -269,12 +291,6 @@ def test_expressions_of_graphs_that_only_go_forward_die_in_other_threads() -> No
 def test_memory_is_given_back_while_other_threads_add_nodes() -> None:
     from dynet_cy.memory import arena
 
-    ended = threading.Event()
-
-    def give_back():
-        while not ended.is_set():
-            arena.give_back()
-
     def work(i):
         for k in range(60):
             dy.renew_cg(forward_only=bool((i + k) % 2))
@@ -283,13 +299,8 @@ def test_memory_is_given_back_while_other_threads_add_nodes() -> None:
             assert dy.sum_elems(dy.esum(xs)).value() == 60 * len(numbers) * (i + k + 1)
         return True
 
-    giving = threading.Thread(target=give_back)
-    giving.start()
-    try:
+    with meanwhile(arena.give_back):
         assert all(all_threads(work))
-    finally:
-        ended.set()
-        giving.join()
     dy.renew_cg()
 
 
@@ -297,20 +308,18 @@ def test_states_are_taken_and_settings_changed_while_other_threads_work() -> Non
     """Random streams of all graphs are read, and restarted, at any time; values are those of some setting."""
     from dynet_cy.graph.random_state import random_state
 
-    ended = threading.Event()
     collection = dy.ParameterCollection()
     table = collection.lookup_parameters_from_numpy(np.ones((50, 8)))
     before = dy.config.get()["autobatch"]
+    seeds = itertools.count(1)
 
     def change():
-        k = 0
-        while not ended.is_set():
-            k += 1
-            dy.reset_random_seed(k)
-            assert random_state()["seed"] == k
-            dy.config.set(autobatch=k % 3)
-            np.testing.assert_array_equal(table.as_array(), 1)
-            [p.name() for p in collection.parameters_list()]
+        k = next(seeds)
+        dy.reset_random_seed(k)
+        assert random_state()["seed"] == k
+        dy.config.set(autobatch=k % 3)
+        np.testing.assert_array_equal(table.as_array(), 1)
+        [p.name() for p in collection.parameters_list()]
 
     def work(i):
         for _ in range(60):
@@ -322,13 +331,10 @@ def test_states_are_taken_and_settings_changed_while_other_threads_work() -> Non
             assert len({id(graph) for graph in graphs}) == 3
         return True
 
-    changing = threading.Thread(target=change)
-    changing.start()
     try:
-        assert all(all_threads(work))
+        with meanwhile(change):
+            assert all(all_threads(work))
     finally:
-        ended.set()
-        changing.join()
         dy.config.set(autobatch=before)
     dy.renew_cg()
 
@@ -350,6 +356,110 @@ def test_late_rows_are_read_by_all_threads() -> None:
 
         for found in all_threads(work):
             np.testing.assert_array_equal(found, np.stack(one_by_one))
+    dy.renew_cg()
+
+
+def test_expressions_are_read_while_another_thread_adds_nodes() -> None:
+    """What is read is right, although the lists of nodes move as they grow."""
+    for r in range(6):
+        graph = dy.ComputationGraph()
+        with graph:
+            made = [(dy.inputVector([k, r, 1]), 2 * dy.scalarInput(k), dy.rectify(dy.ones((3, 2)))) for k in range(20)]
+            dy.forward([x for xs in made for x in xs])
+
+        def read(r=r, made=made):
+            for k, (vector, scalar, matrix) in enumerate(made):
+                assert vector.value() == vector.vec_value() == [k, r, 1]
+                assert scalar.value() == scalar.scalar_value() == 2 * k
+                assert (vector.dim(), matrix.shape, matrix.batch_size) == (((3,), 1), (3, 2), 1)
+                np.testing.assert_array_equal(matrix.npvalue(), np.ones((3, 2)))
+                assert repr(matrix).endswith("rectify {3,2}>")
+
+        with meanwhile(read, read), graph:
+            x = made[0][0]
+            for k in range(3000):
+                x = dy.esum([x] * 20) - 19 * x if k % 50 == 0 else dy.rectify(x)
+        with graph:
+            assert x.value() == [0, r, 1]
+    dy.renew_cg()
+
+
+def test_values_are_computed_while_another_thread_adds_nodes() -> None:
+    """The one that collides with the other gets an error; all values are right."""
+    graph = dy.ComputationGraph()
+    with graph:
+        xs = [dy.inputVector([k, 1]) + 1 for k in range(400)]
+    refused = []
+
+    def until_it_can(use):
+        while True:
+            try:
+                return use()
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    def read():
+        return [until_it_can(x.value) for x in xs]
+
+    def add():
+        with graph:
+            y = until_it_can(lambda: dy.inputVector([0, 0]))
+            for k in range(2000):
+                y = until_it_can(lambda y=y, k=k: dy.rectify(y) if k % 100 else y + xs[k // 10])
+            return until_it_can(y.value)
+
+    values, total = until_done(read, add)
+    assert all("another thread" in message for message in refused)
+    assert values == [[k + 1, 2] for k in range(400)]
+    assert total == [sum(k // 10 + 1 for k in range(0, 2000, 100)), 40]
+
+
+def test_settings_are_changed_while_passes_run() -> None:
+    """Passes read them without the lock of Python."""
+    from dynet_cy.execute import pieces, profile, views
+    from dynet_cy.kernels import pool, precision
+    from dynet_cy.schedule import beside, joining, plan_cache, sums
+
+    precisions = ["float32", "float32" if precision.bf16_missing() else "bf16"]
+    rounds = itertools.count()
+    before = dy.config.get()
+    limits, least = plan_cache.set_limits(64, 1 << 24), joining.set_least_size(1 << 17)
+    w = dy.ParameterCollection().parameters_from_numpy(np.full((128, 128), 1 / 128))
+
+    def change():
+        k = next(rounds)
+        sums.set_on(bool(k % 2))
+        beside.switch(bool(k // 2 % 2))
+        profile.set_level(k % 2)
+        precision.set_precision(precisions[k // 3 % 2])
+        dy.config.set(autobatch=k % 3, check=bool(k % 4 == 1), flush_denormals=bool(k % 2))
+        pool.set_threads(1 + k % 2)
+        plan_cache.set_limits(32 + k % 2, 1 << 20)
+        joining.set_least_size(1000 if k % 2 else 1 << 17)
+        for module in (sums, joining, plan_cache, views, pieces, profile):
+            module.reset()
+
+    def work(_):
+        for _ in range(30):
+            dy.renew_cg()
+            xs = [dy.inputVector(np.ones(128)) for _ in range(4)]
+            for _ in range(5):
+                xs = [dy.rectify(w * x + w * x) * 0.5 for x in xs]
+            y = dy.sum_elems(dy.esum(xs))
+            y.backward()
+            assert y.value() == pytest.approx(512)
+            assert [x.value()[0] for x in xs] == [pytest.approx(1)] * 4
+        return True
+
+    try:
+        with meanwhile(change):
+            assert all(all_threads(work))
+    finally:
+        sums.set_on(True)
+        profile.set_level(0)
+        plan_cache.set_limits(*limits)
+        joining.set_least_size(least)
+        dy.config.set(**{key: before[key] for key in SETTINGS})
     dy.renew_cg()
 
 
@@ -391,7 +501,10 @@ def step_in_new_graph(w, table, k: int) -> float:
 
 
 def test_everything_at_once(tmp_path) -> None:
-    """Threads train on shared parameters while others save, change settings, give back memory and drop expressions."""
+    """Threads train on shared parameters while others save, change settings, give back memory and drop expressions.
+
+    An update writes values, so nobody reads them meanwhile: the one that saves waits.
+    """
     from queue import SimpleQueue
 
     from dynet_cy.memory import arena
@@ -404,25 +517,25 @@ def test_everything_at_once(tmp_path) -> None:
     own_trainer.set_clip_threshold(0)
     before = dy.config.get()["autobatch"]
     dropped: SimpleQueue = SimpleQueue()
-    ended = threading.Event()
+    updating = threading.Lock()
+    seeds = itertools.count(1)
 
     def save():
-        while not ended.is_set():
+        with updating:
             dy.save(str(tmp_path / "model"), [w, table])
-            restored = dy.load(str(tmp_path / "model"), dy.ParameterCollection())
-            assert [x.shape() for x in restored] == [(4, 4), (9, 4)]
+            w.save(str(tmp_path / "w"))  # its gradient too, to which others are adding
+        restored = dy.load(str(tmp_path / "model"), dy.ParameterCollection())
+        assert [x.shape() for x in restored] == [(4, 4), (9, 4)]
 
     def change():
-        k = 0
-        while not ended.is_set():
-            k += 1
-            dy.config.set(autobatch=k % 3)
-            dy.reset_random_seed(k)
-            arena.give_back()
+        k = next(seeds)
+        dy.config.set(autobatch=k % 3)
+        dy.reset_random_seed(k)
+        arena.give_back()
 
     def drop():
-        while dropped.get() is not None:
-            pass
+        while not dropped.empty():
+            dropped.get()
 
     def work(i):
         found = []
@@ -436,9 +549,8 @@ def test_everything_at_once(tmp_path) -> None:
             assert np.isfinite(x.npvalue()).all()
         return found
 
-    with ThreadPoolExecutor(3) as beside:
-        others = [beside.submit(other) for other in (save, change, drop)]
-        try:
+    try:
+        with meanwhile(save, change, drop):
             for _ in range(3):
                 found = all_threads(work)
                 desired = [
@@ -447,12 +559,9 @@ def test_everything_at_once(tmp_path) -> None:
                 assert found == desired
                 np.testing.assert_array_equal(w.grad_as_array(), own_w.grad_as_array())
                 np.testing.assert_array_equal(table.grad_as_array(), own_table.grad_as_array())
-                trainer.update()
+                with updating:
+                    trainer.update()
                 own_trainer.update()
-        finally:
-            ended.set()
-            dropped.put(None)
-            dy.config.set(autobatch=before)
-        for other in others:
-            other.result()
+    finally:
+        dy.config.set(autobatch=before)
     dy.renew_cg()
