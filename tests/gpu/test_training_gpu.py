@@ -188,7 +188,7 @@ def test_groups_have_an_effect(on, dense_too: bool) -> None:
 
 @pytest.mark.parametrize("name", ["Adam", "MomentumSGD", "AdamW"])
 def test_all_rows_of_large_tables(on, name: str) -> None:
-    """Rows without a gradient have updates later on the CPU, and at once on a device."""
+    """Rows without a gradient have updates later on the CPU, and at once on a device, where this is a small table."""
 
     def run(places: tuple[str, str]) -> tuple[list[np.ndarray], list[int]]:
         rng = np.random.default_rng(7)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import dynet_cy as dy
+from dynet_cy.memory.mirror import get_default_device
 from dynet_cy.model.parameters import late_updates
 from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.runtime import current, use
@@ -129,10 +130,10 @@ class LateRows(AllRows):
 
     def prepare(self) -> None:
         super().prepare()
-        if ON_GPU:
+        if ON_GPU or get_default_device():
             from dynet_cy.gpu.late import set_least
 
-            set_least(1000)  # here, too
+            set_least(1000)  # on a GPU, too
 
     def update(self, number: int) -> None:
         super().update(number)
