@@ -5,8 +5,8 @@
 
 Prints microseconds of CPU time, the minimum and the mean over many updates, with rows drawn at random; "forward" is the
 minimum for looking these rows up. With several processes, each looks up its share of the rows, and the times are those
-of rank 0. With --gpu, the table is on GPU:0, the times are those until the device has finished, and updates that go over
-the whole table are measured, too.
+of rank 0. With --gpu, the table is on GPU:0, the times are those until the device has finished, and updates that go
+over the whole table are measured, too.
 """
 
 from __future__ import annotations
