@@ -2,7 +2,7 @@
 
 The products of a sum are added in the order in which the program adds them, so that its bits are those of the single
 ops.  Long vectors stay as they are: threads divide the calls of single ops, and one of them fills the caches anyway.
-Graphs that only go forward, those without automatic batching, and nodes on GPUs stay too.
+Graphs that only go forward, those without automatic batching, and those that use a GPU stay too.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
@@ -10,7 +10,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport same_shape, total_of
 from dynet_cy.graph.structs cimport (
-    NO_NODE, SHARED, WANTED, Graph, Node, Taken, args_of, device_of, nodes_of, state_of,
+    NO_NODE, SHARED, WANTED, Graph, Node, Taken, args_of, nodes_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.ops.registry cimport MAX_OPS
@@ -78,7 +78,8 @@ cdef uint32_t take_in_gates(Graph* g, const uint32_t* targets, uint32_t n, int s
     cdef size_t top = g.scratch.top
     cdef Work w
     cdef uint32_t taken = 0
-    if not on or not strategy or g.forward_only or not g.multiplies_activations:
+    if (not on or not strategy or g.forward_only or g.device or g.multi_device
+            or not g.multiplies_activations):
         return 0
     w.g = g
     w.lowest = lowest
@@ -109,12 +110,11 @@ cdef void count_users(Work* w, const uint32_t* targets, uint32_t n) noexcept nog
 
 cdef uint32_t change_sums(Work* w, uint32_t highest) noexcept nogil:
     """Change sums that no other one takes in; returns how many nodes they have taken in."""
-    cdef Graph* g = w.g
     cdef uint32_t i = highest + 1, changed = 0, taken = 0
     cdef Sum sum
     while i > w.first:                          # sums before their terms
         i -= 1
-        if is_sum(w, i) and device_of(g, i) == 0 and find_terms(w, i, &sum):
+        if is_sum(w, i) and find_terms(w, i, &sum):
             if not change(w, &sum):
                 break                           # there is no memory: the others stay as they are
             changed += 1
@@ -136,8 +136,7 @@ cdef inline bint is_sum(const Work* w, uint32_t i) noexcept nogil:
 cdef inline bint fits(const Work* w, uint32_t i, const Node* y) noexcept nogil:
     """Whether a node may be a term or a factor of y: it has y's shape, and is not one number or vector for many."""
     cdef const Node* x = &nodes_of(w.g)[i]
-    return (not state_of(w.g)[i] & SHARED and x.dim.bd == y.dim.bd and same_shape(&x.dim, &y.dim)
-            and device_of(w.g, i) == 0)
+    return not state_of(w.g)[i] & SHARED and x.dim.bd == y.dim.bd and same_shape(&x.dim, &y.dim)
 
 
 cdef inline bint may_go(const Work* w, uint32_t i, const Node* y) noexcept nogil:
