@@ -481,7 +481,7 @@ def test_two_threads_that_add_to_one_graph() -> None:
     def work(i):
         made = []
         with graph:
-            for k in range(300):
+            for k in range(40000):
                 try:
                     made.append((dy.inputVector([i, k]) + 1, [i + 1, k + 1]))
                 except RuntimeError as error:
@@ -489,7 +489,7 @@ def test_two_threads_that_add_to_one_graph() -> None:
         return made
 
     made = [pair for pairs in until_done(lambda: work(1), lambda: work(2)) for pair in pairs]
-    assert len(made) + len(errors) == 600
+    assert len(made) + len(errors) == 80000
     assert all("another thread" in str(error) for error in errors)
     with graph:
         assert [y.value() for y, _ in made] == [right for _, right in made]
