@@ -11,6 +11,7 @@ import pytest
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.kernels import pool
+from dynet_cy.schedule import joining
 
 pytestmark = pytest.mark.usefixtures("usual_threads")
 
@@ -79,6 +80,41 @@ def test_the_same_bits_with_a_second_thread(columns: int, autobatch: int) -> Non
                 pytest.fail("no other thread has computed anything")
     finally:
         config.set(autobatch=1)
+
+
+def test_factors_of_joined_batches_are_multiplied_before_their_memory_is_used_again() -> None:
+    """Batches of several forward passes are joined: their factors are copied side by side, for one batch at a time."""
+    rng = np.random.default_rng(0)
+    collection = dy.ParameterCollection()
+    size, layers, passes, width = 384, 6, 4, 50
+    Ws = [
+        collection.parameters_from_numpy(rng.normal(0, 1 / 20, (size, size)).astype(np.float32)) for _ in range(layers)
+    ]
+    xs = rng.uniform(-1, 1, (passes, width, size)).astype(np.float32)
+
+    def gradients() -> list[bytes]:
+        dy.renew_cg()
+        losses = []
+        for inputs in xs:
+            h = [dy.inputVector(x) for x in inputs]
+            for W in Ws:
+                h = [dy.tanh(W * x) for x in h]
+            losses.append(dy.sum_elems(dy.esum(h)))
+            losses[-1].value()
+        dy.esum(losses).backward()
+        found = [W.grad_as_array().tobytes() for W in Ws]
+        collection.zero_gradients()
+        return found
+
+    config.set(threads=1)
+    joining.reset()
+    desired = gradients()
+    assert joining.counts() == (layers, layers * passes)
+    config.set(threads=2)
+    large = dy.inputTensor(np.ones((400, 400), np.float32))
+    (large * large).forward()  # makes the thread
+    for _ in range(20):
+        assert gradients() == desired
 
 
 def test_an_interrupted_pass_is_undone_or_finished() -> None:
