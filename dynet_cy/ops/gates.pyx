@@ -64,7 +64,7 @@ cdef inline void through(uint32_t f, size_t n, const float* x, const float* fx, 
     """The gradient of x in f(x) * other."""
     cdef float[BLOCK] product
     if f == 0:
-        K.binary_bwd_a[<int>DY_BINARY_mul](n, x, 1, other, 1, NULL, dy, dx, add)
+        K.binary_bwd_a[<int>DY_BINARY_mul](n, x, 1, other, 1, other, dy, dx, add)    # `mul` does not use its result
     else:
         K.binary_fwd[<int>DY_BINARY_mul](n, dy, 1, other, 1, product)
         K.unary_bwd[f - 1](n, x, fx, product, 0, 0, dx, add)

@@ -5,23 +5,19 @@ ops.  Long vectors stay as they are: threads divide the calls of single ops, and
 Graphs that only go forward, those without automatic batching, and those that use a GPU stay too.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memset
 
+from dynet_cy.core.atomic cimport Flag
 from dynet_cy.core.tensor cimport same_shape, total_of
 from dynet_cy.graph.structs cimport (
     NO_NODE, SHARED, WANTED, Graph, Node, Taken, args_of, nodes_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.ops.registry cimport MAX_OPS
+from dynet_cy.schedule.counting cimport Counts, add_counts, clear, counted
 from dynet_cy.schedule.views cimport LONG
 
-
-cdef extern from *:
-    """
-    #define DY_COUNT(x, n) __atomic_add_fetch(&(x), n, __ATOMIC_RELAXED)
-    """
-    uint64_t count "DY_COUNT"(uint64_t x, uint32_t n) nogil
 
 cdef enum:
     MOST = 4096                     # numbers of a vector
@@ -33,9 +29,8 @@ cdef uint32_t gates_op = NO_NODE
 cdef uint8_t[MAX_OPS] functions
 memset(functions, 0, sizeof(functions))
 
-cdef bint on = True
-cdef uint64_t n_gates = 0           # since `reset`
-cdef uint64_t n_taken = 0
+cdef Flag on = True
+cdef Counts changed_and_taken       # sums that were changed, and nodes that they have taken in
 
 # A sum that may be changed: what it adds up, from the last term to the first.
 cdef struct Sum:
@@ -119,8 +114,7 @@ cdef uint32_t change_sums(Work* w, uint32_t highest) noexcept nogil:
                 break                           # there is no memory: the others stay as they are
             changed += 1
             taken += sum.n_parts
-    count(n_gates, changed)
-    count(n_taken, taken)
+    add_counts(&changed_and_taken, changed, taken)
     return taken
 
 
@@ -248,13 +242,12 @@ cdef bint change(const Work* w, const Sum* sum) noexcept nogil:
 
 def counts():
     """How many sums were changed, and how many nodes they have taken in, since `reset`."""
-    return n_gates, n_taken
+    return counted(&changed_and_taken)
 
 
 def reset():
     """Count from zero again."""
-    global n_gates, n_taken
-    n_gates = n_taken = 0
+    clear(&changed_and_taken)
 
 
 def set_on(bint value):

@@ -312,7 +312,16 @@ NONE = {
     *("emax", "dropout", "dropout_dim", "dropout_batch", "block_dropout", "noise", "random_normal", "random_uniform"),
     *("random_bernoulli", "random_gumbel", "max_dim", "min_dim", "argmax", "argmax_straight_through", "maxpooling2d"),
     *("kmax_pooling", "pick", "pick_range", "scatter_rows", "strided_select", "crf_viterbi", "dropout_mask"),
-    *("vanilla_lstm_c", "vanilla_lstm_h", "gru_h", "tree_lstm_c", "tree_lstm_h", "pairwise_rank_loss", "poisson_loss"),
+    *(
+        "vanilla_lstm_c",
+        "vanilla_lstm_h",
+        "gru_h",
+        "tree_lstm_c",
+        "tree_lstm_h",
+        "gates",
+        "pairwise_rank_loss",
+        "poisson_loss",
+    ),
     *("sort", "argsort", "cumprod", "adaptive_maxpooling2d", "to_device"),
     "scaled_dot_product_attention_dropout",  # the sums of the one without
     "residual_layer_norm_dropout",  # likewise
