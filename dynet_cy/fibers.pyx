@@ -1,11 +1,11 @@
-"""Programs for one example, run for many, and batched across the values that they ask for.
+"""Runs a function written for one example on many examples, and batches the values that the calls request.
 
-`batched_map(function, items)` runs ``function(item)`` for each item as a fiber (a greenlet). When it asks for a value,
-only that item waits. When no item can continue, all the values they wait for are computed in one pass, so the same
-steps of different items run as one batch, and then all continue.
+`batched_map(function, items)` runs ``function(item)`` for each item as a fiber (a greenlet). When a call requests a
+value, only that item waits. When no item can continue, one pass computes all the values that items wait for, so that
+equal steps of different items run as one batch. Then all of them continue.
 
-Items wait for nothing but such passes, and for maps that they have called themselves; so there is always one that can
-go on, or a pass to be made, and no deadlock.
+Items wait only for such passes and for maps that they have called themselves. So there is always an item that can
+continue, or a pass to run, and there are no deadlocks.
 """
 
 import atexit
@@ -33,24 +33,24 @@ from dynet_cy.graph.graph import cg
 
 
 def batched_map(function, *iterables, width=None, return_exceptions=False):
-    """Call a function for each item, and compute the values that the calls ask for together.
+    """Call a function for each item, and compute the values that the calls request together.
 
-    The function is written as for one item, and may ask for values wherever it likes, to decide what to do next:
-    `value`, `npvalue`, `scalar_value`, `forward`, `values`, `tensor_value` and whatever calls these. Each of them lets
-    the other calls go on until all wait; then what they wait for is computed as one batch. All calls share the current
-    graph, so the losses that they return can be summed, and one `backward` serves all. Calls may use `batched_map`
-    themselves; what happens in them is computed together with the rest.
+    The function is written for one item, and may request values at any point to decide what to do next: with `value`,
+    `npvalue`, `scalar_value`, `forward`, `values`, `tensor_value` or anything that calls these. Each request lets the
+    other calls run until all of them wait; then all requested values are computed as one batch. All calls share the
+    current graph, so the losses that they return can be summed, and one `backward` serves all of them. Calls may use
+    `batched_map` themselves; the values that are requested there are computed together with the rest.
 
-    Random numbers of a call (dropout, noise, samples) follow from the seed, the graph and the place of its item, not
-    from `width` or from what the other calls do.
+    Random numbers of a call (dropout, noise, samples) depend on the seed, the graph and the index of its item, not on
+    `width` or on what the other calls do.
 
     Args:
-        function: what to call; with one argument for each iterable.
-        iterables: the items; it ends with the shortest, as `map` does. They are read when there is room for the next.
-        width: how many calls may be under way at once; None for all. Fewer need less memory.
-        return_exceptions: an exception of a call is returned as its result, and the others continue. When False, the
-            first exception ends the others (with `GreenletExit`, which runs their ``finally`` parts) and is raised; it
-            says which item it is of. Default: False.
+        function: called with one argument from each iterable.
+        iterables: the items; as with `map`, the shortest one ends it. An item is read when its call can begin.
+        width: how many calls may run at once; None: all. Fewer calls need less memory.
+        return_exceptions: return an exception as the result of its call, and let the others continue. If False, the
+            first exception ends the others (with `GreenletExit`, which runs their ``finally`` blocks) and is raised; it
+            says which item raised it. Default: False.
 
     Returns:
         The results, in the order of the items.
@@ -65,13 +65,13 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
         >>> _ = dy.renew_cg()
         >>> def halvings(number):
         ...     x, steps = dy.scalarInput(number), 0
-        ...     while x.value() > 1:  # all that are still under way are computed together
+        ...     while x.value() > 1:  # for all calls that still run, together
         ...         x, steps = x * 0.5, steps + 1
         ...     return steps
         >>> dy.batched_map(halvings, [1, 8, 100])
         [0, 3, 7]
 
-    After: Looks, Herreshoff, Hutchins and Norvig 2017, "Deep learning with dynamic computation graphs", and Neubig,
+    Method: Looks, Herreshoff, Hutchins and Norvig 2017, "Deep learning with dynamic computation graphs", and Neubig,
     Goldberg and Dyer 2017, "On-the-fly operation batching in dynamic computation graphs", where a value ends a batch.
     """
     if not callable(function):
@@ -147,14 +147,14 @@ cdef inline object switch_to(PyObject* fiber, PyObject* arguments):
 
 cdef enum:
     MOST_PARKED = 256               # fibers that a thread keeps for the next map
-    CLOSE = 2048                    # bytes: how far apart stacks may begin
+    CLOSE = 2048                    # bytes: greatest distance between the beginnings of stacks
 
-_here = threading.local()           # parked: where the stacks of the fibers begin, about, and the fibers
+_here = threading.local()           # parked: roughly where the stacks of the fibers begin, and the fibers
 atexit.register(_here.__dict__.clear)
 
 
 def _work(list first):
-    """The loop of a fiber: one call after another.  Between calls it is parked, and refers to nothing."""
+    """The loop of a fiber: one call after another.  Between calls it is parked, and holds no references."""
     cdef _Item item = first.pop()
     cdef Fibers fibers
     cdef PyObject* hub
@@ -168,7 +168,7 @@ def _work(list first):
 
 
 cdef list parked_fibers():
-    """The fibers of this thread that wait for a call: those whose stacks begin about here.
+    """The fibers of this thread that wait for a call, if their stacks begin close to the current position.
 
     A switch copies the part of the stack from its beginning to the thread's current position.
     """
@@ -200,8 +200,8 @@ cdef class _Item:
     cdef uint32_t draws
     cdef uint64_t host_draws
     cdef uint32_t scope
-    cdef object wanted                              # the expression, or the list of them, that it waits for
-    cdef object raising                             # the exception to raise where it waits, when it continues
+    cdef object wanted                              # the expression or list of expressions that it waits for
+    cdef object raising                             # the exception to raise when it continues
     cdef _Map inner                                 # the map that it has called and waits for
     cdef bint stopped
     cdef bint done
@@ -226,7 +226,7 @@ cdef class _Owner:
     """The caller of an item, which receives the result or exception of its function."""
 
     cdef uint64_t key                               # the key of its items' random numbers
-    cdef uint32_t scope                             # that its items begin in
+    cdef uint32_t scope                             # in which its items begin
 
     cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
         raise NotImplementedError
@@ -239,10 +239,10 @@ cdef class _Map(_Owner):
     cdef object arguments                           # an iterator; None: all items have begun
     cdef Py_ssize_t width
     cdef bint return_exceptions
-    cdef object context                             # its items have copies of it
+    cdef object context                             # each item gets a copy of it
     cdef _Item waiter                               # the item that called it
     cdef list results
-    cdef dict running                               # by their places
+    cdef dict running                               # by index
     cdef object failed                              # the exception that ended it
 
     def __init__(self, function, arguments, width, return_exceptions, key):
@@ -263,7 +263,7 @@ cdef class _Map(_Owner):
         return self.arguments is None and not self.running
 
     cdef _Item begin(self, Fibers fibers):
-        """The next item; None when there is none."""
+        """Begin the next item; returns None if there is none."""
         cdef _Item item
         try:
             arguments = next(self.arguments)
@@ -282,7 +282,7 @@ cdef class _Map(_Owner):
                 name_item(error, item)
                 if not self.return_exceptions:
                     return fibers.fail(self, error)
-            else:                                   # KeyboardInterrupt, SystemExit: for all
+            else:                                   # KeyboardInterrupt, SystemExit: end all items
                 return fibers.fail(self, error)
             result = error
         self.results[item.index] = result
@@ -293,10 +293,10 @@ cdef class _Map(_Owner):
 
 
 cdef class _Calls(_Owner):
-    """Calls that are begun one by one: each has a function of its own that takes what becomes of it."""
+    """Calls that begin one by one, each with its own function that receives its result or exception."""
 
     cdef Py_ssize_t begun
-    cdef dict takers                                # by the numbers of the items
+    cdef dict takers                                # by index of the item
 
     def __init__(self, key):
         self.key = key
@@ -314,35 +314,35 @@ cdef class _Calls(_Owner):
 
 
 cdef class Fibers(Requests):
-    """Calls that run as fibers on one graph, and the values they wait for.  `Expression.value` and the like ask here.
+    """Calls that run as fibers on one graph, and the values they wait for, which `Expression.value` and others request.
 
-    `batched_map` makes one for its time. `begin`, `stop` and `turn` are for those that have calls come and go, all of
-    them from the thread that made it, while it is in no call and the graph is the current one.
+    `batched_map` makes one for as long as it runs. `begin`, `stop` and `turn` are for servers, whose calls come and go.
+    They must be called from the thread that made it, outside all calls, while the graph is the current one.
 
     Args:
         graph: the graph they run on.
-        longest_pass: seconds after which a pass ends early, between two batches, so that calls whose values are there
-            go on, and others begin; the next pass computes the rest, together with what is asked for then. 0, the
-            default, for whole passes; so are those on a device.
+        longest_pass: seconds after which a pass ends early, between two batches, so that calls whose values have been
+            computed continue, and others begin; the next pass computes the rest, together with what has been requested
+            by then. 0, the default: passes never end early. On a device they never do.
 
     Raises:
         RuntimeError: other fibers run on the graph.
     """
 
     cdef ComputationGraph graph
-    cdef object hub                                 # the greenlet that lets the others run
+    cdef object hub                                 # the greenlet that switches to the others
     cdef list parked                                # fibers that wait for an item
     cdef _Item current                              # the item that is running
     cdef _Item ended                                # the item that has returned or raised
     cdef list waiting                               # items that wait for a pass
-    cdef list ready                                 # items that can continue,
-    cdef Py_ssize_t n_resumed                       # the first of which have
+    cdef list ready                                 # items that can continue;
+    cdef Py_ssize_t n_resumed                       # how many of them already have
     cdef list open                                  # maps with items that have not begun, the innermost last
     cdef _Calls calls
     cdef int64_t n_known                            # nodes after the last pass
     cdef readonly uint64_t passes
-    cdef readonly uint64_t nodes                    # made for these passes
-    cdef readonly bint cut                          # the last pass has not computed all that was waited for
+    cdef readonly uint64_t nodes                    # nodes made for these passes
+    cdef readonly bint cut                          # the last pass has not computed all requested values
     cdef uint64_t longest                           # nanoseconds
 
     def __init__(self, ComputationGraph graph, double longest_pass=0):
@@ -361,9 +361,9 @@ cdef class Fibers(Requests):
         graph.requests = self
 
     def leave(self):
-        """Let the graph be as others: values are computed where they are asked for."""
+        """Make the graph an ordinary one again, which computes values when they are requested."""
         self.graph.requests = None
-        unpoison_stack()                            # fibers that go are switched to, to end them
+        unpoison_stack()                            # greenlet switches to fibers that are freed, to end them
         del self.parked[MOST_PARKED:]
         self.parked = None
 
@@ -399,7 +399,7 @@ cdef class Fibers(Requests):
     # ---- calls that come and go
 
     def begin(self, function, arguments, context, taker):
-        """Call a function as a fiber, up to the first value that it asks for.
+        """Call a function as a fiber, up to the first value that it requests.
 
         Args:
             function: what to call.
@@ -415,7 +415,7 @@ cdef class Fibers(Requests):
         return item
 
     def stop(self, _Item item):
-        """End a call with `GreenletExit`, which runs its ``finally`` parts; its taker is not called."""
+        """End a call with `GreenletExit`, which runs its ``finally`` blocks; its taker is not called."""
         if not item.done and not item.stopped:
             self.calls.takers.pop(item.index, None)
             self.stop_item(item)
@@ -434,7 +434,7 @@ cdef class Fibers(Requests):
             self.compute(self.longest)
 
     def finish(self):
-        """Compute all that a pass that was cut has left."""
+        """Compute what a pass that ended early has left."""
         if self.cut:
             self.compute(0)
 
@@ -470,7 +470,7 @@ cdef class Fibers(Requests):
         """Let the next item of a map begin."""
         cdef _Item item
         failed = item = None
-        # What follows is not done within `except`: Cython crashes at a return there if its traceback had no memory.
+        # Not within `except`: a return there crashes in Cython if there was no memory for the traceback.
         try:
             item = own.begin(self)
         except Exception as error:
@@ -492,7 +492,7 @@ cdef class Fibers(Requests):
     cdef int finish_if_done(self, _Map own) except -1:
         if own.waiter is not None and own.done():
             own.waiter.raising = own.failed
-            if self.n_resumed:                      # it is the next one
+            if self.n_resumed:                      # it continues next
                 self.n_resumed -= 1
                 self.ready[self.n_resumed] = own.waiter
             else:
@@ -549,7 +549,7 @@ cdef class Fibers(Requests):
         return None
 
     cdef int bring(self, _Item item) except -1:
-        """Let what an item has of its own be in force."""
+        """Restore an item's own state: its random stream and scope."""
         cdef Graph* g = &self.graph.g
         cdef DrawingItem* drawing = drawing_item()
         set_scope(item.scope)
@@ -559,7 +559,7 @@ cdef class Fibers(Requests):
         return 0
 
     cdef int put_away(self, _Item item) except -1:
-        """Note what an item has of its own."""
+        """Save an item's own state."""
         item.scope = current_scope()
         item.draws = self.graph.g.draws
         item.host_draws = drawing_item().draws
@@ -584,7 +584,7 @@ cdef class Fibers(Requests):
                 switch_to(<PyObject*>item.fiber, <PyObject*>begun)
             else:
                 item.fiber = new_fiber(_work, self.hub)
-                begun = [item],                     # a fiber keeps what it was first given
+                begun = [item],                     # a fiber keeps a reference to its first argument
                 switch_to(<PyObject*>item.fiber, <PyObject*>begun)
         finally:
             self.current = None
@@ -599,7 +599,7 @@ cdef class Fibers(Requests):
         return 0 if item.stopped else item.owner.take(self, item, item.result, item.error)
 
     cdef int compute(self, uint64_t longest) except -1:
-        """One pass for all values that are waited for; nanoseconds that it may take, or 0."""
+        """Run one pass for all values that items wait for.  `longest`: nanoseconds that it may take, or 0."""
         cdef list waiting = self.waiting, wanted = []
         cdef _Item item
         self.waiting = []
@@ -616,7 +616,7 @@ cdef class Fibers(Requests):
             end_passes_at(now() + longest)
         try:
             compute_all(wanted, "forward", False)
-        except Exception:      # it is of one of them: the others are computed
+        except Exception:      # one item caused it: the others are computed
             end_passes_at(0)
             for item in waiting:
                 try:
@@ -638,7 +638,7 @@ cdef class Fibers(Requests):
         return 0
 
     cdef bint computed(self, _Item item):
-        """Whether what an item waits for is there."""
+        """Whether the values that an item waits for have been computed."""
         cdef Expression x
         for x in item.wanted if type(item.wanted) is list else (item.wanted,):
             if not state_of(&self.graph.g)[number_in(&self.graph.g, x)] & COMPUTED:
@@ -647,7 +647,7 @@ cdef class Fibers(Requests):
 
 
 cdef int name_item(object error, _Item item) except -1:
-    """Let the traceback of an error say which item it is of."""
+    """Add to the traceback of an error which item raised it."""
     shown = ", ".join(_shortened(argument) for argument in item.arguments)
     note = f"in item {item.index} of batched_map: {shown}"
     if hasattr(error, "add_note"):

@@ -109,7 +109,7 @@ WRONG = [
 
 LAYER_NORM = "`layer_norm` of a matrix with a gain and bias of one column"
 CONSTANTS = "`gradient()` of several constants of one parameter (`const_parameter(p)`, `p.expr(False)`)"
-PLAIN_GRADIENT = "`gradient()` of what no parameter lies behind"
+PLAIN_GRADIENT = "`gradient()` of an expression that depends on no parameter"
 LATE_GRADIENT = "`gradient()` of a parameter's expression after an update"
 BATCHES_IN = (
     "batches in `inverse`, `logdet`, `trace_of_product`, `constrained_softmax`, `kmh_ngram`, `circ_conv`, "

@@ -212,7 +212,7 @@ DIFFERENCES = [
 
 # Differences that test_differences_peer.py, and for autobatching test_compositions_peer.py, look at one by one.
 ONE_BY_ONE = (
-    "momentum of a table, or rows of it, that are in a graph but not behind the loss",
+    "momentum of a table, or rows of it, in a graph that the loss does not depend on",
     "a deleted collection",
     "`to_device`",
     "`kmax_pooling` of equal numbers",
