@@ -578,7 +578,7 @@ class Server(Generic[R]):
         ...     server(100)
         7
 
-    After: Gao, Yu, Wu and Li 2018, "Low latency RNN inference with cellular batching" (EuroSys).
+    Method: Gao, Yu, Wu and Li 2018, "Low latency RNN inference with cellular batching" (EuroSys).
     """
 
     def __init__(
