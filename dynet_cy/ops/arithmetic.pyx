@@ -474,7 +474,9 @@ def cmult(x, y):
         array([3., 8.])
     """
     cdef Expression product = apply2(BINARY[<int>DY_BINARY_mul], x, y)
-    note_gate(current_graph(), product.index)
+    cdef Graph* g = current_graph()
+    if not g.multiplies_activations:
+        note_gate(g, product.index)
     return product
 
 
