@@ -74,8 +74,8 @@ def test_batches_run_together_in_tiles(single_ops) -> None:
     loss = dy.esum([dy.sum_elems(c) for c in cells])
     loss.backward(full=True)
     batches, tiles = pieces.counts()
-    assert batches == 4
-    assert 4 <= tiles <= 12
+    assert batches in (3, 4)  # the gates too, unless their inputs happen to lie side by side
+    assert batches <= tiles <= 12
     for k, cell in enumerate(cells):
         both = np.tanh(np.linspace(-1, 1 + k, 2048))
         np.testing.assert_allclose(cell.npvalue(), np.tanh(both[1024:]) / (1 + np.exp(-both[:1024])), rtol=1e-5)
