@@ -195,7 +195,7 @@ def test_an_update_visits_rows_with_a_gradient() -> None:
 @pytest.mark.parametrize("name", ["AdamWTrainer", "MomentumSGDTrainer", "AmsgradTrainer"])
 def test_several_devices(name: str, places: tuple[str, ...]) -> None:
     if not set(places) <= set(dy.available_devices()):
-        pytest.skip("there are not so many devices")
+        pytest.skip("needs as many GPUs as the case names")
 
     def run(places: tuple[str, ...], dense: bool) -> tuple[list[np.ndarray], list[int]]:
         rng = np.random.default_rng(7)
