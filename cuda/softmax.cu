@@ -13,12 +13,18 @@ static __device__ inline float logsumexp(const float *x, size_t n, float *part) 
     return top + logf(block_sum(total, part));
 }
 
+/** op pickneglogsoftmax
+ *  n = size_of(&c.x[0].dim)
+ *  forward:
+ *      pickneglogsoftmax_forward: rows(batch, n)
+ *  backward:
+ *      pickneglogsoftmax_backward: each(n * elements) */
 // y_b = log sum e^x - x_v, with v = items_b. The log-sum is saved.
-extern "C" __global__ void pickneglogsoftmax_forward(size_t batch, size_t n, const float *__restrict__ x, size_t bstride,
+extern "C" __global__ void pickneglogsoftmax_forward(size_t batch, size_t n, const float *__restrict__ x, size_t stride_x,
                                                      const uint32_t *__restrict__ items, float *saved, float *y) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
-        const float *xb = x + b * bstride;
+        const float *xb = x + b * stride_x;
         float z = logsumexp(xb, n, part);
         if (threadIdx.x == 0) {
             saved[b] = z;
@@ -27,12 +33,12 @@ extern "C" __global__ void pickneglogsoftmax_forward(size_t batch, size_t n, con
     }
 }
 
-// dx += dy_b (e^(x - log-sum) - onehot). If x has batch size 1 (bstride 0), dx is the sum over the batch.
+// dx += dy_b (e^(x - log-sum) - onehot). If x has batch size 1 (stride_x 0), dx is the sum over the batch.
 extern "C" __global__ void pickneglogsoftmax_backward(size_t batch, size_t n, const float *__restrict__ x,
-                                                      size_t bstride, const uint32_t *__restrict__ items,
+                                                      size_t stride_x, const uint32_t *__restrict__ items,
                                                       const float *__restrict__ saved, const float *__restrict__ dy,
                                                       float *dx, int acc) {
-    size_t elements = bstride ? batch : 1, uses = bstride ? 1 : batch;
+    size_t elements = stride_x ? batch : 1, uses = stride_x ? 1 : batch;
     for (EACH(i, elements * n)) {
         size_t e = i / n, j = i - e * n;
         double total = 0;
@@ -49,6 +55,20 @@ static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t s
     return line / step * step * n + line % step;
 }
 
+/** op softmax: sign = 1
+ *  op softmin: sign = -1
+ *  Split s = split_at(&c.y.dim, c.attrs[0].u)
+ *  n = s.len
+ *  step = s.pre
+ *  lines = s.pre * s.post * batch
+ *  forward:
+ *      x_lines = s.pre * s.post * c.x[0].dim.bd
+ *      softmax_by_threads: each(lines) if step >= 32       # the threads of a warp read 32 adjacent lines together
+ *      softmax_by_blocks: rows(lines, n)
+ *  backward:
+ *      x_lines = s.pre * s.post * elements
+ *      softmax_backward_by_threads: each(x_lines) if step >= 32
+ *      softmax_backward_by_blocks: rows(x_lines, n) */
 // The softmax of sign x.
 extern "C" __global__ void softmax_by_blocks(size_t lines, size_t n, size_t step, float sign,
                                              const float *__restrict__ xs, size_t x_lines, float *ys) {
@@ -111,6 +131,17 @@ extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, s
     }
 }
 
+/** op log_softmax: f = log_softmax
+ *  op sparsemax: f = sparsemax
+ *  n = rows_of(&c.y.dim)
+ *  cols = cols_of(&c.y.dim)
+ *  lines = cols * batch
+ *  forward:
+ *      x_lines = cols * c.x[0].dim.bd
+ *      {f}_forward: rows(lines, n)
+ *  backward:
+ *      x_lines = cols * elements
+ *      {f}_backward: rows(x_lines, n) */
 extern "C" __global__ void log_softmax_forward(size_t lines, size_t n, const float *__restrict__ xs, size_t x_lines,
                                                float *ys) {
     __shared__ float part[32];
@@ -187,12 +218,19 @@ extern "C" __global__ void sparsemax_backward(size_t lines, size_t n, const floa
 }
 
 // ---- restricted_log_softmax -------------------------------------------------------------
+/** op restricted_log_softmax
+ *  n = size_of(&c.y.dim)
+ *  count = c.item_count
+ *  forward:
+ *      restricted_forward: rows(batch, n)
+ *  backward:
+ *      restricted_backward: rows(elements, count) */
 // Over the `count` distinct elements that the items name; -inf elsewhere.
-extern "C" __global__ void restricted_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t bstride,
+extern "C" __global__ void restricted_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t stride_x,
                                               const uint32_t *__restrict__ items, size_t count, float *ys) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
-        const float *x = xs + b * bstride;
+        const float *x = xs + b * stride_x;
         const uint32_t *chosen = items + b * count;
         float *y = ys + b * n;
         float top = -INFINITY, z = 0.f;
@@ -210,11 +248,11 @@ extern "C" __global__ void restricted_forward(size_t batch, size_t n, const floa
 
 extern "C" __global__ void restricted_backward(size_t batch, size_t n, const uint32_t *__restrict__ items, size_t count,
                                                const float *__restrict__ ys, const float *__restrict__ dys, float *dxs,
-                                               size_t bstride) {
+                                               size_t stride_dx) {
     __shared__ float part[32];
-    size_t elements = bstride ? batch : 1, uses = bstride ? 1 : batch;
+    size_t elements = stride_dx ? batch : 1, uses = stride_dx ? 1 : batch;
     for (ROWS(e, elements)) {
-        float *dx = dxs + e * bstride;
+        float *dx = dxs + e * stride_dx;
         for (size_t b = e; b < e + uses; b++) {
             const uint32_t *chosen = items + b * count;
             const float *y = ys + b * n, *dy = dys + b * n;
@@ -254,14 +292,27 @@ extern "C" __global__ void logsumexp_backward(size_t total, size_t n, const floa
 }
 
 // ---- hinge: one loss per line --------------------------------------------------------------------
+/** op hinge
+ *  op hinge_dim
+ *  lines = size_of(&c.y.dim)
+ *  margin = c.attrs[0].f
+ *  rows = rows_of(&c.x[0].dim)
+ *  along_rows = c.attrs[1].i
+ *  n = cols_of(&c.x[0].dim) if along_rows else rows
+ *  step = rows if along_rows else 1
+ *  apart = 1 if along_rows else rows
+ *  forward:
+ *      hinge_forward: rows(lines * batch, n)
+ *  backward:
+ *      hinge_backward: rows(lines * elements, n) */
 // Lines of a batch element are `apart` floats apart, the elements of a line `step`. Items: the true class of each line.
 extern "C" __global__ void hinge_forward(size_t batch, size_t lines, size_t n, size_t step, size_t apart, float margin,
-                                         const float *__restrict__ xs, size_t bstride,
+                                         const float *__restrict__ xs, size_t stride_x,
                                          const uint32_t *__restrict__ items, float *y) {
     __shared__ float part[32];
     for (ROWS(line, batch * lines)) {
         size_t b = line / lines, v = items[line];
-        const float *x = xs + b * bstride + (line - b * lines) * apart;
+        const float *x = xs + b * stride_x + (line - b * lines) * apart;
         float bar = margin - x[v * step];
         double total = 0;
         for (LANES(j, n))
@@ -272,12 +323,12 @@ extern "C" __global__ void hinge_forward(size_t batch, size_t lines, size_t n, s
 }
 
 extern "C" __global__ void hinge_backward(size_t batch, size_t lines, size_t n, size_t step, size_t apart, float margin,
-                                          const float *__restrict__ xs, size_t bstride,
+                                          const float *__restrict__ xs, size_t stride_x,
                                           const uint32_t *__restrict__ items, const float *__restrict__ dy, float *dxs) {
     __shared__ float part[32];
-    size_t elements = bstride ? batch : 1, uses = bstride ? 1 : batch;
+    size_t elements = stride_x ? batch : 1, uses = stride_x ? 1 : batch;
     for (ROWS(own, elements * lines)) {
-        size_t e = own / lines, at = e * bstride + (own - e * lines) * apart;
+        size_t e = own / lines, at = e * stride_x + (own - e * lines) * apart;
         const float *x = xs + at;
         float *dx = dxs + at;
         for (size_t b = e; b < e + uses; b++) {

@@ -18,19 +18,17 @@ import ast
 import json
 import re
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # for runpy, which runs this file without its folder
+
+from derive_launches import launches
+from derive_text import ROOT, WIDTH, Mistake, closing, split, with_regions, wrapped
+
 ROWS = ROOT / "include" / "dynet_cy"
 OPS = ROOT / "dynet_cy" / "ops"
-WIDTH = 120
-
-
-class Mistake(Exception):
-    """Something in a source that this tool cannot read; the message says where."""
 
 
 # ---- rows of .def files ------------------------------------------------------------
@@ -63,28 +61,6 @@ def rows(file: str) -> list[Row]:
         above = re.search(r"/\*\*((?:(?!\*/).)*)\*/\s*\Z", text[: match.start()], re.DOTALL)
         found.append(Row(match[1], first.strip(), rest.strip(), above[1] if above else ""))
     return found
-
-
-def closing(text: str, at: int) -> int:
-    """The index of the parenthesis that closes the one at an index."""
-    depth = 0
-    for i in range(at, len(text)):
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(text[i], 0)
-        if depth == 0:
-            return i
-    raise Mistake(f"a parenthesis is not closed: {text[at : at + 60]!r}")
-
-
-def split(text: str) -> list[str]:
-    """The parts of a text between commas that are not inside parentheses."""
-    parts, depth = [""], 0
-    for c in text:
-        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(c, 0)
-        if c == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += c
-    return [p.strip() for p in parts if p.strip()]
 
 
 # ---- Python functions of rows ----------------------------------------------------------
@@ -218,17 +194,6 @@ def members() -> Iterator[str]:
         whole = [word.replace(" ", "\0") for word in split(arguments[1:-1])]  # lines end between arguments
         for line in wrapped(f"{start}({', '.join(whole)})\0noexcept\0nogil", "", " " * (len(start) + 1)):
             yield line.replace("\0", " ")
-
-
-def wrapped(text: str, indent: str, further: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent if further is None else further,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 # ---- stubs and lists of ops ------------------------------------------------------------------
@@ -560,24 +525,6 @@ def in_words(title: str, names: Sequence[str], surface: dict[str, object]) -> It
 # ---- the generated files -----------------------------------------------------------------------
 
 
-def with_region(text: str, name: str, lines: Iterator[str]) -> str:
-    """A text with the lines between the one with `derived: NAME` and the one with `end of NAME` replaced."""
-    match = re.search(rf"^(.*\bderived: {name}\b.*\n)((?:.*\n)*?)(.*\bend of {name}\b.*)$", text, re.MULTILINE)
-    if match is None:
-        raise Mistake(f"there are no lines with derived: {name} and end of {name}")
-    return text[: match.end(1)] + "\n".join([*lines, ""]) + text[match.start(3) :]
-
-
-def with_regions(path: Path, **regions: Iterator[str]) -> tuple[Path, str]:
-    text = path.read_text(encoding="utf-8")
-    for name, lines in regions.items():
-        try:
-            text = with_region(text, name, lines)
-        except Mistake as mistake:
-            raise Mistake(f"{path}: {mistake}") from None
-    return path, text
-
-
 def from_rows() -> Iterator[tuple[Path, str]]:
     """Path and text of each file that is generated from the rows of .def files."""
     yield with_regions(ROOT / "dynet_cy" / "kernels" / "kernels.pxd", enumerators=enumerators(), kernels=members())
@@ -606,7 +553,7 @@ def main(check: bool) -> list[str]:
         The paths of the files that were out of date.
     """
     changed = []
-    for step in (from_rows, from_functions, package):
+    for step in (from_rows, from_functions, package, launches):
         for path, text in list(step()):
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))

@@ -1,0 +1,472 @@
+"""Generates the launches of GPU ops from the comments beside their kernels; docs/gpu.md describes these comments.
+
+A comment `/** op NAME ... */` in `cuda/<family>.cu` says which kernels compute an op forward and backward, and how many
+threads they get.  The arguments of a launch follow from the parameters of the kernel: each is a name that is defined in
+the comment, or one of those that stand for a part of the call (`VALUES`), or an argument of the op.  The generated code
+is the region `launches` of `dynet_cy/gpu/<family>.pyx`.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from derive_text import ROOT, Mistake, closing, split, with_region, wrapped
+
+CUDA = ROOT / "cuda"
+GPU = ROOT / "dynet_cy" / "gpu"
+OPS = ROOT / "dynet_cy" / "ops"
+
+# What the name of a parameter stands for.
+VALUES = {
+    "y": "c.y.v",
+    "dy": "c.dy.v",
+    "dx": "c.dx.v",
+    "saved": "c.saved",
+    "work": "c.work",
+    "items": "c.items",
+    "item_count": "c.item_count",
+    "seeds": "<const void*>c.seed",
+    "acc": "c.accumulate",
+    "stride_dx": "c.dx.bstride",
+    "list_dx": "c.dx.list",
+}
+# The same for numbers that definitions use too, in the order of their definition.
+NUMBERS = {
+    "batch": "c.y.dim.bd",
+    "elements": "c.dx.dim.bd",
+    "uses": "c.y.dim.bd // c.dx.dim.bd",
+}
+GRIDS = ("each", "rows", "slices", "grid")
+LOCAL = {*NUMBERS, *keyword.kwlist, "gpu", "c", "i", "cdef", "noexcept", "nogil"}
+# The functions of a GPU op: result and parameters.
+FUNCTIONS = {
+    "forward": ("int", "Gpu* gpu, const Call* c"),
+    "begin": ("int", "Gpu* gpu, const Call* c"),
+    "backward": ("int", "Gpu* gpu, const Call* c, uint32_t i"),
+    "saved": ("size_t", "const Call* c"),
+    "work": ("size_t", "const Call* c, int i"),
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The type and name of each parameter of a kernel."""
+
+    parameters: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a comment.
+
+    Attributes:
+        kind: "define" (name, value), "declare" (a struct: its type, names, and perhaps a value), "call" (fills such
+            structs), "nothing" (on a condition), "return" (what another function returns), or "launch".
+        name: what is defined, or the kernel.
+        value: the expression.
+        type: of what is declared.
+        given: parameters of the kernel that only this launch defines.
+        grid: "each", "rows", "slices" or "grid", and its arguments.
+        condition: when the line holds; "" if always.
+    """
+
+    kind: str
+    name: str = ""
+    value: str = ""
+    type: str = ""
+    given: dict[str, str] = field(default_factory=dict)
+    grid: tuple[str, list[str]] = ("", [])
+    condition: str = ""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a comment says of ops that differ in nothing.
+
+    Attributes:
+        where: the file and the first op, for messages.
+        ops: the names of the ops that share these functions.
+        draws: those of them that draw random numbers.
+        sections: the lines of each function, with those that all share first.
+    """
+
+    where: str
+    ops: list[str]
+    draws: set[str]
+    sections: dict[str, list[Line]]
+
+
+# ---- reading ---------------------------------------------------------------------------
+
+
+def kernels(text: str) -> dict[str, Kernel]:
+    """The kernels of a .cu file, by name; those of macros by their names with `*` for each argument of the macro."""
+    text = re.sub(r"\\\n", " ", text)
+    macros = dict(re.findall(r"^#define (\w+) (.+)$", text, re.MULTILINE))
+    found = {}
+    for match in re.finditer(r'extern "C" __global__ void ([\w#]+)\(', text):
+        inside = text[match.end() : closing(text, match.end() - 1)]
+        inside = re.sub(r"\w+", lambda word: macros.get(word[0], word[0]), inside)
+        parameters = []
+        for word in split(" ".join(inside.replace("__restrict__", "").split())):
+            parts = re.fullmatch(r"(.+?[ *])(\w+)", word)
+            if parts is None:
+                raise Mistake(f"kernel {match[1]}: parameter {word!r} is not understood")
+            parameters.append((parts[1].strip(), parts[2]))
+        found[re.sub(r"##\w+(##)?", "*", match[1])] = Kernel(parameters)
+    return found
+
+
+def read_line(text: str, where: str) -> Line:
+    """One line of a comment."""
+    text, _, condition = text.partition(" if ")
+    grids = "|".join(GRIDS)
+    launch = re.fullmatch(rf"(\w+)(?:\((.*)\))?: ({grids})\((.*)\)", text)
+    if launch:
+        return Line(
+            "launch",
+            launch[1],
+            given=definitions(launch[2] or ""),
+            grid=(launch[3], split(launch[4])),
+            condition=condition,
+        )
+    if text == "nothing":
+        return Line("nothing", condition=condition)
+    if text.startswith("return "):
+        return Line("return", value=text[len("return ") :], condition=condition)
+    declared = re.fullmatch(r"([A-Z]\w*) (\w+(?:, \w+)*)(?: = (.+))?", text)
+    if declared and not condition:
+        return Line("declare", declared[2], declared[3] or "", declared[1])
+    defined = re.fullmatch(r"(\w+) = (.+)", text)
+    if defined:  # Python's "a if b else c" contains an if
+        return Line("define", defined[1], defined[2] + (f" if {condition}" if condition else ""))
+    if re.fullmatch(r"\w+\(.*\)", text) and not condition:
+        return Line("call", value=text)
+    raise Mistake(f"{where}: line {text!r} is not understood")
+
+
+def read(comment: str, file: str) -> Iterator[Launch]:
+    """What a comment says.  Its first lines are `op NAME`, with what is constant for that op, if anything is."""
+    lines = [re.sub(r"^\s*\* ?|#.*", "", line).strip() for line in comment.strip().split("\n")]
+    where = f"{file}, {lines[0]}"
+    heads = [re.fullmatch(r"op (\w+)( draws)?(?:: (.+))?", line) for line in lines]
+    body = [line for line, head in zip(lines, heads) if line and not head]
+    alike: dict[str, list[re.Match[str]]] = {}  # ops by their constants
+    for head in heads:
+        if head:
+            alike.setdefault(head[3] or "", []).append(head)
+    for constants, ops in alike.items():
+        values = definitions(constants)
+        shared = [Line("define", name, value) for name, value in values.items()]
+        sections: dict[str, list[Line]] = {}
+        into = shared
+        for line in body:
+            title = re.fullmatch(rf"({'|'.join(FUNCTIONS)}):(?: (.+))?", line)
+            if title:
+                into = sections[title[1]] = list(shared)
+                line = f"return {title[2]}" if title[2] else ""
+            if line:
+                into.append(read_line(line.format(**values) if "{" in line else line, where))
+        if not sections:
+            raise Mistake(f"{where}: nothing is launched")
+        yield Launch(where, [op[1] for op in ops], {op[1] for op in ops if op[2]}, sections)
+
+
+def definitions(text: str) -> dict[str, str]:
+    """The names and values in `name = value, name = value`."""
+    return {name: value for name, _, value in (part.partition(" = ") for part in split(text))}
+
+
+def arguments_of_ops() -> dict[str, list[str]]:
+    """The names of the arguments of each op."""
+    text = "".join(path.read_text(encoding="utf-8") for path in sorted(OPS.glob("*.pyx")))
+    return {name: words.split() for name, words in re.findall(r'register\(b"(\w+)",\s*b"([^"]*)"', text)}
+
+
+# ---- names that launches use from other modules --------------------------------------------
+
+
+def declarations() -> dict[str, list[tuple[str, str]]]:
+    """The modules that declare each name for Cython, with the line that does."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    folders = [
+        ROOT / "dynet_cy" / "core" / "tensor.pxd",
+        GPU / "base.pxd",
+        GPU / "driver.pxd",
+        *sorted(OPS.glob("*.pxd")),
+    ]
+    for path in [*folders, *(p for p in sorted(GPU.glob("*.pxd")) if p not in folders)]:
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        text = re.sub(r'""".*?"""', "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for line in text.split("\n"):
+            line = line.split("#")[0].rstrip()
+            if re.match(r"(from|import|cdef extern|cdef enum:|    enum:)", line):
+                continue
+            name = re.search(r'(\w+)(?: "[^"]*")?(?:\(.*|:| = .*|)$', line)
+            if name:
+                found.setdefault(name[1], []).append((module, line))
+    return found
+
+
+def names_in(text: str) -> set[str]:
+    """The names in an expression, without those of fields and of types."""
+    return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", re.sub(r"<[a-z_ ]+\**>", "", text)))
+
+
+# ---- writing -------------------------------------------------------------------------------
+
+
+class Function:
+    """One function of a GPU op.
+
+    Attributes:
+        defined: the names that the comment defines.
+    """
+
+    def __init__(self, module: Module, launch: Launch, section: str) -> None:
+        self.module, self.launch, self.section = module, launch, section
+        self.steps = launch.sections[section]
+        self.defined = {name for line in self.steps for name in split(line.name) if line.kind in ("define", "declare")}
+        self.checked: set[str] = set()  # numbers of threads that are not 0
+        self.types: dict[str, str] = {}  # of what is defined, where the parameter of a kernel says it
+        for line in self.steps:
+            if line.kind == "launch":
+                for kind, name in module.kernel(line.name, launch.where).parameters:
+                    self.types.setdefault(name, kind)
+
+    def text(self) -> Iterator[str]:
+        """Its lines."""
+        result, parameters = FUNCTIONS[self.section]
+        yield f"cdef {result} {self.launch.ops[0]}_{self.section}({parameters}) noexcept nogil:"
+        used = self.used()
+        for name, value in NUMBERS.items():
+            if name in used and name not in self.defined:
+                yield f"    cdef size_t {name} = {value}"
+        ended = False
+        for line in self.steps:
+            if line.kind in ("define", "declare") and used.isdisjoint(split(line.name)):
+                continue
+            if line.kind == "call" and used.isdisjoint(names_in(line.value) & self.defined):
+                continue
+            if ended:
+                raise Mistake(f"{self.launch.where}, {self.section}: nothing can follow a line without a condition")
+            yield from self.line(line)
+            ended = line.kind in ("nothing", "return", "launch") and not line.condition
+        if not ended:
+            yield "    return 0"
+
+    def line(self, line: Line) -> Iterator[str]:
+        """The code of one line."""
+        if line.kind == "define":
+            kind = re.sub(r"\b(const )?(\w+) ?\*", r"\1\2*", self.types.get(line.name, "size_t"))
+            kind = {"unsigned": "uint32_t"}.get(kind, kind)
+            value = (
+                f"<float>({line.value})"
+                if kind == "float" and not re.fullmatch(r"-?[\w.\[\]]+", line.value)
+                else line.value
+            )
+            yield from code(f"    cdef {kind} {line.name} = {value}")
+        elif line.kind == "declare":
+            yield from code(f"    cdef {line.type} {line.name}" + (f" = {line.value}" if line.value else ""))
+        elif line.kind == "call":
+            yield from code(f"    {line.value}")
+        else:
+            indent = "    "
+            if line.kind == "launch" and (threads := line.grid[1][0]) not in self.checked:
+                self.checked.add(threads)  # nothing is launched without threads
+                yield from code(f"    if {threads if threads.isidentifier() else f'({threads})'} == 0:")
+                yield "        return 0"
+            if line.condition:
+                yield from code(f"    if {line.condition}:")
+                indent = "        "
+            done = {"nothing": "0", "return": line.value}.get(line.kind) or self.launched(line)
+            yield from code(f"{indent}return {done}")
+
+    def launched(self, line: Line) -> str:
+        """The call that launches a kernel."""
+        shape, sizes = line.grid
+        kernel = self.module.kernel(line.name, self.launch.where)
+        words = ["gpu", self.module.number_of(line.name), *sizes, *(["THREADS", "0"] if shape == "grid" else [])]
+        words += [self.passed(kind, parameter, line) for kind, parameter in kernel.parameters]
+        return f"{'launch' if shape == 'grid' else f'launch_{shape}'}({', '.join(words)})"
+
+    def passed(self, kind: str, parameter: str, line: Line) -> str:
+        """What a parameter of a kernel gets."""
+        if parameter in line.given:
+            value = line.given[parameter]
+            return f"<float>({value})" if kind == "float" else value
+        if parameter in self.defined:
+            return f"value_at(&{parameter})" if kind.startswith("dy_") else parameter
+        for name in (parameter, parameter[:-1] if parameter.endswith("s") else parameter):
+            if name in NUMBERS:
+                return name
+            value = VALUES.get(name) or self.argument(name)
+            if value:
+                return value
+        raise Mistake(
+            f"{self.launch.where}, {self.section}: parameter {parameter} of {line.name} is neither defined here, nor a "
+            f"part of every call ({', '.join([*VALUES, *NUMBERS])}), nor an argument of the op "
+            f"({', '.join(self.module.arguments[self.launch.ops[0]])})"
+        )
+
+    def argument(self, name: str) -> str:
+        """What the name of an argument of the op stands for, or that with `stride_` or `list_` before it; or ""."""
+        names = self.module.arguments[self.launch.ops[0]]
+        for start, part in (("", "v"), ("stride_", "bstride"), ("list_", "list")):
+            if name.startswith(start) and name[len(start) :] in names:
+                return f"c.x[{names.index(name[len(start) :])}].{part}"
+            if self.section == "backward" and name == f"{start}other":
+                return f"c.x[1 - i].{part}"
+        return ""
+
+    def used(self) -> set[str]:
+        """The names that the code uses."""
+        used: set[str] = set()
+        for line in self.steps:
+            if line.kind in ("launch", "nothing", "return"):
+                used |= names_in(line.condition) | names_in(line.value) | names_in(" ".join(line.grid[1]))
+            if line.kind == "launch":
+                parameters = self.module.kernel(line.name, "").parameters
+                used |= names_in(" ".join(self.passed(kind, name, line) for kind, name in parameters))
+        before: set[str] = set()
+        while used != before:
+            before = set(used)
+            for line in self.steps:
+                if line.kind in ("define", "declare") and not used.isdisjoint(split(line.name)):
+                    used |= names_in(line.value) | ({line.type} if line.type else set())
+                if line.kind == "call" and not used.isdisjoint(names_in(line.value) & self.defined):
+                    used |= names_in(line.value)
+        return used
+
+
+class Module:
+    """What is generated for a family: a region of `dynet_cy/gpu/<family>.pyx`."""
+
+    def __init__(self, family: str, own: str, found: dict[str, Kernel]) -> None:
+        """`own` is the part of the module that is written by hand."""
+        self.family, self.own, self.kernels = family, own, found
+        self.declared = declarations()
+        self.arguments = arguments_of_ops()
+        self.numbers = {kernel: name for name, kernel in re.findall(r'cdef int (\w+) = kernel_at\(\w+, b"(\w+)"', own)}
+        self.new: list[str] = []  # kernels without a number in `own`
+
+    def kernel(self, name: str, where: str) -> Kernel:
+        for pattern, kernel in self.kernels.items():
+            if re.fullmatch(pattern.replace("*", r"\w+"), name):
+                return kernel
+        raise Mistake(f"{where}: cuda/{self.family}.cu has no kernel {name}")
+
+    def number_of(self, kernel: str) -> str:
+        """The variable with the number of a kernel."""
+        if kernel not in self.numbers:
+            self.numbers[kernel] = kernel.upper()
+            self.new.append(kernel)
+        return self.numbers[kernel]
+
+    def assigns(self, launch: Launch) -> bool:
+        """Whether backward assigns a gradient where it is told to, by `acc`."""
+        obeying = [
+            "c.accumulate" in line.value
+            if line.kind == "return"
+            else "acc" in [name for _, name in self.kernel(line.name, launch.where).parameters]
+            for line in launch.sections.get("backward", [])
+            if line.kind in ("launch", "return")
+        ]
+        if any(obeying) and not all(obeying):
+            raise Mistake(f"{launch.where}: backward must obey acc in all of its kernels, or in none")
+        return any(obeying)
+
+    def text(self, launches: list[Launch]) -> Iterator[str]:
+        """The lines of the region."""
+        body: list[str] = []
+        used = {"Gpu", "GpuOp", "Call", "uint32_t", "gpu_op", "module_at", "kernel_at"}
+        for launch in launches:
+            unknown = [name for name in launch.ops if name not in self.arguments]
+            if unknown:
+                raise Mistake(f"{launch.where}: there is no op {unknown[0]}")
+            base = False
+            for section in launch.sections:
+                function = Function(self, launch, section)
+                lines = list(function.text())
+                body += ["", "", *lines]
+                own = names_in(" ".join(lines)) - function.defined - LOCAL
+                used |= own
+                base |= any("Gpu* gpu" in line for name in own for m, line in self.declared.get(name, []) if m == BASE)
+            body.append("")
+            for name in launch.ops:
+                body += ["", f'op = gpu_op(b"{name}", CU)']
+                body += [f'gpu_op(b"{name}", BASE)'] if base else []
+                used |= {"BASE"} if base else set()
+                body += [f"op.{section} = {launch.ops[0]}_{section}" for section in launch.sections]
+                body += ["op.draws = True"] if name in launch.draws else []
+                body += ["op.assigns = True"] if self.assigns(launch) else []
+        head = list(self.imports(used))
+        if not re.search(r"^(cdef int )?CU = module_at", self.own, re.MULTILINE):
+            head += ["", f'cdef int CU = module_at(b"{self.family}")']
+        head += [f'cdef int {kernel.upper()} = kernel_at(CU, b"{kernel}")' for kernel in self.new]
+        if not re.search(r"^cdef GpuOp\* op\b", self.own, re.MULTILINE):
+            head.append("cdef GpuOp* op")
+        yield from head
+        yield from body
+
+    def imports(self, used: set[str]) -> Iterator[str]:
+        """Statements that import what is used, is declared in another module, and is not imported by hand."""
+        here = set(re.findall(r"^cdef [^=(\n]*?(\w+)(?:\(| =|$)", self.own, re.MULTILINE))
+        here |= {
+            name for words in re.findall(r"cimport (\([^()]*\)|.*)", self.own) for name in re.findall(r"\w+", words)
+        }
+        by_module: dict[str, list[str]] = {}
+        for name in sorted(used - here):
+            places = [module for module, _ in self.declared.get(name, [])]
+            if places:
+                own = f"dynet_cy.ops.{self.family}"
+                by_module.setdefault(own if own in places else places[0], []).append(name)
+        if "uint32_t" not in here:
+            yield "from libc.stdint cimport uint32_t"
+            yield ""
+        for module, names in sorted(by_module.items()):
+            yield from wrapped_import(module, names)
+
+
+def wrapped_import(module: str, names: list[str]) -> Iterator[str]:
+    line = f"from {module} cimport {', '.join(sorted(names, key=lambda n: (not n.isupper(), n.islower(), n)))}"
+    if len(line) <= 120:
+        yield line
+    else:
+        start, _, words = line.partition(" cimport ")
+        yield f"{start} cimport ("
+        yield from wrapped(words + ",", "    ")
+        yield ")"
+
+
+def code(line: str) -> Iterator[str]:
+    """A line of code, broken between the arguments of its first call if it is too long."""
+    indent = len(line) - len(line.lstrip())
+    at = line.find("(") + 1
+    yield from wrapped(line, "", " " * (at or indent + 4)) if len(line) > 120 else [line]
+
+
+BASE = "dynet_cy.gpu.base"
+
+
+def launches() -> Iterator[tuple[Path, str]]:
+    """Path and text of each module with launches, of its stub, and of the list of modules."""
+    for source in sorted(CUDA.glob("*.cu")):
+        text = source.read_text(encoding="utf-8")
+        comments = re.findall(r"^/\*\*\s*(op .*?)\s*\*/", text, re.MULTILINE | re.DOTALL)
+        if not comments:
+            continue
+        path = GPU / f"{source.stem}.pyx"
+        if path.exists():
+            module = path.read_text(encoding="utf-8")
+        else:
+            title = re.search(r"^//\n// (.*)$", text, re.MULTILINE)
+            module = f'"""{title[1] if title else source.stem}"""\n\n# derived: launches\n# end of launches\n'
+        own = with_region(module, "launches", iter([]))
+        found = [launch for comment in comments for launch in read(comment, f"cuda/{source.name}")]
+        yield path, with_region(module, "launches", Module(source.stem, own, kernels(text)).text(found))
+        yield path.with_suffix(".pyi"), "# Used from Cython only.\n"
