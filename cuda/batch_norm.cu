@@ -29,6 +29,17 @@ static __device__ inline double block_total(double x, double *part) {
     return x;
 }
 
+/** op batch_moments(x)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  pre = s.pre
+ *  channels = s.len
+ *  post = s.post
+ *  elements = batch
+ *  uses = c.x[0].dim.bd // batch
+ *  forward:
+ *      moments_forward: rows(elements * channels, uses * pre * post)
+ *  backward:
+ *      moments_backward: each(total_of(&c.x[0].dim)) */
 // y has `elements` batch elements of channels x 2: means and variances, each over `uses` batch elements of x.
 extern "C" __global__ void moments_forward(size_t elements, size_t uses, size_t pre, size_t channels, size_t post,
                                            const float *__restrict__ x, float *y) {
@@ -74,6 +85,18 @@ struct Vectors {
     __device__ float of_factor(size_t b, size_t k) const { return (float)(factor[b * stride_factor + k] / root(b, k)); }
 };
 
+/** op channel_norm(x, mean, variance, factor, summand)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  pre = s.pre
+ *  channels = s.len
+ *  post = s.post
+ *  eps = c.attrs[1].f
+ *  forward:
+ *      channel_forward: each(total_of(&c.y.dim))
+ *  backward:
+ *      n = total_of(&c.dx.dim)
+ *      channel_backward_x: each(n) if i == 0
+ *      channel_backward(which = i): rows(n, batch // elements * pre * post) */
 extern "C" __global__ void channel_forward(size_t batch, size_t pre, size_t channels, size_t post, float eps,
                                            const float *__restrict__ x, size_t stride_x, const float *mean,
                                            size_t stride_mean, const float *variance, size_t stride_variance,

@@ -65,6 +65,16 @@ extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, const uin
 
 // ---- masks of a part -------------------------------------------------------------
 
+/** op dropout_mask(x, whole_mask)
+ *  n = rows_of(&c.y.dim)
+ *  offset = c.attrs[0].i
+ *  forward:
+ *      part_masked(mask = c.x[1].v + offset, stride_mask = c.x[1].bstride): each(batch * n)
+ *  backward:
+ *      other = c.x[1 - i].v + (0 if i else offset)
+ *      dx = c.dx.v + (offset if i else 0)
+ *      dx_stride = size_of(&c.dx.dim)
+ *      part_masked_backward: each(elements * n) */
 // y = x mask, where `mask` points to the part of the mask for x.
 extern "C" __global__ void part_masked(size_t batch, size_t n, const float *__restrict__ x, size_t stride_x,
                                        const float *__restrict__ mask, size_t stride_mask, float *y) {
@@ -76,14 +86,14 @@ extern "C" __global__ void part_masked(size_t batch, size_t n, const float *__re
 
 // dx += dy other. dx has `elements` batch elements, dx_stride floats apart: as many as dy, or one for the sum over the
 // batch.
-extern "C" __global__ void part_masked_backward(size_t batch, size_t n, const float *__restrict__ other, size_t stride,
+extern "C" __global__ void part_masked_backward(size_t batch, size_t n, const float *__restrict__ other, size_t stride_other,
                                                 const float *__restrict__ dy, size_t elements, float *dx,
                                                 size_t dx_stride) {
     size_t uses = batch / elements;
     for (EACH(i, elements * n)) {
         size_t e = i / n, j = i - e * n;
         float total = dx[e * dx_stride + j];
-        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * n + j] * other[b * stride + j];
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * n + j] * other[b * stride_other + j];
         dx[e * dx_stride + j] = total;
     }
 }
@@ -91,38 +101,45 @@ extern "C" __global__ void part_masked_backward(size_t batch, size_t n, const fl
 // ---- cell and output ---------------------------------------------------------------
 // A stride is 0 if the argument has batch size 1; its gradient is then the sum over the batch.
 
-extern "C" __global__ void lstm_c_forward(size_t batch, size_t h, const float *__restrict__ before, size_t stride_c,
-                                          const float *__restrict__ gates, size_t stride_g, float *c) {
+/** op vanilla_lstm_c(before, gates)
+ *  h = rows_of(&c.y.dim)
+ *  forward:
+ *      lstm_c_forward: each(batch * h)
+ *  backward:
+ *      lstm_c_backward_c: each(elements * h) if i == 0
+ *      lstm_c_backward_gates: each(elements * h) */
+extern "C" __global__ void lstm_c_forward(size_t batch, size_t h, const float *__restrict__ before, size_t stride_before,
+                                          const float *__restrict__ gates, size_t stride_gates, float *y) {
     for (EACH(k, batch * h)) {
         size_t b = k / h, j = k - b * h;
-        const float *g = gates + b * stride_g + j;
-        c[k] = g[h] * before[b * stride_c + j] + g[0] * g[3 * h];
+        const float *g = gates + b * stride_gates + j;
+        y[k] = g[h] * before[b * stride_before + j] + g[0] * g[3 * h];
     }
 }
 
-extern "C" __global__ void lstm_c_backward_c(size_t batch, size_t h, const float *__restrict__ gates, size_t stride_g,
-                                             const float *__restrict__ dc, size_t elements, float *dbefore, int acc) {
+extern "C" __global__ void lstm_c_backward_c(size_t batch, size_t h, const float *__restrict__ gates, size_t stride_gates,
+                                             const float *__restrict__ dy, size_t elements, float *dx, int acc) {
     size_t uses = batch / elements;
     for (EACH(k, elements * h)) {
         size_t e = k / h, j = k - e * h;
         float total = 0.f;
-        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dc[b * h + j] * gates[b * stride_g + h + j];
-        store(dbefore + k, acc, total);
+        for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * h + j] * gates[b * stride_gates + h + j];
+        store(dx + k, acc, total);
     }
 }
 
 extern "C" __global__ void lstm_c_backward_gates(size_t batch, size_t h, const float *__restrict__ before,
-                                                 size_t stride_c, const float *__restrict__ gates, size_t stride_g,
-                                                 const float *__restrict__ dc, size_t elements, float *dgates, int acc) {
+                                                 size_t stride_before, const float *__restrict__ gates, size_t stride_gates,
+                                                 const float *__restrict__ dy, size_t elements, float *dx, int acc) {
     size_t uses = batch / elements;
     for (EACH(k, elements * h)) {
         size_t e = k / h, j = k - e * h;
-        float di = 0.f, df = 0.f, dg = 0.f, *to = dgates + e * 4 * h + j;
+        float di = 0.f, df = 0.f, dg = 0.f, *to = dx + e * 4 * h + j;
         for (size_t b = e * uses; b < (e + 1) * uses; b++) {
-            const float *g = gates + b * stride_g + j;
-            float d = dc[b * h + j];
+            const float *g = gates + b * stride_gates + j;
+            float d = dy[b * h + j];
             di += d * g[3 * h];
-            df += d * before[b * stride_c + j];
+            df += d * before[b * stride_before + j];
             dg += d * g[0];
         }
         store(to, acc, di);
@@ -132,6 +149,29 @@ extern "C" __global__ void lstm_c_backward_gates(size_t batch, size_t h, const f
     }
 }
 
+/** op vanilla_lstm_h(c, gates): block = 2
+ *  h = rows_of(&c.y.dim)
+ *  at = {block} * h
+ *  o = c.x[1].v + at
+ *  stride_o = c.x[1].bstride
+ *  rows = rows_of(&c.x[1].dim)
+ *  forward:
+ *      lstm_h_forward: each(batch * h)
+ *  backward:
+ *      lstm_h_backward_c: each(elements * h) if i == 0
+ *      lstm_h_backward_gates: each(elements * rows) */
+/** op tree_lstm_h(c, gates): block = 1
+ *  h = rows_of(&c.y.dim)
+ *  at = {block} * h
+ *  o = c.x[1].v + at
+ *  stride_o = c.x[1].bstride
+ *  rows = rows_of(&c.x[1].dim)
+ *  forward:
+ *      lstm_h_forward: each(batch * h)
+ *  backward:
+ *      lstm_h_backward_c: each(elements * h) if i == 0
+ *      lstm_h_backward_gates: each(elements * rows)
+ *  saved: 0 */
 // `o` points to the gate o. In the gradient of the gates, which has `rows` rows, it begins at row `at`.
 extern "C" __global__ void lstm_h_forward(size_t batch, size_t h, const float *__restrict__ c, size_t stride_c,
                                           const float *__restrict__ o, size_t stride_o, float *y) {
@@ -143,7 +183,7 @@ extern "C" __global__ void lstm_h_forward(size_t batch, size_t h, const float *_
 
 extern "C" __global__ void lstm_h_backward_c(size_t batch, size_t h, const float *__restrict__ c, size_t stride_c,
                                              const float *__restrict__ o, size_t stride_o,
-                                             const float *__restrict__ dy, size_t elements, float *dc, int acc) {
+                                             const float *__restrict__ dy, size_t elements, float *dx, int acc) {
     size_t uses = batch / elements;
     for (EACH(k, elements * h)) {
         size_t e = k / h, j = k - e * h;
@@ -152,22 +192,22 @@ extern "C" __global__ void lstm_h_backward_c(size_t batch, size_t h, const float
             float t = tanhf(c[b * stride_c + j]);
             total += dy[b * h + j] * o[b * stride_o + j] * (1.f - t * t);
         }
-        store(dc + k, acc, total);
+        store(dx + k, acc, total);
     }
 }
 
 extern "C" __global__ void lstm_h_backward_gates(size_t batch, size_t h, size_t rows, size_t at,
                                                  const float *__restrict__ c, size_t stride_c,
-                                                 const float *__restrict__ dy, size_t elements, float *dgates, int acc) {
+                                                 const float *__restrict__ dy, size_t elements, float *dx, int acc) {
     size_t uses = batch / elements;
     for (EACH(i, elements * rows)) {
         size_t e = i / rows, j = i - e * rows - at;
         float total = 0.f;
         if (j >= h) {  // also rows before `at`, since j is unsigned
-            if (!acc) dgates[i] = 0.f;
+            if (!acc) dx[i] = 0.f;
             continue;
         }
         for (size_t b = e * uses; b < (e + 1) * uses; b++) total += dy[b * h + j] * tanhf(c[b * stride_c + j]);
-        store(dgates + i, acc, total);
+        store(dx + i, acc, total);
     }
 }

@@ -18,7 +18,7 @@ static __device__ __forceinline__ void windows_of(const dy_gpu_window &w, int d,
 
 // The matrix of patches: a row for each output position of each image, a column for each (filter row, filter column,
 // channel); zero beyond the image.
-extern "C" __global__ void patches(size_t images, dy_gpu_window w, const float *__restrict__ x, size_t bstride,
+extern "C" __global__ void patches(size_t images, dy_gpu_window w, const float *__restrict__ x, size_t stride_x,
                                    float *work) {
     size_t rows = images * w.out[0] * w.out[1];
     for (PLANES(c, (size_t)w.size[0] * w.size[1] * w.channels)) {
@@ -30,7 +30,7 @@ extern "C" __global__ void patches(size_t images, dy_gpu_window w, const float *
             unsigned row = ((unsigned)r - k * w.out[0]) * w.stride[0] + i * w.dilation[0] - w.pad[0];
             unsigned column = (k - image * w.out[1]) * w.stride[1] + j * w.dilation[1] - w.pad[1];
             bool inside = row < w.in[0] && column < w.in[1];  // false for negative positions too: they are unsigned
-            work[c * rows + r] = inside ? plane[image * bstride + (size_t)column * w.in[0] + row] : 0.f;
+            work[c * rows + r] = inside ? plane[image * stride_x + (size_t)column * w.in[0] + row] : 0.f;
         }
     }
 }
@@ -64,13 +64,23 @@ extern "C" __global__ void add_patches(size_t images, dy_gpu_window w, const flo
     }
 }
 
+/** op maxpooling2d(x)
+ *  Window w = pool_window(c)
+ *  where = c.saved
+ *  forward:
+ *      nothing if total_of(&c.y.dim) == 0
+ *      maxpool_forward: grid(across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels))
+ *  backward:
+ *      nothing if total_of(&c.dx.dim) == 0
+ *      maxpool_backward: grid(across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels))
+ *  saved: total_of(&c.y.dim) */
 // The maximum of each window, NaN if there is one; of equal maxima, the first. `where` gets its position in the image.
-extern "C" __global__ void maxpool_forward(size_t batch, dy_gpu_window w, const float *__restrict__ x, size_t bstride,
+extern "C" __global__ void maxpool_forward(size_t batch, dy_gpu_window w, const float *__restrict__ x, size_t stride_x,
                                            uint32_t *where, float *y) {
     size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1];
     for (PLANES(p, batch * w.channels)) {
         size_t b = p / w.channels;
-        const float *plane = x + b * bstride + (p - b * w.channels) * pixels;
+        const float *plane = x + b * stride_x + (p - b * w.channels) * pixels;
         for (EACH(k, outputs)) {
             unsigned o = (unsigned)k / w.out[0], t = (unsigned)k - o * w.out[0];
             float top = -INFINITY;
@@ -125,15 +135,28 @@ static __device__ __forceinline__ bool stands_above(float a, size_t i, float b, 
     return !(b > a || (b != b && a == a)) && i < j;
 }
 
+/** op kmax_pooling(x)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[1].u)
+ *  inner = s.pre
+ *  length = s.len
+ *  k = c.attrs[0].u
+ *  where = c.saved
+ *  forward:
+ *      outer = s.post
+ *      lines = inner * outer * batch
+ *      kmax_forward: rows(lines, length)
+ *  backward:
+ *      lines = inner * s.post * elements
+ *      kmax_backward: each(lines) */
 // The k largest elements of each line, in the order of the line. A block takes a line. An element is chosen if fewer than
 // k elements rank above it.
 extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t length, size_t outer, size_t k,
-                                        const float *__restrict__ x, size_t bstride, uint32_t *where, float *y) {
+                                        const float *__restrict__ x, size_t stride_x, uint32_t *where, float *y) {
     __shared__ unsigned found[32];
     unsigned lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     for (ROWS(line, lines)) {
         size_t column = line / inner, p = line - column * inner, b = column / outer;
-        const float *from = x + b * bstride + (column - b * outer) * length * inner + p;
+        const float *from = x + b * stride_x + (column - b * outer) * length * inner + p;
         size_t to = column * k * inner + p, before = 0;
         for (size_t start = 0; start < length && before < k; start += blockDim.x) {
             size_t i = start + threadIdx.x, above = 0;
@@ -173,13 +196,21 @@ extern "C" __global__ void kmax_backward(size_t lines, size_t inner, size_t leng
 
 // ---- kmh_ngram: y_ij = the sum of x_i(j+k), k from 0 to n - 1 -------------------------
 
+/** op kmh_ngram(x)
+ *  rows = c.y.dim.d[0]
+ *  columns = c.y.dim.d[1]
+ *  terms = c.attrs[0].u
+ *  forward:
+ *      ngram_forward: each(total_of(&c.y.dim))
+ *  backward:
+ *      ngram_backward: each(total_of(&c.dx.dim)) */
 extern "C" __global__ void ngram_forward(size_t batch, size_t rows, size_t columns, size_t terms,
-                                         const float *__restrict__ x, size_t bstride, float *y) {
+                                         const float *__restrict__ x, size_t stride_x, float *y) {
     size_t n = rows * columns;
     for (EACH(i, batch * n)) {
         size_t b = i / n;
         float total = 0.f;
-        for (size_t k = 0; k < terms; k++) total += x[b * bstride + (i - b * n) + k * rows];
+        for (size_t k = 0; k < terms; k++) total += x[b * stride_x + (i - b * n) + k * rows];
         y[i] = total;
     }
 }

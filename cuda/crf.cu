@@ -4,10 +4,10 @@
 // threads share the tags.
 #include "common.cuh"
 
-// The arguments. Batch elements are `*_step` floats apart; 0 if the argument has batch size 1.
+// The arguments. Batch elements are `stride_*` floats apart; 0 if the argument has batch size 1.
 #define CRF \
-    const float *__restrict__ x, size_t x_step, const float *__restrict__ transitions, size_t transitions_step, \
-        const float *__restrict__ start, size_t start_step, const float *__restrict__ end, size_t end_step, size_t tags, \
+    const float *__restrict__ x, size_t stride_x, const float *__restrict__ transitions, size_t stride_transitions, \
+        const float *__restrict__ start, size_t stride_start, const float *__restrict__ end, size_t stride_end, size_t tags, \
         size_t n
 
 static __device__ __forceinline__ float log_sum(float top, double total) {
@@ -30,9 +30,9 @@ static __device__ inline float lower(float *scores, size_t tags, float *part) {
 extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *alphas, size_t lowered, float *y) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
-        const float *own = x + b * x_step, *transition = transitions + b * transitions_step;
+        const float *own = x + b * stride_x, *transition = transitions + b * stride_transitions;
         float *alpha = alphas + b * apart, *down = alpha + lowered;
-        for (LANES(j, tags)) alpha[j] = own[j] + start[b * start_step + j];
+        for (LANES(j, tags)) alpha[j] = own[j] + start[b * stride_start + j];
         __syncthreads();
         double offset = lower(alpha, tags, part);
         if (threadIdx.x == 0) down[0] = (float)offset;
@@ -51,7 +51,7 @@ extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *al
             if (threadIdx.x == 0) down[t] = by;
         }
         if (threadIdx.x == 0 && y) {
-            const float *last = alpha + (n - 1) * tags, *stop = end + b * end_step;
+            const float *last = alpha + (n - 1) * tags, *stop = end + b * stride_end;
             float top = -INFINITY;
             double total = 0;
             for (size_t i = 0; i < tags; i++) top = fmaxf(top, last[i] + stop[i]);
@@ -76,11 +76,11 @@ static __device__ inline void fit(const float *alpha, float *beta, size_t tags, 
 extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, const float *alphas, float *betas) {
     __shared__ float part[32];
     (void)start;
-    (void)start_step;
+    (void)stride_start;
     for (ROWS(b, batch)) {
-        const float *own = x + b * x_step, *transition = transitions + b * transitions_step, *alpha = alphas + b * apart;
+        const float *own = x + b * stride_x, *transition = transitions + b * stride_transitions, *alpha = alphas + b * apart;
         float *beta = betas + b * apart;
-        for (LANES(i, tags)) beta[(n - 1) * tags + i] = end[b * end_step + i];
+        for (LANES(i, tags)) beta[(n - 1) * tags + i] = end[b * stride_end + i];
         __syncthreads();
         fit(alpha + (n - 1) * tags, beta + (n - 1) * tags, tags, part);
         for (size_t t = n - 1; t > 0; t--) {
@@ -119,29 +119,35 @@ extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CR
                                               const float *__restrict__ alphas, const float *__restrict__ betas,
                                               const float *__restrict__ lowered, const float *__restrict__ dy, float *dx) {
     (void)start;
-    (void)start_step;
+    (void)stride_start;
     (void)end;
-    (void)end_step;
+    (void)stride_end;
     for (EACH(k, own * tags * tags)) {
         size_t first = k / (tags * tags), at = k - first * tags * tags, i = at % tags, j = at / tags;
         double sum = 0;
         for (size_t b = first; b < batch; b += own) {
-            float score = transitions[b * transitions_step + at];
+            float score = transitions[b * stride_transitions + at];
             for (size_t t = 1; t < n; t++)
-                sum += dy[b] * expf(alphas[b * apart + (t - 1) * tags + i] + x[b * x_step + t * tags + j] +
+                sum += dy[b] * expf(alphas[b * apart + (t - 1) * tags + i] + x[b * stride_x + t * tags + j] +
                                     betas[b * apart + t * tags + j] - lowered[b * apart + t] + score);
         }
         dx[k] += (float)sum;
     }
 }
 
+/** op crf_viterbi(x, transitions, start, end)
+ *  tags = rows_of(&c.x[0].dim)
+ *  n = cols_of(&c.x[0].dim)
+ *  forward:
+ *      crf_viterbi: rows(batch, tags)
+ *  work: (n + 2) * tags * batch */
 // `work` has, for each batch element, the scores of two words, and a back pointer for each word and tag.
 extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y) {
     for (ROWS(b, batch)) {
-        const float *own = x + b * x_step, *transition = transitions + b * transitions_step;
+        const float *own = x + b * stride_x, *transition = transitions + b * stride_transitions;
         float *scores = work + b * (n + 2) * tags;
         uint32_t *came = (uint32_t *)(scores + 2 * tags);
-        for (LANES(j, tags)) scores[j] = own[j] + start[b * start_step + j];
+        for (LANES(j, tags)) scores[j] = own[j] + start[b * stride_start + j];
         __syncthreads();
         for (size_t t = 1; t < n; t++) {
             const float *before = scores + (t - 1) % 2 * tags;
@@ -161,7 +167,7 @@ extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y)
             __syncthreads();
         }
         if (threadIdx.x == 0) {
-            const float *last = scores + (n - 1) % 2 * tags, *stop = end + b * end_step;
+            const float *last = scores + (n - 1) % 2 * tags, *stop = end + b * stride_end;
             size_t best = 0;
             float top = last[0] + stop[0];
             for (size_t i = 1; i < tags; i++) {

@@ -18,6 +18,12 @@ extern "C" __global__ void gates_backward(size_t n, size_t rows, size_t first, s
     }
 }
 
+/** op gru_h(h, z, g)
+ *  n = size_of(&c.y.dim)
+ *  forward:
+ *      gru_h_forward: each(batch * n)
+ *  backward:
+ *      gru_h_backward(argument = i): each(elements * n) */
 // y = h + z (g - h).
 extern "C" __global__ void gru_h_forward(size_t batch, size_t n, const float *__restrict__ hs, size_t stride_h,
                                          const float *__restrict__ zs, size_t stride_z, const float *__restrict__ gs,

@@ -12,11 +12,11 @@ static __device__ __forceinline__ void exchange(float *a, float *b) {
 // y = the inverse of x, n x n, by Gauss-Jordan elimination in place with partial pivoting; NaN if x is singular. A block
 // inverts a matrix; `work` has 2 n numbers for each. Unless it is NULL, logdets gets the logarithm of the determinant:
 // -inf if x is singular, NaN if the determinant is negative.
-extern "C" __global__ void invert(size_t count, size_t n, const float *__restrict__ xs, size_t bstride, float *ys,
+extern "C" __global__ void invert(size_t count, size_t n, const float *__restrict__ xs, size_t stride_x, float *ys,
                                   float *work, float *logdets) {
     __shared__ float part[32];
     for (ROWS(b, count)) {
-        const float *x = xs + b * bstride;
+        const float *x = xs + b * stride_x;
         float *y = ys + b * n * n, *column = work + 2 * b * n;
         uint32_t *pivots = (uint32_t *)(column + n);
         double total = 0;
@@ -63,10 +63,20 @@ extern "C" __global__ void invert(size_t count, size_t n, const float *__restric
     }
 }
 
+/** op logdet(x)
+ *  n = rows_of(&c.x[0].dim)
+ *  forward:
+ *      return fill(gpu, batch, 0, c.y.v) if n == 0
+ *      invert(count = batch, ys = c.saved, logdets = c.y.v): rows(batch, n * n)
+ *  backward:
+ *      inverses = c.saved
+ *      logdet_backward: each(elements * n * n)
+ *  saved: batch * n * n
+ *  work: 2 * n * batch if i < 0 else 0 */
 // dx += dy_b times the transposed inverse; summed over the batch if the stride is 0.
 extern "C" __global__ void logdet_backward(size_t batch, size_t n, const float *__restrict__ inverses,
-                                           const float *__restrict__ dy, float *dx, size_t bstride) {
-    size_t elements = bstride ? batch : 1, uses = bstride ? 1 : batch;
+                                           const float *__restrict__ dy, float *dx, size_t stride_dx) {
+    size_t elements = stride_dx ? batch : 1, uses = stride_dx ? 1 : batch;
     for (EACH(at, elements * n * n)) {
         size_t e = at / (n * n), i = at - e * n * n, col = i / n, row = i - col * n;
         float total = dx[at];

@@ -3,6 +3,14 @@
 // Products that do not use cuBLAS.
 #include "common.cuh"
 
+/** op dot_product(a, b)
+ *  op trace_of_product(a, b)
+ *  forward:
+ *      n = size_of(&c.x[0].dim)
+ *      dot_forward: rows(batch, n)
+ *  backward:
+ *      n = size_of(&c.dx.dim)
+ *      dot_backward: each(elements * n) */
 // y_b = sum_i a_i b_i for each batch element. A stride of 0: the argument has batch size 1.
 extern "C" __global__ void dot_forward(size_t batch, size_t n, const float *__restrict__ a, size_t stride_a,
                                        const float *__restrict__ b, size_t stride_b, float *y) {
@@ -16,13 +24,13 @@ extern "C" __global__ void dot_forward(size_t batch, size_t n, const float *__re
 }
 
 // dx += dy_b other for each batch element; summed over the batch if dx_batch is 1.
-extern "C" __global__ void dot_backward(size_t batch, size_t n, size_t dx_batch, const float *__restrict__ other,
-                                        size_t stride, const float *__restrict__ dy, float *dx) {
-    size_t uses = dx_batch == 1 ? batch : 1;
-    for (EACH(i, dx_batch * n)) {
+extern "C" __global__ void dot_backward(size_t batch, size_t n, size_t elements, const float *__restrict__ other,
+                                        size_t stride_other, const float *__restrict__ dy, float *dx) {
+    size_t uses = elements == 1 ? batch : 1;
+    for (EACH(i, elements * n)) {
         size_t e = i / n, j = i - e * n;
         double total = dx[i];
-        for (size_t b = e; b < e + uses; b++) total += dy[b] * other[b * stride + j];
+        for (size_t b = e; b < e + uses; b++) total += dy[b] * other[b * stride_other + j];
         dx[i] = (float)total;
     }
 }

@@ -26,18 +26,29 @@ static __device__ __forceinline__ float value_huber(float a, float b, float c) {
 static __device__ __forceinline__ float slope_0_huber(float a, float b, float c) { return unary_clip(a - b, -c, c); }
 static __device__ __forceinline__ float slope_1_huber(float a, float b, float c) { return -unary_clip(a - b, -c, c); }
 
-// d_j = dy_b slope_j for each argument; summed over the batch if `elements` is 1.
+/** op squared_distance(a, b): f = squared_difference
+ *  op l1_distance(a, b): f = abs_difference
+ *  op binary_log_loss(a, b): f = binary_log_loss
+ *  op huber_distance(a, b): f = huber
+ *  n = size_of(&c.x[0].dim)
+ *  p = c.attrs[0].f
+ *  forward:
+ *      pair_forward_{f}: rows(batch, n)
+ *  backward:
+ *      pair_backward_0_{f}: each(elements * n) if i == 0
+ *      pair_backward_1_{f}: each(elements * n) */
+// dx_j = dy_b slope_j for each argument; summed over the batch if `elements` is 1.
 #define PAIR_BACKWARD(side, name) \
     extern "C" __global__ void pair_backward_##side##_##name( \
         size_t batch, size_t n, float p, const float *as, size_t stride_a, const float *bs, size_t stride_b, \
-        const float *dy, float *d, size_t elements, int acc) { \
+        const float *dy, float *dx, size_t elements, int acc) { \
         size_t uses = elements == 1 ? batch : 1; \
         for (EACH(i, elements * n)) { \
             size_t e = i / n, j = i - e * n; \
             double total = 0; \
             for (size_t b = e; b < e + uses; b++) \
                 total += dy[b] * slope_##side##_##name(as[b * stride_a + j], bs[b * stride_b + j], p); \
-            store(d + i, acc, (float)total); \
+            store(dx + i, acc, (float)total); \
         } \
     }
 
@@ -61,6 +72,17 @@ PAIR(abs_difference)
 PAIR(binary_log_loss)
 PAIR(huber)
 
+/** op pairwise_rank_loss(a, b)
+ *  total = total_of(&c.y.dim)
+ *  forward:
+ *      m = c.attrs[0].f
+ *      na = total_of(&c.x[0].dim)
+ *      nb = total_of(&c.x[1].dim)
+ *      pairwise_forward: each(total)
+ *  backward:
+ *      n = total_of(&c.dx.dim)
+ *      sign = 1 if i else -1
+ *      pairwise_backward: each(n) */
 // y = max(m - a + b, 0). An argument with fewer numbers than y has batch size 1.
 extern "C" __global__ void pairwise_forward(size_t total, float m, const float *__restrict__ as, size_t na,
                                             const float *__restrict__ bs, size_t nb, float *y) {
@@ -80,22 +102,27 @@ extern "C" __global__ void pairwise_backward(size_t total, size_t n, float sign,
     }
 }
 
+/** op poisson_loss(l)
+ *  forward:
+ *      poisson_forward: each(batch)
+ *  backward:
+ *      poisson_backward: each(elements) */
 // y = e^l - x l + log x!, with x = items_b, in double: the terms nearly cancel.
-extern "C" __global__ void poisson_forward(size_t batch, const float *__restrict__ l, size_t stride,
+extern "C" __global__ void poisson_forward(size_t batch, const float *__restrict__ l, size_t stride_l,
                                            const uint32_t *__restrict__ items, float *y) {
     for (EACH(b, batch)) {
-        double log_mean = l[b * stride], x = items[b];
+        double log_mean = l[b * stride_l], x = items[b];
         y[b] = (float)(exp(log_mean) - x * log_mean + lgamma(x + 1));
     }
 }
 
-extern "C" __global__ void poisson_backward(size_t batch, const float *__restrict__ l, size_t stride,
-                                            const uint32_t *__restrict__ items, const float *__restrict__ dy, float *dl,
+extern "C" __global__ void poisson_backward(size_t batch, const float *__restrict__ l, size_t stride_l,
+                                            const uint32_t *__restrict__ items, const float *__restrict__ dy, float *dx,
                                             int acc) {
-    size_t elements = stride ? batch : 1, uses = stride ? 1 : batch;
+    size_t elements = stride_l ? batch : 1, uses = stride_l ? 1 : batch;
     for (EACH(e, elements)) {
         double total = 0;
         for (size_t b = e; b < e + uses; b++) total += dy[b] * (exp((double)l[e]) - (double)items[b]);
-        store(dl + e, acc, (float)total);
+        store(dx + e, acc, (float)total);
     }
 }

@@ -37,6 +37,23 @@ static __device__ __forceinline__ void norm_line(const Lines &s, size_t at, floa
     }
 }
 
+/** op layer_norm(x, g, b)
+ *  n = size_of(&c.y.dim)
+ *  Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
+ *  pre = s.pre
+ *  len = s.len
+ *  lines = pre * s.post
+ *  ng = size_of(&c.x[1].dim)
+ *  nothing if n == 0
+ *  forward:
+ *      tiny = 1e-8
+ *      eps = c.attrs[EPSILON].f
+ *      nb = size_of(&c.x[2].dim)
+ *      layer_norm_forward: rows(batch * lines, len)
+ *  backward:
+ *      m = size_of(&c.dx.dim)
+ *      layer_norm_backward_x(seeds = NULL, items = NULL, keep = 1, value = 1): rows(elements * lines, len) if i == 0
+ *      layer_norm_backward_weights(x = c.x[0].v if i == 1 else NULL): rows(elements * ((m + 31) // 32), THREADS) */
 extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre, size_t len, float tiny, float eps,
                                               const float *__restrict__ xs, size_t stride_x,
                                               const float *__restrict__ gs, size_t ng, size_t stride_g,
@@ -51,6 +68,27 @@ extern "C" __global__ void layer_norm_forward(size_t batch, size_t n, size_t pre
     }
 }
 
+/** op residual_layer_norm(x, g, r, b)
+ *  op residual_layer_norm_dropout(x, g, r, b) draws
+ *  n = size_of(&c.y.dim)
+ *  Split s = columns_of(&c.y.dim)
+ *  pre = s.pre
+ *  len = s.len
+ *  keep = 1 - c.attrs[DROPPED].f
+ *  value = 1 / keep if keep > 0 else 0
+ *  nothing if n == 0
+ *  forward:
+ *      tiny = 1e-8
+ *      eps = c.attrs[EPSILON].f
+ *      zs = c.saved + 3 * s.post * batch          # the sums x + mask r, after three numbers for each column
+ *      residual_layer_norm_forward(items = c.items if keep < 1 else NULL): rows(batch * s.post, len)
+ *  backward:
+ *      m = size_of(&c.dx.dim)
+ *      stride_x = n
+ *      layer_norm_backward_weights(x = c.saved + 3 * s.post * batch if i == 1 else NULL): rows(elements * ((m + 31) // 32), THREADS) if i & 1
+ *      ng = len
+ *      xs = c.saved + 3 * s.post * batch
+ *      layer_norm_backward_x(items = c.items if keep < 1 and i == 2 else NULL): rows(elements * s.post, len) */
 // Columns of z = x + mask r are normalized. A mask value is 1 / keep with probability `keep`, otherwise 0; without items
 // there is no mask. The sums z are saved.
 extern "C" __global__ void residual_layer_norm_forward(
@@ -136,6 +174,12 @@ extern "C" __global__ void layer_norm_backward_weights(size_t batch, size_t n, s
     }
 }
 
+/** op weight_norm(w, g)
+ *  n = size_of(&c.y.dim)
+ *  forward:
+ *      weight_norm_forward: rows(batch, n)
+ *  backward:
+ *      weight_norm_backward(of_g = i): rows(elements, n) */
 // y = g w / |w|.
 extern "C" __global__ void weight_norm_forward(size_t batch, size_t n, const float *__restrict__ ws, size_t stride_w,
                                                const float *__restrict__ g, size_t stride_g, float *y) {

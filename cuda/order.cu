@@ -4,10 +4,10 @@
 // three axes.
 #include "common.cuh"
 
-// The offset of line e in an array whose batch elements are bstride floats apart.
-static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t bstride) {
+// The offset of line e in an array whose batch elements are stride_x floats apart.
+static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t stride_x) {
     size_t line = e / inner, b = line / outer;
-    return b * bstride + (line - b * outer) * length * inner + (e - line * inner);
+    return b * stride_x + (line - b * outer) * length * inner + (e - line * inner);
 }
 
 static __device__ __forceinline__ bool goes_first(float a, float b, int descending) {
@@ -15,14 +15,40 @@ static __device__ __forceinline__ bool goes_first(float a, float b, int descendi
     return descending ? a > b : a < b;
 }
 
+/** op sort(x)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  inner = s.pre
+ *  length = s.len
+ *  outer = s.post
+ *  count = c.attrs[1].u
+ *  where = c.saved
+ *  nothing if total_of(&c.y.dim) == 0
+ *  forward:
+ *      lines = inner * outer * batch
+ *      descending = c.attrs[2].u
+ *      sort_lines: each(lines * length)
+ *  backward:
+ *      lines = inner * outer * elements
+ *      sort_backward: each(lines) */
+/** op argsort(x)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  inner = s.pre
+ *  length = s.len
+ *  outer = s.post
+ *  count = c.attrs[1].u
+ *  nothing if total_of(&c.y.dim) == 0
+ *  forward:
+ *      lines = inner * outer * batch
+ *      descending = c.attrs[2].u
+ *      sort_lines(where = NULL): each(lines * length) */
 // The rank of an element is the number of elements that come before it; the first `count` are written. Without `where`, y
 // gets positions in x instead of values.
 extern "C" __global__ void sort_lines(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
-                                      int descending, const float *__restrict__ x, size_t bstride, uint32_t *where,
+                                      int descending, const float *__restrict__ x, size_t stride_x, uint32_t *where,
                                       float *y) {
     for (EACH(t, lines * length)) {
         size_t e = t / length, i = t - e * length, rank = 0;
-        const float *from = x + line_at(e, inner, length, outer, bstride);
+        const float *from = x + line_at(e, inner, length, outer, stride_x);
         float own = from[i * inner];
         for (size_t j = 0; j < length; j++) {
             float other = from[j * inner];
@@ -78,12 +104,12 @@ static __device__ __forceinline__ double ratio_of_exponentials(double a, double 
 // logcumsumexp: dx_k += exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0.
 template <bool LOGS>
 static __device__ __forceinline__ void cumulative_backward(size_t lines, size_t inner, size_t length, size_t outer,
-                                                           size_t uses, const float *__restrict__ x, size_t bstride,
+                                                           size_t uses, const float *__restrict__ x, size_t stride_x,
                                                            const float *__restrict__ y, const float *__restrict__ dy,
                                                            float *dx) {
     for (EACH(e, lines)) {
         size_t own = inner * length * outer;
-        const float *from = x + line_at(e, inner, length, outer, bstride);
+        const float *from = x + line_at(e, inner, length, outer, stride_x);
         float *to = dx + line_at(e, inner, length, outer, own);
         for (size_t u = 0; u < uses; u++) {
             size_t line = line_at(e + u * lines, inner, length, outer, own);
@@ -103,17 +129,30 @@ static __device__ __forceinline__ void cumulative_backward(size_t lines, size_t 
     }
 }
 
+/** op cumprod(x)
+ *  op logcumsumexp(x)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  inner = s.pre
+ *  length = s.len
+ *  outer = s.post
+ *  nothing if total_of(&c.y.dim) == 0
+ *  forward:
+ *      lines = inner * outer * batch
+ *      {op}_forward: each(lines)
+ *  backward:
+ *      lines = inner * outer * elements
+ *      {op}_backward: each(lines) */
 #define CUMULATIVE(name, LOGS) \
     extern "C" __global__ void name##_forward(size_t lines, size_t inner, size_t length, size_t outer, \
-                                              const float *__restrict__ x, size_t bstride, float *y) { \
+                                              const float *__restrict__ x, size_t stride_x, float *y) { \
         for (EACH(e, lines)) \
-            name##_line(x + line_at(e, inner, length, outer, bstride), \
+            name##_line(x + line_at(e, inner, length, outer, stride_x), \
                         y + line_at(e, inner, length, outer, inner * length * outer), inner, length); \
     } \
     extern "C" __global__ void name##_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses, \
-                                               const float *__restrict__ x, size_t bstride, \
+                                               const float *__restrict__ x, size_t stride_x, \
                                                const float *__restrict__ y, const float *__restrict__ dy, float *dx) { \
-        cumulative_backward<LOGS>(lines, inner, length, outer, uses, x, bstride, y, dy, dx); \
+        cumulative_backward<LOGS>(lines, inner, length, outer, uses, x, stride_x, y, dy, dx); \
     }
 
 CUMULATIVE(cumprod, false)

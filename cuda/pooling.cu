@@ -7,13 +7,22 @@
 
 #define PLANES(p, n) size_t p = blockIdx.y; p < (n); p += gridDim.y
 
+/** op avgpooling2d(x): rule = sized
+ *  op adaptive_avgpooling2d(x): rule = adaptive
+ *  Pooling w = {rule}(&c.x[0].dim, c.attrs)
+ *  forward:
+ *      nothing if total_of(&c.y.dim) == 0
+ *      average_forward: grid(across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels))
+ *  backward:
+ *      nothing if total_of(&c.dx.dim) == 0
+ *      average_backward: grid(across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels)) */
 // The mean of the part of each window that is inside the image.
-extern "C" __global__ void average_forward(size_t batch, dy_pooling w, const float *__restrict__ x, size_t bstride,
+extern "C" __global__ void average_forward(size_t batch, dy_pooling w, const float *__restrict__ x, size_t stride_x,
                                            float *y) {
     size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1];
     for (PLANES(p, batch * w.channels)) {
         size_t b = p / w.channels;
-        const float *plane = x + b * bstride + (p - b * w.channels) * pixels;
+        const float *plane = x + b * stride_x + (p - b * w.channels) * pixels;
         for (EACH(k, outputs)) {
             unsigned o = (unsigned)k / w.out[0], low, high, first, last;
             dy_pooled(&w, 0, (unsigned)k - o * w.out[0], &low, &high);
@@ -52,13 +61,22 @@ extern "C" __global__ void average_backward(size_t batch, dy_pooling w, const fl
     }
 }
 
+/** op adaptive_maxpooling2d(x)
+ *  Pooling w = adaptive(&c.x[0].dim, c.attrs)
+ *  where = c.saved
+ *  forward:
+ *      nothing if total_of(&c.y.dim) == 0
+ *      greatest_forward: grid(across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels))
+ *  backward:
+ *      nothing if total_of(&c.dx.dim) == 0
+ *      greatest_backward: grid(across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels)) */
 // The maximum of each window, NaN if there is one; of equal maxima, the first. `where` gets its position in the image.
-extern "C" __global__ void greatest_forward(size_t batch, dy_pooling w, const float *__restrict__ x, size_t bstride,
+extern "C" __global__ void greatest_forward(size_t batch, dy_pooling w, const float *__restrict__ x, size_t stride_x,
                                             uint32_t *where, float *y) {
     size_t outputs = (size_t)w.out[0] * w.out[1], pixels = (size_t)w.in[0] * w.in[1];
     for (PLANES(p, batch * w.channels)) {
         size_t b = p / w.channels;
-        const float *plane = x + b * bstride + (p - b * w.channels) * pixels;
+        const float *plane = x + b * stride_x + (p - b * w.channels) * pixels;
         for (EACH(k, outputs)) {
             unsigned o = (unsigned)k / w.out[0], low, high, first, last;
             dy_pooled(&w, 0, (unsigned)k - o * w.out[0], &low, &high);

@@ -5,6 +5,15 @@
 #include "rng.cuh"
 
 // Leaves: y_b = the draw of number items_b.
+/** op random_normal() draws
+ *  op random_uniform() draws
+ *  op random_bernoulli() draws
+ *  op random_gumbel() draws
+ *  n = size_of(&c.y.dim)
+ *  p0 = c.attrs[0].f
+ *  p1 = c.attrs[1].f
+ *  forward:
+ *      {op}: each(batch * n) */
 #define RNG(name, value) \
     extern "C" __global__ void random_##name(size_t batch, size_t n, const uint64_t *__restrict__ seeds, \
                                              const uint32_t *__restrict__ items, float p0, float p1, float *y) { \
@@ -16,13 +25,20 @@
 #include "dynet_cy/rng.def"
 #undef RNG
 
+/** op noise(x) draws
+ *  n = size_of(&c.y.dim)
+ *  deviation = c.attrs[0].f
+ *  forward:
+ *      noise_forward: each(batch * n)
+ *  backward:
+ *      return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate) */
 // y = x + deviation z.
 extern "C" __global__ void noise_forward(size_t batch, size_t n, const uint64_t *__restrict__ seeds,
                                          const uint32_t *__restrict__ items, float deviation,
-                                         const float *__restrict__ x, size_t bstride, float *y) {
+                                         const float *__restrict__ x, size_t stride_x, float *y) {
     for (EACH(i, batch * n)) {
         size_t b = i / n, j = i - b * n;
-        y[i] = x[b * bstride + j] + draw_normal(seeds, items, b, j, 0.f, deviation);
+        y[i] = x[b * stride_x + j] + draw_normal(seeds, items, b, j, 0.f, deviation);
     }
 }
 
@@ -31,15 +47,29 @@ static __device__ __forceinline__ size_t mask_place(size_t j, size_t inner, size
     return length == 1 ? j : j / (inner * length) * inner + j % inner;
 }
 
+/** op dropout(x) draws: inner = size_of(&c.y.dim), length = 1
+ *  op dropout_dim(x) draws: inner = s.pre, length = s.len
+ *  op dropout_batch(x) draws: inner = 1, length = size_of(&c.y.dim)
+ *  op block_dropout(x) draws: inner = 1, length = size_of(&c.y.dim)
+ *  Split s = split_at(&c.y.dim, c.attrs[1].u)
+ *  n = size_of(&c.y.dim)
+ *  keep = 1 - c.attrs[0].f
+ *  value = 1 / keep if keep > 0 else 0
+ *  inner = {inner}
+ *  length = {length}
+ *  forward:
+ *      dropout_forward: each(batch * n)
+ *  backward:
+ *      dropout_backward: each(elements * n) */
 // y = x mask, where a mask value is 1 / keep with probability `keep`, otherwise 0.
 extern "C" __global__ void dropout_forward(size_t batch, size_t n, size_t inner, size_t length,
                                            const uint64_t *__restrict__ seeds,
                                            const uint32_t *__restrict__ items, float keep, float value,
-                                           const float *__restrict__ x, size_t bstride, float *y) {
+                                           const float *__restrict__ x, size_t stride_x, float *y) {
     for (EACH(i, batch * n)) {
         size_t b = i / n, j = i - b * n;
         float mask = draw_bernoulli(seeds, items, b, mask_place(j, inner, length), keep, value);
-        y[i] = x[b * bstride + j] * mask;
+        y[i] = x[b * stride_x + j] * mask;
     }
 }
 

@@ -64,6 +64,23 @@ static __device__ __forceinline__ float power(float x, int r) {
     return y;
 }
 
+/** op moment(x)
+ *  Axes kept, reduced, back
+ *  r = c.attrs[2].i
+ *  axes_of(c, &kept, &reduced, &back)
+ *  forward:
+ *      scale = moment_scale(c)
+ *      n = axes_total(&kept)
+ *      terms = axes_total(&reduced)
+ *      return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(scale) else 0, c.y.v) if total_of(&c.x[0].dim) == 0
+ *      moment_forward(blocks = 1): rows(n, terms) if by_blocks_over(&kept, &reduced)
+ *      moment_forward(blocks = 0): each(n)
+ *  backward:
+ *      scale = r * moment_scale(c)
+ *      n = total_of(&c.x[0].dim)
+ *      uses = sharing(c)
+ *      y_size = size_of(&c.y.dim)
+ *      moment_backward: each(n) */
 // y = scale times the sum of x^r over the reduced axes, for each element of the kept ones.
 extern "C" __global__ void moment_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced, float scale, int r,
                                           const float *__restrict__ x, float *y, int blocks) {
@@ -83,18 +100,34 @@ extern "C" __global__ void moment_forward(size_t n, size_t terms, dy_axes kept, 
 }
 
 // dx = scale dy x^(r - 1). The axes are those of x; array 0 is y. `uses` elements of y, y_size floats apart, share one of x.
-extern "C" __global__ void moment_backward(size_t n, dy_axes axes, size_t uses, size_t y_size, float scale, int r,
+extern "C" __global__ void moment_backward(size_t n, dy_axes back, size_t uses, size_t y_size, float scale, int r,
                                            const float *__restrict__ x, const float *__restrict__ dy, float *dx,
                                            int acc) {
     for (EACH(i, n)) {
         size_t at[DY_ARRAYS];
         float total = 0.f;
-        offsets(axes, i, at);
+        offsets(back, i, at);
         for (size_t u = 0; u < uses; u++) total += dy[at[0] + u * y_size];
         store(dx + i, acc, scale * total * power(x[i], r - 1));
     }
 }
 
+/** op std(x)
+ *  Axes kept, reduced, back
+ *  axes_of(c, &kept, &reduced, &back)
+ *  mean = c.saved
+ *  forward:
+ *      n = axes_total(&kept)
+ *      terms = axes_total(&reduced)
+ *      return fill(gpu, total_of(&c.y.dim), NAN, c.y.v) if total_of(&c.x[0].dim) == 0
+ *      std_forward(blocks = 1): rows(n, terms) if by_blocks_over(&kept, &reduced)
+ *      std_forward(blocks = 0): each(n)
+ *  backward:
+ *      n = total_of(&c.x[0].dim)
+ *      uses = sharing(c)
+ *      y_size = size_of(&c.y.dim)
+ *      scale = share(c)
+ *      std_backward: each(n) */
 // The standard deviation of the reduced elements, as a population; their mean is saved.
 extern "C" __global__ void std_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced,
                                        const float *__restrict__ x, float *mean, float *y, int blocks) {
@@ -123,13 +156,13 @@ extern "C" __global__ void std_forward(size_t n, size_t terms, dy_axes kept, dy_
 }
 
 // Where the deviation is 0, the gradient is 0.
-extern "C" __global__ void std_backward(size_t n, dy_axes axes, size_t uses, size_t y_size, float scale,
+extern "C" __global__ void std_backward(size_t n, dy_axes back, size_t uses, size_t y_size, float scale,
                                         const float *__restrict__ x, const float *__restrict__ mean,
                                         const float *__restrict__ y, const float *__restrict__ dy, float *dx, int acc) {
     for (EACH(i, n)) {
         size_t at[DY_ARRAYS];
         float total = 0.f;
-        offsets(axes, i, at);
+        offsets(back, i, at);
         for (size_t u = 0; u < uses; u++) {
             size_t e = at[0] + u * y_size;
             if (y[e] != 0.f) total += dy[e] * (x[i] - mean[e]) / y[e];
@@ -140,12 +173,20 @@ extern "C" __global__ void std_backward(size_t n, dy_axes axes, size_t uses, siz
 
 // ---- squared_norm, l2_norm ---------------------------------------------------------------
 
+/** op squared_norm(x): root = 0
+ *  op l2_norm(x): root = 1
+ *  n = size_of(&c.x[0].dim)
+ *  root = {root}
+ *  forward:
+ *      norm_forward: rows(batch, n)
+ *  backward:
+ *      norm_backward: each(elements * n) */
 // y_b = |x_b|^2, or its root.
-extern "C" __global__ void norm_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t bstride, int root,
+extern "C" __global__ void norm_forward(size_t batch, size_t n, const float *__restrict__ xs, size_t stride_x, int root,
                                         float *y) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
-        const float *x = xs + b * bstride;
+        const float *x = xs + b * stride_x;
         double total = 0;
         if (!root)
             for (LANES(i, n)) total += x[i] * x[i];
@@ -174,6 +215,22 @@ static __device__ __forceinline__ float real_power(float x, float p) {
     return p == 0.f ? 1.f : p == 1.f ? x : p == 2.f ? x * x : powf(x, p);
 }
 
+/** op norm(x)
+ *  Axes kept, reduced, back
+ *  axes_of(c, &kept, &reduced, &back)
+ *  p = c.attrs[1].f
+ *  places = c.saved
+ *  forward:
+ *      n = axes_total(&kept)
+ *      terms = axes_total(&reduced)
+ *      return fill(gpu, total_of(&c.y.dim), 0, c.y.v) if total_of(&c.x[0].dim) == 0
+ *      p_norm_forward(blocks = 1): rows(n, terms) if by_blocks_over(&kept, &reduced)
+ *      p_norm_forward(blocks = 0): each(n)
+ *  backward:
+ *      n = total_of(&c.x[0].dim)
+ *      uses = sharing(c)
+ *      y_size = size_of(&c.y.dim)
+ *      p_norm_backward: each(n) */
 // y = (the sum of |x|^p over the reduced axes)^(1/p), of x divided by the greatest |x|. If p is infinite, it is the greatest
 // itself, and `places` tells where that is in x.
 extern "C" __global__ void p_norm_forward(size_t n, size_t terms, dy_axes kept, dy_axes reduced, float p,
@@ -212,14 +269,14 @@ extern "C" __global__ void p_norm_forward(size_t n, size_t terms, dy_axes kept, 
 
 // dx = dy sign(x) (|x| / y)^(p - 1), and 0 where x is 0. The axes are those of x; array 0 is y. `uses` elements of y, y_size
 // floats apart, share one of x.
-extern "C" __global__ void p_norm_backward(size_t n, dy_axes axes, size_t uses, size_t y_size, float p,
+extern "C" __global__ void p_norm_backward(size_t n, dy_axes back, size_t uses, size_t y_size, float p,
                                            const float *__restrict__ x, const size_t *__restrict__ places,
                                            const float *__restrict__ y, const float *__restrict__ dy, float *dx,
                                            int acc) {
     for (EACH(i, n)) {
         size_t at[DY_ARRAYS];
         float total = 0.f;
-        offsets(axes, i, at);
+        offsets(back, i, at);
         if (x[i] != 0.f)
             for (size_t u = 0; u < uses; u++) {
                 size_t e = at[0] + u * y_size;
@@ -234,10 +291,10 @@ extern "C" __global__ void p_norm_backward(size_t n, dy_axes axes, size_t uses, 
 
 // ---- ops along one axis: lines of `length` elements that are `inner` floats apart ----------
 
-// The offset of line e in an array whose batch elements are bstride floats apart.
-static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t bstride) {
+// The offset of line e in an array whose batch elements are stride_x floats apart.
+static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t stride_x) {
     size_t line = e / inner, b = line / outer;
-    return b * bstride + (line - b * outer) * length * inner + (e - line * inner);
+    return b * stride_x + (line - b * outer) * length * inner + (e - line * inner);
 }
 
 // The maximum of sign x_k, returned in all lanes. Unless `or_nan`, a NaN counts as -inf.
@@ -251,13 +308,28 @@ static __device__ inline Best greatest(const Team &t, const float *x, size_t len
     return team_best(t, top, part);
 }
 
+/** op max_dim(x): sign = 1
+ *  op min_dim(x): sign = -1
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  inner = s.pre
+ *  length = s.len
+ *  outer = s.post
+ *  where = c.saved
+ *  forward:
+ *      sign = {sign}
+ *      lines = inner * outer * batch
+ *      extreme_forward(blocks = 1): rows(lines, length) if by_blocks(lines, length, inner == 1)
+ *      extreme_forward(blocks = 0): each(lines)
+ *  backward:
+ *      lines = inner * outer * elements
+ *      extreme_backward: each(lines) */
 extern "C" __global__ void extreme_forward(size_t lines, size_t inner, size_t length, size_t outer, float sign,
-                                           const float *__restrict__ x, size_t bstride, uint32_t *where, float *y,
+                                           const float *__restrict__ x, size_t stride_x, uint32_t *where, float *y,
                                            int blocks) {
     __shared__ Best part[32];
     Team t = team_of(blocks);
     for (size_t e = t.first; e < lines; e += t.step) {
-        Best top = greatest(t, x + line_at(e, inner, length, outer, bstride), length, inner, sign, false, part);
+        Best top = greatest(t, x + line_at(e, inner, length, outer, stride_x), length, inner, sign, false, part);
         if (t.lane == 0) {
             y[e] = sign * top.x;
             where[e] = top.at;
@@ -275,26 +347,54 @@ extern "C" __global__ void extreme_backward(size_t lines, size_t inner, size_t l
     }
 }
 
+/** op argmax(x)
+ *  n = size_of(&c.y.dim)
+ *  forward:
+ *      argmax_forward: rows(batch, n) */
+/** op argmax_straight_through(x)
+ *  n = size_of(&c.y.dim)
+ *  forward:
+ *      argmax_forward: rows(batch, n)
+ *  backward:
+ *      return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate) */
 // y_b = 1 at the maximum of x_b, otherwise 0.
-extern "C" __global__ void argmax_forward(size_t batch, size_t n, const float *__restrict__ x, size_t bstride, float *y) {
+extern "C" __global__ void argmax_forward(size_t batch, size_t n, const float *__restrict__ x, size_t stride_x, float *y) {
     __shared__ Best part[32];
     Team t = team_of(1);
     for (ROWS(b, batch)) {
-        Best top = greatest(t, x + b * bstride, n, 1, 1.f, true, part);
+        Best top = greatest(t, x + b * stride_x, n, 1, 1.f, true, part);
         for (LANES(i, n)) y[b * n + i] = i == top.at ? 1.f : 0.f;
     }
 }
 
+/** op cumsum(x)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  inner = s.pre
+ *  length = s.len
+ *  outer = s.post
+ *  use_stride = size_of(&c.y.dim)
+ *  nothing if length == 0
+ *  forward:
+ *      lines = inner * outer * batch
+ *      scan_lines(uses = 1, backward = 0, acc = 0, blocks = 1): rows(lines, length) if by_blocks(lines, length, inner == 1)
+ *      scan_lines(uses = 1, backward = 0, acc = 0, blocks = 0): each(lines)
+ *  backward:
+ *      lines = inner * outer * elements
+ *      x = c.dy.v
+ *      stride_x = use_stride
+ *      y = c.dx.v
+ *      scan_lines(backward = 1, blocks = 1): rows(lines, length) if by_blocks(lines, length, inner == 1)
+ *      scan_lines(backward = 1, blocks = 0): each(lines) */
 // Cumulative sums of a line, from its beginning or from its end. Each line of y is the sum over `uses` lines of x, which
 // are use_stride floats apart.
 extern "C" __global__ void scan_lines(size_t lines, size_t inner, size_t length, size_t outer, size_t uses,
-                                      size_t use_stride, int backward, const float *__restrict__ x, size_t bstride,
+                                      size_t use_stride, int backward, const float *__restrict__ x, size_t stride_x,
                                       float *y, int acc, int blocks) {
     __shared__ float part[32];
     Team t = team_of(blocks);
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     for (size_t e = t.first; e < lines; e += t.step) {
-        const float *from = x + line_at(e, inner, length, outer, bstride);
+        const float *from = x + line_at(e, inner, length, outer, stride_x);
         float *to = y + line_at(e, inner, length, outer, inner * length * outer);
         for (size_t u = 0; u < uses; u++, from += use_stride) {
             double before = 0;
@@ -325,13 +425,26 @@ extern "C" __global__ void scan_lines(size_t lines, size_t inner, size_t length,
     }
 }
 
+/** op logsumexp_dim(x)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  inner = s.pre
+ *  length = s.len
+ *  forward:
+ *      outer = s.post
+ *      lines = inner * outer * batch
+ *      logsumexp_lines(blocks = 1): rows(lines, length) if by_blocks(lines, length, inner == 1)
+ *      logsumexp_lines(blocks = 0): each(lines)
+ *  backward:
+ *      n = total_of(&c.dx.dim)
+ *      lines = inner * s.post * elements
+ *      logsumexp_lines_backward: each(n) */
 // y = log sum e^x.
 extern "C" __global__ void logsumexp_lines(size_t lines, size_t inner, size_t length, size_t outer,
-                                           const float *__restrict__ x, size_t bstride, float *y, int blocks) {
+                                           const float *__restrict__ x, size_t stride_x, float *y, int blocks) {
     __shared__ float part[32];
     Team t = team_of(blocks);
     for (size_t e = t.first; e < lines; e += t.step) {
-        const float *from = x + line_at(e, inner, length, outer, bstride);
+        const float *from = x + line_at(e, inner, length, outer, stride_x);
         float top = -INFINITY;
         double total = 0;
         for (size_t k = t.lane; k < length; k += t.lanes) top = larger(from[k * inner], top);

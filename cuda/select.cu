@@ -121,34 +121,67 @@ static __device__ __forceinline__ void put_back(size_t batch, size_t n, Way way,
     }
 }
 
+/** op pick(x)
+ *  op pick_range(x)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  n = size_of(&c.y.dim)
+ *  pre = s.pre
+ *  column = pre * s.len
+ *  nothing if n == 0
+ *  len = n // (pre * s.post)
+ *  forward:
+ *      range_forward: each(batch * n)
+ *  backward:
+ *      range_backward: slices(batch, n) */
 extern "C" __global__ void range_forward(size_t batch, size_t n, size_t pre, size_t len, size_t column,
-                                         const uint32_t *items, float *x, size_t bstride, float *const *list, float *y) {
-    select(batch, n, AxisRange{pre, len, column, items}, x, bstride, list, y);
+                                         const uint32_t *items, float *x, size_t stride_x, float *const *list_x, float *y) {
+    select(batch, n, AxisRange{pre, len, column, items}, x, stride_x, list_x, y);
 }
 
 extern "C" __global__ void range_backward(size_t batch, size_t n, size_t pre, size_t len, size_t column,
-                                          const uint32_t *items, const float *dy, float *dx, size_t bstride,
-                                          float *const *list) {
-    put_back(batch, n, AxisRange{pre, len, column, items}, dy, dx, bstride, list);
+                                          const uint32_t *items, const float *dy, float *dx, size_t stride_dx,
+                                          float *const *list_dx) {
+    put_back(batch, n, AxisRange{pre, len, column, items}, dy, dx, stride_dx, list_dx);
 }
 
+/** op select_rows(x)
+ *  op select_cols(x)
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  n = size_of(&c.y.dim)
+ *  pre = s.pre
+ *  column = pre * s.len
+ *  nothing if n == 0
+ *  count = n // (pre * s.post)
+ *  forward:
+ *      listed_forward: each(batch * n)
+ *  backward:
+ *      listed_backward: slices(batch, n) */
 extern "C" __global__ void listed_forward(size_t batch, size_t n, size_t pre, size_t count, size_t column,
-                                          const uint32_t *items, float *x, size_t bstride, float *const *list, float *y) {
-    select(batch, n, Listed{pre, count, column, items}, x, bstride, list, y);
+                                          const uint32_t *items, float *x, size_t stride_x, float *const *list_x, float *y) {
+    select(batch, n, Listed{pre, count, column, items}, x, stride_x, list_x, y);
 }
 
 extern "C" __global__ void listed_backward(size_t batch, size_t n, size_t pre, size_t count, size_t column,
-                                           const uint32_t *items, const float *dy, float *dx, size_t bstride,
-                                           float *const *list) {
-    put_back(batch, n, Listed{pre, count, column, items}, dy, dx, bstride, list);
+                                           const uint32_t *items, const float *dy, float *dx, size_t stride_dx,
+                                           float *const *list_dx) {
+    put_back(batch, n, Listed{pre, count, column, items}, dy, dx, stride_dx, list_dx);
 }
 
+/** op strided_select(x)
+ *  n = size_of(&c.y.dim)
+ *  Axes axes
+ *  strided_axes(c, &axes)
+ *  forward:
+ *      strided_forward: each(batch * n)
+ *  backward:
+ *      nothing if n == 0
+ *      strided_backward: slices(batch, n) */
 extern "C" __global__ void strided_forward(size_t batch, size_t n, dy_axes axes, const uint32_t *items, float *x,
-                                           size_t bstride, float *y) {
-    select(batch, n, Strided{axes, items}, x, bstride, nullptr, y);
+                                           size_t stride_x, float *y) {
+    select(batch, n, Strided{axes, items}, x, stride_x, nullptr, y);
 }
 
 extern "C" __global__ void strided_backward(size_t batch, size_t n, dy_axes axes, const uint32_t *items,
-                                            const float *dy, float *dx, size_t bstride) {
-    put_back(batch, n, Strided{axes, items}, dy, dx, bstride, nullptr);
+                                            const float *dy, float *dx, size_t stride_dx) {
+    put_back(batch, n, Strided{axes, items}, dy, dx, stride_dx, nullptr);
 }

@@ -13,7 +13,7 @@ static __device__ inline float logsumexp(const float *x, size_t n, float *part) 
     return top + logf(block_sum(total, part));
 }
 
-/** op pickneglogsoftmax
+/** op pickneglogsoftmax(x)
  *  n = size_of(&c.x[0].dim)
  *  forward:
  *      pickneglogsoftmax_forward: rows(batch, n)
@@ -55,8 +55,9 @@ static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t s
     return line / step * step * n + line % step;
 }
 
-/** op softmax: sign = 1
- *  op softmin: sign = -1
+/** op softmax(x): sign = 1
+ *  op softmin(x): sign = -1
+ *  sign = {sign}
  *  Split s = split_at(&c.y.dim, c.attrs[0].u)
  *  n = s.len
  *  step = s.pre
@@ -131,17 +132,17 @@ extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, s
     }
 }
 
-/** op log_softmax: f = log_softmax
- *  op sparsemax: f = sparsemax
+/** op log_softmax(x)
+ *  op sparsemax(x)
  *  n = rows_of(&c.y.dim)
  *  cols = cols_of(&c.y.dim)
  *  lines = cols * batch
  *  forward:
  *      x_lines = cols * c.x[0].dim.bd
- *      {f}_forward: rows(lines, n)
+ *      {op}_forward: rows(lines, n)
  *  backward:
  *      x_lines = cols * elements
- *      {f}_backward: rows(x_lines, n) */
+ *      {op}_backward: rows(x_lines, n) */
 extern "C" __global__ void log_softmax_forward(size_t lines, size_t n, const float *__restrict__ xs, size_t x_lines,
                                                float *ys) {
     __shared__ float part[32];
@@ -218,7 +219,7 @@ extern "C" __global__ void sparsemax_backward(size_t lines, size_t n, const floa
 }
 
 // ---- restricted_log_softmax -------------------------------------------------------------
-/** op restricted_log_softmax
+/** op restricted_log_softmax(x)
  *  n = size_of(&c.y.dim)
  *  count = c.item_count
  *  forward:
@@ -292,8 +293,8 @@ extern "C" __global__ void logsumexp_backward(size_t total, size_t n, const floa
 }
 
 // ---- hinge: one loss per line --------------------------------------------------------------------
-/** op hinge
- *  op hinge_dim
+/** op hinge(x)
+ *  op hinge_dim(x)
  *  lines = size_of(&c.y.dim)
  *  margin = c.attrs[0].f
  *  rows = rows_of(&c.x[0].dim)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from derive_text import ROOT, Mistake, closing, split, with_region, wrapped
+from derive_text import ROOT, WIDTH, Mistake, closing, split, with_region, wrapped
 
 CUDA = ROOT / "cuda"
 GPU = ROOT / "dynet_cy" / "gpu"
@@ -41,7 +41,7 @@ NUMBERS = {
     "uses": "c.y.dim.bd // c.dx.dim.bd",
 }
 GRIDS = ("each", "rows", "slices", "grid")
-LOCAL = {*NUMBERS, *keyword.kwlist, "gpu", "c", "i", "cdef", "noexcept", "nogil"}
+LOCAL = {*NUMBERS, *keyword.kwlist, "NULL", "gpu", "c", "i", "cdef", "noexcept", "nogil"}
 # The functions of a GPU op: result and parameters.
 FUNCTIONS = {
     "forward": ("int", "Gpu* gpu, const Call* c"),
@@ -91,12 +91,14 @@ class Launch:
         where: the file and the first op, for messages.
         ops: the names of the ops that share these functions.
         draws: those of them that draw random numbers.
+        arguments: their names, which parameters of kernels may have.
         sections: the lines of each function, with those that all share first.
     """
 
     where: str
     ops: list[str]
     draws: set[str]
+    arguments: list[str]
     sections: dict[str, list[Line]]
 
 
@@ -104,64 +106,58 @@ class Launch:
 
 
 def kernels(text: str) -> dict[str, Kernel]:
-    """The kernels of a .cu file, by name; those of macros by their names with `*` for each argument of the macro."""
+    """The kernels of a .cu file, by name; in those that a macro defines, `*` stands for each parameter of the macro."""
     text = re.sub(r"\\\n", " ", text)
-    macros = dict(re.findall(r"^#define (\w+) (.+)$", text, re.MULTILINE))
+    words = dict(re.findall(r"^#define (\w+) (.+)$", text, re.MULTILINE))
     found = {}
     for match in re.finditer(r'extern "C" __global__ void ([\w#]+)\(', text):
+        macro = re.compile(r"#define \w+\((.*?)\)").match(text, text.rfind("\n", 0, match.start()) + 1)
         inside = text[match.end() : closing(text, match.end() - 1)]
-        inside = re.sub(r"\w+", lambda word: macros.get(word[0], word[0]), inside)
+        inside = re.sub(r"\w+", lambda word: words.get(word[0], word[0]), inside)
         parameters = []
         for word in split(" ".join(inside.replace("__restrict__", "").split())):
             parts = re.fullmatch(r"(.+?[ *])(\w+)", word)
             if parts is None:
                 raise Mistake(f"kernel {match[1]}: parameter {word!r} is not understood")
             parameters.append((parts[1].strip(), parts[2]))
-        found[re.sub(r"##\w+(##)?", "*", match[1])] = Kernel(parameters)
+        open_parts = split(macro[1]) if macro else []
+        name = "".join("*" if part in open_parts else part for part in match[1].split("##"))
+        found[name] = Kernel(parameters)
     return found
 
 
 def read_line(text: str, where: str) -> Line:
     """One line of a comment."""
-    text, _, condition = text.partition(" if ")
-    grids = "|".join(GRIDS)
-    launch = re.fullmatch(rf"(\w+)(?:\((.*)\))?: ({grids})\((.*)\)", text)
+    launch = re.match(rf"(\w+)(?:\((.*)\))?: ({'|'.join(GRIDS)})\(", text)
     if launch:
-        return Line(
-            "launch",
-            launch[1],
-            given=definitions(launch[2] or ""),
-            grid=(launch[3], split(launch[4])),
-            condition=condition,
-        )
-    if text == "nothing":
-        return Line("nothing", condition=condition)
-    if text.startswith("return "):
-        return Line("return", value=text[len("return ") :], condition=condition)
+        end = closing(text, launch.end() - 1)
+        grid = (launch[3], split(text[launch.end() : end]))
+        condition = text[end + 1 :].removeprefix(" if ")
+        return Line("launch", launch[1], given=definitions(launch[2] or ""), grid=grid, condition=condition)
     declared = re.fullmatch(r"([A-Z]\w*) (\w+(?:, \w+)*)(?: = (.+))?", text)
-    if declared and not condition:
+    if declared:
         return Line("declare", declared[2], declared[3] or "", declared[1])
     defined = re.fullmatch(r"(\w+) = (.+)", text)
-    if defined:  # Python's "a if b else c" contains an if
-        return Line("define", defined[1], defined[2] + (f" if {condition}" if condition else ""))
-    if re.fullmatch(r"\w+\(.*\)", text) and not condition:
+    if defined:
+        return Line("define", defined[1], defined[2])
+    if re.fullmatch(r"\w+\(.*\)", text):
         return Line("call", value=text)
+    ended = re.fullmatch(r"(nothing|return (?:.+?))(?: if ((?:(?! else |, ).)+))?", text)
+    if ended:
+        kind, _, value = ended[1].partition(" ")
+        return Line(kind, value=value, condition=ended[2] or "")
     raise Mistake(f"{where}: line {text!r} is not understood")
 
 
 def read(comment: str, file: str) -> Iterator[Launch]:
-    """What a comment says.  Its first lines are `op NAME`, with what is constant for that op, if anything is."""
+    """What a comment says.  Its first lines are `op NAME(ARGUMENT, ...)`, with what each `{...}` stands for."""
     lines = [re.sub(r"^\s*\* ?|#.*", "", line).strip() for line in comment.strip().split("\n")]
     where = f"{file}, {lines[0]}"
-    heads = [re.fullmatch(r"op (\w+)( draws)?(?:: (.+))?", line) for line in lines]
+    heads = [re.fullmatch(r"op (\w+)\((.*?)\)( draws)?(?:: (.+))?", line) for line in lines]
     body = [line for line, head in zip(lines, heads) if line and not head]
-    alike: dict[str, list[re.Match[str]]] = {}  # ops by their constants
-    for head in heads:
-        if head:
-            alike.setdefault(head[3] or "", []).append(head)
-    for constants, ops in alike.items():
-        values = definitions(constants)
-        shared = [Line("define", name, value) for name, value in values.items()]
+    for ops in alike([head for head in heads if head], body):
+        values = {"op": ops[0][1], **definitions(ops[0][4] or "")}
+        shared: list[Line] = []
         sections: dict[str, list[Line]] = {}
         into = shared
         for line in body:
@@ -173,18 +169,21 @@ def read(comment: str, file: str) -> Iterator[Launch]:
                 into.append(read_line(line.format(**values) if "{" in line else line, where))
         if not sections:
             raise Mistake(f"{where}: nothing is launched")
-        yield Launch(where, [op[1] for op in ops], {op[1] for op in ops if op[2]}, sections)
+        yield Launch(where, [op[1] for op in ops], {op[1] for op in ops if op[3]}, split(ops[0][2]), sections)
+
+
+def alike(heads: list[re.Match[str]], body: list[str]) -> list[list[re.Match[str]]]:
+    """The heads of ops, those together for which the body is the same."""
+    names = any("{op}" in line for line in body)
+    found: dict[str, list[re.Match[str]]] = {}
+    for head in heads:
+        found.setdefault(head[1] if names else head[4] or "", []).append(head)
+    return list(found.values())
 
 
 def definitions(text: str) -> dict[str, str]:
     """The names and values in `name = value, name = value`."""
     return {name: value for name, _, value in (part.partition(" = ") for part in split(text))}
-
-
-def arguments_of_ops() -> dict[str, list[str]]:
-    """The names of the arguments of each op."""
-    text = "".join(path.read_text(encoding="utf-8") for path in sorted(OPS.glob("*.pyx")))
-    return {name: words.split() for name, words in re.findall(r'register\(b"(\w+)",\s*b"([^"]*)"', text)}
 
 
 # ---- names that launches use from other modules --------------------------------------------
@@ -262,13 +261,8 @@ class Function:
     def line(self, line: Line) -> Iterator[str]:
         """The code of one line."""
         if line.kind == "define":
-            kind = re.sub(r"\b(const )?(\w+) ?\*", r"\1\2*", self.types.get(line.name, "size_t"))
-            kind = {"unsigned": "uint32_t"}.get(kind, kind)
-            value = (
-                f"<float>({line.value})"
-                if kind == "float" and not re.fullmatch(r"-?[\w.\[\]]+", line.value)
-                else line.value
-            )
+            kind = self.types.get(line.name, "size_t").replace("unsigned", "uint32_t")
+            value = as_float(line.value) if kind == "float" else line.value
             yield from code(f"    cdef {kind} {line.name} = {value}")
         elif line.kind == "declare":
             yield from code(f"    cdef {line.type} {line.name}" + (f" = {line.value}" if line.value else ""))
@@ -276,9 +270,9 @@ class Function:
             yield from code(f"    {line.value}")
         else:
             indent = "    "
-            if line.kind == "launch" and (threads := line.grid[1][0]) not in self.checked:
+            if line.kind == "launch" and line.grid[0] != "grid" and (threads := line.grid[1][0]) not in self.checked:
                 self.checked.add(threads)  # nothing is launched without threads
-                yield from code(f"    if {threads if threads.isidentifier() else f'({threads})'} == 0:")
+                yield from code(f"    if {threads} == 0:")
                 yield "        return 0"
             if line.condition:
                 yield from code(f"    if {line.condition}:")
@@ -298,9 +292,10 @@ class Function:
         """What a parameter of a kernel gets."""
         if parameter in line.given:
             value = line.given[parameter]
-            return f"<float>({value})" if kind == "float" else value
+            return as_float(value) if kind == "float" else value
         if parameter in self.defined:
-            return f"value_at(&{parameter})" if kind.startswith("dy_") else parameter
+            pointer = [step.value for step in self.steps if "*" in kind and step.name == parameter]
+            return pointer[0] if pointer else f"value_at(&{parameter})" if kind.startswith("dy_") else parameter
         for name in (parameter, parameter[:-1] if parameter.endswith("s") else parameter):
             if name in NUMBERS:
                 return name
@@ -310,12 +305,12 @@ class Function:
         raise Mistake(
             f"{self.launch.where}, {self.section}: parameter {parameter} of {line.name} is neither defined here, nor a "
             f"part of every call ({', '.join([*VALUES, *NUMBERS])}), nor an argument of the op "
-            f"({', '.join(self.module.arguments[self.launch.ops[0]])})"
+            f"({', '.join(self.launch.arguments)})"
         )
 
     def argument(self, name: str) -> str:
         """What the name of an argument of the op stands for, or that with `stride_` or `list_` before it; or ""."""
-        names = self.module.arguments[self.launch.ops[0]]
+        names = self.launch.arguments
         for start, part in (("", "v"), ("stride_", "bstride"), ("list_", "list")):
             if name.startswith(start) and name[len(start) :] in names:
                 return f"c.x[{names.index(name[len(start) :])}].{part}"
@@ -350,11 +345,17 @@ class Module:
         """`own` is the part of the module that is written by hand."""
         self.family, self.own, self.kernels = family, own, found
         self.declared = declarations()
-        self.arguments = arguments_of_ops()
+        text = "".join(path.read_text(encoding="utf-8") for path in sorted(OPS.glob("*.pyx")))
+        self.ops = set(re.findall(r'\bb"(\w+)"', text))
         self.numbers = {kernel: name for name, kernel in re.findall(r'cdef int (\w+) = kernel_at\(\w+, b"(\w+)"', own)}
+        variable = re.search(rf'^(?:cdef int )?(\w+) = module_at\(b"{family}"\)', own, re.MULTILINE)
+        self.is_named = variable is not None
+        self.variable = variable[1] if variable else "CU"
         self.new: list[str] = []  # kernels without a number in `own`
 
     def kernel(self, name: str, where: str) -> Kernel:
+        if name in self.kernels:
+            return self.kernels[name]
         for pattern, kernel in self.kernels.items():
             if re.fullmatch(pattern.replace("*", r"\w+"), name):
                 return kernel
@@ -385,7 +386,7 @@ class Module:
         body: list[str] = []
         used = {"Gpu", "GpuOp", "Call", "uint32_t", "gpu_op", "module_at", "kernel_at"}
         for launch in launches:
-            unknown = [name for name in launch.ops if name not in self.arguments]
+            unknown = [name for name in launch.ops if name not in self.ops]
             if unknown:
                 raise Mistake(f"{launch.where}: there is no op {unknown[0]}")
             base = False
@@ -398,16 +399,18 @@ class Module:
                 base |= any("Gpu* gpu" in line for name in own for m, line in self.declared.get(name, []) if m == BASE)
             body.append("")
             for name in launch.ops:
-                body += ["", f'op = gpu_op(b"{name}", CU)']
+                body += ["", f'op = gpu_op(b"{name}", {self.variable})']
                 body += [f'gpu_op(b"{name}", BASE)'] if base else []
                 used |= {"BASE"} if base else set()
                 body += [f"op.{section} = {launch.ops[0]}_{section}" for section in launch.sections]
                 body += ["op.draws = True"] if name in launch.draws else []
                 body += ["op.assigns = True"] if self.assigns(launch) else []
         head = list(self.imports(used))
-        if not re.search(r"^(cdef int )?CU = module_at", self.own, re.MULTILINE):
+        if not self.is_named:
             head += ["", f'cdef int CU = module_at(b"{self.family}")']
-        head += [f'cdef int {kernel.upper()} = kernel_at(CU, b"{kernel}")' for kernel in self.new]
+        elif head:
+            head.append("")
+        head += [f'cdef int {kernel.upper()} = kernel_at({self.variable}, b"{kernel}")' for kernel in self.new]
         if not re.search(r"^cdef GpuOp\* op\b", self.own, re.MULTILINE):
             head.append("cdef GpuOp* op")
         yield from head
@@ -434,7 +437,7 @@ class Module:
 
 def wrapped_import(module: str, names: list[str]) -> Iterator[str]:
     line = f"from {module} cimport {', '.join(sorted(names, key=lambda n: (not n.isupper(), n.islower(), n)))}"
-    if len(line) <= 120:
+    if len(line) <= WIDTH:
         yield line
     else:
         start, _, words = line.partition(" cimport ")
@@ -443,11 +446,19 @@ def wrapped_import(module: str, names: list[str]) -> Iterator[str]:
         yield ")"
 
 
+def as_float(value: str) -> str:
+    """An expression as a float, of which C might make a double."""
+    return f"<float>{value}" if re.fullmatch(r"[\w.]+(\(\w*\)|\[\w+\][.\w]*)?", value) else f"<float>({value})"
+
+
 def code(line: str) -> Iterator[str]:
-    """A line of code, broken between the arguments of its first call if it is too long."""
-    indent = len(line) - len(line.lstrip())
-    at = line.find("(") + 1
-    yield from wrapped(line, "", " " * (at or indent + 4)) if len(line) > 120 else [line]
+    """A line of code, broken between the arguments of its call if it is too long."""
+    if len(line) <= WIDTH:
+        yield line
+        return
+    # Only after commas there remain spaces, where a line may end.
+    for part in wrapped(line.replace(" ", "\0").replace(",\0", ", "), "", " " * (line.index("(") + 1)):
+        yield part.replace("\0", " ")
 
 
 BASE = "dynet_cy.gpu.base"

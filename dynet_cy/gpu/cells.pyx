@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, Tensor, rows_of, size_of, total_of
+from dynet_cy.core.tensor cimport Call, Tensor, rows_of, total_of
 from dynet_cy.gpu.base cimport BASE, pass_scaled
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows
 from dynet_cy.gpu.linalg cimport (
@@ -12,18 +12,18 @@ from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.linalg cimport factors_of_a
 from dynet_cy.ops.registry cimport Factors
 
-CELLS = module_at(b"cells")
+cdef int CU = module_at(b"cells")
 
 
 # ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
 # The gradient of the sums, which all arguments need, is stored in place of the saved
 # values.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
 
-cdef int GATES_FORWARD = kernel_at(CELLS, b"lstm_gates_forward")
-cdef int GATES_BACKWARD = kernel_at(CELLS, b"lstm_gates_backward")
-cdef int ADD_SQUARES = kernel_at(CELLS, b"add_squares")
-cdef int ADD_NOISE = kernel_at(CELLS, b"add_weight_noise")
-cdef int NOISE_SLOPES = kernel_at(CELLS, b"weight_noise_slopes")
+cdef int GATES_FORWARD = kernel_at(CU, b"lstm_gates_forward")
+cdef int GATES_BACKWARD = kernel_at(CU, b"lstm_gates_backward")
+cdef int ADD_SQUARES = kernel_at(CU, b"add_squares")
+cdef int ADD_NOISE = kernel_at(CU, b"add_weight_noise")
+cdef int NOISE_SLOPES = kernel_at(CU, b"weight_noise_slopes")
 
 
 cdef Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noexcept nogil:
@@ -126,7 +126,7 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
 cdef GpuOp* op
 cdef bytes name
 for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_gates_projected"):
-    op = gpu_op(name, CELLS)
+    op = gpu_op(name, CU)
     gpu_op(name, BASE)
     gpu_op(name, LINALG)
     op.forward = gates_forward
@@ -139,101 +139,145 @@ for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_
     op.assigns = True
 
 
-# ---- dropout_mask: y = x m[offset : offset + size x] ------------------------------
-# Attributes: offset.
+# derived: launches
+from dynet_cy.core.tensor cimport size_of
 
-cdef int MASKED = kernel_at(CELLS, b"part_masked")
-cdef int MASKED_BACKWARD = kernel_at(CELLS, b"part_masked_backward")
+cdef int PART_MASKED = kernel_at(CU, b"part_masked")
+cdef int PART_MASKED_BACKWARD = kernel_at(CU, b"part_masked_backward")
+cdef int LSTM_C_FORWARD = kernel_at(CU, b"lstm_c_forward")
+cdef int LSTM_C_BACKWARD_C = kernel_at(CU, b"lstm_c_backward_c")
+cdef int LSTM_C_BACKWARD_GATES = kernel_at(CU, b"lstm_c_backward_gates")
+cdef int LSTM_H_FORWARD = kernel_at(CU, b"lstm_h_forward")
+cdef int LSTM_H_BACKWARD_C = kernel_at(CU, b"lstm_h_backward_c")
+cdef int LSTM_H_BACKWARD_GATES = kernel_at(CU, b"lstm_h_backward_gates")
 
 
-cdef int masked_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
-    if n == 0:
+cdef int dropout_mask_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = rows_of(&c.y.dim)
+    cdef size_t offset = c.attrs[0].i
+    if batch * n == 0:
         return 0
-    return launch_each(gpu, MASKED, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + c.attrs[0].i,
+    return launch_each(gpu, PART_MASKED, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + offset,
                        c.x[1].bstride, c.y.v)
 
 
-cdef int masked_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd
-    cdef size_t to = c.attrs[0].i if i else 0, of = 0 if i else c.attrs[0].i
-    cdef const Tensor* other = &c.x[1 - i]
-    if n == 0:
+cdef int dropout_mask_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t n = rows_of(&c.y.dim)
+    cdef size_t offset = c.attrs[0].i
+    cdef size_t dx_stride = size_of(&c.dx.dim)
+    if elements * n == 0:
         return 0
-    return launch_each(gpu, MASKED_BACKWARD, own * n, batch, n, other.v + of, other.bstride, c.dy.v, own,
-                       c.dx.v + to, size_of(&c.dx.dim))
+    return launch_each(gpu, PART_MASKED_BACKWARD, elements * n, batch, n, c.x[1 - i].v + (0 if i else offset),
+                       c.x[1 - i].bstride, c.dy.v, elements, c.dx.v + (offset if i else 0), dx_stride)
 
 
-op = gpu_op(b"dropout_mask", CELLS)
-op.forward = masked_forward
-op.backward = masked_backward
+op = gpu_op(b"dropout_mask", CU)
+op.forward = dropout_mask_forward
+op.backward = dropout_mask_backward
 
 
-# ---- vanilla_lstm_c: y = f c + i g; vanilla_lstm_h: y = o tanh(c) --------------------
-# Arguments: the cell, the gates.
-
-cdef int CELL_FORWARD = kernel_at(CELLS, b"lstm_c_forward")
-cdef int OUTPUT_FORWARD = kernel_at(CELLS, b"lstm_h_forward")
-cdef int CELL_BACKWARD_C = kernel_at(CELLS, b"lstm_c_backward_c")
-cdef int CELL_BACKWARD_GATES = kernel_at(CELLS, b"lstm_c_backward_gates")
-cdef int OUTPUT_BACKWARD_C = kernel_at(CELLS, b"lstm_h_backward_c")
-cdef int OUTPUT_BACKWARD_GATES = kernel_at(CELLS, b"lstm_h_backward_gates")
-
-
-cdef int cell_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
-    if n == 0:
+cdef int vanilla_lstm_c_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t h = rows_of(&c.y.dim)
+    if batch * h == 0:
         return 0
-    return launch_each(gpu, CELL_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+    return launch_each(gpu, LSTM_C_FORWARD, batch * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
                        c.y.v)
 
 
-cdef int cell_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd
-    if n == 0:
+cdef int vanilla_lstm_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t h = rows_of(&c.y.dim)
+    if elements * h == 0:
         return 0
     if i == 0:
-        return launch_each(gpu, CELL_BACKWARD_C, own * n, batch, n, c.x[1].v, c.x[1].bstride, c.dy.v, own, c.dx.v,
-                           c.accumulate)
-    return launch_each(gpu, CELL_BACKWARD_GATES, own * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
-                       c.dy.v, own, c.dx.v, c.accumulate)
+        return launch_each(gpu, LSTM_C_BACKWARD_C, elements * h, batch, h, c.x[1].v, c.x[1].bstride, c.dy.v, elements,
+                           c.dx.v, c.accumulate)
+    return launch_each(gpu, LSTM_C_BACKWARD_GATES, elements * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       c.x[1].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-# The gate o is block number `block` of the gates.
+op = gpu_op(b"vanilla_lstm_c", CU)
+op.forward = vanilla_lstm_c_forward
+op.backward = vanilla_lstm_c_backward
+op.assigns = True
 
-cdef int output_of(Gpu* gpu, const Call* c, size_t block) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
-    if n == 0:
+
+cdef int vanilla_lstm_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t h = rows_of(&c.y.dim)
+    cdef size_t at = 2 * h
+    cdef size_t stride_o = c.x[1].bstride
+    if batch * h == 0:
         return 0
-    return launch_each(gpu, OUTPUT_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + block * n,
-                       c.x[1].bstride, c.y.v)
+    return launch_each(gpu, LSTM_H_FORWARD, batch * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at, stride_o,
+                       c.y.v)
 
 
-cdef int output_of_backward(Gpu* gpu, const Call* c, uint32_t i, size_t block) noexcept nogil:
-    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd, rows = rows_of(&c.x[1].dim)
-    if n == 0:
+cdef int vanilla_lstm_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t h = rows_of(&c.y.dim)
+    cdef size_t at = 2 * h
+    cdef size_t stride_o = c.x[1].bstride
+    cdef size_t rows = rows_of(&c.x[1].dim)
+    if elements * h == 0:
         return 0
     if i == 0:
-        return launch_each(gpu, OUTPUT_BACKWARD_C, own * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + block * n,
-                           c.x[1].bstride, c.dy.v, own, c.dx.v, c.accumulate)
-    return launch_each(gpu, OUTPUT_BACKWARD_GATES, own * rows, batch, n, rows, block * n, c.x[0].v, c.x[0].bstride,
-                       c.dy.v, own, c.dx.v, c.accumulate)
+        return launch_each(gpu, LSTM_H_BACKWARD_C, elements * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at,
+                           stride_o, c.dy.v, elements, c.dx.v, c.accumulate)
+    if elements * rows == 0:
+        return 0
+    return launch_each(gpu, LSTM_H_BACKWARD_GATES, elements * rows, batch, h, rows, at, c.x[0].v, c.x[0].bstride,
+                       c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-cdef int output_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return output_of(gpu, c, 2)
-
-
-cdef int output_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return output_of_backward(gpu, c, i, 2)
-
-
-op = gpu_op(b"vanilla_lstm_c", CELLS)
-op.forward = cell_forward
-op.backward = cell_backward
+op = gpu_op(b"vanilla_lstm_h", CU)
+op.forward = vanilla_lstm_h_forward
+op.backward = vanilla_lstm_h_backward
 op.assigns = True
 
-op = gpu_op(b"vanilla_lstm_h", CELLS)
-op.forward = output_forward
-op.backward = output_backward
+
+cdef int tree_lstm_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t h = rows_of(&c.y.dim)
+    cdef size_t at = 1 * h
+    cdef size_t stride_o = c.x[1].bstride
+    if batch * h == 0:
+        return 0
+    return launch_each(gpu, LSTM_H_FORWARD, batch * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at, stride_o,
+                       c.y.v)
+
+
+cdef int tree_lstm_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t h = rows_of(&c.y.dim)
+    cdef size_t at = 1 * h
+    cdef size_t stride_o = c.x[1].bstride
+    cdef size_t rows = rows_of(&c.x[1].dim)
+    if elements * h == 0:
+        return 0
+    if i == 0:
+        return launch_each(gpu, LSTM_H_BACKWARD_C, elements * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at,
+                           stride_o, c.dy.v, elements, c.dx.v, c.accumulate)
+    if elements * rows == 0:
+        return 0
+    return launch_each(gpu, LSTM_H_BACKWARD_GATES, elements * rows, batch, h, rows, at, c.x[0].v, c.x[0].bstride,
+                       c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+cdef size_t tree_lstm_h_saved(const Call* c) noexcept nogil:
+    return 0
+
+
+op = gpu_op(b"tree_lstm_h", CU)
+op.forward = tree_lstm_h_forward
+op.backward = tree_lstm_h_backward
+op.saved = tree_lstm_h_saved
 op.assigns = True
+# end of launches

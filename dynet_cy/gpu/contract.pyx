@@ -4,9 +4,9 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, rows_of, size_of
 from dynet_cy.gpu.base cimport BASE, Axes, axes_in, contract, expand, split_axes
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each
+from dynet_cy.gpu.driver cimport Gpu, GpuOp
 from dynet_cy.gpu.linalg cimport multiply, multiply_backward_a, multiply_backward_b
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.gpu.registry cimport gpu_op
 
 
 # ---- contract3d_1d: the tensor is used as a matrix with one column per index of its last axis ----
@@ -51,43 +51,64 @@ for name in (b"contract3d_1d", b"contract3d_1d_bias"):
     op.assigns = True
 
 
-# ---- circ_conv, circ_corr -----------------------------------------------------------------
+# derived: launches
+from dynet_cy.gpu.driver cimport launch_each
+from dynet_cy.gpu.registry cimport kernel_at, module_at
 
 cdef int CU = module_at(b"contract")
 cdef int CIRCULAR = kernel_at(CU, b"circular")
 
 
-cdef int circular(Gpu* gpu, const Call* c, bint correlate, const Tensor* a, const Tensor* b, const Tensor* y,
-                  bint acc) noexcept nogil:
-    cdef size_t n = rows_of(&y.dim), elements = y.dim.bd, batch = c.y.dim.bd
-    if n == 0:
+cdef int circ_conv_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = rows_of(&c.y.dim)
+    if batch * n == 0:
         return 0
-    return launch_each(gpu, CIRCULAR, n * elements, batch, n, correlate, a.v, a.bstride, b.v, b.bstride, y.v, elements,
-                       acc)
+    return launch_each(gpu, CIRCULAR, batch * n, batch, n, 0, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.y.v,
+                       batch, 0)
 
 
-cdef int convolution_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return circular(gpu, c, False, &c.x[0], &c.x[1], &c.y, False)
-
-
-cdef int convolution_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return circular(gpu, c, True, &c.x[1 - i], &c.dy, &c.dx, c.accumulate)
-
-
-cdef int correlation_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return circular(gpu, c, True, &c.x[0], &c.x[1], &c.y, False)
-
-
-cdef int correlation_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return circular(gpu, c, i == 0, &c.dy, &c.x[1 - i], &c.dx, c.accumulate)
+cdef int circ_conv_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t n = rows_of(&c.y.dim)
+    cdef size_t stride_a = c.x[1 - i].bstride
+    cdef size_t stride_b = n
+    if elements * n == 0:
+        return 0
+    return launch_each(gpu, CIRCULAR, elements * n, batch, n, 1, c.x[1 - i].v, stride_a, c.dy.v, stride_b, c.dx.v,
+                       elements, c.accumulate)
 
 
 op = gpu_op(b"circ_conv", CU)
-op.forward = convolution_forward
-op.backward = convolution_backward
+op.forward = circ_conv_forward
+op.backward = circ_conv_backward
 op.assigns = True
 
+
+cdef int circ_corr_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = rows_of(&c.y.dim)
+    if batch * n == 0:
+        return 0
+    return launch_each(gpu, CIRCULAR, batch * n, batch, n, 1, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.y.v,
+                       batch, 0)
+
+
+cdef int circ_corr_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t n = rows_of(&c.y.dim)
+    cdef size_t stride_a = n
+    cdef size_t stride_b = c.x[1 - i].bstride
+    if elements * n == 0:
+        return 0
+    return launch_each(gpu, CIRCULAR, elements * n, batch, n, i == 0, c.dy.v, stride_a, c.x[1 - i].v, stride_b, c.dx.v,
+                       elements, c.accumulate)
+
+
 op = gpu_op(b"circ_corr", CU)
-op.forward = correlation_forward
-op.backward = correlation_backward
+op.forward = circ_corr_forward
+op.backward = circ_corr_backward
 op.assigns = True
+# end of launches

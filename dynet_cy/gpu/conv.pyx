@@ -3,14 +3,13 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, element, size_of, total_of
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, element, size_of
 from dynet_cy.gpu.base cimport BASE, Axes, add_axis, contract, expand, no_axes
 from dynet_cy.gpu.driver cimport (
-    THREADS, Gpu, GpuOp, blocks, gemm, gemm_strided, launch, launch_each, launch_rows, value_at,
+    THREADS, Gpu, GpuOp, across, gemm, gemm_strided, launch, planes, value_at,
 )
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.kernels.kernels cimport dy_window
-from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.windows cimport GROUPS, conv_window, plain_window
 from dynet_cy.ops.windows cimport pool_window as pool_window_here
 
@@ -41,16 +40,6 @@ cdef Window on_device(const dy_window* w) noexcept nogil:
         there.pad[k] = <uint32_t>w.pad[k]
         there.dilation[k] = <uint32_t>w.dilation[k]
     return there
-
-
-cdef unsigned across(const Gpu* gpu, size_t n) noexcept nogil:
-    """The number of blocks in a row of the grid, with one thread for each of n elements."""
-    return blocks(gpu, (n + THREADS - 1) // THREADS)
-
-
-cdef unsigned planes(size_t n) noexcept nogil:
-    """The number of rows of the grid, with one row for each of n elements."""
-    return <unsigned>min(n, <size_t>65535)
 
 
 # ---- products with patches ------------------------------------------------------------
@@ -330,95 +319,113 @@ op.work = filter1d_work
 op.assigns = True
 
 
-# ---- maxpooling2d: the positions of the maxima are saved ---------------------------------------
-# Attributes: size, stride; valid is the sign of the first size.
-
-cdef int MAXPOOL_FORWARD = kernel_at(CU, b"maxpool_forward")
-cdef int MAXPOOL_BACKWARD = kernel_at(CU, b"maxpool_backward")
-
+# ---- maxpooling2d: valid is the sign of the first size ----------------------------------
 
 cdef Window pool_window(const Call* c) noexcept nogil:
     cdef dy_window w = pool_window_here(&c.x[0].dim, c.attrs)
     return on_device(&w)
 
 
-cdef int maxpool_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Window w = pool_window(c)
+# derived: launches
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.gpu.driver cimport launch_each, launch_rows
+from dynet_cy.ops.axes cimport Split, split_at
+
+cdef int MAXPOOL_FORWARD = kernel_at(CU, b"maxpool_forward")
+cdef int MAXPOOL_BACKWARD = kernel_at(CU, b"maxpool_backward")
+cdef int KMAX_FORWARD = kernel_at(CU, b"kmax_forward")
+cdef int KMAX_BACKWARD = kernel_at(CU, b"kmax_backward")
+cdef int NGRAM_FORWARD = kernel_at(CU, b"ngram_forward")
+cdef int NGRAM_BACKWARD = kernel_at(CU, b"ngram_backward")
+
+
+cdef int maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
+    cdef Window w = pool_window(c)
     if total_of(&c.y.dim) == 0:
         return 0
     return launch(gpu, MAXPOOL_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
                   0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
 
 
-cdef int maxpool_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+cdef int maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
     cdef Window w = pool_window(c)
-    cdef size_t batch = c.y.dim.bd, own = c.dx.dim.bd
     if total_of(&c.dx.dim) == 0:
         return 0
-    return launch(gpu, MAXPOOL_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(own * w.channels),
-                  THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, own, c.dx.v, c.accumulate)
+    return launch(gpu, MAXPOOL_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
+                  THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-cdef size_t as_many_as_y(const Call* c) noexcept nogil:
+cdef size_t maxpooling2d_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
 op = gpu_op(b"maxpooling2d", CU)
-op.forward = maxpool_forward
-op.backward = maxpool_backward
-op.saved = as_many_as_y
+op.forward = maxpooling2d_forward
+op.backward = maxpooling2d_backward
+op.saved = maxpooling2d_saved
 op.assigns = True
 
 
-# ---- kmax_pooling: attributes: k, axis ---------------------------------------------------------
-
-cdef int KMAX_FORWARD = kernel_at(CU, b"kmax_forward")
-cdef int KMAX_BACKWARD = kernel_at(CU, b"kmax_backward")
-
-
-cdef int kmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
+cdef int kmax_pooling_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
-    cdef size_t lines = s.pre * s.post * c.y.dim.bd
-    return launch_rows(gpu, KMAX_FORWARD, lines, s.len, lines, s.pre, s.len, s.post, c.attrs[0].u, c.x[0].v,
-                       c.x[0].bstride, c.saved, c.y.v) if lines else 0
+    cdef size_t inner = s.pre
+    cdef size_t length = s.len
+    cdef size_t k = c.attrs[0].u
+    cdef size_t outer = s.post
+    cdef size_t lines = inner * outer * batch
+    if lines == 0:
+        return 0
+    return launch_rows(gpu, KMAX_FORWARD, lines, length, lines, inner, length, outer, k, c.x[0].v, c.x[0].bstride,
+                       c.saved, c.y.v)
 
 
-cdef int kmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+cdef int kmax_pooling_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
-    cdef size_t lines = s.pre * s.post * c.dx.dim.bd
-    return launch_each(gpu, KMAX_BACKWARD, lines, lines, s.pre, s.len, c.attrs[0].u, c.y.dim.bd // c.dx.dim.bd, c.saved,
-                       c.dy.v, c.dx.v) if lines else 0
+    cdef size_t inner = s.pre
+    cdef size_t length = s.len
+    cdef size_t k = c.attrs[0].u
+    cdef size_t lines = inner * s.post * elements
+    if lines == 0:
+        return 0
+    return launch_each(gpu, KMAX_BACKWARD, lines, lines, inner, length, k, uses, c.saved, c.dy.v, c.dx.v)
 
 
 op = gpu_op(b"kmax_pooling", CU)
-op.forward = kmax_forward
-op.backward = kmax_backward
+op.forward = kmax_pooling_forward
+op.backward = kmax_pooling_backward
 
 
-# ---- kmh_ngram: attributes: the number of columns in a sum ---------------------------------------
-
-cdef int NGRAM_FORWARD = kernel_at(CU, b"ngram_forward")
-cdef int NGRAM_BACKWARD = kernel_at(CU, b"ngram_backward")
-
-
-cdef int ngram_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = total_of(&c.y.dim), batch = c.y.dim.bd
-    if n == 0:
+cdef int kmh_ngram_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t rows = c.y.dim.d[0]
+    cdef size_t columns = c.y.dim.d[1]
+    cdef size_t terms = c.attrs[0].u
+    if total_of(&c.y.dim) == 0:
         return 0
-    return launch_each(gpu, NGRAM_FORWARD, n, batch, c.y.dim.d[0], c.y.dim.d[1], c.attrs[0].u, c.x[0].v,
-                       c.x[0].bstride, c.y.v)
+    return launch_each(gpu, NGRAM_FORWARD, total_of(&c.y.dim), batch, rows, columns, terms, c.x[0].v, c.x[0].bstride,
+                       c.y.v)
 
 
-cdef int ngram_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = total_of(&c.dx.dim), batch = c.y.dim.bd, own = c.dx.dim.bd
-    if n == 0:
+cdef int kmh_ngram_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t rows = c.y.dim.d[0]
+    cdef size_t columns = c.y.dim.d[1]
+    cdef size_t terms = c.attrs[0].u
+    if total_of(&c.dx.dim) == 0:
         return 0
-    return launch_each(gpu, NGRAM_BACKWARD, n, batch, c.y.dim.d[0], c.y.dim.d[1], c.attrs[0].u, c.dy.v, own, c.dx.v,
+    return launch_each(gpu, NGRAM_BACKWARD, total_of(&c.dx.dim), batch, rows, columns, terms, c.dy.v, elements, c.dx.v,
                        c.accumulate)
 
 
 op = gpu_op(b"kmh_ngram", CU)
-op.forward = ngram_forward
-op.backward = ngram_backward
+op.forward = kmh_ngram_forward
+op.backward = kmh_ngram_backward
 op.assigns = True
+# end of launches

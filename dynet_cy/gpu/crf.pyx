@@ -11,7 +11,6 @@ cdef int ALPHAS = kernel_at(CU, b"crf_alphas")
 cdef int BETAS = kernel_at(CU, b"crf_betas")
 cdef int MARGINALS = kernel_at(CU, b"crf_marginals")
 cdef int TRANSITIONS_BACKWARD = kernel_at(CU, b"crf_transitions_backward")
-cdef int VITERBI = kernel_at(CU, b"crf_viterbi")
 
 
 # Saved for each batch element: alphas, betas, and the number that was subtracted from each column of alphas.
@@ -69,7 +68,7 @@ op.saved = log_partition_saved
 op.work = no_work
 
 
-# ---- crf_marginals, crf_viterbi -----------------------------------------------------------------
+# ---- crf_marginals -----------------------------------------------------------------
 
 cdef int marginals_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, size = size_of(&c.x[0].dim)
@@ -88,16 +87,28 @@ op.forward = marginals_forward
 op.work = marginals_work
 
 
-cdef int viterbi_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
-    return launch_rows(gpu, VITERBI, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
-                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, c.work, c.y.v)
+# derived: launches
+cdef int CRF_VITERBI = kernel_at(CU, b"crf_viterbi")
 
 
-cdef size_t viterbi_work(const Call* c, int i) noexcept nogil:
-    return (cols_of(&c.x[0].dim) + 2) * rows_of(&c.x[0].dim) * c.y.dim.bd
+cdef int crf_viterbi_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t tags = rows_of(&c.x[0].dim)
+    cdef size_t n = cols_of(&c.x[0].dim)
+    if batch == 0:
+        return 0
+    return launch_rows(gpu, CRF_VITERBI, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, c.work, c.y.v)
+
+
+cdef size_t crf_viterbi_work(const Call* c, int i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t tags = rows_of(&c.x[0].dim)
+    cdef size_t n = cols_of(&c.x[0].dim)
+    return (n + 2) * tags * batch
 
 
 op = gpu_op(b"crf_viterbi", CU)
-op.forward = viterbi_forward
-op.work = viterbi_work
+op.forward = crf_viterbi_forward
+op.work = crf_viterbi_work
+# end of launches

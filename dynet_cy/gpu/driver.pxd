@@ -166,6 +166,15 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         Chunk[64] chunks
 
 
+# For `launch`: blocks in a row of the grid, with a thread for each of n elements; rows of the grid, one for each of n.
+cdef inline unsigned across(const Gpu* gpu, size_t n) noexcept nogil:
+    return blocks(gpu, (n + THREADS - 1) // THREADS)
+
+
+cdef inline unsigned planes(size_t n) noexcept nogil:
+    return <unsigned>min(n, <size_t>65535)
+
+
 cdef enum:
     MOST_GPUS = 64
 

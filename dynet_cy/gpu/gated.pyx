@@ -3,9 +3,8 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, rows_of, size_of, total_of
+from dynet_cy.core.tensor cimport Call, rows_of, total_of
 from dynet_cy.gpu.base cimport BASE
-from dynet_cy.gpu.cells cimport CELLS, output_of, output_of_backward
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, value_at
 from dynet_cy.gpu.linalg cimport affine_backward, affine_forward
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
@@ -73,34 +72,6 @@ op.assigns = True
 op.lists = True
 
 
-# ---- gru_h: y = h + z (g - h) ----------------------------------------------------
-
-cdef int GRU_FORWARD = kernel_at(CU, b"gru_h_forward")
-cdef int GRU_BACKWARD = kernel_at(CU, b"gru_h_backward")
-
-
-cdef int gru_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
-    if n == 0:
-        return 0
-    return launch_each(gpu, GRU_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
-                       c.x[2].v, c.x[2].bstride, c.y.v)
-
-
-cdef int gru_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd
-    if n == 0:
-        return 0
-    return launch_each(gpu, GRU_BACKWARD, own * n, batch, n, i, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
-                       c.x[2].v, c.x[2].bstride, c.dy.v, own, c.dx.v, c.accumulate)
-
-
-op = gpu_op(b"gru_h", CU)
-op.forward = gru_h_forward
-op.backward = gru_h_backward
-op.assigns = True
-
-
 # ---- tree_lstm_c: y = i u + f1 c1 + f2 c2 + ...; at most MOST_CELLS cells per launch ---
 
 cdef int TREE_FORWARD = kernel_at(CU, b"tree_c_forward")
@@ -157,22 +128,34 @@ op.backward = tree_c_backward
 op.assigns = True
 
 
-# ---- tree_lstm_h: y = o tanh(c) ---------------------------------------------------
+# derived: launches
+from dynet_cy.core.tensor cimport size_of
 
-cdef size_t nothing(const Call* c) noexcept nogil:
-    return 0
-
-
-cdef int tree_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return output_of(gpu, c, 1)
+cdef int GRU_H_FORWARD = kernel_at(CU, b"gru_h_forward")
+cdef int GRU_H_BACKWARD = kernel_at(CU, b"gru_h_backward")
 
 
-cdef int tree_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return output_of_backward(gpu, c, i, 1)
+cdef int gru_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = size_of(&c.y.dim)
+    if batch * n == 0:
+        return 0
+    return launch_each(gpu, GRU_H_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.x[2].v, c.x[2].bstride, c.y.v)
 
 
-op = gpu_op(b"tree_lstm_h", CELLS)
-op.forward = tree_h_forward
-op.backward = tree_h_backward
-op.saved = nothing
+cdef int gru_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t n = size_of(&c.y.dim)
+    if elements * n == 0:
+        return 0
+    return launch_each(gpu, GRU_H_BACKWARD, elements * n, batch, n, i, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"gru_h", CU)
+op.forward = gru_h_forward
+op.backward = gru_h_backward
 op.assigns = True
+# end of launches

@@ -3,12 +3,11 @@
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, element, rows_of
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, gemm, gemm_strided, launch_each, launch_rows
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, gemm, gemm_strided, launch_rows
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 
 cdef int CU = module_at(b"inverse")
 cdef int INVERT = kernel_at(CU, b"invert")
-cdef int LOGDET_BACKWARD = kernel_at(CU, b"logdet_backward")
 
 
 # ---- inverse -----------------------------------------------------------------------------
@@ -47,29 +46,41 @@ op.work = inverse_work
 op.assigns = True
 
 
-# ---- logdet: the inverse is saved, since its transpose is the gradient ---------------------------
+# derived: launches
+from dynet_cy.gpu.driver cimport fill, launch_each
+
+cdef int LOGDET_BACKWARD = kernel_at(CU, b"logdet_backward")
+
 
 cdef int logdet_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = rows_of(&c.x[0].dim), batch = c.y.dim.bd
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = rows_of(&c.x[0].dim)
     if n == 0:
         return fill(gpu, batch, 0, c.y.v)
+    if batch == 0:
+        return 0
     return launch_rows(gpu, INVERT, batch, n * n, batch, n, c.x[0].v, c.x[0].bstride, c.saved, c.work, c.y.v)
 
 
 cdef int logdet_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = rows_of(&c.x[0].dim), batch = c.y.dim.bd
-    if n == 0:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t n = rows_of(&c.x[0].dim)
+    if elements * n * n == 0:
         return 0
-    return launch_each(gpu, LOGDET_BACKWARD, n * n * c.dx.dim.bd, batch, n, c.saved, c.dy.v, c.dx.v, c.dx.bstride)
+    return launch_each(gpu, LOGDET_BACKWARD, elements * n * n, batch, n, c.saved, c.dy.v, c.dx.v, c.dx.bstride)
 
 
 cdef size_t logdet_saved(const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
     cdef size_t n = rows_of(&c.x[0].dim)
-    return c.y.dim.bd * n * n
+    return batch * n * n
 
 
 cdef size_t logdet_work(const Call* c, int i) noexcept nogil:
-    return 2 * rows_of(&c.x[0].dim) * c.y.dim.bd if i < 0 else 0
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = rows_of(&c.x[0].dim)
+    return 2 * n * batch if i < 0 else 0
 
 
 op = gpu_op(b"logdet", CU)
@@ -77,3 +88,4 @@ op.forward = logdet_forward
 op.backward = logdet_backward
 op.saved = logdet_saved
 op.work = logdet_work
+# end of launches

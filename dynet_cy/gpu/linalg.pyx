@@ -6,7 +6,7 @@ from dynet_cy.core.tensor cimport Call, Tensor, cols_of, element, rows_of, size_
 from dynet_cy.gpu.base cimport (
     BASE, Axes, axes_in, contract, contract_list, expand, expand_list, split_axes,
 )
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, gemm, gemm_strided, launch_each, launch_rows
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, gemm, gemm_strided, launch_each
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.linalg cimport AFFINE, MATMUL
 
@@ -128,17 +128,10 @@ op.assigns = True
 op.lists = True
 
 
-# ---- dot_product, trace_of_product -------------------------------------------------
+# ---- dot_product: its backward adds multiples of vectors for other ops too ------------------
 
 LINALG = module_at(b"linalg")
-cdef int DOT_FORWARD = kernel_at(LINALG, b"dot_forward")
 cdef int DOT_BACKWARD = kernel_at(LINALG, b"dot_backward")
-
-
-cdef int dot_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim), batch = c.y.dim.bd
-    return launch_rows(gpu, DOT_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
-                       c.y.v)
 
 
 cdef int add_scaled_elements(Gpu* gpu, const Tensor* x, const float* factors, size_t batch,
@@ -147,12 +140,35 @@ cdef int add_scaled_elements(Gpu* gpu, const Tensor* x, const float* factors, si
     return launch_each(gpu, DOT_BACKWARD, n * own, batch, n, own, x.v, x.bstride, factors, dx.v)
 
 
-cdef int dot_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return add_scaled_elements(gpu, &c.x[1 - i], c.dy.v, c.y.dim.bd, &c.dx)
+# derived: launches
+from dynet_cy.gpu.driver cimport launch_rows
+
+cdef int DOT_FORWARD = kernel_at(LINALG, b"dot_forward")
 
 
-cdef bytes name
-for name in (b"dot_product", b"trace_of_product"):
-    op = gpu_op(name, LINALG)
-    op.forward = dot_forward
-    op.backward = dot_backward
+cdef int dot_product_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = size_of(&c.x[0].dim)
+    if batch == 0:
+        return 0
+    return launch_rows(gpu, DOT_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.y.v)
+
+
+cdef int dot_product_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t n = size_of(&c.dx.dim)
+    if elements * n == 0:
+        return 0
+    return launch_each(gpu, DOT_BACKWARD, elements * n, batch, n, elements, c.x[1 - i].v, c.x[1 - i].bstride, c.dy.v,
+                       c.dx.v)
+
+
+op = gpu_op(b"dot_product", LINALG)
+op.forward = dot_product_forward
+op.backward = dot_product_backward
+
+op = gpu_op(b"trace_of_product", LINALG)
+op.forward = dot_product_forward
+op.backward = dot_product_backward
+# end of launches

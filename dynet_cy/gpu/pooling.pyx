@@ -1,9 +1,10 @@
 """Average and adaptive pooling."""
 
+# derived: launches
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, total_of
-from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, blocks, launch, value_at
+from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, across, launch, planes, value_at
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
 from dynet_cy.ops.windows cimport Pooling, adaptive, sized
 
@@ -12,74 +13,80 @@ cdef int AVERAGE_FORWARD = kernel_at(CU, b"average_forward")
 cdef int AVERAGE_BACKWARD = kernel_at(CU, b"average_backward")
 cdef int GREATEST_FORWARD = kernel_at(CU, b"greatest_forward")
 cdef int GREATEST_BACKWARD = kernel_at(CU, b"greatest_backward")
+cdef GpuOp* op
 
 
-cdef int forward(Gpu* gpu, const Call* c, int kernel, const Pooling* p) noexcept nogil:
+cdef int avgpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
-    cdef unsigned across, planes
+    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
     if total_of(&c.y.dim) == 0:
         return 0
-    across = blocks(gpu, (<size_t>p.out[0] * p.out[1] + THREADS - 1) // THREADS)
-    planes = <unsigned>min(batch * p.channels, <size_t>65535)
-    if kernel == AVERAGE_FORWARD:
-        return launch(gpu, kernel, across, planes, THREADS, 0, batch, value_at(p), c.x[0].v, c.x[0].bstride, c.y.v)
-    return launch(gpu, kernel, across, planes, THREADS, 0, batch, value_at(p), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
+    return launch(gpu, AVERAGE_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
+                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.y.v)
 
 
-cdef int backward(Gpu* gpu, const Call* c, int kernel, const Pooling* p) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, own = c.dx.dim.bd
-    cdef unsigned across, planes
+cdef int avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
     if total_of(&c.dx.dim) == 0:
         return 0
-    across = blocks(gpu, (<size_t>p.inputs[0] * p.inputs[1] + THREADS - 1) // THREADS)
-    planes = <unsigned>min(own * p.channels, <size_t>65535)
-    if kernel == AVERAGE_BACKWARD:
-        return launch(gpu, kernel, across, planes, THREADS, 0, batch, value_at(p), c.dy.v, own, c.dx.v, c.accumulate)
-    return launch(gpu, kernel, across, planes, THREADS, 0, batch, value_at(p), c.saved, c.dy.v, own, c.dx.v,
-                  c.accumulate)
+    return launch(gpu, AVERAGE_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
+                  THREADS, 0, batch, value_at(&w), c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-cdef int avg_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Pooling p = sized(&c.x[0].dim, c.attrs)
-    return forward(gpu, c, AVERAGE_FORWARD, &p)
-
-
-cdef int avg_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Pooling p = sized(&c.x[0].dim, c.attrs)
-    return backward(gpu, c, AVERAGE_BACKWARD, &p)
-
-
-cdef int adaptive_avg_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
-    return forward(gpu, c, AVERAGE_FORWARD, &p)
-
-
-cdef int adaptive_avg_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
-    return backward(gpu, c, AVERAGE_BACKWARD, &p)
-
-
-cdef int adaptive_max_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
-    return forward(gpu, c, GREATEST_FORWARD, &p)
-
-
-cdef int adaptive_max_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Pooling p = adaptive(&c.x[0].dim, c.attrs)
-    return backward(gpu, c, GREATEST_BACKWARD, &p)
-
-
-cdef GpuOp* op = gpu_op(b"avgpooling2d", CU)
-op.forward = avg_forward
-op.backward = avg_backward
+op = gpu_op(b"avgpooling2d", CU)
+op.forward = avgpooling2d_forward
+op.backward = avgpooling2d_backward
 op.assigns = True
+
+
+cdef int adaptive_avgpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch(gpu, AVERAGE_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
+                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+cdef int adaptive_avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
+    if total_of(&c.dx.dim) == 0:
+        return 0
+    return launch(gpu, AVERAGE_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
+                  THREADS, 0, batch, value_at(&w), c.dy.v, elements, c.dx.v, c.accumulate)
+
 
 op = gpu_op(b"adaptive_avgpooling2d", CU)
-op.forward = adaptive_avg_forward
-op.backward = adaptive_avg_backward
+op.forward = adaptive_avgpooling2d_forward
+op.backward = adaptive_avgpooling2d_backward
 op.assigns = True
 
+
+cdef int adaptive_maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch(gpu, GREATEST_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
+                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
+
+
+cdef int adaptive_maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
+    if total_of(&c.dx.dim) == 0:
+        return 0
+    return launch(gpu, GREATEST_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
+                  THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
+
+
 op = gpu_op(b"adaptive_maxpooling2d", CU)
-op.forward = adaptive_max_forward
-op.backward = adaptive_max_backward
+op.forward = adaptive_maxpooling2d_forward
+op.backward = adaptive_maxpooling2d_backward
 op.assigns = True
+# end of launches

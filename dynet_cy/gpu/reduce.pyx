@@ -3,15 +3,10 @@
 from libc.math cimport INFINITY, NAN, isinf
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, Tensor, size_of, total_of
-from dynet_cy.gpu.base cimport (
-    BASE, FEW_TERMS, Axes, add_axis, axes_total, contract, expand, no_axes, pass_scaled,
-)
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, value_at
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
-from dynet_cy.ops.axes cimport Split, split_at
-
-cdef int CU = module_at(b"reduce")
+from dynet_cy.core.tensor cimport Call, size_of, total_of
+from dynet_cy.gpu.base cimport BASE, FEW_TERMS, Axes, add_axis, axes_total, contract, expand, no_axes
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill
+from dynet_cy.gpu.registry cimport gpu_op
 
 # With this many results, one thread for each result keeps the device busy.
 cdef enum:
@@ -77,11 +72,7 @@ op.backward = sum_backward
 op.assigns = True
 
 
-# ---- moment: attributes: the axes, the divisor unless 0, the power -------------------
-
-cdef int MOMENT_FORWARD = kernel_at(CU, b"moment_forward")
-cdef int MOMENT_BACKWARD = kernel_at(CU, b"moment_backward")
-
+# ---- what the comments in cuda/reduce.cu call -----------------------------------------
 
 cdef bint by_blocks(size_t results, size_t terms, bint neighbours) noexcept nogil:
     """Whether each result is computed by a block; `neighbours`: the terms of a result are adjacent."""
@@ -110,30 +101,59 @@ cdef size_t sharing(const Call* c) noexcept nogil:
     return c.y.dim.bd if c.x[0].dim.bd == 1 else 1
 
 
+# derived: launches
+from dynet_cy.gpu.base cimport pass_scaled
+from dynet_cy.gpu.driver cimport launch_each, launch_rows, value_at
+from dynet_cy.gpu.registry cimport kernel_at, module_at
+from dynet_cy.ops.axes cimport Split, split_at
+
+cdef int CU = module_at(b"reduce")
+cdef int MOMENT_FORWARD = kernel_at(CU, b"moment_forward")
+cdef int MOMENT_BACKWARD = kernel_at(CU, b"moment_backward")
+cdef int STD_FORWARD = kernel_at(CU, b"std_forward")
+cdef int STD_BACKWARD = kernel_at(CU, b"std_backward")
+cdef int NORM_FORWARD = kernel_at(CU, b"norm_forward")
+cdef int NORM_BACKWARD = kernel_at(CU, b"norm_backward")
+cdef int P_NORM_FORWARD = kernel_at(CU, b"p_norm_forward")
+cdef int P_NORM_BACKWARD = kernel_at(CU, b"p_norm_backward")
+cdef int EXTREME_FORWARD = kernel_at(CU, b"extreme_forward")
+cdef int EXTREME_BACKWARD = kernel_at(CU, b"extreme_backward")
+cdef int ARGMAX_FORWARD = kernel_at(CU, b"argmax_forward")
+cdef int SCAN_LINES = kernel_at(CU, b"scan_lines")
+cdef int LOGSUMEXP_LINES = kernel_at(CU, b"logsumexp_lines")
+cdef int LOGSUMEXP_LINES_BACKWARD = kernel_at(CU, b"logsumexp_lines_backward")
+
+
 cdef int moment_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes kept, reduced, back
-    cdef float scale = moment_scale(c)
-    cdef size_t n, terms
+    cdef int r = c.attrs[2].i
+    axes_of(c, &kept, &reduced, &back)
+    cdef float scale = <float>moment_scale(c)
+    cdef size_t n = axes_total(&kept)
+    cdef size_t terms = axes_total(&reduced)
     if total_of(&c.x[0].dim) == 0:
         return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(scale) else 0, c.y.v)
-    axes_of(c, &kept, &reduced, &back)
-    n = axes_total(&kept)
-    terms = axes_total(&reduced)
+    if n == 0:
+        return 0
     if by_blocks_over(&kept, &reduced):
-        return launch_rows(gpu, MOMENT_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), scale,
-                           c.attrs[2].i, c.x[0].v, c.y.v, 1)
-    return launch_each(gpu, MOMENT_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), scale, c.attrs[2].i,
-                       c.x[0].v, c.y.v, 0)
+        return launch_rows(gpu, MOMENT_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), scale, r,
+                           c.x[0].v, c.y.v, 1)
+    return launch_each(gpu, MOMENT_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), scale, r, c.x[0].v, c.y.v,
+                       0)
 
 
 cdef int moment_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Axes kept, reduced, back
+    cdef int r = c.attrs[2].i
+    axes_of(c, &kept, &reduced, &back)
+    cdef float scale = <float>(r * moment_scale(c))
     cdef size_t n = total_of(&c.x[0].dim)
+    cdef size_t uses = sharing(c)
+    cdef size_t y_size = size_of(&c.y.dim)
     if n == 0:
         return 0
-    axes_of(c, &kept, &reduced, &back)
-    return launch_each(gpu, MOMENT_BACKWARD, n, n, value_at(&back), sharing(c), size_of(&c.y.dim),
-                       c.attrs[2].i * moment_scale(c), c.attrs[2].i, c.x[0].v, c.dy.v, c.dx.v, c.accumulate)
+    return launch_each(gpu, MOMENT_BACKWARD, n, n, value_at(&back), uses, y_size, scale, r, c.x[0].v, c.dy.v, c.dx.v,
+                       c.accumulate)
 
 
 op = gpu_op(b"moment", CU)
@@ -142,20 +162,15 @@ op.backward = moment_backward
 op.assigns = True
 
 
-# ---- std: the means are saved ---------------------------------------------------------
-
-cdef int STD_FORWARD = kernel_at(CU, b"std_forward")
-cdef int STD_BACKWARD = kernel_at(CU, b"std_backward")
-
-
 cdef int std_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes kept, reduced, back
-    cdef size_t n, terms
+    axes_of(c, &kept, &reduced, &back)
+    cdef size_t n = axes_total(&kept)
+    cdef size_t terms = axes_total(&reduced)
     if total_of(&c.x[0].dim) == 0:
         return fill(gpu, total_of(&c.y.dim), NAN, c.y.v)
-    axes_of(c, &kept, &reduced, &back)
-    n = axes_total(&kept)
-    terms = axes_total(&reduced)
+    if n == 0:
+        return 0
     if by_blocks_over(&kept, &reduced):
         return launch_rows(gpu, STD_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v, c.saved,
                            c.y.v, 1)
@@ -164,12 +179,15 @@ cdef int std_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int std_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Axes kept, reduced, back
+    axes_of(c, &kept, &reduced, &back)
     cdef size_t n = total_of(&c.x[0].dim)
+    cdef size_t uses = sharing(c)
+    cdef size_t y_size = size_of(&c.y.dim)
+    cdef float scale = <float>share(c)
     if n == 0:
         return 0
-    axes_of(c, &kept, &reduced, &back)
-    return launch_each(gpu, STD_BACKWARD, n, n, value_at(&back), sharing(c), size_of(&c.y.dim), share(c), c.x[0].v,
-                       c.saved, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+    return launch_each(gpu, STD_BACKWARD, n, n, value_at(&back), uses, y_size, scale, c.x[0].v, c.saved, c.y.v, c.dy.v,
+                       c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"std", CU)
@@ -178,39 +196,24 @@ op.backward = std_backward
 op.assigns = True
 
 
-# ---- squared_norm, l2_norm -------------------------------------------------------------
-
-cdef int NORM_FORWARD = kernel_at(CU, b"norm_forward")
-cdef int NORM_BACKWARD = kernel_at(CU, b"norm_backward")
-
-
-cdef int norm_forward(Gpu* gpu, const Call* c, bint root) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim), batch = c.y.dim.bd
+cdef int squared_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef int root = 0
+    if batch == 0:
+        return 0
     return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
 
 
-cdef int norm_backward(Gpu* gpu, const Call* c, bint root) noexcept nogil:
-    cdef size_t n = size_of(&c.x[0].dim), own = c.dx.dim.bd
-    if n == 0:
-        return 0
-    return launch_each(gpu, NORM_BACKWARD, own * n, <size_t>c.y.dim.bd, n, c.x[0].v, root, c.y.v, c.dy.v, own, c.dx.v,
-                       c.accumulate)
-
-
-cdef int squared_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return norm_forward(gpu, c, False)
-
-
 cdef int squared_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return norm_backward(gpu, c, False)
-
-
-cdef int l2_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return norm_forward(gpu, c, True)
-
-
-cdef int l2_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return norm_backward(gpu, c, True)
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef int root = 0
+    if elements * n == 0:
+        return 0
+    return launch_each(gpu, NORM_BACKWARD, elements * n, batch, n, c.x[0].v, root, c.y.v, c.dy.v, elements, c.dx.v,
+                       c.accumulate)
 
 
 op = gpu_op(b"squared_norm", CU)
@@ -218,128 +221,208 @@ op.forward = squared_norm_forward
 op.backward = squared_norm_backward
 op.assigns = True
 
+
+cdef int l2_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef int root = 1
+    if batch == 0:
+        return 0
+    return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
+
+
+cdef int l2_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef int root = 1
+    if elements * n == 0:
+        return 0
+    return launch_each(gpu, NORM_BACKWARD, elements * n, batch, n, c.x[0].v, root, c.y.v, c.dy.v, elements, c.dx.v,
+                       c.accumulate)
+
+
 op = gpu_op(b"l2_norm", CU)
 op.forward = l2_norm_forward
 op.backward = l2_norm_backward
 op.assigns = True
 
 
-# ---- norm: attributes: the axes, p -------------------------------------------------------
-
-cdef int P_NORM_FORWARD = kernel_at(CU, b"p_norm_forward")
-cdef int P_NORM_BACKWARD = kernel_at(CU, b"p_norm_backward")
-
-
-cdef int p_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+cdef int norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes kept, reduced, back
-    cdef size_t n, terms
+    axes_of(c, &kept, &reduced, &back)
+    cdef float p = <float>c.attrs[1].f
+    cdef size_t n = axes_total(&kept)
+    cdef size_t terms = axes_total(&reduced)
     if total_of(&c.x[0].dim) == 0:
         return fill(gpu, total_of(&c.y.dim), 0, c.y.v)
-    axes_of(c, &kept, &reduced, &back)
-    n = axes_total(&kept)
-    terms = axes_total(&reduced)
-    if by_blocks_over(&kept, &reduced):
-        return launch_rows(gpu, P_NORM_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), c.attrs[1].f,
-                           c.x[0].v, c.saved, c.y.v, 1)
-    return launch_each(gpu, P_NORM_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), c.attrs[1].f, c.x[0].v,
-                       c.saved, c.y.v, 0)
-
-
-cdef int p_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Axes kept, reduced, back
-    cdef size_t n = total_of(&c.x[0].dim)
     if n == 0:
         return 0
+    if by_blocks_over(&kept, &reduced):
+        return launch_rows(gpu, P_NORM_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), p, c.x[0].v,
+                           c.saved, c.y.v, 1)
+    return launch_each(gpu, P_NORM_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), p, c.x[0].v, c.saved,
+                       c.y.v, 0)
+
+
+cdef int norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Axes kept, reduced, back
     axes_of(c, &kept, &reduced, &back)
-    return launch_each(gpu, P_NORM_BACKWARD, n, n, value_at(&back), sharing(c), size_of(&c.y.dim), c.attrs[1].f,
-                       c.x[0].v, c.saved, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+    cdef float p = <float>c.attrs[1].f
+    cdef size_t n = total_of(&c.x[0].dim)
+    cdef size_t uses = sharing(c)
+    cdef size_t y_size = size_of(&c.y.dim)
+    if n == 0:
+        return 0
+    return launch_each(gpu, P_NORM_BACKWARD, n, n, value_at(&back), uses, y_size, p, c.x[0].v, c.saved, c.y.v, c.dy.v,
+                       c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"norm", CU)
-op.forward = p_norm_forward
-op.backward = p_norm_backward
+op.forward = norm_forward
+op.backward = norm_backward
 op.assigns = True
 
 
-# ---- ops along one axis ------------------------------------------------------------------
-# Attributes: the axis.
-
-cdef Split lines_of(const Call* c) noexcept nogil:
-    return split_at(&c.x[0].dim, c.attrs[0].u)
-
-
-cdef size_t how_many(const Split* s, const Tensor* x) noexcept nogil:
-    """The number of lines of x along the axis."""
-    return s.pre * s.post * x.dim.bd
-
-
-# ---- max_dim, min_dim: their positions are saved --------------------------------------------
-
-cdef int EXTREME_FORWARD = kernel_at(CU, b"extreme_forward")
-cdef int EXTREME_BACKWARD = kernel_at(CU, b"extreme_backward")
-
-
-cdef int extreme_forward(Gpu* gpu, const Call* c, float sign) noexcept nogil:
-    cdef Split s = lines_of(c)
-    cdef size_t n = how_many(&s, &c.y)
-    if n == 0:
-        return 0
-    if by_blocks(n, s.len, s.pre == 1):
-        return launch_rows(gpu, EXTREME_FORWARD, n, s.len, n, s.pre, s.len, s.post, sign, c.x[0].v, c.x[0].bstride,
-                           c.saved, c.y.v, 1)
-    return launch_each(gpu, EXTREME_FORWARD, n, n, s.pre, s.len, s.post, sign, c.x[0].v, c.x[0].bstride, c.saved, c.y.v,
-                       0)
-
-
 cdef int max_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return extreme_forward(gpu, c, 1)
-
-
-cdef int min_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return extreme_forward(gpu, c, -1)
-
-
-cdef int extreme_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = lines_of(c)
-    cdef size_t n = how_many(&s, &c.dx)
-    if n == 0:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre
+    cdef size_t length = s.len
+    cdef size_t outer = s.post
+    cdef float sign = <float>1
+    cdef size_t lines = inner * outer * batch
+    if lines == 0:
         return 0
-    return launch_each(gpu, EXTREME_BACKWARD, n, n, s.pre, s.len, s.post, sharing(c), c.saved, c.dy.v,
-                       c.dx.v)
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, EXTREME_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
+                           c.x[0].bstride, c.saved, c.y.v, 1)
+    return launch_each(gpu, EXTREME_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride,
+                       c.saved, c.y.v, 0)
+
+
+cdef int max_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre
+    cdef size_t length = s.len
+    cdef size_t outer = s.post
+    cdef size_t lines = inner * outer * elements
+    if lines == 0:
+        return 0
+    return launch_each(gpu, EXTREME_BACKWARD, lines, lines, inner, length, outer, uses, c.saved, c.dy.v, c.dx.v)
 
 
 op = gpu_op(b"max_dim", CU)
 op.forward = max_dim_forward
-op.backward = extreme_backward
+op.backward = max_dim_backward
+
+
+cdef int min_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre
+    cdef size_t length = s.len
+    cdef size_t outer = s.post
+    cdef float sign = <float>(-1)
+    cdef size_t lines = inner * outer * batch
+    if lines == 0:
+        return 0
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, EXTREME_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
+                           c.x[0].bstride, c.saved, c.y.v, 1)
+    return launch_each(gpu, EXTREME_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride,
+                       c.saved, c.y.v, 0)
+
+
+cdef int min_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre
+    cdef size_t length = s.len
+    cdef size_t outer = s.post
+    cdef size_t lines = inner * outer * elements
+    if lines == 0:
+        return 0
+    return launch_each(gpu, EXTREME_BACKWARD, lines, lines, inner, length, outer, uses, c.saved, c.dy.v, c.dx.v)
+
 
 op = gpu_op(b"min_dim", CU)
 op.forward = min_dim_forward
-op.backward = extreme_backward
+op.backward = min_dim_backward
 
 
-# ---- cumsum --------------------------------------------------------------------------------
-
-cdef int SCAN = kernel_at(CU, b"scan_lines")
-
-
-cdef int scan(Gpu* gpu, const Split* s, size_t uses, bint backward, const float* x, size_t bstride, const Tensor* y,
-              bint acc) noexcept nogil:
-    cdef size_t n = how_many(s, y), size = size_of(&y.dim)
-    if n == 0 or s.len == 0:
+cdef int argmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = size_of(&c.y.dim)
+    if batch == 0:
         return 0
-    if by_blocks(n, s.len, s.pre == 1):
-        return launch_rows(gpu, SCAN, n, s.len, n, s.pre, s.len, s.post, uses, size, backward, x, bstride, y.v, acc, 1)
-    return launch_each(gpu, SCAN, n, n, s.pre, s.len, s.post, uses, size, backward, x, bstride, y.v, acc, 0)
+    return launch_rows(gpu, ARGMAX_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+op = gpu_op(b"argmax", CU)
+op.forward = argmax_forward
+
+
+cdef int argmax_straight_through_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = size_of(&c.y.dim)
+    if batch == 0:
+        return 0
+    return launch_rows(gpu, ARGMAX_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+cdef int argmax_straight_through_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
+
+
+op = gpu_op(b"argmax_straight_through", CU)
+gpu_op(b"argmax_straight_through", BASE)
+op.forward = argmax_straight_through_forward
+op.backward = argmax_straight_through_backward
+op.assigns = True
 
 
 cdef int cumsum_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Split s = lines_of(c)
-    return scan(gpu, &s, 1, False, c.x[0].v, c.x[0].bstride, &c.y, False)
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre
+    cdef size_t length = s.len
+    cdef size_t outer = s.post
+    cdef size_t use_stride = size_of(&c.y.dim)
+    if length == 0:
+        return 0
+    cdef size_t lines = inner * outer * batch
+    if lines == 0:
+        return 0
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, SCAN_LINES, lines, length, lines, inner, length, outer, 1, use_stride, 0, c.x[0].v,
+                           c.x[0].bstride, c.y.v, 0, 1)
+    return launch_each(gpu, SCAN_LINES, lines, lines, inner, length, outer, 1, use_stride, 0, c.x[0].v, c.x[0].bstride,
+                       c.y.v, 0, 0)
 
 
 cdef int cumsum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = lines_of(c)
-    return scan(gpu, &s, sharing(c), True, c.dy.v, size_of(&c.y.dim), &c.dx, c.accumulate)
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre
+    cdef size_t length = s.len
+    cdef size_t outer = s.post
+    cdef size_t use_stride = size_of(&c.y.dim)
+    if length == 0:
+        return 0
+    cdef size_t lines = inner * outer * elements
+    cdef size_t stride_x = use_stride
+    if lines == 0:
+        return 0
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, SCAN_LINES, lines, length, lines, inner, length, outer, uses, use_stride, 1, c.dy.v,
+                           stride_x, c.dx.v, c.accumulate, 1)
+    return launch_each(gpu, SCAN_LINES, lines, lines, inner, length, outer, uses, use_stride, 1, c.dy.v, stride_x,
+                       c.dx.v, c.accumulate, 0)
 
 
 op = gpu_op(b"cumsum", CU)
@@ -348,56 +431,37 @@ op.backward = cumsum_backward
 op.assigns = True
 
 
-# ---- logsumexp_dim ---------------------------------------------------------------------------
-
-cdef int LOGSUMEXP = kernel_at(CU, b"logsumexp_lines")
-cdef int LOGSUMEXP_BACKWARD = kernel_at(CU, b"logsumexp_lines_backward")
-
-
-cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Split s = lines_of(c)
-    cdef size_t n = how_many(&s, &c.y)
-    if n == 0:
+cdef int logsumexp_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre
+    cdef size_t length = s.len
+    cdef size_t outer = s.post
+    cdef size_t lines = inner * outer * batch
+    if lines == 0:
         return 0
-    if by_blocks(n, s.len, s.pre == 1):
-        return launch_rows(gpu, LOGSUMEXP, n, s.len, n, s.pre, s.len, s.post, c.x[0].v, c.x[0].bstride, c.y.v, 1)
-    return launch_each(gpu, LOGSUMEXP, n, n, s.pre, s.len, s.post, c.x[0].v, c.x[0].bstride, c.y.v, 0)
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, LOGSUMEXP_LINES, lines, length, lines, inner, length, outer, c.x[0].v, c.x[0].bstride,
+                           c.y.v, 1)
+    return launch_each(gpu, LOGSUMEXP_LINES, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v, 0)
 
 
-cdef int logsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = lines_of(c)
+cdef int logsumexp_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd
+    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre
+    cdef size_t length = s.len
     cdef size_t n = total_of(&c.dx.dim)
+    cdef size_t lines = inner * s.post * elements
     if n == 0:
         return 0
-    return launch_each(gpu, LOGSUMEXP_BACKWARD, n, n, s.pre, s.len, sharing(c), how_many(&s, &c.dx),
-                       c.x[0].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+    return launch_each(gpu, LOGSUMEXP_LINES_BACKWARD, n, n, inner, length, uses, lines, c.x[0].v, c.y.v, c.dy.v, c.dx.v,
+                       c.accumulate)
 
 
 op = gpu_op(b"logsumexp_dim", CU)
-op.forward = logsumexp_forward
-op.backward = logsumexp_backward
+op.forward = logsumexp_dim_forward
+op.backward = logsumexp_dim_backward
 op.assigns = True
-
-
-# ---- argmax ------------------------------------------------------------------------------------
-
-cdef int ARGMAX = kernel_at(CU, b"argmax_forward")
-
-
-cdef int argmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
-    return launch_rows(gpu, ARGMAX, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.y.v)
-
-
-cdef int straight_through_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
-
-
-op = gpu_op(b"argmax", CU)
-op.forward = argmax_forward
-
-op = gpu_op(b"argmax_straight_through", CU)
-gpu_op(b"argmax_straight_through", BASE)
-op.forward = argmax_forward
-op.backward = straight_through_backward
-op.assigns = True
+# end of launches

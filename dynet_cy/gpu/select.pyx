@@ -4,69 +4,16 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, element, size_of
 from dynet_cy.gpu.base cimport BASE, Axes, no_axes, scaled
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_slices, value_at
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_slices
 from dynet_cy.gpu.inputs cimport CU as LOOKUP
 from dynet_cy.gpu.inputs cimport add_rows, take_rows
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
-from dynet_cy.ops.axes cimport Split, split_at
 
 cdef int CU = module_at(b"select")
 
 
-# ---- pick, pick_range; select_rows, select_cols: along one axis ------------------------
-# Attributes: the axis.
-
-cdef int RANGE_FORWARD = kernel_at(CU, b"range_forward")
-cdef int RANGE_BACKWARD = kernel_at(CU, b"range_backward")
 cdef int LISTED_FORWARD = kernel_at(CU, b"listed_forward")
 cdef int LISTED_BACKWARD = kernel_at(CU, b"listed_backward")
-
-
-cdef int forward(Gpu* gpu, const Call* c, int kernel) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
-    if n == 0:
-        return 0
-    return launch_each(gpu, kernel, batch * n, batch, n, s.pre, n // (s.pre * s.post), s.pre * s.len, c.items,
-                       c.x[0].v, c.x[0].bstride, c.x[0].list, c.y.v)
-
-
-cdef int backward(Gpu* gpu, const Call* c, int kernel) noexcept nogil:
-    cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
-    if n == 0:
-        return 0
-    return launch_slices(gpu, kernel, batch, n, batch, n, s.pre, n // (s.pre * s.post), s.pre * s.len, c.items,
-                         c.dy.v, c.dx.v, c.dx.bstride, c.dx.list)
-
-
-cdef int range_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return forward(gpu, c, RANGE_FORWARD)
-
-
-cdef int range_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return backward(gpu, c, RANGE_BACKWARD)
-
-
-cdef int listed_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return forward(gpu, c, LISTED_FORWARD)
-
-
-cdef int listed_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return backward(gpu, c, LISTED_BACKWARD)
-
-
-cdef GpuOp* op
-cdef bytes name
-for name in (b"pick", b"pick_range"):
-    op = gpu_op(name, CU)
-    op.forward = range_forward
-    op.backward = range_backward
-
-for name in (b"select_rows", b"select_cols"):
-    op = gpu_op(name, CU)
-    op.forward = listed_forward
-    op.backward = listed_backward
 
 
 # ---- scatter_rows: the inverse of select_rows, with forward and backward exchanged -------
@@ -95,18 +42,29 @@ cdef size_t scatter_work(const Call* c, int i) noexcept nogil:
     return <size_t>c.item_count * c.y.dim.bd if i >= 0 else 0
 
 
-op = gpu_op(b"scatter_rows", CU)
+cdef GpuOp* op = gpu_op(b"scatter_rows", CU)
 gpu_op(b"scatter_rows", BASE)
 op.forward = scatter_forward
 op.backward = scatter_backward
 op.work = scatter_work
 
 
-# ---- strided_select: items: start, step and number of elements for each axis -----------
+# ---- pick_batch_elems: rows of a table whose rows are the batch elements of x -------------
 
-cdef int STRIDED_FORWARD = kernel_at(CU, b"strided_forward")
-cdef int STRIDED_BACKWARD = kernel_at(CU, b"strided_backward")
+cdef int pick_batch_elems_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return take_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), 1, c.x[0].v, c.items, c.y.v)
 
+
+cdef int pick_batch_elems_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return add_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), c.items, c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"pick_batch_elems", LOOKUP)
+op.forward = pick_batch_elems_forward
+op.backward = pick_batch_elems_backward
+
+
+# ---- strided_select ---------------------------------------------------------------------
 
 cdef void strided_axes(const Call* c, Axes* axes) noexcept nogil:
     """The axes of y with the strides of x in array 0, and with the sizes of x in place of the strides of array 1.
@@ -125,41 +83,119 @@ cdef void strided_axes(const Call* c, Axes* axes) noexcept nogil:
         stride *= c.x[0].dim.d[k]
 
 
-cdef int strided_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
-    cdef Axes axes
+# derived: launches
+from dynet_cy.gpu.driver cimport value_at
+from dynet_cy.ops.axes cimport Split, split_at
+
+cdef int RANGE_FORWARD = kernel_at(CU, b"range_forward")
+cdef int RANGE_BACKWARD = kernel_at(CU, b"range_backward")
+cdef int STRIDED_FORWARD = kernel_at(CU, b"strided_forward")
+cdef int STRIDED_BACKWARD = kernel_at(CU, b"strided_backward")
+
+
+cdef int pick_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t pre = s.pre
+    cdef size_t column = pre * s.len
     if n == 0:
         return 0
+    cdef size_t len = n // (pre * s.post)
+    if batch * n == 0:
+        return 0
+    return launch_each(gpu, RANGE_FORWARD, batch * n, batch, n, pre, len, column, c.items, c.x[0].v, c.x[0].bstride,
+                       c.x[0].list, c.y.v)
+
+
+cdef int pick_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t pre = s.pre
+    cdef size_t column = pre * s.len
+    if n == 0:
+        return 0
+    cdef size_t len = n // (pre * s.post)
+    if batch == 0:
+        return 0
+    return launch_slices(gpu, RANGE_BACKWARD, batch, n, batch, n, pre, len, column, c.items, c.dy.v, c.dx.v,
+                         c.dx.bstride, c.dx.list)
+
+
+op = gpu_op(b"pick", CU)
+op.forward = pick_forward
+op.backward = pick_backward
+
+op = gpu_op(b"pick_range", CU)
+op.forward = pick_forward
+op.backward = pick_backward
+
+
+cdef int select_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t pre = s.pre
+    cdef size_t column = pre * s.len
+    if n == 0:
+        return 0
+    cdef size_t count = n // (pre * s.post)
+    if batch * n == 0:
+        return 0
+    return launch_each(gpu, LISTED_FORWARD, batch * n, batch, n, pre, count, column, c.items, c.x[0].v, c.x[0].bstride,
+                       c.x[0].list, c.y.v)
+
+
+cdef int select_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t pre = s.pre
+    cdef size_t column = pre * s.len
+    if n == 0:
+        return 0
+    cdef size_t count = n // (pre * s.post)
+    if batch == 0:
+        return 0
+    return launch_slices(gpu, LISTED_BACKWARD, batch, n, batch, n, pre, count, column, c.items, c.dy.v, c.dx.v,
+                         c.dx.bstride, c.dx.list)
+
+
+op = gpu_op(b"select_rows", CU)
+op.forward = select_rows_forward
+op.backward = select_rows_backward
+
+op = gpu_op(b"select_cols", CU)
+op.forward = select_rows_forward
+op.backward = select_rows_backward
+
+
+cdef int strided_select_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = size_of(&c.y.dim)
+    cdef Axes axes
     strided_axes(c, &axes)
+    if batch * n == 0:
+        return 0
     return launch_each(gpu, STRIDED_FORWARD, batch * n, batch, n, value_at(&axes), c.items, c.x[0].v, c.x[0].bstride,
                        c.y.v)
 
 
-cdef int strided_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = size_of(&c.y.dim), batch = c.y.dim.bd
+cdef int strided_select_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t n = size_of(&c.y.dim)
     cdef Axes axes
+    strided_axes(c, &axes)
     if n == 0:
         return 0
-    strided_axes(c, &axes)
+    if batch == 0:
+        return 0
     return launch_slices(gpu, STRIDED_BACKWARD, batch, n, batch, n, value_at(&axes), c.items, c.dy.v, c.dx.v,
                          c.dx.bstride)
 
 
 op = gpu_op(b"strided_select", CU)
-op.forward = strided_forward
-op.backward = strided_backward
-
-
-# ---- pick_batch_elems: rows of a table whose rows are the batch elements of x -------------
-
-cdef int pick_batch_elems_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return take_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), 1, c.x[0].v, c.items, c.y.v)
-
-
-cdef int pick_batch_elems_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return add_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), c.items, c.dy.v, c.dx.v)
-
-
-op = gpu_op(b"pick_batch_elems", LOOKUP)
-op.forward = pick_batch_elems_forward
-op.backward = pick_batch_elems_backward
+op.forward = strided_select_forward
+op.backward = strided_select_backward
+# end of launches

@@ -53,6 +53,7 @@ op.assigns = True
 from dynet_cy.core.tensor cimport cols_of, rows_of
 from dynet_cy.gpu.driver cimport launch_rows
 from dynet_cy.ops.axes cimport Split, split_at
+
 cdef int PICKNEGLOGSOFTMAX_FORWARD = kernel_at(CU, b"pickneglogsoftmax_forward")
 cdef int PICKNEGLOGSOFTMAX_BACKWARD = kernel_at(CU, b"pickneglogsoftmax_backward")
 cdef int SOFTMAX_BY_THREADS = kernel_at(CU, b"softmax_by_threads")
@@ -82,7 +83,7 @@ cdef int pickneglogsoftmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcep
     cdef size_t batch = c.y.dim.bd
     cdef size_t elements = c.dx.dim.bd
     cdef size_t n = size_of(&c.x[0].dim)
-    if (n * elements) == 0:
+    if n * elements == 0:
         return 0
     return launch_each(gpu, PICKNEGLOGSOFTMAX_BACKWARD, n * elements, batch, n, c.x[0].v, c.x[0].bstride, c.items,
                        c.saved, c.dy.v, c.dx.v, c.accumulate)
@@ -96,7 +97,7 @@ op.assigns = True
 
 cdef int softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
-    cdef float sign = 1
+    cdef float sign = <float>1
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
     cdef size_t n = s.len
     cdef size_t step = s.pre
@@ -112,7 +113,7 @@ cdef int softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef size_t elements = c.dx.dim.bd
-    cdef float sign = 1
+    cdef float sign = <float>1
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
     cdef size_t n = s.len
     cdef size_t step = s.pre
@@ -135,7 +136,7 @@ op.assigns = True
 
 cdef int softmin_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
-    cdef float sign = -1
+    cdef float sign = <float>(-1)
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
     cdef size_t n = s.len
     cdef size_t step = s.pre
@@ -151,7 +152,7 @@ cdef int softmin_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int softmin_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef size_t elements = c.dx.dim.bd
-    cdef float sign = -1
+    cdef float sign = <float>(-1)
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
     cdef size_t n = s.len
     cdef size_t step = s.pre
@@ -258,13 +259,13 @@ op.backward = restricted_log_softmax_backward
 cdef int hinge_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef size_t lines = size_of(&c.y.dim)
-    cdef float margin = c.attrs[0].f
+    cdef float margin = <float>c.attrs[0].f
     cdef size_t rows = rows_of(&c.x[0].dim)
     cdef size_t along_rows = c.attrs[1].i
     cdef size_t n = cols_of(&c.x[0].dim) if along_rows else rows
     cdef size_t step = rows if along_rows else 1
     cdef size_t apart = 1 if along_rows else rows
-    if (lines * batch) == 0:
+    if lines * batch == 0:
         return 0
     return launch_rows(gpu, HINGE_FORWARD, lines * batch, n, batch, lines, n, step, apart, margin, c.x[0].v,
                        c.x[0].bstride, c.items, c.y.v)
@@ -274,13 +275,13 @@ cdef int hinge_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef size_t elements = c.dx.dim.bd
     cdef size_t lines = size_of(&c.y.dim)
-    cdef float margin = c.attrs[0].f
+    cdef float margin = <float>c.attrs[0].f
     cdef size_t rows = rows_of(&c.x[0].dim)
     cdef size_t along_rows = c.attrs[1].i
     cdef size_t n = cols_of(&c.x[0].dim) if along_rows else rows
     cdef size_t step = rows if along_rows else 1
     cdef size_t apart = 1 if along_rows else rows
-    if (lines * elements) == 0:
+    if lines * elements == 0:
         return 0
     return launch_rows(gpu, HINGE_BACKWARD, lines * elements, n, batch, lines, n, step, apart, margin, c.x[0].v,
                        c.x[0].bstride, c.items, c.dy.v, c.dx.v)
