@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,133 @@ def test_structs_shared_with_gpus_stand_once() -> None:
     host = "".join(path.read_text(encoding="utf-8") for path in launchers)
     twice = set(re.findall(r"^struct (\w+) {", kernels, re.MULTILINE)) & set(re.findall(r"cdef struct (\w+):", host))
     assert not twice
+
+
+# ---- launches of GPU ops -------------------------------------------------------------
+
+KERNELS = """
+#define PAIR(name) \\
+    extern "C" __global__ void pair_##name(size_t batch, const float *__restrict__ as, float *y) { \\
+    }
+
+extern "C" __global__ void some_forward(size_t batch, size_t n, float scale, const float *xs, size_t stride_x,
+                                        dy_axes kept, int blocks, float *y) {}
+extern "C" __global__ void some_backward(size_t n, const float *dy, const uint32_t *where, float *dx, size_t elements,
+                                         int acc) {}
+extern "C" __global__ void adding(size_t n, const float *other, float *dx) {}
+"""
+
+
+@pytest.fixture
+def launches_of(derive: dict[str, Any]) -> Any:
+    """A function: the code that follows from a comment beside these kernels."""
+    module = sys.modules["derive_launches"]
+
+    def code(comment: str) -> str:
+        found = list(module.read(comment, "cuda/some.cu"))
+        return "\n".join(module.Module("some", "", module.kernels(KERNELS)).text(found))
+
+    return code
+
+
+def test_a_comment_becomes_launches(launches_of: Any) -> None:
+    """Definitions that a function does not use are left out; arguments follow from the kernel's parameters."""
+    text = launches_of(
+        "op softmax(x): scale = 2\n * op softmin(x): scale = 3 * r\n *\n"
+        " * n = size_of(&c.y.dim)   # a remark\n * Axes kept, reduced\n * unused = 1 // n\n * r = c.attrs[0].f\n"
+        " * split_axes(&c.y, &c.x[0], &kept, &reduced)\n"
+        " * forward:\n * scale = {scale}\n * return fill(gpu, n if batch else 0, 0, c.y.v) if n == 0\n"
+        " * some_forward(blocks = 1): rows(batch * n, n) if n > 3\n * some_forward(blocks = 0): each(n)\n"
+        " * backward:\n * where = c.saved\n * nothing if batch == 0\n * some_backward: slices(n, 4)\n"
+        " * work: 2 * n if i < 0 else 0"
+    )
+    for line in ("from dynet_cy.core.tensor cimport Call, size_of", "from dynet_cy.ops.api"):
+        assert (line in text) == ("api" not in line)
+    assert 'cdef int SOME_FORWARD = kernel_at(CU, b"some_forward")' in text
+    softmin = text[text.index("cdef int softmin_forward") :]
+    assert softmin == (
+        "cdef int softmin_forward(Gpu* gpu, const Call* c) noexcept nogil:\n"
+        "    cdef size_t batch = c.y.dim.bd\n"
+        "    cdef size_t n = size_of(&c.y.dim)\n"
+        "    cdef Axes kept, reduced\n"
+        "    cdef size_t r = c.attrs[0].f\n"
+        "    split_axes(&c.y, &c.x[0], &kept, &reduced)\n"
+        "    cdef float scale = <float>(3 * r)\n"
+        "    if n == 0:\n"
+        "        return fill(gpu, n if batch else 0, 0, c.y.v)\n"
+        "    if batch * n == 0:\n"
+        "        return 0\n"
+        "    if n > 3:\n"
+        "        return launch_rows(gpu, SOME_FORWARD, batch * n, n, batch, n, scale, c.x[0].v, c.x[0].bstride, "
+        "value_at(&kept),\n                           1, c.y.v)\n"
+        "    if n == 0:\n"
+        "        return 0\n"
+        "    return launch_each(gpu, SOME_FORWARD, n, batch, n, scale, c.x[0].v, c.x[0].bstride, value_at(&kept), 0, "
+        "c.y.v)\n\n\n"
+        "cdef int softmin_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:\n"
+        "    cdef size_t batch = c.y.dim.bd\n"
+        "    cdef size_t elements = c.dx.dim.bd\n"
+        "    cdef size_t n = size_of(&c.y.dim)\n"
+        "    if batch == 0:\n"
+        "        return 0\n"
+        "    if n == 0:\n"
+        "        return 0\n"
+        "    return launch_slices(gpu, SOME_BACKWARD, n, 4, n, c.dy.v, c.saved, c.dx.v, elements, c.accumulate)\n\n\n"
+        "cdef size_t softmin_work(const Call* c, int i) noexcept nogil:\n"
+        "    cdef size_t n = size_of(&c.y.dim)\n"
+        "    return 2 * n if i < 0 else 0\n\n\n"
+        'op = gpu_op(b"softmin", CU)\n'
+        "op.forward = softmin_forward\n"
+        "op.backward = softmin_backward\n"
+        "op.work = softmin_work\n"
+        "op.assigns = True"
+    )
+
+
+def test_ops_that_differ_in_their_kernel(launches_of: Any) -> None:
+    text = launches_of("op sort(a)\n * op argsort(a) draws\n * forward:\n * pair_{op}: each(batch)")
+    assert 'SORT = kernel_at(CU, b"pair_sort")' in text
+    assert "launch_each(gpu, PAIR_ARGSORT, batch, batch, c.x[0].v, c.y.v)" in text
+    assert text.count("op.draws = True") == 1
+    assert "assigns" not in text
+
+
+def test_the_argument_whose_gradient_is_not_asked_for(launches_of: Any) -> None:
+    text = launches_of("op dot_product(a, b)\n * n = 3\n * backward:\n * adding: each(n)")
+    assert "launch_each(gpu, ADDING, n, n, c.x[1 - i].v, c.dx.v)" in text
+
+
+@pytest.mark.parametrize(
+    ("comment", "message"),
+    [
+        ("op softmax(x)\n * forward:\n * what is this", "line 'what is this' is not understood"),
+        ("op softmax(x)\n * n = 3", "nothing is launched"),
+        ("op no_op(x)\n * forward:\n * nothing", "there is no op no_op"),
+        ("op softmax(x)\n * forward:\n * none: each(batch)", "has no kernel none"),
+        (
+            "op softmax(x)\n * n = 3\n * forward:\n * some_forward(blocks = 1, scale = 1): each(n)",
+            "parameter kept of some_forward is neither defined here, nor a part of every call .*argument of the op .x.",
+        ),
+        ("op softmax(z)\n * n = 3\n * forward:\n * adding: each(n)", "parameter other of adding"),
+        ("op softmax(a)\n * forward:\n * nothing\n * pair_x: each(batch)", "nothing can follow"),
+        (
+            "op softmax(a)\n * n = 3\n * backward:\n * some_backward(where = NULL): each(n) if i\n * adding: each(n)",
+            "backward must obey acc in all of its kernels, or in none",
+        ),
+    ],
+)
+def test_comments_that_launch_nothing(launches_of: Any, derive: dict[str, Any], comment: str, message: str) -> None:
+    with pytest.raises(derive["Mistake"], match=message):
+        launches_of(comment)
+
+
+def test_the_gpu_page_shows_kernels_as_they_are() -> None:
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    shown = re.findall(r"```c\n(/\*\* op .*?)```", page, re.DOTALL)
+    assert len(shown) == 1
+    assert shown[0] in (ROOT / "cuda" / "linalg.cu").read_text(encoding="utf-8")
+
+
+def test_a_name_of_no_module_is_an_error(launches_of: Any, derive: dict[str, Any]) -> None:
+    with pytest.raises(derive["Mistake"], match="forward: size_off is not defined here or declared"):
+        launches_of("op softmax(a)\n * forward:\n * pair_x: each(size_off(&c.y.dim))")

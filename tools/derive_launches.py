@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from derive_text import ROOT, WIDTH, Mistake, closing, split, with_region, wrapped
+from derive_text import ROOT, WIDTH, Mistake, closing, split, with_region, with_regions, wrapped
 
 CUDA = ROOT / "cuda"
 GPU = ROOT / "dynet_cy" / "gpu"
@@ -41,7 +41,7 @@ NUMBERS = {
     "uses": "c.y.dim.bd // c.dx.dim.bd",
 }
 GRIDS = ("each", "rows", "slices", "grid")
-LOCAL = {*NUMBERS, *keyword.kwlist, "NULL", "gpu", "c", "i", "cdef", "noexcept", "nogil"}
+LOCAL = {*NUMBERS, *keyword.kwlist, "NULL", "min", "max", "gpu", "c", "i", "cdef", "noexcept", "nogil"}
 # The functions of a GPU op: result and parameters.
 FUNCTIONS = {
     "forward": ("int", "Gpu* gpu, const Call* c"),
@@ -393,6 +393,8 @@ class Module:
             for section in launch.sections:
                 function = Function(self, launch, section)
                 lines = list(function.text())
+                for name in sorted(function.used() - function.defined - LOCAL - self.names() - set(self.declared)):
+                    raise Mistake(f"{launch.where}, {section}: {name} is not defined here or declared in a .pxd")
                 body += ["", "", *lines]
                 own = names_in(" ".join(lines)) - function.defined - LOCAL
                 used |= own
@@ -416,12 +418,16 @@ class Module:
         yield from head
         yield from body
 
+    def names(self) -> set[str]:
+        """What the part that is written by hand defines and imports."""
+        found = set(re.findall(r"^cdef [^=(\n]*?(\w+)(?:\(| =|$)", self.own, re.MULTILINE))
+        imported = " ".join(re.findall(r"cimport (\([^()]*\)|.*)", self.own))
+        structs = re.findall(r"^ *ctypedef \w+ (\w+)", self.own, re.MULTILINE)
+        return found | set(re.findall(r"\w+", imported)) | set(structs)
+
     def imports(self, used: set[str]) -> Iterator[str]:
         """Statements that import what is used, is declared in another module, and is not imported by hand."""
-        here = set(re.findall(r"^cdef [^=(\n]*?(\w+)(?:\(| =|$)", self.own, re.MULTILINE))
-        here |= {
-            name for words in re.findall(r"cimport (\([^()]*\)|.*)", self.own) for name in re.findall(r"\w+", words)
-        }
+        here = self.names()
         by_module: dict[str, list[str]] = {}
         for name in sorted(used - here):
             places = [module for module, _ in self.declared.get(name, [])]
@@ -466,6 +472,7 @@ BASE = "dynet_cy.gpu.base"
 
 def launches() -> Iterator[tuple[Path, str]]:
     """Path and text of each module with launches, of its stub, and of the list of modules."""
+    families = set()
     for source in sorted(CUDA.glob("*.cu")):
         text = source.read_text(encoding="utf-8")
         comments = re.findall(r"^/\*\*\s*(op .*?)\s*\*/", text, re.MULTILINE | re.DOTALL)
@@ -481,3 +488,8 @@ def launches() -> Iterator[tuple[Path, str]]:
         found = [launch for comment in comments for launch in read(comment, f"cuda/{source.name}")]
         yield path, with_region(module, "launches", Module(source.stem, own, kernels(text)).text(found))
         yield path.with_suffix(".pyi"), "# Used from Cython only.\n"
+        families.add(source.stem)
+    by_hand = {path.stem for path in GPU.glob("*.pyx") if " = gpu_op(" in path.read_text(encoding="utf-8")}
+    names = sorted({*families, *by_hand, "executor", "memory", "multi_device"})
+    lines = ["from dynet_cy.gpu import (  # noqa: F401 - register", *(f"    {name}," for name in names), ")"]
+    yield with_regions(GPU / "backend.py", modules=iter([*lines, ""]))

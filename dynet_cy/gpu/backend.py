@@ -5,6 +5,7 @@ CUDA is not looked for before `device_count` or `open_device` is called.
 
 from __future__ import annotations
 
+# derived: modules, by tools/derive.py
 from dynet_cy.gpu import (  # noqa: F401 - register
     arithmetic,
     attention,
@@ -33,6 +34,8 @@ from dynet_cy.gpu import (  # noqa: F401 - register
     softmax,
     unary,
 )
+
+# end of modules
 from dynet_cy.gpu.driver import device_count, open_device
 
 __all__ = ["device_count", "open_device"]

@@ -85,7 +85,7 @@ def export(
     traced = trace(function, inputs, shortest, longest)
     for step in traced.steps:  # before anything is written
         if step.op not in CONVERTERS:
-            why = NOT_EXPORTABLE.get(step.op, "is not one of the operations that can be written; it may be a custom op")
+            why = NOT_EXPORTABLE.get(step.op, "has no converter; docs/onnx.md lists what can be exported")
             raise ExportError(f"export: {step.op} {why}{step.made_at}")
     w = Writer(onnx, traced, batch)
     types = onnx.TensorProto
