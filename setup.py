@@ -97,7 +97,13 @@ def relative(paths) -> list[str]:
     return sorted(p.relative_to(HERE).as_posix() for p in paths)
 
 
+def derive() -> None:
+    """Write what follows from the rows of ops: nothing where the files are in step, as in a release."""
+    runpy.run_path(str(HERE / "tools" / "derive.py"))["main"](check=False)
+
+
 def extensions() -> list[Extension]:
+    derive()  # it may write modules
     found = []
     for source in relative((HERE / PACKAGE).rglob("*.pyx")):
         name = source[: -len(".pyx")].replace("/", ".")
@@ -116,16 +122,10 @@ class BuildExt(build_ext):
     def run(self):
         if not self.extensions:
             return
-        self.derive()
         self.run_cython()
         for ext in self.extensions:
             self.set_flags(ext)
         super().run()
-
-    @staticmethod
-    def derive():
-        """Write what follows from the rows of ops: nothing where the files are in step, as in a release."""
-        runpy.run_path(str(HERE / "tools" / "derive.py"))["main"](check=False)
 
     def run_cython(self):
         import Cython.Compiler.Options

@@ -241,6 +241,10 @@ def test_the_argument_whose_gradient_is_not_asked_for(launches_of: Any) -> None:
             "op softmax(x)\n * n = 3\n * forward:\n * some_forward(blocks = 1, scale = 1): each(n)",
             "parameter kept of some_forward is neither defined here, nor a part of every call .*argument of the op .x.",
         ),
+        (
+            "op softmax(x)\n * n = 3\n * forward:\n * adding(m = 1): each(n)",
+            "kernel adding has no parameter m",
+        ),
         ("op softmax(z)\n * n = 3\n * forward:\n * adding: each(n)", "parameter other of adding"),
         ("op softmax(a)\n * forward:\n * nothing\n * pair_x: each(batch)", "nothing can follow"),
         (

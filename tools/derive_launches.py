@@ -12,6 +12,7 @@ import keyword
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from derive_text import ROOT, WIDTH, Mistake, closing, split, with_region, with_regions, wrapped
@@ -19,6 +20,7 @@ from derive_text import ROOT, WIDTH, Mistake, closing, split, with_region, with_
 CUDA = ROOT / "cuda"
 GPU = ROOT / "dynet_cy" / "gpu"
 OPS = ROOT / "dynet_cy" / "ops"
+BASE = "dynet_cy.gpu.base"
 
 # What the name of a parameter stands for.
 VALUES = {
@@ -189,6 +191,7 @@ def definitions(text: str) -> dict[str, str]:
 # ---- names that launches use from other modules --------------------------------------------
 
 
+@cache
 def declarations() -> dict[str, list[tuple[str, str]]]:
     """The modules that declare each name for Cython, with the line that does."""
     found: dict[str, list[tuple[str, str]]] = {}
@@ -209,6 +212,12 @@ def declarations() -> dict[str, list[tuple[str, str]]]:
             if name:
                 found.setdefault(name[1], []).append((module, line))
     return found
+
+
+@cache
+def ops() -> set[str]:
+    """The names of ops, among other bytes in their modules."""
+    return {name for path in OPS.glob("*.pyx") for name in re.findall(r'\bb"(\w+)"', path.read_text(encoding="utf-8"))}
 
 
 def names_in(text: str) -> set[str]:
@@ -234,8 +243,12 @@ class Function:
         self.types: dict[str, str] = {}  # of what is defined, where the parameter of a kernel says it
         for line in self.steps:
             if line.kind == "launch":
-                for kind, name in module.kernel(line.name, launch.where).parameters:
+                parameters = module.kernel(line.name, launch.where).parameters
+                for kind, name in parameters:
                     self.types.setdefault(name, kind)
+                unknown = [name for name in line.given if name not in [own for _, own in parameters]]
+                if unknown:
+                    raise Mistake(f"{launch.where}: kernel {line.name} has no parameter {unknown[0]}")
 
     def text(self) -> Iterator[str]:
         """Its lines."""
@@ -345,8 +358,7 @@ class Module:
         """`own` is the part of the module that is written by hand."""
         self.family, self.own, self.kernels = family, own, found
         self.declared = declarations()
-        text = "".join(path.read_text(encoding="utf-8") for path in sorted(OPS.glob("*.pyx")))
-        self.ops = set(re.findall(r'\bb"(\w+)"', text))
+        self.ops = ops()
         self.numbers = {kernel: name for name, kernel in re.findall(r'cdef int (\w+) = kernel_at\(\w+, b"(\w+)"', own)}
         variable = re.search(rf'^(?:cdef int )?(\w+) = module_at\(b"{family}"\)', own, re.MULTILINE)
         self.is_named = variable is not None
@@ -467,26 +479,23 @@ def code(line: str) -> Iterator[str]:
         yield part.replace("\0", " ")
 
 
-BASE = "dynet_cy.gpu.base"
-
-
 def launches() -> Iterator[tuple[Path, str]]:
     """Path and text of each module with launches, of its stub, and of the list of modules."""
     families = set()
     for source in sorted(CUDA.glob("*.cu")):
         text = source.read_text(encoding="utf-8")
         comments = re.findall(r"^/\*\*\s*(op .*?)\s*\*/", text, re.MULTILINE | re.DOTALL)
-        if not comments:
-            continue
+        title = re.search(r"^//\n// (.*)$", text, re.MULTILINE)
         path = GPU / f"{source.stem}.pyx"
-        if path.exists():
-            module = path.read_text(encoding="utf-8")
-        else:
-            title = re.search(r"^//\n// (.*)$", text, re.MULTILINE)
+        module = path.read_text(encoding="utf-8") if path.exists() else ""
+        if comments and not module:
             module = f'"""{title[1] if title else source.stem}"""\n\n# derived: launches\n# end of launches\n'
+        if "derived: launches" not in module and not comments:
+            continue
         own = with_region(module, "launches", iter([]))
         found = [launch for comment in comments for launch in read(comment, f"cuda/{source.name}")]
-        yield path, with_region(module, "launches", Module(source.stem, own, kernels(text)).text(found))
+        lines = Module(source.stem, own, kernels(text)).text(found) if found else iter([])
+        yield path, with_region(module, "launches", lines)
         yield path.with_suffix(".pyi"), "# Used from Cython only.\n"
         families.add(source.stem)
     by_hand = {path.stem for path in GPU.glob("*.pyx") if " = gpu_op(" in path.read_text(encoding="utf-8")}
