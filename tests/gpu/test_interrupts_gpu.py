@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from alarms import Stop, stopping  # noqa: F401 - a fixture
 
 import dynet_cy as dy
 from dynet_cy.core.interrupts import set_pause
@@ -18,22 +19,7 @@ from dynet_cy.core.interrupts import set_pause
 SIZE = 64
 
 
-class Stop(Exception):
-    """What the handler raises."""
-
-
-@pytest.fixture(autouse=True)
-def handler():
-    """A signal whose handler raises Stop."""
-
-    def stop(number, frame):
-        raise Stop
-
-    before = signal.signal(signal.SIGALRM, stop)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-    dy.renew_cg()
+pytestmark = pytest.mark.usefixtures("stopping")
 
 
 class Chain:
