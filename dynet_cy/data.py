@@ -26,7 +26,7 @@ from typing import Any, Callable, Generic, Protocol, TypeVar, Union, cast, overl
 
 import numpy as np
 
-from dynet_cy.parallel.data import UNEVEN, check_same, outline
+from dynet_cy.parallel.data import UNEVEN, check_same, order_of_epoch, outline
 from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.trainer import end_share
 from dynet_cy.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
@@ -119,12 +119,7 @@ class Batches(Generic[T]):
 
     def _order(self, epoch: int) -> Sequence[int]:
         """The indices of the items in the order of an epoch: the order that `parallel.shard` uses too."""
-        n = len(self._data)
-        if not self._shuffle:
-            return range(n)
-        numbers = list(range(n))
-        random.Random(f"{self._seed} {epoch}").shuffle(numbers)
-        return numbers
+        return order_of_epoch(len(self._data), self._shuffle, self._seed, epoch)
 
     def _stream(self) -> Iterator[Any]:
         """The items of data that come one by one."""

@@ -13,10 +13,10 @@ from dynet_cy.functions.shapes import Integers, gather
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import arithmetic, unary
 from dynet_cy.ops.inputs import inputTensor
-from dynet_cy.ops.reduce import norm
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 from dynet_cy.ops.softmax import log_softmax, pickneglogsoftmax
+from dynet_cy.ops.vector_norm import norm
 
 REDUCTIONS = ("mean", "sum", "none")
 

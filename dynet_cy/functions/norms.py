@@ -13,10 +13,10 @@ from dynet_cy.graph.expressions import Expression
 from dynet_cy.model import Parameters
 from dynet_cy.ops import arithmetic, unary
 from dynet_cy.ops.batch_norm import batch_moments, channel_norm
-from dynet_cy.ops.reduce import norm
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import pick
 from dynet_cy.ops.shape import reshape
+from dynet_cy.ops.vector_norm import norm
 
 __all__ = ["batch_norm", "clip_norm", "cosine_similarity", "group_norm", "normalize", "rms_norm"]
 

@@ -1,5 +1,6 @@
 """All public ops, family by family.  Written by tools/derive.py."""
 
+from dynet_cy.ops.along import argmax, cumsum, logsumexp_dim, max_dim, min_dim
 from dynet_cy.ops.arithmetic import (
     average,
     bmax,
@@ -93,20 +94,12 @@ from dynet_cy.ops.random import (
     random_uniform,
 )
 from dynet_cy.ops.reduce import (
-    argmax,
-    cumsum,
-    l2_norm,
-    logsumexp_dim,
-    max_dim,
     mean_batches,
     mean_dim,
     mean_elems,
-    min_dim,
     moment_batches,
     moment_dim,
     moment_elems,
-    norm,
-    squared_norm,
     std_batches,
     std_dim,
     std_elems,
@@ -193,8 +186,15 @@ from dynet_cy.ops.unary import (
     tan,
     tanh,
 )
+from dynet_cy.ops.vector_norm import l2_norm, norm, squared_norm
 
 __all__ = [
+    # along
+    "argmax",
+    "cumsum",
+    "logsumexp_dim",
+    "max_dim",
+    "min_dim",
     # arithmetic
     "average",
     "bmax",
@@ -312,20 +312,12 @@ __all__ = [
     "random_normal",
     "random_uniform",
     # reduce
-    "argmax",
-    "cumsum",
-    "l2_norm",
-    "logsumexp_dim",
-    "max_dim",
     "mean_batches",
     "mean_dim",
     "mean_elems",
-    "min_dim",
     "moment_batches",
     "moment_dim",
     "moment_elems",
-    "norm",
-    "squared_norm",
     "std_batches",
     "std_dim",
     "std_elems",
@@ -407,4 +399,8 @@ __all__ = [
     "square",
     "tan",
     "tanh",
+    # vector_norm
+    "l2_norm",
+    "norm",
+    "squared_norm",
 ]

@@ -19,8 +19,8 @@ from dynet_cy.ops.indices cimport axis_in, check_count, is_list, set_index, set_
 from dynet_cy.kernels.ranges cimport RangeRun, in_ranges
 from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
 
+from dynet_cy.ops.along import logsumexp_dim as logsumexp_dim_of
 from dynet_cy.ops.arithmetic import where
-from dynet_cy.ops.reduce import logsumexp_dim as logsumexp_dim_of
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 

@@ -51,5 +51,5 @@ cdef class CollectiveReducer(Reducer):
     cdef int begin(self) except -1
     cdef int swap(self, Update* u) except -1
     cdef int sum_all(self, Backend backend, Update* u) except -1
-    cdef object compare(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups)
+    cdef object compare(self, trainer, list stored, Update* u, TrainerSettings* settings, list groups)
     cdef object compare_groups(self, str trainer, StepHeader* lead, int leader, list groups)

@@ -7,7 +7,7 @@ summed, and all ranks make the same update.
 
 from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcmp, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.graph.timeline cimport EXCHANGE, begin_span, end_span
@@ -16,6 +16,7 @@ from dynet_cy.memory.storage cimport Param
 from dynet_cy.model.leaves cimport settle
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.interfaces cimport Backend, Reducer
+from dynet_cy.train.rules cimport constants_of
 from dynet_cy.train.structs cimport FROZEN, MOVES, TrainerSettings, Update
 
 from dynet_cy.parallel.communicator import ParallelError
@@ -33,6 +34,27 @@ ADDED_ON_DEVICE = (
 
 class AllDone(Exception):
     """No rank has any more updates to make."""
+
+
+cdef int compare_settings(trainer, const TrainerSettings* a, int rank_of_a, const TrainerSettings* b,
+                          int rank_of_b) except -1:
+    """Raise an error that names the first setting that differs."""
+    constants = [(f"constant {attribute.lstrip('_')}", a.constants[k], b.constants[k])
+                 for k, attribute in enumerate(constants_of(trainer))]
+    for what, x, y in (
+            ("learning rate", a.learning_rate, b.learning_rate),
+            ("clipping threshold", a.clip_threshold, b.clip_threshold),
+            *constants,
+            ("decoupled weight decay", a.decoupled_decay, b.decoupled_decay),
+            ("weight decay", a.weight_decay, b.weight_decay),
+            ("setting of sparse updates", bool(a.sparse), bool(b.sparse)),
+            ("setting of skip_nonfinite", bool(a.skips), bool(b.skips)),
+            ("number of updates made", a.steps, b.steps)):
+        if x != y:
+            raise ParallelError(
+                f"{type(trainer).__name__}: the {what} is {x} on rank {rank_of_a} and {y} on rank {rank_of_b}; "
+                "all ranks must make the same updates")
+    return 0
 
 
 cdef class CollectiveReducer(Reducer):
@@ -80,14 +102,14 @@ cdef class CollectiveReducer(Reducer):
         """Sum the gradients of all ranks: `reduce`, without its span in the timeline."""
         raise NotImplementedError
 
-    cdef object agree(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups):
+    cdef object agree(self, trainer, list stored, Update* u, TrainerSettings* settings, list groups):
         cdef Py_ssize_t i
         cdef Entry* entry
         cdef int r, active = 0
         cdef uint64_t span
         if u.n != self.n:
             raise ParallelError(
-                f"{trainer}: the model had {self.n} parameters and tables when its trainer was wrapped, "
+                f"{type(trainer).__name__}: the model had {self.n} parameters and tables when its trainer was wrapped, "
                 f"and has {u.n} now; call dy.parallel.wrap(trainer) again after adding some")
         self.begin()
         memset(self.own, 0, self.header_bytes)
@@ -125,17 +147,16 @@ cdef class CollectiveReducer(Reducer):
         end_span(EXCHANGE, span)
         return 0
 
-    cdef object compare(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups):
+    cdef object compare(self, trainer, list stored, Update* u, TrainerSettings* settings, list groups):
         """Check that all ranks with data make the same update; ranks without data adopt it."""
         cdef StepHeader* lead = NULL
         cdef StepHeader* one
         cdef Py_ssize_t i
         cdef int r, leader = 0
-        cdef const TrainerSettings* a_settings
-        cdef const TrainerSettings* b_settings
         cdef Entry* a
         cdef Entry* b
         cdef bint settles, in_place
+        cdef str name = type(trainer).__name__
         for r in range(self.size):
             one = self.headers[r]
             if not one.active:
@@ -143,25 +164,15 @@ cdef class CollectiveReducer(Reducer):
             if lead == NULL:
                 lead, leader = one, r
                 continue
-            a_settings, b_settings = &lead.settings, &one.settings
-            for what, x, y in (
-                    ("learning rate", a_settings.learning_rate, b_settings.learning_rate),
-                    ("clipping threshold", a_settings.clip_threshold, b_settings.clip_threshold),
-                    ("weight decay", a_settings.weight_decay, b_settings.weight_decay),
-                    ("setting of sparse updates", bool(a_settings.sparse), bool(b_settings.sparse)),
-                    ("setting of skip_nonfinite", bool(a_settings.skips), bool(b_settings.skips)),
-                    ("number of updates made", a_settings.steps, b_settings.steps)):
-                if x != y:
-                    raise ParallelError(
-                        f"{trainer}: the {what} is {x} on rank {leader} and {y} on rank {r}; "
-                        "all ranks must make the same updates")
+            if memcmp(&lead.settings, &one.settings, sizeof(TrainerSettings)):
+                compare_settings(trainer, &lead.settings, leader, &one.settings, r)
             for i in range(self.n):
                 if entries_of(lead)[i].role != entries_of(one)[i].role:
                     who, other = (leader, r) if entries_of(lead)[i].role == MOVES else (r, leader)
                     raise ParallelError(
-                        f"{trainer}: {(<_Stored>stored[i]).full_name} is updated on rank {who} and not "
+                        f"{name}: {(<_Stored>stored[i]).full_name} is updated on rank {who} and not "
                         f"on rank {other}; all ranks must make the same updates")
-        adopted = self.compare_groups(trainer, lead, leader, groups)
+        adopted = self.compare_groups(name, lead, leader, groups)
         if not self.active:
             settings[0] = lead.settings
         for i in range(self.n):

@@ -27,6 +27,15 @@ UNEVEN = ("join", "pad", "drop", "keep")
 Cost = Optional[Callable[[T], float]]
 
 
+def order_of_epoch(n: int, shuffle: bool, seed: int, epoch: int) -> Sequence[int]:
+    """The numbers of n items in the order of an epoch, the same on all ranks."""
+    if not shuffle:
+        return range(n)
+    numbers = list(range(n))
+    random.Random(f"{seed} {epoch}").shuffle(numbers)
+    return numbers
+
+
 def check_same(function: str, names: Sequence[str], everyone: list[tuple[Any, ...]], advice: str = "") -> None:
     """Compare the properties of the data, which have these names, over all ranks.
 
@@ -110,12 +119,7 @@ class Shard(Generic[T]):
 
     def order(self) -> Sequence[int]:
         """The order of the whole data in this epoch: numbers of items."""
-        n = len(self._data)
-        if not self._shuffle:
-            return range(n)
-        numbers = list(range(n))
-        random.Random(f"{self._seed} {self.epoch}").shuffle(numbers)
-        return numbers
+        return order_of_epoch(len(self._data), self._shuffle, self._seed, self.epoch)
 
     def __iter__(self) -> Iterator[T]:
         """The items of this rank's share of the epoch; at the end, `epoch` is increased by 1."""

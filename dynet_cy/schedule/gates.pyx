@@ -8,14 +8,14 @@ Graphs that only go forward, those without automatic batching, and those that us
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.atomic cimport Flag
 from dynet_cy.core.tensor cimport same_shape, total_of
 from dynet_cy.graph.structs cimport (
     NO_NODE, SHARED, WANTED, Graph, Node, Taken, args_of, nodes_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.ops.registry cimport MAX_OPS
-from dynet_cy.schedule.counting cimport Counts, add_counts, clear, counted
+from dynet_cy.schedule.changes cimport in_gates
+from dynet_cy.schedule.counting cimport add_counts
 from dynet_cy.schedule.views cimport LONG
 
 
@@ -28,9 +28,6 @@ cdef uint32_t add_op = NO_NODE
 cdef uint32_t gates_op = NO_NODE
 cdef uint8_t[MAX_OPS] functions
 memset(functions, 0, sizeof(functions))
-
-cdef Flag on = True
-cdef Counts changed_and_taken       # sums that were changed, and nodes that they have taken in
 
 # A sum that may be changed: what it adds up, from the last term to the first.
 cdef struct Sum:
@@ -73,7 +70,7 @@ cdef uint32_t take_in_gates(Graph* g, const uint32_t* targets, uint32_t n, int s
     cdef size_t top = g.scratch.top
     cdef Work w
     cdef uint32_t taken = 0
-    if (not on or not strategy or g.forward_only or g.device or g.multi_device
+    if (not in_gates.on or not strategy or g.forward_only or g.device or g.multi_device
             or not g.multiplies_activations):
         return 0
     w.g = g
@@ -114,7 +111,7 @@ cdef uint32_t change_sums(Work* w, uint32_t highest) noexcept nogil:
                 break                           # there is no memory: the others stay as they are
             changed += 1
             taken += sum.n_parts
-    add_counts(&changed_and_taken, changed, taken)
+    add_counts(&in_gates.changed_and_taken, changed, taken)
     return taken
 
 
@@ -238,25 +235,3 @@ cdef bint change(const Work* w, const Sum* sum) noexcept nogil:
         taken[i] = sum.parts[i]
         state_of(g)[sum.parts[i].part] &= <uint8_t>~WANTED
     return True
-
-
-def counts():
-    """How many sums were changed, and how many nodes they have taken in, since `reset`."""
-    return counted(&changed_and_taken)
-
-
-def reset():
-    """Count from zero again."""
-    clear(&changed_and_taken)
-
-
-def set_on(bint value):
-    """Let sums be changed, or run as they were made: for tests and measurements.
-
-    Returns:
-        The setting before.
-    """
-    global on
-    before = on
-    on = value
-    return before

@@ -11,13 +11,13 @@ others of its matrix stays out of a sum with one that does: it is what the other
 from libc.stdint cimport uint8_t, uint16_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.atomic cimport Flag
 from dynet_cy.core.tensor cimport rows_of, same_shape, size_of
 from dynet_cy.graph.structs cimport (
     NO_NODE, SHARED, WANTED, Node, Taken, args_of, device_of, drop_unneeded, holder_in, nodes_of, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
-from dynet_cy.schedule.counting cimport Counts, add_counts, clear, counted
+from dynet_cy.schedule.changes cimport in_sums
+from dynet_cy.schedule.counting cimport add_counts
 
 
 cdef enum:
@@ -30,9 +30,6 @@ cdef uint32_t NONE = 0xFFFFFFFFu
 cdef uint32_t product_op = NONE
 cdef uint32_t add_op = NONE
 cdef uint32_t affine_op = NONE
-
-cdef Flag on = True
-cdef Counts changed_and_taken       # sums that were changed, and nodes that they have taken in
 
 # What is known of a node, by its number less `lowest`.
 cdef struct Term:
@@ -65,7 +62,7 @@ cdef uint32_t take_in_products(Graph* g, const uint32_t* targets, uint32_t n, in
     cdef size_t top = g.scratch.top
     cdef Work w
     cdef uint32_t taken = 0
-    if not on or not g.adds_products:
+    if not in_sums.on or not g.adds_products:
         return 0
     w.g = g
     w.strategy = strategy
@@ -225,7 +222,7 @@ cdef uint32_t change_sums(Work* w) noexcept nogil:
         elif t.kind == SUM:
             change(w, i, t)
             changed += 1
-    add_counts(&changed_and_taken, changed, taken)
+    add_counts(&in_sums.changed_and_taken, changed, taken)
     return taken
 
 
@@ -292,25 +289,3 @@ cdef void change(const Work* w, uint32_t i, Term* t) noexcept nogil:
         for k in range(2):
             uses_of(g)[before[k]].consumers -= 1
             drop_unneeded(g, before[k])
-
-
-def counts():
-    """How many sums were changed, and how many nodes they have taken in, since `reset`."""
-    return counted(&changed_and_taken)
-
-
-def reset():
-    """Count from zero again."""
-    clear(&changed_and_taken)
-
-
-def set_on(bint value):
-    """Let sums be changed, or run as they were made: for tests and measurements.
-
-    Returns:
-        The setting before.
-    """
-    global on
-    before = on
-    on = value
-    return before

@@ -53,7 +53,7 @@ cdef class Reducer:
     cdef readonly str host_only         # why parameters can't live on devices; None: they can
 
     # Check that all ranks make the same update, or adopt their settings.  Returns the groups to be adopted.
-    cdef object agree(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups)
+    cdef object agree(self, trainer, list stored, Update* u, TrainerSettings* settings, list groups)
     # Sum the gradients of all ranks; compute their squares if asked to.
     cdef int reduce(self, Backend backend, Update* u) except -1
     # The number of this update, given the number of updates so far.

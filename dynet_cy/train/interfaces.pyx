@@ -57,7 +57,7 @@ cdef class Reducer:
         self.least_decay = LEAST_DECAY
         self.alone = True
 
-    cdef object agree(self, str trainer, list stored, Update* u, TrainerSettings* settings, list groups):
+    cdef object agree(self, trainer, list stored, Update* u, TrainerSettings* settings, list groups):
         return None
 
     cdef int reduce(self, Backend backend, Update* u) except -1:

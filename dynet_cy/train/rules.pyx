@@ -33,6 +33,10 @@ cdef int n_states(int rule) noexcept:
     return states_of_rules[rule]
 
 
+cdef list constants_of(trainer):
+    return [trainer._constants[constant] for constant in CONSTANTS if constant in trainer._constants]
+
+
 def check_constants(cls):
     """Check that a trainer class has a value for each constant that its rule reads, and for no other.
 

@@ -10,6 +10,8 @@ from dynet_cy.memory.storage cimport Param
 cdef enum:
     # The largest number of state floats per parameter that any rule has.
     MOST_STATES = 3
+    # The number of constants that rules may read: CONSTANTS of train/rules.
+    N_CONSTANTS = 3
 
 cdef extern from * nogil:
     # Parameters are updated in parts of this many floats, which stay in the cache from one loop to the next.
@@ -55,6 +57,8 @@ cdef struct Update:
 cdef struct TrainerSettings:
     double learning_rate
     double clip_threshold
+    double[N_CONSTANTS] constants   # of the rule, in the order of `constants_of`
+    double decoupled_decay      # of the trainer itself
     double weight_decay         # of the collection,
     double decay_due            # and the share of it that has been collected but not applied yet
     int64_t steps               # updates made so far

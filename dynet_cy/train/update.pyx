@@ -17,6 +17,7 @@ from dynet_cy.train.backends cimport backend_of, take_outcome
 from dynet_cy.train.clipping cimport clip
 from dynet_cy.train.groups cimport begin_groups, restored_groups
 from dynet_cy.train.interfaces cimport Backend, Reducer
+from dynet_cy.train.rules cimport constants_of
 from dynet_cy.train.structs cimport KEPT, MOVES, GroupSettings, Outcome, TrainerSettings, Update
 
 
@@ -146,22 +147,32 @@ cdef int make_update(trainer, object names, bint skips) except -1:
 cdef int agree(trainer, Reducer reducer, list stored, Update* u) except -1:
     """Check that all ranks make the same update; a rank without data adopts the settings of the others."""
     cdef TrainerSettings own, settings
+    cdef list constants = constants_of(trainer)
+    memset(&own, 0, sizeof(own))            # ranks compare all of its bytes
     own.learning_rate = trainer.learning_rate
     own.clip_threshold = trainer._clip_threshold
     own.weight_decay, own.decay_due = trainer._collection._decay_state()
+    own.decoupled_decay = trainer._weight_decay
+    for k, attribute in enumerate(constants):
+        own.constants[k] = getattr(trainer, attribute)
     own.steps = trainer._steps
     groups = [group._state() for group in trainer._groups]
     own.groups = digest(groups) if groups else 0
     own.sparse = u.sparse
     own.skips = u.skips
     settings = own
-    adopted = reducer.agree(type(trainer).__name__, stored, u, &settings, groups)
+    adopted = reducer.agree(trainer, stored, u, &settings, groups)
     if adopted is not None:
         trainer._groups = restored_groups(trainer._groups, adopted)
         trainer._follow(trainer._pace)
     if settings.learning_rate != own.learning_rate and trainer._pace is None:       # all ranks have one schedule
         trainer._learning_rate = settings.learning_rate
     trainer._clip_threshold = settings.clip_threshold
+    if settings.decoupled_decay != own.decoupled_decay:
+        trainer._weight_decay = settings.decoupled_decay
+    for k, attribute in enumerate(constants):
+        if settings.constants[k] != own.constants[k]:
+            setattr(trainer, attribute, settings.constants[k])
     trainer._sparse = u.sparse = settings.sparse
     u.skips = settings.skips
     if (settings.weight_decay, settings.decay_due) != (own.weight_decay, own.decay_due):

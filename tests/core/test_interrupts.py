@@ -13,6 +13,7 @@ import time
 
 import numpy as np
 import pytest
+from alarms import Stop, stopping  # noqa: F401 - a fixture
 
 import dynet_cy as dy
 from dynet_cy import profiling
@@ -24,22 +25,7 @@ SIZE = 256
 LEAST, DOUBLINGS = 1000, 6  # layers
 
 
-class Stop(Exception):
-    """What the handlers of these tests raise."""
-
-
-@pytest.fixture(autouse=True)
-def handler():
-    """A signal whose handler raises Stop comes 20 ms after `alarm`."""
-
-    def stop(number, frame):
-        raise Stop
-
-    before = signal.signal(signal.SIGALRM, stop)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-    dy.renew_cg()
+pytestmark = pytest.mark.usefixtures("stopping")
 
 
 def alarm(seconds=0.02):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 import random
@@ -12,25 +11,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from programs import EXAMPLES, numbers, output, run
+from programs import numbers, output, run
 
 import dynet_cy as dy
 
 pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
 pytestmark = pytest.mark.fibers
-
-
-@pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch):
-    """Import a module of the examples, to call its functions."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-
-    def load(name: str) -> ModuleType:
-        module = importlib.import_module(name)
-        monkeypatch.setattr(module, "dy", dy, raising=False)
-        return module
-
-    return load
 
 
 # -- beam search ---------------------------------------------------------------------------------

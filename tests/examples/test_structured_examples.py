@@ -6,36 +6,21 @@ What they compute by algorithms of their own is compared here with trying all po
 from __future__ import annotations
 
 import copy
-import importlib
 import itertools
 import random
 import re
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
-from programs import EXAMPLES, numbers, output, run
+from programs import numbers, output, run
 
 import dynet_cy as dy
 
 pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
 
 DRY = ["--dropout", 0, "--word-dropout", 0]
-
-
-@pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch):
-    """Import a module of the examples, to call its functions."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-
-    def load(name: str) -> ModuleType:
-        module = importlib.import_module(name)
-        monkeypatch.setattr(module, "dy", dy, raising=False)
-        return module
-
-    return load
 
 
 # -- data ----------------------------------------------------------------------------------------

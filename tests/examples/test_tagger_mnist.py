@@ -10,7 +10,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from made_data import write_treebank
 from programs import run
 
 pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
@@ -19,14 +18,6 @@ pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
 # -- tagger --------------------------------------------------------------------------------------
 
 SMALL = ["--word-dim", 16, "--letter-dim", 8, "--letter-hidden", 8, "--hidden", 16, "--learning-rate", 0.02]
-
-
-@pytest.fixture(scope="module")
-def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("treebank")
-    write_treebank(folder / "train.conllu.gz", 60, seed=1)
-    write_treebank(folder / "dev.conllu", 12, seed=2)
-    return folder
 
 
 def train_tagger(treebank: Path, model: Path, *more: object, prelude: str = "") -> subprocess.CompletedProcess[str]:

@@ -7,20 +7,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from made_data import write_treebank
 from programs import run
 
 pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
 
 SMALL = ["--dim", 16, "--letter-dim", 8, "--hidden", 32, "--heads", 2, "--learning-rate", 0.01, "--dropout", 0.1]
-
-
-@pytest.fixture(scope="module")
-def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("treebank")
-    write_treebank(folder / "train.conllu.gz", 60, seed=1)
-    write_treebank(folder / "dev.conllu", 12, seed=2)
-    return folder
 
 
 def train(treebank: Path, model: Path, *more: object) -> subprocess.CompletedProcess[str]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
+from alarms import Stop, stopping  # noqa: F401 - a fixture
+from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy.core.interrupts import set_pause
@@ -18,22 +18,7 @@ from dynet_cy.core.interrupts import set_pause
 SIZE = 64
 
 
-class Stop(Exception):
-    """What the handler raises."""
-
-
-@pytest.fixture(autouse=True)
-def handler():
-    """A signal whose handler raises Stop."""
-
-    def stop(number, frame):
-        raise Stop
-
-    before = signal.signal(signal.SIGALRM, stop)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-    dy.renew_cg()
+pytestmark = pytest.mark.usefixtures("stopping")
 
 
 class Chain:
@@ -278,7 +263,6 @@ FIRST_USE = """
 import sys
 import numpy as np
 import dynet_cy as dy
-sys.path.insert(0, {folder!r})
 from test_interrupts_gpu import Chain, Several, Stop, same
 from dynet_cy.gpu import compiler
 
@@ -327,10 +311,7 @@ print("fine")
 @pytest.mark.parametrize("places", PLACES, indirect=True)
 def test_first_use(device, places, clip, tmp_path):
     """Kernels are loaded by Python code when they are first needed: not where something is half done."""
-    program = FIRST_USE.format(folder=str(Path(__file__).parent), places=places, clip=clip)
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
-    )
+    done = run_python(tmp_path, FIRST_USE.format(places=places, clip=clip))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "fine\n"
     assert "Exception ignored" not in done.stderr

@@ -15,6 +15,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "train"))
 
+from tables import trained_tables
 from test_late_rows import *  # noqa: F403 - all of them on a device; those that differ are below
 from test_late_rows import ROWS, SIZE, Pair
 
@@ -197,29 +198,20 @@ def test_several_devices(name: str, places: tuple[str, ...]) -> None:
     if not set(places) <= set(dy.available_devices()):
         pytest.skip("needs as many GPUs as the case names")
 
-    def run(places: tuple[str, ...], dense: bool) -> tuple[list[np.ndarray], list[int]]:
-        rng = np.random.default_rng(7)
-        model = dy.ParameterCollection()
-        model.set_weight_decay(0.001)
-        tables = [model.lookup_parameters_from_numpy(rng.normal(size=(ROWS, SIZE)), device=place) for place in places]
-        if dense:
-            for table in tables:
-                dy.renew_cg()
-                table.expr(update=False).npvalue()
-        trainer = getattr(dy, name)(model)
-        trainer.set_clip_threshold(0.5)
-        trainer.set_sparse_updates(False)
-        for step in range(12):
+    def read(tables: list[dy.LookupParameters]) -> None:
+        """From then on their rows have all updates at once."""
+        for table in tables:
             dy.renew_cg()
-            parts = [dy.squared_norm(t[i]) for t in tables for i in (step, 3, 800 - 2 * step)]
-            dy.esum([dy.to_device(e, "CPU") for e in parts]).backward()
-            trainer.update()
-        found = [t.as_array() for t in tables], [late_updates(t) for t in tables]
-        np.testing.assert_array_equal(trainer._state_arrays()[0][0][900], 0)
-        return found
+            table.expr(update=False).npvalue()
 
-    found, lates = run(places, dense=False)
-    desired, none = run(places, dense=True)
+    def trainer_of(model: dy.ParameterCollection) -> dy.Trainer:
+        model.set_weight_decay(0.001)
+        return getattr(dy, name)(model)
+
+    found, lates, trainer = trained_tables(trainer_of, places, (ROWS, SIZE))
+    np.testing.assert_array_equal(trainer._state_arrays()[0][0][900], 0)
+    desired, none, trainer = trained_tables(trainer_of, places, (ROWS, SIZE), read)
+    np.testing.assert_array_equal(trainer._state_arrays()[0][0][900], 0)
     assert lates == [12] * 3
     assert none == [0] * 3
     for a, b in zip(found, desired):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.schedule import sums
+from dynet_cy.schedule.changes import sums
 
 pytestmark = pytest.mark.usefixtures("device")
 

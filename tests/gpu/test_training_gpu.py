@@ -7,13 +7,14 @@ from functools import partial
 
 import numpy as np
 import pytest
+from tables import trained_tables
 from test_backend import in_a_process
 
 import dynet_cy as dy
 from dynet_cy.gpu import clips, update
 from dynet_cy.gpu.driver import counts, synchronize
 from dynet_cy.graph.graph import set_autobatching, set_default_device
-from dynet_cy.model.parameters import late_updates, set_gradient_state
+from dynet_cy.model.parameters import set_gradient_state
 
 # Arguments other than the defaults.
 ARGUMENTS: dict[str, dict[str, float]] = {
@@ -190,24 +191,10 @@ def test_groups_have_an_effect(on, dense_too: bool) -> None:
 def test_all_rows_of_large_tables(on, name: str) -> None:
     """Rows without a gradient have updates later on the CPU, and at once on a device, where this is a small table."""
 
-    def run(places: tuple[str, str]) -> tuple[list[np.ndarray], list[int]]:
-        rng = np.random.default_rng(7)
-        model = dy.ParameterCollection()
-        tables = [model.lookup_parameters_from_numpy(rng.normal(size=(900, 5)), device=place) for place in places]
-        trainer = TRAINERS[name](model)
-        trainer.set_clip_threshold(0.5)
-        trainer.set_sparse_updates(False)
-        for step in range(12):
-            dy.renew_cg()
-            parts = [dy.squared_norm(t[i]) for t in tables for i in (step, 3, 800 - 2 * step)]
-            dy.esum([dy.to_device(e, "CPU") for e in parts]).backward()
-            trainer.update()
-        return [t.as_array() for t in tables], [late_updates(t) for t in tables]
-
-    desired, late = run(("CPU", "CPU"))
+    desired, late, _ = trained_tables(TRAINERS[name], ("CPU", "CPU"), (900, 5))
     assert late == [12, 12]
     for places in (("CPU", "GPU:0"), ("GPU:0", "GPU:0")):
-        found, late = run(places)
+        found, late, _ = trained_tables(TRAINERS[name], places, (900, 5))
         assert late == [12 if place == "CPU" else 0 for place in places]
         for a, b in zip(found, desired):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)

@@ -418,7 +418,8 @@ def test_settings_are_changed_while_passes_run() -> None:
     """Passes read them without the lock of Python."""
     from dynet_cy.execute import pieces, profile, views
     from dynet_cy.kernels import pool, precision
-    from dynet_cy.schedule import beside, joining, plan_cache, sums
+    from dynet_cy.schedule import beside, joining, plan_cache
+    from dynet_cy.schedule.changes import sums
 
     precisions = ["float32", "float32" if precision.bf16_missing() else "bf16"]
     rounds = itertools.count()

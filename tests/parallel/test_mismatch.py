@@ -16,6 +16,8 @@ SAID = {
     "rank 1",
     "reductions": "reduction is sum on rank 0 and mean on rank 1",
     "rates": "AdamTrainer: the learning rate is 0.2 on rank 0 and 0.1 on rank 1",
+    "constants": "AdamTrainer: the constant beta_2 is 0.99 on rank 0 and 0.98 on rank 1",
+    "decays": "AdamWTrainer: the decoupled weight decay is 0.5 on rank 0 and 0.02 on rank 1",
     "groups": "AdamTrainer: the groups of parameters are [{'names': ['/_0'], 'learning_rate': 0.2,",
     "skips": "AdamTrainer: the setting of skip_nonfinite is False on rank 0 and True on rank 1",
     "subsets": "AdamTrainer: /_0 is updated on rank 0 and not on rank 1",

@@ -52,3 +52,31 @@ def test_trainers_that_are_not_wrapped(tmp_path, wrapped: bool) -> None:
         "RuntimeWarning: each of the 2 processes trains a model of its own on its share of the data"
     )
     assert said == (0 if wrapped else 2)  # ranks; the second loop makes no updates
+
+
+CHANGED_AT_THE_END = """
+import dynet_cy as dy
+
+m = dy.ParameterCollection()
+w = m.add_parameters(2, init=1.0)
+trainer = dy.parallel.wrap(dy.AdamWTrainer(m))
+rank = dy.parallel.rank()
+with dy.parallel.join(trainer):
+    for _ in range(4 if rank else 1):
+        dy.renew_cg()
+        dy.squared_norm(w).backward()
+        trainer.update()
+        trainer._beta_1, trainer.weight_decay = (0.5, 0.25) if rank else (0.9, 0.01)
+print("found", rank, trainer._beta_1, trainer.weight_decay, w.as_array().tolist())
+"""
+
+
+def test_constants_that_change_while_a_rank_has_no_data(tmp_path) -> None:
+    """It adopts them, as all settings."""
+    program = tmp_path / "program.py"
+    program.write_text(CHANGED_AT_THE_END)
+    result = jobs.launch(tmp_path, program)
+    assert result.code == 0, result.err
+    first, second = sorted(line.partition("found ")[2] for line in result.out.splitlines() if "found " in line)
+    assert first.startswith("0 0.5 0.25 ")
+    assert first[2:] == second[2:]

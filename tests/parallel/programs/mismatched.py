@@ -74,6 +74,19 @@ def rates() -> None:
     trainer.update()
 
 
+def constants() -> None:
+    """As on a rank that alone has loaded the state of a trainer with other ones."""
+    trainer = wrapped()
+    trainer._beta_2 = 0.98 if IS_BAD else 0.99
+    trainer.update()
+
+
+def decays() -> None:
+    trainer = dy.parallel.wrap(dy.AdamWTrainer(model((2, 3))))
+    trainer.weight_decay = 0.02 if IS_BAD else 0.5
+    trainer.update()
+
+
 def groups() -> None:
     trainer = wrapped()
     trainer.group(trainer.collection.parameters_list()[0], learning_rate=0.1 if IS_BAD else 0.2)
@@ -148,6 +161,8 @@ CASES: list[Callable[[], None]] = [
     frozen,
     reductions,
     rates,
+    constants,
+    decays,
     groups,
 ]
 CASES += [skips, subsets, added, calls, infinite, data, turns, costs, ways, children]
