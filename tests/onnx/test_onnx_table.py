@@ -1,4 +1,4 @@
-"""The table of what can be exported is whole; this needs no ONNX."""
+"""The table of exportable ops is complete; this needs no ONNX."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE
 
 
 def test_every_op_is_exported_or_named(tmp_path: Path) -> None:
-    """A new operation gets a converter in dynet_cy/onnx, or a line in NOT_EXPORTABLE that says why it has none."""
-    # In a process of its own, without what other tests have registered.
+    """A new op needs a converter in dynet_cy/onnx, or a line in NOT_EXPORTABLE that says why it has none."""
+    # In another process, without the ops that other tests register.
     program = (
         "import json, dynet_cy\n"
         "from dynet_cy.ops.registry import describe\n"
