@@ -10,5 +10,5 @@ from made_data import write_digits
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    """A folder with small digits in the files of MNIST."""
+    """A folder with small digits in files named and formatted as MNIST's."""
     return write_digits(tmp_path)
