@@ -506,8 +506,8 @@ def test_a_debugger_stops_in_an_item() -> None:
         return number * 10
 
     told = io.StringIO()
-    # From Python 3.13 on, it stops at the line of set_trace, before at the next one: two lines later it is at the return,
-    # or past it.
+    # From Python 3.13 on, it stops at the line of set_trace, before at the next one: two lines later, it is at the
+    # return or past it.
     debugger = pdb.Pdb(stdin=io.StringIO("p number\nw\nn\nn\np number\nc\n"), stdout=told, nosigint=True, readrc=False)
     dy.renew_cg()
     before = sys.gettrace()
