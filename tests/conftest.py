@@ -1,4 +1,4 @@
-"""Fixtures of all tests."""
+"""Fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from dynet_cy.graph.random_state import set_seed
 from dynet_cy.kernels import pool
 from dynet_cy.memory import arena
 
-# Exceptions that Python would ignore: pytest makes them warnings, which are errors here; in the processes that tests
-# start, sitecustomize.py of this folder ends them with an error.
+# Exceptions that Python would ignore: pytest turns them into warnings, which are errors here; in processes that tests
+# start, sitecustomize.py in this folder ends the process with an error.
 _IGNORED = str(Path(__file__).parent / "ignored_exceptions")
 _start = subprocess.Popen.__init__
 
 
 def _checking(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which Python finds that file."""
+    """An environment in which Python finds sitecustomize.py."""
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
     return {**environment, "PYTHONPATH": os.pathsep.join([_IGNORED, *(p for p in path if p and p != _IGNORED)])}
 
 
 @functools.wraps(_start)
 def _start_checking(self: Any, *args: Any, env: Mapping[str, str] | None = None, **named: Any) -> None:
-    """Start a program with the check, also in an environment of its own."""
+    """Start a program with the check, also if the caller passes an environment."""
     _start(self, *args, env=None if env is None else _checking(env), **named)
 
 
@@ -50,26 +50,26 @@ def collection() -> dy.ParameterCollection:
 
 @pytest.fixture
 def w(collection: dy.ParameterCollection) -> dy.Parameters:
-    """A vector of parameters, 1 2 3."""
+    """A parameter vector, 1 2 3."""
     return collection.parameters_from_numpy(np.array([1.0, 2.0, 3.0]), name="w")
 
 
 @pytest.fixture
 def graph():
-    """A renewed graph, current for the test."""
+    """The current graph, renewed for the test."""
     return dy.renew_cg()
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """Seeded numbers; the seed of dynet_cy is set too."""
+    """A seeded generator; the seed of dynet_cy is set too."""
     set_seed(20240607)
     return np.random.default_rng(20240607)
 
 
 @pytest.fixture(params=[0, 1, 2], ids=["plain", "agenda", "depth"])
 def strategy(request):
-    """Each schedule in turn; the usual one again after the test."""
+    """Each schedule in turn; the default is restored after the test."""
     set_autobatching(request.param)
     dy.renew_cg()
     yield request.param
@@ -82,13 +82,13 @@ NEVER = 1 << 30
 
 @pytest.fixture(autouse=True, scope="session")
 def threads_are_near():
-    """Jobs of threads can be counted, wherever a virtual machine has placed their CPUs."""
+    """Makes threads share jobs wherever a virtual machine has placed their CPUs, so that jobs can be counted."""
     pool.set_far(NEVER)
 
 
 @pytest.fixture
 def usual_threads():
-    """The number of threads is the usual one again after the test, and its graph is gone."""
+    """Restores the default number of threads and renews the graph after the test."""
     yield
     config.set(threads=0)
     dy.renew_cg()
@@ -96,14 +96,14 @@ def usual_threads():
 
 @pytest.fixture
 def memory_limit():
-    """Sets the limit of arenas; there is none again after the test."""
+    """A function that sets the limit of arenas, which is removed after the test."""
     yield arena.set_limit
     arena.set_limit(0)
 
 
 @pytest.fixture
 def memory_left(memory_limit):
-    """Sets the limit so many bytes above what arenas hold when nobody keeps more than is in use."""
+    """A function that sets the limit n bytes above what is in use, after unused memory was freed."""
 
     def leave(n: int) -> None:
         gc.collect()

@@ -1,7 +1,7 @@
 """Elementwise functions: a row here for each row of unary.def and binary.def.
 
-The tests of kernels (`kernels/test_kernels.py`) and of ops (`ops/cases_unary.py`, `ops/cases_arithmetic.py`) take
-theirs from these rows.
+The tests of kernels (`kernels/test_kernels.py`) and of ops (`ops/cases_unary.py`, `ops/cases_arithmetic.py`) use these
+rows.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Unary:
 
     Attributes:
         name: that of the row.
-        f: the same in numpy, of float64 numbers and the parameters.
+        f: the same in NumPy, a function of float64 arrays and the parameters.
         low, high: the range of the arguments.
-        parameters: numbers that the row takes, other ones than the defaults of its Python function.
-        tol: greatest difference of the op from `f`, relative to the size of the values.
+        parameters: values for the parameters of the row that differ from the defaults of its Python function.
+        tol: greatest difference of the op from `f`, relative to the magnitude of the values.
     """
 
     name: str
@@ -42,10 +42,10 @@ class Binary:
 
     Attributes:
         name: that of the row.
-        f: the same in numpy.
-        build: makes the expression, ``build(dy, a, b)``; the Python function of that name when None.
-        low, high: the range of the arguments, or of each.
-        is_part: whether it is no op, but a part of others (BINARY_PART).
+        f: the same in NumPy.
+        build: makes the expression, ``build(dy, a, b)``; if None, the Python function of that name.
+        low, high: the range of the arguments, one for both or one for each.
+        is_part: whether it is not an op, but part of others (BINARY_PART).
     """
 
     name: str

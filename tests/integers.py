@@ -1,4 +1,4 @@
-"""Indices that are no integers of Python."""
+"""Indices that are not Python integers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Integers:
-    """An integer tensor of another library: it is an array for NumPy, and counts as an index where it is one number."""
+    """An integer tensor of another library: an array for NumPy, and an index if it has a single element."""
 
     def __init__(self, values) -> None:
         self.values = np.asarray(values, np.int64)

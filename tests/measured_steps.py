@@ -1,4 +1,4 @@
-"""Steps of training, measured."""
+"""Profiles of training steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that tests run in processes of their own."""
+"""Runs programs in other processes, for tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """This process's environment with further variables, in which Python finds the modules that this process finds."""
+    """The environment of this process, with its module path and further variables."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **variables}
 
 
@@ -17,7 +17,7 @@ def run_python(folder: Path, code: str, *options: str, **variables: str) -> subp
     """Run code with options and environment variables.
 
     Args:
-        folder: where it runs: not the source tree, which has no compiled modules if the package is installed
+        folder: where it runs; not the source tree, which has no compiled modules if the package is installed
     """
     return subprocess.run(
         [sys.executable, "-c", code, *options],

@@ -1,4 +1,4 @@
-"""What must fail for an expression whose graph is gone."""
+"""Checks that stale expressions cannot be used."""
 
 from __future__ import annotations
 

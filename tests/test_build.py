@@ -1,4 +1,4 @@
-"""What setup.py makes again, in environments with Cython; CI runs it where it has the linters."""
+"""Which C files setup.py regenerates; needs Cython, so CI runs it in the lint environment."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-LONG_AGO = 1_000_000_000  # seconds: all that is installed is newer
+LONG_AGO = 1_000_000_000  # seconds: everything installed is newer
 
 
 @pytest.fixture
 def is_stale(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The function of setup.py, for a package in a folder of its own whose C is one second newer than its source."""
+    """The function of setup.py, for a package in another folder whose C is one second newer than its source."""
     dependencies = pytest.importorskip("Cython.Build.Dependencies")
     build = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["BuildExt"]
     monkeypatch.setitem(build.is_stale.__func__.__globals__, "HERE", tmp_path)

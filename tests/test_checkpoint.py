@@ -69,7 +69,7 @@ def test_training_goes_on_to_the_last_bit(tmp_path: Path, trainer: str, decay: f
     assert os.listdir(tmp_path) == ["m.safetensors"]
     model.step(4)
     other = Model(trainer)
-    other.step(1)  # so that there is something to put away
+    other.step(1)  # so that there is old state to replace
     dy.renew_cg()
     dy.sum_elems(other.w).backward()
     found = dy.load_safetensors(tmp_path / "m.safetensors", other.pc, other.trainer, random=True)
@@ -81,7 +81,7 @@ def test_training_goes_on_to_the_last_bit(tmp_path: Path, trainer: str, decay: f
 
 
 def test_training_goes_on_to_the_last_bit_after_measuring(tmp_path: Path) -> None:
-    """Weights that measuring on other data has packed do not make a difference."""
+    """Weights that were packed by evaluating other data do not change the results."""
 
     def model() -> tuple[dy.ParameterCollection, dy.Parameters, dy.SimpleSGDTrainer]:
         pc = dy.ParameterCollection()
@@ -117,7 +117,7 @@ def test_without_a_trainer(tmp_path: Path) -> None:
 
 
 def test_other_programs(tmp_path: Path) -> None:
-    """Values are there under their names, in the shapes that users see; and such a file can be read."""
+    """Other programs find values by name, in the shapes that users see; files they write can be read."""
     model, other = Model(), Model()
     dy.save_safetensors(tmp_path / "m", model.pc)
     tensors = load_file(tmp_path / "m")
@@ -164,7 +164,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 
 
 class TestFilesThatDoNotFit:
-    """Nothing may change."""
+    """Files that do not fit change nothing."""
 
     def refuse(self, path: Path, error: type[Exception], match: str, trainer: str = "Adam", **names: str) -> None:
         model = Model(trainer, **names)
@@ -287,7 +287,7 @@ class TestFilesThatDoNotFit:
         ],
     )
     def test_damaged_states(self, tmp_path: Path, place: str, value: Any, words: str) -> None:
-        """All of it is compared before anything is set."""
+        """The whole state is checked before anything is set."""
         model, other = Model(), Model()
         for one in (model, other):
             one.trainer.own = "an attribute of the program's"
@@ -335,7 +335,7 @@ class TestFilesThatDoNotFit:
 
 @pytest.mark.parametrize("name", ["encoder:W", "gradient:", "rows:", "trainer:0:", ":"])
 def test_names_with_a_colon(tmp_path: Path, name: str) -> None:
-    """As such parameters have always been saved; only loading refused them."""
+    """Names with a colon can be loaded, as they have always been saved."""
     model, other = Model(e=name), Model(e=name)
     model.step(2)
     dy.renew_cg()
@@ -361,7 +361,7 @@ def test_arguments(tmp_path: Path) -> None:
 
 
 def test_the_file_is_like_others(tmp_path: Path) -> None:
-    """It has the permissions that new files have; what cannot be written is an OSError."""
+    """It has the permissions of new files, and a failure to write is an OSError."""
     m = dy.ParameterCollection()
     m.add_parameters((2, 3))
     dy.save_safetensors(tmp_path / "m", m)

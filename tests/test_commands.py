@@ -1,4 +1,4 @@
-"""The commands of python -m dynet_cy: what they print, what they convert, and how they fail."""
+"""The commands of python -m dynet_cy: their output, conversions and errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def arrays(pc: dy.ParameterCollection) -> list[np.ndarray]:
 
 
 def loaded(path: Path) -> dy.ParameterCollection:
-    """What the library itself reads from a file that was converted."""
+    """The parameters that the library reads from a converted file."""
     pc = dy.ParameterCollection()
     if path.suffix == ".meta":
         dy.load(str(path.with_suffix("")), pc)
@@ -109,11 +109,11 @@ def test_inspect_the_state_of_a_trainer(tmp_path: Path, capsys, model) -> None:
     assert "trainer: MomentumSGDTrainer" in out
     assert "  learning_rate: 0.25" in out
     assert 'extra: {"epoch": 3}' in out
-    assert "trainer:0" not in out, "what it keeps are no parameters"
+    assert "trainer:0" not in out, "the state of a trainer is not listed as parameters"
 
 
 class Bomb:
-    """Its pickle makes a file."""
+    """An object whose pickle creates a file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -146,7 +146,7 @@ def test_files_that_cannot_be_used(tmp_path: Path, capsys, name: str, data: byte
     (tmp_path / "a.data").write_bytes(b"")
     for command in (["inspect", str(tmp_path / name)], ["convert", str(tmp_path / name), str(tmp_path / "out")]):
         if name == "a.meta" and command[0] == "convert":
-            continue  # the .data file beside it holds nothing: another error
+            continue  # its .data file is empty: another error
         assert main(command) == 1
         assert message in capsys.readouterr().err
         assert not (tmp_path / "out").exists()

@@ -28,7 +28,7 @@ def restored() -> Iterator[None]:
 
 
 def in_a_process(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Import with these options, and print the settings and what is left of the command line."""
+    """Import with these options, and print the settings and the remaining command line."""
     code = "import json, sys; from dynet_cy import config; print(json.dumps([config.get(), sys.argv[1:]]))"
     return run_python(folder, code, *options, **environment)
 
@@ -63,7 +63,7 @@ def test_autobatch_holds_for_the_next_graph() -> None:
 
 
 def test_limit() -> None:
-    with dy.ComputationGraph():  # one that holds no memory yet
+    with dy.ComputationGraph():  # a new graph, with no memory yet
         config.set(mem=1)
         with pytest.raises(
             MemoryError,
@@ -111,7 +111,7 @@ def test_there_is_no_gpu(arguments: dict[str, Any]) -> None:
 
 
 def test_options(tmp_path: Path) -> None:
-    """Each form of an option is read; all are left to the program."""
+    """Every form of an option is read, and all options stay visible to the program."""
     options = ["--dynet-mem", "300", "--dynet_autobatch=1", "--dynet-seed=4", "--other", "x", "--dynet_seed", "5"]
     options += ["--dynet-viz", "a", "--dynet-gpus", "0", "--dynet-devices", "CPU", "--dynet-profiling", "0"]
     settings, rest = json.loads(in_a_process(tmp_path, *options).stdout)
@@ -180,7 +180,7 @@ def test_params_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     params.set_requested_gpus(2)
     params.set_gpu_mask([1])
     params.set_cpu_mode()
-    assert config.get()["mem"] == 0, "nothing is in force before init"
+    assert config.get()["mem"] == 0, "nothing takes effect before init"
     params.init()
     assert config.get() == {"mem": 64, "seed": 8, "autobatch": 1, **NOT_SET, "threads": 3}
     other = dy.DynetParams()
@@ -225,7 +225,7 @@ def test_devices() -> None:
 
 
 def use_device(name: str, device: str) -> Any:
-    """Call the function of that name, or the method of a collection, with a device."""
+    """Call the function, or the method of a collection, of this name with a device."""
     arguments: dict[str, list[Any]] = {
         "add_parameters": [(2,)],
         "add_lookup_parameters": [(3, 2)],
@@ -269,7 +269,7 @@ def test_device_arguments(name: str) -> None:
     ],
 )
 def test_a_gpu_that_is_not_there(tmp_path: Path, options: list[str], where: str) -> None:
-    """Asking for one is an error that says what is missing; nothing runs on another device instead."""
+    """Requesting a GPU that is missing is an error that says what is missing, without a fallback."""
     done = in_a_process(tmp_path, *options, DYNET_CY_LIBCUDA="no-such-library.so")
     assert done.returncode == 1
     assert f"GpuUnavailable: {where}: NVIDIA's driver (libcuda.so.1) is needed for GPUs" in done.stderr

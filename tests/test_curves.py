@@ -43,7 +43,7 @@ def test_picture(tmp_path: Path) -> None:
     with contextlib.suppress(KeyError), Curves(picture) as curves:
         for step in range(5):
             curves.add(step, loss=float("nan") if step == 2 else 1 / (step + 1), accuracy=step / 5)
-        raise KeyError  # an interrupted training has curves too
+        raise KeyError  # interrupted training has curves too
     text = picture.read_text(encoding="utf-8")
     assert text.count('<g id="axes_') == 2
     Curves(tmp_path / "empty.svg").close()
@@ -60,7 +60,7 @@ def test_tensorboard(tmp_path: Path) -> None:
 
 
 def written(folder: Path) -> Iterator[Any]:
-    """The events of a file for TensorBoard: records with their lengths and checksums."""
+    """The events in a TensorBoard file, which has records with lengths and checksums."""
     from tensorboardX.proto import event_pb2
 
     (file,) = folder.iterdir()
@@ -90,8 +90,8 @@ def test_histograms(tmp_path: Path) -> None:
             found.setdefault(event.step, {})[value.tag] = value.histo
     assert set(found[8]) == {"parameters/W", "parameters/frozen", "parameters/words"}
     assert set(found[7]) - set(found[8]) == {"gradients/W", "gradients/words"}
-    assert (found[7]["parameters/W"].num, found[7]["parameters/W"].max) == (2, 2.0)  # what is no number is left out
-    words = found[7]["gradients/words"]  # the row that has one
+    assert (found[7]["parameters/W"].num, found[7]["parameters/W"].max) == (2, 2.0)  # NaN and infinity are omitted
+    words = found[7]["gradients/words"]  # only the row with a gradient
     assert (words.num, words.min, words.max) == (2, 6.0, 6.0)
 
 

@@ -1,4 +1,4 @@
-"""docs/custom-op.md: its programs do what it says."""
+"""The programs of docs/custom-op.md do what the page says."""
 
 from __future__ import annotations
 

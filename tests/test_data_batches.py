@@ -1,4 +1,4 @@
-"""Batches: which items come when, from what data, and going on in the middle of an epoch."""
+"""Batches: their items and order, kinds of data, and resuming in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_examples(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 class Numbered:
-    """As the data sets of other libraries: numbers and a length, and nothing to iterate over."""
+    """Like data sets of other libraries: indices and a length, but no iteration."""
 
     def __init__(self, items: list[Any]) -> None:
         self.items = items
@@ -113,7 +113,7 @@ def test_buckets() -> None:
     data = dy.data.batches(WORDS, 10, bucket=len, shuffle=True)
     found = list(data)
     spread = sum(max(map(len, batch)) - min(map(len, batch)) for batch in found)
-    assert spread <= max(map(len, WORDS))  # batches side by side share no more than their edges
+    assert spread <= max(map(len, WORDS))  # neighbouring batches share at most the lengths at their edges
     means = [np.mean([len(x) for x in batch]) for batch in found]
     assert means != sorted(means)
     plain = list(dy.data.batches(WORDS, 10, bucket=len))
@@ -146,7 +146,7 @@ def test_what_comes_one_by_one_is_not_held() -> None:
 
     it = iter(dy.data.batches(endless, 4))
     assert [next(it), next(it)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert read == 7  # the eighth is given, and the ninth is not asked for
+    assert read == 7  # the eighth is yielded, and the ninth is not read
     it = iter(dy.data.batches(endless, 4, shuffle=True))
     next(it)
     assert read <= 500
@@ -327,7 +327,7 @@ def test_random_numbers_of_the_program_are_left_alone() -> None:
 
 @pytest.mark.parametrize(("shard", "updates"), [("join", 66), ("pad", 66), ("keep", 66), ("drop", 65)])
 def test_updates_are_as_many_on_all_processes(shard: str, updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """131 batches on two processes: `len` is what each has, and a schedule needs one number for both."""
+    """131 batches on two processes: `len` is the number on each, `updates` the common number for schedules."""
     for rank in range(2):
         monkeypatch.setattr("dynet_cy.data.current", lambda rank=rank: SimpleNamespace(rank=rank, size=2))
         data = dy.data.batches(range(131), 1, shard=shard)

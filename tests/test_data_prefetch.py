@@ -1,4 +1,4 @@
-"""Loading ahead: the same batches, errors that reach the caller, threads that end, processes that end."""
+"""Loading ahead: the same batches, errors reach the caller, threads and processes end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _no_thread_is_left() -> Iterator[None]:
 
 
 class Watched:
-    """Counts what is loaded; item `bad` cannot be."""
+    """Counts loaded items; loading item `bad` fails."""
 
     def __init__(self, n: int, bad: int = -1) -> None:
         self.n, self.bad = n, bad
@@ -68,8 +68,8 @@ def test_it_loads_ahead_and_no_further() -> None:
     assert next(it) == [0]
     assert source.wait_for(5)
     time.sleep(0.05)
-    assert source.loaded <= 6  # one given, four that wait, one in its hands
-    assert data.state()["position"] == 1  # what is loaded has not been given
+    assert source.loaded <= 6  # one yielded, four waiting, one being loaded
+    assert data.state()["position"] == 1  # loaded items have not been yielded
     del it
 
 
@@ -83,7 +83,7 @@ def test_errors_reach_the_caller(prefetch: int) -> None:
     assert seen == [[0, 1], [2, 3]]
     assert any(entry.name == "__getitem__" for entry in caught.traceback)
     source.bad = -1
-    assert list(data) == [[4, 5], [6, 7], [8, 9]]  # and it goes on where it was
+    assert list(data) == [[4, 5], [6, 7], [8, 9]]  # and it continues after the error
 
 
 def test_errors_of_collate_and_cost() -> None:
@@ -166,7 +166,7 @@ def test_a_process_ends_with_a_loader_that_is_stuck(tmp_path: Path) -> None:
 
 
 def test_interrupts(tmp_path: Path) -> None:
-    """Ctrl-C while the loop waits for a batch that does not come."""
+    """Ctrl-C works while the loop waits for a batch that never comes."""
     text = "STUCK = 3\nfor batch in dy.data.batches(Data(), 1, prefetch=2):\n    pass\n"
     code, _, err = run(tmp_path, text, interrupted=True)
     assert code in (-signal.SIGINT, 130)

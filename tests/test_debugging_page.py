@@ -1,4 +1,4 @@
-"""Pages of docs/ with programs: these print what it says that they print."""
+"""Programs on pages of docs/ print what the pages show."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ RUNS = dict(block.split("\n", 1) for block in blocks("text"))
 
 
 def plain(line: str) -> str:
-    """A line without what differs from run to run: numbers, paths, widths."""
+    """A line without parts that differ between runs: numbers and widths."""
     return " ".join(re.sub(r"-?\d[\d.,e+-]*", "#", line.replace("%", "")).split())
 
 
 def with_marks(command: str) -> Any:
-    """A command as a parameter of a test, marked where its program uses fibers."""
+    """A command as a parameter of a test, marked if its program uses fibers."""
     uses = "batched_map" in PROGRAMS[command.split()[2]]
     return pytest.param(command, marks=[pytest.mark.fibers] if uses else [])
 

@@ -1,4 +1,4 @@
-"""What follows from rows and functions is in step with them, and what cannot be read is told."""
+"""Derived files are up to date with their rows and functions, and unreadable sources raise errors."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_all_files_are_in_step(derive: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("file", "kind"), [("unary.def", "UNARY"), ("binary.def", "BINARY")])
 def test_each_row_is_an_op(derive: dict[str, Any], file: str, kind: str) -> None:
-    """Wherever it stands in the file, and its function is there if it says that it has one."""
+    """Each row is an op, anywhere in the file, and has a function if its comment declares one."""
     ops = {op["name"] for op in describe()}
     rows = derive["rows"](file)
     for row in rows:
@@ -40,7 +40,7 @@ def test_each_row_is_an_op(derive: dict[str, Any], file: str, kind: str) -> None
 
 
 def test_the_guide_shows_rows_as_they_are() -> None:
-    """The example of an elementwise function is in the sources line by line; `...` stands for other rows."""
+    """The guide's example of an elementwise function matches the sources line by line; `...` stands for other rows."""
     guide = (ROOT / "docs" / "add-an-op.md").read_text(encoding="utf-8")
     section = guide.partition("## An elementwise function\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```\w+\n(.*?)```", section, re.DOTALL)
@@ -54,7 +54,7 @@ def test_the_guide_shows_rows_as_they_are() -> None:
 
 
 def test_a_row_becomes_a_function(derive: dict[str, Any], tmp_path: Path) -> None:
-    """With its docstring, its numbers and their defaults, and what they must be."""
+    """A row becomes a function with a docstring, numbers, defaults and checks."""
     (tmp_path / "some.def").write_text(
         "/* SPDX */\n\n"
         "UNARY(hidden, (f(x, 1)), (y))\n"
@@ -122,12 +122,12 @@ def test_arguments_that_need_a_type(derive: dict[str, Any], text: str) -> None:
 
 
 def test_structs_shared_with_gpus_stand_once() -> None:
-    """In a header for both sides, with their size."""
+    """They are declared once, in a header for both sides, with their size."""
     for header in sorted((ROOT / "include" / "dynet_cy").glob("gpu_*.h")):
         text = header.read_text(encoding="utf-8")
         structs = set(re.findall(r"^} (dy_\w+);", text, re.MULTILINE))
         sized = set(re.findall(r"^DY_SIZE\((dy_\w+), \d+\);", text, re.MULTILINE))
-        parts = set(re.findall(r"^    (dy_\w+) \w+\[", text, re.MULTILINE))  # what they are made of
+        parts = set(re.findall(r"^    (dy_\w+) \w+\[", text, re.MULTILINE))  # structs that are parts of others
         assert structs == sized | parts, header.name
     kernels = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "cuda").glob("*.cu*"))
     launchers = [p for p in (ROOT / "dynet_cy" / "gpu").iterdir() if p.suffix in (".pyx", ".pxd")]

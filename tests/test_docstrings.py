@@ -1,4 +1,4 @@
-"""Docstrings: public ones have an example, and the examples print what they say.
+"""Docstrings of public names have examples, and the examples print what they show.
 
 The examples see `dy`, `np`, the modules `config`, `curves` and `profiling`, and `model`, a new collection.
 """
@@ -24,7 +24,7 @@ FIBERS = {"Server", "ServerCall", "ServerClosed", "ServerStatistics", "batched_m
 
 
 def public() -> Iterator[tuple[str, Any]]:
-    """All functions and classes, by the names that programs use."""
+    """All public functions and classes, with the names that programs use."""
     for module, before in ((dy, ""), (profiling, "profiling."), (curves, "curves."), (config, "config.")):
         for name in module.__all__:
             value = getattr(module, name)
@@ -33,11 +33,11 @@ def public() -> Iterator[tuple[str, Any]]:
 
 
 def members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The public methods and properties of a class, those that it has from other classes of the package included."""
+    """The public methods and properties of a class, including those inherited from other classes of the package."""
     seen: set[str] = set()
     for base in value.__mro__ if isinstance(value, type) else ():
         for member, found in vars(base).items() if base.__module__.startswith("dynet_cy.") else ():
-            found = getattr(found, "__func__", found)  # of a class method, whose own docstring Python 3.9 hides
+            found = getattr(found, "__func__", found)  # a class method, whose docstring Python 3.9 hides
             described = inspect.getdoc(found) and (callable(found) or hasattr(found, "__get__"))
             if described and not member.startswith("_") and member not in seen:
                 seen.add(member)
@@ -80,7 +80,7 @@ def test_example(name: str, text: str, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_every_public_name_has_an_example() -> None:
-    # Tuples of numbers that functions return are shown where these are.
+    # Named tuples that functions return are shown in the examples of these functions.
     without = [name for name, value in public() if not has_example(value) and not hasattr(value, "_fields")]
     assert without == []
 
@@ -96,7 +96,7 @@ def test_every_public_method_has_an_example() -> None:
 
 
 def undescribed(value: Any) -> list[str]:
-    """The parameters that the text of a docstring does not name; its example does not count."""
+    """The parameters that a docstring does not mention outside its example."""
     try:
         names = list(inspect.signature(value).parameters)
     except (TypeError, ValueError):  # no signature, or none that Python can see
@@ -112,5 +112,5 @@ def test_every_parameter_is_described() -> None:
         for one, found in [(name, value), *members(name, value)]
         if not hasattr(found, "_fields") and (missing := undescribed(found))
     }
-    # Which calls `Server.submit` makes is its own affair.
+    # Only `Server.submit` makes these, so their arguments are not documented.
     assert without == {"ServerCall(engine, arguments, deadline)"}

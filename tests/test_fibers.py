@@ -1,4 +1,4 @@
-"""batched_map: programs that look at values, run for many items, with one pass for all that wait."""
+"""batched_map: programs that read values run for many items at once, with one pass for all waiting calls."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.fibers
 
 
 def halvings(number: float) -> int:
-    """How often a number is halved until it is at most 1."""
+    """The number of times a number is halved until it is at most 1."""
     x, steps = dy.scalarInput(number), 0
     while x.value() > 1:
         x, steps = x * 0.5, steps + 1
@@ -238,7 +238,7 @@ def test_an_interrupt_ends_all() -> None:
 
 
 def test_ctrl_c_during_a_pass_ends_all() -> None:
-    """The handler runs in the middle of the pass for all of them; what they have open is closed."""
+    """The handler runs in the middle of the common pass; `finally` blocks of all calls run."""
     w = dy.ParameterCollection().add_parameters((600, 600))
     ended = []
 
@@ -339,7 +339,7 @@ def test_thousands_of_items_need_no_more_memory_than_a_few() -> None:
             found = dy.batched_map(item, iter(range(count)), width=30)
             assert found == [i % 7 for i in range(count)]
             sizes.append((len(graph), arena.used_bytes()))
-    assert sizes[1][0] < 10000  # of 90,000 that were made
+    assert sizes[1][0] < 10000  # of 90,000 nodes
     assert sizes[1][1] < sizes[0][1] + (1 << 20)
 
 
@@ -350,7 +350,7 @@ def test_thousands_at_once() -> None:
 
 
 def test_data_parallel_training(tmp_path: Path) -> None:
-    """Two processes with half of the items each come to the parameters of one with all of them in a loop."""
+    """Two processes with half of the items each get the same parameters as one with all of them in a loop."""
     program = tmp_path / "train.py"
     program.write_text(
         """
@@ -472,7 +472,7 @@ def test_profilers_see_the_function() -> None:
 
 
 def test_a_trace_function_sees_the_function() -> None:
-    """As debuggers, coverage and the like use it: every line of every item, and every return."""
+    """Debuggers and coverage tools see every line and every return of every item."""
     events: list[str] = []
 
     def trace(frame, event: str, argument: object):
@@ -506,8 +506,8 @@ def test_a_debugger_stops_in_an_item() -> None:
         return number * 10
 
     told = io.StringIO()
-    # From Python 3.13 on it stops at the line of set_trace, before that at the next one: two lines on it is at the
-    # return, or past it.
+    # From Python 3.13 on, it stops at the line of set_trace, before at the next one: two lines later, it is at the
+    # return or past it.
     debugger = pdb.Pdb(stdin=io.StringIO("p number\nw\nn\nn\np number\nc\n"), stdout=told, nosigint=True, readrc=False)
     dy.renew_cg()
     before = sys.gettrace()
@@ -534,7 +534,7 @@ def test_tracebacks_show_the_lines_of_the_item_alone() -> None:
 
 
 def test_another_task_waits_while_a_map_runs() -> None:
-    """A map blocks its thread, as any call does; in a thread of its own it does not."""
+    """A map blocks its thread, like any call; if it runs in another thread, tasks go on."""
     order: list[str] = []
 
     async def other() -> None:
@@ -575,7 +575,7 @@ def test_nothing_is_left_of_the_items() -> None:
 
 
 def test_calls_take_over_the_greenlets_of_those_that_have_ended() -> None:
-    """Beginning one costs more than all else of a short call."""
+    """Greenlets are reused: starting one costs more than the rest of a short call."""
     used: set[greenlet.greenlet] = set()
 
     def item(number: int) -> int:
@@ -589,7 +589,7 @@ def test_calls_take_over_the_greenlets_of_those_that_have_ended() -> None:
 
 
 def test_calls_hand_over_to_each_other() -> None:
-    """A value that is waited for takes one switch, not two by way of whoever lets the calls run."""
+    """A call that waits switches directly to the next one, not through the caller of the map."""
 
     def item(number: int) -> None:
         for _ in range(10):
@@ -604,7 +604,7 @@ def test_calls_hand_over_to_each_other() -> None:
     finally:
         greenlet.settrace(before)
     by_way = sum(here in pair for pair in switches)
-    assert by_way == 2 * (20 + 9 + 20)  # begin, the first after each pass but the last, and end
+    assert by_way == 2 * (20 + 9 + 20)  # start, the first call after each pass but the last, and end
     assert len(switches) == by_way + 9 * 19
 
 
@@ -643,11 +643,11 @@ def test_threads_that_end_leave_their_greenlets() -> None:
 
 
 def test_maps_from_elsewhere_in_the_stack() -> None:
-    """Greenlets are kept for maps that are called from about as deep; others begin with new ones."""
+    """Greenlets are reused only by maps called from a similar stack depth; others start new ones."""
 
     def deeper(levels: int) -> int:
         if levels:
-            return sorted([0], key=lambda _: deeper(levels - 1))[0]  # by way of C
+            return sorted([0], key=lambda _: deeper(levels - 1))[0]  # through C
         found.append(dy.batched_map(halvings, [4, 8]))
         return 0
 
@@ -659,7 +659,7 @@ def test_maps_from_elsewhere_in_the_stack() -> None:
 
 
 def test_random_numbers_of_the_items_do_not_depend_on_the_width() -> None:
-    """Numbers that the iterable draws are those of the program, whoever has run before."""
+    """Numbers that the iterable draws come from the program's stream, whichever calls ran before."""
 
     def numbers():
         for _ in range(6):
@@ -676,7 +676,7 @@ def test_random_numbers_of_the_items_do_not_depend_on_the_width() -> None:
 
 
 def test_who_waits_for_a_map_goes_on_when_it_ends() -> None:
-    """Before others that are ready, and what the calls have returned is nobody else's then."""
+    """A call that waits for a nested map resumes before others that are ready, and nothing else keeps the results."""
 
     class Found:
         pass
@@ -701,7 +701,7 @@ def test_who_waits_for_a_map_goes_on_when_it_ends() -> None:
 
 
 def test_the_next_items_begin_together() -> None:
-    """Those of a wide map, whose first steps can batch then."""
+    """The next items of a wide map begin together, so their first steps can batch."""
     began = []
 
     def item(number: int) -> None:

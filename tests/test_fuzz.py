@@ -1,6 +1,6 @@
-"""Files of all formats, damaged at random: a `ModelFileError` at once, or what the file says now, and nothing between.
+"""Randomly damaged files of all formats: a `ModelFileError` at once, or exactly what the file says now.
 
-What loads is compared with readers of their own: Python's pickle, a few lines for text, the safetensors library.
+Files that load are compared with independent readers: Python's pickle, a short text reader, the safetensors library.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dynet_cy import saving
 from dynet_cy.graph.random_state import random_state
 from dynet_cy.textfile import ModelFileError
 
-ROOM = 64 << 20  # bytes that the process may grow by while it reads files of at most 8 KiB
+ROOM = 64 << 20  # bytes by which the process may grow while it reads files of at most 8 KiB
 SECONDS = 60  # for one file; most take a millisecond
 
 # ---- damage
@@ -60,7 +60,7 @@ def repeat(rng: random.Random, data: bytearray) -> None:
 
 
 def lengths(rng: random.Random, data: bytearray) -> None:
-    """Numbers that say how much there is."""
+    """Overwrite bytes with numbers that may be read as sizes."""
     size = rng.choice([1, 2, 4, 8])
     value = rng.choice([0, 1, 2**7, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, len(data)])
     at = rng.randrange(len(data))
@@ -68,7 +68,7 @@ def lengths(rng: random.Random, data: bytearray) -> None:
 
 
 def digits(rng: random.Random, data: bytearray) -> None:
-    """The same for numbers in text."""
+    """The same for numbers in text files."""
     places = [i for i, byte in enumerate(data) if 48 <= byte < 58]
     if places:
         at = rng.choice(places)
@@ -112,7 +112,7 @@ def instructions(rng: random.Random, data: bytearray) -> None:
 
 
 def order(rng: random.Random, data: bytearray) -> None:
-    """Two parts change places; of text, lines."""
+    """Swap two parts, such as lines of text."""
     separator = rng.choice([b"\n", b".", b","])
     parts = bytes(data).split(separator)
     if len(parts) > 1:
@@ -139,7 +139,7 @@ def other_value(rng: random.Random) -> Any:
 
 
 def other_types(rng: random.Random, data: Any) -> Any:
-    """JSON in which one value is another, or missing."""
+    """JSON with one value replaced or removed."""
     if isinstance(data, dict) and data and rng.random() < 0.9:
         key = rng.choice(list(data))
         if rng.random() < 0.1:
@@ -171,7 +171,7 @@ def peak() -> int:
 
 
 def attempt(example: Any, data: bytes) -> BaseException | None:
-    """The error with which a file is refused."""
+    """The error that reading the file raises, or None."""
     try:
         with in_time():
             example.read(data)
@@ -189,7 +189,7 @@ class Words:
 
 
 class SpecError(ModelFileError):
-    """A model class does not like its spec: the program's business."""
+    """A model class refuses its spec, which is up to the program."""
 
 
 class Tagger:
@@ -227,7 +227,7 @@ def equal(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
     return len(a) == len(b) and all(np.array_equal(x, y, equal_nan=True) for x, y in zip(a, b))
 
 
-# ---- formats: each has whole bytes, and a way to read damaged ones and to compare
+# ---- formats: each has intact bytes, and methods to read damaged ones and to compare
 
 
 class Text:
@@ -313,14 +313,14 @@ class Pair:
 
 
 class Reference(pickle._Unpickler):  # type: ignore[name-defined,misc]
-    """In Python, as that in C makes room for as large a memo as a file asks for."""
+    """In Python, because the version in C allocates as large a memo as a file requests."""
 
     def find_class(self, module: str, name: str) -> Any:
         return getattr(dy, name) if module == "_dynet" else super().find_class(module, name)
 
 
 def outline(x: Any) -> Any:
-    """Something that can be compared."""
+    """A description of x that can be compared."""
     if isinstance(x, (list, tuple)):
         return type(x), [outline(y) for y in x]
     if isinstance(x, dict):
@@ -331,7 +331,7 @@ def outline(x: Any) -> Any:
 
 
 class Data(Pair):
-    """dy.load with a damaged .data file"""
+    """dy.load with a damaged .data file."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -405,7 +405,7 @@ class Checkpoint:
         own = json.loads(json.dumps(self.trainer._settings()))
         for name, value in there.items():
             assert own[name] == value or own[name] != own[name], name
-        with contextlib.suppress(RuntimeError):  # of an average of more parameters, as the file may say
+        with contextlib.suppress(RuntimeError):  # the file may claim an average of more parameters
             self.trainer.update(skip_nonfinite=True)
         self.pc, self.trainer = self.made()
 
@@ -461,12 +461,12 @@ def test_damaged_files(tmp_path: Path, kind: Any, count: int) -> None:
                 before = example.state()
             else:
                 counts["refused"] += 1
-                # A file may be whole and of other data.
+                # A file may be valid, but for other data.
                 of_other_data = str(error).startswith("Shard.restore: the data have")
                 assert isinstance(error, ModelFileError) or of_other_data, (number, error)
                 assert len(str(error)) < 2000, number
                 assert equal(example.state(), before), (number, error)
-            if number % 50 == 0:  # a peak stays; asking the system takes longer than most files
+            if number % 50 == 0:  # the peak stays; reading it takes longer than most files
                 assert peak() < limit, number
         assert peak() < limit, count
     finally:

@@ -1,4 +1,4 @@
-"""What Python would write as "Exception ignored" and forget is an error in all programs that tests start."""
+"""In programs that tests start, exceptions that Python would only print as "Exception ignored" are errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layers of docs/layers.txt: no file of the package imports from a layer above its own."""
+"""The layers of docs/layers.txt: no file of the package imports from a higher layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUFFIXES = {".py", ".pyx", ".pxd", ".pxi", ".pyi"}
 
 
 def read_layers(text: str) -> dict[str, int]:
-    """Module or package name (without "dynet_cy.") to the number of its layer, 0 the lowest."""
+    """Map from module or package names (without "dynet_cy.") to numbers of layers; 0 is the lowest."""
     layers: dict[str, int] = {}
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     for number, line in enumerate(line for line in lines if line):
@@ -41,7 +41,7 @@ def module_name(path: Path) -> str:
 
 
 def code_lines(source: str) -> list[str]:
-    """Logical lines with an import in them, without strings over several lines, comments and parentheses."""
+    """Logical lines that contain an import, without multi-line strings, comments and parentheses."""
     source = re.sub(r'("""|\'\'\').*?\1', "''", source, flags=re.DOTALL)
     source = re.sub(r"#.*", "", source).replace("\\\n", " ")
     source = re.sub(r"\(([^()]*)\)", lambda m: m[1].replace("\n", " "), source)
@@ -91,7 +91,7 @@ def test_imports_go_down(path: Path) -> None:
 
 
 def test_devices_share_the_walk_only() -> None:
-    """Devices have execute/walk in common; the CPU executor is used only where a part of a graph runs on the CPU."""
+    """Devices share only execute/walk; the CPU executor is used only where part of a graph runs on the CPU."""
     users = set()
     for path in FILES:
         source = (ROOT / PACKAGE / path).read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ import dynet_cy.model.parameters
 from dynet_cy import rnn
 
 Copier = Callable[[Any], Any]
-# Those that take layers, sizes and a collection.
+# Builders that take layers, sizes and a collection.
 BUILDERS = [n[: -len("Builder")] for n in rnn.__all__ if issubclass(getattr(rnn, n), rnn._RNNBuilder) and n[0] != "_"]
 TRAINERS = [n[: -len("Trainer")] for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]
 
@@ -69,13 +69,13 @@ def test_collection(copied: Copier) -> None:
     np.testing.assert_array_equal(other.parameters_list()[0].grad_as_array(), np.full(trained.shape(), 2))
     assert not other.parameters_list()[1].grad_as_array().any()
     np.testing.assert_array_equal(other.lookup_parameters_list()[1].grad_as_array()[3], [3, 3])
-    # They are apart, and go on alike: of the table one row has a gradient.
+    # They are separate and train alike: one row of the table has a gradient.
     for collection in (pc, other):
         dy.AdamTrainer(collection).update()
     assert_same(other, pc)
     w.zero()
     assert other.parameters_list()[1].as_array().any()
-    # Names go on.
+    # Numbers in names continue.
     assert other.add_parameters(1).name() == pc.add_parameters(1).name() == "/_1"
     assert other.add_lookup_parameters((2, 1), name="E").name() == "/E_1"
     assert other.add_subcollection("below").name() == "/below_1/"
@@ -116,7 +116,7 @@ def test_trainers(copied: Copier, name: str) -> None:
     train(other, w2, e2, [4, 2, 1])
     assert_same(pc2, pc)
     assert (type(other), other.learning_rate, other.get_clip_threshold()) == (type(trainer), trainer.learning_rate, 0.5)
-    # State planes of a copy belong to its own collection, and are given back.
+    # State planes of a copy belong to its own collection, and are freed.
     del other, trainer
     dy.AdamTrainer(pc2).update()
 
@@ -224,7 +224,7 @@ def test_what_does_not_pickle(graph: Any) -> None:
 
 
 def test_parameters_of_a_deleted_collection(copied: Copier) -> None:
-    """They pickle with all that the collection had, so that what is pickled together stays together."""
+    """They pickle with everything the collection had, so parameters that are pickled together stay together."""
     pc, below, w, e = model()
     value = w.as_array()
     del pc, below
@@ -237,7 +237,7 @@ def test_parameters_of_a_deleted_collection(copied: Copier) -> None:
 
 
 def test_of_an_earlier_version() -> None:
-    """Collections were in the module of parameters once."""
+    """In earlier versions, collections were in the module of parameters."""
     model = dy.ParameterCollection()
     model.parameters_from_numpy(np.array([1.0, 2.0]), "w")
     data = pickle.dumps(model, protocol=0)

@@ -1,4 +1,4 @@
-"""What is built for which systems, as docs/platforms.md has it."""
+"""Builds for other systems, as described in docs/platforms.md."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "platforms.md").read_text(encoding="utf-8")
 
 @pytest.fixture(scope="module")
 def build() -> dict:
-    """The names of setup.py, without its having built anything."""
+    """The globals of setup.py, without building anything."""
     return runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
 
 
@@ -71,7 +71,7 @@ def test_wheels_are_those_of_the_page() -> None:
 
 
 def test_all_modules_say_that_they_need_no_gil(build: dict) -> None:
-    """The directive is in one place, for all of them; and no module takes it back."""
+    """The directive is set once for all modules, and no module overrides it."""
     assert build["DIRECTIVES"]["freethreading_compatible"] is True
     sources = [p for p in (ROOT / "dynet_cy").rglob("*") if p.suffix in {".pyx", ".pxd"}]
     assert not [p.name for p in sources if "freethreading_compatible" in p.read_text(encoding="utf-8")]

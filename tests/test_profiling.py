@@ -1,4 +1,4 @@
-"""The profile: nodes and calls by operation, in both directions."""
+"""Profiles: nodes and calls by op, in both directions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_option(tmp_path: Path, level: int) -> None:
 
 
 def asked(how: str) -> list[profiling.RequestProfile]:
-    """The lines that a program asked in, whose eight examples take three steps each."""
+    """The lines that requested values in a program with eight examples of three steps each."""
     collection = dy.ParameterCollection()
     w = collection.add_parameters((6, 6))
 

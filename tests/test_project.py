@@ -1,4 +1,4 @@
-"""What holds for the project as a whole: version, README, documentation of names, stubs, sdist."""
+"""Checks of the project as a whole: version, README, documentation of names, stubs, sdist."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOP_LEVEL = [
 
 
 def test_rows_of_ops_stand_where_the_source_does() -> None:
-    """Those of dynet_cy/ops/reduce.pyx in tests/ops/cases_reduce.py, and so on."""
+    """Rows of dynet_cy/ops/reduce.pyx are in tests/ops/cases_reduce.py, and so on."""
     for path in sorted((ROOT / "tests").glob("*/cases_*.py")):
         module = SOURCE / path.parent.name / path.stem.replace("cases_function_", "cases_")[len("cases_") :]
         assert module.with_suffix(".pyx").exists() or module.with_suffix(".py").exists(), path
@@ -47,7 +47,7 @@ def module_of(path: Path) -> str:
 
 
 def public_names(module) -> list[str]:
-    """What a module offers: its __all__, or what it defines itself without a leading underscore."""
+    """The public names of a module: its __all__, or the names it defines without a leading underscore."""
     if hasattr(module, "__all__"):
         return sorted(module.__all__)
     names = [n for n in vars(module) if not n.startswith("_")]
@@ -56,7 +56,7 @@ def public_names(module) -> list[str]:
 
 
 def undocumented(name: str, value) -> list[str]:
-    """The functions, classes and public methods without a docstring among a value and what it contains."""
+    """A value, and the public members of a class, as far as they have no docstring."""
     if inspect.isclass(value):
         members = [(n, m) for n, m in vars(value).items() if not n.startswith("_")]
         inner = [f"{name}.{n}" for n, m in members if (callable(m) or is_property(m)) and not inspect.getdoc(m)]
@@ -201,7 +201,7 @@ def test_sdist_holds_every_tracked_file(tmp_path: Path) -> None:
 
 
 def test_every_op_is_documented() -> None:
-    """docs/surface.md lists what ops/api.py does."""
+    """docs/surface.md lists all names of ops/api.py."""
     from dynet_cy.ops import api
 
     listed = set(re.findall(r"`(\w+)`", (ROOT / "docs" / "surface.md").read_text(encoding="utf-8")))

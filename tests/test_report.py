@@ -1,4 +1,4 @@
-"""Reports: pages for browsers, from a profile."""
+"""Reports: HTML pages made from a profile."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dynet_cy import profiling
 
 
 class Page(html.parser.HTMLParser):
-    """Whether tags are closed as they were opened, and what is fetched from elsewhere."""
+    """Checks that tags are closed in order, and collects what a page loads from elsewhere."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def test_report(tmp_path: Path) -> None:
 
 
 def test_report_of_lines_with_tags(tmp_path: Path) -> None:
-    """Lines of the program stand in the page as they are, and do not end its script."""
+    """Lines of the program are shown verbatim, and cannot end the script of the page."""
     program = tmp_path / "program.py"
     program.write_text("def step(dy):\n    return dy.tanh(dy.inputVector([1.0])).value()  # </script><b>\n", "utf-8")
     places: dict = {}

@@ -1,4 +1,4 @@
-"""What a .meta file may name, and what it can do with that: classes of programs load, attacks do nothing."""
+"""What a .meta file may name and do: classes of programs load, attacks have no effect."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from dynet_cy.textfile import ModelFileError
 
 
 class Holder:
-    """A model whose spec may be anything."""
+    """A model whose spec can be anything."""
 
     def __init__(self, model: dy.ParameterCollection, spec: Any) -> None:
         self.spec = spec
@@ -51,7 +51,7 @@ DATA = "#Parameter# /holder/_0 {1} 17 ZERO_GRAD\n+1.00000000e+00 \n"
 
 
 class Vocabulary:
-    """Plain data with state; its constructor must not run when a file is read."""
+    """A class of plain data, whose constructor must not run when a file is read."""
 
     made: ClassVar[int] = 0
 
@@ -160,7 +160,7 @@ class Derived(Base[int]):
 
 
 class Stateful:
-    """With a way of its own to give and take its state."""
+    """A class with __getstate__ and __setstate__."""
 
     def __init__(self, x: int) -> None:
         self.x = x
@@ -219,7 +219,7 @@ SPECS = {
 
 
 def files(folder: Path, spec: Any, protocol: int) -> Path:
-    """A saved Holder with that spec, as DyNet pickles it."""
+    """Files with a Holder with this spec, as DyNet pickles it."""
     (folder / "m.data").write_text(DATA)
     (folder / "m.meta").write_bytes(pickle.dumps((Holder, spec, "/holder/"), protocol))
     return folder / "m"
@@ -241,7 +241,7 @@ def test_what_programs_have_in_specs(tmp_path: Path, what: str, protocol: int) -
     try:
         base = files(tmp_path, spec, protocol)
     except TypeError:
-        assert protocol < 2  # slots and others do not pickle there
+        assert protocol < 2  # slots and others need a later protocol
         return
     made = Vocabulary.made
     found = load(base)
@@ -272,7 +272,7 @@ def test_what_programs_have_in_specs(tmp_path: Path, what: str, protocol: int) -
 def test_numpy(tmp_path: Path, x: Any, protocol: int) -> None:
     found = load(files(tmp_path, x, protocol))
     assert type(found) is type(x)
-    assert found.dtype == x.dtype.newbyteorder("=")  # as pickle itself does it
+    assert found.dtype == x.dtype.newbyteorder("=")  # as pickle does
     np.testing.assert_array_equal(found, x)
     found = load(files(tmp_path, {"a": x, "b": [x]}, protocol))
     np.testing.assert_array_equal(found["b"][0], x)
@@ -285,7 +285,7 @@ def test_saved_by_us(tmp_path: Path) -> None:
 
 
 def test_python_2(tmp_path: Path) -> None:
-    """A class without a base there, a list of pairs for an OrderedDict, and strings of bytes."""
+    """As written by Python 2: a class without a base, a list of pairs for an OrderedDict, and byte strings."""
     base = files(tmp_path, None, 0)
     module = __name__.encode()
     vocabulary = b"(i" + module + b"\nVocabulary\np1\n(dp2\nS'indices'\np3\n(dp4\nS'a'\nI0\nssb"
@@ -341,7 +341,7 @@ def test_classes_of_scripts(tmp_path: Path) -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A package that was installed, with classes and a function that loads."""
+    """An installed package, with classes and a function that loads."""
     folder = tmp_path / "lib" / "site-packages"
     folder.mkdir(parents=True)
     (folder / "installed_package.py").write_text(
@@ -360,7 +360,7 @@ class Own(Vocabulary):
 
 
 def test_installed_packages(tmp_path: Path, installed: Any) -> None:
-    """Their model classes load; their data classes only if they load themselves, or are passed."""
+    """Model classes of installed packages load; data classes only if the package itself loads or they are passed."""
     model = installed.Model(dy.ParameterCollection(), installed.Vocabulary(["a"]))
     dy.save(tmp_path / "m", [model])
     with pytest.raises(ForbiddenClassError, match="Vocabulary, which is not a class of the program's own modules"):
@@ -384,7 +384,7 @@ def test_installed_packages(tmp_path: Path, installed: Any) -> None:
 
 
 def test_modules_without_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as a notebook's."""
+    """Classes in modules without files load, such as those of a notebook."""
     module = types.ModuleType("made_here")
     module.Thing = type("Thing", (), {"__module__": "made_here"})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "made_here", module)
@@ -413,7 +413,7 @@ def trap(*arguments: Any, **keywords: Any) -> Any:
 
 
 class Trap:
-    """Everything that a class can have runs something."""
+    """A class in which every special method, property and class method records that it ran."""
 
     def __new__(cls, *arguments: Any) -> Any:
         trap("new")
@@ -580,7 +580,7 @@ ATTACKS = [
     ("dynet_cy.restoring", "Restorer"),
     ("dynet_cy.unpickling", "Name"),
     ("dynet_cy.softmax_builders", "ClassFactoredSoftmaxBuilder"),  # reads the file that its spec names
-    # what is in the program, by ways around
+    # objects of the program, reached indirectly
     ("__main__", "os.system"),
     ("__main__", "trap"),
     ("__main__", "__builtins__"),
@@ -641,7 +641,7 @@ def attack(folder: Path, spec: bytes) -> Path:
 
 @pytest.mark.parametrize("use", USES)
 def test_attacks(tmp_path: Path, use: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No function is reached, whatever a file wants of it; nothing is imported."""
+    """No function is called, however a file refers to it, and nothing is imported."""
     import __main__
 
     monkeypatch.setattr(__main__, "trap", trap, raising=False)
@@ -664,7 +664,7 @@ def test_attacks(tmp_path: Path, use: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_attributes_of_modules_do_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some modules import others, or run anything, when they are asked for a name."""
+    """Names are looked up without running __getattr__ of modules, which may import or run anything."""
 
     class Lazy(types.ModuleType):
         def __getattribute__(self, what: str) -> Any:
@@ -775,7 +775,7 @@ class TestObjectsOfThePrograms:
         ],
     )
     def test_only_classes_are_offered(self, tmp_path: Path, module: str, called: str, offered: bool) -> None:
-        """What a hostile file wants called is not offered as something to pass."""
+        """Functions that a hostile file calls are not suggested as `classes` to pass."""
         spec = name(module, called) + text("x") + pickle.TUPLE1 + pickle.REDUCE
         with pytest.raises(ForbiddenClassError, match="nothing was loaded") as caught:
             load(attack(tmp_path, spec))
@@ -865,7 +865,7 @@ def test_pickles_that_cannot_be(tmp_path: Path, code: bytes, words: str) -> None
 @pytest.mark.parametrize(
     "code",
     [
-        b")" + b"2\x86" * 60,  # a tuple of twice a tuple of twice ...: hashing it takes 2**60 steps
+        b")" + b"2\x86" * 60,  # a pair of the same pair of the same pair ...: hashing it takes 2**60 steps
         b"]" + b"2\x86" * 60,
     ],
 )
@@ -875,7 +875,7 @@ def test_tuples_of_twice_a_tuple(tmp_path: Path, code: bytes) -> None:
 
 
 def test_keys_that_take_long(tmp_path: Path) -> None:
-    """One large tuple, as a key again and again."""
+    """A large tuple that is used as a key again and again is refused."""
     large = b"(" + b"N" * 1000 + b"t" + b"\x94"
     with pytest.raises(ModelFileError, match="keys that take too long"):
         load(attack(tmp_path, large + b"0}" + b"h\x00Ns" * 100_000))
@@ -885,7 +885,7 @@ def test_keys_that_take_long(tmp_path: Path) -> None:
 
 
 def test_deep_tuples(tmp_path: Path) -> None:
-    """Hashing them overflows the stack of C."""
+    """Hashing very deep tuples would overflow the C stack."""
     with pytest.raises(ModelFileError, match="1001 deep"):
         load(attack(tmp_path, b"}" + b")" + b"\x85" * 100_000 + b"Ns"))
     load(attack(tmp_path, b"}" + b")" + b"\x85" * 900 + b"Ns"))
@@ -917,7 +917,7 @@ def test_large_vocabularies(tmp_path: Path) -> None:
 
 
 def test_files_are_read_as_pickle_reads_them(tmp_path: Path) -> None:
-    """Objects of all protocols that hold much of everything, several in a file."""
+    """Objects with all kinds of contents, in all protocols, several in a file."""
     data = [1, -5, 2**31, 2.5, "ä\ud800"[:1], b"x" * 300, None, True, False, (), [], {}, {1: [2]}, (1, (2, (3,)))]
     for protocol in range(6):
         file = io.BytesIO()

@@ -23,7 +23,7 @@ BUILDERS = ["SimpleRNN", "GRU", "VanillaLSTM", "CompactVanillaLSTM", "CoupledLST
 
 
 class Tagger:
-    """A class of a user, with the methods of builders."""
+    """A model class as users write it, with the methods of builders."""
 
     def __init__(self, model: dy.ParameterCollection, size: int, cells: Any) -> None:
         self.collection = model.add_subcollection("tagger")
@@ -46,7 +46,7 @@ class Tagger:
 
 
 class Other(Tagger):
-    """One that a test does not allow."""
+    """A class that a test does not allow."""
 
 
 def make_cells(layers: int, size: int, hidden: int, model: dy.ParameterCollection) -> dy.VanillaLSTMBuilder:
@@ -141,7 +141,7 @@ class TestClassesOfUsers:
         np.testing.assert_allclose(loaded.run(), made.run(), rtol=1e-6)
 
     def test_without_asking(self, tmp_path: Path) -> None:
-        """As programs for DyNet do it."""
+        """Classes load without being passed, as programs for DyNet expect."""
         made = self.make(tmp_path)
         for classes in ([], [Other], [dy.GRUBuilder]):
             (loaded,) = dy.load(tmp_path / "m", dy.ParameterCollection(), classes=classes)
@@ -167,7 +167,7 @@ class TestClassesOfUsers:
         assert_same(loaded, [made])
 
     def test_a_class_of_a_script(self, tmp_path: Path) -> None:
-        """The module is __main__ in the file, and another one in the program that loads it."""
+        """The module is __main__ in the file, and another module in the program that loads it."""
         script = tmp_path / "script.py"
         root = Path(__file__).resolve().parent
         script.write_text(
@@ -187,13 +187,13 @@ class TestClassesOfUsers:
 
 
 def without_mark(meta: bytes) -> bytes:
-    """As earlier versions and DyNet write it."""
+    """The contents as earlier versions and DyNet write them."""
     assert meta.startswith(saving._MARK)
     return meta[len(saving._MARK) + 65 :]
 
 
 class Evil:
-    """Its pickle makes a folder when it is read."""
+    """An object whose pickle creates a folder when it is read."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -244,7 +244,7 @@ class TestBadFiles:
         assert dy.GRUBuilder.from_spec == before
 
     def test_trust_from_outside(self, saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """For programs that cannot be edited; only 1 counts."""
+        """DYNET_CY_TRUSTED_FILES=1, and no other value, trusts files of programs that cannot be edited."""
         folder = saved.parent / "evil"
         saved.with_suffix(".meta").write_bytes(pickle.dumps(Evil(folder)))
         for value, ran in [("0", False), ("", False), ("1", True)]:
@@ -384,11 +384,11 @@ class TestSaving:
 
 
 class TestSizes:
-    """Those of a spec are compared with the .data file before anything is drawn."""
+    """Sizes in a spec are compared with the .data file before anything is drawn."""
 
     @pytest.fixture
     def drawn(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-        """How many numbers each initializer has drawn."""
+        """The numbers of values that initializers have drawn."""
         found: list[int] = []
         fill = initializers.GlorotInitializer.fill
 
@@ -435,14 +435,14 @@ class TestSizes:
 
     @pytest.mark.parametrize("cls", [dy.SimpleRNNBuilder, dy.VanillaLSTMBuilder, dy.SparseLSTMBuilder])
     def test_small_ones(self, tmp_path: Path, cls: Any) -> None:
-        """Many layers of one number, and parameters that are not saved, are no more than the file may have."""
+        """Many layers of size 1, and parameters that are not saved, are not too many for the file."""
         pc = dy.ParameterCollection()
         builder = cls(300, 1, 1, pc, True) if cls is not dy.SimpleRNNBuilder else cls(300, 1, 1, pc)
         dy.save(tmp_path / "m", [builder])
         assert_same(dy.load(tmp_path / "m", dy.ParameterCollection()), [builder])
 
     def test_what_the_caller_has_passed(self, tmp_path: Path) -> None:
-        """It may have more, and arrays count for nobody."""
+        """Classes that are passed may have more parameters than the file, and given arrays do not count."""
         dy.save(tmp_path / "m", [Pretrained(dy.ParameterCollection(), 300_000, False)])
         with pytest.raises(ModelMismatchError, match="has more parameters than the file"):
             dy.load(tmp_path / "m", dy.ParameterCollection())
@@ -452,7 +452,7 @@ class TestSizes:
 
 
 class Pretrained(Tagger):
-    """With a table beside what is saved."""
+    """A tagger with a table that is not saved."""
 
     def __init__(self, model: dy.ParameterCollection, size: int, given: bool) -> None:
         self.collection = model.add_subcollection("tagger")
@@ -465,7 +465,7 @@ class Pretrained(Tagger):
 
 
 def test_nothing_stays_after_an_error(tmp_path: Path) -> None:
-    """Neither parameters nor names."""
+    """An error while loading leaves neither parameters nor names in the collection."""
     pc = dy.ParameterCollection()
     objects = [pc.add_parameters((2,), name="W"), dy.GRUBuilder(1, 2, 2, pc), pc.add_lookup_parameters((2, 2))]
     dy.save(tmp_path / "m", objects)
@@ -533,7 +533,7 @@ def loaded(folder: Path) -> list[float]:
 
 
 def fork(folder: Path, value: int, at: int) -> bool:
-    """A save in a child that is killed at one of its calls; False if it was not that many."""
+    """Save in a child process that is killed at call number `at`; False if there are fewer calls."""
     child = os.fork()
     if child == 0:  # pragma: no cover
         try:
@@ -545,10 +545,10 @@ def fork(folder: Path, value: int, at: int) -> bool:
     return os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded")  # and the child uses none of the threads
+@pytest.mark.filterwarnings("ignore:.*multi-threaded")  # the child uses no threads
 @pytest.mark.parametrize("old", [None, 2, "unmarked"])
 def test_a_kill_at_any_step(tmp_path: Path, old: Any) -> None:
-    """Then the old pair or the new one loads, and the next save leaves nothing else in the folder."""
+    """After a kill, the old pair or the new one loads, and the next save leaves no other files."""
     steps = 0
     shown = set()
     for steps in range(100):
@@ -573,9 +573,9 @@ def test_a_kill_at_any_step(tmp_path: Path, old: Any) -> None:
     assert shown == {(2, 2) if old else (), (3, 3, 3)}
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded")  # and the child uses none of the threads
+@pytest.mark.filterwarnings("ignore:.*multi-threaded")  # the child uses no threads
 def test_a_new_pair_of_a_killed_save_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
-    """Such as one that DyNet has written meanwhile."""
+    """A pair written later, for example by DyNet, is not replaced by files of a killed save."""
     for steps in range(100):
         fork(tmp_path, 2, 1000)
         assert fork(tmp_path, 3, steps)
@@ -589,7 +589,7 @@ def test_a_new_pair_of_a_killed_save_is_not_taken_for_a_later_one(tmp_path: Path
 
 
 def test_kills_at_random_times(tmp_path: Path) -> None:
-    """While a process saves without pause, models of one and of two parameters in turns."""
+    """A process that saves models of one and of two parameters in turn is killed at random times."""
     code = (
         "import dynet_cy as dy\npc = dy.ParameterCollection()\nw = pc.add_parameters((50,), init=1.0)\n"
         "v = [pc.add_parameters((50,), init=2.0) for _ in range(2)]\n"
@@ -603,7 +603,7 @@ def test_kills_at_random_times(tmp_path: Path) -> None:
             assert job.poll() is None
             time.sleep(0.001)
         time.sleep(0.05 + 0.0137 * i)
-        for _ in range(20):  # meanwhile it can be read, too
+        for _ in range(20):  # it can be read meanwhile too
             assert loaded(tmp_path) in ([1.0], [2.0, 2.0])
         job.kill()
         job.wait()
@@ -614,7 +614,7 @@ def test_kills_at_random_times(tmp_path: Path) -> None:
 
 
 def test_the_mark(tmp_path: Path) -> None:
-    """What docs/files.md says of it."""
+    """The mark works as described in docs/files.md."""
     dy.save(tmp_path / "m", [dy.ParameterCollection().add_parameters((2,), init=1.0)])
     for name in ("data", "meta"):
         whole = (tmp_path / f"m.{name}").read_bytes()

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate: formulas, what updates do with them, checkpoints, copies."""
+"""Learning rate schedules: formulas, their effect on updates, checkpoints, copies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_factors(schedule: dy.Schedule, want: Any) -> None:
 
 
 class Model:
-    """Plain gradient descent on parameters whose gradient is 1: each update takes off its learning rate."""
+    """Gradient descent on parameters with a gradient of 1: each update subtracts its learning rate."""
 
     def __init__(self, name: str = "SimpleSGDTrainer", **arguments: Any) -> None:
         self.m = dy.ParameterCollection()

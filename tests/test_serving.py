@@ -1,4 +1,4 @@
-"""Server: calls that come from threads and tasks while others run, and one pass for all that wait."""
+"""Server: calls from threads and tasks join running ones, with one pass for all waiting calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.fibers
 
 
 def halvings(number: float) -> int:
-    """How often a number is halved until it is at most 1."""
+    """The number of times a number is halved until it is at most 1."""
     x, steps = dy.scalarInput(number), 0
     while x.value() > 1:
         x, steps = x * 0.5, steps + 1
@@ -43,7 +43,7 @@ def server() -> Iterator[dy.Server]:
 
 
 class Endless:
-    """A function that goes on, asking for values, until it is told to end."""
+    """A function that requests values until it is stopped."""
 
     def __init__(self) -> None:
         self.begun = threading.Event()
@@ -68,10 +68,10 @@ def endless() -> Iterator[Endless]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that other threads bring about."""
+    """Wait for a condition that other threads make true."""
     end = time.monotonic() + 30
     while not condition():
-        assert time.monotonic() < end, "it does not come about"
+        assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.001)
 
 
@@ -128,7 +128,7 @@ def test_one_pass_for_all_that_wait(server: dy.Server) -> None:
         calls = [server.submit(2.0**k) for k in range(20)]
     assert [call.result(30) for call in calls] == list(range(20))
     found = server.statistics()
-    assert found.passes == 19  # the first value is there before any pass
+    assert found.passes == 19  # the first value exists before any pass
     assert found.nodes_per_pass == found.nodes / 19
 
 
@@ -144,7 +144,7 @@ def test_a_call_joins_those_under_way(endless: Endless) -> None:
 
 
 def test_a_call_joins_in_the_middle_of_a_pass() -> None:
-    """A pass that takes long ends early; one that has come meanwhile ends before it."""
+    """A long pass is split, so that a call that arrives during it can end before it."""
     w = dy.ParameterCollection().parameters_from_numpy(np.eye(100))
     order = []
 
@@ -198,7 +198,7 @@ def test_each_call_has_the_context_of_its_caller() -> None:
 
     async def caller(server: dy.Server, number: int) -> tuple[int, int]:
         variable.set(number * 10)
-        with dy.ComputationGraph():  # that of the task, not of the call
+        with dy.ComputationGraph():  # the graph of the task, not of the call
             dy.scalarInput(1)
             found = await server.call_async(number)
             assert len(dy.cg()) == 1
@@ -581,7 +581,7 @@ def test_a_model_that_is_replaced_is_freed(server: dy.Server) -> None:
 
 @pytest.mark.parametrize("longest_pass", [1e-9, 0.005])
 def test_training_beside_it_tears_no_parameter(longest_pass: float) -> None:
-    """What is computed for a value sees all parameters from before an update or all from after it."""
+    """A computed value uses all parameters from before an update or all from after it."""
     model = dy.ParameterCollection()
     parameters = [model.parameters_from_numpy(np.zeros((200, 200))) for _ in range(30)]
     trainer = dy.SimpleSGDTrainer(model, learning_rate=1.0)
@@ -679,7 +679,7 @@ def test_nothing_is_left_of_calls(server: dy.Server) -> None:
 
 
 def test_expressions_that_go_while_the_graph_runs_free_their_nodes() -> None:
-    """As when another thread collects garbage during a pass of this one."""
+    """For example, if another thread collects garbage during a pass of this one."""
     dy.renew_cg(forward_only=True)
     kept = [dy.scalarInput(1) for _ in range(5000)]
     during_a_pass = []
@@ -695,7 +695,7 @@ def test_expressions_that_go_while_the_graph_runs_free_their_nodes() -> None:
     w = dy.ParameterCollection().parameters_from_numpy(np.eye(400))
     try:
         length = 4000
-        while not during_a_pass:  # the longer the pass, the surer the signal comes within it
+        while not during_a_pass:  # long passes make it likely that the signal comes during one
             kept += [dy.scalarInput(1) for _ in range(5000)]
             length *= 2
             x = dy.ones((400,))
@@ -816,7 +816,7 @@ def test_statistics(server: dy.Server) -> None:
 
 
 def test_calls_that_wait_begin_together() -> None:
-    """Where many are under way: what they compute first can batch then; but none waits for more than some passes."""
+    """If many calls are running, new ones begin together, so that they batch, but none waits for many passes."""
     began = []
 
     def work(number: int) -> None:
@@ -830,14 +830,14 @@ def test_calls_that_wait_begin_together() -> None:
         for call in calls:
             call.result()
         assert sorted(began) == began
-        assert len(set(began)) <= 1 + (128 - 32) // 6  # a fourth of those under way, less where they wait too long
+        assert len(set(began)) <= 1 + (128 - 32) // 6  # a fourth of the running calls, fewer if they wait too long
 
 
 def test_a_call_does_not_wait_long_for_company(endless: Endless) -> None:
     with dy.Server(lambda name: endless(name) if name else (dy.scalarInput(2) + 1).value()) as server:
         with server.paused():
             calls = [server.submit(f"call {k}") for k in range(20)]
-        assert endless.begun.wait(60)  # all of them, in one pass
+        assert endless.begun.wait(60)  # all, in one pass
         assert server.submit(None).result(timeout=60) == 3
         endless.over.set()
         for call in calls:

@@ -34,7 +34,7 @@ def test_every_kind(soak, number):
 
 
 def test_differences_are_found(soak, monkeypatch):
-    """A wrong operation is a failure, with the number of its round."""
+    """A wrong op is reported as a failure."""
     monkeypatch.setattr(soak.Numpy, "tanh", staticmethod(np.sin))
     with pytest.raises(AssertionError, match="value with autobatch 0"):
         [soak.values_and_gradients(np.random.default_rng(number)) for number in range(20)]
@@ -71,7 +71,7 @@ def test_command():
     done = subprocess.run(
         [sys.executable, str(FILE), "--minutes", "0.03", "--seed", "7"], capture_output=True, text=True, check=False
     )
-    # Not the exit status: memory has no time to become flat.
+    # The exit status is not checked: memory has no time to become flat.
     assert ", 0 failures;" in done.stdout, done.stdout + done.stderr
     assert "seed 7:" in done.stdout
     assert "100.0 %" in done.stderr

@@ -1,4 +1,4 @@
-"""Softmax layers and the pruned LSTM, against NumPy."""
+"""Softmax layers, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def files(tmp_path: Path) -> Path:
 
 
 def build(kind: str, files: Path, bias: bool, rng: np.random.Generator) -> tuple[Any, Any]:
-    """A layer with random parameters, and log p of its 6 classes for a vector by NumPy."""
+    """A layer with random parameters, and a function for log p of its 6 classes in NumPy."""
     model = dy.ParameterCollection()
     layer: Any
     if kind == "standard":
@@ -157,7 +157,7 @@ def test_errors(files: Path) -> None:
     files.write_text("", encoding="utf-8")
     with pytest.raises(ValueError, match="has no words"):
         dy.ClassFactoredSoftmaxBuilder(3, files, WORDS, model)
-    assert not model.parameters_list(), "nothing is left of a layer that could not be made"
+    assert not model.parameters_list(), "a layer that could not be made leaves no parameters"
     files.write_text(CLUSTERS, encoding="utf-8")
     dy.renew_cg()
     x = dy.inputVector([1.0, 2.0, 3.0])

@@ -1,4 +1,4 @@
-"""Early stopping, and several backward passes for one update."""
+"""Early stopping, and gradient accumulation."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_errors(tmp_path: Path) -> None:
 @pytest.mark.parametrize("threshold", [0.0, 0.05])
 @pytest.mark.parametrize("sizes", [[8], [4, 4], [3, 3, 2]])
 def test_several_parts_are_one_update(sizes: list[int], threshold: float) -> None:
-    """Against float64: steps by the mean gradient of all, clipped by its norm."""
+    """Compared with float64: steps along the mean gradient of all parts, clipped by its norm."""
     rng = np.random.default_rng(1)
     start = rng.normal(size=(3, 4)).astype(np.float32)
     xs, ts = rng.normal(size=(2, 8, 4)), rng.integers(3, size=(2, 8))

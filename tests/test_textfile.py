@@ -1,4 +1,4 @@
-"""The text format of models: all comes back, broken files are told apart, a file is saved whole or not at all."""
+"""The text format of models: exact values, clear errors for broken files, and files saved whole or not at all."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_float_comes_back(tmp_path: Path) -> None:
     values = rng.integers(0, 1 << 32, 100_001, dtype=np.uint32).view(np.float32)
     values = values[~np.isnan(values)]
     values[:4] = [np.inf, -np.inf, 1e-45, -0.0]
-    if not np.float32(1e-45):  # a library has set the processor to take subnormal numbers for 0
+    if not np.float32(1e-45):  # a library has switched off denormal numbers
         values[(values.view(np.uint32) & 0x7F800000) == 0] = 0
     written = [Entry(PARAMETER, "/a", (values.size,), values, values[::-1].copy())]
     write_text_model(tmp_path / "m", written)
@@ -169,7 +169,7 @@ def test_names(tmp_path: Path, name: str) -> None:
 
 def test_every_cut_is_noticed(tmp_path: Path) -> None:
     data = TEXT.encode()
-    ends = [0]  # of the entries
+    ends = [0]  # where entries end
     for entry in TEXT.split("#Parameter#")[1:3]:
         ends.append(ends[-1] + len("#Parameter#" + entry.partition("#Lookup")[0]))
     ends.append(len(data))
@@ -177,7 +177,7 @@ def test_every_cut_is_noticed(tmp_path: Path) -> None:
     for cut in range(len(data)):
         path.write_bytes(data[:cut])
         whole = next((n for n, end in enumerate(ends) if data[cut:end].strip() == b"" and cut <= end), None)
-        if whole is not None:  # at most the blank and the line end after the last number are missing
+        if whole is not None:  # at most the blank and the line end after the last number are cut
             assert len(list(read_text_model(path))) == whole
             continue
         with pytest.raises((TruncatedModelFileError, NotAModelFileError)) as caught:
@@ -257,7 +257,7 @@ def test_populate_with_another_model(
 ) -> None:
     named = [[(f"/{c}{i}", d) for i, d in enumerate(dims)] for c, dims in (("p", parameters), ("l", lookups))]
     with pytest.raises(ModelMismatchError, match=words):
-        next(populate_entries(save(tmp_path, TEXT), *named, key=key))  # before anything is given
+        next(populate_entries(save(tmp_path, TEXT), *named, key=key))  # before any entry is returned
 
 
 @pytest.mark.parametrize(
@@ -355,7 +355,7 @@ HEADER = "#Parameter# /W {2} %d ZERO_GRAD\n"
     ],
 )
 def test_lost_bytes(tmp_path: Path, text: str, error: type[ModelFileError], words: str) -> None:
-    """Numbers that are numbers still, but others."""
+    """Lost bytes are noticed even if the rest are still valid numbers."""
     for text_ in (text, TEXT.split("#Lookup")[0] + text):
         with pytest.raises(error, match=words):
             list(read_text_model(save(tmp_path, text_)))
@@ -408,7 +408,7 @@ def test_skipped_entries_have_room_for_their_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["nope/m", "file/m"])
 def test_errors_name_the_path(tmp_path: Path, where: str) -> None:
-    """And not a temporary file that the user has never heard of."""
+    """Errors name the path that the user gave, not a temporary file."""
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=re.escape(repr(str(tmp_path / where))) + "$"):
         write_text_model(tmp_path / where, entries())
@@ -424,7 +424,7 @@ def test_errors_while_saving_name_the_path(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_what_killed_saves_have_left_is_removed(tmp_path: Path) -> None:
-    """But not what another one is writing, nor files of others."""
+    """Temporary files of killed saves are removed, but not those of running saves or other programs."""
     left, others = ".m.0123456789abcdef.tmp", [".n.0123456789abcdef.tmp", ".m.tmp", ".m.0123.tmp"]
     for name in [left, *others]:
         (tmp_path / name).touch()
@@ -438,7 +438,7 @@ def test_what_killed_saves_have_left_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_save_that_lost_its_file_makes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the making and the locking of the file, another save takes it for one that was left behind."""
+    """Between creating and locking the file, another save may remove it as left behind."""
     flock, calls = fcntl.flock, []
 
     def late(descriptor: int, how: int) -> None:

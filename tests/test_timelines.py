@@ -1,4 +1,4 @@
-"""Timelines as files for browsers, those of several processes joined."""
+"""Timeline files for browsers, and joining those of several processes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_join(tmp_path: Path) -> None:
     joined = json.loads(both.read_text(encoding="utf-8"))["traceEvents"]
     assert {event["pid"] for event in joined} == {os.getpid(), 7}
     assert min(event["ts"] for event in joined if "ts" in event) == begin
-    whole["otherData"]["machine"] = "another"  # whose clock is another one
+    whole["otherData"]["machine"] = "another"  # with another clock
     two.write_bytes(gzip.compress(json.dumps(whole).encode()))
     profiling.join_timelines(both, one, two)
     joined = json.loads(both.read_text(encoding="utf-8"))["traceEvents"]
@@ -99,7 +99,7 @@ profile.save_timeline(f"{dy.parallel.rank()}.json")
         updates = [event for event in own if event["name"] == "update"]
         exchanges = [event for event in own if event["name"] == "exchange"]
         assert len(updates) == 3
-        assert len(exchanges) == 6  # what each rank has, and the sums
+        assert len(exchanges) == 6  # the contribution of each rank, and the sums
         for event in exchanges:
             assert any(u["ts"] <= event["ts"] and event["ts"] + event["dur"] <= u["ts"] + u["dur"] + 1 for u in updates)
         assert len([event for event in own if event["name"] == "gather"]) == 1

@@ -1,4 +1,4 @@
-"""The tutorials of docs/learn: each is a program that can be copied alone, and runs by itself."""
+"""The tutorials of docs/learn: each is a program that runs by itself when it is copied."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pytest
 
 LEARN = Path(__file__).resolve().parent.parent / "docs" / "learn"
 TUTORIALS = sorted(LEARN.glob("[0-9]_*.py"))
-IMPORTED = {"dynet_cy", "numpy", "safetensors", "matplotlib"}  # beside the standard library
+IMPORTED = {"dynet_cy", "numpy", "safetensors", "matplotlib"}  # besides the standard library
 
 
 def modules(program: str) -> set[str]:
@@ -34,7 +34,7 @@ def modules(program: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables for programs that draw: matplotlib finds fonts once, and does not say so among their output."""
+    """An environment for programs that plot: fonts are found beforehand, so that matplotlib prints nothing about it."""
     found = {**os.environ, "MPLBACKEND": "agg", "MPLCONFIGDIR": str(tmp_path_factory.mktemp("matplotlib"))}
     if importlib.util.find_spec("matplotlib") is not None:
         subprocess.run([sys.executable, "-c", "import matplotlib.font_manager"], env=found, cwd="/", check=True)
@@ -42,13 +42,13 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def with_marks(path: Path) -> Any:
-    """A tutorial as a parameter of a test, marked where it uses fibers."""
+    """A tutorial as a parameter of a test, marked if it uses fibers."""
     uses = "batched_map" in path.read_text(encoding="utf-8")
     return pytest.param(path, id=path.stem, marks=[pytest.mark.fibers] if uses else [])
 
 
 def need(program: str) -> None:
-    """Skip where the program's extra packages, those of the extra `docs`, are missing."""
+    """Skip if a package that the program needs, from the extra `docs`, is missing."""
     for module in sorted(modules(program) & IMPORTED):
         if importlib.util.find_spec(module) is None:
             pytest.skip(f"needs {module}")

@@ -1,4 +1,4 @@
-"""The page that goes from a table of texts to a model in use: its programs run, and print what it says."""
+"""The programs of docs/your-own-data.md run, and print what the page shows."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ def test_programs(tmp_path: Path) -> None:
         printed += done.stdout
     said = text.split("$ python make_data.py")[1].split("```")[0].splitlines()[1:]
     assert "40 of 40 right" in printed
-    # Other CPUs round otherwise: losses need not be those of the page, nor where training stops.
+    # Other CPUs round differently: losses, and when training stops, may differ from the page.
     assert [printed.splitlines()[0], *printed.splitlines()[-2:]] == [said[0], *said[-2:]]

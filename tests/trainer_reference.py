@@ -1,4 +1,4 @@
-"""The update rules of the trainers in float64 numpy, for tests to compare with. See tests/peer for DyNet itself."""
+"""The update rules of the trainers in NumPy and float64, the reference for tests; tests/peer compares with DyNet."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 
 State = dict[str, np.ndarray]
 Rule = Callable[[State, np.ndarray, int, float], np.ndarray]
-"""(state of these numbers, changed in place; clipped gradient; number of the update, from 1; learning rate) -> step"""
+"""(state, changed in place; clipped gradient; number of the update, from 1; learning rate) -> step"""
 
 RESCALE_BELOW = 0.25
 
 # name of the trainer: rule, names of its state, name and default of the argument that is the learning rate
 RULES: dict[str, tuple[Callable[..., Rule], tuple[str, ...], tuple[str, float]]] = {}
-# name of the trainer: other arguments than the defaults
+# name of the trainer: arguments that differ from the defaults
 OTHERS: dict[str, dict[str, float]] = {}
 Make = TypeVar("Make", bound=Callable[..., Rule])
 
 
 def trainer(name: str, states: tuple[str, ...], rate: tuple[str, float], **others: float) -> Callable[[Make], Make]:
-    """Enter what makes a rule, from the trainer's arguments but the learning rate, in the tables above."""
+    """Enter a function that makes a rule from the trainer's arguments, without the learning rate, in the tables."""
 
     def enter(make: Make) -> Make:
         RULES[name] = make, states, rate
@@ -105,7 +105,7 @@ def amsgrad(**arguments: float) -> Rule:
 
 
 def cyclical_rate(it: int, low: float, high: float, step_size: float, gamma: float) -> float:
-    """The learning rate that an update of number `it` (from 0) leaves behind."""
+    """The learning rate after update number `it` (from 0)."""
     cycle = math.floor(1 + it / (2 * step_size))
     x = abs(it / step_size - 2 * cycle + 1)
     return low + (high - low) * max(0.0, 1 - x) * gamma**it
@@ -114,17 +114,16 @@ def cyclical_rate(it: int, low: float, high: float, step_size: float, gamma: flo
 class ReferenceTrainer:
     """A trainer and the parameters it trains.
 
-    One difference from DyNet is meant: parameters that are not updated have no gradient and do not decay. In DyNet
-    their gradients count for clipping, and they decay until the factor of weight decay starts again from 1, when they
-    jump.
+    One difference from DyNet is intended: parameters that are not updated have no gradient and do not decay. In DyNet,
+    their gradients count for clipping, and they decay until the factor of weight decay is reset to 1, when they jump.
 
     Args:
         name: class name of the trainer.
         dense: initial values of the parameters.
         lookups: initial values of the lookup tables, rows first.
         weight_decay: the coefficient.
-        frozen_count: whether gradients of what is not updated count for clipping, as in DyNet.
-        arguments: those of the trainer.
+        frozen_count: whether gradients of parameters that are not updated count for clipping, as in DyNet.
+        arguments: arguments of the trainer.
     """
 
     def __init__(
@@ -168,7 +167,7 @@ class ReferenceTrainer:
             self.learning_rate = learning_rate
 
     def clip_factor(self, grads: Sequence[np.ndarray]) -> float:
-        """What gradients are multiplied by."""
+        """The factor by which gradients are multiplied."""
         if self.threshold <= 0:
             return 1.0
         norm = math.sqrt(sum(float((np.asarray(g, dtype=np.float64) ** 2).sum()) for g in grads))
@@ -211,7 +210,7 @@ class ReferenceTrainer:
             self.factor = 1.0
 
     def status(self) -> str:
-        """The line that `status()` writes; counts anew."""
+        """The line that `status()` writes; resets the counts."""
         text = f"[lr={self.learning_rate:g} clips={self.clips} updates={self.updates}] "
         self.clips = self.updates = 0
         return text

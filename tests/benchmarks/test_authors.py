@@ -1,4 +1,4 @@
-"""The programs in the shape of those of DyNet's authors, in tiny sizes."""
+"""The programs modelled on those of DyNet's authors, at tiny sizes."""
 
 from __future__ import annotations
 

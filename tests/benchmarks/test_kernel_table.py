@@ -10,7 +10,7 @@ import pytest
 
 from dynet_cy.kernels import selftest
 
-# By its path: tests/kernels is a "kernels" too.
+# Imported by path, because tests/kernels is also named "kernels".
 spec = importlib.util.spec_from_file_location(
     "kernel_benchmark", Path(__file__).parents[2] / "benchmarks" / "kernels.py"
 )

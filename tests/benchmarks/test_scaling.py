@@ -1,4 +1,4 @@
-"""The model of how training scales: limits that are known, formula against simulation, and the page."""
+"""The model of how training scales: known limits, the formula against the simulation, and the page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_one_process_waits_for_nobody() -> None:
 
 
 def test_allreduce() -> None:
-    """Of two hosts: each sends and gets all bytes once."""
+    """With two hosts, each sends and receives all bytes once."""
     free = scaling.Network("free", 0, 1e9)
     for cost in (scaling.ring, scaling.halving):
         assert cost(1e6, 2, NET) == pytest.approx(2 * 0.01 + 1e6 * (1e-6 + scaling.GAMMA / 2))
@@ -66,7 +66,7 @@ def test_a_ring_message_by_message() -> None:
         assert scaling.ring_of(np.zeros(hosts), 1e6, NET) == pytest.approx(
             np.full(hosts, scaling.ring(1e6, hosts, NET))
         )
-    # Who is late delays the others by as much, at most.
+    # A late process delays the others by at most as much.
     late = np.zeros(8)
     late[3] = 5
     ends = scaling.ring_of(late, 1e6, NET)

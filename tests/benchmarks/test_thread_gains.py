@@ -40,12 +40,12 @@ def test_products() -> None:
 
 
 def test_products_of_torch() -> None:
-    pytest.importorskip("torch", reason="compared with PyTorch, which nothing here depends on")
+    pytest.importorskip("torch", reason="compares with PyTorch, which is optional")
     assert list(threads.torch_products(1)) == ["(3, 4, 5) matrix", "(20, 8, 2) matrix"]
 
 
 def test_graphs_in_threads_train_as_in_one() -> None:
-    """Two steps of one thread and one of each of two threads give the same update."""
+    """Two steps of one thread, or one step of each of two threads, give the same update."""
     rounds = [threads.graphs("dynet_cy", "tagger", "autobatch", count, 2) for count in (1, 2)]
     one, two = ([round()["loss"] for _ in range(4)] for round in rounds)
     assert two == pytest.approx(one, rel=1e-5)

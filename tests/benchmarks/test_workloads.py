@@ -1,4 +1,4 @@
-"""The benchmarks: every workload at a tiny size gives the same losses in all its forms; the driver and its tables."""
+"""Benchmarks: every workload gives the same losses in all forms, at a tiny size; the driver and its tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ sys.path.pop(0)
 
 @pytest.fixture(autouse=True)
 def batching() -> Iterator[None]:
-    """Workers set batching and threads for their whole process; they are as before after a test."""
+    """Restore batching and threads, which workers set for the whole process."""
     before = config.get()
     yield
     config.set(autobatch=before["autobatch"], threads=before["threads"])
@@ -49,7 +49,7 @@ def test_forms_have_the_same_losses(name: str) -> None:
 
 @pytest.mark.parametrize("name", workloads.NAMES)
 def test_torch_has_the_same_losses(name: str) -> None:
-    pytest.importorskip("torch", reason="compared with PyTorch, which nothing here depends on")
+    pytest.importorskip("torch", reason="compares with PyTorch, which is optional")
     plain = losses("dynet_cy", "plain", name)
     for form in workloads.load(name, tiny=True).torch_forms:
         assert losses("torch", form, name) == pytest.approx(plain, rel=1e-5), form
@@ -57,11 +57,11 @@ def test_torch_has_the_same_losses(name: str) -> None:
 
 @pytest.mark.parametrize("name", workloads.NAMES)
 def test_torch_has_everything_on_one_device(name: str) -> None:
-    """By the device that computes shapes only: it refuses tensors of others, as a GPU does."""
-    torch = pytest.importorskip("torch", reason="compared with PyTorch, which nothing here depends on")
+    """Uses the device "meta", which computes only shapes and refuses tensors of other devices, as a GPU does."""
+    torch = pytest.importorskip("torch", reason="compares with PyTorch, which is optional")
     for form in workloads.load(name, tiny=True).torch_forms:
         loss = workloads.load(name, tiny=True).torch(torch, workloads.common.TorchWeights(torch, "meta"))
-        with contextlib.suppress(NotImplementedError):  # where values decide what comes next
+        with contextlib.suppress(NotImplementedError):  # programs that read values
             assert loss(form).device.type == "meta"
 
 
@@ -151,7 +151,7 @@ def test_table_with_a_gpu(result: dict) -> None:
     (workload,) = result["workloads"]
     by_hand = workloads.common.Goal("faster", 1.0, "torch_gpu", "autobatch")
     workload["goals"] = [by_hand._asdict()]
-    assert "torch" not in report.table(result, goals=True).splitlines()[4], "not asked for"
+    assert "torch" not in report.table(result, goals=True).splitlines()[4], "not requested"
     for library, form, seconds in [("dynet_cy_gpu", "autobatch", 0.5), ("torch_gpu", "batched", 0.4)]:
         measured = {"median": seconds, "seconds": [seconds], "result": 100 / seconds, "share_of_peak": 0.0}
         workload["forms"].append({"library": library, "form": form, "memory": 2**20, **measured})

@@ -1,4 +1,4 @@
-"""Programs that say `import dynet`, run by `python -m dynet_cy.compat` and after `install()`."""
+"""Programs with `import dynet`, run by `python -m dynet_cy.compat` or after `install()`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from own_process import environment
 
 @pytest.fixture
 def run(tmp_path: Path):
-    """Runs python in a folder; `program` is the text of the file program.py there."""
+    """Run Python in a folder; `program` is the text of program.py there."""
 
     def run(*arguments: str, program: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         if program:
@@ -60,14 +60,14 @@ print(sorted(n for n in globals() if n not in ("sys", "os", "dynet", "__annotati
 
 
 def as_plain_python(run, *arguments: str) -> None:
-    """The same output, apart from names that no program relies on, as with plain python and an empty `dynet`."""
+    """The output equals that of plain Python with an empty module `dynet`."""
     have = run(*COMPAT, *arguments)
     want = run("-c", STAND_IN, *arguments)
     assert have.stderr == want.stderr == ""
     assert have.stdout.splitlines() == want.stdout.splitlines()
 
 
-# Runs python itself, with a folder on the path in which there is an empty module `dynet`.
+# Runs plain Python with an empty module `dynet` on its path.
 STAND_IN = """
 import os, subprocess, sys, tempfile
 with tempfile.TemporaryDirectory() as folder:

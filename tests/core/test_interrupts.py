@@ -1,4 +1,4 @@
-"""Signals while the engine computes: handlers run, what they raise ends the pass, and nothing is half done."""
+"""Signals during a pass or an update: handlers run, what they raise ends it, and nothing is left half done."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def alarm(seconds=0.02):
 
 
 def with_alarm(call, seconds=0.02):
-    """Call that until the alarm has come, in it or later."""
+    """Run a call and wait for the alarm, which comes during the call or after it."""
     try:
         alarm(seconds)
         call()
@@ -44,7 +44,7 @@ def with_alarm(call, seconds=0.02):
 
 
 class Chain:
-    """A model, and losses over as many layers as are asked for."""
+    """A model, and losses over any number of layers."""
 
     def __init__(self):
         rng = np.random.RandomState(1)
@@ -77,7 +77,7 @@ def same(found, expected):
 
 
 def assert_close(found, expected):
-    """Products may be summed in another order once a matrix is packed."""
+    """Equal up to rounding: a packed matrix may be multiplied in another order."""
     for a, b in zip(found, expected):
         np.testing.assert_allclose(a, b, rtol=1e-2, atol=1e-3 * np.abs(b).max() + 1e-6)
 
@@ -87,7 +87,7 @@ def layers_run(profile, backward):
 
 
 def stopped_inside(prepare, backward):
-    """Run what `prepare(layers)` returns with an alarm, with more and more layers until it is stopped inside."""
+    """Run what `prepare(layers)` returns with an alarm, doubling the layers until the alarm comes during the run."""
     for k in range(DOUBLINGS):
         layers = LEAST << k
         run = prepare(layers)
@@ -110,7 +110,7 @@ def test_forward_stops_and_goes_on(autobatch, forward_only):
     layers, done = stopped_inside(prepare, False)
     with profiling.measure() as profile:
         value = found[0].value()
-    assert layers_run(profile, False) == layers - done, "what was computed before is not computed again"
+    assert layers_run(profile, False) == layers - done, "values that were computed before are not computed again"
     assert value == pytest.approx(chain.loss(layers, autobatching=autobatch).value(), rel=1e-5)
 
 
@@ -129,7 +129,7 @@ def test_backward_is_taken_back(autobatch):
     assert not any(g.any() for g in chain.gradients())
     with pytest.raises(RuntimeError, match="run backward"):
         loss.gradient()
-    # As if there had been no gradient, for trainers too.
+    # Trainers too see no gradient.
     before = chain.values()
     dy.MomentumSGDTrainer(chain.model).update()
     assert same(chain.values(), before)
@@ -162,7 +162,7 @@ def test_gradients_of_earlier_passes_stay():
 
 
 def test_short_passes_over_old_gradients_are_finished():
-    """Nothing is copied for them, so they can't be taken back: what there is are whole passes."""
+    """They keep no copies and cannot be undone, so they run to the end: gradients are of whole passes."""
     chain = Chain()
     loss = chain.loss(2)
     loss.backward()
@@ -175,7 +175,7 @@ def test_short_passes_over_old_gradients_are_finished():
 
 
 def test_what_other_threads_add_stays():
-    """A pass over gradients that another thread adds to is finished, and nothing of either is lost."""
+    """If another thread adds to the same gradients, the pass is finished, and nothing of either is lost."""
     chain, stop, rounds = Chain(), threading.Event(), []
 
     def add_ones():
@@ -221,7 +221,7 @@ def test_handlers_that_return_run_once_and_change_nothing():
 
 
 def test_handlers_see_that_the_graph_runs():
-    """They may use other graphs; to use this one is an error of theirs, which passes on."""
+    """Handlers may use other graphs; using this one is an error, which the pass raises."""
     chain, found, error = Chain(), [], []
 
     def handle(number, frame):
@@ -252,7 +252,7 @@ def test_handlers_see_that_the_graph_runs():
 
 
 def test_handlers_compute_with_denormal_numbers():
-    """The engine takes them for 0 while it runs, which is no business of a handler."""
+    """The engine treats denormal numbers as 0 while it runs; a handler must not be affected."""
     chain, found = Chain(), []
     tiny = np.float32([1e-30])
 
@@ -288,14 +288,14 @@ def test_only_the_main_thread_is_stopped():
 
 @pytest.mark.parametrize("autobatch", [1, 2])
 def test_scheduling_stops(autobatch):
-    """What is scheduled has not run, and can be asked for again."""
+    """Nodes of a stopped schedule have not run, and can be requested again."""
     dy.renew_cg(autobatching=autobatch)
     x = dy.inputVector([0.5, -0.5])
     kinds = [dy.tanh, dy.logistic, dy.exp, dy.square, dy.sin, dy.cos]
     for layers in (20_000, 40_000, 80_000, 160_000):
         total = []
         for k in range(layers):
-            # Shapes that differ, so that there are many batches to choose from.
+            # Different shapes make many batches to choose from.
             y = dy.concatenate([x] * (1 + k % 300))
             total += [f(y) for f in kinds]
         loss = dy.esum([dy.sum_elems(y) for y in total])
@@ -304,7 +304,7 @@ def test_scheduling_stops(autobatch):
         if not any(row.nodes for row in profile):
             break
     else:
-        pytest.fail("the alarm never came while it was scheduled")
+        pytest.fail("the alarm never came during scheduling")
     value = loss.value()
     dy.renew_cg(autobatching=0)
     x = dy.inputVector([0.5, -0.5])
@@ -313,7 +313,7 @@ def test_scheduling_stops(autobatch):
 
 
 class Twin:
-    """Parameters and a trainer: twins take the same steps, to the bit."""
+    """Parameters and a trainer; twins take the same steps, bit for bit."""
 
     def __init__(self, trainer):
         self.model = dy.ParameterCollection()
@@ -332,7 +332,7 @@ class Twin:
 @pytest.mark.parametrize("trainer", [dy.SimpleSGDTrainer, dy.AdamTrainer])
 @pytest.mark.parametrize("average", [False, True])
 def test_updates_are_whole_or_not_made(trainer, average):
-    """Of two equal models one is updated under signals: it is always at one of the steps of the other one."""
+    """One of two equal models is updated while signals come: its values are always those after a whole step."""
     quiet, twin = Twin(trainer), Twin(trainer)
     if average:
         quiet.trainer.exponential_moving_average(0.5)
@@ -359,7 +359,7 @@ def test_updates_are_whole_or_not_made(trainer, average):
 
 
 class Large:
-    """Parameters whose update takes long enough to be stopped, of all kinds that an update treats in its own way."""
+    """Parameters whose update takes long enough to be stopped, of every kind that updates treat separately."""
 
     def __init__(self, millions, average=False):
         rng = np.random.RandomState(4)
@@ -381,13 +381,13 @@ class Large:
 
     def backward(self):
         dy.renew_cg()
-        # The second table is read where it lies, and so has no factor of its own.
+        # The second table is read as a whole, so its factor is not kept.
         parts = [self.small, self.large, self.table[3], self.table[7], self.read.expr() * dy.inputVector(np.ones(40))]
         self.loss = dy.esum([dy.squared_norm(p) for p in parts])
         self.loss.backward()
 
     def stopped_in_update(self, update, seconds):
-        """Make an update, and send a signal after so long; True if it was stopped midway."""
+        """Run an update with a signal after `seconds`; True if it was stopped midway."""
         self.backward()
         try:
             alarm(seconds)
@@ -407,8 +407,8 @@ def whole_update(model):
 
 
 def stopped_model(average=False, update=whole_update):
-    """A model whose second update was stopped midway, and an equal one whose update was not."""
-    # How long the norm of the gradients takes, which is not stopped, and the rest, depends on the machine.
+    """A model whose second update was stopped midway, and an equal one whose updates were not."""
+    # Computing the norm of the gradients cannot be stopped; its share of the time depends on the machine.
     before = set_pause(1)
     try:
         for millions, seconds in itertools.product((12, 24, 48), (0.004, 0.008, 0.016, 0.032, 0.064)):
@@ -458,7 +458,7 @@ QUICK = ("value", "old-graph", "thread")
 def test_an_update_that_was_stopped_is_finished_by_who_looks(how, tmp_path):
     model, quiet = stopped_model()
     LOOKS[how](model, tmp_path)
-    if how == "checkpoint":  # saving multiplies the decay of tables into their numbers
+    if how == "checkpoint":  # saving settles the factors of tables
         save(quiet, tmp_path)
     assert changes.waiting() == 0
     assert same(model.state(), quiet.state())
@@ -495,7 +495,7 @@ def test_an_update_that_is_stopped_again_and_again():
 
 
 def test_a_handler_in_an_update_sees_the_whole_of_it():
-    """Such as one that saves the model and returns."""
+    """For example, a handler that saves the model and returns."""
     seen = []
     model = Large(24)
     model.backward()
@@ -513,7 +513,7 @@ def test_a_handler_in_an_update_sees_the_whole_of_it():
 
 
 class Late:
-    """A large table whose rows are late when an update of all of them comes."""
+    """A large table whose rows are late when all of them are updated."""
 
     def __init__(self):
         self.model = dy.ParameterCollection()
@@ -557,13 +557,13 @@ def test_rows_that_are_late_when_an_update_is_stopped():
 
 
 def run_program(text, folder):
-    """A program in a folder of its own: that of the sources has no compiled modules."""
+    """Run a program in another folder: the source tree may have no compiled modules."""
     command = [sys.executable, "-c", textwrap.dedent(text)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
 
 
 def test_control_c(tmp_path):
-    """KeyboardInterrupt in forward and in backward, and what follows is right."""
+    """Ctrl-C stops forward and backward with KeyboardInterrupt, and the program can go on."""
     done = run_program(
         """
         import os, signal, threading, time
@@ -576,7 +576,7 @@ def test_control_c(tmp_path):
             x = dy.inputVector(np.ones(256))
             for _ in range(layers):
                 x = dy.tanh(w * x)
-            return dy.sum_elems(x)  # the weights are drawn large enough that it does not fade away
+            return dy.sum_elems(x)  # the weights are large enough that it does not vanish
         def interrupted(call):
             threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
             try:
@@ -599,7 +599,7 @@ def test_control_c(tmp_path):
 
 
 def test_a_child_of_a_thread_runs_handlers(tmp_path):
-    """After a fork the thread that has forked is the main thread of the child."""
+    """In the child, the thread that called fork is the main thread, so handlers run there."""
     done = run_program(
         """
         import os, signal, threading

@@ -15,7 +15,7 @@ import dynet_cy as dy
 
 @pytest.fixture
 def digits(tmp_path: Path) -> Path:
-    """A folder with small digits in the files of MNIST."""
+    """A folder with small digits in files named and formatted as MNIST's."""
     return write_digits(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Files for the examples to learn from: digits as MNIST's, and a treebank."""
+"""Training data for the examples: digits in MNIST's format, and a treebank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _write_idx(path: Path, shape: tuple[int, ...], values: bytes) -> None:
 
 
 def write_digits(folder: Path, training: int = 200, test: int = 40) -> Path:
-    """Digits of 12x8 pixels: digit d lights up row d.  The training files are gzipped, the others plain."""
+    """Digits of 12x8 pixels: in digit d, row d is bright.  The training files are gzipped, the others plain."""
     rng = random.Random(3)
     for part, ending, count in [("train", ".gz", training), ("t10k", "", test)]:
         labels = bytes(i % 10 for i in range(count))
@@ -44,10 +44,10 @@ def write_treebank(path: Path, sentences: int, seed: int) -> Path:
         tags = ["DET", "NOUN", "VERB", "DET", "NOUN", "PUNCT"]
         for i, tag in enumerate(tags, start=1):
             if i == 2:
-                lines.append("2-3\tboth\t" + "\t".join("_" * 8))  # a multiword token, to be left out
+                lines.append("2-3\tboth\t" + "\t".join("_" * 8))  # a multiword token, which readers must skip
             head, relation = (0, "root") if i == 3 else (3, "dep")
             lines.append(f"{i}\t{rng.choice(LEXICON[tag])}\t_\t{tag}\t_\t_\t{head}\t{relation}\t_\t_")
-        lines.append("6.1\tempty\t" + "\t".join("_" * 8))  # an empty node, to be left out
+        lines.append("6.1\tempty\t" + "\t".join("_" * 8))  # an empty node, which readers must skip
         lines.append("")
     text = "\n".join(lines) + "\n"
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())

@@ -1,4 +1,4 @@
-"""Runs the examples as their users would: as programs of their own."""
+"""Runs the examples as users do: as separate programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTIONS = os.environ.get("EXAMPLES_OPTIONS", "").split()  # for all of them, suc
 
 
 def run(script: str, *args: object, cwd: Path, stdin: str = "", prelude: str = "") -> subprocess.CompletedProcess[str]:
-    """Run an example; `prelude` is Python to run in the same process before."""
+    """Run an example; `prelude` is Python code that runs before it in the same process."""
     start = f"import runpy, sys; {prelude}; runpy.run_path(sys.argv[0], run_name='__main__')"
     path = EXAMPLES / script
     code = f"import sys; sys.argv = sys.argv[1:]; sys.path.insert(0, {str(EXAMPLES)!r}); {start}"
@@ -38,5 +38,5 @@ def output(script: str, *args: object, cwd: Path) -> str:
 
 
 def numbers(pattern: str, text: str) -> list[float]:
-    """The numbers that stand where `pattern` has a group, in all places that match."""
+    """The numbers in the group of `pattern`, from all matches."""
     return [float(x) for x in re.findall(pattern, text, re.M)]

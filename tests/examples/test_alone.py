@@ -1,4 +1,4 @@
-"""Every example can be copied alone: it needs dynet_cy, the standard library, NumPy, tqdm and its data."""
+"""Every example works if it is copied: it needs only dynet_cy, the standard library, NumPy, tqdm and its data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from programs import EXAMPLES
 # custom_op is a package, which tests/ops/test_outside_package.py builds and runs.
 PROGRAMS = sorted(path for path in EXAMPLES.rglob("*.py") if "custom_op" not in path.parts)
 LIBRARIES = {"dynet_cy", "numpy", "tqdm"}
-DATA = {"sklearn", "gymnasium"}  # beside lemminflect and turkish-treebanks, whose files are read
+DATA = {"sklearn", "gymnasium"}  # of lemminflect and turkish-treebanks, only files are read
 SERVICE = {"starlette", "uvicorn"}
-NETWORKS = [path for path in PROGRAMS if path.name != "client.py"]  # the client of the service has none
+NETWORKS = [path for path in PROGRAMS if path.name != "client.py"]  # the client of the service has no network
 
 
 def name(path: Path) -> str:
@@ -44,7 +44,7 @@ def test_imports(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=name)
 def test_help(path: Path, tmp_path: Path) -> None:
-    pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+    pytest.importorskip("tqdm", reason="the examples need tqdm")
     if path.name == "service.py":
         for library in sorted(SERVICE):
             pytest.importorskip(library, reason="the web service needs the extra [serve]")

@@ -1,4 +1,4 @@
-"""Programs that decide by values: they find what trying everything finds, and together the same as alone."""
+"""Programs that decide by values: they agree with exhaustive search, and give the same results batched and alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from programs import numbers, output, run
 
 import dynet_cy as dy
 
-pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+pytest.importorskip("tqdm", reason="the examples need tqdm")
 pytestmark = pytest.mark.fibers
 
 
@@ -25,7 +25,7 @@ LONGEST, TOKENS = 4, 4  # token 0 is the end
 
 
 def step_of(seed: int):
-    """A small model: the state is the tokens so far, and each state has scores of its own."""
+    """A small model: the state is the tokens so far, and each state has its own scores."""
     table = np.random.default_rng(seed).normal(0, 2, (TOKENS**LONGEST * 4, TOKENS))
 
     def step(state: tuple[int, ...], token: int):
@@ -196,7 +196,7 @@ def test_rnng_probabilities_of_actions_sum_to_one(example) -> None:
 
 
 def test_rnng_finds_the_most_probable_tree(example, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against all trees with at most two constituents opened in a row."""
+    """Compared with all trees that open at most two constituents in a row."""
     rnng = example("rnng")
     monkeypatch.setattr(rnng, "IN_A_ROW", 2)
     monkeypatch.setattr(rnng, "MOST_OPEN", 3)

@@ -1,4 +1,4 @@
-"""The examples that train with several processes, at a small size, in every way of starting them."""
+"""The examples that train with several processes, at small sizes, started in every way."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_tree_lstm(tmp_path: Path, way: str) -> None:
 
 
 def test_going_on(tmp_path: Path, treebank: list[object]) -> None:
-    """A run that was stopped goes on, with another number of processes too."""
+    """A stopped run continues, also with another number of processes."""
     more = ["--batch", 5, "--checkpoint", "point", "--every", 4, "--patience", 100]
     train("sync", "train_tagger.py", *treebank, *more, "--epochs", 2, cwd=tmp_path)
     text = train("alone", "train_tagger.py", *treebank, *more, "--epochs", 3, cwd=tmp_path)

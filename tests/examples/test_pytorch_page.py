@@ -1,4 +1,4 @@
-"""The programs of docs/dynet-cy-for-pytorch-users.md run, and learn."""
+"""The programs of docs/dynet-cy-for-pytorch-users.md run and learn."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for _ in range(160):
 @pytest.mark.parametrize("library", ["dynet_cy", "PyTorch"])
 def test_programs_learn(library: str, tmp_path: Path) -> None:
     if library == "PyTorch":
-        pytest.importorskip("torch", reason="compared with PyTorch, which nothing here depends on")
+        pytest.importorskip("torch", reason="compares with PyTorch, which is optional")
     blocks = re.findall(rf"^```python\n# {library}\n(.*?)^```$", PAGE.read_text(encoding="utf-8"), re.M | re.S)
     assert len(blocks) == 2
     program = tmp_path / "program.py"

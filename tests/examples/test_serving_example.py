@@ -1,4 +1,4 @@
-"""The web service of examples/serving, loaded by its client over the loopback."""
+"""The web service of examples/serving, under load from its client over the loopback."""
 
 from __future__ import annotations
 

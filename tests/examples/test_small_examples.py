@@ -1,4 +1,4 @@
-"""The other examples, at a small size, each run as its user would run it."""
+"""The other examples, at small sizes, run as users run them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from programs import numbers, output, run
 
-pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+pytest.importorskip("tqdm", reason="the examples need tqdm")
 
 
 def test_xor(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ SMALL_LM = ["--dim", 16, "--hidden", 32, "--batch", 8, "--learning-rate", 0.02]
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sentences of a small grammar, whose verbs agree with their subjects some words before."""
+    """Sentences of a small grammar in which verbs agree with a subject some words before."""
     rng = random.Random(1)
     lines = []
     for _ in range(160):
@@ -47,7 +47,7 @@ def test_rnnlm(text: Path, tmp_path: Path, unit: str) -> None:
     )
     perplexities = numbers(r"^epoch \d: .*, \d+ \w+/s, dev perplexity ([\d.]+)$", found)
     assert len(perplexities) == 4
-    # The entropy of a sentence is that of 2 endings and 4 numbers of "old": 8 ** (1 / 5.5 words).
+    # A sentence chooses among 2 endings and 4 counts of "old": perplexity 8 ** (1 / 5.5 words).
     assert perplexities[-1] < (1.8 if unit == "word" else 1.4)
     samples = re.findall(r"^sample: (.*)$", found, re.M)
     assert len(samples) == 3
@@ -61,7 +61,7 @@ def test_rnnlm_ways_to_batch_agree(text: Path, tmp_path: Path) -> None:
         args = ["--train", text, "--dev", text, "--limit", 100, "--epochs", 2, *SMALL_LM, *DRY]
         printed = output("rnnlm.py", *args, "--batching", batching, cwd=tmp_path)
         found[batching] = numbers(r"(?:loss|dev perplexity) ([\d.]+)", printed)
-    assert len(found["auto"]) == 5  # two of each epoch, and the best
+    assert len(found["auto"]) == 5  # two for each epoch, and the best
     assert found["auto"] == pytest.approx(found["manual"], rel=1e-2)
 
 
@@ -83,7 +83,7 @@ def test_rnnlm_bad_text(tmp_path: Path, content: bytes, message: str) -> None:
 
 @pytest.fixture(scope="module")
 def inflector(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of a language of three letters: the plural doubles the first letter, the past ends with -d."""
+    """A model of a language with three letters: the plural doubles the first letter, the past ends in -d."""
     folder = tmp_path_factory.mktemp("inflector")
     rng = random.Random(1)
     lines = []
@@ -151,12 +151,12 @@ def test_vae(digits: Path) -> None:
     found = output("vae.py", *args, cwd=digits)
     elbos = numbers(r"^epoch \d+: .*test ELBO ([-\d.]+) ", found)
     assert len(elbos) == 40
-    # In the fixture 88 pixels are about 0.12 and 8 about 0.85: 35 nats, and 2.3 for the digit.  Without a code: 47.
+    # In the fixture, 88 pixels are about 0.12 and 8 about 0.85: 35 nats, and 2.3 for the digit.  Without a code: 47.
     assert elbos[0] < -46
     assert -42 < elbos[-1] < -36
     parts = re.findall(r"test ELBO ([-\d.]+) \(pixels ([\d.]+), KL ([\d.]+)\)", found)
     assert all(float(a) == pytest.approx(-float(b) - float(c), abs=0.02) for a, b, c in parts)
-    assert float(parts[-1][2]) > 1  # the code says something about the image
+    assert float(parts[-1][2]) > 1  # the code carries information about the image
     drawn = found.splitlines()[-12:]
     assert {len(line) for line in drawn} == {3 * 2 * 8 + 2 * 2}
 
@@ -189,7 +189,7 @@ def test_early_exit_agrees_without_autobatch(digits: Path) -> None:
 
 
 def test_reinforce(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium", reason="the environments are those of gymnasium")
+    pytest.importorskip("gymnasium", reason="needs the environments of gymnasium")
     found = output("reinforce.py", "--episodes", 120, "--report", 40, cwd=tmp_path)
     means = numbers(r"^episode \d+: mean return of the last \d+ ([\d.]+), ", found)
     assert len(means) == 3
@@ -198,7 +198,7 @@ def test_reinforce(tmp_path: Path) -> None:
 
 
 def test_dqn(tmp_path: Path) -> None:
-    pytest.importorskip("gymnasium", reason="the environments are those of gymnasium")
+    pytest.importorskip("gymnasium", reason="needs the environments of gymnasium")
     args = ["--steps", 2000, "--warm-up", 200, "--report", 1000, "--every", 1, "--explore", 0.2]
     found = output("dqn.py", *args, cwd=tmp_path)
     assert len(numbers(r"^step \d+: \d+ episodes, mean return of the last \d+ ([\d.]+), of ", found)) == 2
@@ -207,7 +207,7 @@ def test_dqn(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("script", ["reinforce.py", "dqn.py"])
 def test_environments_that_do_not_fit(tmp_path: Path, script: str) -> None:
-    pytest.importorskip("gymnasium", reason="the environments are those of gymnasium")
+    pytest.importorskip("gymnasium", reason="needs the environments of gymnasium")
     for name, message in [("Pendulum-v1", "actions must be discrete"), ("None-v0", "None")]:
         done = run(script, "--env", name, cwd=tmp_path)
         assert done.returncode == 1

@@ -1,6 +1,6 @@
-"""The parsers, the recognizer of names and the Tree-LSTM, at a small size, each run as its user would run it.
+"""The parsers, the named-entity recognizer and the Tree-LSTM, at small sizes, run as users run them.
 
-What they compute by algorithms of their own is compared here with trying all possibilities.
+Their algorithms are compared with exhaustive search.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from programs import numbers, output, run
 
 import dynet_cy as dy
 
-pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+pytest.importorskip("tqdm", reason="the examples need tqdm")
 
 DRY = ["--dropout", 0, "--word-dropout", 0]
 
@@ -33,7 +33,7 @@ CROSSING = "1\ta\t_\tDET\t_\t_\t3\tdet\t_\t_\n2\tb\t_\tNOUN\t_\t_\t4\tobj\t_\t_\
 
 
 def write_treebank(path: Path, count: int, seed: int) -> Path:
-    """Write sentences such as `every dog sees Alice Smith`, and before them one whose arcs cross."""
+    """Write sentences such as `every dog sees Alice Smith`, after one with crossing arcs."""
     rng, lines = random.Random(seed), [CROSSING]
     for _ in range(count):
         words = [*rng.choices(["the", "a", "every"]), *rng.choices(NOUNS), *rng.choices(VERBS)]
@@ -77,7 +77,7 @@ def test_parser_learns_and_parses(script: str, treebank: list[object], tmp_path:
     text = output(script, *treebank, "--epochs", 6, "--tag-dim", 8, *LEARN, *SMALL[script], cwd=tmp_path)
     assert "81 training and 16 dev sentences" in text
     scores = numbers(r"^epoch \d: loss [\d.]+, .* words/s, dev UAS [\d.]+%, LAS ([\d.]+)%$", text)
-    assert max(scores) > 90  # of the 79 words of dev, the 4 of the sentence whose arcs cross may be wrong
+    assert max(scores) > 90  # of the 79 dev words, the 4 in the sentence with crossing arcs may be wrong
 
     model = tmp_path / "runs" / f"{script[:-3]}.safetensors"
     assert model.exists()
@@ -140,7 +140,7 @@ def crosses(heads: tuple[int, ...]) -> bool:
 
 
 def oracle_of(example, script: str, heads: tuple[int, ...]):
-    """The oracle of a tree, and the actions."""
+    """The oracle of a tree, and the names of the actions."""
     arc_hybrid = example(script)
     words = len(heads)
     tree = arc_hybrid.Tree(["w"] * words, ["t"] * words, list(heads), [f"r{i % 2}" for i in range(words)])
@@ -168,7 +168,7 @@ def test_the_oracle_makes_all_trees_without_crossing_arcs(example, script: str) 
 
 
 def right_arcs_at_most(now, heads: list[int]) -> int:
-    """How many arcs of a tree a configuration can still lead to, by trying all ways."""
+    """The number of correct arcs that a configuration can still reach, by exhaustive search."""
     if now.over():
         return sum(a == b for a, b in zip(now.heads[1:], heads))
     found = []
@@ -181,7 +181,7 @@ def right_arcs_at_most(now, heads: list[int]) -> int:
 
 @pytest.mark.parametrize("script", ORACLES)
 def test_the_oracle_knows_what_is_best_after_errors(example, script: str) -> None:
-    """The cheapest actions are those that lead to most right arcs, in configurations of all kinds."""
+    """The cheapest actions are those that lead to the most correct arcs, in all kinds of configurations."""
     arc_hybrid, rng = example(script), random.Random(2)
     for words in (2, 3, 4):
         for heads in all_trees(example, words):
@@ -213,7 +213,7 @@ def test_all_ways_of_allowed_actions_end_in_a_tree(example, script: str) -> None
 
 @pytest.mark.parametrize("script", ["transition_parser", "stack_lstm_parser"])
 def test_sentences_together_are_parsed_as_alone(example, script: str) -> None:
-    """In training too: the same losses and gradients, and one pass for each step of all sentences."""
+    """Training gives the same losses and gradients too, with one pass for each step of all sentences."""
     parser = example(script)
     sizes = {name: min(value, 8) if isinstance(value, int) else 0.0 for name, value in parser.SIZES.items()}
     spec = {"words": {"a": 1, "b": 1, "c": 1}, "tags": {}, "relations": ["r", "s"], "seed": 1, **sizes, "explore": 0.5}
@@ -236,7 +236,7 @@ def test_sentences_together_are_parsed_as_alone(example, script: str) -> None:
 
 
 def test_stack_lstm_follows_the_stack(example, graph) -> None:
-    """After each action the states are those of LSTMs that read what there is on the stack and in the buffer."""
+    """After each action, the states equal those of LSTMs that read the current stack and buffer."""
     parser = example("stack_lstm_parser")
     sizes = {"word_dim": 4, "tag_dim": 2, "action_dim": 3, "tree_dim": 5, "hidden": 6, "seed": 1}
     net = parser.Parser({"words": {"a": 1, "b": 1, "c": 1}, "tags": {}, "relations": ["r"], **sizes})
@@ -315,7 +315,7 @@ def test_ner_bad_files(example, tmp_path: Path) -> None:
 
 
 def test_crf(example, graph, rng: np.random.Generator) -> None:
-    """The sum over all sequences, the score of one, and the best one, by trying all."""
+    """The sum over all sequences, the score of one and the best one agree with exhaustive search."""
     ner = example("ner")
     sizes = {
         "word_dim": 4,
@@ -362,7 +362,7 @@ def test_tree_lstm(tmp_path: Path) -> None:
 
 
 def test_tree_lstm_cells(example, graph, rng: np.random.Generator) -> None:
-    """The scores of a tree of three words, beside the formulas of Tai et al."""
+    """The scores of a tree of three words agree with the formulas of Tai et al."""
     tree_lstm, dim = example("tree_lstm"), 3
     sizes = {"word_dim": 4, "hidden": dim, "dropout": 0, "word_dropout": 0, "seed": 1}
     net = tree_lstm.Sentiment({"words": {"a": 1, "b": 1}, **sizes})
@@ -441,7 +441,7 @@ def test_default_data(script: str, tmp_path: Path) -> None:
         try:
             metadata.distribution("turkish-treebanks")
         except metadata.PackageNotFoundError:
-            pytest.skip("turkish-treebanks is not there")
+            pytest.skip("needs turkish-treebanks")
     text = output(script, "--limit", 30, "--epochs", 1, *SMALL[script], cwd=tmp_path)
     assert re.search(r"^epoch 1: loss \d", text, re.M)
     assert (tmp_path / "runs" / f"{script[:-3]}.safetensors").exists()

@@ -1,4 +1,4 @@
-"""The tagger and the digits, at a small size, each run as its user would run it: as a program of its own."""
+"""The tagger and the digit classifier, at small sizes, run as users run them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from programs import run
 
-pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+pytest.importorskip("tqdm", reason="the examples need tqdm")
 
 
 # -- tagger --------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ def test_tagger_stops_early(treebank: Path, tmp_path: Path) -> None:
 
 
 def test_tagger_interrupted_while_saving_leaves_the_old_model(treebank: Path, model: Path) -> None:
-    """The process dies right before the file takes its name."""
+    """The process dies just before the new file is renamed."""
     text = "every dog likes the çiçek .\n"
     before, content = tag(model, text), model.read_bytes()
     prelude = "import os; os.rename = os.replace = lambda *a, **k: os._exit(9)"
@@ -163,7 +163,7 @@ def test_tagger_default_treebank(tmp_path: Path) -> None:
     try:
         metadata.distribution("turkish-treebanks")
     except metadata.PackageNotFoundError:
-        pytest.skip("turkish-treebanks is not there")
+        pytest.skip("needs turkish-treebanks")
     done = run("tagger.py", "--epochs", 1, *SMALL, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^epoch 1: .*dev accuracy \d", done.stdout, re.M)
@@ -190,7 +190,7 @@ def test_mnist(digits: Path, model: str, epochs: int, batching: str) -> None:
 
 def test_mnist_on_the_digits_of_sklearn(tmp_path: Path) -> None:
     if importlib.util.find_spec("sklearn") is None:
-        pytest.skip("scikit-learn is not there")
+        pytest.skip("needs scikit-learn")
     done = run("mnist.py", "--epochs", 3, "--batch", 16, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert accuracies_in(done)[-1] > 80

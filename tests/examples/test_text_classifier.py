@@ -1,4 +1,4 @@
-"""The text classifier, at a small size, run as its user would run it."""
+"""The text classifier, at a small size, run as users run it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from programs import run
 
-pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+pytest.importorskip("tqdm", reason="the examples need tqdm")
 
 SMALL = ["--filters", 8, "--dim", 8, "--widths", 2, 3, "--dropout", 0.1, "--learning-rate", 0.02, "--batch", 8]
 GOOD, BAD = ["good", "great", "fine", "superb", "lovely"], ["bad", "awful", "poor", "dreadful", "boring"]
@@ -18,7 +18,7 @@ OTHERS = ["the", "a", "film", "story", "was", "is", "rather", "quite"]
 
 
 def write_texts(path: Path, count: int, seed: int, words: slice) -> Path:
-    """Texts of one to eight words, one of which says whether they are good or bad."""
+    """Texts of one to eight words; one word shows whether the text is good or bad."""
     rng = random.Random(seed)
     lines = []
     for i in range(count):
@@ -32,7 +32,7 @@ def write_texts(path: Path, count: int, seed: int, words: slice) -> Path:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Texts to learn from, and others in which other words say the same."""
+    """Training texts, and texts in which other words have the same meaning."""
     folder = tmp_path_factory.mktemp("texts")
     write_texts(folder / "train.tsv", 80, 1, slice(0, 3))
     write_texts(folder / "same.tsv", 20, 2, slice(0, 3))

@@ -1,4 +1,4 @@
-"""The Transformer tagger, at a small size, run as its user would run it."""
+"""The Transformer tagger, at a small size, run as users run it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from programs import run
 
-pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+pytest.importorskip("tqdm", reason="the examples need tqdm")
 
 SMALL = ["--dim", 16, "--letter-dim", 8, "--hidden", 32, "--heads", 2, "--learning-rate", 0.01, "--dropout", 0.1]
 

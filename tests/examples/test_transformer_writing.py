@@ -1,4 +1,4 @@
-"""The Transformers that write, a language model and an inflector, at small sizes, run as their users would run them."""
+"""The Transformers that write (a language model and an inflector), at small sizes, run as users run them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from programs import EXAMPLES, numbers, output, run
 
-pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+pytest.importorskip("tqdm", reason="the examples need tqdm")
 
 TINY_LM = ["--dim", 16, "--heads", 2, "--hidden", 32, "--layers", 1, "--context", 24, "--batch", 8]
 TINY_INFLECTOR = ["--dim", 32, "--heads", 2, "--hidden", 64, "--layers", 1]
@@ -20,7 +20,7 @@ VERBS = ["wa" + a + b for a in "bdgklmnprst" for b in ("lk", "rt", "sh", "nd", "
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Regular verbs: a letter pattern that a tiny network learns."""
+    """Regular verbs, with a pattern that a tiny network can learn."""
     folder = tmp_path_factory.mktemp("pairs")
     endings = {"V;PST": "ed", "V;V.PTCP;PRS": "ing"}
     lines = [f"{verb}\t{verb}{ending}\t{tags}\n" for verb in VERBS for tags, ending in endings.items()]
@@ -54,7 +54,7 @@ def test_language_model_learns_from_what_python_ships(tmp_path: Path) -> None:
 
 
 def test_writing_is_what_the_whole_text_gives(tmp_path: Path) -> None:
-    """Near temperature 0 the best character is drawn: with the cache the same as computed from all of the text."""
+    """At a temperature near 0, the cache gives the same best characters as computing from the whole text."""
     text = tmp_path / "text.txt"
     text.write_text("one two three four five six seven. " * 40, encoding="utf-8")
     check = """

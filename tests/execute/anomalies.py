@@ -1,6 +1,6 @@
-"""Programs in which a value or a gradient is not finite, for every device.
+"""Programs in which a value or a gradient is not finite, on any device.
 
-Each marks the line that is to be named with "# here" and says in its `expected` what else the error tells.
+"# here" marks the line that the error must name; `expected` holds the rest of what the error must say.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CASES: list[Case] = []
 
 
 def case(**expected: object) -> Callable[[Case], Case]:
-    """Add a program to the list, with what its error says: attributes, and `text` that the message has."""
+    """Add a program to the list, with the expected attributes of its error, and `text`, parts of its message."""
 
     def add(f: Case) -> Case:
         f.expected = expected  # type: ignore[attr-defined]
@@ -37,7 +37,7 @@ def line_here(f: Case) -> int:
 
 
 def check(error: dy.AnomalyError, f: Case) -> None:
-    """The error is that of the program."""
+    """Check that the error is the one the program expects."""
     expected = dict(f.expected)  # type: ignore[attr-defined]
     text = str(error)
     for part in expected.pop("text"):
@@ -192,9 +192,9 @@ def collected(device: Device) -> None:
 
 
 def check_gradients_stay(device: Device) -> None:
-    """What backward has added before its error is taken back: from gradients of zero and from others, of rows too.
+    """What backward added before its error is undone: in gradients that were zero and in others, of rows too.
 
-    The error is found after several batches: in the gradient of `bad`, or of a weight whose products are collected.
+    The error occurs after several batches: in the gradient of `bad`, or of a weight with collected gradients.
     """
     collection = dy.ParameterCollection()
     W, V = (collection.add_parameters((3, 3), init=0.5, device=device) for _ in range(2))
@@ -208,14 +208,14 @@ def check_gradients_stay(device: Device) -> None:
         return [dy.squared_norm(W * dy.tanh(V * x)) for x in xs]
 
     for before in (False, True):
-        for _ in range(2):  # what is looked at is not what is kept: on a device, looking fetches it
+        for _ in range(2):  # computed again after reading, which fetches gradients from a device
             wanted = [p.grad_as_array() for p in own]
             collection.zero_gradients()
             if before:
                 dy.renew_cg()
                 dy.esum(terms(0)).backward()
         assert wanted[0].any() == wanted[4].any() == before
-        for late in (False, True):  # a weight's gradient that overflows only where all of it is multiplied
+        for late in (False, True):  # late: a gradient that overflows only when its collected factors are multiplied
             dy.renew_cg()
             many = dy.esum(terms(2)) + dy.squared_norm(fresh * table[5])
             if late:
@@ -227,7 +227,7 @@ def check_gradients_stay(device: Device) -> None:
                 many.backward()
             for p, want in zip(own, wanted):
                 np.testing.assert_array_equal(p.grad_as_array(), want)
-    # What follows is right: the rows that were touched are known, and only these.
+    # The next update is right: it knows which rows were touched.
     trainer = dy.SimpleSGDTrainer(collection, 1.0)
     trainer.set_clip_threshold(0)
     start, gradient = table.as_array(), table.grad_as_array()

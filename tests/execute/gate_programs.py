@@ -8,11 +8,11 @@ import numpy as np
 
 import dynet_cy as dy
 
-N = 48  # of a vector; a node has several of them side by side in `gates`
+N = 48  # length of a vector; a node of `gates` holds several, side by side
 
 
 class Reference:
-    """A program in NumPy: the value of each node, and how its gradient goes to its arguments."""
+    """A program in NumPy: the value of each node, and how its gradient is passed to its arguments."""
 
     def __init__(self) -> None:
         self.values: list[np.ndarray] = []
@@ -33,7 +33,7 @@ class Reference:
 
 
 class Program:
-    """`cells` cells of gates and what a generator chooses of them: expressions beside a reference."""
+    """`cells` cells of gates with random choices: expressions and their reference."""
 
     def __init__(self, seed: int, cells: int, *, overlapping: bool = False, same_shape: bool = True) -> None:
         self.choose = np.random.default_rng(seed)
@@ -113,7 +113,7 @@ class Program:
         return self.node(dy.esum([self.nodes[x] for x in xs]), value, *[(x, lambda d: d) for x in xs])
 
     def check(self, gradients: bool = True) -> None:
-        """All values and gradients, after `backward(full=True)` of the loss."""
+        """Compare all values and gradients, after `backward(full=True)` of the loss."""
         wanted = self.ref.gradients(self.loss)
         for node, value, gradient in zip(self.nodes, self.ref.values, wanted):
             np.testing.assert_allclose(node.npvalue(), value, rtol=1e-4, atol=1e-4)

@@ -1,4 +1,4 @@
-"""Anomalies: what is found, where, and what is not one."""
+"""Anomalies: what is reported, with which line, and what is not an anomaly."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def test_found(program, strategy: int) -> None:
         program("CPU")
     check(caught.value, program)
     dy.renew_cg()
-    program("CPU")  # nothing is checked any more
-    with dy.detect_anomaly():  # and what is good goes on
+    program("CPU")  # nothing is checked after the block
+    with dy.detect_anomaly():  # and programs without anomalies run
         dy.renew_cg()
         assert dy.exp(dy.scalarInput(0)).value() == 1
 
 
 def test_found_in_one_of_a_batch_of_a_cached_plan() -> None:
-    """The same structure four times: from the third on its plan comes from the cache."""
+    """The same structure four times: from the third time on, its plan comes from the cache."""
 
     def losses(numbers: list[float]) -> dy.Expression:
         dy.renew_cg(autobatching=1)
@@ -60,7 +60,7 @@ def test_found_in_one_of_a_batch_of_a_cached_plan() -> None:
 
 
 def test_threads() -> None:
-    """Blocks of several threads end in any order; an error is that of its own thread's graph."""
+    """Blocks of several threads end in any order; an error belongs to the graph of its own thread."""
 
     def train(bad: int) -> str:
         w = dy.ParameterCollection().add_parameters((3, 3), init=1.0)
@@ -80,7 +80,7 @@ def test_threads() -> None:
 
 
 def test_numbers_stay_the_same() -> None:
-    """With checks or without: the same bits of all parameters after training."""
+    """Checks do not change a bit of any parameter in training."""
 
     def trained(checked: bool) -> list:
         dy.reset_random_seed(5)
@@ -108,7 +108,7 @@ def test_numbers_stay_the_same() -> None:
 
 
 def test_infinities_that_came_in() -> None:
-    """Masks, and restrictions of a softmax, are no anomalies; what an infinity becomes by mistake is one."""
+    """Infinities in masks and in a restricted softmax are no anomalies; what they turn into by mistake is one."""
     w = dy.ParameterCollection().add_parameters((3, 3), init=1.0)
     with dy.detect_anomaly():
         dy.renew_cg()
@@ -120,7 +120,7 @@ def test_infinities_that_came_in() -> None:
             dy.pickneglogsoftmax(masked, 2).value()
         with pytest.raises(dy.AnomalyError, match=r"sub: .*: 1 NaN of 3"):
             (masked - masked).value()
-    dy.renew_cg(check_validity=True)  # that takes every value that is not finite
+    dy.renew_cg(check_validity=True)  # this reports every value that is not finite
     with pytest.raises(ValueError, match="add: a value of expression"):
         (w * dy.inputVector([1.0, 2.0, 3.0]) + dy.inputVector([0.0, 0.0, -np.inf])).value()
 
@@ -151,7 +151,7 @@ def test_backward_of_all_expressions() -> None:
         dy.renew_cg()
         x = dy.inputVector([0.0, 1.0])
         loss = dy.sum_elems(dy.sqrt(x))
-        loss.backward()  # nothing lies behind it
+        loss.backward()  # nothing else depends on it
         with pytest.raises(dy.AnomalyError, match="backward of sqrt: the gradient of x is not finite: 1 inf of 2"):
             loss.backward(full=True)
 

@@ -1,4 +1,4 @@
-"""Weight gradients that a second thread computes during backward: the same bits, whatever else is added to them."""
+"""Weight gradients computed by a second thread during backward: the same bits, whatever else is added to them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def restored() -> Iterator[None]:
 
 
 class Network:
-    """A recurrent network over minibatches, whose weights get gradients in several ways."""
+    """A recurrent network over minibatches; its weights get gradients in several ways."""
 
     def __init__(self, columns: int) -> None:
         rng = np.random.default_rng(columns)
@@ -38,7 +38,7 @@ class Network:
         self.xs = [rng.uniform(-1, 1, (N, columns)).astype(np.float32) for _ in range(STEPS)]
 
     def loss(self) -> dy.Expression:
-        """Products of many columns, multiplied where they are, and of few, which are collected; and `W` itself."""
+        """Products of many columns, multiplied in place, of few columns, which are collected, and `W` itself."""
         dy.renew_cg()
         h, losses = None, []
         for i, x in enumerate(self.xs):
@@ -66,18 +66,18 @@ def test_the_same_bits_with_a_second_thread(columns: int, autobatch: int) -> Non
         desired = network.gradients()
         before = pool.background_runs()
         assert network.gradients() == desired
-        assert pool.background_runs() == before, "there is one thread only"
+        assert pool.background_runs() == before, "there is only one thread"
         for threads in (2, 3):
             config.set(threads=threads)
             large = dy.inputTensor(np.ones((400, 400), np.float32))
-            (large * large).forward()  # makes the threads
+            (large * large).forward()  # starts the threads
             before = pool.background_runs()
             for i in range(2000):
                 assert network.gradients() == desired
                 if i >= 20 and (pool.background_runs() > before or threads > pool.cpus()):
                     break
             else:
-                pytest.fail("no other thread has computed anything")
+                pytest.fail("no other thread computed anything")
     finally:
         config.set(autobatch=1)
 
@@ -112,7 +112,7 @@ def test_factors_of_joined_batches_are_multiplied_before_their_memory_is_used_ag
     assert joining.counts() == (layers, layers * passes)
     config.set(threads=2)
     large = dy.inputTensor(np.ones((400, 400), np.float32))
-    (large * large).forward()  # makes the thread
+    (large * large).forward()  # starts the thread
     for _ in range(20):
         assert gradients() == desired
 

@@ -1,4 +1,4 @@
-"""Passes forward and backward on the CPU: what is computed, when, and which gradients there are."""
+"""Forward and backward passes on the CPU: what is computed, when, and which gradients exist."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_backward_of_several_losses(graph, w, strategy) -> None:
 def test_gradient_is_zero_where_the_loss_does_not_depend(graph, w, strategy) -> None:
     on, off = (dy.cmult(w, dy.ones(3)) * 2 for _ in range(2))
     never = dy.tanh(w)
-    # One call for both, and the place of both gradients has been written before.
+    # Both are one call, and the memory of both gradients has been written before.
     dy.dot_product(dy.esum([on, off]), dy.ones(3) * 7.0).backward()
     w.scale_gradient(0)
     dy.dot_product(on, dy.ones(3)).backward()
@@ -137,7 +137,7 @@ def test_constants_have_no_gradient(graph, w, strategy) -> None:
 
 def test_equal_nodes_run_together(w, collection) -> None:
     m = collection.parameters_from_numpy(np.eye(3) * 2)
-    expected = {0: 27, 1: 3, 2: 3}  # one after the other, the sum takes in the product
+    expected = {0: 27, 1: 3, 2: 3}  # without batching, the sum absorbs the product
     for strategy, calls in expected.items():
         graph = dy.renew_cg(autobatching=strategy)
         ys = [dy.tanh(m * dy.inputVector([k, k, k]) + dy.inputVector([1, 2, 3])) for k in range(13)]
@@ -149,7 +149,7 @@ def test_equal_nodes_run_together(w, collection) -> None:
 
 
 def test_nodes_of_nothing_but_parameters(w, strategy) -> None:
-    """The same op on the same parameters, several times: no argument has as many elements as the call."""
+    """Batches of one op on the same parameter: no argument has as many elements as the batch."""
     graph = dy.renew_cg()
     ys = [dy.rectify(w) for _ in range(4)] + [dy.cmult(w, w) for _ in range(4)] + [dy.tanh(w) for _ in range(2)]
     loss = dy.dot_product(dy.esum(ys), dy.ones(3))
@@ -182,7 +182,7 @@ def test_deep_and_wide_graphs(chosen: int, collection) -> None:
 
 
 def test_what_is_added_to_a_small_parameter_is_summed_up_first(graph, strategy) -> None:
-    """Beside what it holds already, each contribution by itself would be rounded away."""
+    """Added one by one to the large gradient that is there, contributions would be rounded away."""
     b = dy.ParameterCollection().add_parameters(2, init=0)
     dy.dot_product(b, dy.inputVector([2**26, 2**26])).backward()
     dy.renew_cg()
@@ -194,7 +194,7 @@ def test_what_is_added_to_a_small_parameter_is_summed_up_first(graph, strategy) 
 
 
 def test_sums_of_small_parameters_are_added_once(graph, strategy) -> None:
-    """Several parameters in turn, twice from one graph, and beside rows and large matrices."""
+    """Several parameters in turn, two backward passes over one graph, together with rows and large matrices."""
     model = dy.ParameterCollection()
     small = [model.add_parameters(3, init=0) for _ in range(3)]
     large = model.add_parameters((3, 700), init=0)

@@ -1,4 +1,4 @@
-"""Elementwise batches in pieces, several together in tiles, and results that are views of their arguments."""
+"""Elementwise batches that run in pieces and tiles, and results that are views of their arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynet_cy.schedule.changes import gates
 
 @pytest.fixture(autouse=True)
 def counting():
-    """Counts from zero, and settings as they were when the test is over."""
+    """Reset the counts, and end the graph after the test."""
     pieces.reset()
     views.reset()
     yield
@@ -24,7 +24,7 @@ def counting():
 @pytest.mark.parametrize("overlapping", [False, True], ids=["apart", "overlapping"])
 @pytest.mark.parametrize("seed", range(4))
 def test_values_and_gradients_of_all_nodes(strategy: int, seed: int, overlapping: bool) -> None:
-    """Also of those in the middle of chains, in a new plan and in a kept one."""
+    """Also of nodes in the middle of chains, with new and cached plans."""
     with dy.ComputationGraph(autobatching=strategy):
         for same_shape in (True, False):
             for _ in range(3):
@@ -53,7 +53,7 @@ def test_short_nodes_run_as_one_call() -> None:
 
 @pytest.fixture
 def single_ops():
-    """Gates run as the single ops that they are made of."""
+    """Run gates as single ops."""
     gates.set_on(False)
     yield
     gates.set_on(True)
@@ -63,7 +63,7 @@ def test_ranges_are_views(single_ops) -> None:
     dy.renew_cg(autobatching=1)
     dy.esum(gates_of(64, 20)).forward()
     assert views.counts() == (40, 0)
-    # Three together; and the gates too, where their inputs happen not to lie side by side.
+    # Three together; and the gates too, unless their inputs happen to be adjacent.
     assert pieces.counts() in ((4, 2), (3, 1))
 
 
@@ -74,7 +74,7 @@ def test_batches_run_together_in_tiles(single_ops) -> None:
     loss = dy.esum([dy.sum_elems(c) for c in cells])
     loss.backward(full=True)
     batches, tiles = pieces.counts()
-    assert batches in (3, 4)  # the gates too, unless their inputs happen to lie side by side
+    assert batches in (3, 4)  # the gates too, unless their inputs happen to be adjacent
     assert batches <= tiles <= 12
     for k, cell in enumerate(cells):
         both = np.tanh(np.linspace(-1, 1 + k, 2048))
@@ -83,7 +83,7 @@ def test_batches_run_together_in_tiles(single_ops) -> None:
 
 
 def test_kept_plans_do_the_same_to_the_last_bit() -> None:
-    """Or a program that goes on from a checkpoint would not get the numbers of one that was not interrupted."""
+    """Otherwise a program resumed from a checkpoint would give other numbers than an uninterrupted one."""
     with dy.ComputationGraph(autobatching=1):
         found = []
         for _ in range(4):
@@ -99,7 +99,7 @@ def test_kept_plans_do_the_same_to_the_last_bit() -> None:
 
 
 def test_a_user_that_comes_later_has_gradients_of_its_own() -> None:
-    """Gradients of views hold what their users contribute, not what others of the argument do."""
+    """The gradient of a view holds the contributions of its own users, not those of other users of its argument."""
     dy.renew_cg(autobatching=1)
     xs = [dy.inputVector(np.linspace(-1, 1, 3 * N) * (k + 1)) for k in range(5)]
     wholes = [dy.tanh(x) for x in xs]
@@ -134,7 +134,7 @@ def test_a_user_beyond_the_target_does_not_matter() -> None:
 
 
 def test_views_after_a_revert() -> None:
-    """What was copied for a user that is reverted stays copied, and right."""
+    """A value that was copied for a user that is reverted later stays right."""
     dy.renew_cg(autobatching=1)
     wholes = [dy.tanh(dy.inputVector(np.linspace(-1, k, 2 * N))) for k in range(4)]
     parts = [dy.pick_range(w, N, 2 * N) for w in wholes]
@@ -154,7 +154,7 @@ def test_views_after_a_revert() -> None:
 
 @pytest.mark.parametrize("mode", ["profile", "check_validity", "anomaly", "forward_only"])
 def test_modes_that_look_at_batches(mode: str) -> None:
-    """They see batches one by one, and get the same numbers."""
+    """These modes run batches one by one, and give the same numbers."""
     dy.renew_cg(autobatching=1, check_validity=mode == "check_validity", forward_only=mode == "forward_only")
     program = Program(2, 20)
     loss = program.nodes[program.loss]
@@ -178,7 +178,7 @@ def test_modes_that_look_at_batches(mode: str) -> None:
 
 
 def test_anomalies_in_a_chain_are_found() -> None:
-    """The op that made them is named, though it runs together with others where nobody looks."""
+    """The right op is named, although without checks it would run in one tile with others."""
     for way in ("check_validity", "anomaly"):
         dy.renew_cg(autobatching=1, check_validity=way == "check_validity")
         xs = [dy.inputVector(np.linspace(-1, k, N)) for k in range(4)]
@@ -203,7 +203,7 @@ def test_one_argument_twice() -> None:
 
 
 def test_nodes_that_the_loss_does_not_need() -> None:
-    """They run in the same batches, and have no part in gradients."""
+    """They run in the same batches, but contribute nothing to gradients."""
     dy.renew_cg(autobatching=1)
     cells = gates_of(N, 12)
     dy.forward(cells)
@@ -214,7 +214,7 @@ def test_nodes_that_the_loss_does_not_need() -> None:
 
 
 def test_what_nodes_without_a_part_hold_goes_nowhere() -> None:
-    """Their gradients hold what an earlier pass has left there."""
+    """The memory of their gradients, left over from an earlier pass, is not added anywhere."""
     dy.renew_cg(autobatching=1)
     x = dy.tanh(dy.inputVector(np.linspace(-1, 1, N)))
     cells = [dy.cmult(x, dy.inputVector(np.full(N, k + 1.0))) for k in range(12)]
@@ -225,7 +225,7 @@ def test_what_nodes_without_a_part_hold_goes_nowhere() -> None:
 
 
 def test_neighbours_that_are_arguments_of_each_other() -> None:
-    """A node is the second argument of one product and the first one of the next, which lies beside it."""
+    """A node is the second argument of one product and the first argument of its neighbour."""
     dy.renew_cg(autobatching=1)
     ys = [dy.tanh(dy.inputVector(np.linspace(-1, k, N))) for k in range(8)]
     shifted = [dy.cmult(a, b) for a, b in zip(ys, ys[1:])]

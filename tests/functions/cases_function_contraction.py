@@ -1,4 +1,4 @@
-"""Sums of products by the names of axes."""
+"""Sums of products over named axes."""
 
 from __future__ import annotations
 

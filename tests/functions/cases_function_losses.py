@@ -1,4 +1,4 @@
-"""Losses that are made of ops."""
+"""Losses composed of ops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS = np.array([0.5, 1.0, 2.0, 0.25])
 
 
 def nll(x, tags=TAGS, smoothing=0.0, weights=None):
-    """Of each column."""
+    """The loss of each column."""
     w = np.ones(4) if weights is None else weights
     logs = log_softmax(x)
     n = np.arange(len(tags))

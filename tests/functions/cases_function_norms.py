@@ -1,4 +1,4 @@
-"""Norms, and tensors brought to a norm or a scale."""
+"""Norms and normalization."""
 
 from __future__ import annotations
 

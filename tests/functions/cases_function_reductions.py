@@ -1,11 +1,11 @@
-"""Reductions that are made of ops."""
+"""Reductions composed of ops."""
 
 from __future__ import annotations
 
 import numpy as np
 from case import one
 
-# Of three elements along each axis, one or two are 0.
+# Each row has a zero.
 ZEROS = np.array([[1, 0, 1], [0, 1, 1], [1, 0, 1], [1, 0, 1]])
 
 CASES = [

@@ -1,4 +1,4 @@
-"""Losses of sequences, against the sum over all of them."""
+"""Losses of sequences, compared with sums over all possible sequences."""
 
 from __future__ import annotations
 

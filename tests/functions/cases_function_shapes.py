@@ -1,4 +1,4 @@
-"""Tensors put together, taken apart and filled."""
+"""Joining, splitting and filling tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions made of ops: what the rows of the table cannot say, and errors."""
+"""Functions composed of ops: what the tables of cases cannot express, and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A = np.arange(12.0).reshape(4, 3) / 8
 
 
 def gradient(f, *arrays):
-    """The gradient of the sum of f by its first argument."""
+    """The gradient of the sum of f with respect to its first argument."""
     xs = [dy.inputTensor(a) for a in arrays]
     f(*xs).sum().backward(full=True)
     return xs[0].gradient()
@@ -30,7 +30,7 @@ def test_no_builtin_is_hidden_but_dynets_own() -> None:
 
 @pytest.mark.parametrize("name", functions.__all__)
 def test_docstrings(name: str) -> None:
-    """Every function says what it does in a line, and which errors it raises where it has any."""
+    """Every function has a summary line, and lists its errors if it raises any."""
     f = getattr(dy, name)
     doc = inspect.getdoc(f)
     assert doc
@@ -64,7 +64,7 @@ def test_draws_of_gumbel_softmax(graph) -> None:
 
 
 def test_sentences_of_all_lengths_run_together(graph) -> None:
-    """One call for the sums of all of them."""
+    """Sums over sentences of all lengths run as one call."""
     rng = np.random.default_rng(1)
     model = dy.ParameterCollection()
     rest = [model.parameters_from_numpy(rng.normal(size=s)) for s in ((4, 4), (4,), (4,))]

@@ -1,10 +1,10 @@
-"""Compile a .cu file for the CPU and call its kernels on numpy arrays.
+"""Compiles a .cu file for the CPU, and calls its kernels on NumPy arrays.
 
     m = EmuModule("cuda/unary.cu")
     m.launch("unary_forward_tanh", grid=4, block=128, args=[np.uint64(x.size), x, np.float32(0), np.float32(0), y])
 
-Arrays are passed as pointers (C-contiguous, changed in place); numpy scalars, and structs as bytes, by value. The
-number of parameters and their sizes are checked.
+Arrays are passed as pointers (C-contiguous, changed in place); NumPy scalars, and structs as bytes, by value. The
+number and sizes of parameters are checked.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EMU = ROOT / "tools" / "gpu" / "emu"
 
 
 class KernelError(RuntimeError):
-    """What the emulation found wrong in a kernel."""
+    """An error that the emulation found in a kernel."""
 
 
 class _Info(ctypes.Structure):
@@ -51,7 +51,7 @@ class _Info(ctypes.Structure):
 
 
 def _sources(path: Path) -> Iterable[Path]:
-    """All that the compiled file depends on."""
+    """All files that the compiled file depends on."""
     yield from (path, EMU / "cuda_emu.h", EMU / "nvcc_emu")
     yield from sorted((ROOT / "cuda").glob("*.cuh"))
     yield from sorted((ROOT / "include" / "dynet_cy").glob("*.def"))
@@ -60,7 +60,7 @@ def _sources(path: Path) -> Iterable[Path]:
 
 @lru_cache(maxsize=1024)
 def compile_cu(path: Path) -> Path:
-    """The shared object of one .cu file, kept below the temporary folder of the system."""
+    """The shared object of one .cu file, cached in the temporary folder of the system."""
     cache = Path(tempfile.gettempdir()) / f"dynet_cy_emulated_{os.getuid()}" / "kernels"
     cache.mkdir(parents=True, mode=0o700, exist_ok=True)
     digest = hashlib.sha256(os.environ.get("EMU_CXXFLAGS", "").encode())
@@ -88,7 +88,7 @@ class EmuModule:
         self.lib = ctypes.CDLL(str(compile_cu(path)))
 
     def launch(self, name: str, grid, block, args, shared: int = 0, order: str = "") -> None:
-        """Run a kernel; `order` is that of its threads and blocks: "", "reverse", "random:1" and so on."""
+        """Run a kernel; `order` is the order of its threads and blocks: "", "reverse", "random:1" and so on."""
         get = getattr(self.lib, "emu_kernel__" + name)
         get.restype = ctypes.POINTER(_Info)
         info = get().contents
@@ -108,7 +108,7 @@ class EmuModule:
             keep.append(value)
             pointers[i] = value.ctypes.data
         before = os.environ.get("EMU_ORDER")
-        os.environ["EMU_ORDER"] = order  # getenv in C sees it
+        os.environ["EMU_ORDER"] = order  # read by getenv in C
         try:
             failed = info.launch(_dim3(grid), _dim3(block), shared, pointers)
         finally:

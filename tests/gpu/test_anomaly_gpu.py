@@ -27,11 +27,11 @@ def test_found(program, batching: int, on_device: str, on_the_cpu_again) -> None
     program("")
 
 
-# The parameters of a builder are where the graph is.
+# Parameters of a builder are on the device of the graph.
 @pytest.mark.parametrize("program", [f for f in CASES if f is not within_a_builder], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("place", ["CPU", "GPU:0"])
 def test_found_on_several_devices(program, place: str, device: str, on_the_cpu_again) -> None:
-    """The graph is of one device, the program runs on the other: nodes follow their arguments."""
+    """The default device of the graph is not that of the program: nodes run on the device of their arguments."""
     set_default_device(1 if place == "CPU" else 0)
     dy.renew_cg()
     with dy.detect_anomaly(), pytest.raises(dy.AnomalyError) as caught:
@@ -49,7 +49,7 @@ def test_gradients_stay_as_they_were(graph: str, place: str, batching: int, devi
 
 
 def test_a_copy_from_another_device(device: str, on_the_cpu_again) -> None:
-    """Parameters on the CPU, one of them infinite, whose copy is used on the GPU."""
+    """A parameter on the CPU with an infinity, whose copy is used on the GPU."""
     w = dy.ParameterCollection().parameters_from_numpy(np.array([1.0, np.inf]), name="w", device="CPU")
     set_default_device(0)
     dy.renew_cg()

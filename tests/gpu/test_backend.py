@@ -1,4 +1,4 @@
-"""The parts of the backend: opening devices, the cache of kernels, memory of the device, errors."""
+"""The GPU backend: opening devices, the cache of kernels, device memory, errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from dynet_cy import config
 from dynet_cy.graph.graph import set_default_device
 from dynet_cy.memory import arena
 
-MANY = 700_000  # floats: more than the smallest chunk of memory of a device holds
+MANY = 700_000  # floats: more than the smallest segment of device memory holds
 
 
 little_memory = pytest.mark.skipif(
-    not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="only the emulated driver can be given little memory"
+    not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="only the emulated driver can limit memory"
 )
 
 
@@ -78,7 +78,7 @@ def test_without_pycuda(device: str) -> None:
     assert "PyCUDA is needed for GPUs: pip install 'dynet_cy[cuda]'" in done.stderr
 
 
-@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="a machine may have one device only")
+@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="needs several devices")
 def test_several_devices(device: str) -> None:
     code = """
 import sys
@@ -125,7 +125,7 @@ def test_kernels_are_kept(cache: Path, monkeypatch) -> None:
     assert kept.read_bytes().endswith(code)
     monkeypatch.setattr(compiler, "_compile", None)  # it must not be called
     assert compiler.cubin("lookup", architecture) == code
-    # Where there is no compiler, what another one has made serves.
+    # Without a compiler, kernels from the cache are used.
     monkeypatch.setattr(compiler, "nvcc", lambda: None)
     assert compiler.cubin("lookup", architecture) == code
     kept.unlink()
@@ -172,7 +172,7 @@ print(table[1].value())
     ]
     assert [run.communicate()[0] for run in runs] == ["2.0\n"] * 3
     names = [path.name.partition("-")[0] for path in cache.iterdir()]
-    assert sorted(names) == ["base", "lookup"], "nothing is left behind"
+    assert sorted(names) == ["base", "lookup"], "no temporary file is left"
 
 
 def test_kernels_that_do_not_compile(cache: Path, tmp_path: Path, monkeypatch) -> None:
@@ -186,7 +186,7 @@ def test_kernels_that_do_not_compile(cache: Path, tmp_path: Path, monkeypatch) -
 
 
 def test_every_kernel_is_there(device: str) -> None:
-    """All modules load, so every kernel that a launcher names exists, and every file is somebody's."""
+    """All modules load, every kernel that is used by name exists, and every file is used."""
     from dynet_cy.gpu import backend, compiler, registry, update  # noqa: F401 - fill the tables
 
     assert {module for module, _ in registry.kernels()} == set(compiler.module_names())
@@ -196,7 +196,7 @@ def test_every_kernel_is_there(device: str) -> None:
 
 
 def test_graphs_grow(on_device: str) -> None:
-    """Values stay where they are when memory is added, and renewed graphs take what there is."""
+    """Values do not move when memory is added, and renewed graphs reuse memory."""
     from dynet_cy.gpu.driver import memory_info
 
     dy.renew_cg()
@@ -229,7 +229,7 @@ def test_closed_graphs_give_memory_back(on_device: str) -> None:
 
 
 def test_many_graphs(device: str) -> None:
-    """Ten thousand at once take little memory and few addresses of the device, and give back what they took."""
+    """Ten thousand graphs at once use little memory and few addresses of the device, and free what they used."""
     code = """
 import gc
 import dynet_cy as dy
@@ -262,7 +262,7 @@ print(before - memory_info(0)[0])
 
 
 def test_values_lie_in_many_segments(on_device: str) -> None:
-    """Those of graphs that grow, shrink and give memory back in between: the segments of the host come and go."""
+    """Values stay right while graphs grow, shrink and give memory back: host segments are allocated and freed."""
     rng = np.random.default_rng(3)
     model = dy.ParameterCollection()
     p = model.parameters_from_numpy(rng.normal(size=7))
@@ -297,7 +297,7 @@ def test_parameters_grow(on_device: str) -> None:
 
 @little_memory
 def test_out_of_memory(device: str) -> None:
-    """A clear error; what was computed before stands, and the graph goes on."""
+    """The error is clear, values computed before stay, and the graph can still be used."""
     code = """
 import dynet_cy as dy
 from dynet_cy.graph.graph import set_default_device
@@ -320,7 +320,7 @@ print(dy.sum_elems(small).value())
 
 @little_memory
 def test_out_of_memory_for_a_trainer(device: str) -> None:
-    """What it had so far is given back, so that there is room for another one."""
+    """A trainer that cannot be made frees its memory, so another one fits."""
     code = """
 import dynet_cy as dy
 from dynet_cy.gpu.driver import memory_info
@@ -344,7 +344,7 @@ dy.MomentumSGDTrainer(model).update()
 
 
 def test_large_copies(on_device: str) -> None:
-    """They go through small buffers, in parts."""
+    """Large copies go through small buffers, in parts."""
     from dynet_cy.gpu.memory import staging_bytes
 
     values = np.arange(5 * MANY, dtype=np.float32)
@@ -360,7 +360,7 @@ def test_large_copies(on_device: str) -> None:
 
 
 def test_launches(on_device: str) -> None:
-    """A sum of many losses, and its gradients, are a few launches, however many they are."""
+    """The number of launches for a sum of losses and its gradients does not depend on the number of losses."""
     from dynet_cy.gpu.driver import counts
 
     model = dy.ParameterCollection()
@@ -382,7 +382,7 @@ def test_launches(on_device: str) -> None:
 
 
 def test_limit(on_device: str, memory_left) -> None:
-    """--dynet-mem holds for each device."""
+    """--dynet-mem limits each device."""
     memory_left(1 << 20)
     with dy.ComputationGraph(), pytest.raises(MemoryError, match="raise it with --dynet-mem"):
         (dy.constant((MANY,), 1.0) + 1).npvalue()
@@ -391,9 +391,9 @@ def test_limit(on_device: str, memory_left) -> None:
 # ---- errors ------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="it would leave the device useless")
+@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="it would make a real device unusable")
 def test_a_fault_of_a_kernel(device: str, tmp_path: Path) -> None:
-    """The error names the kernel, and later ones say that the process is to be started anew."""
+    """The error names the kernel, and later ones say that the process must be restarted."""
     code = """
 import pathlib, shutil, sys
 import dynet_cy as dy
@@ -425,9 +425,9 @@ for _ in range(2):
         assert "The device cannot be used any more by this process; start it anew" in line
 
 
-@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="there every kernel can be launched")
+@pytest.mark.skipif(not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="a real device launches every kernel")
 def test_errors_of_threads(device: str) -> None:
-    """What one thread did wrong is raised there, however many others use the device, and nowhere else."""
+    """An error of one thread is raised in that thread only, however many others use the device."""
     code = """
 import sys, threading
 import dynet_cy as dy
@@ -452,7 +452,7 @@ print({name: set(outcomes) for name, outcomes in found.items()})
 
 
 def test_threads_that_need_the_same_kernels(device: str) -> None:
-    """All get them ready at once; they are loaded once."""
+    """Threads may compile the same kernels at once; each kernel is loaded once."""
     code = """
 import threading
 import dynet_cy as dy
@@ -476,9 +476,9 @@ print(found, len(registry._loaded_code) == len(set(registry._loaded_code)))
     assert done.stdout == "[[9.0, 4.0], [9.0, 4.0], [9.0, 4.0]] True\n", done.stdout + done.stderr
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_after_a_fork(device: str) -> None:
-    """A child says that it cannot use what its parent has used, leaves it alone, and goes on without."""
+    """A child gets an error if it uses the parent's device, leaves the device alone, and can compute on the CPU."""
     code = """
 import os, sys
 import dynet_cy as dy
@@ -541,7 +541,7 @@ def test_set_recalculate_and_revert(on_device: str) -> None:
 
 
 def test_forward_only(on_device: str) -> None:
-    """A loop that keeps its last value runs in the same memory."""
+    """The memory of a loop that keeps only its last value does not grow."""
     from dynet_cy.gpu.driver import memory_info
 
     dy.renew_cg(forward_only=True)
@@ -563,7 +563,7 @@ def test_immediate(on_device: str) -> None:
 
 
 def test_threads(on_device: str) -> None:
-    """Graphs of several threads share the device and its one stream."""
+    """Graphs of several threads share the device and its single stream."""
     model = dy.ParameterCollection()
     p = model.parameters_from_numpy(np.ones(5))
     found = {}

@@ -1,4 +1,4 @@
-"""The drivers of the benchmarks measure on the device what they measure on the CPU."""
+"""The benchmark drivers make the same measurements on the device as on the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from made_data import write_digits
 
 
 def test_compare(device: str) -> None:
-    """Losses on both devices are compared in every round."""
+    """Both devices are measured; their losses are compared in every round."""
     devices = {"dynet_cy": "cpu", "dynet_cy_gpu": device}
     result = compare.measure("tree_lstm", {"dynet_cy": sys.executable}, 1, devices, ["--tiny", "--repeat", "2"])
     forms = [(f["library"], f["form"]) for f in result["forms"]]
@@ -37,7 +37,7 @@ def test_epochs_of_mnist(device: str, tmp_path: Path) -> None:
 
 
 def test_launches(device: str) -> None:
-    """Repeated updates are a CUDA graph for each pass; nothing waits; the counts of fresh ones are theirs."""
+    """Repeated updates launch one CUDA graph per pass and do not wait; counts equal those of fresh updates."""
     programs = ["mlp", "tree_lstm", "latency"]
     command = [sys.executable, launches.__file__, "--tiny", "--workloads", *programs]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -46,7 +46,7 @@ def test_launches(device: str) -> None:
     assert found[0] == launches.HEADS
     table = {(*row[:2], kind[4]): dict(zip(found[0][5:], map(int, kind[5:]))) for row, kind in pairs(found[2:])}
     nodes = {(row[0], row[1]): int(row[2]) for row in found[2:] if row[0]}
-    # 64 examples one by one and in a minibatch: the same batches, and the same launches.
+    # 64 single examples and a minibatch of 64 make the same batches and launches.
     assert table["mlp", "minibatch", "fresh"]["launches"] == table["mlp", "autobatch", "fresh"]["launches"]
     assert nodes["tree_lstm", "fused"] < nodes["tree_lstm", "autobatch"]
     for (program, form, update), counts in table.items():
@@ -63,7 +63,7 @@ def test_launches(device: str) -> None:
 
 
 def pairs(rows: list[list[str]]) -> Iterator[tuple[list[str], list[str]]]:
-    """Each row, with the row that has its names."""
+    """Each row with the row that has its names."""
     for first, second in zip(rows[::2], rows[1::2]):
         yield first, first
         yield first, second

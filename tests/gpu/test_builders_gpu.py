@@ -1,7 +1,7 @@
-"""Builders, softmax layers and initializers on the device, beside the same ones on the CPU.
+"""Builders, softmax layers and initializers on the device, compared with the CPU.
 
-A program makes its parameters and returns a function from inputs to outputs. It is trained for a few updates on either
-device, node by node and batched: all outputs, all gradients and all parameters must agree.
+A program makes its parameters and returns a function from inputs to outputs. It is trained for a few updates on each
+device, with and without batching: all outputs, gradients and parameters must agree.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dynet_cy.graph.graph import set_default_device
 
 INPUT, HIDDEN, ROWS = 6, 36, 9  # HIDDEN: more than a warp
 Inputs = list[dy.Expression]
-Run = Callable[[Inputs], Inputs]  # from vectors, of batch size 1 or more, to outputs of any shapes
+Run = Callable[[Inputs], Inputs]  # from vectors of any batch size to outputs of any shapes
 Make = Callable[[dy.ParameterCollection], Run]
 
 
@@ -44,7 +44,7 @@ def inputs_from(table: dy.LookupParameters, step: int, batch: int) -> Inputs:
 
 
 def trained(make: Make, device: int, strategy: int, batch: int) -> list[np.ndarray]:
-    """Outputs and gradients of two updates, and the parameters after them."""
+    """Outputs and gradients of two updates, and the final parameters."""
     set_default_device(device)
     dy.reset_random_seed(11)
     model = dy.ParameterCollection()
@@ -95,12 +95,12 @@ def add_input(builder: Any, model: dy.ParameterCollection) -> Run:
 
 
 def transduce(builder: Any, model: dy.ParameterCollection) -> Run:
-    """Sequences of several lengths."""
+    """Run sequences of several lengths."""
     return lambda xs: [y for n in (4, 2, 3) for y in builder.initial_state().transduce(xs[:n])]
 
 
 def start(builder: Any, model: dy.ParameterCollection) -> Run:
-    """From vectors that are trained, set in the three ways that there are."""
+    """Start from trained vectors, set in all three ways."""
     vectors = [model.add_parameters(HIDDEN) for _ in range(builder.num_h0_components)]
 
     def run(xs: Inputs) -> Inputs:
@@ -124,7 +124,7 @@ def dropout(builder: Any, model: dy.ParameterCollection) -> Run:
 
 
 def two_rates(builder: Any, model: dy.ParameterCollection) -> Run:
-    """Other rates for inputs and for hidden vectors, and masks for each element of a batch."""
+    """Different rates for inputs and hidden vectors, with masks for each batch element."""
 
     def run(xs: Inputs) -> Inputs:
         builder.set_dropouts(0.3, 0.5)
@@ -242,7 +242,7 @@ def test_trees(kind: str, batch: int) -> None:
 
 
 def test_every_builder_is_here() -> None:
-    """One that has no row in rnn_reference.py has to be tested above."""
+    """A builder without a row in rnn_reference.py must be tested above."""
     from dynet_cy import rnn
 
     others = {"SparseLSTMBuilder", "BiRNNBuilder", "NaryTreeLSTMBuilder", "ChildSumTreeLSTMBuilder", "LSTMBuilder"}
@@ -250,12 +250,12 @@ def test_every_builder_is_here() -> None:
     assert {n for n in rnn.__all__ if n.endswith("Builder") and not n.startswith("_")} == tested
 
 
-# ---- going back, keeping, changing device --------------------------------------------------
+# ---- reverting, saving, changing the device --------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["vanilla", "gru", "coupled"])
 def test_going_back(kind: str) -> None:
-    """States after a checkpoint are dropped, and others take their places."""
+    """States after a checkpoint are dropped, and others take their node numbers."""
 
     def make(model: dy.ParameterCollection) -> Run:
         builder = build(kind, model)
@@ -278,7 +278,7 @@ def test_going_back(kind: str) -> None:
 @pytest.mark.parametrize("how", ["files", "spec", "pickle"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_from_device_to_device(kind: str, how: str, tmp_path: Path) -> None:
-    """A network that was made on one device computes the same on the other."""
+    """A network made on one device computes the same on the other."""
 
     def outputs(builder: Any) -> list[np.ndarray]:
         dy.renew_cg()
@@ -316,7 +316,7 @@ def test_from_device_to_device(kind: str, how: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def softmax(tmp_path: Path) -> Callable[[str, bool, dy.ParameterCollection], Any]:
-    """Makes a layer of six classes over vectors of length INPUT."""
+    """Returns a function that makes a layer of six classes over vectors of length INPUT."""
     file = tmp_path / "clusters"
     file.write_text("A cat 10\nA dog\nB red\nB blue\nC only\nB green\n", encoding="utf-8")
     words = {"cat": 3, "dog": 0, "red": 2, "blue": 1, "green": 5, "only": 4}
@@ -371,7 +371,7 @@ def test_samples(kind: str, softmax: Callable) -> None:
 
 
 class Ramp(dy.PyInitializer):
-    """One that is not of dynet_cy."""
+    """A custom initializer."""
 
     def fill(self, out: np.ndarray, rng: Any, lookup: bool = False) -> None:
         out[...] = np.arange(out.size).reshape(out.shape) + rng.uniform(1)[0]
@@ -394,7 +394,7 @@ INITIALIZERS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", INITIALIZERS)
 def test_initializers(name: str) -> None:
-    """The same numbers, for parameters and tables, through the array and in a graph."""
+    """Initial values of parameters and tables equal the CPU's, read as arrays and in a graph."""
 
     def made(device: int) -> list[np.ndarray]:
         set_default_device(device)

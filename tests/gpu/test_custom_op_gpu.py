@@ -1,4 +1,4 @@
-"""Ops of a program's own beside a GPU: an error by name there, and through copies on the CPU."""
+"""Custom ops and GPUs: an error that names the op, and the way through the CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_an_error_by_name(on_device) -> None:
 
 
 def test_through_the_cpu(device) -> None:
-    """Values and gradients are copied; an exception in backward changes no gradient."""
+    """With copies to the CPU, values and gradients are right, and an exception in backward changes no gradient."""
     set_default_device(0)
     model = dy.ParameterCollection()
     w = model.add_parameters(2, init=dy.NumpyInitializer(np.array([3, 4], np.float32)), device="GPU:0")

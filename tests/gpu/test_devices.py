@@ -1,4 +1,4 @@
-"""Graphs and collections on several devices, beside the same on the CPU alone."""
+"""Graphs and collections on several devices, compared with the CPU alone."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from dynet_cy.gpu import driver
 from dynet_cy.graph.graph import set_autobatching, set_default_device
 
 ALONE = ("CPU", "CPU", "CPU")
-# Where tables, the first layer and the second layer are.
+# The devices of the table, the first layer and the second layer.
 SPREAD = [("CPU", "GPU:0", "GPU:0"), ("GPU:0", "CPU", "GPU:0"), ("CPU", "GPU:0", "GPU:1"), ("GPU:1", "GPU:0", "CPU")]
 
 
 @pytest.fixture
 def devices(device: str):
-    """The names of the devices; the CPU is the default one, before the test and after it."""
+    """The names of the devices; the CPU is the default before and after the test."""
     set_default_device(0)
     dy.renew_cg()
     yield dy.available_devices()
@@ -33,11 +33,11 @@ def devices(device: str):
 def needs(devices: list[str], wanted) -> None:
     missing = set(wanted) - set(devices)
     if missing:
-        pytest.skip(f"there is no {', '.join(sorted(missing))}")
+        pytest.skip(f"needs {', '.join(sorted(missing))}")
 
 
 class Network:
-    """Rows of a table, through two layers, each on a device of its own."""
+    """Rows of a table and two layers, each on its own device."""
 
     def __init__(self, places: tuple[str, str, str]) -> None:
         self.model = dy.ParameterCollection()
@@ -103,7 +103,7 @@ def test_where_ops_run(devices) -> None:
     after = driver.counts(0)
     assert dy.cg().op_names().count("to_device") == 12 + 5
     assert dy.cg().n_batches() < 20
-    # Rows and scale to the device, in one copy each, and what the passes need; only the loss comes back.
+    # Rows, scale and the data of passes are sent to the device, one copy each; only the loss is fetched.
     assert after["fetches"] - before["fetches"] == 1
     assert any(after[key] > before[key] for key in ("launches", "replays"))
 
@@ -163,7 +163,7 @@ def test_leaves_alone(devices) -> None:
 
 
 def test_a_loss_by_itself(devices) -> None:
-    """Backward from a parameter, and from an input, of a graph on two devices."""
+    """Backward from a single parameter or input of a graph on two devices."""
     model = dy.ParameterCollection()
     p, q = (model.parameters_from_numpy(np.ones(1), device=name) for name in devices[:2])
     dy.renew_cg()
@@ -176,7 +176,7 @@ def test_a_loss_by_itself(devices) -> None:
 
 
 def test_gradients_of_expressions(devices) -> None:
-    """`backward(full=True)`, and nodes that the loss does not depend on."""
+    """`backward(full=True)` with nodes that the loss does not depend on."""
     dy.renew_cg()
     x = dy.inputVector([1.0, 2.0, 3.0])
     there = [dy.to_device(x * k, "GPU:0") for k in (2.0, 3.0, 4.0)]
@@ -202,7 +202,7 @@ def test_arguments_on_different_devices(devices) -> None:
     assert lines[0] == "matmul: the arguments are on different devices; to_device brings one to another"
     assert lines[1].split() == ["a", "{2,3}", "parameter", "/W", "on", "GPU:0"]
     assert lines[2].split() == ["b", "{3}", "parameter", "/v", "on", "CPU"]
-    assert (p * dy.to_device(q, "GPU:0")).dim() == ((2,), 1), "the graph goes on"
+    assert (p * dy.to_device(q, "GPU:0")).dim() == ((2,), 1), "the graph can still be used"
     with pytest.raises(ValueError, match="tanh|add.*on different devices"):
         dy.inputVector([1.0, 2.0, 3.0], device="GPU:0") + q
     with pytest.raises(RuntimeError, match="to_device: Invalid device name: GPU:63"):
@@ -223,7 +223,7 @@ def test_inputs_go_where_they_are_used_first(devices) -> None:
     named = dy.inputVector([1.0, 1.0, 1.0], device="CPU")
     assert dy.dot_product(p, x).value() == 8
     assert dy.dot_product(dy.to_device(y, "GPU:0"), p).value() == 8
-    assert dy.dot_product(y, used).value() == 6, "what is copied stays on the default device"
+    assert dy.dot_product(y, used).value() == 6, "an input that is copied stays on the default device"
     for other in (used, named):
         with pytest.raises(ValueError, match="dot_product: the arguments are on different devices"):
             dy.dot_product(p, other)
@@ -234,7 +234,7 @@ def test_inputs_go_where_they_are_used_first(devices) -> None:
 
 
 def test_inputs_stay_where_nothing_uses_them_any_more(devices) -> None:
-    """Going back to a checkpoint takes back where inputs went since."""
+    """Reverting to a checkpoint also reverts the devices that inputs were given since."""
     needs(devices, ["GPU:1"])
     model = dy.ParameterCollection()
     ps = [model.parameters_from_numpy(np.arange(3.0) + k, device=name) for k, name in enumerate(devices[:3])]
@@ -301,7 +301,7 @@ def test_settings_of_graphs(devices, settings) -> None:
     desired = batch_loss(network).value()
     dy.renew_cg(**settings)
     np.testing.assert_allclose(batch_loss(network).value(), desired, rtol=1e-5)
-    if "forward_only" in settings:  # and numbered anew
+    if "forward_only" in settings:  # and renumbers nodes
         y = dy.to_device(dy.inputVector(np.ones(6)), "GPU:0")
         for k in range(3000):
             y = dy.tanh(dy.to_device(dy.to_device(y, "CPU") + 0.5, "GPU:0"))
@@ -324,7 +324,7 @@ def test_values_that_are_not_finite(devices) -> None:
 
 
 def test_schedules_are_kept(devices) -> None:
-    """A schedule for devices is not taken for one of the same structure on others."""
+    """A plan for some devices is not used for the same structure on others."""
     from dynet_cy.schedule import plan_cache
 
     model = dy.ParameterCollection()
@@ -427,7 +427,7 @@ def test_settings_of_trainers(devices, places, change) -> None:
 
 
 def test_parameters_added_while_training(devices) -> None:
-    """A device that a trainer has not seen before."""
+    """A parameter is added on a device that is new to the trainer."""
 
     def run(where: str):
         dy.reset_random_seed(5)
@@ -469,11 +469,11 @@ def test_gradients_that_are_not_finite(devices) -> None:
 
 @pytest.mark.parametrize("how", ["pickle", "copy", "safetensors", "text"])
 def test_saving(devices, how: str, tmp_path) -> None:
-    """What is saved goes on as what was not; a file is for models that are spread in other ways, too."""
+    """Training resumes as if uninterrupted; a file can be loaded into a model with other devices."""
     places = ("CPU", "GPU:0", "GPU:1" if "GPU:1" in devices else "GPU:0")
     network, trainer, _ = trained("Adam", places)
     dy.renew_cg()
-    batch_loss(network).backward()  # gradients that wait are part of it
+    batch_loss(network).backward()  # gradients that are not applied yet are saved too
     if how == "pickle":
         again, other = pickle.loads(pickle.dumps((network, trainer)))
     elif how == "copy":
@@ -530,7 +530,7 @@ def test_deleted_collections(devices) -> None:
 
 @pytest.mark.parametrize("places", [ALONE, *SPREAD, ("GPU:0", "GPU:0", "GPU:0")], ids="-".join)
 def test_what_the_last_backward_gave(devices, places) -> None:
-    """To each expression of a parameter, on whatever device; see tests/graph/test_given.py."""
+    """Gradients of expressions of parameters, on any device; see tests/graph/test_given.py."""
     needs(devices, places)
     pc = dy.ParameterCollection()
     W, V = (pc.add_parameters((2, 2), init=n, device=place) for n, place in enumerate(places[:2], 1))
@@ -544,7 +544,7 @@ def test_what_the_last_backward_gave(devices, places) -> None:
         loss.backward(full=True)
         before = h.gradient()
         ones = np.ones((2, 2))
-        W.set_value(ones)  # as an update: a full backward has told all by then
+        W.set_value(ones)  # like an update: a full backward has stored all gradients by then
         np.testing.assert_array_equal(W.gradient(), ones * (16 + 2))
         np.testing.assert_array_equal(V.gradient(), ones * 2 * 4)
         np.testing.assert_array_equal(constant.gradient(), ones * 2 * 2 * 2)
@@ -558,7 +558,7 @@ def test_what_the_last_backward_gave(devices, places) -> None:
 
 @pytest.mark.parametrize("strategy", [0, 1])
 def test_a_tagger_with_words_on_the_cpu(devices, strategy: int) -> None:
-    """As DyNet's programs do it: a large table on the CPU, an LSTM on the GPU, which is the default device."""
+    """As in programs for DyNet: a large table on the CPU, an LSTM on the GPU, the default device."""
 
     def run(words_on: str, default: int):
         set_default_device(default)

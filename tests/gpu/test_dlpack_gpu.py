@@ -1,4 +1,4 @@
-"""Arrays to and from other libraries where parameters and graphs are on a device."""
+"""DLPack with parameters and graphs on a device."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_parameters_are_not_shared(on_device: str) -> None:
     with pytest.raises(BufferError, match="parameter /_0 is on GPU:0; only memory of the CPU can be shared"):
         np.from_dlpack(W)
     assert "dltensor" in repr(W.__dlpack__(copy=True))
-    dy.squared_norm(W).backward()  # all goes on
+    dy.squared_norm(W).backward()  # training still works
     np.testing.assert_array_equal(W.grad_as_array(), 2 * np.eye(3))
 
 

@@ -1,7 +1,7 @@
-"""The tagger, the digits and other examples with `--dynet-gpu`: what they print is what they print on the CPU.
+"""The tagger, the digit classifier and other examples with `--dynet-gpu` print the same as on the CPU.
 
-They run as their users run them, with dropout, on data that is made here. The masks are those of the CPU, so losses
-agree as far as rounding goes; they are printed with four digits.
+They run as users run them, with dropout, on generated data. Masks are the same as on the CPU, so losses agree up to
+rounding; they are printed with four digits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 from made_data import write_digits, write_treebank
 from programs import numbers, run
 
-pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+pytest.importorskip("tqdm", reason="the examples need tqdm")
 
 TAGGER = ["tagger.py", "--train", "train.conllu.gz", "--dev", "dev.conllu", "--batch", 8, "--letter-hidden", 8]
 TAGGER += ["--word-dim", 16, "--letter-dim", 8, "--hidden", 16, "--learning-rate", 0.02, "--epochs", 3]
@@ -20,7 +20,7 @@ DIGITS = ["mnist.py", "--data", ".", "--batch", 16, "--epochs", 3]
 SMALL_CNN = ["--model", "cnn", "--limit", 40, "--epochs", 2]
 TREES = ["tree_lstm.py", "--limit", 40, "--epochs", 2, "--word-dim", 8, "--hidden", 8]
 LANGUAGE = ["rnnlm.py", "--train", "text", "--dim", 16, "--hidden", 24, "--batch", 8, "--epochs", 2]
-# Says in the end how much ran on the device.
+# Prints at the end how many kernels were launched.
 COUNT = (
     "import atexit; "
     "atexit.register(lambda: print('launches', sys.modules['dynet_cy.gpu.driver'].counts(0)['launches']))"

@@ -1,4 +1,4 @@
-"""Signals while graphs run on GPUs, and on several devices: what they end can be asked for again."""
+"""Signals while graphs run on GPUs and on several devices: what they stop can be requested again."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Chain:
 
 
 def stopped(call):
-    """Call that with an alarm; whether it came before the end."""
+    """Run a call with an alarm; return whether the alarm came before its end."""
     ended = False
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.02)
@@ -66,7 +66,7 @@ def places(request, device):
     """The devices of a chain."""
     missing = set(request.param) - set(dy.available_devices())
     if missing:
-        pytest.skip(f"a machine with one GPU has no {', '.join(sorted(missing))}; the emulated driver shows two")
+        pytest.skip(f"needs {', '.join(sorted(missing))}; the emulated driver has two GPUs")
     return request.param
 
 
@@ -90,18 +90,18 @@ def test_a_value_that_was_stopped(device, places):
 
 
 class Signals:
-    """Signals that come again and again while something runs: the handler raises when it runs for the `last` time.
+    """Repeated signals while something runs: the handler raises in its call number `last`.
 
-    The engine looks for them wherever it may. Handlers run in Python code before and after it, too.
+    The engine checks for them at every possible place. Handlers also run in Python code before and after it.
     """
 
     def __init__(self, last: int, act=lambda: None):
         self.left = last
         self.act = act
-        self.inside = False  # the handler, which looks for signals too if it asks for values
+        self.inside = False  # the handler, which checks for signals too if it requests values
 
     def run(self, call) -> bool:
-        """Call that; whether the handler has raised meanwhile."""
+        """Run a call; return whether the handler raised meanwhile."""
 
         def handle(number, frame):
             if self.inside:
@@ -130,7 +130,7 @@ class Signals:
 
 @pytest.mark.parametrize("places", PLACES, indirect=True)
 def test_a_backward_that_was_stopped(device, places):
-    """It is whole or not made, wherever signals come."""
+    """It is made completely or not at all, wherever signals come."""
     chain = Chain(places)
     loss = chain.loss(120)
     loss.value()
@@ -175,7 +175,7 @@ class Several:
         return [p.as_array() for p in (*self.dense, *self.tables)]
 
     def state(self):
-        """All that an update changes."""
+        """Everything that an update changes."""
         gradients = [p.grad_as_array() for p in (*self.dense, *self.tables)]
         arrays = [x for of in self.trainer._state_arrays() for x in of]
         return [*self.values(), *gradients, *arrays], self.trainer._settings()
@@ -188,7 +188,7 @@ def same(a, b):
 @pytest.mark.parametrize("clip", [0, 0.1])
 @pytest.mark.parametrize("places", PLACES, indirect=True)
 def test_an_update_that_was_stopped(device, places, clip):
-    """It is whole or not made, wherever signals come."""
+    """It is made completely or not at all, wherever signals come."""
     quiet, twin = Several(places), Several(places)
     for x in (quiet, twin):
         x.trainer.set_clip_threshold(clip)
@@ -210,7 +210,7 @@ def test_an_update_that_was_stopped(device, places, clip):
 @pytest.mark.parametrize("clip", [0, 0.1])
 @pytest.mark.parametrize("places", PLACES, indirect=True)
 def test_python_code_in_an_update(device, places, clip):
-    """Handlers run where Python functions begin: whichever it is, the update is whole or not made."""
+    """Handlers run at calls of Python functions: whichever it is, the update is made completely or not at all."""
     quiet, twin = Several(places), Several(places)
     for x in (quiet, twin):
         x.trainer.set_clip_threshold(clip)
@@ -246,7 +246,7 @@ def test_python_code_in_an_update(device, places, clip):
 
 @pytest.mark.parametrize("places", PLACES[1:], indirect=True)
 def test_handlers_see_whole_updates(device, places):
-    """One that reads parameters in the middle of an update finds all of them before it or all after it."""
+    """A handler that reads parameters during an update sees all of them before it or all after it."""
     twin, seen = Several(places, size=20_000), []
     for _ in range(3):
         twin.backward()
@@ -310,7 +310,7 @@ print("fine")
 @pytest.mark.parametrize("clip", [0, 0.1])
 @pytest.mark.parametrize("places", PLACES, indirect=True)
 def test_first_use(device, places, clip, tmp_path):
-    """Kernels are loaded by Python code when they are first needed: not where something is half done."""
+    """Python code loads kernels on first use; if it raises, nothing is left half done."""
     done = run_python(tmp_path, FIRST_USE.format(places=places, clip=clip))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "fine\n"

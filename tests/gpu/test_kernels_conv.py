@@ -1,4 +1,4 @@
-"""Kernels of convolution and pooling on the CPU, against plain loops."""
+"""Kernels of convolution and pooling, run on the CPU and compared with plain loops."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_kernels_emulated import each_order, module, poisoned, pytestmark, size  # noqa: F401 - skips too
 
-# Image, window, stride, padding, channels; with windows that leave pixels out, that overlap, and that reach beyond.
+# Image, window, stride, padding, channels; some windows skip pixels, some overlap, some reach beyond the image.
 GEOMETRIES = [
     ((7, 6), (3, 2), (1, 1), (0, 0), 2),
     ((9, 8), (2, 2), (3, 2), (0, 0), 1),
@@ -35,7 +35,7 @@ class Window:
         )
 
     def places(self, column: int, row: int) -> list[tuple[int, int, int]]:
-        """Of an output, what its window covers: the number in the window, column and row."""
+        """The pixels in the window of an output: position in the window, column and row."""
         found = []
         for j in range(self.size[1]):
             for i in range(self.size[0]):
@@ -47,7 +47,7 @@ class Window:
 
 
 def images(w: Window, n: int, seed: int = 0) -> np.ndarray:
-    """Slowest axis first: image, channel, column, row."""
+    """Random images, slowest axis first: image, channel, column, row."""
     shape = (n, w.channels, w.image[1], w.image[0])
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
@@ -55,7 +55,7 @@ def images(w: Window, n: int, seed: int = 0) -> np.ndarray:
 @each_order
 @pytest.mark.parametrize("geometry", GEOMETRIES + DILATED)
 def test_patches(order: str, geometry) -> None:
-    """There, and back as a sum: to each image, and to one for all."""
+    """Patches, and their transpose, which sums into each image or into one image for all."""
     conv, w = module("conv"), Window(*geometry)
     x = images(w, 3)
     work = poisoned(w.channels, w.size[1] * w.size[0], 3, w.out[1], w.out[0])
@@ -84,7 +84,7 @@ def test_patches(order: str, geometry) -> None:
 @each_order
 @each_geometry
 def test_max_pooling(order: str, geometry) -> None:
-    """Of equal ones the first has the gradient; a NaN is the greatest."""
+    """The first of equal maxima gets the gradient; NaN counts as the greatest."""
     conv, w = module("conv"), Window(*geometry)
     x = np.round(images(w, 2))
     x[1, 0, 1, 2] = np.nan
@@ -109,7 +109,7 @@ def test_max_pooling(order: str, geometry) -> None:
 @each_order
 @pytest.mark.parametrize(("inner", "length", "k", "block"), [(1, 5, 5, 32), (3, 100, 7, 32), (2, 70, 1, 128)])
 def test_k_greatest(order: str, inner: int, length: int, k: int, block: int) -> None:
-    """In their order; of equal ones the first, and NaN above all. Two results of one argument add up."""
+    """The k greatest keep their order; the first of equals wins, NaN is greatest; gradients of two results add up."""
     conv, outer = module("conv"), 2
     x = np.round(2 * np.random.default_rng(0).standard_normal((2, outer, length, inner))).astype(np.float32)
     x[0, 1, 3, 0] = np.nan

@@ -1,4 +1,4 @@
-"""Single kernels on the CPU, against float64, in several orders of threads and blocks. It needs g++ and no PyCUDA."""
+"""Single kernels on the CPU, compared with float64, with several orders of threads and blocks; needs only g++."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ GRIDS = [(1, 1, 32), (1000, 3, 64), (5000, 40, 128)]
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("g++") is None, reason="g++ compiles the kernels for the CPU"),
+    pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++"),
     pytest.mark.skipif(
-        "libasan" in os.environ.get("LD_PRELOAD", ""), reason="threads of kernels have stacks of their own"
+        "libasan" in os.environ.get("LD_PRELOAD", ""), reason="threads of kernels have their own stacks"
     ),
 ]
 each_order = pytest.mark.parametrize("order", ORDERS)
@@ -40,7 +40,7 @@ def size(n: int) -> np.uint64:
 
 
 def axes(*given: tuple[int, int, int, int]) -> bytes:
-    """dy_axes of axes (size, stride in each of three arrays)."""
+    """The struct dy_axes, from tuples of a size and the strides in three arrays."""
     padded = list(given) + [(0, 0, 0, 0)] * (8 - len(given))
     return struct.pack("I4x32Q", len(given), *(axis[k] for k in range(4) for axis in padded))
 
@@ -67,7 +67,7 @@ MOVE = np.dtype(
 
 @each_order
 def test_moves(base: EmuModule, order: str) -> None:
-    """Copies, additions, zeros, and several additions to one place."""
+    """Copying, adding, zeroing, and several additions to one place."""
     rng = np.random.default_rng(0)
     xs = [rng.standard_normal(n).astype(np.float32) for n in (1, 300, 77, 77, 77)]
     ys = [poisoned(1), rng.standard_normal(300).astype(np.float32), poisoned(77), poisoned(9)]
@@ -150,7 +150,7 @@ def test_unary(name: str, n: int, grid: int, block: int) -> None:
 
 @each_order
 def test_lookup(order: str) -> None:
-    """Rows that repeat are added in double precision, in their order, or in parts, in any."""
+    """Repeated rows are added in double precision: in order, or in parts in any order."""
     lookup = module("lookup")
     rng = np.random.default_rng(0)
     table = rng.standard_normal((11, 37)).astype(np.float32)
@@ -200,7 +200,7 @@ SEGMENTS = np.array([[3, 5], [100, 300], [500, 1]], np.uint64)
 
 @each_order
 def test_updates(order: str) -> None:
-    """The rule reaches the segments alone, zeroes their gradients and takes the decay off after the step."""
+    """The rule updates only the given segments, zeroes their gradients and applies decay after the step."""
     optim = module("optim")
     rng = np.random.default_rng(0)
     v, g, s = (rng.standard_normal(600).astype(np.float32) for _ in range(3))
@@ -221,7 +221,7 @@ def test_updates(order: str) -> None:
     norm = np.linalg.norm(g[inside].astype(np.float64))
     assert sums.sum() == pytest.approx(norm**2, rel=1e-12)
 
-    # What gradients are multiplied by comes from the device where they are clipped.
+    # With clipping, the device computes the factor of gradients.
     clip, chosen, group, totals = np.zeros((), CLIP), np.zeros(1, CHOSEN), np.zeros(1, GROUP), np.zeros(1)
     rates = np.array([[0.1, 0.0]], np.float32)
     limits = struct.pack("d4I", 0.5, 1, 1, 0, 0)
@@ -240,7 +240,7 @@ def test_updates(order: str) -> None:
     optim.launch("optim_momentum", (2, 2), 64, arguments, order=order)
     np.testing.assert_allclose(s2, np.where(inside, 0.9 * s - 0.1 * 0.25 * g, s), rtol=1e-5, atol=1e-6)
 
-    # One that is not finite stops this update and all later ones.
+    # A gradient that is not finite stops this update and all later ones.
     for skipped, sums in ((1, np.array([1.0, np.inf])), (2, np.array([1.0, 2.0])), (3, np.array([np.nan, 0]))):
         choose(sums)
         assert clip.item()[3:5] == (1, skipped)
@@ -257,7 +257,7 @@ def test_updates(order: str) -> None:
     np.testing.assert_array_equal(v3, np.where(inside, v2 * np.float32(0.5), v2))
 
 
-# What an update without a gradient does: (state, rate, b1, b2, eps) -> step; the state is changed in place.
+# Updates without a gradient: (state, rate, b1, b2, eps) -> step; the state is changed in place.
 def idle_momentum(s: np.ndarray, lr: float, b1: float, b2: float, eps: float) -> np.ndarray:
     s[0] *= b1
     return s[0]
@@ -294,8 +294,8 @@ IDLE = {
 @each_order
 @pytest.mark.parametrize("case", IDLE)
 def test_late_rows(order: str, case: str) -> None:
-    """Rows come to have all updates, with the weight decay and the rates that the device has chosen, but those that it
-    has left out; some rows are updated in between. Reading changes nothing."""
+    """Rows get all late updates, with the weight decay and rates that the device chose, except updates that it skipped;
+    some rows are updated in between. Reading changes nothing."""
     states, idle, b2 = IDLE[case]
     rule = list(selftest.optim_states()).index(case.partition(",")[0])
     b1, eps, rows, n = 0.9, 1e-3, 9, 50
@@ -326,7 +326,7 @@ def test_late_rows(order: str, case: str) -> None:
 
     check()
     for k in range(12):
-        # By turns: constants of the host, those that the device has chosen, an update that it leaves out.
+        # In turn: constants of the host, constants chosen by the device, and an update that it skips.
         lr, decoupled, decay = 0.01 * (1 + k % 4), 0.02 * (k % 2), 0.01 * (k % 5)
         clip["drops"] = k % 3 == 2
         chosen[0] = (1, lr, decoupled)
@@ -375,7 +375,7 @@ def test_axpby(order: str) -> None:
 
 @each_order
 def test_gather_and_scatter_ranges(order: str) -> None:
-    """Segments of a plane, side by side, and back."""
+    """Segments of a plane are gathered side by side, and scattered back."""
     optim = module("optim")
     plane = np.arange(600, dtype=np.float32)
     segments = np.array([[3, 5, 10], [100, 300, 15], [500, 1, 0]], np.uint64)
@@ -422,4 +422,4 @@ def test_the_emulation_sees_mistakes(tmp_path: Path) -> None:
     with pytest.raises(KernelError, match="mask"):
         bad.launch("wrong_mask", 1, 32, [x])
     bad.launch("missing_barrier", 1, 64, [x, np.int32(64)])
-    assert np.isnan(x).any(), "shared memory that was not written is NaN"
+    assert np.isnan(x).any(), "unwritten shared memory is NaN"

@@ -1,4 +1,4 @@
-"""Kernels of single families on the CPU, against float64: what the rows of the table of ops leave out."""
+"""Kernels of single families on the CPU, compared with float64: cases that the table of ops does not cover."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def pointers(arrays: list[np.ndarray]) -> bytes:
 
 
 def listed(places: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Addresses of rows of an array."""
+    """The addresses of rows of an array."""
     return (places.ctypes.data + places.strides[0] * which).astype(np.uint64)
 
 
@@ -25,7 +25,7 @@ def listed(places: np.ndarray, which: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("how", ["apart", "one", "listed"])
 @pytest.mark.parametrize("way", ["range", "listed", "strided"])
 def test_select(way: str, how: str, grid: tuple[int, int], order: str) -> None:
-    """Along the middle axis of 3 x 7 x 5; gradients of batch elements at one place, and of equal items, are added."""
+    """Selection along the middle axis of 3 x 7 x 5; gradients of shared arguments and of equal items are added."""
     rng = np.random.default_rng(0)
     pre, length, post, batch, count = 3, 7, 5, 12, 4
     which = {"apart": np.arange(batch), "one": np.zeros(batch, int), "listed": rng.integers(0, 4, batch)}[how]
@@ -50,7 +50,7 @@ def test_select(way: str, how: str, grid: tuple[int, int], order: str) -> None:
         shape = [size(pre), size(count), size(pre * length), items]
     n, stride = size(pre * count * post), size(0 if how == "one" else pre * length * post)
     if how == "listed" and way == "strided":
-        return  # it lays its arguments side by side
+        return  # it gathers its arguments side by side
     at = [stride] if way == "strided" else [stride, listed(x, which) if how == "listed" else NOWHERE]
     y = poisoned(*dy.shape)
     module("select").launch(f"{way}_forward", grid[0], 64, [size(batch), n, *shape, x, *at, y], order=order)
@@ -67,7 +67,7 @@ def test_select(way: str, how: str, grid: tuple[int, int], order: str) -> None:
 
 @each_order
 def test_parts(order: str) -> None:
-    """Three arguments side by side along the middle axis: apart, one for the batch, listed with repeats."""
+    """Three arguments joined along the middle axis: one per batch element, one for all, and listed with repeats."""
     rng = np.random.default_rng(1)
     batch, post, pre, lengths = 6, 4, 2, (3, 1, 5)
     which = [np.arange(batch), np.zeros(batch, int), np.array([1, 0, 1, 1, 2, 0])]
@@ -118,7 +118,7 @@ def test_turn(m: int, n: int, count: int, order: str) -> None:
 @pytest.mark.parametrize("form", ["blocks", "threads"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_softmax(sign: int, form: str, n: int, step: int, outer: int, shared: int, order: str) -> None:
-    """Lines along the middle of three axes; `shared` batch elements have one x.  With the sign -1 it is softmin."""
+    """Softmax along the middle of three axes; `shared` batch elements share one x.  With the sign -1, it is softmin."""
     rng = np.random.default_rng(n)
     x = (20 * rng.standard_normal((outer, n, step))).astype(np.float32)
     dy = rng.standard_normal((shared, outer, n, step)).astype(np.float32)
@@ -141,7 +141,7 @@ def test_softmax(sign: int, form: str, n: int, step: int, outer: int, shared: in
 
 
 def sparsemax(x: np.ndarray) -> np.ndarray:
-    """By sorting, in float64."""
+    """Sparsemax by sorting, in float64."""
     z = -np.sort(-x.astype(np.float64))
     sums = np.cumsum(z) - 1
     k = np.nonzero(z * np.arange(1, len(z) + 1) > sums)[0][-1]
@@ -152,7 +152,7 @@ def sparsemax(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("scale", [0.001, 0.1, 1, 30])
 @pytest.mark.parametrize("n", [1, 3, 1000])
 def test_sparsemax(n: int, scale: float, order: str) -> None:
-    """From all of the elements in the support to one; equal ones, and far from zero."""
+    """Supports from one element to all; equal elements; elements far from zero."""
     rng = np.random.default_rng(n)
     x = np.stack([scale * rng.standard_normal(n), np.full(n, scale), 100 + scale * rng.standard_normal(n)])
     x = x.astype(np.float32)
@@ -163,7 +163,7 @@ def test_sparsemax(n: int, scale: float, order: str) -> None:
 
 @each_order
 def test_greatest_and_log_sum_of_many(order: str) -> None:
-    """In two launches, with arguments that serve for all of the batch; infinities and NaN; the first of equals wins."""
+    """Two launches; some arguments are shared by the batch; infinities and NaN; the first of equals wins."""
     rng = np.random.default_rng(2)
     batch, n = 3, 50
     xs = [rng.integers(-3, 4, (1 if k % 3 == 0 else batch, n)).astype(np.float32) for k in range(5)]
@@ -210,7 +210,7 @@ def test_invert(n: int, order: str) -> None:
     signs, logs = np.linalg.slogdet(x[:3].astype(np.float64))
     np.testing.assert_allclose(y[:3], np.linalg.inv(x[:3].astype(np.float64)), rtol=1e-3, atol=1e-3)
     np.testing.assert_allclose(logdet[:3], np.where(signs > 0, logs, np.nan), rtol=1e-4, atol=1e-4)
-    if n <= 2:  # else rounding may leave small pivots
+    if n <= 2:  # otherwise rounding may leave small pivots
         assert np.isnan(y[3]).all()
         assert logdet[3] == -np.inf
     dy = rng.standard_normal(3).astype(np.float32)
@@ -236,7 +236,7 @@ def bounded_softmax(x: np.ndarray, bound: np.ndarray) -> np.ndarray:
 
 @each_order
 def test_constrained_softmax(order: str) -> None:
-    """Many rounds, with the bounds of each batch element or of all; bounds never reached, and too small ones."""
+    """Many iterations; bounds for each batch element or for all; bounds that are never reached or too small."""
     rng = np.random.default_rng(3)
     batch, n = 4, 70
     x = (3 * rng.standard_normal((batch, n))).astype(np.float32)
@@ -265,7 +265,7 @@ def test_constrained_softmax(order: str) -> None:
 
 @each_order
 def test_losses(order: str) -> None:
-    """Sums over more numbers than a block has threads; a stride of 0, and that gradient summed over the batch."""
+    """Sums of more numbers than a block has threads; for a stride of 0, the gradient is summed over the batch."""
     rng = np.random.default_rng(4)
     batch, n, c = 3, 300, 0.7
     a = rng.uniform(0.1, 0.9, (1, n)).astype(np.float32)

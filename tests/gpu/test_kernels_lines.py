@@ -1,4 +1,4 @@
-"""Kernels of reductions, norms and cells on the CPU, against float64, with blocks and with threads for each result."""
+"""Kernels of reductions, norms and cells on the CPU, compared with float64, with a block or a thread per result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TEAMS = [(0, 3, 64), (1, 3, 32), (1, 7, 128)]
 each_team = pytest.mark.parametrize(("blocks", "grid", "block"), TEAMS)
 INNER, LENGTH, OUTER, BATCH = 2, 150, 3, 2
 LINES = [size(INNER * OUTER * BATCH), size(INNER), size(LENGTH), size(OUTER)]
-# What kernels are told of an array of lines: floats of a batch element.
+# The batch stride of an array of lines: the floats of one batch element.
 STRIDE = size(INNER * LENGTH * OUTER)
 
 
@@ -19,7 +19,7 @@ def numbers(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def lines(seed: int = 0) -> np.ndarray:
-    """Slowest axis first: batch, outer, length, inner."""
+    """Random lines, slowest axis first: batch, outer, length, inner."""
     return numbers(BATCH, OUTER, LENGTH, INNER, seed=seed)
 
 
@@ -55,7 +55,7 @@ def test_moments_and_deviations(order: str, blocks: int, grid: int, block: int) 
 @each_order
 @each_team
 def test_extremes(order: str, blocks: int, grid: int, block: int) -> None:
-    """Of equal ones the first; NaNs are passed over."""
+    """The first of equal elements wins; NaNs are skipped."""
     reduce, x = module("reduce"), np.round(2 * lines())
     x[0, 1, 70:90, 1] = np.nan
     x[1, 2, :, 0] = -np.inf
@@ -83,7 +83,7 @@ def test_sums_up_to_each(order: str, blocks: int, grid: int, block: int) -> None
     arguments = [*LINES, one, none, np.int32(0), x, STRIDE, y, np.int32(0), np.int32(blocks)]
     reduce.launch("scan_lines", grid, block, arguments, order=order)
     agree(y, np.cumsum(x, 2, dtype=np.float64))
-    # One argument of two results, backward.
+    # Backward, with one argument shared by two results.
     dx = lines(seed=2)[:1].copy()
     desired = dx[0] + np.cumsum(x[:, :, ::-1].sum(0, dtype=np.float64), 1)[:, ::-1]
     half = [size(INNER * OUTER), *LINES[1:], size(2), STRIDE, np.int32(1), x, STRIDE]
@@ -139,7 +139,7 @@ def normalized(x: np.ndarray) -> np.ndarray:
 @each_order
 @pytest.mark.parametrize(("repeats", "m", "block"), [(1, 5, 32), (3, 70, 128)])
 def test_layer_norm(order: str, repeats: int, m: int, block: int) -> None:
-    """g of m elements that repeat, b of one for each element of x."""
+    """g has m elements that repeat, b has one for each element of x."""
     norm, batch, n = module("norm"), 4, repeats * m
     x, g, b, dy = numbers(batch, n), numbers(m, seed=1), numbers(n, seed=2), numbers(batch, n, seed=3)
     kept, y = poisoned(batch, 3), poisoned(batch, n)
@@ -182,7 +182,7 @@ def test_layer_norm(order: str, repeats: int, m: int, block: int) -> None:
 @each_order
 @pytest.mark.parametrize(("n", "block"), [(3, 32), (500, 128)])
 def test_weight_norm(order: str, n: int, block: int) -> None:
-    """One w for two g: its gradient is a sum."""
+    """Two g share one w, whose gradient is a sum."""
     norm, w, g, dy = module("norm"), numbers(n), numbers(2, seed=1), numbers(2, n, seed=2)
     y, dw, dg = poisoned(2, n), numbers(n, seed=3), poisoned(2)
     before, length = dw.copy(), np.linalg.norm(w.astype(np.float64))
@@ -200,7 +200,7 @@ def test_weight_norm(order: str, n: int, block: int) -> None:
 
 @each_order
 def test_cells(order: str) -> None:
-    """One cell for three gates: its gradient is a sum."""
+    """Three gates share one cell, whose gradient is a sum."""
     cells, batch, h = module("cells"), 3, 37
     sums, b, before = numbers(batch, 4, h), numbers(4, h, seed=1), numbers(h, seed=2)
     gates, c, y, tight = sums.copy(), poisoned(batch, h), poisoned(batch, h), [size(batch), size(h)]
@@ -212,7 +212,7 @@ def test_cells(order: str) -> None:
     wide, step = [before, size(0)], [gates, size(4 * h)]
     cells.launch("lstm_c_forward", 2, 64, [*tight, *wide, *step, c], order=order)
     agree(c, f * before + i * g)
-    output = [np.uint64(gates.ctypes.data + 8 * h), size(4 * h)]  # two blocks of h floats behind
+    output = [np.uint64(gates.ctypes.data + 8 * h), size(4 * h)]  # skips two blocks of h floats
     cells.launch("lstm_h_forward", 2, 64, [*tight, c, size(h), *output, y], order=order)
     t = np.tanh(c.astype(np.float64))
     agree(y, o * t)
@@ -236,14 +236,14 @@ def test_cells(order: str) -> None:
 
 
 def test_draws() -> None:
-    """A row of Philox's own test vectors: the words of the counter and the key of zeros."""
+    """Draws follow the test vectors of Philox for a counter and key of zeros."""
     random, y = module("random"), poisoned(4)
     seeds, items = np.zeros(2, np.uint64), np.zeros(3, np.uint32)
     one = [size(1), size(4), seeds, items, np.float32(0), np.float32(1), y]
     random.launch("random_uniform", 1, 32, one)
     words = np.array([0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], np.uint32)
     np.testing.assert_array_equal(y, (words >> 8).astype(np.float32) / 2**24)
-    # The last two words of what a batch element draws are mixed into the key.
+    # The last two words that a batch element draws are mixed into the key.
     seeds[0], items[1:] = 0x0000000300000005, (5, 3)
     random.launch("random_uniform", 1, 32, one)
     np.testing.assert_array_equal(y, (words >> 8).astype(np.float32) / 2**24)

@@ -1,6 +1,6 @@
-"""Updates of all rows of large tables on a device: the tests of tests/train/test_late_rows.py, and those of devices.
+"""Updates of all rows of large tables on a device: the tests of tests/train/test_late_rows.py, and more.
 
-Here a table of 4,096 numbers is large.
+Here, a table of 4,096 numbers counts as large.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "train"))
 
 from tables import trained_tables
-from test_late_rows import *  # noqa: F403 - all of them on a device; those that differ are below
+from test_late_rows import *  # noqa: F403 - all run on a device; those that differ are below
 from test_late_rows import ROWS, SIZE, Pair
 
 import dynet_cy as dy
@@ -35,7 +35,7 @@ def large(on_device) -> Iterator[None]:
 
 @pytest.mark.parametrize("name", ["MomentumSGDTrainer", "AdamTrainer", "AmsgradTrainer", "RMSPropTrainer"])
 def test_weight_decay(name: str) -> None:
-    """It is noted with the updates, so that no update goes over the table."""
+    """Weight decay is logged with the updates, so no update visits the whole table."""
     pair = Pair(name, weight_decay=0.06)
     pair.run(60, lambda k: pair.check() if k % 10 == 4 else None)
     assert late_updates(pair.table) == 60
@@ -51,7 +51,7 @@ def test_decoupled_weight_decay() -> None:
 
 
 def test_dropped_updates() -> None:
-    """The host counts them: it does not know of them."""
+    """The host counts dropped updates too, because it does not know that they are dropped."""
     pair = Pair("AdamTrainer")
     pair.run(10)
     dy.renew_cg()
@@ -65,7 +65,7 @@ def test_dropped_updates() -> None:
 
 @pytest.mark.parametrize("name", ["AdamWTrainer", "MomentumSGDTrainer"])
 def test_rates_that_the_device_chooses(name: str) -> None:
-    """The number of an update, and so its rate and its decay, depends on how many before it were dropped."""
+    """The number of an update, and so its rate and decay, depends on how many updates before it were dropped."""
 
     def run(device: str) -> np.ndarray:
         set_default_device(int(device != "CPU"))
@@ -91,7 +91,7 @@ def test_rates_that_the_device_chooses(name: str) -> None:
 
 
 def test_updates_that_are_left_out() -> None:
-    """They are in the log of the host and not in that of the device, and training goes on after the error."""
+    """Skipped updates are in the log of the host, not in that of the device; training goes on after the error."""
     pair = Pair("AdamTrainer")
     pair.run(10)
     dy.renew_cg()
@@ -146,7 +146,7 @@ def test_forward_only() -> None:
 
 
 def test_cuda_graphs() -> None:
-    """Passes that repeat are captured once, though rows are late by more updates each time."""
+    """Repeated passes are captured once, although rows are late by more updates each time."""
     rng = np.random.default_rng(4)
     start = rng.normal(size=(ROWS, SIZE)).astype(np.float32)
     W = rng.normal(size=(6, SIZE)).astype(np.float32)
@@ -168,7 +168,7 @@ def test_cuda_graphs() -> None:
         assert late_updates(table) == 30
         return table.as_array(), {k: after[k] - before[k] for k in after}
 
-    with dy.ComputationGraph():  # that keeps nothing yet
+    with dy.ComputationGraph():  # a new graph, with no CUDA graphs yet
         found, work = run("GPU:0")
     desired, _ = run("CPU")
     np.testing.assert_allclose(found, desired, rtol=1e-4, atol=1e-6)
@@ -177,7 +177,7 @@ def test_cuda_graphs() -> None:
 
 
 def test_an_update_visits_rows_with_a_gradient() -> None:
-    """On the device, too."""
+    """On the device too, an update visits only rows with a gradient."""
     pair = Pair("AdamTrainer")
     visited = dict.fromkeys(range(ROWS), 0)
     for k in range(10):
@@ -227,7 +227,7 @@ def test_tables_that_are_not_large() -> None:
 
 
 def test_large_parts_are_read_piece_by_piece() -> None:
-    """More than what is read at once: the rows come out in their order."""
+    """A table larger than one piece is read with its rows in order."""
     model = dy.ParameterCollection()
     start = np.random.default_rng(0).normal(size=(3000, 1000)).astype(np.float32)
     table = model.lookup_parameters_from_numpy(start)

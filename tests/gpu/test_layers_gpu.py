@@ -1,4 +1,4 @@
-"""Layers of dy.nn on the device, beside the same ones on the CPU: outputs, gradients and running statistics."""
+"""Layers of dy.nn on the device, compared with the CPU: outputs, gradients and running statistics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[[list[dy.Expression]], list[dy.Expression]]
 
 
 def each(cls: Any, *spec: Any, **options: Any) -> Callable[[dy.ParameterCollection], Run]:
-    """A layer called on each sentence."""
+    """A layer that is called with each sentence."""
 
     def make(model: dy.ParameterCollection) -> Run:
         layer = cls.from_spec(spec, model)

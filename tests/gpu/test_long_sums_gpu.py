@@ -1,4 +1,4 @@
-"""Long sums of float32 terms on the device, as those of tests/ops/test_long_sums.py on the CPU."""
+"""Long sums of float32 terms on the device, as in tests/ops/test_long_sums.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import dynet_cy as dy
 
 pytestmark = pytest.mark.usefixtures("on_device")
 
-# A million terms take an emulated device many seconds.
+# An emulated device takes many seconds for a million terms.
 
 
 @pytest.mark.slow
@@ -36,7 +36,7 @@ def test_values(name: str) -> None:
 
 @pytest.mark.parametrize("function", [dy.esum, dy.average])
 def test_sums_of_lists(function) -> None:
-    """More arguments than one kernel takes, which do not lie side by side."""
+    """More arguments than one kernel takes, which are not adjacent."""
     n, term = 10_000, np.float32(0.1)
     dy.renew_cg()
     x = dy.inputVector([term] * 3) * 1
@@ -44,8 +44,8 @@ def test_sums_of_lists(function) -> None:
     np.testing.assert_allclose(function([x] * n).npvalue(), expected, rtol=1e-5)
 
 
-# Few enough for the kernel that finds all equal rows, and more, for which only lookups have another. Sums in float32
-# are off by 3e-5 and 6e-4.
+# Few enough for the kernel that finds all equal rows, and more, for which only lookups have another kernel. Sums in
+# float32 would be off by 3e-5 and 6e-4.
 INDICES = [*[(name, 8_000) for name in sums.PLACES], ("lookup", 100_000), ("pick_batch_elems", 100_000)]
 
 

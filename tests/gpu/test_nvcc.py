@@ -1,7 +1,7 @@
-"""The compiler of CUDA takes every file without a warning and without spills.
+"""nvcc compiles every file without warnings and without spills.
 
-For sm_90; with DYNET_CY_EVERY_ARCHITECTURE=1 for every one that the compiler knows. Its front end, which is half of the
-work, writes the same PTX for many of them: it runs once for all of those, and the assembler for each.
+For sm_90, or with DYNET_CY_EVERY_ARCHITECTURE=1 for every architecture that nvcc knows. The front end, half the work,
+writes the same PTX for many of them: it runs once for each group, and the assembler for each architecture.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from dynet_cy.gpu.compiler import OPTIONS, module_names, nvcc, source_folders
 NVCC = nvcc()
 CUDA, INCLUDE = source_folders()
 OLDEST = 75
-PROBE = "linalg"  # a small module, whose PTX differs wherever that of any other does (CUDA 13.0)
+PROBE = "linalg"  # a small module, whose PTX differs between architectures if any other's does (CUDA 13.0)
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(NVCC is None or "nvcc_emu" in NVCC, reason="there is no nvcc"),
+    pytest.mark.skipif(NVCC is None or "nvcc_emu" in NVCC, reason="needs nvcc"),
 ]
 
 
 def run_nvcc(name: str, *options: str) -> str:
-    """What the compiler prints about a module; it must succeed."""
+    """The output of the compiler for a module; it must succeed."""
     command = [str(NVCC), *OPTIONS, *options, "-I", str(CUDA), "-I", str(INCLUDE), str(CUDA / f"{name}.cu")]
-    # A preloaded sanitizer is for this process: nvcc crashes with it.
+    # nvcc crashes with a preloaded sanitizer.
     plain = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
     done = subprocess.run(command, env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert done.returncode == 0, done.stdout
@@ -37,7 +37,7 @@ def run_nvcc(name: str, *options: str) -> str:
 
 
 def architectures() -> list[int]:
-    """The real architectures of this compiler, the oldest that is supported and later ones."""
+    """The real architectures of this compiler, from the oldest supported one on."""
     if not os.environ.get("DYNET_CY_EVERY_ARCHITECTURE"):
         return [90]
     listed = subprocess.run([str(NVCC), "--list-gpu-code"], capture_output=True, text=True, check=True).stdout
@@ -46,7 +46,7 @@ def architectures() -> list[int]:
 
 @pytest.fixture(scope="module")
 def families(tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
-    """The architectures, those together for which the front end writes the same PTX; in each the oldest first."""
+    """Groups of architectures for which the front end writes the same PTX, the oldest first."""
     found: dict[str, list[int]] = {}
     for number in architectures():
         path = tmp_path_factory.mktemp("ptx") / "probe.ptx"

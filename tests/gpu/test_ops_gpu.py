@@ -1,4 +1,4 @@
-"""Every row of the table of ops, on the device: the checks of tests/ops/test_ops.py, and against the CPU."""
+"""Every row of the table of ops on the device: the checks of tests/ops/test_ops.py, and comparison with the CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def missing() -> frozenset[str]:
 
 
 def skip_if_missing(case: Case) -> None:
-    """Skip a row that makes ops which are not done yet."""
+    """Skip a row with ops that are not done yet."""
     set_default_device(0)
     ops = test_ops.ops_of(case)
     set_default_device(1)
@@ -40,17 +40,17 @@ def skip_if_missing(case: Case) -> None:
 
 @pytest.fixture
 def rows(on_device):
-    """Checks that a row can run."""
+    """A function that skips rows that cannot run."""
     return skip_if_missing
 
 
 def test_the_list_of_missing_ops_is_right(device) -> None:
-    """What has no GPU op is in the list of docs/gpu.md, and nothing else is."""
+    """The list in docs/gpu.md has exactly the ops without a GPU op."""
     import dynet_cy.gpu.backend  # noqa: F401 - fills the table
     from dynet_cy.gpu import registry
 
     done = {op["name"] for op in registry.describe()}
-    others = {"input", "parameter", "to_device", "gates"}  # they need no running, or run on no device
+    others = {"input", "parameter", "to_device", "gates"}  # these run nothing, or run on no GPU
     assert {op["name"] for op in describe()} - done - others == missing()
     with_gradient = {op["name"] for op in describe() if op["gradient"] is True}
     assert {op["name"] for op in registry.describe() if not op["gradient"]} & with_gradient == set()
@@ -90,7 +90,7 @@ def test_same_argument_twice(case: Case, rng, rows) -> None:
 
 @each_case
 def test_batched_as_on_the_cpu(case: Case, rows) -> None:
-    """Many instances in one graph, by every schedule: values and gradients as on the CPU."""
+    """Many nodes in one graph have the same values and gradients as on the CPU, for every schedule."""
     rows(case)
     set_default_device(0)
     values, gradients, _ = test_ops.mixed_graph([case], 3, 0)
@@ -104,11 +104,11 @@ def test_batched_as_on_the_cpu(case: Case, rows) -> None:
 
 
 def test_missing_ops_are_an_error(on_device) -> None:
-    """An op that is not done names itself and the device; the graph stays usable."""
+    """The error for a missing op names the op and the device, and the graph stays usable."""
     names = {op["name"] for op in describe()} & missing()
     case = next((c for c in CASES if test_ops.ops_of(c) & names), None)
     if case is None:
-        pytest.skip("there is none any more")
+        pytest.skip("no op is missing")
     dy.renew_cg()
     samples = case.sample(np.random.default_rng(0), case.batch_sizes()[0])
     y = case.build(dy, [test_ops.as_input(x) for x in samples])

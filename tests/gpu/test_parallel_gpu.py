@@ -1,4 +1,4 @@
-"""Processes that train together, each with its parameters on a device; they may share it."""
+"""Processes that train together, each with its parameters on a device, which they may share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH = {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, np.ndarray]:
-    """On the CPU."""
+    """The results of one process on the CPU."""
     return training.results()
 
 
@@ -43,7 +43,7 @@ def test_same_as_alone(device: str, alone, tmp_path: Path) -> None:
 
 
 def test_several_devices(device: str, alone, tmp_path: Path) -> None:
-    """Parameters on the CPU and on a GPU, trained by processes that share memory."""
+    """Parameters on the CPU and on a GPU are trained by processes that share memory."""
     result = jobs.launch(tmp_path, "training.py", tmp_path, "devices", variables=PATH)
     assert result.code == 0, result.err
     assert result.out.count("AllreduceReducer") == 2
@@ -103,7 +103,7 @@ def test_asynchronous(device: str, tmp_path: Path) -> None:
         assert "these live on GPUs, where each process has its own" in said(result, rank)["asynchronous"]
 
 
-@pytest.mark.skipif(not EMULATED, reason="a machine may have one device only")
+@pytest.mark.skipif(not EMULATED, reason="needs several devices")
 @pytest.mark.parametrize(
     ("options", "numbers"),
     [
@@ -128,7 +128,7 @@ def test_gpus_are_shared_out(device: str, tmp_path: Path, options: list[str], nu
 
 
 def test_local_rank_of_mpi(monkeypatch) -> None:
-    """The GPU is chosen before there is a connection."""
+    """The GPU is chosen before MPI is connected."""
     from dynet_cy.parallel import mpirun
 
     for name in (*mpirun.LOCAL_RANKS, *(rank for rank, _ in mpirun.VARIABLES)):
@@ -141,7 +141,7 @@ def test_local_rank_of_mpi(monkeypatch) -> None:
 
 
 def test_checkpoints(device: str, tmp_path: Path) -> None:
-    """Training goes on from a checkpoint to the last bit."""
+    """Training resumes from a checkpoint with the same bits."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     result = jobs.launch(tmp_path, program, "--dynet-gpu", variables=PATH)
@@ -190,7 +190,7 @@ if dy.parallel.rank() == 0:
 
 
 def test_alone_it_is_as_ever(device: str) -> None:
-    """Without the launcher, `wrap` leaves the trainer as it is."""
+    """Without the launcher, `wrap` does not change the trainer."""
     m = dy.ParameterCollection()
     m.add_parameters(3, device=device)
     trainer = dy.SimpleSGDTrainer(m)

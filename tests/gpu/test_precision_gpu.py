@@ -1,4 +1,4 @@
-"""Products on a GPU are float32: with bfloat16 asked for, it refuses to compute."""
+"""Products on a GPU are float32: with precision="bf16", it refuses to compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random ops on the device: the numbers of the CPU."""
+"""Random ops on the device draw the same numbers as on the CPU."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from test_residual_layer_norm import run as residuals
 import dynet_cy as dy
 from dynet_cy.graph.graph import set_default_device
 
-# Logarithms and cosines round differently; all else is exact.
+# Logarithms and cosines are rounded differently; everything else is exact.
 TOLERANCE = {"noise": 1e-5, "random_normal": 1e-5, "random_gumbel": 1e-5, "random_uniform": 1e-6}
 
 
 def drawn(name: str, device: int, strategy: int) -> list[np.ndarray]:
-    """Values and gradients of nodes of several shapes, some of which share an argument."""
+    """Values and gradients of nodes of several shapes; some share an argument."""
     set_default_device(device)
     dy.reset_random_seed(7)
     dy.renew_cg(autobatching=strategy)

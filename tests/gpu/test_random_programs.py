@@ -1,7 +1,7 @@
-"""Programs that are put together at random, on the CPU, on a GPU, and spread over devices: the same numbers.
+"""Random programs give the same numbers on the CPU, on a GPU, and spread over devices.
 
-Structures repeat, so that CUDA graphs are replayed; in between there are other ones, checkpoints that are gone back to,
-inputs that are set anew, and values that are looked at.
+Structures repeat, so that CUDA graphs are replayed; in between there are other structures, reverts to checkpoints,
+inputs with new values, and values that are read.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import dynet_cy as dy
 
 PLACES = ("CPU", "GPU:0", "GPU:1")
 STEPS = 7
-OTHER_STRUCTURE = 4  # in this step
+OTHER_STRUCTURE = 4  # the step with another structure
 
 
 class Program:
-    """A model with parameters for each of three places, and its random expressions."""
+    """A model with parameters for each of three places, and random expressions of them."""
 
     def __init__(self, seed: int, where: dict[str, str]) -> None:
         self.rng, self.numbers, self.where = random.Random(seed), np.random.default_rng(seed), where
@@ -96,7 +96,7 @@ class Program:
             self.trainer.update()
 
     def run(self) -> list:
-        """All that was seen, and what the parameters and their gradients, and the average of them, are in the end."""
+        """All values that were read, and the final parameters, their gradients and their moving average."""
         with dy.ComputationGraph() as graph:
             for number in range(STEPS):
                 self.step(graph, number)
@@ -127,7 +127,7 @@ def test_one_after_the_other(device: str, where: str) -> None:
 
 
 def test_in_threads(device: str) -> None:
-    """Each thread has its model and its graph; they share the device."""
+    """Each thread has its own model and graph; they share the device."""
     places = {p: "CPU" if p == "CPU" else device for p in PLACES}
     found: dict[int, list] = {}
 

@@ -1,4 +1,4 @@
-"""CUDA graphs of passes that repeat: everything is as it is without them, bit by bit."""
+"""CUDA graphs of repeated passes give the same results as without them, bit for bit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MANY_NODES = 1 << 16
 
 @pytest.fixture(autouse=True)
 def limits(device: str) -> Iterator[None]:
-    """GPU:0 is the default device, with a graph that keeps nothing yet, and the usual limits."""
+    """GPU:0 is the default device, with a new graph and the default limits."""
     from dynet_cy.gpu.replay import set_limits
 
     before = set_limits(32, MANY_NODES)
@@ -42,7 +42,7 @@ def limits(device: str) -> Iterator[None]:
 
 
 class Counted:
-    """What a device was asked for within the block."""
+    """Counts the requests to a device within the block."""
 
     def __init__(self, number: int = 0) -> None:
         self.number = number
@@ -68,14 +68,14 @@ class Counted:
 
 
 def alone(run):
-    """What a function returns in a graph of its own, with random numbers that are the same each time."""
+    """The result of a function in a new graph, with the same random numbers each time."""
     dy.reset_random_seed(11)
     with dy.ComputationGraph():
         return run()
 
 
 def without(run):
-    """The same when nothing is replayed."""
+    """The same without replays."""
     from dynet_cy.gpu.replay import set_limits
 
     before = set_limits(0, 0)
@@ -94,7 +94,7 @@ def on_the_cpu(run):
 
 
 def alive() -> int:
-    """How many CUDA graphs the emulated driver holds."""
+    """The number of CUDA graphs that the emulated driver holds."""
     return ctypes.CDLL(os.environ["DYNET_CY_LIBCUDA"]).emu_graphs()
 
 
@@ -110,7 +110,7 @@ def assert_close(found: list, desired: list) -> None:
 
 
 class Words:
-    """A row of a table for each word, an input, a layer with dropout, a loss for each word."""
+    """A network with a table row and an input for each word, a layer with dropout, and a loss for each word."""
 
     def __init__(self, dropout: float = 0.0) -> None:
         self.model = dy.ParameterCollection()
@@ -129,7 +129,7 @@ class Words:
         return dy.dropout(h, self.dropout) if self.dropout else h
 
     def loss(self, step: int, words: int = 3) -> dy.Expression:
-        """Of an example that is another one in each step, with the same structure for the same number of words."""
+        """The loss of an example that differs from step to step; its structure depends only on the number of words."""
         rng = np.random.RandomState(step)
         hidden = [self.hidden(int(rng.randint(9)), rng.uniform(-1, 1, 6)) for _ in range(words)]
         return dy.esum([dy.pickneglogsoftmax(self.V * h, int(rng.randint(4))) for h in hidden])
@@ -138,7 +138,7 @@ class Words:
         return [self.W, self.b, self.V, self.table]
 
     def step(self, loss: dy.Expression) -> list:
-        """Value and gradients."""
+        """The value and the gradients."""
         value = loss.npvalue()
         loss.backward()
         return [value, *(p.grad_as_array() for p in self.parameters())]
@@ -148,7 +148,7 @@ class Words:
 
 
 def updates(trainer: str = "SimpleSGD", strategy: int = 1, sizes=(3,) * 6, dropout: float = 0.0, between=None) -> list:
-    """Values, gradients and parameters of updates, one for each number of words."""
+    """Values, gradients and parameters after updates, one update for each number of words."""
     set_autobatching(strategy)
     network = Words(dropout)
     update = TRAINERS[trainer](network.model)
@@ -177,7 +177,7 @@ def test_updates(trainer: str, strategy: int) -> None:
 
 
 def test_what_is_counted() -> None:
-    """What CUDA graphs stand for is what is asked for without them."""
+    """Counts of launches and copies are the same with and without CUDA graphs."""
     network = Words()
     found = []
     for step in range(4):
@@ -196,14 +196,14 @@ def test_what_is_counted() -> None:
 
 
 def test_examples_differ() -> None:
-    """Inputs, rows and labels of each step are those of the step: beside the CPU, which replays nothing."""
+    """Each step uses its own inputs, rows and labels: compared with the CPU, which replays nothing."""
     found = updates()
     assert len({x.tobytes() for x in found[::9]}) == 6
     assert_close(found, on_the_cpu(updates))
 
 
 def test_dropout() -> None:
-    """Masks differ between steps that are replayed, and are those of the CPU."""
+    """Masks differ between replayed steps, and equal those of the CPU."""
 
     def masks() -> list:
         found = []
@@ -284,7 +284,7 @@ def test_revert_and_inputs_set_anew() -> None:
 
 
 def test_weight_decay_and_learning_rates() -> None:
-    """Weight decay is a number in the launches, so passes do not repeat; rates are not."""
+    """Weight decay is a number in the launches, so passes do not repeat; learning rates are not."""
 
     def run(decay: float) -> list:
         network = Words()
@@ -305,7 +305,7 @@ def test_weight_decay_and_learning_rates() -> None:
 
 
 def test_parameters_made_anew() -> None:
-    """Memory that was given back and taken again, perhaps at the same address."""
+    """Memory that is freed and allocated again, perhaps at the same address, is not confused."""
 
     def run() -> list:
         found = []
@@ -337,7 +337,7 @@ def scaled(factor: float) -> float:
 
 
 def test_one_byte() -> None:
-    """What differs in one byte only is not the same."""
+    """Passes that differ in a single byte are not the same."""
     near = float(np.nextafter(np.float32(1), np.float32(2)))
     far = 1.0 + 2.0**-8 * 127  # the third byte of the number
     with Counted() as counted:
@@ -391,7 +391,7 @@ def test_immediate() -> None:
 
 
 def test_profiles_time_every_launch(capfd) -> None:
-    """What is timed is waited for, one after the other; batches are listed as on the CPU."""
+    """Profiles wait for each launch in order to time it, and list batches as on the CPU."""
 
     def run() -> tuple[dict, list[str]]:
         network = Words()
@@ -413,7 +413,7 @@ def test_profiles_time_every_launch(capfd) -> None:
     assert found["weight gradients", True] > 0
     assert "BatchSize:3 tanh {40}" in listed
     desired, desired_list = on_the_cpu(run)
-    # Gradients are summed in other ways there.
+    # The CPU sums gradients in another way.
     assert {key: n for key, n in found.items() if not key[1]} == {key: n for key, n in desired.items() if not key[1]}
     assert listed == desired_list
 
@@ -438,14 +438,14 @@ def losses(network: Words, sizes) -> list:
     return found
 
 
-@pytest.mark.skipif(not EMULATED, reason="the emulated driver tells what there is")
+@pytest.mark.skipif(not EMULATED, reason="only the emulated driver counts CUDA graphs")
 def test_the_one_used_last_stays() -> None:
     from dynet_cy.gpu.replay import set_limits
 
     network = Words()
     set_limits(2, MANY_NODES)
     before = alive()
-    sizes = (2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 2, 5, 5, 2)  # 3 is the one that goes
+    sizes = (2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 2, 5, 5, 2)  # 3 is dropped
     with Counted() as counted:
         found = losses(network, sizes)
     assert alive() == before + 2
@@ -456,7 +456,7 @@ def test_the_one_used_last_stays() -> None:
     assert_equal(found, without(lambda: losses(network, sizes)))
 
 
-@pytest.mark.skipif(not EMULATED, reason="the emulated driver tells what there is")
+@pytest.mark.skipif(not EMULATED, reason="only the emulated driver counts CUDA graphs")
 def test_limit_of_nodes() -> None:
     from dynet_cy.gpu.replay import set_limits
 
@@ -483,7 +483,7 @@ def test_limit_of_nodes() -> None:
 
 
 def test_thrashing_stops() -> None:
-    """Where structures drop each other, they have to be seen more and more often, up to 64 times."""
+    """If structures evict each other, they must be seen more often before they are captured, up to 64 times."""
     from dynet_cy.gpu.replay import set_limits
 
     network = Words()
@@ -491,18 +491,18 @@ def test_thrashing_stops() -> None:
     sizes = (2, 2, 3, 3) * 40
     with Counted() as counted:
         found = losses(network, sizes)
-    # With sights of 2 throughout it would be 80, one for each pair.
+    # If two were always enough, it would be 80, one for each pair.
     assert 4 <= counted["captures"] <= 14
     assert counted["replays"] + counted["launches"] > 0
     assert_equal(found, without(lambda: losses(network, sizes)))
     with Counted() as counted:
         losses(network, (5,) * 66)
-    assert counted["captures"] == 1, "what is seen that often is captured all the same"
+    assert counted["captures"] == 1, "a structure that is seen that often is captured"
     assert counted["replays"] > 0
 
 
 def test_what_pays_may_be_dropped() -> None:
-    """Where each is used often before it goes, two sights stay enough."""
+    """If each structure is used often before it is dropped, seeing it twice stays enough."""
     from dynet_cy.gpu.replay import set_limits
 
     network = Words()
@@ -548,7 +548,7 @@ def test_switched_off_and_on_again() -> None:
 # ---- graphs and devices -----------------------------------------------------------
 
 
-@pytest.mark.skipif(not EMULATED, reason="the emulated driver tells what there is")
+@pytest.mark.skipif(not EMULATED, reason="only the emulated driver counts CUDA graphs")
 def test_closed_graphs_free_theirs() -> None:
     network = Words()
     before = alive()
@@ -563,7 +563,7 @@ def test_closed_graphs_free_theirs() -> None:
 
 
 def test_threads() -> None:
-    """Each thread has a graph of its own, and with it CUDA graphs of its own."""
+    """Each thread has its own graph, and so its own CUDA graphs."""
     network = Words()
     desired = without(lambda: losses(network, (3,) * 12))
     found: dict[int, list] = {}
@@ -620,7 +620,7 @@ def test_several_devices(devices, places) -> None:
 
 
 def test_values_that_are_not_finite() -> None:
-    """The pass was replayed, and is replayed again."""
+    """A pass that found such a value was replayed, and is replayed again."""
 
     def run() -> list:
         network = Words()
@@ -678,7 +678,7 @@ print("told:", c["captures"], c["failed_captures"], c["replays"], file=sys.stder
 
 
 def program(*options: str, **environment: str) -> tuple[str, list[str]]:
-    """What it computes, and what it says of CUDA graphs."""
+    """The results of the program, and its counts of CUDA graphs."""
     path = os.pathsep.join(p for p in sys.path if p)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, path, *options],
@@ -693,7 +693,7 @@ def program(*options: str, **environment: str) -> tuple[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def computed(device: str) -> str:
-    """What the program computes with CUDA graphs."""
+    """The results of the program with CUDA graphs."""
     found, told = program()
     assert told == ["2 0 10"]
     return found
@@ -704,10 +704,10 @@ def test_switched_off_by_the_environment(computed: str, off: str) -> None:
     assert program(DYNET_CY_CUDA_GRAPHS=off) == (computed, ["0 0 0"])
 
 
-@pytest.mark.skipif(not EMULATED, reason="a real driver does not fail when it is asked to")
+@pytest.mark.skipif(not EMULATED, reason="only the emulated driver fails on request")
 @pytest.mark.parametrize("where", ["begin", "product", "end", "make"])
 def test_captures_that_fail(computed: str, where: str) -> None:
-    """What was to be captured is launched; nothing is captured after that."""
+    """A pass that cannot be captured is launched, and nothing is captured afterwards."""
     assert program(EMU_NO_CAPTURE=where) == (computed, ["0 1 0"])
 
 

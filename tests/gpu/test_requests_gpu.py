@@ -1,4 +1,4 @@
-"""Values that are asked for one by one on a device: passes, launches, and waits for it."""
+"""Values that are requested one by one on a device: passes, launches and waits."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def net(on_device: str) -> Net:
 
 
 def asked_of_device(run: Callable[[], list[float]]) -> tuple[int, int]:
-    """Launches and products, and waits of a run; its values are compared with those asked for one by one."""
+    """The launches (with products) and the waits of a run; its values must equal those requested one by one."""
     from dynet_cy.gpu.driver import counts
 
-    for _ in range(2):  # memory grows in the first
+    for _ in range(2):  # memory grows in the first round
         dy.renew_cg(autobatching=1)
         before = counts(0)
         found = run()
@@ -79,7 +79,7 @@ def test_a_map_saves_launches_and_waits(net: Net) -> None:
     assert mapped == together
     assert alone >= 0.9 * EXAMPLES * mapped
     assert waits_alone == EXAMPLES * STEPS
-    assert waits == waits_together == STEPS  # the values of a batch come together
+    assert waits == waits_together == STEPS  # the values of a batch are fetched together
 
 
 def test_what_is_here_is_not_what_was_here_before(net: Net) -> None:
@@ -109,7 +109,7 @@ def test_large_values_are_fetched_alone(net: Net) -> None:
     before = counts(0)["fetched_bytes"]
     assert large[1].npvalue()[0] == pytest.approx(np.tanh(1))
     assert counts(0)["fetched_bytes"] - before == 36000
-    large[1].npvalue()  # it is here
+    large[1].npvalue()  # it has been fetched
     assert counts(0)["fetched_bytes"] - before == 36000
 
 

@@ -1,4 +1,4 @@
-"""A server whose graph is on the device: the same answers as on the CPU, and one pass for all that wait."""
+"""A server with its graph on the device: the same answers as on the CPU, and one pass for all waiting calls."""
 
 from __future__ import annotations
 

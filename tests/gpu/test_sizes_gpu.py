@@ -1,5 +1,5 @@
-"""Ops as the rows of the table of ops do not use them: many arguments, several tiles and blocks, arguments that many
-nodes share. Values and gradients as on the CPU."""
+"""Uses of ops that the table of ops does not cover: many arguments, several tiles and blocks, and arguments that many
+nodes share. Values and gradients must equal the CPU's."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 def weighted(y: dy.Expression, seed: int) -> dy.Expression:
-    """A loss that the elements of y reach with different weights."""
+    """A loss: the sum of the elements of y with different weights."""
     shape, batch = y.dim()
     weights = np.random.default_rng(seed).uniform(0.5, 1.5, (*shape, batch))
     return dy.sum_batches(dy.sum_elems(dy.cmult(y, dy.inputTensor(weights, batched=True))))
 
 
 def picks(xs: list[dy.Expression]) -> dy.Expression:
-    """Many picks from few vectors, scheduled as one batch."""
+    """Many picks from a few vectors, scheduled as one batch."""
     return dy.concatenate([xs[k % 3][k * 7 % 40] for k in range(90)])
 
 
@@ -32,12 +32,12 @@ def ranges(xs: list[dy.Expression]) -> dy.Expression:
 
 
 def rows(xs: list[dy.Expression]) -> dy.Expression:
-    """Rows that overlap, of few matrices."""
+    """Overlapping rows of a few matrices."""
     return dy.esum([dy.select_rows(xs[k % 2], [k % 5, 1, 1, k % 3]) for k in range(20)])
 
 
 def shared_parts(xs: list[dy.Expression]) -> dy.Expression:
-    """Concatenations of one part that all share and others."""
+    """Concatenations of a part that all share with other parts."""
     return dy.esum([dy.concatenate([xs[0], xs[1 + k % 2], xs[0]]) for k in range(20)])
 
 
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[Shapes, Callable[[list[dy.Expression]], dy.Expression]]] 
 
 
 def gradients(name: str, batch: int) -> list[np.ndarray]:
-    """The value of a case, and the gradients of its arguments, the first of which has a batch."""
+    """The value of a case and the gradients of its arguments; the first argument has a batch."""
     shapes, build = CASES[name]
     rng = np.random.default_rng(7)
     dy.renew_cg(autobatching=True)

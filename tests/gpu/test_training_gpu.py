@@ -1,4 +1,4 @@
-"""Models that are trained on the device, beside the same ones on the CPU."""
+"""Training on the device, compared with the CPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dynet_cy.gpu.driver import counts, synchronize
 from dynet_cy.graph.graph import set_autobatching, set_default_device
 from dynet_cy.model.parameters import set_gradient_state
 
-# Arguments other than the defaults.
+# Arguments that differ from the defaults.
 ARGUMENTS: dict[str, dict[str, float]] = {
     "CyclicalSGD": {"learning_rate_max": 0.2, "step_size": 3},
     "MomentumSGD": {"learning_rate": 0.05},
@@ -33,7 +33,7 @@ TRAINERS = {
 
 
 class Classifier:
-    """Rows of a table and a vector, through a hidden layer, to one of three classes."""
+    """A classifier of table rows and a vector, with a hidden layer and three classes."""
 
     def __init__(self) -> None:
         self.model = dy.ParameterCollection()
@@ -58,7 +58,7 @@ def examples(n: int) -> list[tuple]:
 
 @pytest.fixture
 def on(device):
-    """Sets the default device, 0 or 1; the CPU again after the test."""
+    """A function that sets the default device, 0 or 1; it is the CPU again after the test."""
     yield set_default_device
     set_default_device(0)
     set_autobatching(1)
@@ -66,7 +66,7 @@ def on(device):
 
 
 def trained(make_trainer, strategy: int = 1, change=None, updates: int = 5):
-    """Losses and parameters of a few updates, each by four examples."""
+    """Losses and parameters of a few updates with four examples each."""
     dy.reset_random_seed(3)
     set_autobatching(strategy)
     classifier = Classifier()
@@ -129,7 +129,7 @@ def average(classifier, trainer) -> None:
 
 
 def groups(classifier, trainer) -> None:
-    """With decay of both kinds, and norms of their own and in common."""
+    """Groups with both kinds of decay, and with separate and common norms."""
     decay(classifier, trainer)
     trainer.set_clip_threshold(0.4)
     trainer.group([classifier.b, classifier.table], learning_rate=0.02, weight_decay=3)
@@ -168,7 +168,7 @@ def test_settings(on, name: str, change) -> None:
 
 @pytest.mark.parametrize("dense_too", [False, True])
 def test_groups_have_an_effect(on, dense_too: bool) -> None:
-    """Each setting of `groups` by itself makes the same difference on both devices."""
+    """Each setting of a group has an effect, the same on both devices."""
     settings = [{"learning_rate": 0.05}, {"weight_decay": 3}, {"clip_threshold": 0.01}]
 
     def run(k: int) -> list[np.ndarray]:
@@ -189,7 +189,7 @@ def test_groups_have_an_effect(on, dense_too: bool) -> None:
 
 @pytest.mark.parametrize("name", ["Adam", "MomentumSGD", "AdamW"])
 def test_all_rows_of_large_tables(on, name: str) -> None:
-    """Rows without a gradient have updates later on the CPU, and at once on a device, where this is a small table."""
+    """Rows without a gradient are updated later on the CPU, and at once on a device, where this table is small."""
 
     desired, late, _ = trained_tables(TRAINERS[name], ("CPU", "CPU"), (900, 5))
     assert late == [12, 12]
@@ -232,10 +232,10 @@ def test_frozen_and_trained_again(on) -> None:
 @pytest.mark.parametrize("name", ["SimpleSGD", "MomentumSGD", "Adam", "AdamW"])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_frozen_parameters_have_no_part(device: str, places, name: str, sparse: bool) -> None:
-    """No gradient, no share of the norm, no decay of either kind, no state: they stay what they are to the bit, and the
-    others become what they become on the CPU."""
+    """Frozen parameters have no gradient, no share in the norm, no decay and no state: they do not change by a bit, and
+    the others get the same values as on the CPU."""
     if not set(places) <= set(dy.available_devices()):
-        pytest.skip("there are not so many devices")
+        pytest.skip("needs more devices")
 
     def run(places) -> tuple:
         rng = np.random.default_rng(7)
@@ -305,7 +305,7 @@ LOOKS = {
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
-    """Nothing is changed from then on, whatever looks next says so and names the parameter; gradients are there."""
+    """Nothing changes from then on; the next read raises an error that names the parameter; gradients are kept."""
     on(1)
     classifier, trainer, _ = trained(TRAINERS["Adam"], change=decay)
     trainer.exponential_moving_average(0.5)
@@ -328,7 +328,7 @@ def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
             np.testing.assert_array_equal(x, y)
     assert np.isinf(classifier.b.grad_as_array()).all()
     assert classifier.table.row_grad_as_array(3).tolist() == [1] * 12
-    # They are still there for the next update, which is left out too.
+    # They are still there for the next update, which is skipped too.
     trainer.update()
     synchronize(0)
     with pytest.raises(RuntimeError, match="Nothing was updated"):
@@ -356,7 +356,7 @@ def test_rows_that_are_not_finite(on) -> None:
 
 @pytest.mark.parametrize("other", ["beside", "after", "below"])
 def test_another_trainer_after_gradients_that_are_not_finite(on, other: str) -> None:
-    """What one trainer has left out, no other one makes."""
+    """An update that one trainer skipped is not made by another."""
     on(1)
     model = dy.ParameterCollection()
     below = model.add_subcollection("below")
@@ -373,7 +373,7 @@ def test_another_trainer_after_gradients_that_are_not_finite(on, other: str) -> 
     with pytest.raises(RuntimeError, match="the gradients of /below/_0 are not finite"):
         update_and_look(second)
     for trainer in {first, second}:
-        settings = trainer._settings()  # a call of it, at which it counts what the device has left out
+        settings = trainer._settings()  # a call in which it counts the updates that the device skipped
         assert settings["_steps"] == settings["_updates"] == 0
     np.testing.assert_array_equal(p.as_array(), before)
     set_gradient_state(p, None)
@@ -382,7 +382,7 @@ def test_another_trainer_after_gradients_that_are_not_finite(on, other: str) -> 
 
 
 def test_two_trainers_with_gradients_that_are_not_finite(on) -> None:
-    """Each of two models, as a pair that is trained against each other, gets its own error, and neither is changed."""
+    """Each of two models, such as an adversarial pair, gets its own error, and neither changes."""
     on(1)
     models = [dy.ParameterCollection() for _ in range(2)]
     ps = [model.add_parameters(4) for model in models]
@@ -425,7 +425,7 @@ def test_a_schedule_does_not_count_what_was_left_out(on) -> None:
 
 
 def mixed_updates(make_trainer, change=None, with_norms: bool = False):
-    """Updates of which some are dropped."""
+    """Updates; some of them are dropped."""
     dy.reset_random_seed(3)
     classifier = Classifier()
     trainer = make_trainer(classifier.model)
@@ -455,7 +455,7 @@ def schedule(classifier: Classifier, trainer) -> None:
 @pytest.mark.parametrize("change", [None, clip, never_clip, decay, dense, groups, average, schedule])
 @pytest.mark.parametrize("name", ["CyclicalSGD", "Adam", "AdamW"])
 def test_dropped_updates(on, name: str, change, capsys) -> None:
-    """They change nothing but the count; the updates after them are made, with the learning rates of their numbers."""
+    """Dropped updates change only their count; later updates are made, with the learning rates of their numbers."""
     found = []
     for device in (0, 1):
         on(device)
@@ -491,11 +491,11 @@ def test_dropping_does_not_wait(on) -> None:
         trainer.update(skip_nonfinite=True)
     after = counts(0)
     assert after["waits"] == before["waits"]
-    assert after["fetches"] - before["fetches"] == 4, "what clipping has found is on its way"
+    assert after["fetches"] - before["fetches"] == 4, "the results of clipping are still being copied"
 
 
 def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
-    """The device takes the rate and the decay for as many as it has dropped of those that the host did not know of."""
+    """The device chooses rate and decay by the number of dropped updates that the host did not know of."""
     on(1)
     model = dy.ParameterCollection()
     p = model.add_parameters(4, init=0.0)
@@ -520,7 +520,7 @@ def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
 
 
 def test_zero_gradients(on) -> None:
-    """Also of what an update on the device has left out, of which there is no note yet."""
+    """Zeroing also covers gradients of an update that the device skipped and the host does not know of yet."""
     on(1)
     classifier, trainer, _ = trained(TRAINERS["Adam"])
     before = classifier.state()
@@ -569,7 +569,7 @@ def test_updates_without_gradients(on, capfd) -> None:
 
 
 def test_updates_of_several_threads(device) -> None:
-    """Each has a graph of its own; they wait for each other, but not forever."""
+    """Each thread has its own graph; there is no deadlock."""
     code = (
         "import faulthandler, sys, threading, dynet_cy as dy\n"
         "faulthandler.dump_traceback_later(60, exit=True)\n"
@@ -591,7 +591,7 @@ def test_updates_of_several_threads(device) -> None:
 
 
 def test_status(on, capsys) -> None:
-    """Clips are counted on the device."""
+    """Clipped updates are counted on the device."""
     found = []
     for device in (0, 1):
         on(device)
@@ -611,7 +611,7 @@ def test_repeats_to_the_last_bit(on) -> None:
 
 
 def test_same_start(on) -> None:
-    """Initial values are those of the CPU."""
+    """Initial values equal the CPU's."""
     dy.reset_random_seed(3)
     desired = Classifier().state()
     on(1)
@@ -621,7 +621,7 @@ def test_same_start(on) -> None:
 
 
 def test_files(on, tmp_path) -> None:
-    """Models go from one device to the other through files."""
+    """A model saved on one device can be loaded on the other."""
     on(1)
     classifier, trainer, _ = trained(TRAINERS["Adam"])
     classifier.model.save(str(tmp_path / "model.txt"))
@@ -645,7 +645,7 @@ def test_files(on, tmp_path) -> None:
 
 @pytest.mark.parametrize("how", ["pickle", "safetensors"])
 def test_training_goes_on(on, tmp_path, how: str) -> None:
-    """From a checkpoint, to the last bit, with the state of the trainer."""
+    """Training resumes from a checkpoint with the same bits, including the state of the trainer."""
     on(1)
 
     def steps(classifier, trainer, n: int) -> None:
@@ -669,7 +669,7 @@ def test_training_goes_on(on, tmp_path, how: str) -> None:
 
 
 def test_values_of_parameters(on) -> None:
-    """What is read and written by hand."""
+    """Values that the program reads and writes."""
     on(1)
     classifier = Classifier()
     p, table = classifier.b, classifier.table
@@ -696,7 +696,7 @@ def test_values_of_parameters(on) -> None:
 
 @pytest.mark.parametrize("change", [clip, average])
 def test_steps_do_not_wait(on, change) -> None:
-    """A step of training waits for nothing."""
+    """A training step does not wait for the device."""
     on(1)
     classifier, trainer, _ = trained(TRAINERS["Adam"], 1, change)
     before = counts(0)
@@ -706,12 +706,12 @@ def test_steps_do_not_wait(on, change) -> None:
         trainer.update()
     after = counts(0)
     assert after["waits"] == before["waits"]
-    assert after["fetches"] - before["fetches"] == 3, "what clipping has found is on its way"
+    assert after["fetches"] - before["fetches"] == 3, "the results of clipping are still being copied"
     assert after["fetched_bytes"] - before["fetched_bytes"] < 100
 
 
 def test_a_subset_after_an_update_that_was_dropped(on) -> None:
-    """Of the one that is dropped nobody knows yet; gradients that the next one keeps are still there."""
+    """The host does not know of the dropped update yet; gradients that the next one keeps are still there."""
     on(1)
     m = dy.ParameterCollection()
     p, q = m.add_parameters(2, init=1.0), m.add_parameters(2, init=1.0)

@@ -1,4 +1,4 @@
-"""The programs of the benchmarks on the device: losses, gradients and parameters are those of the CPU."""
+"""Benchmark programs on the device: losses, gradients and parameters equal the CPU's."""
 
 from __future__ import annotations
 

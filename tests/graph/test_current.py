@@ -15,7 +15,7 @@ import dynet_cy as dy
 
 
 async def count(n: int) -> float:
-    """Adds n five times, and lets other tasks go on in between."""
+    """Add n five times, yielding to other tasks in between."""
     with dy.ComputationGraph() as own:
         x = dy.scalarInput(0)
         for _ in range(5):
@@ -37,7 +37,7 @@ def test_each_task_has_its_own_graph(graph) -> None:
 
 
 def test_tasks_without_a_graph_of_their_own(graph) -> None:
-    """They work on the thread's, also while others are within one of their own."""
+    """They use the graph of the thread, even while other tasks are inside graphs of their own."""
 
     async def plain(shared: dy.ComputationGraph) -> None:
         for _ in range(5):
@@ -94,7 +94,7 @@ def test_graphs_of_tasks_are_closed(graph) -> None:
 
 
 def test_the_wrong_order(graph) -> None:
-    """A graph that was entered in a context cannot be left elsewhere."""
+    """A graph that was entered in one context cannot be left in another."""
     context = contextvars.copy_context()
     entered = context.run(dy.ComputationGraph().__enter__)
     before = dy.cg()
@@ -128,7 +128,7 @@ def test_contexts_within_a_graph_of_the_thread(graph) -> None:
 
 
 def test_other_variables_do_no_harm(graph) -> None:
-    """The context of a thread comes into being when something first sets a variable in it."""
+    """A thread has no context until a variable is first set in it; the current graph must survive that."""
 
     def thread() -> None:
         before = dy.cg()
@@ -150,7 +150,7 @@ def test_other_variables_do_no_harm(graph) -> None:
 
 
 def test_threads_with_a_context(graph) -> None:
-    """As `asyncio.to_thread` does: the thread goes on where it was started from."""
+    """As with `asyncio.to_thread`: the thread runs in the context of its caller and has the caller's graph."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
@@ -166,7 +166,7 @@ def test_threads_with_a_context(graph) -> None:
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("within", [False, True])
 def test_greenlets_share_the_graph(graph, copies: bool, within: bool) -> None:
-    """Those with an empty context have that of the thread, those with a copy that of the copy."""
+    """Greenlets with an empty context use the graph of the thread, those with a copied context that of the copy."""
     greenlet = pytest.importorskip("greenlet")
 
     def fiber(shared: dy.ComputationGraph) -> None:

@@ -22,7 +22,7 @@ def _fresh_graph() -> Iterator[None]:
 
 
 class OnlyDLPack:
-    """A tensor of a library that speaks DLPack and nothing else, perhaps on a device."""
+    """A tensor that supports DLPack and nothing else, possibly on a device."""
 
     def __init__(self, array: np.ndarray, device: tuple[int, int] = (1, 0)) -> None:
         self.array, self.device = array, device
@@ -41,7 +41,7 @@ FLOATS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def test_values_of_expressions_are_copies() -> None:
-    """The graph uses its memory again, so what others have is theirs."""
+    """The graph reuses its memory, so each array that is handed out has memory of its own."""
     x = dy.inputTensor(FLOATS) * 2
     found = np.from_dlpack(x)
     assert found.dtype == np.float32
@@ -89,12 +89,12 @@ def test_parameters_are_shared() -> None:
     np.testing.assert_array_equal(shared, W.as_array())
     assert not np.shares_memory(shared, np.from_dlpack(W.as_array()))
     copied = np.array(shared)
-    model.add_parameters((1000, 1000))  # others do not move it
+    model.add_parameters((1000, 1000))  # more parameters do not move it
     np.testing.assert_array_equal(shared, copied)
 
 
 def writable(p: Any) -> np.ndarray:
-    """The shared memory as PyTorch has it; what NumPy reads so cannot be written in all of its versions."""
+    """The shared memory, writable as in PyTorch: in some versions of NumPy, arrays from DLPack are read-only."""
     found = np.from_dlpack(p)
     address = found.__array_interface__["data"][0]
     memory = (ctypes.c_float * found.size).from_address(address)
@@ -102,7 +102,7 @@ def writable(p: Any) -> np.ndarray:
 
 
 def test_what_is_written_counts() -> None:
-    """Also in products, which read a matrix in another order otherwise, once they have seen it twice."""
+    """Writes show in products too, which otherwise read a packed copy from the second use of a matrix on."""
     model = dy.ParameterCollection()
     size = 128  # large enough to be packed
     W = model.add_parameters((size, size))
@@ -132,7 +132,7 @@ def test_lookup_tables_are_shared_rows_first() -> None:
 
 
 def test_tables_that_decay() -> None:
-    """A factor would stand beside the numbers: shared ones are what they are."""
+    """The decay of a shared table is applied to its numbers at once: other libraries do not know its factor."""
     model = dy.ParameterCollection()
     table = model.add_lookup_parameters((3, 2), init=1)
     bias = model.add_parameters(2)
@@ -224,7 +224,7 @@ def test_devices_are_named() -> None:
 
 
 def test_expressions_are_no_numbers() -> None:
-    """Their gradients would be lost without a word."""
+    """Their gradients would be lost silently."""
     with pytest.raises(TypeError, match="must hold real numbers"):
         dy.inputTensor(dy.inputVector([1, 2]))
 

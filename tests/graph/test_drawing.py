@@ -1,4 +1,4 @@
-"""Drawings: what stands in them, what has one colour, where things are."""
+"""Drawings: their text, colours and layout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynet_cy.graph.layered import place
 from dynet_cy.graph.nodes import nodes
 
 SVG = "{http://www.w3.org/2000/svg}"
-LAYOUTS = [False, pytest.param(True, marks=pytest.mark.skipif(not shutil.which("dot"), reason="there is no Graphviz"))]
+LAYOUTS = [False, pytest.param(True, marks=pytest.mark.skipif(not shutil.which("dot"), reason="needs Graphviz"))]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def losses():
 
 
 def boxes(drawing: dy.Drawing) -> dict[int, tuple[list[str], str]]:
-    """For each node its lines of text, and its colour."""
+    """The lines of text and the colour of each node."""
     found = {}
     for group in ET.fromstring(drawing.svg).iter(f"{SVG}g"):
         tooltip = group.find(f"{SVG}title").text
@@ -133,7 +133,7 @@ def test_errors(losses, monkeypatch) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_own_layout(seed: int) -> None:
-    """Users above their arguments, nothing overlaps, arrows go from edge to edge."""
+    """Nodes are above their arguments, nothing overlaps, and arrows go from edge to edge."""
     rng = random.Random(seed)
     n = rng.choice([1, 2, 10, 60])
     arguments = {i: rng.sample(range(i), min(i, rng.choice([0, 1, 1, 2, 3]))) for i in range(n)}

@@ -66,7 +66,7 @@ def test_other_graph(graph) -> None:
         for build in (lambda: dy.tanh(x), lambda: x + dy.ones(3), lambda: dy.ones(3) + x, lambda: dy.esum([x])):
             with pytest.raises(StaleExpressionError, match="another graph"):
                 build()
-        # Values of a graph that is open can be read from anywhere.
+        # Values of an open graph can be read while another graph is current.
         assert x.value() == [1, 1, 1]
     assert dy.tanh(x).dim() == ((3,), 1)
 

@@ -1,4 +1,4 @@
-"""Checkpoints and recalculation: what is forgotten, what stands, and memory that is free again."""
+"""Checkpoints and recalculation: what is forgotten, what is kept, and memory that is freed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_renewal_drops_checkpoints(graph) -> None:
 
 
 def test_nodes_from_before_computed_after(graph, strategy) -> None:
-    """What was computed since the checkpoint, in one call with what was made since, is computed again."""
+    """Old nodes that were computed in one batch with nodes made after the checkpoint are computed again."""
     x = dy.inputVector([1, 2, 3])
     before = [dy.tanh(x * float(k)) for k in range(4)]
     dy.cg_checkpoint()

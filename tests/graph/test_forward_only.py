@@ -1,4 +1,4 @@
-"""Graphs that only go forward: they drop values that nobody needs, and compute the same."""
+"""Forward-only graphs: they drop values that nothing needs, and compute the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 1 << 20
 
 
 def random_values(seed: int, forward_only: bool, immediate: bool = False) -> list[np.ndarray]:
-    """Values of a graph in which expressions come, are asked for, and go, at random."""
+    """Values of a graph in which expressions are made, computed and dropped at random."""
     dy.renew_cg(forward_only=forward_only, immediate_compute=immediate)
     rng = np.random.default_rng(seed)
     model = dy.ParameterCollection()
@@ -47,7 +47,7 @@ def random_values(seed: int, forward_only: bool, immediate: bool = False) -> lis
             new = dy.inputVector(rng.uniform(-1, 1, 4))
         else:
             new = dy.esum([x, y, dy.logistic(x)])
-        # Most of the time something goes, now and then without ever having been computed.
+        # Most rounds drop an expression, some of them before it was computed.
         if len(pool) > 8 or (len(pool) > 3 and rng.random() < 0.6):
             del pool[int(rng.integers(len(pool)))]
         pool.append(new)
@@ -69,7 +69,7 @@ def test_values_are_the_same(seed: int, immediate: bool, strategy) -> None:
 
 
 def tagger_memory(forward_only: bool) -> int:
-    """Bytes of arenas after sentences were run through a network, one graph for all."""
+    """Bytes in arenas after several sentences were run through a network in one graph."""
     graph = dy.ComputationGraph()
     with graph:
         graph.renew(forward_only=forward_only)
@@ -88,7 +88,7 @@ def test_takes_less_memory() -> None:
 
 
 def test_goes_on_for_ever() -> None:
-    """A loop that keeps one state takes no more memory however long it runs."""
+    """The memory of a loop that keeps one state does not grow."""
     model = dy.ParameterCollection()
     w = model.parameters_from_numpy(np.eye(64) * 0.9)
     b = model.parameters_from_numpy(np.full(64, 0.1))
@@ -133,7 +133,7 @@ def test_what_is_never_computed_frees_its_arguments() -> None:
     dy.renew_cg(forward_only=True)
     x = dy.inputVector(np.ones(8))
     y = x
-    for _ in range(100_000):  # so long that it may not be freed by recursion
+    for _ in range(100_000):  # too long to be freed by recursion
         y = dy.tanh(y)
     graph = dy.cg()
     del y
@@ -181,7 +181,7 @@ def test_stale_expressions(graph) -> None:
     y = dy.inputVector([3, 4])
     with pytest.raises(dy.StaleExpressionError):
         x.value()
-    del x  # its number is that of y now
+    del x  # now y has its number
     gc.collect()
     z = dy.square(y)
     assert z.value() == [9, 16]
@@ -211,7 +211,7 @@ def test_revert(strategy) -> None:
                     unfinished.value()
         assert y.value() == [0, 1, 4, 9]
         assert x.value() == [0, 1, 2, 3]
-        # Some of it is computed below a checkpoint after it.
+        # Its value is computed after a later checkpoint, and is right after the revert.
         late = dy.cube(x)
         dy.cg_checkpoint()
         assert dy.sum_elems(late).value() == 36
@@ -254,8 +254,8 @@ def test_out_of_memory_loses_nothing(memory_left) -> None:
         n = len(kept) - 2  # the last has no value
         assert float(kept[n].npvalue().max()) == n + 1
         del kept[1 : n - 1]
-        memory_left(2 * MIB)  # for what is not values
-        for _ in range(50):  # the room of others is enough
+        memory_left(2 * MIB)  # for everything but values
+        for _ in range(50):  # the memory of dropped values is enough
             kept.append(kept[-1] + 1)
             kept[-1].forward()
             del kept[0]
@@ -290,7 +290,7 @@ def test_states_keep_no_predecessors(builder, stacked: bool) -> None:
 
 
 def test_decoding_without_end() -> None:
-    """A decoder that feeds what it says to itself, in one graph."""
+    """A decoder that reads its own output, in one graph."""
     model = dy.ParameterCollection()
     builder = dy.LSTMBuilder(1, 32, 64, model)
     w, b = model.add_parameters((2000, 64)), model.add_parameters(2000)

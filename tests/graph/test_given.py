@@ -1,4 +1,4 @@
-"""What the last backward gave the expressions of parameters."""
+"""Gradients of the expressions of parameters: those of the last backward pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def model():
 
 @pytest.mark.parametrize("full", [False, True])
 def test_of_this_pass_only(graph, strategy, model, full: bool) -> None:
-    """Whatever earlier passes and other graphs gave the parameter."""
+    """What earlier passes and other graphs added to the parameter does not count."""
     _, W, E = model
     x = np.array([3.0, 5.0])
     for n in range(3):
@@ -38,7 +38,7 @@ def test_of_this_pass_only(graph, strategy, model, full: bool) -> None:
 
 
 def test_of_this_expression_only(graph, strategy, model) -> None:
-    """The whole table, its rows, and the constant each have their own."""
+    """The whole table, its rows and the constant have separate gradients."""
     _, W, E = model
     table, row, again = E.expr(), E[1], E[1]
     constant, trained = dy.const_parameter(W), W.expr(True)
@@ -84,7 +84,7 @@ def test_it_is_zero_where_the_loss_does_not_depend(graph, strategy, model) -> No
 
 
 def test_other_gradients_stand(graph, strategy, model) -> None:
-    """Asking for that of a parameter changes nothing else, also where a batch has parts that the loss does not need."""
+    """Reading the gradient of a parameter changes no other, even if the loss needs only part of a batch."""
     _, W, E = model
     xs = [E[i % 3] for i in range(6)] + [dy.inputVector([i, 1]) for i in range(6)]
     hs = [dy.tanh(W * x) for x in xs]
@@ -107,7 +107,7 @@ def test_other_gradients_stand(graph, strategy, model) -> None:
 
 @pytest.mark.parametrize("full", [False, True])
 def test_the_next_backward_is_as_the_one_before(graph, strategy, model, full: bool) -> None:
-    """Constants stay constants and rows are trained, though the pass for what was asked took them otherwise."""
+    """Constants stay constants and rows are trained, though the pass for requested gradients treats them otherwise."""
     _, W, E = model
     constant, row = dy.const_parameter(W), E[1]
     loss = dy.sum_elems(constant * row) + dy.sum_elems(W)
@@ -119,7 +119,7 @@ def test_the_next_backward_is_as_the_one_before(graph, strategy, model, full: bo
 
 
 def test_after_an_update(graph, strategy, model) -> None:
-    """Weights have changed, so what was not asked for before cannot be told any more."""
+    """The weights have changed, so gradients that were not read before can no longer be computed."""
     pc, W, E = model
     trainer = dy.SimpleSGDTrainer(pc)
     x = dy.inputVector([1, 2])
@@ -139,7 +139,7 @@ def test_after_an_update(graph, strategy, model) -> None:
 
 
 def test_after_an_update_of_a_full_backward(graph, strategy, model) -> None:
-    """Everything can still be asked for, and is of that pass: what came before and after does not count."""
+    """All gradients can still be read, and are those of that pass alone."""
     pc, W, E = model
     trainer = dy.AdamTrainer(pc)
     dy.sum_elems(W).backward(full=True)
@@ -166,7 +166,7 @@ def test_after_an_update_of_a_full_backward(graph, strategy, model) -> None:
 
 
 def test_a_full_backward_that_fails_changes_nothing(graph, strategy, model) -> None:
-    """It runs twice; neither the first pass nor the second leaves anything behind."""
+    """It makes two passes; neither leaves anything behind."""
     _, W, _ = model
     loss = dy.sum_elems(dy.sqrt(W * dy.inputVector([0, 0])))
     loss.value()
@@ -178,7 +178,7 @@ def test_a_full_backward_that_fails_changes_nothing(graph, strategy, model) -> N
 
 
 def test_threads_that_train_together(model) -> None:
-    """Each sees what its own pass gave, while others add to the same parameter."""
+    """Each thread reads the gradient of its own pass, while others add to the same parameter."""
     _, W, _ = model
 
     def work(n: int) -> None:
@@ -208,7 +208,7 @@ def test_without_a_parameter_at_all(graph, strategy) -> None:
 
 
 def test_a_constant_and_its_parameter(graph, strategy, model) -> None:
-    """The parameter is in the graph too, though nothing is made of it."""
+    """The graph has a node for the parameter too, although nothing uses it."""
     _, W, _ = model
     dy.sum_elems(dy.const_parameter(W)).backward()
     np.testing.assert_array_equal(W.gradient(), np.zeros((2, 2)))

@@ -121,11 +121,11 @@ def test_growth_across_updates(graph, collection, w) -> None:
         grow(w, x)
     assert said[0].filename == __file__
     trainer.update()
-    grow(w, x)  # said once
+    grow(w, x)  # warned only once
 
 
 def test_no_growth_across_updates(graph, collection, w) -> None:
-    """Graphs that are renewed, reverted, or made once and used with new inputs."""
+    """No warning for graphs that are renewed, reverted, or made once and used with new inputs."""
     trainer = dy.SimpleSGDTrainer(collection, 0.1)
     for n in range(3):
         dy.renew_cg()

@@ -1,4 +1,4 @@
-"""Methods of graphs that name nodes by number, and holders of numbers."""
+"""Methods of graphs that take node numbers, and the value holders (`FloatValue`, ...)."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_values_for_numpy_and_float(graph) -> None:
     with pytest.raises(ValueError, match="scalar_value: the expression has shape .2., not one element"):
         float(vector(1, 2))
     with pytest.raises(TypeError, match="inputTensor: the value must hold real numbers, not object"):
-        dy.inputTensor([vector(1, 2), vector(3, 4)])  # else it would stop gradients without a word
+        dy.inputTensor([vector(1, 2), vector(3, 4)])  # it would silently stop gradients
     with pytest.raises(TypeError, match="s must hold real numbers"):
         dy.scalarInput(vector(1))
 
@@ -119,7 +119,7 @@ for x in said:
 
 
 def test_traps_are_told_once(tmp_path) -> None:
-    """Truth and comparisons with numbers do what DyNet does, and say so."""
+    """Truth values and comparisons with numbers work as in DyNet, and warn once."""
     result = subprocess.run([sys.executable, "-c", TRAPS], capture_output=True, text=True, check=True, cwd=tmp_path)
     lines = result.stdout.splitlines()
     assert len(lines) == 2, result.stdout

@@ -1,4 +1,4 @@
-"""Which line made a node: found, kept with the graph, shown, and bounded."""
+"""Origins of nodes: how they are found, kept with the graph, shown, and limited in number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dynet_cy import profiling
 from dynet_cy.graph import origin
 from dynet_cy.graph.nodes import nodes
 
-SHOWN = origin.shown_file(__file__)  # as messages have it
+SHOWN = origin.shown_file(__file__)  # as messages show it
 
 
 def line() -> int:
@@ -55,7 +55,7 @@ def test_line_of_each_node() -> None:
 
 
 def test_builders_are_skipped() -> None:
-    """What dynet_cy's own Python makes belongs to the line that called it."""
+    """Nodes made by Python code of dynet_cy belong to the line that called it."""
     collection = dy.ParameterCollection()
     lstm = dy.BiRNNBuilder(2, 4, 4, collection, dy.VanillaLSTMBuilder)
     softmax = dy.StandardSoftmaxBuilder(4, 3, collection)
@@ -79,7 +79,7 @@ def test_renewed_reverted_and_checkpointed() -> None:
         dy.tanh(x), dy.exp(x)
     dy.cg_revert()
     assert lines_of(graph) == [first]
-    dy.exp(x)  # not recorded: it must not get the line of what stood there
+    dy.exp(x)  # not recorded: it must not get the line of the node that had its number
     assert lines_of(graph) == [first, None]
     with dy.record_lines():
         dy.exp(x), line()
@@ -122,7 +122,7 @@ def test_graphs_that_number_their_nodes_anew() -> None:
 
 
 def test_errors_name_lines() -> None:
-    """Shape errors of late say where their arguments were made."""
+    """Errors raised far from the cause say where the arguments were made."""
     w = dy.ParameterCollection().add_parameters((2, 3), name="w")
     with dy.record_lines():
         dy.renew_cg()
@@ -212,7 +212,7 @@ def test_batches_are_listed_with_lines(capfd: pytest.CaptureFixture[str]) -> Non
     reason="the free-threaded Python 3.13 never frees code",
 )
 def test_no_code_is_kept_alive() -> None:
-    """Code of the program goes when nobody else holds it, at the latest at the end of the block."""
+    """Code of the program is freed once nothing else holds it, at the latest at the end of the block."""
     places = {}
     source = "def f(dy):\n    return dy.tanh(dy.inputVector([1.0]))\n"
     exec(compile(source, "made.py", "exec"), places)
@@ -241,7 +241,7 @@ def test_a_line_has_one_number_however_often_it_is_made() -> None:
 
 @pytest.mark.slow
 def test_numbers_of_lines_are_bounded(tmp_path) -> None:
-    """Nodes made in 70,000 files: those beyond 65,534 have no line, and everything goes on."""
+    """Nodes made in 70,000 files: those beyond 65,534 have no origin, and the program goes on."""
     program = """
 import dynet_cy as dy
 from dynet_cy.graph import origin

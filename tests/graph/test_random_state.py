@@ -1,4 +1,4 @@
-"""Random numbers follow from the seed and the order of making, not from batching."""
+"""Random numbers depend on the seed and the order in which nodes are made, not on batching."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scopes: which nodes are in which, and where they show."""
+"""Scopes: which nodes they contain, and where they are shown."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_drawings_collapse_scopes() -> None:
 
 
 def test_collapsed_scopes_make_no_circles() -> None:
-    """What lies between two parts of a scope keeps them two boxes."""
+    """A scope is drawn as two boxes if a node outside lies between its parts."""
     dy.renew_cg()
     with dy.name_scope("a"):
         x = dy.tanh(vector())

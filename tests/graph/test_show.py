@@ -13,7 +13,7 @@ import dynet_cy.viz
 
 
 def drawn(text: str) -> tuple[dict[int, str], set[tuple[int, int]]]:
-    """Labels and arrows of a drawing; each line must be one that Graphviz reads."""
+    """Labels and arrows of a drawing; every line must be valid Graphviz."""
     lines = text.splitlines()
     assert lines[0] == "digraph G {"
     assert lines[-1] == "}"

@@ -24,7 +24,7 @@ def test_values_outlive_the_graph() -> None:
 
 
 def test_largest() -> None:
-    """The expected numbers are what DyNet gives."""
+    """The expected numbers are DyNet's."""
     dy.renew_cg()
     tensor = dy.inputTensor(A).tensor_value()
     np.testing.assert_array_equal(tensor.argmax().as_numpy(), [[1, 0, 1]])
@@ -39,7 +39,7 @@ def test_largest() -> None:
 
 
 def test_axes_of_one_element() -> None:
-    """An axis that the shape does not name; it is not the batch."""
+    """An axis beyond those of the shape has one element; it is not the batch."""
     dy.renew_cg()
     batch = dy.inputTensor(np.eye(4)[:, :3], batched=True).tensor_value()
     values, places = batch.topk(1)

@@ -1,4 +1,4 @@
-"""What a timeline has: spans of passes, batches and updates, of every thread."""
+"""Timelines: spans of passes, batches and updates, of every thread."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def matrix():
 
 
 def test_values(graph) -> None:
-    """The shapes of arrays and lists, each as DyNet gives it."""
+    """Arrays and lists have the same shapes as in DyNet."""
 
     def batch(shape):
         return dy.inputTensor(np.arange(float(np.prod(shape))).reshape(shape), batched=True)

@@ -1,4 +1,4 @@
-"""In processes that tests start: what Python would write as "Exception ignored" and forget ends them with an error."""
+"""Makes processes that tests start fail where Python would only print "Exception ignored"."""
 
 import os
 import sys

@@ -1,6 +1,6 @@
-"""Kernels that no user runs: compiled for tests, with the user's compiler, and kept in build/tests.
+"""Kernels that only tests run: compiled when tests need them, and kept in build/tests.
 
-They are "scalar", plain C, and "wide", the 16-lane code of AVX-512 on AVX2. Users need not wait for them to be built.
+They are "scalar", plain C, and "wide", the 16-lane code of AVX-512 on AVX2. The package is built without them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path(__file__).parent / "native"
 HEADERS = [ROOT / "include", ROOT / "dynet_cy" / "kernels" / "native"]
 SANITIZED = any("-fsanitize" in flag for flag in selftest.build_flags())
-# As in setup.py, but -O2, or -O1 with sanitizers: half the time.
+# As in setup.py, but -O2, or -O1 with sanitizers, which halves the time.
 FLAGS = ["-O1" if SANITIZED else "-O2", "-fPIC", "-shared", "-fwrapv", "-DNDEBUG", "-pthread", "-Wno-psabi"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math"]
 
 
 def compiler() -> list[str]:
-    """The command of the C compiler; nothing if there is none."""
+    """The command of the C compiler, empty if there is none."""
     for words in (os.environ.get("CC", ""), sysconfig.get_config_var("CC") or "", "cc", "gcc", "clang"):
         command = shlex.split(words)
         if command and shutil.which(command[0]):
@@ -39,7 +39,7 @@ def compiler() -> list[str]:
 
 
 def names() -> list[str]:
-    """The tables that this machine can make and run; not what sanitizers would see twice, the 16 lanes of AVX-512."""
+    """The tables that this machine can compile and run; with sanitizers, no "wide" if AVX-512 runs the same code."""
     if not compiler():
         return []
     found = selftest.tables()
@@ -55,7 +55,7 @@ def _command(source: Path, target: Path) -> list[str]:
 
 
 def _library(name: str, folder: Path) -> Path:
-    """Where a table's library is kept: another place when anything that goes into it has changed."""
+    """The path of a table's library, with a hash of everything that goes into it."""
     known = hashlib.sha256(repr([_command(SOURCES / f"{name}.c", folder), platform.platform()]).encode())
     for root in [SOURCES, *HEADERS]:
         for path in sorted(p for p in root.rglob("*") if p.suffix in (".c", ".h", ".inl", ".def")):
@@ -65,15 +65,15 @@ def _library(name: str, folder: Path) -> Path:
 
 @cache
 def tables() -> dict[str, dict[str, int]]:
-    """Kernel addresses by name, by instruction set: those of this library, and those for tests."""
+    """Kernel addresses by instruction set and name: those of the package, and those for tests."""
     folder = ROOT / "build" / "tests"
     folder.mkdir(parents=True, exist_ok=True)
     running = []
     for name in names():
         target = _library(name, folder)
         if not target.exists():
-            made = target.with_suffix(f".{os.getpid()}")  # others may run the same tests
-            # Sanitizers that this process runs under are not for compilers.
+            made = target.with_suffix(f".{os.getpid()}")  # other processes may run the same tests
+            # The compiler must not run under the sanitizers of this process.
             clean = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
             process = subprocess.Popen(
                 _command(SOURCES / f"{name}.c", made), env=clean, stderr=subprocess.PIPE, text=True
@@ -98,7 +98,7 @@ _TYPES |= {"uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64}
 
 
 def signatures() -> tuple[dict[str, tuple[Any, ...]], dict[str, Any]]:
-    """By the names of the kernels in kernels.def: the types of their arguments, and of what they return."""
+    """The types of the arguments and of the result of each kernel in kernels.def."""
     derive = runpy.run_path(str(ROOT / "tools" / "derive.py"))
     arguments, results = {}, {}
     for row in derive["rows"]("kernels.def"):

@@ -1,7 +1,7 @@
-"""Searches products of OpenBLAS whose parts, as they are cut for several threads, differ from the whole.
+"""Searches for products of OpenBLAS whose bits change when they are cut for several threads.
 
-Usage: python search_cuts.py SEED NUMBER. OpenBLAS takes the kernels that OPENBLAS_CORETYPE names, whatever dynet_cy
-would choose. Prints their name, how many products were cut, and those that differ, one in a line.
+Usage: python search_cuts.py SEED NUMBER. OpenBLAS uses the kernels that OPENBLAS_CORETYPE names, whatever dynet_cy
+would choose. Prints their name, the number of products that were cut, and those that differ, one per line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import scipy_openblas32
 
-# Before dynet_cy, which would choose the kernels: it finds the library loaded.
+# Loaded before dynet_cy, which would otherwise choose the kernels.
 BLAS = ctypes.CDLL(str(next(Path(scipy_openblas32.get_lib_dir()).glob("libscipy_openblas*"))))
 BLAS.scipy_openblas_get_corename.restype = ctypes.c_char_p
 I, F, P = ctypes.c_int, ctypes.c_float, ctypes.c_void_p  # noqa: E741
@@ -26,7 +26,7 @@ from dynet_cy.kernels import product  # noqa: E402
 COLUMN_MAJOR, PLAIN = 102, 111
 LIBRARY = 4
 MOST = 40_000_000  # multiplications of a product
-SMALL = 1_000_000  # what OpenBLAS takes for a small one
+SMALL = 1_000_000  # what OpenBLAS treats as a small product
 NUMBERS = np.random.default_rng(1).standard_normal(4_000_000).astype(np.float32)
 
 
@@ -38,7 +38,7 @@ def sgemm(ta: int, tb: int, m: int, n: int, k: int, a: np.ndarray, b: int, ldb: 
 
 
 def differs(ta: int, tb: int, m: int, n: int, k: int, beta: float, firsts: list[int]) -> bool:
-    """Whether the parts, which begin at these columns, have other bits than the whole."""
+    """Whether parts that begin at these columns have other bits than the whole product."""
     a, b = NUMBERS[: m * k], NUMBERS[m * k :][: k * n]
     ldb = n if tb else k
     whole, parts = NUMBERS[-m * n :].copy(), NUMBERS[-m * n :].copy()
@@ -50,7 +50,7 @@ def differs(ta: int, tb: int, m: int, n: int, k: int, beta: float, firsts: list[
 
 
 def shape(r: np.random.Generator) -> tuple[int, int, int]:
-    """Rows, columns and inner dimension; in half of them parts of few steps are about as large as small products."""
+    """Rows, columns and inner dimension; in half the cases, small parts are about as large as small products."""
     m = int(np.exp(r.uniform(np.log(2), np.log(1500))))
     if r.integers(2):
         return m, int(r.integers(25, 400)), int(np.exp(r.uniform(np.log(2), np.log(1500))))

@@ -1,4 +1,4 @@
-"""Products of weights in bfloat16: the kernels, what the setting reaches, and what refuses it."""
+"""Products of weights in bfloat16: the kernels, the effect of the setting, and where it is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ needs_bf16 = pytest.mark.skipif(bool(kernels.bf16_missing()), reason=kernels.bf1
 
 
 def rounded(x: np.ndarray) -> np.ndarray:
-    """The nearest numbers of bfloat16, in float64: to even where two are as near; denormal ones are 0."""
+    """The nearest bfloat16 numbers, as float64; ties round to even, and denormal numbers are 0."""
     x = np.asarray(x, np.float32)
     bits = x.view(np.uint32)
     half = ((bits >> 16) & 1) + np.uint32(0x7FFF)
@@ -32,7 +32,7 @@ def rounded(x: np.ndarray) -> np.ndarray:
 def test_the_reference_rounds_to_nearest_even() -> None:
     one = np.float32(1)
     for x, want in {
-        1 + 2**-8: 1,  # half way: the even one
+        1 + 2**-8: 1,  # a tie rounds to even
         1 + 3 * 2**-8: 1 + 2**-6,
         1 + 2**-8 + 2**-20: 1 + 2**-7,
         -1 - 2**-8: -1,
@@ -47,14 +47,14 @@ def test_the_reference_rounds_to_nearest_even() -> None:
 
 
 def as_bf16(t: bool, m: int, n: int, k: int, tb: bool, packed: bool, rng: Any, beta: float) -> tuple[np.ndarray, ...]:
-    """A product of random matrices by the kernel; what it should be, and the sum of the magnitudes of its terms."""
+    """A product of random matrices by the kernel, the expected product, and the sums of its terms' magnitudes."""
     P, I, Z, F = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t, ctypes.c_float  # noqa: E741
     found = selftest.bf16()
     pack = ctypes.CFUNCTYPE(None, I, Z, Z, P, Z, P)(found["pack"])
     gemm = ctypes.CFUNCTYPE(None, P, I, I, Z, Z, Z, P, Z, P, Z, F, P, Z)(found["gemm"])
     a = np.asfortranarray(rng.normal(size=(k, m) if t else (m, k)).astype(np.float32))
     b = np.asfortranarray(rng.normal(size=(n, k) if tb else (k, n)).astype(np.float32))
-    c = np.full((m + 1, n), 7 if beta else np.nan, np.float32, order="F")  # with a row that is not ours
+    c = np.full((m + 1, n), 7 if beta else np.nan, np.float32, order="F")  # the last row must not be written
     before = c[:m].astype(np.float64)
     panels = np.full((m + 15) // 16 * 16 * ((k + 1) // 2) + 16, 7, np.float32)
     if packed:
@@ -71,7 +71,7 @@ def as_bf16(t: bool, m: int, n: int, k: int, tb: bool, packed: bool, rng: Any, b
 @pytest.mark.parametrize("t", [False, True])
 @pytest.mark.parametrize("tb", [False, True])
 def test_products(t: bool, tb: bool) -> None:
-    """All shapes of tiles and tails; the same bits from panels that are kept and from those that are not."""
+    """All shapes of tiles and remainders; the same bits with packed weights and without."""
     for m in (1, 16, 17, 49, 200):
         for n in (1, 3, 4, 9, 130):
             for k in (1, 31, 32, 33, 1025, 2049):
@@ -87,7 +87,7 @@ def test_products(t: bool, tb: bool) -> None:
 
 @needs_bf16
 def test_numbers_that_are_not_ordinary() -> None:
-    """Denormal numbers are 0, infinities and NaN stay, and what is too large becomes infinite."""
+    """Denormal numbers are 0, infinities and NaN stay, and numbers that are too large become infinite."""
     model = dy.ParameterCollection()
     w = model.parameters_from_numpy(np.ones((128, 128)))
     with precision("bf16"):
@@ -105,11 +105,11 @@ def test_numbers_that_are_not_ordinary() -> None:
             assert np.array_equal(got, np.full(128, want), equal_nan=True)
 
 
-# -- what the setting reaches ------------------------------------------------------------------------
+# -- the effect of the setting ------------------------------------------------------------------------
 
 
 class precision:
-    """A block in which products of weights have a precision."""
+    """A block that sets the precision of products of weights."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -139,7 +139,7 @@ def close(got: np.ndarray, want: np.ndarray) -> None:
 
 
 def run(w: dy.Parameters, x: dy.Parameters, op: str) -> np.ndarray:
-    """A product, and its gradient for the sum of its squares."""
+    """A product; backward runs on the sum of its squares."""
     w.scale_gradient(0)
     x.scale_gradient(0)
     dy.renew_cg()
@@ -189,7 +189,7 @@ def test_gates_of_an_lstm() -> None:
 
 @needs_bf16
 def test_gradient_of_collected_products() -> None:
-    """What many nodes add to the gradient of a weight is one product; of less than 32 columns it is exact."""
+    """The collected gradient of a weight is one product; with fewer than 32 columns it is computed in float32."""
     model = dy.ParameterCollection()
     w = model.parameters_from_numpy(W)
     for columns in (31, 40):
@@ -206,7 +206,7 @@ def test_gradient_of_collected_products() -> None:
 
 @needs_bf16
 def test_what_stays_float32() -> None:
-    """Small weights, and products without a weight on the left, have the bits that they have otherwise."""
+    """Small weights, and products without a weight on the left, have the same bits as without bfloat16."""
     model = dy.ParameterCollection()
     small, w, wide = (model.add_parameters(shape) for shape in ((64, 127), (127, 64), (64, 200)))
 
@@ -224,7 +224,7 @@ def test_what_stays_float32() -> None:
 
 
 def losses(w: dy.Parameters, v: dy.Parameters, batch: bool) -> tuple[float, np.ndarray, np.ndarray]:
-    """Of a small recurrent network over sequences of unequal lengths."""
+    """The loss and gradients of a small recurrent network over sequences of different lengths."""
     w.scale_gradient(0)
     v.scale_gradient(0)
     dy.renew_cg()
@@ -251,7 +251,7 @@ def recurrent() -> tuple[dy.ParameterCollection, dy.Parameters, dy.Parameters]:
 
 @needs_bf16
 def test_schedules(recurrent: Any) -> None:
-    """Batched, node by node, from a kept plan, and with other products before: the same to the rounding of sums."""
+    """Batched, node by node and with cached plans: the same up to the rounding of sums."""
     _, w, v = recurrent
     exact = losses(w, v, True)
     with precision("bf16"):
@@ -272,7 +272,7 @@ def test_schedules(recurrent: Any) -> None:
 
 @needs_bf16
 def test_gradients_are_those_of_the_loss(recurrent: Any) -> None:
-    """By differences of the loss in float32: gradients in bfloat16 point where the exact ones do."""
+    """Gradients in bfloat16 agree with differences of the loss in float32."""
     _, w, v = recurrent
     with precision("bf16"):
         _, dw, dv = losses(w, v, True)
@@ -306,7 +306,7 @@ def test_threads_do_not_change_bits(columns: int) -> None:
 
 @needs_bf16
 def test_values_change(recurrent: Any, tmp_path: Path) -> None:
-    """Updates are made in float32, on what is not rounded, and products and files follow them."""
+    """Updates are made in float32 on the unrounded values, and products and files use the new values."""
     model, w, v = recurrent
     trainer = dy.SimpleSGDTrainer(model, 1e-3)
     trainer.set_clip_threshold(0)
@@ -331,14 +331,14 @@ def test_values_change(recurrent: Any, tmp_path: Path) -> None:
 
 @needs_bf16
 def test_values_that_others_write(recurrent: Any) -> None:
-    """An array of another library may write them without a word, so no packed form is kept."""
+    """Another library may write to shared memory unnoticed, so no packed form is kept."""
     _, w, _ = recurrent
     x = X[:96]
     with precision("bf16"):
         dy.renew_cg()
         (w * dy.inputTensor(x)).value()
         lent = np.from_dlpack(w)
-        address = lent.__array_interface__["data"][0]  # some versions of NumPy do not write such an array
+        address = lent.__array_interface__["data"][0]  # in some versions of NumPy, such an array is read-only
         memory = np.ctypeslib.as_array((ctypes.c_float * lent.size).from_address(address))
         for factor in (2, -1):
             memory *= factor
@@ -348,7 +348,7 @@ def test_values_that_others_write(recurrent: Any) -> None:
 
 @needs_bf16
 def test_without_room_for_panels() -> None:
-    """Then weights are packed as they are multiplied, to the same bits."""
+    """If memory is short, weights are packed for each product, with the same bits."""
     model = dy.ParameterCollection()
     w = model.add_parameters((1024, 1024))  # 2 MiB in panels
     x = np.random.default_rng(2).normal(size=1024)
@@ -370,7 +370,7 @@ def test_without_room_for_panels() -> None:
         assert arena.used_bytes() >= used + 2**21
 
 
-# -- the setting, and what refuses it ----------------------------------------------------------------
+# -- the setting, and where it is refused ----------------------------------------------------------------
 
 
 SHOW = "from dynet_cy import config; print(config.get()['precision'])"
@@ -401,7 +401,7 @@ def test_set_and_get(tmp_path: Path) -> None:
 
 @needs_bf16
 def test_gpus_are_refused_in_the_same_call() -> None:
-    """Before one is looked for."""
+    """bf16 together with GPUs is an error, raised before any GPU is looked for."""
     before = config.get()
     for gpus in ({"requested_gpus": 1}, {"gpu_mask": [0, 1]}):
         with pytest.raises(RuntimeError, match="precision='bf16' is for the CPU"):
@@ -427,7 +427,7 @@ config.set(precision="float32")
 
 
 def test_kernels_without_it_refuse(tmp_path: Path) -> None:
-    """The error says what is missing, and all settings are as before."""
+    """The error says what is missing, and no setting changes."""
     done = run_python(tmp_path, REFUSED, DYNET_CY_ISA="avx2")
     assert not done.returncode, done.stderr
     assert done.stdout.startswith("precision='bf16': ")

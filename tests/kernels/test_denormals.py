@@ -1,4 +1,4 @@
-"""Denormal numbers count as 0 while the engine computes; the caller's arithmetic stays as it is."""
+"""Denormal numbers count as 0 while the engine computes; the arithmetic of the caller does not change."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ TINY = np.float32(1e-40)
 
 
 def caller_has_denormals() -> bool:
-    """Whether this thread computes with them: neither arguments nor results are 0."""
+    """Whether this thread computes with denormal numbers, as arguments and as results."""
     return bool(np.array([1e-40], np.float32) * np.float32(2) > 0) and bool(np.array([1e-38], np.float32) / 16 > 0)
 
 
 @pytest.fixture(autouse=True)
 def setting():
-    """Denormal numbers are on, as in a new process: libraries such as DyNet switch them off when they are imported."""
+    """Switch denormal numbers on, as in a new process: libraries such as DyNet switch them off when imported."""
     libm, before = ctypes.CDLL("libm.so.6"), ctypes.create_string_buffer(256)
     libm.fegetenv(before)
     libm.fesetenv(ctypes.c_void_p(-1))  # FE_DFL_ENV
@@ -78,7 +78,7 @@ def test_denormal_arguments_are_zero() -> None:
 
 
 def test_values_are_handed_over_as_they_are() -> None:
-    """Neither inputs nor values are rounded on their way."""
+    """Inputs and values that are only copied keep denormal numbers."""
     dy.renew_cg()
     assert dy.inputTensor(np.full(3, TINY)).npvalue()[1] == TINY
 
@@ -95,7 +95,7 @@ def test_errors_restore_the_arithmetic() -> None:
 
 
 def test_threads_of_the_pool_compute_as_their_owner() -> None:
-    """All parts of a product: 1e-20 times 1e-20, summed up."""
+    """Every part of a product treats denormal numbers alike: sums of 1e-20 times 1e-20."""
     a, b = np.full((600, 300), 1e-20, np.float32), np.full((300, 480), 1e-20, np.float32)
 
     def least_and_greatest() -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Every kernel of every instruction set against float64 NumPy, at lengths around the vector widths."""
+"""Every kernel of every instruction set, compared with NumPy in float64, at lengths around the vector widths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GUARD = 12345.0
 MIXED = np.array([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e-40, 3e38])
 
 N, P, F, I = c_size_t, c_void_p, c_float, c_int  # noqa: E741
-# Of the members that are arrays; those of the others stand in kernels.def.
+# For the members that are arrays; kernels.def has the types of the others.
 SIGNATURES, RESULTS = tables.signatures()
 SIGNATURES |= {
     "unary_fwd": (N, P, F, F, P),
@@ -96,10 +96,10 @@ def slope(function, x):
 
 def test_kernels_for_tests_only() -> None:
     if not tables.compiler():
-        pytest.skip("there is no C compiler: only the kernels that users run are tested")
+        pytest.skip("needs a C compiler")
     assert "scalar" in TABLES
     if "avx2" in TABLES:
-        assert {"wide", "avx512"} & TABLES.keys(), "one with 16 lanes"
+        assert {"wide", "avx512"} & TABLES.keys(), "there must be one with 16 lanes"
     if not tables.SANITIZED:
         assert ("wide" in TABLES) == ("avx2" in TABLES)
 
@@ -215,7 +215,7 @@ def test_binary_special_cases(k: Isa) -> None:
         np.testing.assert_array_equal(y, [1, math.nan, math.nan])
         k["binary_bwd_a." + name](3, a, 1, b, 1, y, one, da, 0)
         k["binary_bwd_b." + name](3, a, 1, b, 1, y, one, db, 0)
-        assert (da[0], db[0]) == (0, 1)  # of equal arguments, the second
+        assert (da[0], db[0]) == (0, 1)  # if the arguments are equal, the second
     a, b = np.array([0, 1, 1], np.float32), np.array([0, 1, 0], np.float32)
     k["binary_fwd.binary_log_loss"](3, a, 1, b, 1, y)
     k["binary_bwd_a.binary_log_loss"](3, a, 1, b, 1, y, one, da, 0)
@@ -371,7 +371,7 @@ class Optim(ctypes.Structure):
 
 
 def rules() -> dict[str, tuple[Callable, list[str]]]:
-    """By rows of optim.def: the rule of a trainer that applies it, with what stands in the kernel, and its states."""
+    """For each row of optim.def: the reference rule, with the constants of the test, and the names of its states."""
     constants = {"b1": 0.9, "b2": 0.99, "eps": 1e-3}
     found = {}
     for name, (make, states, _) in trainer_reference.RULES.items():
@@ -401,7 +401,7 @@ def test_optimisers(k: Isa, name: str, n: int) -> None:
     for seed in range(3):
         g = floats(n, seed=seed)
         k["optim." + name](n, ctypes.addressof(hyper), g, p.array, *pointers)
-        # Corrections of the learning rate, which a kernel does not know of, have gone after so many updates.
+        # After so many updates, the corrections of the learning rate, which kernels do not make, have vanished.
         want = want + 0.75 * rule(want_states, 0.5 * g.astype(np.float64), 10**9, 0.1)
     close(p.checked(), want, 1e-5)
     for state, expected in zip(states, want_states.values()):
@@ -419,7 +419,7 @@ class Idle(ctypes.Structure):
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 35])
 def test_updates_without_gradients(k: Isa, name: str, n: int, keeps: bool) -> None:
-    """Three of them at once."""
+    """Three updates in one call."""
     rule, names = RULES[name]
     states = [Output(n, value=np.abs(floats(n, seed=2 + j))) for j in range(len(names))]
     before = [s.checked().copy() for s in states]
@@ -468,7 +468,7 @@ def test_gemm(k: Isa, size: tuple[int, int, int], ta: int, tb: int) -> None:
 @pytest.mark.parametrize("n", [1, 2, 40])
 @pytest.mark.parametrize(("ta", "tb"), [(0, 0), (1, 0), (0, 1)])
 def test_long_products(k: Isa, m: int, n: int, ta: int, tb: int) -> None:
-    """A million equal terms, whoever sums them."""
+    """Products with a million equal terms are accurate, whichever method sums them."""
     term, inner = np.float32(0.1), 1_000_000
     a = np.full((inner, m) if ta else (m, inner), term, order="F")
     b = np.full((n, inner) if tb else (inner, n), term, order="F")
@@ -506,7 +506,7 @@ def test_packed_products(k: Isa, m: int, ta: int) -> None:
                 close(c.checked(), want, 1e-5 * math.sqrt(inner))
 
 
-VECTOR, LIBRARY, PANELS = 3, 4, 5  # ways of sgemm; the others are own kernels
+VECTOR, LIBRARY, PANELS = 3, 4, 5  # ways of sgemm; the others are kernels of dynet_cy
 COLUMN_STEP = 24
 
 
@@ -520,7 +520,7 @@ def test_parts_of_products_have_the_same_bits(k: Isa, size: tuple[int, int, int]
     b = floats(*((n, inner) if tb else (inner, n)), seed=2)
     way = k.sgemm_way(ta, tb, m, n, inner)
     assert way != VECTOR
-    # Parts of products of OpenBLAS must not be small ones; test_products searches those.
+    # Parts of an OpenBLAS product must not be small products; test_products.py tests where it is cut.
     firsts = product.cuts(LIBRARY, m, n, inner, 3)[1] if way == LIBRARY else [*range(0, n, COLUMN_STEP), n]
     for beta in (0.0, 1.0):
         whole = floats(m, n, seed=3)
@@ -542,7 +542,7 @@ def test_parts_of_products_have_the_same_bits(k: Isa, size: tuple[int, int, int]
 
 
 def test_products_of_medium_size_are_made_in_panels(k: Isa) -> None:
-    """With or without transposes; OpenBLAS makes the largest, and all where vectors are short."""
+    """With or without transposes; OpenBLAS computes the largest, and all of them where vectors are short."""
     vectors = k.sgemm_way(0, 0, 64, 8, 64) != LIBRARY
     for ta, tb in ((0, 0), (1, 0), (0, 1), (1, 1)):
         assert k.sgemm_way(ta, tb, 800, 200, 256) == (PANELS if vectors else LIBRARY)
@@ -613,13 +613,13 @@ class Window(ctypes.Structure):
 
 
 def under(w: Window, row: int, column: int) -> tuple[slice, slice]:
-    """What a window that begins there covers."""
+    """The rows and columns that a window covers, from its first row and column."""
     reach = [w.size[d] * w.dilation[d] for d in range(2)]
     return slice(row, row + reach[0], w.dilation[0]), slice(column, column + reach[1], w.dilation[1])
 
 
 def patches(w: Window, x: np.ndarray, outside: float) -> np.ndarray:
-    """Inputs under each window: out rows x out columns x size rows x size columns x channels."""
+    """The inputs in each window: out rows x out columns x size rows x size columns x channels."""
     big = np.full((64, 64, w.channels), outside, np.float64)
     big[16 : 16 + x.shape[0], 16 : 16 + x.shape[1]] = x
     result = np.empty((*w.out, *w.size, w.channels))
@@ -650,7 +650,7 @@ def unpatched(w: Window, p: np.ndarray) -> np.ndarray:
 
 
 def check_convolution(k: Isa, w: Window, outputs: int, images: int, tolerance: float = 1e-5) -> None:
-    """All convolution kernels against sums over patches, several images at once."""
+    """Compare all convolution kernels with sums over patches, for several images at once."""
     at = ctypes.addressof(w)
     shape, size, channels = tuple(w.inputs), tuple(w.size), w.channels
     x, bias = floats(*shape, channels, images, seed=1), floats(outputs)
@@ -698,13 +698,13 @@ def test_dilated_convolution(k: Isa, dilation, valid: bool, stride) -> None:
 @pytest.mark.parametrize("valid", [True, False])
 @pytest.mark.parametrize("dilation", [(2, 1), (1, 3), (2, 2)])
 def test_dilated_convolution_of_many_channels(k: Isa, dilation, valid: bool) -> None:
-    """Winograd's method would take it if it were not dilated."""
+    """Without the dilation, Winograd's method would be used."""
     check_convolution(k, Window.of((14, 14), 32, (3, 3), (1, 1), valid, dilation), 32, 5)
 
 
 CHANNELS = [(16, 32), (35, 19), (48, 12)]
-# Each filter with an image whose last tiles reach beyond it, padded or not, and other numbers of channels for each of
-# the two: remainders of tiles and those of channels are handled apart from each other.
+# Each filter with an image whose last tiles reach beyond its edge, padded and unpadded, with different numbers of
+# channels: remainders of tiles and of channels are handled separately.
 WINOGRAD = [
     (shape, size, valid, CHANNELS[(i + valid) % 3])
     for i, (shape, size) in enumerate(
@@ -723,7 +723,7 @@ WINOGRAD = [
 
 @pytest.mark.parametrize(("shape", "size", "valid", "channels"), WINOGRAD)
 def test_winograd_convolution(k: Isa, shape, size, valid: bool, channels: tuple[int, int]) -> None:
-    """Also with channels that fill no whole vector, and images in several parts."""
+    """Also with channels that do not fill a vector, and images in several parts."""
     w = Window.of(shape, channels[0], size, (1, 1), valid)
     check_convolution(k, w, channels[1], 5, 3e-5)
     assert selftest.winograd_gains(ctypes.addressof(w), channels[1], 5)
@@ -742,7 +742,7 @@ def test_max_pooling(k: Isa, window) -> None:
     shape, size, stride, valid = window
     w = Window.of(shape, 2, size, stride, valid)
     at = ctypes.addressof(w)
-    x, dy = np.round(floats(*shape, 2, seed=1) * 4) / 4, floats(*w.out, 2, seed=2)  # some windows have equal numbers
+    x, dy = np.round(floats(*shape, 2, seed=1) * 4) / 4, floats(*w.out, 2, seed=2)  # some windows contain equal numbers
     y = Output(*w.out, 2)
     k.maxpool2d(at, x, y.array)
     want = patches(w, x, -math.inf).max((2, 3))
@@ -755,7 +755,7 @@ def test_max_pooling(k: Isa, window) -> None:
         work.checked()
         expected = np.full(x.shape, 0.25 * acc)
         for i, j, c in np.ndindex(*want.shape):
-            # The first one, column by column, in the window.
+            # The first maximum of the window, column by column.
             col, row = np.argwhere(want[i, j, c] == seen[i, j, :, :, c].T)[0]
             expected[(*places[i, j, row, col], c)] += dy[i, j, c]
         close(dx.checked(), expected)

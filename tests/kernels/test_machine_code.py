@@ -1,4 +1,4 @@
-"""What the compiler made of the kernels."""
+"""The machine code of the kernels: the compiler vectorized what it should."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from dynet_cy.kernels import kernels, selftest
 
 @pytest.fixture(scope="module")
 def instructions() -> list[tuple[str, str]]:
-    """Name and operands of every instruction of the kernels."""
+    """The name and operands of every instruction of the kernels."""
     if platform.machine() not in ("x86_64", "AMD64"):
-        pytest.skip("the names of instructions are those of x86-64")
+        pytest.skip("needs x86-64")
     tool = shutil.which("objdump") or shutil.which("llvm-objdump")
     if tool is None:
-        pytest.skip("there is no objdump")
+        pytest.skip("needs objdump")
     text = subprocess.run(
         [tool, "-d", "--no-show-raw-insn", kernels.__file__], capture_output=True, text=True, check=True
     ).stdout
@@ -29,7 +29,7 @@ def instructions() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "register"), [("sqrtps", "xmm"), ("vsqrtps", "ymm"), ("vsqrtps", "zmm")])
 def test_square_roots_are_vectors(instructions: list[tuple[str, str]], name: str, register: str) -> None:
-    # Element-wise, in the derivatives of five functions, in five optimisers and in normal numbers.
+    # In sqrt, in the derivatives of five functions, in five optimizers and in normal random numbers.
     assert sum(i == name and register in operands for i, operands in instructions) >= 12
 
 
@@ -38,11 +38,9 @@ def test_no_square_root_of_a_scalar(instructions: list[tuple[str, str]]) -> None
     assert not [operands for i, operands in instructions if i in ("sqrtss", "vsqrtss")]
 
 
-@pytest.mark.skipif(
-    bool(selftest.build_flags()), reason="built for sanitizers, or with DYNET_CY_OPT: vectorises nothing"
-)
+@pytest.mark.skipif(bool(selftest.build_flags()), reason="built with sanitizers or DYNET_CY_OPT: nothing is vectorized")
 def test_rounding_is_vectors(instructions: list[tuple[str, str]]) -> None:
-    """Without the flags for mathematics in setup.py each number is rounded by itself, some by a call."""
+    """Without the math flags in setup.py, numbers would be rounded one by one, some by a function call."""
     names = Counter(name for name, _ in instructions)
     for vectors, scalars in (("vroundps", "vroundss"), ("vrndscaleps", "vrndscaless")):
         assert names[vectors] >= 4

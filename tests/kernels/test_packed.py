@@ -1,4 +1,4 @@
-"""Products with a parameter use its packed form; it follows every change of the values."""
+"""Products with a parameter use its packed form, which follows every change of the values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def weights():
 
 
 def check(weights, times: int = 3) -> None:
-    """Products and both gradients, several times with the same values, are those of the values as they are."""
+    """Compare products and both gradients with the current values, several times."""
     _, w, x = weights
     values = w.as_array().astype(np.float64)
     vector = x.as_array().astype(np.float64)
@@ -98,7 +98,7 @@ def test_tables_as_matrices() -> None:
 
 
 def test_without_room() -> None:
-    """Packing needs memory; where there is none, products go on without it."""
+    """Packing needs memory; if there is none, products are computed without it."""
     collection = dy.ParameterCollection()
     w = collection.add_parameters((1024, 1024))  # 4 MiB
     x = np.random.default_rng(2).normal(size=1024).astype(np.float32)
@@ -111,7 +111,7 @@ def test_without_room() -> None:
 
     dy.renew_cg()
     (dy.inputVector(x) + dy.inputVector(x)).value()
-    gc.collect()  # models of other tests, freed within the limit, would make room
+    gc.collect()  # models of other tests that are freed later would make room
     arena.set_limit(arena.used_bytes() + 2 * 2**20)
     try:
         products()
@@ -127,7 +127,7 @@ SIZE = 512  # packed, it takes a MiB
 
 @pytest.fixture
 def large():
-    """A matrix that products have packed, and what its products are with the vector."""
+    """A matrix that is packed by now, and a vector."""
     gc.collect()
     dy.renew_cg()
     arena.give_back()
@@ -149,7 +149,7 @@ def multiply(w, x, times: int = 3) -> None:
 
 
 def test_packed_forms_are_given_back_where_memory_is_short(large) -> None:
-    """What fits without them fits, and products are right before and after it. Later they are packed again."""
+    """Packed forms never cause a lack of memory; products stay right, and weights are packed again later."""
     w, x = large
     packed = arena.used_bytes()
     arena.set_limit(packed + (1 << 18))
@@ -160,7 +160,7 @@ def test_packed_forms_are_given_back_where_memory_is_short(large) -> None:
         with pytest.raises(MemoryError):
             (
                 dy.inputTensor(np.ones((packed + (1 << 18)) // 4 + 1)) + 1
-            )  # more than the limit: all that can be is given back
+            )  # more than the limit: everything possible is given back
         dy.renew_cg()
         assert arena.used_bytes() < packed
         multiply(w, x)

@@ -1,4 +1,4 @@
-"""Several threads for one large product: the same bits on any number of them, and nothing that can go wrong."""
+"""Several threads for one large product: the same bits on any number of threads, and safe in forks and errors."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dynet_cy.kernels import pool
 
 pytestmark = pytest.mark.usefixtures("usual_threads")
 
-# Rows of the left matrix, its columns, columns of the right one. Each way of computing a product is among them, forward
-# or backward: few columns, a short inner dimension, packed weights in rows and in columns, and OpenBLAS, with sizes
-# that leave something over.
+# Rows of the left matrix, its columns, columns of the right one. They cover every way to compute a product, forward or
+# backward: few columns, a short inner dimension, packed weights by rows and by columns, and OpenBLAS, all with
+# remainders.
 SIZES = [
     (1531, 307, 19),
     (1531, 7, 777),
@@ -38,7 +38,7 @@ def numbers(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def products(m: int, k: int, n: int) -> list[bytes]:
-    """Values and gradients of products with a parameter and with a matrix that is none, each several times."""
+    """Values and gradients of products with a parameter and with another matrix, several times each."""
     rng = np.random.default_rng([m, k, n])
     collection = dy.ParameterCollection()
     w = collection.parameters_from_numpy(numbers(rng, m, k))
@@ -64,7 +64,7 @@ def test_the_same_bits_on_any_number_of_threads(size: tuple[int, int, int]) -> N
         config.set(threads=threads)
         before = pool.jobs()
         assert products(*size) == desired
-        assert pool.jobs() >= before + 3, "no product was large enough to be cut"
+        assert pool.jobs() >= before + 3, "no product was large enough to be divided"
 
 
 def test_training_ends_with_the_same_bits() -> None:
@@ -92,7 +92,7 @@ def test_training_ends_with_the_same_bits() -> None:
     assert trained(5) == desired
 
 
-@pytest.mark.skipif(pool.cpus() < 2, reason="threads look for work only if each has a CPU")
+@pytest.mark.skipif(pool.cpus() < 2, reason="needs two CPUs")
 def test_threads_that_are_far_apart_do_only_large_jobs() -> None:
     config.set(threads=2)
     dy.renew_cg()
@@ -106,7 +106,7 @@ def test_threads_that_are_far_apart_do_only_large_jobs() -> None:
     try:
         for nanoseconds, divided in ((1 << 30, True), (0, False)):
             pool.set_far(nanoseconds)
-            for _ in range(2000):  # it is measured by a job while the other thread looks for work
+            for _ in range(2000):  # a job measures the distance while the other thread looks for work
                 assert jobs_of(large) == 1
                 if bool(jobs_of(small)) == divided:
                     break
@@ -129,7 +129,7 @@ def test_many_threads_ask_at_once() -> None:
         barrier.wait()
         for k in range(6):
             assert products(*SIZE) == desired
-            if i == 0:  # also while others are at it
+            if i == 0:  # also while other threads compute
                 config.set(threads=2 + k % 3)
         return True
 
@@ -142,7 +142,7 @@ def test_after_fork() -> None:
     desired = products(*SIZE)
     for _ in range(2):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # that there are threads
+            warnings.simplefilter("ignore", DeprecationWarning)  # fork with threads warns
             child = os.fork()
         if not child:
             status = 1
@@ -211,15 +211,15 @@ def test_threads_are_ended_and_made_again() -> None:
         assert products(*SIZE) == desired
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="CPUs cannot be chosen here")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs sched_setaffinity")
 @pytest.mark.skipif(pool.cpus() < 2, reason="needs two CPUs")
 def test_a_thread_leaves_the_cpu_of_the_owner(tmp_path) -> None:
-    """The scheduler may leave both on one CPU, where each waits for the other."""
+    """The system may leave both threads on one CPU, where each waits for the other; the pool moves its thread away."""
     done = run_program(ON_ONE_CPU, tmp_path, "2")
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Both threads begin on one CPU; ours may stay there only if the main thread happens to leave.
+# Both threads start on one CPU; the thread of the pool must leave it unless the main thread happens to.
 ON_ONE_CPU = """
 import os
 import numpy as np
@@ -270,7 +270,7 @@ def run_program(program: str, folder: Path, threads: str, *arguments: str) -> su
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
         env={**os.environ, "PYTHONPATH": path, "DYNET_CY_THREADS": threads},
-        cwd=folder,  # not where the source is
+        cwd=folder,  # not the source tree
         capture_output=True,
         text=True,
         timeout=60,
@@ -279,7 +279,7 @@ def run_program(program: str, folder: Path, threads: str, *arguments: str) -> su
 
 @pytest.mark.parametrize("arguments", [[], ["daemon"]], ids=str)
 def test_the_process_ends(arguments: list[str], tmp_path) -> None:
-    """Also while threads compute with what the interpreter frees."""
+    """A process ends even while threads compute on objects that the interpreter frees."""
     done = run_program(IN_A_PROCESS, tmp_path, "3", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -315,7 +315,7 @@ def test_the_default_of_processes_that_share_cpus(monkeypatch: pytest.MonkeyPatc
         assert pool.threads() == 1
         config.set(threads=5)
         pool.share_cpus(2)
-        assert pool.threads() == 5, "a number that was set stays"
+        assert pool.threads() == 5, "a number that was set is kept"
         config.set(threads=0)
         assert pool.threads() == 4
     finally:

@@ -1,8 +1,8 @@
-"""Where large products are cut for several threads: their bits do not depend on it, whichever kernels OpenBLAS takes.
+"""Large products that are cut for several threads have the same bits, whichever kernels OpenBLAS uses.
 
-The rule: OpenBLAS sums in one order for all products above a size, in groups of columns that 24 is a multiple of; so
-parts begin at multiples of 24 columns and the smallest stays above that size. CPUs without AVX-512 cannot run all
-kernels, but they run the rule.
+The rule: above a certain size, OpenBLAS sums in the same order in all products, in groups of columns whose number
+divides 24. So parts begin at multiples of 24 columns, and the smallest part is above that size. CPUs without AVX-512
+cannot run all kernels, but the rule is tested there too.
 """
 
 from __future__ import annotations
@@ -68,5 +68,5 @@ def test_the_smallest_part_is_no_small_product(threads: int) -> None:
     ("size", "parts"), [((300, 100, 300), 2), ((65, 72, 618), 1), ((48, 300, 64), 1), ((800, 64, 200), 2)]
 )
 def test_cuts_of_known_products(size: tuple[int, int, int], parts: int) -> None:
-    """The second of 2.9 million multiplications was cut into 24 + 48 columns once: 24 are a small product."""
+    """The second, of 2.9 million multiplications, must not be cut into 24 + 48 columns: 24 would be a small product."""
     assert len(product.cuts(LIBRARY, *size, 2)[1]) - 1 == parts

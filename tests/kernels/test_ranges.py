@@ -1,4 +1,4 @@
-"""Loops that threads divide: elementwise ops, gates, pooling and losses have the same bits on any number of threads."""
+"""Elementwise ops, gates, pooling and losses that threads divide have the same bits on any number of threads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lstm_gates(x: dy.Expression, y: dy.Expression) -> dy.Expression:
     return dy.vanilla_lstm_gates_projected(p, dy.pick_batch_elems(h, range(IMAGES * 4)), dy.ones((1020, 255)) * 0.01)
 
 
-# Of two images of 30 x 34 x 4 for each batch element: enough for threads that must be woken.
+# Functions of two images of 30 x 34 x 4 per batch element: large enough to wake threads.
 OPS: dict[str, Callable[[dy.Expression, dy.Expression], dy.Expression]] = {
     "one argument": lambda x, y: dy.tanh(x),
     "two arguments": lambda x, y: dy.cmult(x, y),
@@ -65,7 +65,7 @@ def test_the_same_bits_on_any_number_of_threads(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPS)
 def test_large_calls_are_divided(name: str) -> None:
-    """The rest of the graph as it is without the op in the middle needs fewer jobs."""
+    """The same graph without the op needs fewer jobs."""
 
     def jobs(op: Callable[[dy.Expression, dy.Expression], dy.Expression]) -> int:
         before = pool.jobs()

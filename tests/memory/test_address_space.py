@@ -1,4 +1,4 @@
-"""Memory is reserved by need: much fits into little address space, and what is not in use can be had elsewhere."""
+"""Memory is reserved as needed: large programs run in little address space, and unused memory can be used elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 def address_space() -> int:
-    """Bytes of addresses that the process has."""
+    """The size of the address space in use, in bytes."""
     statm = Path("/proc/self/statm")
     if not statm.exists():
         pytest.skip("needs /proc")
@@ -29,12 +29,12 @@ def address_space() -> int:
 
 
 def run_within(limit: int, code: str, folder: Path) -> str:
-    """What a program prints that has so many bytes of address space."""
+    """The output of a program that runs with a limited address space."""
     resource = pytest.importorskip("resource")
     if not sys.platform.startswith("linux"):
-        pytest.skip("only Linux limits addresses")
+        pytest.skip("only Linux limits the address space")
     if "libasan" in os.environ.get("LD_PRELOAD", "") or "libtsan" in os.environ.get("LD_PRELOAD", ""):
-        pytest.skip("sanitizers reserve all addresses themselves")
+        pytest.skip("sanitizers reserve the whole address space")
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=environment(OPENBLAS_NUM_THREADS="1"),
@@ -86,7 +86,7 @@ print("done")
 
 
 def test_threads_take_little_and_give_it_back() -> None:
-    """Each thread that computes has a graph; it goes with the thread."""
+    """Each thread that computes has a graph, which is freed with the thread."""
     gc.collect()
     arena.give_back()
     used = arena.used_bytes()
@@ -131,7 +131,7 @@ def chain(length: int, size: int) -> dy.Expression:
 
 
 def fits(length: int) -> bool:
-    """Whether a chain fits into a graph of its own."""
+    """Whether a chain fits into a new graph."""
     try:
         with dy.ComputationGraph():
             chain(length, 1000).backward(full=True)
@@ -159,7 +159,7 @@ def test_what_fits_in_a_fresh_process_fits_after_an_error(memory_left) -> None:
 
 
 def test_graphs_give_back_what_they_do_not_use(memory_left) -> None:
-    """Also without an error before, and to parameters and other graphs."""
+    """Unused memory of a graph is available to parameters and other graphs, without an error first."""
     memory_left(8 * MIB)
     idle = dy.ComputationGraph()
     for _ in range(3):
@@ -225,7 +225,7 @@ def test_sizes_of_a_pickle_are_checked_before_the_first_is_added(memory_left) ->
 
 
 def test_parameters_stay_where_they_are() -> None:
-    """Entries do not move when others are added, so graphs may run meanwhile; planes of trainers agree with them."""
+    """Entries do not move when others are added, so graphs may run meanwhile; states of trainers stay in step."""
     collection = dy.ParameterCollection()
     trainer = dy.MomentumSGDTrainer(collection, 0.5)
     added = []
@@ -247,7 +247,7 @@ def test_parameters_stay_where_they_are() -> None:
 
 
 def test_gradients_over_many_segments() -> None:
-    """Values of sizes that rise and fall lie in many segments of an arena; each has its gradient."""
+    """Values of very different sizes are in many segments of an arena; each gets its gradient."""
     sizes = [1, 5, 3000, 17, 40_000, 2, 200_000, 900, 1, 70_000]
     for strategy in (0, 1, 2):
         with dy.ComputationGraph(autobatching=strategy):
@@ -262,5 +262,5 @@ def test_gradients_over_many_segments() -> None:
 def test_what_the_machine_has() -> None:
     available = arena.available_bytes()
     if available is None:
-        pytest.skip("the system does not tell")
+        pytest.skip("the size of memory is unknown")
     assert MIB < available < 1 << 60

@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def test_values_of_any_length(graph, strategy) -> None:
-    """Vector loops see aligned and unaligned neighbours of every length."""
+    """Vectors of every length, adjacent to each other, so that aligned and unaligned starts occur."""
     xs = [np.linspace(-1, 1, n, dtype=np.float32) for n in range(1, 70)]
     ys = [dy.tanh(dy.inputVector(x)) for x in xs]
     zs = [dy.square(y) for y in ys]
@@ -117,7 +117,7 @@ def test_parameters_out_of_memory(memory_limit, memory_left, graph) -> None:
 
 
 def model(collection):
-    """A graph whose every value takes more than a step of the budget, and its loss."""
+    """The loss of a graph in which every value is larger than a step of the limit."""
     w, table = collection.parameters_list()[0], collection.lookup_parameters_list()[0]
     x = dy.inputTensor(np.linspace(-1, 1, 300_000))
     rows = [table[k % 3] for k in range(2)]
@@ -141,8 +141,8 @@ def zero_gradients(collection) -> None:
 
 @pytest.mark.parametrize("autobatching", [0, 1, 2])
 def test_each_allocation_fails_once(autobatching: int, memory_limit) -> None:
-    """With a limit that rises step by step, every stage of a run fails with an error, harmlessly."""
-    gc.collect()  # graphs of other tests go before memory is counted
+    """As the limit rises step by step, every stage of a run fails once with an error, and does no harm."""
+    gc.collect()  # free the graphs of other tests before memory is counted
     collection = new_collection()
     with dy.ComputationGraph(autobatching=autobatching):
         loss = model(collection)
@@ -172,7 +172,7 @@ def test_each_allocation_fails_once(autobatching: int, memory_limit) -> None:
                 memory_limit(0)
                 assert len(graph.op_names()) == n
                 if stage == "build":
-                    loss = model(collection)  # the graph takes more nodes, beside the half that is there
+                    loss = model(collection)  # the graph accepts more nodes after the half that was made
                 assert loss.value() == value
                 zero_gradients(collection)  # a backward that failed may have added to some
                 loss.backward()
@@ -190,7 +190,7 @@ def test_each_allocation_fails_once(autobatching: int, memory_limit) -> None:
 
 
 def test_poison_fills_what_is_freed(tmp_path) -> None:
-    """With DYNET_CY_POISON=1 a whole step of training gives the same numbers as without."""
+    """With DYNET_CY_POISON=1 a training step gives the same numbers as without: it reads no freed memory."""
     code = (
         "import numpy as np, dynet_cy as dy\n"
         "c = dy.ParameterCollection(); p = c.parameters_from_numpy(np.ones(5))\n"

@@ -19,7 +19,7 @@ def run(*arguments: str) -> None:
     if platform.libc_ver()[0] != "glibc" or shutil.which(shlex.split(os.environ.get("CC", "cc"))[0]) is None:
         pytest.skip("needs glibc and a C compiler")
     if os.environ.get("LD_PRELOAD"):
-        pytest.skip("another library stands before malloc")
+        pytest.skip("another library replaces malloc")
     done = subprocess.run([sys.executable, str(TOOL), *arguments], capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stdout[-10_000:] + done.stderr[-10_000:]
     assert "allocations" in done.stdout

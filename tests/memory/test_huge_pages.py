@@ -1,4 +1,4 @@
-"""Large segments of graphs ask for huge pages; those of parameters do not."""
+"""Large segments of graphs request huge pages; those of parameters do not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def asked() -> int:
-    """KiB of mappings that ask for huge pages."""
+    """The size of the mappings that request huge pages, in KiB."""
     found = size = 0
     for line in MAPS.read_text(encoding="utf-8").splitlines():
         if line.startswith("Size:"):

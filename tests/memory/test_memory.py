@@ -1,4 +1,4 @@
-"""Memory that stays flat over many graphs and collections."""
+"""Memory stays flat over many graphs and collections."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def resident_bytes() -> int:
 
 
 def assert_flat(work, times: int, allowed: int = 2 * MIB) -> None:
-    """Resident memory does not grow over `times` runs, after a tenth of them."""
+    """Resident memory does not grow over `times` runs, after a tenth as many to warm up."""
     for k in range(times // 10):
         work(k)
     gc.collect()

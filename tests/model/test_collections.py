@@ -1,4 +1,4 @@
-"""Collections by name: looking parameters up, values as arrays, parts of other models."""
+"""Collections: parameters by name, values as arrays, and parts of other models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def model_of(seed: int) -> dy.ParameterCollection:
 
 
 def same(a: dy.ParameterCollection, b: dy.ParameterCollection) -> list[str]:
-    """The names of equal values."""
+    """The names of the parameters with equal values."""
     other = b.state_dict()
     return [name for name, value in a.state_dict().items() if name in other and np.array_equal(value, other[name])]
 

@@ -1,4 +1,4 @@
-"""The initializers: moments and bounds, shapes, the spellings of init=."""
+"""The initializers: moments and bounds, shapes, and the forms of init=."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of lookup tables: set anew, and chosen by integers of any library."""
+"""Rows of lookup tables: changing the index of a node, and indices of any integer type."""
 
 from __future__ import annotations
 

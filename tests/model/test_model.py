@@ -194,7 +194,7 @@ def test_wrong_indices(table, graph) -> None:
 def test_gradients_of_rows(table, graph, strategy) -> None:
     xs = [table[1], table[3], table[1], table.batch([1, 2, 1]), lookup(table, 0, update=False)]
     dy.dot_product(dy.esum(xs), dy.inputVector([1, 2, 3])).backward()
-    # The batch of three has the loss three times.
+    # The loss of the batch of three is summed three times.
     np.testing.assert_array_equal(table.grad_as_array(), np.outer([0, 3 + 3 + 2, 1, 3], [1, 2, 3]))
     np.testing.assert_array_equal(table.row_grad_as_array(1), [8, 16, 24])
 
@@ -217,7 +217,7 @@ def test_gradients_of_a_whole_table(table, graph, options, slope: float) -> None
 
 
 def test_a_whole_table_as_an_expression(table, graph) -> None:
-    """Rows come last in it; gradients reach every row."""
+    """Rows are its last axis; gradients reach every row."""
     y = dy.dot_product(parameter(table), dy.ones((3, 4)))
     y.backward()
     np.testing.assert_array_equal(table.grad_as_array(), np.ones((4, 3)))
@@ -232,7 +232,7 @@ def test_rows_with_axes(collection, graph, strategy) -> None:
 
 
 def test_parameter_gives_the_parameters_themselves(collection, graph) -> None:
-    """So what is asked of them afterwards is of the current graph, and they can be set and saved."""
+    """They always refer to the current graph, and can be set and saved."""
     p, t = collection.add_parameters(2, init=1.0), collection.add_lookup_parameters((3, 2), init=1.0)
     assert dy.parameter(p) is p
     assert dy.parameter(t) is t
@@ -246,7 +246,7 @@ def test_parameter_gives_the_parameters_themselves(collection, graph) -> None:
 
 
 def test_a_deleted_collection(graph) -> None:
-    """Parameters, tables, builders and trainers go on without it, as DyNet's programs do."""
+    """Parameters, tables, builders and trainers work without it; programs written for DyNet rely on that."""
     collection = dy.ParameterCollection()
     p = collection.add_parameters(3, init=2.0, name="W")
     t = collection.add_lookup_parameters((3, 2), init=2.0)
@@ -273,7 +273,7 @@ def test_a_deleted_collection(graph) -> None:
 
 
 def test_rows_in_a_graph_keep_their_table(graph, strategy) -> None:
-    """Values and gradients are made where the table was, though nobody has it any more."""
+    """The memory of a table stays while a graph uses its rows, although nothing else refers to it."""
     table = dy.ParameterCollection().lookup_parameters_from_numpy(np.arange(6.0).reshape(3, 2))
     x, xs = table[1], table.batch([2, 0])
     del table
@@ -321,7 +321,7 @@ PARTS = {
 
 @pytest.mark.parametrize("part", PARTS)
 def test_memory_goes_with_the_last_part(graph, part) -> None:
-    """And at once: nothing waits for the garbage collector."""
+    """It is freed at once, without the garbage collector."""
     ids = set(parameter_names)
     model = Model()
     held = PARTS[part](model)
@@ -338,7 +338,7 @@ def test_memory_goes_with_the_last_part(graph, part) -> None:
 
 
 def test_the_same_objects(collection) -> None:
-    """Lists of a collection have the very objects that programs hold, so that these can be told by `is` and `in`."""
+    """Lists of a collection hold the same objects as the program, so `is` and `in` work."""
     p = collection.add_parameters(2)
     t = collection.add_lookup_parameters((2, 2))
     collection.add_parameters(3)
@@ -352,7 +352,7 @@ def test_the_same_objects(collection) -> None:
 
 
 def test_a_collection_that_was_not_made(capfd) -> None:
-    """One whose __init__ fails leaves nothing behind that complains later."""
+    """A collection whose __init__ fails causes no errors later."""
 
     class Failing(dy.ParameterCollection):
         def __init__(self) -> None:
@@ -392,7 +392,7 @@ def test_storage_moves(collection, graph, strategy) -> None:
     assert np.frombuffer(gradients, np.float32)[:2].tolist() == [5, 6]
     dy.renew_cg()
     assert dy.dot_product(p, t[1]).value() == 7 * 5 + 8 * 6
-    # Room for more, up to the mapping's end.
+    # More parameters fit, up to the end of the mapping.
     assert collection.add_parameters(100, init=3.0).as_array().tolist() == [3] * 100
     with pytest.raises(MemoryError, match="the mapping they live in has 4,096; supply a larger one"):
         collection.add_parameters(2000)

@@ -7,5 +7,5 @@ import dynet_cy as dy
 
 @pytest.fixture(autouse=True)
 def fresh_graph() -> None:
-    """Tests begin with an empty graph."""
+    """Begin with an empty graph."""
     dy.renew_cg()

@@ -1,4 +1,4 @@
-"""What every layer must hold: values and gradients of a float64 reference, whatever is computed together."""
+"""Checks for every layer: values and gradients equal a float64 reference, for every schedule and batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def parameters(layer: dy.nn.Layer) -> list[Any]:
 
 
 def randomized(layer: Any, seed: int = 0, deviation: float = 0.5) -> Any:
-    """The layer, with all of its parameters drawn."""
+    """The layer, with random values for all of its parameters."""
     rng = np.random.default_rng(seed)
     for p in parameters(layer):
         values = rng.normal(0.1, deviation, p.as_array().shape).astype(np.float32)
@@ -28,7 +28,7 @@ def randomized(layer: Any, seed: int = 0, deviation: float = 0.5) -> Any:
 
 
 def arrays(layer: dy.nn.Layer) -> dict[str, Array]:
-    """The parameters in float64, by the ends of their names."""
+    """The parameters in float64, by name below the collection of the layer."""
     prefix = layer.param_collection().name()
     return {p.name()[len(prefix) :]: p.as_array().astype(np.float64) for p in parameters(layer)}
 
@@ -44,9 +44,9 @@ def check_layer(
     """Compare a layer with `reference(arrays(layer), *inputs)`.
 
     Args:
-        inputs: for each example the arrays that the layer is called on
+        inputs: for each example, the arrays that the layer is called with
         call: what to do with the expressions, if not `layer(*expressions)`
-        minibatch: whether copies of the first example go through as a batch too
+        minibatch: whether the layer is also called with a batch of copies of the first example
     """
     call = call or layer
     wanted = [reference(arrays(layer), *example) for example in inputs]
@@ -76,7 +76,7 @@ def check_layer(
 def check_minibatch(
     call: Callable[..., dy.Expression], examples: Sequence[tuple[Array, ...]], tolerance: float
 ) -> None:
-    """Examples of one shape as a batch, and each alone."""
+    """Compare a batch of examples of one shape with each example alone."""
     dy.renew_cg()
     alone = [call(*(dy.inputTensor(x.astype(np.float32)) for x in example)).npvalue() for example in examples]
     dy.renew_cg()
@@ -89,7 +89,7 @@ def check_minibatch(
 def reference_slopes(
     layer: Any, reference: Reference, inputs: Sequence[tuple[Array, ...]], factors: Sequence[Array]
 ) -> list[Array]:
-    """Gradients by central differences in float64: those of the parameters, then those of the inputs."""
+    """Gradients of the parameters and then of the inputs, by central differences in float64."""
     held = arrays(layer)
     examples = [tuple(np.array(x, dtype=np.float64) for x in example) for example in inputs]
 
@@ -111,6 +111,6 @@ def reference_slopes(
 
 
 def sentences(dim: int, lengths: Sequence[int] = (3, 1, 4), seed: int = 1) -> list[tuple[Array]]:
-    """Matrices with a column for each word."""
+    """Random sentences: matrices with a column for each word."""
     rng = np.random.default_rng(seed)
     return [(rng.normal(size=(dim, n)).astype(np.float32),) for n in lengths]

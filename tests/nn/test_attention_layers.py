@@ -1,4 +1,4 @@
-"""Attention of many heads, pointers, biaffine scores, positions."""
+"""Multi-head attention, pointers, biaffine scores, positions."""
 
 from __future__ import annotations
 

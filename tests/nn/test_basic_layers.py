@@ -174,7 +174,7 @@ def test_embedding_of_an_array_and_frozen(tmp_path: Path) -> None:
 
 
 class Tagger(nn.Layer):
-    """A layer of a program's own."""
+    """A layer as programs define it."""
 
     def __init__(self, words, tags, model, dropout=0.5):
         super().__init__(model, (words, tags, dropout))
@@ -202,7 +202,7 @@ def test_modes_reach_all_layers() -> None:
 
 
 class Reader(nn.Layer):
-    """A layer that holds builders."""
+    """A layer that contains builders."""
 
     def __init__(self, model):
         super().__init__(model)
@@ -264,7 +264,7 @@ def test_specs_in_files_are_checked(tmp_path: Path) -> None:
     layer = nn.Linear(2, 2, dy.ParameterCollection())
     layer.spec = (10**6, 10**6, True)
     dy.save(tmp_path / "large", [layer])
-    # What the constructors would take for a truth, but no layer has in its spec.
+    # Constructors would accept it as a true value, but no layer has it in its spec.
     layer.spec = (2, 2, {1: 2})
     dy.save(tmp_path / "odd", [layer])
     layers = nn.Sequential([(nn.Linear, 2, 2)], dy.ParameterCollection())

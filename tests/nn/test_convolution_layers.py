@@ -105,7 +105,7 @@ def test_conv2d_dilated_and_in_groups(dilation, groups) -> None:
 
 
 def conv_transpose2d(p, x, stride, padding, more, dilation, groups):
-    """Each pixel puts the filters of its group into the result."""
+    """Each pixel adds the filters of its group, times its value, to the result."""
     f = p["W"]
     shape = [(x.shape[d] - 1) * stride[d] + (f.shape[d] - 1) * dilation[d] + 1 for d in range(2)]
     y = np.zeros((*(shape[d] + more[d] for d in range(2)), f.shape[2] * groups), dtype=x.dtype)
@@ -143,7 +143,7 @@ def test_conv_transpose2d(stride, padding, more, dilation, groups, bias) -> None
 
 @pytest.mark.parametrize(("stride", "padding", "more", "dilation", "groups", "bias"), TRANSPOSED)
 def test_conv_transpose1d(stride, padding, more, dilation, groups, bias) -> None:
-    """As the other along one direction."""
+    """ConvTranspose1d equals ConvTranspose2d along one axis."""
     stride, padding, more, dilation = stride[1], padding[1], more[1], dilation[0]
     model = dy.ParameterCollection()
     layer = nn.ConvTranspose1d(4, 6, 3, model, stride, padding, more, bias, dilation, groups)
@@ -213,12 +213,12 @@ SHAPES = [((3,), 4, 0), ((3, 2), 3, 0), ((2, 4, 3), 2, -1), ((2, 4, 3), 1, 2)]
 
 
 def over(axis, shape):
-    """The other axes of an array with the batch last."""
+    """The axes other than `axis` of an array whose last axis is the batch."""
     return tuple(i for i in range(len(shape) + 1) if i != axis % len(shape))
 
 
 def batch_norm(p, x, axis):
-    """x has the batch as last axis."""
+    """The batch is the last axis of x."""
     other = over(axis, x.shape[:-1])
     places = [1] * x.ndim
     places[axis % (x.ndim - 1)] = -1
@@ -260,7 +260,7 @@ def test_batch_norm_in_evaluation(shape, batch, axis) -> None:
 @pytest.mark.parametrize("axis", [0, -1])
 def test_batch_norm_gradients(axis) -> None:
     layer = randomized(nn.BatchNorm(3, dy.ParameterCollection(), axis))
-    # Places of one call are a minibatch too; two calls are two.
+    # The positions of one call are a minibatch; two calls are two minibatches.
     examples = [(np.random.default_rng(i).normal(1, 2, (3, 5) if axis == 0 else (5, 3)),) for i in range(2)]
     examples = [(x.astype(np.float32),) for (x,) in examples]
     check_layer(

@@ -1,4 +1,4 @@
-"""The CRF layer, beside sums over all sequences of tags."""
+"""The CRF layer, compared with sums over all sequences of tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights of PyTorch's layers: the same outputs, by its formulas in NumPy and, where it is installed, by PyTorch."""
+"""Weights of PyTorch's layers give the same outputs as its formulas in NumPy, and as PyTorch if it is installed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ D, HEADS, HIDDEN = 8, 2, 12
 Array = Any
 
 
-# ---- PyTorch's formulas; sentences are rows of words, as there
+# ---- PyTorch's formulas; words are rows, as in PyTorch
 
 
 def linear(w, x, name=""):
@@ -86,7 +86,7 @@ def decoder(w, x, memory):
 
 
 def conv1d(w, x):
-    """A window of three rows at every second place, with a row of zeros around."""
+    """Windows of three rows with stride 2, and a row of zeros on either side."""
     x = np.pad(x, ((1, 1), (0, 0)))
     windows = [x[at : at + 3] for at in range(0, len(x) - 2, 2)]
     return np.stack([np.einsum("kc,ock->o", window, w["weight"]) for window in windows]) + w["bias"]
@@ -103,7 +103,7 @@ def conv2d(w, x):
 
 
 def grouped2d(w, x):
-    """Filters of single channels, every second place."""
+    """One filter for each channel, with dilation 2."""
     rows, columns = x.shape[0] - 2, x.shape[1] - 2
     found = [
         [np.einsum("abc,cab->c", x[i : i + 3 : 2, j : j + 3 : 2], w["weight"][:, 0]) for j in range(columns)]
@@ -128,7 +128,7 @@ def transposed2d(w, x):
     y = np.zeros((2 * x.shape[0] + 1, 2 * x.shape[1] + 1, 3))
     for i, j in np.ndindex(*x.shape[:2]):
         y[2 * i : 2 * i + 3, 2 * j : 2 * j + 3] += np.einsum("c,coab->abo", x[i, j], w["weight"])
-    return y[1:, 1:] + w["bias"]  # one off at each side, one more at the end
+    return y[1:, 1:] + w["bias"]  # padding of 1, output padding of 1 at the end
 
 
 def transposed1d(w, x):
@@ -285,7 +285,7 @@ def drawn(case: Case) -> tuple[dict[str, Array], list[Array]]:
 
 
 def ours(case: Case, layer: Any, inputs: list[Array]) -> Array:
-    """What a layer gives, with words in rows as PyTorch has them."""
+    """The output of a layer, with words in rows as in PyTorch."""
     dy.renew_cg()
     images = inputs[0].ndim == 3
     y = layer(*(dy.inputTensor(x if images else x.T) for x in inputs)).npvalue()
@@ -298,7 +298,7 @@ def test_outputs_are_those_of_the_formulas(name: str, tmp_path) -> None:
     weights, inputs = drawn(case)
     layer = case.layer(dy.ParameterCollection())
     want = case.formula({k: w.astype(np.float64) for k, w in weights.items()}, *(x.astype(np.float64) for x in inputs))
-    # As a part of the file of a larger model.
+    # As part of the file of a larger model.
     save_file({f"model.part.{k}": w for k, w in weights.items()} | {"head.bias": np.ones(3)}, tmp_path / "m.st")
     layer.load_pytorch(tmp_path / "m.st", "model.part.")
     np.testing.assert_allclose(ours(case, layer, inputs), want, rtol=1e-5, atol=1e-5)
@@ -339,7 +339,7 @@ def test_embedding() -> None:
 
 
 class Net(nn.Layer):
-    """A class with the attributes that PyTorch's module has."""
+    """A layer with the same attributes as the module in PyTorch."""
 
     def __init__(self, model):
         super().__init__(model)

@@ -126,7 +126,7 @@ def test_steps_are_the_whole(kind: str, positions: str | None) -> None:
 
 
 def test_decoding_of_many_runs_together() -> None:
-    """Sentences of different lengths, each word by word, in one pass a step."""
+    """Sentences of different lengths are decoded word by word, in one pass per step."""
     layer = randomized(nn.TransformerDecoder(1, D, HEADS, HIDDEN, dy.ParameterCollection()), 0, 0.4)
     memories = [x for (x,) in sentences(D, (2, 5, 3))]
 
@@ -186,7 +186,7 @@ def test_errors() -> None:
 
 
 def test_learns_to_copy() -> None:
-    """A language model that must look back: a b c | a b c."""
+    """A language model learns a task that needs attention to earlier words: a b c | a b c."""
     dy.reset_random_seed(1)
     rng = np.random.default_rng(1)
     model = dy.ParameterCollection()
@@ -202,7 +202,7 @@ def test_learns_to_copy() -> None:
             part = rng.integers(1, 6, rng.integers(2, 5)).tolist()
             text = [0, *part, 0, *part]
             scores = out(encoder(words(text[:-1]), causal=True))
-            first = len(part) + 1  # from there on the words are known
+            first = len(part) + 1  # from here on, the words can be predicted
             losses += [dy.pickneglogsoftmax(scores[:, i], text[i + 1]) for i in range(first, len(text) - 1)]
         loss = dy.average(losses)
         last = loss.value()

@@ -1,4 +1,4 @@
-"""Word vectors of all formats, whole and damaged."""
+"""Word vectors in all formats, from intact and damaged files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def text(header=True, end="\n", words=WORDS):
     return "".join(line + end for line in lines).encode()
 
 
-WITHOUT_BLANKS = ["the", "dog", "çiçek", "york", "."]  # binary files have none in words
+WITHOUT_BLANKS = ["the", "dog", "çiçek", "york", "."]  # words in binary files have no blanks
 
 
 def binary(newline=b"\n"):
@@ -187,7 +187,7 @@ def test_a_size_that_the_file_does_not_have(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_bytes_that_are_changed(name: str, tmp_path: Path) -> None:
-    """An error of the file, or what the file says."""
+    """A damaged file raises ModelFileError, or is read as it stands; nothing crashes."""
     path = tmp_path / name
     WRITERS[name](path)
     whole = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Running what was exported, beside the function itself."""
+"""Runs exported files, and compares them with the exported functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import dynet_cy as dy
 
-# Modules of it, since this folder would do for the package.
+# A submodule, because this folder could be imported as the package `onnx`.
 pytest.importorskip("onnx.checker", reason="files are written by onnx")
 onnxruntime = pytest.importorskip("onnxruntime", reason="files are run by onnxruntime")
 
@@ -38,7 +38,7 @@ def ours(function: Callable[..., Any], arguments: Sequence[Any]) -> list[np.ndar
 
 
 def theirs(path: Path, inputs: Mapping[str, np.ndarray]) -> tuple[list[str], list[np.ndarray]]:
-    """Names and values of the outputs of a file."""
+    """The names and values of the outputs of a file."""
     opened = session(path)
     read = {x.name for x in opened.get_inputs()}
     values = opened.run(None, {name: x for name, x in inputs.items() if name in read})
@@ -46,7 +46,7 @@ def theirs(path: Path, inputs: Mapping[str, np.ndarray]) -> tuple[list[str], lis
 
 
 def close(actual: np.ndarray, desired: np.ndarray, what: str = "", tol: float = 1e-5) -> None:
-    # A matrix of one column is a vector in some operations here; in a file axes stay.
+    # Some ops here return a vector for a matrix of one column; files keep the axis.
     assert np.squeeze(actual).shape == np.squeeze(desired).shape, what
     desired = desired.reshape(actual.shape)
     finite = np.abs(desired[np.isfinite(desired)])
@@ -61,7 +61,7 @@ def check(
     batches: Sequence[Sequence[Any]],
     **options: Any,
 ) -> None:
-    """Export a function; for each batch, a list of arguments for each example, the file must give its values."""
+    """Export a function; for each batch, a list of arguments for each example, the file must give the same values."""
     dy.onnx.export(function, inputs, path, **options)
     for examples in batches:
         fed = {}

@@ -1,4 +1,4 @@
-"""Programs as files: classifiers, Transformers, steps of recurrent networks, tables; and what cannot be a file."""
+"""Programs as ONNX files: classifiers, Transformers, recurrent steps, tables; and what cannot be exported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from running import check, onnxruntime, session
 import dynet_cy as dy
 from dynet_cy.onnx import exporting
 
-onnx = pytest.importorskip("onnx")  # running.py has skipped where it is missing
+onnx = pytest.importorskip("onnx")  # running.py skips if it is missing
 Floats, Indices = dy.onnx.Floats, dy.onnx.Indices
 
 
@@ -51,7 +51,7 @@ def test_classifier(path: Path, model: dy.ParameterCollection) -> None:
     assert {"/W", "/V", "/b"} <= {x.name for x in graph.initializer}
     assert [d.dim_param or d.dim_value for d in graph.input[0].type.tensor_type.shape.dim] == ["batch", 9]
     assert [d.dim_param or d.dim_value for d in graph.output[0].type.tensor_type.shape.dim] == ["batch", 4]
-    # The values of parameters are those of here, transposed: axes stand in reverse order.
+    # The file has the values of parameters transposed: the order of axes is reversed.
     stored = {x.name: onnx.numpy_helper.to_array(x) for x in graph.initializer}
     np.testing.assert_array_equal(stored["/W"], W.as_array().T)
 
@@ -83,7 +83,7 @@ def test_bag_of_words(path: Path, model: dy.ParameterCollection) -> None:
 
 
 def test_single_rows(path: Path, model: dy.ParameterCollection) -> None:
-    """A loop over a fixed number of words, as DyNet's programs have it, and an index of one number."""
+    """A loop over a fixed number of words, as in programs for DyNet, and a single index as input."""
     table = model.add_lookup_parameters((30, 5), name="words")
     W = model.add_parameters((5, 5))
 
@@ -118,7 +118,7 @@ def test_selections_by_inputs(path: Path, model: dy.ParameterCollection) -> None
     [(dy.LSTMBuilder, 4), (dy.GRUBuilder, 2), (dy.SimpleRNNBuilder, 2), (dy.CoupledLSTMBuilder, 4)],
 )
 def test_step_of_a_recurrent_network(builder, parts: int, path: Path, model: dy.ParameterCollection) -> None:
-    """State goes in and comes out."""
+    """The state is an input and an output."""
     rnn = builder(2, 5, 4, model)
 
     def step(x: dy.Expression, *state: dy.Expression) -> dict[str, dy.Expression]:
@@ -127,7 +127,7 @@ def test_step_of_a_recurrent_network(builder, parts: int, path: Path, model: dy.
 
     inputs = {"x": Floats(5), **{f"state_{k}": Floats(4) for k in range(parts)}}
     check(step, inputs, path, [[[floats(5) * k, *[floats(4) / k] * parts] for k in range(1, 4)]])
-    # A sentence, by calling the file again and again.
+    # A sentence, with one call of the file per word.
     run = session(path)
     state, words = [np.zeros((2, 4), np.float32)] * parts, floats(7, 2, 5)
     for x in words:
@@ -140,7 +140,7 @@ def test_step_of_a_recurrent_network(builder, parts: int, path: Path, model: dy.
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_transformer(causal: bool, path: Path, model: dy.ParameterCollection) -> None:
-    """Batch and length are symbolic."""
+    """The batch size and the length are symbolic."""
     words = dy.nn.Embedding(40, 16, model)
     positions = dy.nn.SinusoidalPositions(16)
     encoder = dy.nn.TransformerEncoder(2, 16, 4, 32, model)
@@ -178,7 +178,7 @@ def test_outputs_that_depend_on_nothing(path: Path, model: dy.ParameterCollectio
 
 
 def test_tables_that_decay(path: Path, model: dy.ParameterCollection) -> None:
-    """A table has a factor besides its numbers."""
+    """The factor of a table is included in the file."""
     table = model.add_lookup_parameters((4, 3))
     other = model.add_parameters(3)
     model.set_weight_decay_lambda(0.1)
@@ -196,7 +196,7 @@ def test_large_models_have_a_file_beside_them(path: Path, model: dy.ParameterCol
     assert (path.parent / "model.onnx.data").stat().st_size >= 4800
 
 
-# ---- what cannot be a file
+# ---- what cannot be exported
 
 
 def refused(function, inputs, path: Path, match: str, error: type[Exception] = dy.onnx.ExportError, **options) -> None:
@@ -265,7 +265,7 @@ def test_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_page(path: Path, model: dy.ParameterCollection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The programs of docs/onnx.md, one after the other."""
+    """The programs of docs/onnx.md run, one after the other."""
     page = Path(__file__).parents[2] / "docs" / "onnx.md"
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
     assert len(blocks) == 3

@@ -1,4 +1,4 @@
-"""Every operation: a file of it computes what it computes here, or it is named as one that cannot be exported."""
+"""Every op gives the same values in a file, or export says that it cannot be exported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _ops_of(case: Case) -> frozenset[str]:
         return frozenset(node.op for node in nodes(graph))
 
 
-# They are in the files of test_onnx_files.py.
+# Tested in test_onnx_files.py.
 ELSEWHERE = {"parameter", "lookup", "to_device"}
 
 
@@ -40,12 +40,12 @@ def test_every_converter_is_tested() -> None:
     assert set(CONVERTERS) & {op["name"] for op in describe()} - tested <= ELSEWHERE
 
 
-# Arguments that a file can only have as parameters.
+# Arguments that must be parameters in a file.
 WEIGHTS = {"conv2d": {1}, "conv2d_bias": {1, 2}, "conv_transpose2d": {1}, "filter1d_narrow": {1}}
 
 
 def uses(case: Case):
-    """Batch sizes, and which arguments are parameters."""
+    """Pairs of batch sizes and of the arguments that are parameters."""
     weights = set().union(*(WEIGHTS.get(op, ()) for op in ops_of(case)))
     for sizes in case.batch_sizes():
         if weights:
@@ -90,7 +90,7 @@ def can_be_exported(case: Case) -> bool:
     return ops_of(case) <= set(CONVERTERS) and all(len(s) < 7 for s in case.shapes)
 
 
-# One file for all uses of an operation, since a file takes much longer to load than to run.
+# One file for all uses of an op, because loading a file takes much longer than running it.
 GROUPS: dict[str, list[Case]] = {}
 for case in CASES:
     if can_be_exported(case):

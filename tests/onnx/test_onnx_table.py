@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def test_ops_without_a_converter_are_listed(tmp_path: Path) -> None:
     """Every op has a converter, a reason in NOT_EXPORTABLE, or is named as missing in docs/onnx.md."""
-    # In a process of its own, without what other tests have registered.
+    # In another process, without the ops that other tests register.
     program = (
         "import json, dynet_cy\n"
         "from dynet_cy.ops.registry import describe\n"

@@ -15,18 +15,18 @@ class Case:
     Attributes:
         id: name of the op, then what is special about this use.
         shapes: shape of one batch element of each argument.
-        build: makes the expression: ``build(dy, xs)`` with dy the package, xs expressions.
-        reference: the same in numpy: ``reference(xs)`` with float64 arrays of one batch element.
+        build: makes the expression: ``build(dy, xs)``, with the package dy and expressions xs.
+        reference: the same in NumPy: ``reference(xs)``, with float64 arrays of one batch element.
         low, high: range of the arguments' elements; one number, or one for each argument.
-        batches: batch sizes to run with, one tuple with a number for each argument;
-            all 1, all 3, and each argument 1 while the others have 3, when None.
-        whole_batch: whether reference takes all of the batch at once; then the last
-            axis of each argument, and of the result, is the batch.
+        batches: batch sizes to run with, one tuple with a number for each argument; if None:
+            all 1, all 3, and each argument 1 while the others are 3.
+        whole_batch: whether reference takes the whole batch at once; then the batch is the last
+            axis of each argument and of the result.
         grad: whether there is a gradient; False for ops that have none, a tuple of
             bools if only some arguments have one.
-        tol: greatest difference from the reference, relative to the size of the values.
-        leaves: the ops of graph leaves that this case covers besides inputs.
-        long: whether the op, the first word of the id, sums, and `build` and `reference` take one long vector too:
+        tol: greatest difference from the reference, relative to the magnitude of the values.
+        leaves: the leaf ops that this case covers besides inputs.
+        long: whether the op (the first word of the id) sums, and `build` and `reference` also take one long vector:
             test_long_sums_of_ops.py gives them a million terms.
     """
 
@@ -96,12 +96,12 @@ def whole(case: str, shape, build: Callable, f: Callable, batches=((1,), (3,)), 
 
 
 def one_batch(f: Callable) -> Callable:
-    """A reduction over the last axis, which stays as a batch of one."""
+    """A reduction over the batch, the last axis, which is kept with size 1."""
     return lambda x: f(x)[..., None]
 
 
 def name_of(*parts) -> str:
-    """An id of names, shapes and numbers."""
+    """An id made of names, shapes and numbers."""
     return "-".join(str(p).replace(" ", "").strip("()[]").replace(",", "x") for p in parts)
 
 

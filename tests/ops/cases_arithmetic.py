@@ -12,7 +12,7 @@ from case import Case, many, one, shapes_id
 
 
 def broadcast(f: Callable) -> Callable:
-    """A numpy function of two arrays, with axes compared from the first on instead of the last."""
+    """A NumPy function of two arrays whose axes are aligned from the first one on, not from the last."""
 
     def aligned(xs):
         a, b = xs
@@ -27,7 +27,7 @@ def binary(case: str, shapes, build: Callable, f: Callable, low=-1.0, high=1.0, 
 
 
 def number(case: str, build: Callable, low: float = -1.0, high: float = 1.0, shape: tuple[int, ...] = (3, 2)) -> Case:
-    """An operator between an expression and a number: the same formula serves both."""
+    """An operator between an expression and a number; the formula is also the reference."""
     return Case(case, [shape], lambda dy, xs: build(xs[0]), lambda xs: build(xs[0]), low, high)
 
 
@@ -87,7 +87,7 @@ MANY = [
     for n in (1, 2, 3, 11)
 ]
 
-# 0 where the place is even, for comparisons that are true in places.
+# 0 at even positions, for comparisons that are true for some elements.
 STEPS = np.arange(12.0).reshape(4, 3) % 2
 
 ODD = np.array([1.0, 0.0, 2.0, 0.0])

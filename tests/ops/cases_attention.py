@@ -1,4 +1,4 @@
-"""Scaled dot-product attention, against its formula head by head."""
+"""Scaled dot-product attention, compared with its formula head by head."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from case import Case
 
 
 def attention(q, k, v, bias=None, heads=1, causal=False, first=0, scale=None):
-    """The formula; a query that may look at nothing gets 0."""
+    """The formula; a query that may not attend to any key gets 0."""
     m, n = (x.shape[1] if x.ndim > 1 else 1 for x in (q, k))
     rows, value_rows = len(q) // heads, len(v) // heads
     y = np.zeros((len(v), m))

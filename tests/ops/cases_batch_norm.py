@@ -9,7 +9,7 @@ from case import Case
 
 
 def moments(x, axis):
-    """x has the batch as last axis, and so has the result, of one element."""
+    """The batch is the last axis of x and of the result, where it has size 1."""
     others = tuple(i for i in range(x.ndim) if i != axis)
     return np.stack([x.mean(others), x.var(others)], axis=1)[..., None]
 

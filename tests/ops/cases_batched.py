@@ -1,4 +1,4 @@
-"""Products with @, of tensors of three and more axes too."""
+"""Products with @, also of tensors with three and more axes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ WIDE = [(4 * H, X + X2), (4 * H, H), (4 * H,)]
 
 
 def some_batches(n, *batched):
-    """No batch; a batch of the arguments given, of all, and of the first one alone."""
+    """No batch; a batch of the given arguments, of all, and of the first one only."""
     return [(1,) * n, tuple(3 if k in batched else 1 for k in range(n)), (3,) * n, (3,) + (1,) * (n - 1)]
 
 

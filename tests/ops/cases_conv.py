@@ -9,7 +9,7 @@ from case import Case, name_of, one
 
 
 def windows(x, size, stride, valid, fill):
-    """All windows of an image, with those beyond its edges filled: out, out, size, size, channels."""
+    """All windows of an image, filled beyond its edges, as an array out x out x size x size x channels."""
     pads, out = [(0, 0), (0, 0)], []
     for d in range(2):
         if valid:
@@ -68,7 +68,7 @@ def filtered(x, f, stride, valid, dilation, groups):
 
 
 def spread(x, f, stride, valid, dilation, groups):
-    """The image whose slope is x where `filtered` has it: the transpose, found column by column."""
+    """The transpose of `filtered`, computed column by column."""
     x = x.reshape(*x.shape, *(1,) * (3 - x.ndim))
     shape = [x.shape[d] * stride[d] for d in range(2)]
     if valid:
@@ -83,7 +83,7 @@ def spread(x, f, stride, valid, dilation, groups):
 
 GEOMETRY = list(product([(1, 1), (2, 1), (1, 3), (2, 2)], [True, False]))
 
-# What DyNet calls an n-gram: sums of n columns that follow each other.
+# What DyNet calls an n-gram: sums of n consecutive columns.
 NGRAMS = [
     Case(
         f"kmh_ngram-{n}-of-{cols}",
@@ -119,7 +119,7 @@ CASES: list[Case] = [
         )
         for valid in (True, False)
     ],
-    # So large that Winograd's method is used.
+    # Large enough for Winograd's method.
     *[
         Case(
             f"conv2d_bias-{'x'.join(map(str, size))}-many-channels-{'valid' if valid else 'same'}",
@@ -235,7 +235,7 @@ CASES += [
         lambda dy, xs: dy.conv_transpose2d(*xs, [1, 1]),
         lambda xs: spread(xs[0], xs[1][..., None], (1, 1), True, (1, 1), 1),
     ),
-    # So large that Winograd's method is used.
+    # Large enough for Winograd's method.
     Case(
         "conv_transpose2d-many-channels",
         [(9, 8, 24), (3, 3, 25, 24)],

@@ -1,4 +1,4 @@
-"""Conditional random fields, against the sum over all sequences of tags."""
+"""Conditional random fields, compared with sums over all sequences of tags."""
 
 from __future__ import annotations
 

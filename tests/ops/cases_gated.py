@@ -1,4 +1,4 @@
-"""Sums with their activation, GRUs and Tree-LSTMs."""
+"""Affine transforms with an activation, GRUs and Tree-LSTMs."""
 
 from __future__ import annotations
 

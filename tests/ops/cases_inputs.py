@@ -9,7 +9,7 @@ from case import Case, one, whole
 
 
 def inputs(case: str, make: Callable, value: Callable) -> Case:
-    """A leaf: one more argument, so that there is something to differentiate."""
+    """A leaf, added to an argument so that there is something to differentiate."""
     return Case(f"input-{case}", [(3, 2)], lambda dy, xs: xs[0] + make(dy), lambda xs: xs[0] + value())
 
 

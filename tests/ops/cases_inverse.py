@@ -27,7 +27,7 @@ INVERSES = [
         )
         for n in (1, 2, 5)
     ],
-    # Rows that change places: the factors need pivots.
+    # With permuted rows: the factorization needs pivots.
     Case(
         "inverse-pivots",
         [(3, 3)],

@@ -14,7 +14,7 @@ def product(a, b):
 
 
 def affine(xs):
-    """b + W1 x1 + W2 x2 + ...; a vector b serves for all columns."""
+    """b + W1 x1 + W2 x2 + ...; a vector b is added to all columns."""
     b, *rest = (x.reshape(x.shape[:2]) if x.ndim > 2 else x for x in xs)
     y = sum((product(w, x[:, 0] if x.shape[1:] == (1,) else x) for w, x in zip(rest[::2], rest[1::2])), start=0.0)
     b = b[:, 0] if np.ndim(y) == 1 and b.ndim == 2 else b
@@ -49,7 +49,7 @@ PRODUCTS = [
             [(4, 2, 1), (4, 3), (3, 2, 1)],
         ]
     ],
-    # Terms without a batch beside terms with one.
+    # Some terms have a batch, others do not.
     *[
         Case(f"affine_transform-terms-{shapes_id(s)}", s, lambda dy, xs: dy.affine_transform(xs), affine, batches=sizes)
         for sizes in [[(1, 1, 1, 1, 3), (1, 1, 1, 3, 1), (1, 3, 1, 1, 1), (1, 1, 3, 1, 1), (3, 1, 1, 1, 1)]]

@@ -7,7 +7,7 @@ from case import Case
 
 
 def sized(x, size, stride, valid):
-    """Of each axis, the windows."""
+    """The windows of each axis."""
     found = []
     for d in range(2):
         n = x.shape[d]

@@ -1,4 +1,4 @@
-"""Random ops where they have only one outcome; their draws, for statistical tests."""
+"""Random ops where they have only one outcome, and the table of random ops for statistical tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = [
     Case("random_gumbel-0", [(4,)], lambda dy, xs: xs[0] + dy.random_gumbel(4, 2.0, 0.0), lambda xs: xs[0] + 2),
 ]
 
-# For each name the op, applied to an expression x of ones, or a leaf of the shape of x.
+# The op of each name, applied to an expression x of ones, or a leaf of the shape of x.
 RANDOM = {
     "dropout": lambda dy, x: dy.dropout(x, 0.3),
     "dropout_dim": lambda dy, x: dy.dropout_dim(x, 0, 0.3),

@@ -7,7 +7,7 @@ from case import name_of, one, one_batch, whole
 
 PICKS = [((5,), 3, 0), ((4, 3), 1, 0), ((4, 3), 2, 1), ((2, 3, 4), 1, 0), ((2, 3, 4), 2, 1), ((2, 3, 4), 3, 2)]
 
-PICKS += [((40, 20), 7, 0), ((40, 20), 7, 1), ((600,), 599, 0)]  # greater ones batch by another rule
+PICKS += [((40, 20), 7, 0), ((40, 20), 7, 1), ((600,), 599, 0)]  # large ones batch by another rule
 
 RANGES = [((5,), 1, 4, 0), ((4, 3), 0, 2, 0), ((4, 3), 1, 3, 1), ((2, 3, 4), 1, 2, 2), ((2, 3, 4), 0, 2, 1)]
 
@@ -15,7 +15,7 @@ RANGES += [((40, 20), 3, 33, 0), ((40, 20), 3, 13, 1), ((4, 3), 0, 4, 0)]
 
 
 def numbered(x, indices, d: int):
-    """The part with its own index along an axis of each batch element; one element serves for all."""
+    """From each batch element, the part at its own index along an axis; x without a batch is used for all."""
     parts = [np.take(x[..., b if x.shape[-1] > 1 else 0], i, d) for b, i in enumerate(indices)]
     return np.stack([np.atleast_1d(p) for p in parts], -1)
 

@@ -1,4 +1,4 @@
-"""Shapes, transposition and concatenation; gradients that are changed on their way."""
+"""Shapes, transposition and concatenation; ops that change gradients."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from case import Case, many, name_of, one, one_batch, whole
 
 
 def fold(x, n: int):
-    """Sums of each n rows that follow each other."""
+    """Sums of every n consecutive rows."""
     x = x.reshape(len(x), -1)
     return x.reshape(len(x) // n, n, -1).sum(1)
 
@@ -21,7 +21,7 @@ def as_shape(x, shape):
 
 
 def side_by_side(xs, d: int):
-    """Concatenation along an axis that arrays need not have yet."""
+    """Concatenation along an axis that the arrays need not have."""
     n = max(d + 1, *(x.ndim for x in xs))
     return np.concatenate([x.reshape(x.shape + (1,) * (n - x.ndim)) for x in xs], d)
 

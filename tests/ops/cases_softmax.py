@@ -23,7 +23,7 @@ def restricted(x, chosen):
 
 
 def projected(x):
-    """Sparsemax of a vector, by the definition: the closest point of the simplex."""
+    """Sparsemax of a vector by its definition: the closest point of the simplex."""
     falling = np.sort(x)[::-1]
     sums = np.cumsum(falling)
     n = np.arange(1, len(x) + 1)
@@ -41,7 +41,7 @@ def hinge(x, v, m):
 
 
 def picked(x, vs):
-    """Losses of a batch, one class for each element: the batch is the last axis."""
+    """Losses of a batch with one class for each element; the batch is the last axis."""
     return np.array([[logsumexp(x[:, b]) - x[v, b] for b, v in zip(range(x.shape[-1]), vs)]])
 
 

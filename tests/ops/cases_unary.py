@@ -1,4 +1,4 @@
-"""Elementwise functions of one argument, in shapes that a vector loop divides unevenly."""
+"""Elementwise functions of one argument, with lengths that leave a remainder in vector loops."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def unary(
 
 
 def of_rows() -> list[Case]:
-    """The functions of the rows of elementwise.py, with the defaults of their parameters and with others."""
+    """The functions of elementwise.py, with default and other parameters."""
     found = []
     for row in elementwise.UNARY:
         if row.name not in api.__all__:
@@ -49,7 +49,7 @@ def of_row(row: elementwise.Unary, case: str, given: tuple[float, ...], numbers:
 
 UNARY = [
     *of_rows(),
-    # What is rounded off is added back, so that the value has the slope that passes straight through.
+    # The rounding error is added back, so the value has the slope of the straight-through gradient.
     *[
         Case(
             f"{name}_straight_through",
@@ -63,7 +63,7 @@ UNARY = [
         )
         for name in ("floor", "ceil", "round")
     ],
-    # Every length of a vector loop's rest, and every number of axes.
+    # Every length of the remainder of a vector loop, and every number of axes.
     *[unary("tanh", np.tanh, shape=(n,), batches=[(1,), (3,)]) for n in (1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65)],
     *[unary("square", np.square, shape=(2,) * n) for n in range(8)],
 ]

@@ -1,6 +1,6 @@
-"""All ops and what they compute: one row for each use of an op.
+"""The table of all ops: one row for each use of an op.
 
-The rows stand where the source does, as lists CASES: those of `dynet_cy/ops/reduce.pyx` in `tests/ops/cases_reduce.py`,
+The rows, lists named CASES, mirror the source: those of `dynet_cy/ops/reduce.pyx` are in `tests/ops/cases_reduce.py`,
 those of `dynet_cy/functions/norms.py` in `tests/functions/cases_function_norms.py`. `test_ops.py` checks every row.
 """
 
@@ -24,7 +24,7 @@ def rows() -> list[Case]:
 
 
 def unique(cases: list[Case]) -> list[Case]:
-    """The cases with a number after the id where several have the same."""
+    """The cases, with a number after an id that occurs several times."""
     seen: dict[str, int] = {}
     for case in cases:
         seen[case.id] = seen.get(case.id, 0) + 1

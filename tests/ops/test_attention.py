@@ -1,4 +1,4 @@
-"""Scaled dot-product attention beyond the rows of the table: blocks, infinities, dropout, sentences of many lengths."""
+"""Scaled dot-product attention beyond the table: blocks, infinities, dropout, sentences of many lengths."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def arrays(*shapes, seed=0):
 
 
 def gradients(xs, weights, **options):
-    """The value, and the gradients of all arguments of the sum of the value times weights."""
+    """The value, and the gradients of all arguments for the weighted sum of the value."""
     collection = dy.ParameterCollection()
     parameters = [collection.add_parameters(x.shape, init=x) for x in xs]
     dy.renew_cg()
@@ -40,7 +40,7 @@ def gradients(xs, weights, **options):
 
 
 def slopes(xs, weights, **options):
-    """The same gradients from the formula in float64, by differences."""
+    """The same gradients by differences of the formula in float64."""
     wide, found = [x.astype(np.float64) for x in xs], []
     for x in wide:
         slope = np.zeros_like(x)
@@ -59,7 +59,7 @@ def slopes(xs, weights, **options):
 @pytest.mark.parametrize("bias", [None, (70, 45), (70, 1, 2)])
 @pytest.mark.parametrize("first", [None, 0, 25])
 def test_blocks_of_queries(first: int | None, bias: tuple[int, ...] | None) -> None:
-    """More queries than a block has, and fewer than the last one has."""
+    """More queries than fit in one block, with a partly filled last block."""
     options = {"heads": 2, "causal": first is not None, "first": first or 0}
     xs = arrays((4, 45), (4, 70), (2, 70), *([bias] if bias else []))
     (weights,) = arrays((2, 45), seed=1)
@@ -70,7 +70,7 @@ def test_blocks_of_queries(first: int | None, bias: tuple[int, ...] | None) -> N
 
 
 def test_blocks_of_keys() -> None:
-    """More keys than a block has: against the gradients of other ops, and as the same sums."""
+    """More keys than fit in one block: values and gradients equal those of separate ops."""
     xs = arrays((6, 12), (6, 700), (4, 700))
     (weights,) = arrays((4, 12), seed=1)
     value, found = gradients(xs, weights)
@@ -87,7 +87,7 @@ def test_blocks_of_keys() -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_sentences_of_all_lengths(autobatch: int, causal: bool, dropout: float) -> None:
-    """Together as alone, to the last bit, and in one batch."""
+    """Sentences of all lengths run in one batch, with the same bits as alone."""
     config.set(autobatch=autobatch)
     collection = dy.ParameterCollection()
     W = [collection.add_parameters((8, 8), init=x / 4) for x in arrays((8, 8), (8, 8), (8, 8))]
@@ -132,7 +132,7 @@ def test_large_scores() -> None:
 
 @pytest.mark.parametrize("m", [2, 20])
 def test_what_must_not_be_seen(m: int) -> None:
-    """-inf as a bias; a query that may look at nothing gets 0, and gives no gradient."""
+    """Keys with a bias of -inf do not count; a query without keys gets 0 and passes no gradient."""
     xs = arrays((4, m), (4, 300), (4, 300), (300, m))
     xs[3][xs[3] < -0.5] = -np.inf
     xs[3][:290, 0] = -np.inf
@@ -156,7 +156,7 @@ def test_nan_is_seen() -> None:
 
 
 def test_dropout_of_weights() -> None:
-    """Means are kept; the gradient is that of the same draw; all of it is drawn again from the same seed."""
+    """Dropout keeps the mean, backward uses the same draw as forward, and the same seed repeats the draw."""
     q, k, v = arrays((4, 50), (4, 400), (4, 400))
     dy.reset_random_seed(3)
     value, found = gradients([q, k, np.ones_like(v)], np.ones((4, 50), np.float32), heads=2, dropout=0.3)
@@ -178,7 +178,7 @@ def test_dropout_of_weights() -> None:
 
 
 def test_one_memory_for_a_minibatch() -> None:
-    """Keys without a batch serve for all queries, and get the sum of their gradients."""
+    """Keys without a batch are used by all batch elements of the queries, and get the sum of their gradients."""
     q, k, v = arrays((4, 3, 5), (4, 7), (4, 7))
     collection = dy.ParameterCollection()
     of_keys, of_values = (collection.add_parameters(x.shape, init=x) for x in (k, v))
@@ -197,7 +197,7 @@ def test_one_memory_for_a_minibatch() -> None:
 
 
 def test_one_argument_for_all() -> None:
-    """The same expression as queries, keys and values: its gradient has all three parts."""
+    """One expression as queries, keys and values: its gradient is the sum of all three."""
     (x,) = arrays((4, 20))
     (weights,) = arrays((4, 20), seed=1)
     p = dy.ParameterCollection().add_parameters(x.shape, init=x)

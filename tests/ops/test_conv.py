@@ -1,4 +1,4 @@
-"""Convolutions of many images, which several threads divide: right, and with the same bits on any number of threads."""
+"""Convolutions of many images, divided among threads: right, with the same bits on any number of threads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dynet_cy.kernels import pool
 
 pytestmark = pytest.mark.usefixtures("usual_threads")
 
-# Images, rows and columns, channels in and out, rows and columns of the filter. Patches and Winograd's method; numbers
-# of images that leave something over, and more than one block of them.
+# Number of images, their side, channels in and out, side of the filter. They use patches and Winograd's method, with
+# more than one block of images and with a remainder.
 SIZES = [(64, 14, 32, 64, 5), (67, 28, 1, 32, 5), (261, 9, 16, 24, 3), (97, 16, 16, 16, 4)]
 
 

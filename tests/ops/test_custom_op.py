@@ -1,4 +1,4 @@
-"""Ops of a program's own, in Python."""
+"""Custom ops written in Python."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def soft_forward(x, w, *, scale=1.0):
 
 
 def soft_backward(dy, y, x, w, *, scale=1.0):
-    """That of w has the batch of y, also where w has none: it is summed."""
+    """The gradient of w has the batch of y even if w has none: the library sums it."""
     return scale * (w**2 * dy[None]).sum(axis=1), scale * 2 * w * x[:, None] * dy[None]
 
 
@@ -66,9 +66,9 @@ def made_data(rng, batch, n=5):
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_values_and_gradients(model, weights, rng, strategy, batch) -> None:
-    """As the same in ops of the library, for parameters without and inputs with minibatches, however nodes run."""
+    """Values and gradients equal those of built-in ops, with and without minibatches, for every schedule."""
     data = made_data(rng, batch)
-    for _ in range(3):  # the second time with the kept schedule
+    for _ in range(3):  # later times with the cached plan
         found = []
         for op in (soft, in_ops):
             model.zero_gradients()
@@ -88,7 +88,7 @@ def test_forward_only(weights, rng) -> None:
 
 
 def test_nodes_with_equal_parameters_are_one_call(weights) -> None:
-    """Its arrays have the nodes of a batch side by side; nodes with other values by keyword are another call."""
+    """The arrays of a call hold all nodes of a batch side by side; other keyword values make another call."""
     seen = []
 
     def forward(x, *, power=2):
@@ -124,7 +124,7 @@ def test_any_number_of_arguments(rng) -> None:
 
 
 def test_no_gradient_of_an_argument(weights) -> None:
-    """None stands for zeros."""
+    """A gradient of None means zeros."""
     first = dy.custom_op("first", lambda a, b: a + 0 * b, lambda dy, y, a, b: (dy, None))
     dy.renew_cg()
     a, b = dy.inputVector([1, 2]), dy.inputVector([3, 4])
@@ -134,7 +134,7 @@ def test_no_gradient_of_an_argument(weights) -> None:
 
 
 def test_arrays_are_copies() -> None:
-    """What a function keeps stays as it was; what it writes changes nothing."""
+    """Arrays that a function keeps do not change, and writing to its arrays changes no values."""
     kept = []
 
     def forward(x):
@@ -156,7 +156,7 @@ def test_arrays_are_copies() -> None:
 
 
 class Wrong(Exception):
-    """What the functions of these tests raise."""
+    """The exception that functions of these tests raise."""
 
 
 def failing(forward=False, backward=False):
@@ -176,7 +176,7 @@ def failing(forward=False, backward=False):
 
 
 def test_an_exception_in_forward(strategy) -> None:
-    """It reaches the program; the graph, and the rest of the process, go on."""
+    """The exception reaches the program, and the graph can still be used."""
     op, state = failing(forward=True)
     dy.renew_cg()
     x = dy.inputVector([1, 2])
@@ -190,7 +190,7 @@ def test_an_exception_in_forward(strategy) -> None:
 
 
 def test_an_exception_is_of_the_value_that_is_asked_for() -> None:
-    """Values that would be computed beside it do not fail it."""
+    """A requested value does not fail because of one that would be computed beside it."""
     op, state = failing()
     for turn in range(4):
         state["forward"] = turn == 3
@@ -206,14 +206,14 @@ def test_an_exception_is_of_the_value_that_is_asked_for() -> None:
 
 @pytest.mark.parametrize("accumulated", [False, True])
 def test_an_exception_in_backward(weights, accumulated) -> None:
-    """No gradient is changed then, also where there were some before."""
+    """An error in backward changes no gradient, even if there were some before."""
     op, state = failing()
     dy.renew_cg()
     if accumulated:
         dy.sum_elems(dy.square(weights)).backward()
     before = weights.grad_as_array().copy()
     dy.renew_cg()
-    # The gradient of the second is added before that of the first is asked for.
+    # The gradient of the second term is added before backward of the first one runs.
     loss = dy.sum_elems(op(dy.tanh(weights))) + dy.sum_elems(dy.square(weights))
     loss.value()
     state["backward"] = True
@@ -259,7 +259,7 @@ def test_anomalies_are_found() -> None:
 
 
 def test_threads() -> None:
-    """Threads with graphs of their own, one of whose functions waits for the other's."""
+    """Two threads run functions at the same time: each function waits for the other."""
     barrier = threading.Barrier(2, timeout=20)
 
     def forward(x):
@@ -282,7 +282,7 @@ def test_threads() -> None:
 
 
 def test_threads_with_one_parameter(model, weights, rng) -> None:
-    """Locks of parameters are not held where the GIL is waited for."""
+    """No deadlock: a thread that waits for the GIL holds no lock of a parameter."""
     data = made_data(rng, 1, 20)
 
     def work():
@@ -319,7 +319,7 @@ def test_in_batched_map(weights, rng) -> None:
 
 
 def test_names(weights) -> None:
-    """In profiles, drawings and the list of nodes."""
+    """The name of an op is shown in profiles, drawings and lists of nodes."""
     dy.renew_cg()
     with profiling.measure() as p:
         y = soft(dy.inputVector([1, 2, 3, 4]), weights)
@@ -406,7 +406,7 @@ def test_what_shape_returns(shape, error, message) -> None:
 
 
 def test_shape_says_why() -> None:
-    """A ValueError is one of shapes, with all arguments."""
+    """A ValueError raised by `shape` becomes a DimensionError that lists all arguments."""
     dy.renew_cg()
     with pytest.raises(dy.DimensionError, match=r"soft: \(4,\) does not fit \(3, 2\)(.|\n)*x.*4"):
         soft(dy.inputVector([1, 2, 3, 4]), dy.zeros((3, 2)))
@@ -443,7 +443,7 @@ def test_calls() -> None:
 
 
 def test_a_name_may_come_again() -> None:
-    """As in a notebook: earlier expressions keep their own functions."""
+    """A name can be reused, as in a notebook: earlier expressions keep their functions."""
     one = dy.custom_op("again", lambda x: x + 1)
     dy.renew_cg()
     y = one(dy.scalarInput(1))

@@ -1,4 +1,4 @@
-"""Ops where their arguments end to make sense: singular matrices, bounds, modes, places outside."""
+"""Ops at the limits of their domain: singular matrices, bounds, modes, indices out of range."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_singular_matrix(matrix, graph) -> None:
 
 
 NAN = math.nan
-EXTREMES = [  # elements; place and value of the greatest, of the least
+EXTREMES = [  # elements; index and value of the greatest and of the least
     ([1, NAN, 3], (2, 3), (0, 1)),
     ([NAN, 1, 3], (2, 3), (1, 1)),
     ([3, 1, NAN], (0, 3), (1, 1)),
@@ -38,7 +38,7 @@ EXTREMES = [  # elements; place and value of the greatest, of the least
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize(("numbers", "greatest", "least"), EXTREMES)
 def test_extremes_pass_over_nan(numbers, greatest, least, axis, graph) -> None:
-    """As DyNet's do, along any axis."""
+    """max_dim and min_dim skip NaN, as in DyNet, along any axis."""
     array = np.array([numbers, numbers[::-1]]).T
     for op, (place, value) in ((dy.max_dim, greatest), (dy.min_dim, least)):
         x = dy.inputTensor(array if axis == 0 else array.T)
@@ -51,7 +51,7 @@ def test_extremes_pass_over_nan(numbers, greatest, least, axis, graph) -> None:
 
 
 def test_singular_beside_regular(graph) -> None:
-    """In a batch one singular matrix spoils nothing but its own element."""
+    """A singular matrix affects only its own batch element."""
     batch = np.stack([2 * np.eye(2), np.ones((2, 2)), [[0, 1], [1, 0]]], axis=-1)
     x = dy.inputTensor(batch, batched=True)
     y = dy.inverse(x).npvalue()
@@ -141,7 +141,7 @@ def test_bounds_of_constrained_softmax(graph) -> None:
 
     assert p([1, 2, 3], [0.1, 0.6, 0.5]) == pytest.approx([0.1, 0.4, 0.5])
     assert p([1, 2, 3], [0, 0.6, 0.5]) == pytest.approx([0, 0.5, 0.5])
-    assert p([3, 2, 1], [0.1, 0.1, 0.1]) == pytest.approx([0.1, 0.1, 0.1])  # they leave nothing to sum to 1
+    assert p([3, 2, 1], [0.1, 0.1, 0.1]) == pytest.approx([0.1, 0.1, 0.1])  # the bounds do not add up to 1
     assert p([200, 0, 0], [0.5, 1, 1]) == pytest.approx([0.5, 0.25, 0.25])  # no overflow, no 0 / 0
 
 
@@ -208,7 +208,7 @@ WHOLE_FLOATS = {
 
 @pytest.mark.parametrize("build", WHOLE_FLOATS.values(), ids=WHOLE_FLOATS)
 def test_whole_floats_are_whole_numbers(graph, build) -> None:
-    """As from a division, and of NumPy; other floats are no indices, axes or sizes."""
+    """Whole floats, for example from a division or NumPy, are accepted as indices, axes and sizes; others are not."""
     x = dy.inputTensor(np.arange(18.0).reshape(3, 3, 2) / 10, batched=True)
     want = build(dy, int, x).npvalue()
     for number in (float, np.float32, np.float64, np.int64, np.uint8):
@@ -236,7 +236,7 @@ def test_devices(graph) -> None:
 
 
 def test_layer_norm_of_columns(graph) -> None:
-    """What a loop over the columns gives, to the last bit; of a matrix as gain, all elements together."""
+    """Equal to a loop over the columns, bit for bit; with a matrix as gain, all elements are normalized together."""
     x, g, b = (
         dy.inputTensor(np.arange(12.0).reshape(4, 3) ** 2),
         dy.inputTensor([1, 2, 3, 4]),
@@ -253,8 +253,8 @@ def test_layer_norm_of_columns(graph) -> None:
 @pytest.mark.parametrize(
     ("g", "b", "axis"),
     [
-        ((3,), (3,), None),  # rows are no first axes
-        ((4,), (4, 3), None),  # per column, or all?
+        ((3,), (3,), None),  # not the first axes
+        ((4,), (4, 3), None),  # ambiguous: per column, or all?
         ((1,), (1,), None),
         ((4, 2), (4, 2), None),
         ((4,), (4,), 1),
@@ -302,7 +302,7 @@ def test_arguments_that_make_no_sense(graph, make, message: str) -> None:
 
 
 def test_a_copy_on_the_same_device(graph, strategy) -> None:
-    """It has a gradient of its own."""
+    """The copy has its own gradient."""
     p = dy.ParameterCollection().add_parameters(2, init=1.0)
     x = p * 2
     copy = dy.to_device(x, "CPU")

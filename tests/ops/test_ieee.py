@@ -1,7 +1,7 @@
-"""Zeros, denormal numbers, infinities and NaN in one element of a batch: the other elements have the same numbers.
+"""Zeros, denormal numbers, infinities and NaN in one element of a batch do not change the other elements.
 
-A division by zero gives infinity or NaN where it happens, as IEEE 754 says. An exception inside of a kernel, which
-nobody would see, fails the tests, as all "Exception ignored" does (conftest.py).
+A division by zero gives infinity or NaN, as in IEEE 754. An exception inside a kernel, which Python would only print,
+fails the tests, like every "Exception ignored" (conftest.py).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ ODD = {"zero": 0.0, "denormal": 1e-40, "infinity": math.inf, "minus-infinity": -
 
 
 def independent(case: Case) -> bool:
-    """Whether an element of the result follows from one element of the batch of each argument alone."""
+    """Whether a batch element of the result depends only on the same batch element of each argument."""
     return not case.whole_batch and bool(case.shapes) and (3,) * len(case.shapes) in case.batch_sizes()
 
 
 def run(case: Case, samples: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The value, and gradients where there are any, with the batch as the last axis."""
+    """The value and any gradients, with the batch as the last axis."""
     dy.renew_cg()
     xs = [dy.inputTensor(x, batched=True) for x in samples]
     y = case.build(dy, xs)
@@ -55,17 +55,16 @@ def test_other_elements_of_a_batch(case: Case, rng) -> None:
             np.testing.assert_array_equal(a[..., ::2], b[..., ::2], where)
 
 
-# They look at some numbers only, or at none: a power of 0; the greatest, where a NaN counts as the least; bounds;
-# comparisons, which do not hold; choices.
+# These may ignore a NaN: powers of 0; maxima and minima, which skip NaN; bounds; comparisons, which are false.
 LOSE_NAN = ("pow_const-0", "max_dim-", "min_dim-", "constrained_softmax-", "less", "greater", "equal", "not_equal")
 LOSE_NAN += ("where", "method-max", "method-min")
-# Of one word, no transition counts.
+# A single word has no transition.
 LOSE_NAN += ("crf_log_partition-2x1", "crf_log_partition-word", "crf_marginals-2x1", "crf_viterbi-2x1", "crf_score")
 
 
 @pytest.mark.parametrize("case", [c for c in CASES if independent(c)], ids=lambda c: c.id)
 def test_nan_stays(case: Case, rng) -> None:
-    """A result of NaN alone is not a number that looks right."""
+    """A batch element that is all NaN gives NaN, not a number that looks right."""
     samples = case.sample(rng, (3,) * len(case.shapes))
     for i, x in enumerate(samples):
         if case.id.startswith(LOSE_NAN):
@@ -105,7 +104,7 @@ def test_norms_of_tiny_and_huge_numbers(scale: float, graph) -> None:
 @pytest.mark.parametrize("p", [1, 1.5, 2, 3, 7.5, 40, math.inf])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_p_norms_beside_tiny_and_huge_numbers(axis: int, p: float, graph) -> None:
-    """Of each row or column by itself; the gradient of a norm of 0 is 0."""
+    """Each row or column is scaled by itself; the gradient of a norm of 0 is 0."""
     x = np.array([[3.0, -4.0, 12.0], [1.0, 2.0, -2.0]] * 3) * np.array([[1e-30, 1e-23, 1, 1e23, 1e30, 0]]).T
     x = x.T if axis == 0 else x
     e = dy.inputTensor(x)
@@ -124,7 +123,7 @@ def test_p_norms_beside_tiny_and_huge_numbers(axis: int, p: float, graph) -> Non
 
 
 def test_the_greatest_of_a_norm(graph) -> None:
-    """The first of equal ones has the gradient; a NaN stays."""
+    """The first of equal elements gets the gradient; a NaN stays NaN."""
     x = dy.inputTensor([[1, -3], [3, 3]])
     dy.norm(x, math.inf).backward(full=True)
     np.testing.assert_array_equal(x.gradient(), [[0, 0], [1, 0]])
@@ -139,7 +138,7 @@ def test_weight_norm_of_zeros(graph) -> None:
 
 
 def test_an_ignored_exception_fails_a_process() -> None:
-    """Programs that tests start end with an error where Python only writes "Exception ignored"."""
+    """Programs that tests start fail where Python would only print "Exception ignored"."""
     program = "class A:\n    def __del__(self):\n        1 / 0\nA()\nprint('on')\n"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 70

@@ -1,4 +1,4 @@
-"""Indices of expressions: as in numpy, by integers of any library, and errors."""
+"""Indices of expressions: as in NumPy, with integers of any type, and errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_gradients_of_indices(key, graph) -> None:
 
 
 def test_indices_of_batches(graph) -> None:
-    """One index more than there are axes counts batch elements."""
+    """An index after those of the axes selects batch elements."""
     x = dy.inputTensor(CUBE, batched=True)
     assert x[0].dim() == ((3,), 4)
     assert x[0, 1:].dim() == ((2,), 4)

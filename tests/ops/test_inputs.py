@@ -1,4 +1,4 @@
-"""Inputs: arrays of any shape, set anew, and errors."""
+"""Inputs: arrays of any shape, new values, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ops of lists: work grows with the number of arguments, not with its square, and each argument finds its gradient."""
+"""Ops of lists: work grows linearly with the number of arguments, and each argument gets its gradient."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PTRACE_TRACEME, PTRACE_SINGLESTEP = 0, 9
 
 
 def instructions(run: Callable[[], object]) -> int:
-    """How many instructions a function takes: those of a child process, counted one by one."""
+    """The number of instructions a function takes, counted one by one in a child process."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
     libc.ptrace.restype = ctypes.c_long
@@ -83,10 +83,10 @@ LISTS: dict[str, Callable[[int], dy.Expression]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ptrace is Linux's")
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs ptrace")
 @pytest.mark.parametrize("name", LISTS)
 def test_work_with_more_arguments(graph: Any, name: str) -> None:
-    """As many more arguments always cost as much more."""
+    """Each additional argument costs the same."""
 
     def backward(n: int) -> int:
         dy.renew_cg(autobatching=0)
@@ -95,8 +95,8 @@ def test_work_with_more_arguments(graph: Any, name: str) -> None:
         loss.backward(full=True)
         return instructions(lambda: loss.backward(full=True))
 
-    # Now and then the system or the allocator adds some, so another look decides.  A loop over those before each
-    # argument, of two instructions a turn, would be far beyond: a third of what 32 arguments more cost.
+    # The system or the allocator sometimes adds a few, so the test is repeated.  A loop over the preceding arguments,
+    # with two instructions per iteration, would show clearly: it is a third of the cost of 32 more arguments.
     for last in (False, False, False, True):
         few, some, many = backward(4), backward(36), backward(68)
         more, more_again = some - few, many - some
@@ -108,7 +108,7 @@ def test_work_with_more_arguments(graph: Any, name: str) -> None:
 @pytest.mark.parametrize("needed", [range(6), [0, 5], [1, 3], [4]])
 @pytest.mark.parametrize("op", ["concatenate", "concatenate_cols", "rows", "concatenate_to_batch"])
 def test_only_some_arguments_get_gradients(graph: Any, strategy: int, op: str, needed: Any) -> None:
-    """Each finds its place, also where those before it need none."""
+    """Each gradient reaches its argument, even if the arguments before it need none."""
     pc = dy.ParameterCollection()
     ps = [pc.add_parameters((2, 1 + i % 2), init=1.0) for i in range(6)]
     if op == "rows":

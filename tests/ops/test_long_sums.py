@@ -1,4 +1,4 @@
-"""Sums of a million float32 terms are right to a few units in the last place, in every way that they can be made."""
+"""Sums of a million float32 terms are accurate to a few units in the last place, however they are computed."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_deviation() -> None:
 
 @pytest.mark.parametrize("function", [dy.esum, dy.average, dy.logsumexp])
 def test_sums_of_lists(function) -> None:
-    n = 60_000  # a sum in float is off by 2e-4 there
+    n = 60_000  # where a running sum in float32 is off by 2e-4
     dy.renew_cg()
     x = dy.inputTensor(LONG[:3])
     expected = {dy.esum: n * float(TERM), dy.average: float(TERM), dy.logsumexp: math.log(n) + float(TERM)}[function]
@@ -105,7 +105,7 @@ def filled(*shape: int, value: float = 0.25, batched: bool = False) -> dy.Expres
     return dy.inputTensor(np.full(shape, value, np.float32), batched=batched)
 
 
-# Arguments that a value of a million elements is made with: along its rows, its columns, between them, in its batch.
+# Arguments that are broadcast to a million elements: along rows, columns, an axis between them, and the batch.
 PARTS = {
     "number": ((1,), lambda value: filled(N, value=value)),
     "column": ((3,), lambda value: filled(3, N, value=value)),
@@ -115,7 +115,7 @@ PARTS = {
     "number-batch": ((1,), lambda value: filled(3, N // 3 + 1, value=value, batched=True)),
     "long-column": ((300,), lambda value: filled(300, N // 100, value=value)),
 }
-# y(p, x) or y(x, p) where p is 0.5, what x is, and the derivative by p there.
+# y(p, x) or y(x, p) for p = 0.5, the value of x, and the derivative with respect to p.
 BROADCAST = {
     "add": (lambda p, x: p + x, 0.25, 1),
     "add-second": (lambda p, x: x + p, 0.25, 1),
@@ -152,7 +152,7 @@ def gain_of_a_norm(p: dy.Parameters) -> dy.Expression:
     return dy.cmult(dy.layer_norm(x, p, filled(2)), dy.inputTensor([-1, 1]))
 
 
-# A parameter of 0.5, what is summed over a million batch elements or columns, and the sum of each element.
+# The shape of a parameter of 0.5, an op summed over a million batch elements or columns, and each element's gradient.
 GRADIENTS = {
     "squared_distance": ((3,), lambda p: dy.squared_distance(p, filled(3, N, batched=True)), N * 0.5),
     "l1_distance": ((3,), lambda p: dy.l1_distance(filled(3, N, batched=True), p), N),
@@ -191,14 +191,14 @@ def test_other_sums(name: str) -> None:
     np.testing.assert_allclose(make().npvalue().ravel(), expected, rtol=1e-5)
 
 
-# ---- products, images, and what reaches one place by its index ----
+# ---- products, images, and gradients that reach one place by its index ----
 
 MANY = [(3, 1), (2, 2), (1, 5), *(pytest.param(a, marks=pytest.mark.slow) for a in [(8, 40), (1, 70), (40, 3)])]
 
 
 @pytest.mark.parametrize("a", MANY, ids=str)
 def test_products(a: tuple[int, int]) -> None:
-    """An inner dimension of a million: in the value, and in the gradients of both factors; packed at the third time."""
+    """An inner dimension of a million, in values and in the gradients of both factors; packed from the third time."""
     m, n = a
     expected = N * float(TERM) ** 2
     left = dy.ParameterCollection().parameters_from_numpy(np.full((m, N), TERM))
@@ -216,7 +216,7 @@ def test_products(a: tuple[int, int]) -> None:
             x.scale_gradient(0)
 
 
-# The sizes of images, of filters, and the number of images: patches, one pixel each, and Winograd's method.
+# The sizes of images and filters, and the number of images: single pixels, patches, and Winograd's method.
 IMAGES = [((1, 1, 1), (1, 1, 1, 2), N), ((4, 4, 8), (3, 3, 8, 8), 60_000), ((6, 6, 16), (3, 3, 16, 16), 30_000)]
 
 
@@ -240,7 +240,7 @@ PLACES = {
 
 
 def check_equal_indices(name: str, rtol: float) -> None:
-    """A million gradients reach four rows: nearly all one of them, and two that take turns; others have few."""
+    """A million gradients reach four rows: two alternate, then one gets nearly all; the others get a few."""
     indices = np.full(N, 1)
     indices[: N // 2 : 2] = 3
     indices[[5, 7, N // 2]] = 0
@@ -257,7 +257,7 @@ def test_equal_indices(name: str) -> None:
 
 
 def test_rows_by_index() -> None:
-    """Many indices of many kinds, with collisions among the counters: every row as in float64."""
+    """Many indices, with collisions among the counters: every row agrees with float64."""
     rng = np.random.default_rng(4)
     for rows in (3, 5000, 20_000):
         indices = np.concatenate([rng.integers(0, rows, 30_000), np.full(9000, 2), np.full(5000, (2 + 4096) % rows)])

@@ -1,4 +1,4 @@
-"""Every op that sums, with a million terms, against float64: values and gradients are right to 1e-5."""
+"""Every op that sums, with a million terms: values and gradients agree with float64 to 1e-5."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynet_cy.ops.registry import describe
 
 N = 1_000_000
 RNG = np.random.default_rng(0)
-POSITIVE = RNG.uniform(0.05, 0.15, N).astype(np.float32)  # of one sign: rounding errors of a running sum add up
+POSITIVE = RNG.uniform(0.05, 0.15, N).astype(np.float32)  # of one sign, so that rounding errors of a running sum add up
 EQUAL = np.full(N, 0.1, np.float32)
 SIGNED = (RNG.normal(size=N) + 0.5).astype(np.float32)
 P, E, S = (v.astype(float) for v in (POSITIVE, EQUAL, SIGNED))
@@ -52,7 +52,7 @@ def batch_normalized(x: dy.Expression, axis: int = 0) -> dy.Expression:
 
 
 def chain(x, transitions):
-    """Logarithm of the sum over all sequences of two tags."""
+    """The logarithm of the sum over all sequences of two tags."""
     x, (stay, there, back, also) = x.astype(float), transitions.astype(float).ravel()
     a, b, total = x[0, 0], x[1, 0], 0.0
     for u, v in x.T[1:]:
@@ -74,10 +74,10 @@ LABELS = RNG.integers(0, 2, N)
 TWO = np.stack([SIGNED, -SIGNED])
 NORMALS = np.log(np.exp(TWO.astype(float)).sum(0)) - TWO.astype(float)[LABELS, np.arange(N)]
 ENDS = np.zeros(2, np.float32)
-ROUND = 20_000  # the cost of these is its square
+ROUND = 20_000  # for ops with quadratic cost
 
-# Name of the op, or of the function made of ops: what makes the value, and what it is.  Rows of the table that may be
-# long come first.
+# The name of the op or function: how to make the value, and the expected value.  Rows of the table that may be long
+# come first.
 VALUES = {
     **{
         case.id: (lambda case=case: case.build(dy, [put(POSITIVE)]), case.reference([P])) for case in CASES if case.long
@@ -173,7 +173,7 @@ VALUES = {
 
 
 def close(actual, desired) -> None:
-    """Equal to 1e-5 of the greatest."""
+    """Equal up to 1e-5 of the greatest element."""
     actual, desired = np.asarray(actual, np.float64).ravel(), np.asarray(desired, np.float64)
     np.testing.assert_allclose(
         actual, np.broadcast_to(desired.ravel(), actual.shape), atol=1e-5 * np.abs(desired).max()
@@ -201,7 +201,7 @@ def rms_slope(v, d):
     return d / root - v * (d * v).mean() / root**3
 
 
-# An argument, what is made of it, whose elements times POSITIVE are summed, and the gradient of the argument.
+# An argument, an op of it, whose elements times POSITIVE are summed, and the gradient of the argument.
 GRADIENTS = {
     "softmax": (SIGNED, dy.softmax, softmax(S) * (P - (softmax(S) * P).sum())),
     "log_softmax": (SIGNED, dy.log_softmax, P - softmax(S) * P.sum()),
@@ -242,7 +242,7 @@ def test_gradients(name: str) -> None:
 
 
 def test_gradients_of_crf() -> None:
-    """Those of the scores are marginals; of the transitions, expected numbers of pairs."""
+    """Gradients of scores are marginals; gradients of transitions are expected numbers of pairs."""
     dy.renew_cg()
     x, moves = put(SCORES), put(MOVES)
     dy.crf_log_partition(x, moves, put(ENDS), put(ENDS)).backward(full=True)
@@ -276,7 +276,7 @@ def test_gradients_of_channels() -> None:
 
 
 def test_attention_over_many_keys() -> None:
-    """A query that looks at a million keys."""
+    """A query that attends to a million keys."""
     model = dy.ParameterCollection()
     q, k, v = (
         model.parameters_from_numpy(np.asarray(x)) for x in ([[0.5]], POSITIVE[None], EQUAL[None] + POSITIVE[None])
@@ -289,23 +289,23 @@ def test_attention_over_many_keys() -> None:
     y.backward()
     close(v.grad_as_array().ravel(), weights)
     close(k.grad_as_array().ravel(), 0.5 * weights * (values - mean))
-    terms = weights * (values - mean) * P  # which cancel out, nearly
+    terms = weights * (values - mean) * P  # which nearly cancel out
     np.testing.assert_allclose(q.grad_as_array().ravel(), [terms.sum()], atol=1e-5 * np.abs(terms).sum())
 
 
-# ---- all ops are here, or sum no more than a few terms ----
+# ---- completeness: every other op sums only a few terms ----
 
-# With rows in test_long_sums.py, for lists of arguments, products and what is broadcast.
+# Tested in test_long_sums.py: lists of arguments, products and broadcasting.
 ELSEWHERE = {
     *("matmul", "affine_transform", "batched_matmul", "esum", "average", "logsumexp", "conv2d_bias", "lookup"),
     *("pick_batch_elems", "select_rows", "select_cols"),
 }
-# Of products of matrices, with an inner dimension that is short where they are used.
+# Made of matrix products whose inner dimension is short in practice.
 PRODUCTS = {
     *("contract3d_1d", "contract3d_1d_bias", "gated_affine", "inverse", "logdet"),
     *("vanilla_lstm_gates", "vanilla_lstm_gates_noise", "vanilla_lstm_gates_projected"),
 }
-# No sums, or over neighbours only.
+# No sums, or sums over neighbours only.
 NONE = {
     *("parameter", "input", "reshape", "transpose", "concatenate", "concatenate_to_batch", "nobackprop"),
     *("flip_gradient", "scale_gradient", "floor_straight_through", "ceil_straight_through", "round_straight_through"),
@@ -323,7 +323,7 @@ NONE = {
         "poisson_loss",
     ),
     *("sort", "argsort", "cumprod", "adaptive_maxpooling2d", "to_device"),
-    "scaled_dot_product_attention_dropout",  # the sums of the one without
+    "scaled_dot_product_attention_dropout",  # the sums of the op without dropout
     "residual_layer_norm_dropout",  # likewise
 }
 

@@ -1,4 +1,4 @@
-"""Labels and targets of losses, for batches too."""
+"""Labels and targets of losses, also of batches."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ def of_equal_shapes(case: Case) -> bool:
 
 each_with_gradient = pytest.mark.parametrize("case", [c for c in CASES if c.grad is not False], ids=lambda c: c.id)
 
-# Leaves and what no expression of the table can reach, with the tests that do.
+# Leaves and ops that no row of the table can reach, with the tests that do.
 ELSEWHERE = {
     "parameter": "arguments of every case; tests/model/test_model.py",
     "lookup": "tests/model/test_model.py",
@@ -53,7 +53,7 @@ def run(case: Case, xs):
 
 
 def weighted(y, weights: np.ndarray):
-    """A scalar in which every element of y has a weight of its own."""
+    """A scalar: the sum of the elements of y, each with its own weight."""
     return dy.dot_product(y, dy.inputTensor(weights, batched=True))
 
 
@@ -76,7 +76,7 @@ def slope_of(case: Case, xs, i: int, direction: np.ndarray, weights: np.ndarray,
 
 
 def close(actual, desired, tol: float) -> None:
-    """Equal up to tol, relative to the greatest of the values."""
+    """Equal up to tol, relative to the greatest magnitude."""
     actual, desired = np.asarray(actual, np.float64), np.asarray(desired, np.float64)
     assert actual.shape == desired.shape
     scale = max(1.0, float(np.abs(desired).max(initial=0)))
@@ -84,7 +84,7 @@ def close(actual, desired, tol: float) -> None:
 
 
 def gradients(case: Case, samples, weights):
-    """Gradients of the arguments as expressions, batch last; of all, needed or not."""
+    """Gradients of all arguments, needed or not, with the batch as the last axis."""
     dy.renew_cg()
     xs = [as_input(x) for x in samples]
     weighted(case.build(dy, xs), weights).backward(full=True)
@@ -114,7 +114,7 @@ def test_value(case: Case, rng, graph) -> None:
 
 @each_case
 def test_value_in_memory_used_before(case: Case, rng, graph) -> None:
-    """In a graph that only goes forward, where values take the place of others."""
+    """In a forward-only graph, where values reuse the memory of others."""
     dy.renew_cg(forward_only=True)
     for _ in range(3):
         samples = [case.sample(rng, sizes) for sizes in case.batch_sizes()]
@@ -157,7 +157,7 @@ def test_gradient(case: Case, rng, graph) -> None:
 
 @each_with_gradient
 def test_gradient_accumulates(case: Case, rng, graph) -> None:
-    """Into parameters, from two uses in one graph, then on top of what is there."""
+    """Gradients of parameters add up over two uses in one graph, and over two backward passes."""
     samples = [x[..., 0] for x in case.sample(rng, [1] * len(case.shapes))]
     batched = [x[..., None] for x in samples]
     weights = weights_for(case, batched, rng)
@@ -177,7 +177,7 @@ each_of_equal_shapes = pytest.mark.parametrize("case", [c for c in CASES if of_e
 
 @each_of_equal_shapes
 def test_same_argument_twice(case: Case, rng, graph) -> None:
-    """One expression in the place of all arguments has the sum of their gradients."""
+    """One expression used for all arguments gets the sum of their gradients."""
     lows, highs = np.max(case.low), np.min(case.high)
     for size in (1, 3):
         if (size,) * len(case.shapes) not in case.batch_sizes():
@@ -194,7 +194,7 @@ def test_same_argument_twice(case: Case, rng, graph) -> None:
 
 @each_with_gradient
 def test_only_one_argument_is_trained(case: Case, rng, graph) -> None:
-    """The gradient of a parameter does not depend on whether others have one."""
+    """The gradient of a parameter does not depend on whether the other arguments have one."""
     samples = [x[..., 0] for x in case.sample(rng, [1] * len(case.shapes))]
     batched = [x[..., None] for x in samples]
     weights = weights_for(case, batched, rng)
@@ -244,9 +244,9 @@ def test_batch_elements_are_as_alone(case: Case, rng, graph) -> None:
 
 
 def mixed_graph(cases, rng_seed: int, strategy: int):
-    """Values, gradients and number of calls of a graph with many instances of some cases.
+    """Values, gradients and number of calls of a graph with many nodes of some cases.
 
-    Instances differ in batch size, in depth, and in whether arguments are
+    They differ in batch size, in depth, and in whether arguments are
     inputs, results or parameters.
     """
     rng = np.random.default_rng(rng_seed)
@@ -264,7 +264,7 @@ def mixed_graph(cases, rng_seed: int, strategy: int):
                 for _ in range(int(rng.integers(3))):
                     xs = [x * 1.0 for x in xs]
                 if instance >= 3 and any(n == 1 for n in sizes):
-                    # Parameters: all, or the first argument, or the last.
+                    # Parameters: all arguments, or only the first, or only the last.
                     which = [i for i, n in enumerate(sizes) if n == 1]
                     which = {3: which, 4: which[:1], 5: which[-1:], 6: which[:1]}[instance]
                     xs = [shared[i] if i in which else x for i, x in enumerate(xs)]
@@ -302,14 +302,14 @@ def assert_strategies_agree(cases, seed: int, tol: float, fewer_calls: bool = Tr
 @each_case
 def test_autobatched(case: Case) -> None:
     alone = {op["name"] for op in describe() if op["batching"] == "alone"}
-    # An op between the batch and the shape takes its batch elements together, so its nodes run alone too.
+    # Ops that combine batch elements do not batch either.
     fewer_calls = not case.whole_batch and not alone & ops_of(case)
     assert_strategies_agree([case], 1, case.tol, fewer_calls)
 
 
 @pytest.mark.parametrize("at", range(GRAPHS), ids=lambda at: CASES[at].id)
 def test_autobatched_among_others(at: int) -> None:
-    """Each case once in a graph with three others, which stand far from it in the table."""
+    """Each case in a graph with three others that are far from it in the table."""
     cases = CASES[at::GRAPHS]
     assert_strategies_agree(cases, at, max(c.tol for c in cases), fewer_calls=False)
 
@@ -366,7 +366,7 @@ def test_composition(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_composition_of_unary_functions(seed: int, rng, graph) -> None:
-    """A chain of functions against numpy, whose slope is exact."""
+    """A chain of functions compared with NumPy."""
     by_name = {c.id: c for c in CASES}
     names = list(np.random.default_rng(seed).choice(["tanh", "logistic", "sin", "cos", "atan", "softsign"], 12))
 
@@ -462,7 +462,7 @@ def test_wrong_shapes(build, message: str, graph) -> None:
         build(w, x)
     assert str(raised.value) == message
     assert isinstance(raised.value, ValueError)
-    # Nothing is left behind but leaves.
+    # Nothing but leaves is left in the graph.
     assert set(graph.op_names()[nodes:]) <= {"parameter", "input"}
     assert (w * dy.ones(3)).npvalue().shape == (4,)
 

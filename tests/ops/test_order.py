@@ -1,4 +1,4 @@
-"""Sorting and sums up to each element, where numbers are not finite."""
+"""Sorting and cumulative sums of numbers that are not finite."""
 
 from __future__ import annotations
 

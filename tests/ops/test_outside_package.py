@@ -1,4 +1,4 @@
-"""The package of examples/custom_op, built against this library in a folder of its own."""
+"""The package of examples/custom_op, built against this library in another folder."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ CHECK = """
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
-    """A copy of the package whose module is compiled."""
+    """A copy of the package with its compiled module."""
     pytest.importorskip("Cython")
     pytest.importorskip("setuptools")
     folder = tmp_path_factory.mktemp("outside") / "package"
@@ -101,7 +101,7 @@ def test_values_gradients_batches(built: Path) -> None:
 
 @pytest.mark.parametrize("options", [[], ["--python"]])
 def test_program(built: Path, options) -> None:
-    """It learns: each line of the four says what it should."""
+    """It learns: each of the four lines shows the expected number."""
     printed = run(built, "train.py", *options).splitlines()
     assert len(printed) == 5
     for line in printed[1:]:
@@ -110,7 +110,7 @@ def test_program(built: Path, options) -> None:
 
 
 def test_other_headers(built: Path, tmp_path: Path) -> None:
-    """A module that was compiled with headers of another version says so when it is imported."""
+    """Importing a module that was compiled with headers of another version raises an error that says so."""
     folder = tmp_path / "package"
     shutil.copytree(built, folder, ignore=shutil.ignore_patterns("*.so", "build", "compiled.c"))
     include = tmp_path / "include"

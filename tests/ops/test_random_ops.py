@@ -1,4 +1,4 @@
-"""Random ops: moments as they should be, and the same numbers whatever the schedule and batch."""
+"""Random ops: the expected moments, and the same numbers for every schedule and batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dynet_cy import profiling
 N = 40_000
 EULER = 0.5772156649
 
-# Mean and deviation of what each gives for an input of ones.
+# Mean and standard deviation of each op for an input of ones.
 MOMENTS = {
     "dropout": (1, math.sqrt(0.3 / 0.7)),
     "dropout_dim": (1, math.sqrt(0.3 / 0.7)),
@@ -41,7 +41,7 @@ def test_all_random_ops_have_moments() -> None:
 def test_moments(name: str) -> None:
     dy.renew_cg()
     x = dy.ones((4, 2), batch_size=N)
-    # What is dropped together counts once.
+    # Elements that are dropped together count once.
     independent = {"dropout_dim": 2 * N, "dropout_batch": N, "block_dropout": N}.get(name, 8 * N)
     y = RANDOM[name](dy, x).npvalue().astype(np.float64)
     mean, deviation = MOMENTS[name]

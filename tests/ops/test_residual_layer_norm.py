@@ -1,4 +1,4 @@
-"""residual_layer_norm beyond the rows of the table: it is dropout, addition and layer_norm, in one op."""
+"""residual_layer_norm beyond the table: dropout, addition and layer_norm in one op."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EPS = {"of PyTorch": 0.1, "of DyNet": None}
 
 
 def run(strategy: int, fused: bool, dropout: float, eps: float | None, batch: int = 1) -> list[np.ndarray]:
-    """Values and gradients of sentences of different lengths, whose x and r are parameters."""
+    """Values and gradients for sentences of different lengths; their x and r are parameters."""
     rng = np.random.default_rng(7)
     dy.reset_random_seed(3)
     dy.renew_cg(autobatching=strategy)
@@ -41,13 +41,13 @@ def run(strategy: int, fused: bool, dropout: float, eps: float | None, batch: in
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("strategy", [0, 1, 2])
 def test_is_dropout_addition_and_layer_norm(strategy: int, batch: int, dropout: float, eps: float | None) -> None:
-    """With the same masks, which are drawn from the number of the node."""
+    """The masks are the same too: they depend on the number of the node."""
     for one, three in zip(run(strategy, True, dropout, eps, batch), run(0, False, dropout, eps, batch)):
         np.testing.assert_allclose(one, three, rtol=2e-5, atol=2e-5)
 
 
 def test_sentences_of_different_lengths_are_one_batch() -> None:
-    """Columns of all sentences are one matrix without dropout; with it each sentence has its own draw."""
+    """Without dropout, the columns of all sentences are one matrix; with it, each sentence has its own draw."""
     rng = np.random.default_rng(7)
     for dropout in (0.0, 0.4):
         dy.renew_cg()

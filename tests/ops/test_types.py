@@ -1,4 +1,4 @@
-"""A wrong type in the place of an expression: a TypeError that names the op, never a crash."""
+"""A wrong type in place of an expression raises a TypeError that names the op, and never crashes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ import dynet_cy as dy
 from dynet_cy.ops import api
 from dynet_cy.ops.registry import describe
 
-# What the other arguments without a default are given.
+# Values for the other arguments without a default.
 OTHERS = {
     **dict.fromkeys(["d", "r", "k", "v", "s", "e", "p", "stddev", "m", "low", "high", "value", "n"], 1),
     **{name: [1] for name in ["indices", "vs", "cs", "rs", "strides", "range_from", "range_to"]},
     **{name: [1, 1] for name in ["stride", "ksize", "size"]},
     "gradient_mode": "zero_gradient",
 }
-# By the name of the function, where the name of the argument is not enough.
+# By function and argument, where the name of the argument is not enough.
 SPECIAL = {("sum_dim", "d"): [0], ("mean_dim", "d"): [0], ("moment_dim", "d"): [0], ("std_dim", "d"): [0]}
 SPECIAL |= {("hinge_dim", "v"): [0], ("poisson_loss", "x"): 1, ("tree_lstm_gates", "children"): 2}
 
 
 def signatures() -> dict[str, list[tuple[str, str, bool]]]:
-    """Of each public op: name, annotation of each argument, and whether it has a default; from the stubs."""
+    """From the stubs: the name and annotation of each argument of each public op, and whether it has a default."""
     found = {}
     for stub in sorted(Path(api.__file__).parent.glob("*.pyi")):
         for f in ast.parse(stub.read_text(encoding="utf-8")).body:
@@ -49,7 +49,7 @@ PLACES = [
 
 
 def arguments_of(name: str) -> list:
-    """Arguments that have the right types."""
+    """Arguments with the right types."""
     out = []
     for argument, annotation, has_default in SIGNATURES[name]:
         if has_default:

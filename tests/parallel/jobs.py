@@ -1,4 +1,4 @@
-"""Jobs of the launcher for tests: run one, and see that it leaves nothing behind."""
+"""Runs jobs with the launcher, and checks that they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOKEN = "DYNET_CY_TEST_TOKEN"
 
 @dataclass
 class Result:
-    """What became of a job."""
+    """The result of a job."""
 
     code: int
     out: str
@@ -44,14 +44,14 @@ def processes_with(token: str) -> list[int]:
 
 
 def shared_memory() -> set[str]:
-    """Names of shared memory of which we, multiprocessing or an MPI library could be the makers."""
+    """Names of shared memory that dynet_cy, multiprocessing or an MPI library may have created."""
     names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
     makers = ("psm_", "mpich", "ucx", "sm_segment", "vader")
     return {name for name in names if "dynet" in name or name.startswith(makers)}
 
 
 def left_in_shared_memory(before: set[str]) -> set[str]:
-    """What has come since then and stays; names of jobs that run beside the tests go away within seconds."""
+    """Names that are new and stay; those of jobs that run beside the tests disappear within seconds."""
     left = shared_memory() - before
     until = time.monotonic() + 10
     while left and time.monotonic() < until:
@@ -70,17 +70,17 @@ def launch(
     timeout: float = 60,
     variables: dict[str, str] | None = None,
 ) -> Result:
-    """Run a job in a folder, and see that no process, shared memory or temporary file of it is left.
+    """Run a job in a folder, and check that it leaves no process, shared memory or temporary file behind.
 
     Args:
-        folder: where it runs; its TMPDIR is below.
+        folder: where it runs; its TMPDIR is inside.
         program: a file of `programs`, or a path.
         args: its arguments.
-        n: processes.
-        options: of the launcher.
-        during: called with the launcher's process and the token in the environment of its workers.
-        timeout: seconds, after which the test fails: what jobs wait for when they do not end takes longer.
-        variables: more of the environment.
+        n: number of processes.
+        options: options of the launcher.
+        during: called with the process of the launcher and the token in the environment of its workers.
+        timeout: seconds after which the test fails; a job that hangs takes longer.
+        variables: further environment variables.
     """
     token = secrets.token_hex(8)
     temporary = folder / "tmp"
@@ -115,6 +115,6 @@ def launch(
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
-    """What is in a file of arrays."""
+    """The arrays in a file."""
     with np.load(path) as file:
         return dict(file)

@@ -24,7 +24,7 @@ class Whole:
         self.t.threshold = case.threshold
 
     def look(self) -> None:
-        """What a rank sees that looks now."""
+        """Record what a rank that reads now must see."""
         self.seen["looked"] = self.t.values[1].copy()
         for k, x in enumerate(self.t.state[1].values()):
             self.seen[f"state looked {k}"] = x.copy()
@@ -70,7 +70,7 @@ class Whole:
             self.t.raw[1] += speed
 
 
-# A rank that has a state of its own brings single rows up to date, and need not do so for a child.
+# A rank with its own state can update single rows, and need not update them for a child.
 LATE_OF_OWN_STATES = {"long": 17, "forks": 20, "sparse": 18}
 
 
@@ -117,7 +117,7 @@ def check(folder: Path, kind: str, n: int, names: list[str]) -> None:
                     atol=2e-7 if "state" in what else tolerance / 4,
                     err_msg=f"{name} {what}, rank {rank}",
                 )
-            if name == "checkpoints":  # as if there had been no stop
+            if name == "checkpoints":  # the same as without the interruption
                 np.testing.assert_array_equal(own["resumed"], own["table"])
                 for k in range(len(state)):
                     np.testing.assert_array_equal(own[f"state resumed {k}"], own[f"state {k}"])

@@ -11,7 +11,7 @@ import dynet_cy as dy
 
 @pytest.mark.parametrize("way", ["mode", "setting"])
 def test_all_train_the_same_parameters(tmp_path, way) -> None:
-    """Asked for by the launcher's option, or by the program's setting of DyNet."""
+    """Asynchronous training is chosen by the option of the launcher, or by DyNet's setting in the program."""
     options = ["--mode", "async"] if way == "mode" else []
     result = jobs.launch(tmp_path, "lockfree.py", tmp_path, way, options=options)
     assert result.code == 0, result.err
@@ -19,9 +19,9 @@ def test_all_train_the_same_parameters(tmp_path, way) -> None:
     for name in ("SimpleSGDTrainer", "AdamTrainer"):
         np.testing.assert_array_equal(ranks[0][name], ranks[1][name])
         assert np.abs(ranks[0][f"{name} errors"]).mean() < 0.15, name
-    # Adam's correction is of the updates of all ranks, which are counted together.
+    # Adam's correction counts the updates of all ranks.
     assert ranks[0]["AdamTrainer steps"].max() == 600
-    # Ten updates were made by both together: steps of zero, so that only decay is seen, which is collected.
+    # Together the ranks made ten updates with steps of zero, which show only the accumulated decay.
     for rank in ranks:
         np.testing.assert_allclose(rank["decayed"], [0.99**10, 0.95**10, 1, 0.99**10, 0.99**10], rtol=1e-5)
         assert rank["made"].tolist() == [5, 5]

@@ -1,4 +1,4 @@
-"""Shares of the data."""
+"""How data are divided among ranks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dynet_cy.parallel.runtime import use
 
 
 class Pretended(LocalCommunicator):
-    """One rank of several; the others pass what it passes."""
+    """One rank of several; the others send what it sends."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank = rank
@@ -25,7 +25,7 @@ class Pretended(LocalCommunicator):
 
 @pytest.fixture
 def as_rank():
-    """Lets this process be one of several."""
+    """Makes this process act as one rank of several."""
     before = use(None)
     yield lambda rank, size: use(Pretended(rank, size))
     use(before or LocalCommunicator())
@@ -73,7 +73,7 @@ def test_batches(as_rank, n, size, cost) -> None:
             wanted = order[k * 4 * size : (k + 1) * 4 * size]
             if uneven == "pad":
                 wanted = wanted + [order[i % n] for i in range(-len(wanted) % size)]
-            # What all ranks together see in an update does not depend on the cost.
+            # The items of all ranks in an update do not depend on the cost.
             assert sorted(x for batch in step for x in batch) == sorted(wanted)
             lengths = [len(batch) for batch in step]
             assert max(lengths) - min(lengths) <= (uneven != "pad")
@@ -91,7 +91,7 @@ def test_costs_are_near(as_rank) -> None:
         spread[cost] = (totals.max(0) / totals.mean(0)).max()
     assert spread[None] > 1.1
     assert spread[len] < 1.005
-    # The order within a batch is that of the data.
+    # Within a batch, items keep the order of the data.
     as_rank(1, 2)
     assert list(dy.parallel.shard([5, 1, 4, 2, 3, 6], batch_size=3, cost=float)) == [[5, 1, 4]]
 
@@ -103,7 +103,7 @@ def test_order(as_rank) -> None:
     assert second == data[1::2]
     whole = shares(as_rank, 1, data, shuffle=True)[0]
     assert whole != data
-    # Together the ranks go over the same order as one alone.
+    # Together, the ranks use the same order as a single process.
     first, second = shares(as_rank, 2, data, shuffle=True)
     assert [x for pair in zip(first, second) for x in pair] == whole
     later = shares(as_rank, 1, data, epochs=2, shuffle=True)[0]
@@ -114,7 +114,7 @@ def test_order(as_rank) -> None:
 
 
 def test_going_on(as_rank) -> None:
-    """From the state within an epoch, with another number of processes."""
+    """Resuming in the middle of an epoch with another number of processes."""
     data = [str(i) for i in range(17)]
     as_rank(0, 1)
     whole = [list(dy.parallel.shard(data, shuffle=True))]
@@ -177,7 +177,7 @@ def test_progress(as_rank, capsys) -> None:
 
 
 def test_alone() -> None:
-    """Without the launcher everything is as it would be without dy.parallel."""
+    """Without the launcher, everything works as without dy.parallel."""
     m = dy.ParameterCollection()
     m.add_parameters((2, 2))
     trainer = dy.AdamTrainer(m)

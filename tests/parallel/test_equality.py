@@ -1,4 +1,4 @@
-"""Synchronous training of several processes gives the parameters of one with larger batches."""
+"""Synchronous training with several processes gives the same parameters as one process with larger batches."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def alone() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("communicator", ["shared", "general"])
 @pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_same_as_alone(alone, tmp_path, n, communicator) -> None:
-    """All trainers and settings; with the way of the shared memory and that of any communicator."""
+    """All trainers and settings, over shared memory and as over any communicator."""
     result = jobs.launch(tmp_path, "training.py", tmp_path, communicator, n=n)
     assert result.code == 0, result.err
     expected = "SharedReducer" if communicator == "shared" else "AllreduceReducer"
@@ -32,7 +32,7 @@ ALIKE = [{"Joined", "Uneven"}, {"Decoupled", "DecoupledInPlace"}]
 
 
 def test_trainings_differ(alone) -> None:
-    """Otherwise the settings that are tested would have no effect."""
+    """The training runs differ, so the tested settings have an effect."""
     names = [name for name in alone if len(alone[name]) == len(alone["All_AdamTrainer"])]
     for i, name in enumerate(names):
         for other in names[:i]:

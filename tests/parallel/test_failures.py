@@ -10,7 +10,7 @@ import time
 import pytest
 from parallel import jobs
 
-pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 
 PHASES = ["start", "batch", "exchange", "saving"]
 QUICK = [("start", "kill"), ("batch", "raise"), ("exchange", "kill"), ("saving", "kill"), ("batch", "hang")]
@@ -30,7 +30,7 @@ def cases() -> list:
 def test_failing_worker(tmp_path, phase, way) -> None:
     result = jobs.launch(tmp_path, "failing.py", phase, way, options=["--timeout", "1"])
     last = result.err.splitlines()[-1]
-    assert not [p for p in tmp_path.iterdir() if p.name != "tmp"], "a part of a file is left"
+    assert not [p for p in tmp_path.iterdir() if p.name != "tmp"], "part of a file is left"
     assert "done" not in result.out
     if way == "raise":
         assert result.code == 1
@@ -45,7 +45,7 @@ def test_failing_worker(tmp_path, phase, way) -> None:
         assert "rank 1 has ended" in last
     else:
         assert result.code == 1
-        # In the exchange it has come, and it is rank 0 that does not.
+        # In the exchange, rank 1 has arrived, and rank 0 hangs.
         late = 0 if phase == "exchange" else 1
         assert f"rank {late} hangs: others have waited" in last
         assert f"[rank {late}] " in result.err
@@ -71,7 +71,7 @@ if dy.parallel.rank() == 0:
 
 @pytest.mark.parametrize("way", ["option", "variable"])
 def test_checks(tmp_path, way: str) -> None:
-    """--dynet-check of each worker: the same numbers as without; and one that finds something ends the job with it."""
+    """--dynet-check in each worker does not change results, and an anomaly in one worker ends the job."""
     program = tmp_path / "program.py"
     program.write_text(CHECKED)
     arguments = ["--dynet-check"] if way == "option" else []
@@ -92,7 +92,7 @@ def test_checks(tmp_path, way: str) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_computes_for_ever(tmp_path) -> None:
-    """It has ten times as long as one that does nothing."""
+    """A worker that computes gets ten times the timeout of an idle one."""
     result = jobs.launch(tmp_path, "failing.py", "batch", "spin", options=["--timeout", "0.3"])
     assert result.code == 1
     assert "rank 1 hangs: others have waited 3 s" in result.err
@@ -100,7 +100,7 @@ def test_a_worker_that_computes_for_ever(tmp_path) -> None:
 
 @pytest.mark.slow
 def test_a_worker_whose_child_computes(tmp_path) -> None:
-    """It is at work: a program that evaluates, say."""
+    """A worker whose child computes, such as an evaluation program, is not idle."""
     program = tmp_path / "evaluating.py"
     program.write_text(
         "import subprocess, sys, dynet_cy as dy\n"
@@ -114,7 +114,7 @@ def test_a_worker_whose_child_computes(tmp_path) -> None:
 
 
 def after_failing(number: int):
-    """Sends a signal to the launcher when rank 1 has come to where it fails."""
+    """Returns a function that sends a signal to the launcher when rank 1 is about to fail."""
 
     def during(launcher: subprocess.Popen[str], token: str) -> None:
         assert launcher.stdout is not None
@@ -132,15 +132,15 @@ def slowly(value) -> object:
 @pytest.mark.parametrize("phase", ["start", "exchange", slowly("batch"), slowly("saving")])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, slowly(signal.SIGTERM)])
 def test_signals_to_the_launcher(tmp_path, phase, number) -> None:
-    """Ctrl-C ends all; and when the launcher is killed itself, its workers end too."""
+    """Ctrl-C ends all processes, and if the launcher is killed, its workers end too."""
     result = jobs.launch(tmp_path, "failing.py", phase, "hang", during=after_failing(number))
     assert result.code == (-signal.SIGKILL if number == signal.SIGKILL else 128 + number)
-    if (phase, number) != ("saving", signal.SIGKILL):  # nobody is left to remove the file
+    if (phase, number) != ("saving", signal.SIGKILL):  # no process is left to remove the file
         assert not [p for p in tmp_path.iterdir() if p.name != "tmp"]
 
 
 def test_all_processes_killed(tmp_path) -> None:
-    """Launcher and workers at once: the shared memory has no name, so nothing of it stays."""
+    """Launcher and workers are killed at once; shared memory has no name, so none stays behind."""
 
     def during(launcher: subprocess.Popen[str], token: str) -> None:
         assert launcher.stdout is not None
@@ -157,7 +157,7 @@ def test_all_processes_killed(tmp_path) -> None:
 
 
 def test_children_die_with_a_killed_launcher(tmp_path) -> None:
-    """Workers are killed by the kernel then; what they have started is too."""
+    """The kernel kills the workers; the processes they started are killed too."""
     program = tmp_path / "children.py"
     program.write_text(
         "import multiprocessing, subprocess, sys, time\n"
@@ -171,7 +171,7 @@ def test_children_die_with_a_killed_launcher(tmp_path) -> None:
 
 
 def test_raising_beside_a_thread(tmp_path) -> None:
-    """Python waits for threads before it ends, such as one that reads data for ever."""
+    """Python waits for threads when it ends; a worker with a thread that never ends must not hang the job."""
     program = tmp_path / "thread.py"
     program.write_text(
         "import threading, time, dynet_cy as dy\n"
@@ -189,7 +189,7 @@ def test_raising_beside_a_thread(tmp_path) -> None:
 def test_nohup(tmp_path) -> None:
     program = tmp_path / "long.py"
     program.write_text("import time\nprint('failing', flush=True)\ntime.sleep(0.5)\n")
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as for what nohup starts
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
     try:
         result = jobs.launch(tmp_path, program, during=after_failing(signal.SIGHUP))
     finally:
@@ -198,7 +198,7 @@ def test_nohup(tmp_path) -> None:
 
 
 def test_a_launcher_that_was_stopped(tmp_path) -> None:
-    """By Ctrl-Z, or as nobody read its output: that workers had to wait for it is no fault of theirs."""
+    """Workers that waited for a launcher that was stopped, by Ctrl-Z or a full pipe, do not count as hanging."""
     program = tmp_path / "waiting.py"
     program.write_text(
         "import time, dynet_cy as dy\n"
@@ -223,7 +223,7 @@ def test_a_launcher_that_was_stopped(tmp_path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, None])
 def test_nobody_reads_the_output(tmp_path, number) -> None:
-    """As with a pager: the launcher ends when it is told to, and otherwise waits until all is read."""
+    """As with a pager: the launcher waits until its output is read, unless a signal ends it."""
     program = tmp_path / "writing.py"
     program.write_text("print('failing')\nprint('x' * 1_000_000)\nprint('done')\n")
 
@@ -242,7 +242,7 @@ def test_nobody_reads_the_output(tmp_path, number) -> None:
 
 
 def test_interrupted_workers_may_save(tmp_path) -> None:
-    """Workers get KeyboardInterrupt and a few seconds."""
+    """Workers get KeyboardInterrupt, and a few seconds to save."""
     program = tmp_path / "interrupted.py"
     program.write_text(
         "import time, dynet_cy as dy\n"
@@ -260,20 +260,20 @@ def test_interrupted_workers_may_save(tmp_path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("phase", PHASES)
 def test_killed_again_and_again(tmp_path, phase) -> None:
-    """As often as DYNET_CY_TEST_KILLS says."""
+    """Repeated DYNET_CY_TEST_KILLS times."""
     for _ in range(int(os.environ.get("DYNET_CY_TEST_KILLS", "3"))):
         assert jobs.launch(tmp_path, "failing.py", phase, "kill").code == 128 + signal.SIGKILL
         assert not [p for p in tmp_path.iterdir() if p.name != "tmp"]
 
 
 def lines_of(result: jobs.Result, rank: int) -> list[list[str]]:
-    """What a rank of interrupted.py has printed."""
+    """What a rank of interrupted.py printed."""
     start = f"[rank {rank}] "
     return [line[len(start) :].split("|") for line in result.out.splitlines() if line.startswith(start)]
 
 
 def test_an_exception_in_the_middle_of_an_update(tmp_path) -> None:
-    """It is raised when the update is whole on all ranks, which then go on."""
+    """It is raised after all ranks have finished the update, and they go on."""
     result = jobs.launch(tmp_path, "interrupted.py", "values")
     assert result.code == 0, result.err
     first, second = lines_of(result, 0), lines_of(result, 1)
@@ -285,11 +285,11 @@ def test_an_exception_in_the_middle_of_an_update(tmp_path) -> None:
 
 @pytest.mark.parametrize("where", ["arrival", "sum"])
 def test_an_exception_that_takes_a_rank_out_of_an_update(tmp_path, where) -> None:
-    """No rank goes on as if nothing had happened."""
+    """All ranks get an error from then on."""
     result = jobs.launch(tmp_path, "interrupted.py", where)
     first, second = lines_of(result, 0), lines_of(result, 1)
     left = "has left what all ranks do together, by an exception"
     assert second[0][0] == "Stop: ", result.err
     assert f"ParallelError: this rank {left}" in second[1][0]
     assert all("ParallelError" in got and left in got and "last checkpoint" in got for got, _ in first)
-    assert len({values for _, values in first + second}) == 1, "no rank has made the update"
+    assert len({values for _, values in first + second}) == 1, "no rank made the update"

@@ -1,4 +1,4 @@
-"""Processes that a rank forks are no ranks, and do not disturb the training."""
+"""Child processes of a rank are no ranks, and do not disturb the training."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def loss(scale, row):
 
 
 def child():
-    # Gradients of its own, in rows that no rank uses too, and its own update of its own copy.
+    # Its own gradients, also in a row that no rank uses, and an update of its own copy.
     loss(100, 7).backward()
     other = dy.SimpleSGDTrainer(m, 0.1)
     if dy.parallel.mode() == "sync":
@@ -76,7 +76,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
 def test_children_change_their_own_copy(tmp_path: Path) -> None:
-    """In the middle of an update, when gradients of all ranks are in shared memory."""
+    """A fork between backward and update, while gradients of all ranks are in shared memory, changes nothing."""
     calls = ["update", "barrier", "gather", "wrap", "shard"]
     alone, forking = run(tmp_path, "alone"), run(tmp_path, "forks", *calls)
     for rank in range(2):
@@ -88,9 +88,9 @@ def test_children_change_their_own_copy(tmp_path: Path) -> None:
 
 
 def test_asynchronous_children(tmp_path: Path) -> None:
-    """They change the copy that all share, with gradients of their own."""
+    """In asynchronous mode, children update the shared parameters with their own gradients."""
     ranks = run(tmp_path, "forks", "update", "barrier", options=("--mode", "async"))
     for found in ranks:
         assert [name for name, _ in found["said"]] == ["barrier"]
-        assert max(found["table"][7]) < 0.09999, "only children have used it"
+        assert max(found["table"][7]) < 0.09999, "only children used it"
         assert found["table"][8] == ranks[0]["table"][8] == [pytest.approx(0.1)] * 3

@@ -1,6 +1,6 @@
-"""Updates of all rows of a large table in several processes: most rows have them later, and nobody sees that.
+"""Updates of a large table in several processes: most rows are updated later, which nobody can notice.
 
-The same on all ranks to the last bit, and what float64 updates of whole tables give. Over MPI: test_mpi.py.
+All ranks have the same bits, and agree with float64 updates of whole tables. Over MPI: test_mpi.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The launcher: arguments, what workers find, what becomes of what they write."""
+"""The launcher: its arguments, the environment of workers, and their output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dynet_cy.parallel.output import Output, Stream
 
 @pytest.fixture(scope="module")
 def looked(tmp_path_factory):
-    """A job of two, and what its ranks have found."""
+    """A job with two ranks, and what they recorded."""
     folder = tmp_path_factory.mktemp("looking")
     arguments = [folder, "--dynet-seed", 11, "--dynet-autobatch", "2", "-n", "5"]
     result = jobs.launch(folder, "looking.py", *arguments, options=["--mode", "async"])
@@ -34,13 +34,13 @@ def test_what_workers_find(looked) -> None:
         assert (found["rank"], found["size"], found["mode"], found["launched"]) == (number, 2, "async", True)
         assert found["autobatch"] == 2
         assert found["threads"] == os.environ.get("OMP_NUM_THREADS", str(max(1, cores() // 2)))
-        assert found["child"] == ["0", "1"], "the children of workers are no workers"
+        assert found["child"] == ["0", "1"], "children of workers are no workers"
     assert ranks[1]["input"] == ""
     assert ranks[0]["hash"] == ranks[1]["hash"], "sets must have the same order on all ranks"
 
 
 def test_random_numbers(looked) -> None:
-    """Initial values are the same on all ranks, what is drawn in graphs is not; rank 0 draws as a process alone."""
+    """Initial values are the same on all ranks, draws in graphs differ; rank 0 draws like a single process."""
     _, ranks = looked
     assert ranks[0]["seed"] == ranks[1]["seed"] == 11
     assert ranks[0]["initial"] == ranks[1]["initial"]
@@ -68,7 +68,7 @@ def test_lines_have_ranks(looked) -> None:
 
 
 def test_lines_in_pieces(tmp_path) -> None:
-    """A line may come in any pieces, also between the two characters of its end."""
+    """A line may arrive in pieces of any size, even split within its line end."""
     written = b"one\r\ntwo\rthree\n\r\nfour\r\r\nfive"
     for size in (1, 2, 3, len(written)):
         reading, writing = os.pipe()
@@ -87,7 +87,7 @@ def test_lines_in_pieces(tmp_path) -> None:
 
 
 def test_long_lines(tmp_path) -> None:
-    """A line may be longer than all buffers: it comes through whole, with the rank before it once."""
+    """A line longer than all buffers is passed on whole, with one prefix."""
     program = tmp_path / "long.py"
     program.write_text("print('x' * 50_000_000)")
     result = jobs.launch(tmp_path, program, n=1)
@@ -116,7 +116,7 @@ def test_module(tmp_path) -> None:
 
 
 def test_terminal(tmp_path) -> None:
-    """Rank 0 writes to a terminal itself, so that progress bars work; the others' lines have their rank."""
+    """Rank 0 writes to the terminal directly, so progress bars work; lines of other ranks get a prefix."""
     pty = pytest.importorskip("pty")
     program = tmp_path / "writing.py"
     program.write_text(

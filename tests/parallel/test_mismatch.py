@@ -1,4 +1,4 @@
-"""Ranks that do different things get an error that names the difference, on all ranks."""
+"""If ranks do different things, all of them get an error that names the difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that MPI starts, with whatever MPI library is installed, on one host and on several so called."""
+"""Processes started by MPI, with the MPI library that is installed, on one host and on several simulated hosts."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ import dynet_cy as dy
 from dynet_cy.parallel.runtime import current
 """
 
-# Ranks take turns among host names, so that neighbours are on different hosts.
+# Ranks get host names in turn, so that neighbours are on different hosts.
 ON_HOSTS = 'r=${PMI_RANK:-$OMPI_COMM_WORLD_RANK}; export DYNET_CY_HOST=host$((r %% %d)); exec "$@"'
 
 
 def run(
     *words: object, n: int = 2, hosts: int = 0, variables: dict[str, str] | None = None, timeout: float = 60
 ) -> subprocess.CompletedProcess[str]:
-    """Let MPI run a Python program; `hosts`: as if on so many."""
+    """Run a Python program by MPI; `hosts`: the number of simulated hosts."""
     before = shared_memory()
     wrapper = ["sh", "-c", ON_HOSTS % hosts, "sh"] if hosts else []
     done = subprocess.run(
@@ -161,7 +161,7 @@ print("fine", x.backend, dy.parallel.launched())
 
 @needs_mpi
 def test_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cores of a host are shared among its processes without our launcher too; a number that is set stays."""
+    """The cores of a host are divided among its processes without our launcher too; an explicit number is kept."""
     for name in ("OMP_NUM_THREADS", "DYNET_CY_THREADS"):
         monkeypatch.delenv(name, raising=False)
     program = write(tmp_path, "print('threads', dy.config.get()['threads'])")
@@ -207,7 +207,7 @@ def test_a_rank_that_fails_ends_the_job(tmp_path: Path, hosts: int, how: str, sa
 @needs_mpi
 @pytest.mark.parametrize("hosts", [0, 2])
 def test_children_of_ranks(tmp_path: Path, hosts: int) -> None:
-    """They are no ranks: what needs all ranks is an error, and their end is not the end of MPI."""
+    """Children are no ranks: calls that need all ranks raise an error, and their end does not end MPI."""
     program = write(
         tmp_path,
         """
@@ -290,14 +290,14 @@ def test_the_launcher(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_asynchronous_training(tmp_path: Path) -> None:
-    """On one host as without MPI; not on several."""
+    """It works on one host as without MPI, and is refused on several."""
     program = write(
         tmp_path,
         """
 m = dy.ParameterCollection()
 w = m.add_parameters(1, init=0)
 t = dy.parallel.wrap(dy.SimpleSGDTrainer(m, 1.0))
-for turn in range(6):  # without locks, updates at the same moment may be lost: they take turns
+for turn in range(6):  # in turns: without locks, simultaneous updates may be lost
     if turn % 2 == rank:
         dy.renew_cg()
         (-w).backward()
@@ -352,7 +352,7 @@ def test_two_hosts(tmp_path: Path, alone: dict[str, np.ndarray], n: int) -> None
 @pytest.mark.parametrize(("hosts", "overlap"), [(0, "1"), (2, "1"), (2, "0")])
 @pytest.mark.parametrize("where", ["barrier", "gather", "update"])
 def test_a_wait_that_a_signal_ends(tmp_path: Path, where: str, hosts: int, overlap: str) -> None:
-    """Rank 1 comes when rank 0 has given up, so rank 0 would wait for ever. Then nothing is done together any more."""
+    """Rank 1 arrives after rank 0 gave up waiting. From then on, collective calls raise an error instead of hanging."""
     program = write(
         tmp_path,
         """
@@ -401,9 +401,9 @@ else:
     assert done.stdout.count("stopped") == 1, done.stdout + done.stderr
     assert done.stdout.count("refused") == 3, done.stdout + done.stderr
     assert "AssertionError" not in done.stderr
-    if hosts:  # in shared memory rank 1 has ended the job by then
+    if hosts:  # with shared memory, rank 1 has ended the job by then
         assert done.stdout.count("on\n") == 1, done.stdout + done.stderr
-    if where == "barrier":  # rank 0 has come to it, and rank 1 learns no more
+    if where == "barrier":  # rank 0 arrived at it, and rank 1 cannot know more
         assert "never" in done.stdout
         assert done.returncode == 0
     else:
@@ -423,7 +423,7 @@ else:
         ({"PMI_RANK": "0", "PMI_SIZE": "1"}, False),
         ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "4"}, True),
         ({"PMIX_RANK": "0", "SLURM_NTASKS": "8"}, True),
-        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, False),  # a job of Slurm's that is no MPI program
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}, False),  # a Slurm job that is no MPI program
         ({"PMI_RANK": "0", "PMI_SIZE": "2", "DYNET_CY_MPI_PROCESS": "1"}, False),  # a child of a rank
     ],
 )

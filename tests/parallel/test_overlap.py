@@ -1,4 +1,4 @@
-"""Gradients that are sent while backward runs: what is sent, when, and that the sums are right whatever happens."""
+"""Gradients that are sent while backward runs: what is sent, when, and that the sums are always right."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Request:
         self.was = send.copy()
 
     def end(self) -> None:
-        np.testing.assert_array_equal(self.send, self.was)  # a buffer may not change under way
+        np.testing.assert_array_equal(self.send, self.was)  # a buffer must not change while it is sent
         self.receive[:] = self.send * RANKS
 
 
 class Communicator:
-    """As if two other ranks had the same gradients, and changed theirs after sending when this one does."""
+    """Simulates two other ranks with the same gradients, which change theirs after sending if this rank does."""
 
     def __init__(self) -> None:
         self.running = False
@@ -58,7 +58,7 @@ class Communicator:
 
 
 class Network:
-    """Layers, so that their gradients are complete one after another, and a table."""
+    """Layers whose gradients are complete one after the other, and a table."""
 
     def __init__(self) -> None:
         self.pc = dy.ParameterCollection()
@@ -119,12 +119,12 @@ def test_everything_is_sent_early_and_in_order(network: Network, communicator: C
     backward(network, communicator)
     check_sums(network, overlap, network.gradients())
     network.forget()
-    # From the second time on in the order that was observed: no bucket waits for one that is complete later.
+    # From the second time on, in the observed order: no bucket waits for one that is complete later.
     communicator.requests, communicator.early = [], []
     backward(network, communicator)
     want = network.gradients()
     assert overlap.started_early == overlap.n_buckets == len(network.pc.parameters_list())
-    # The unused one first, then from the last layer to the first.
+    # The unused parameter first, then from the last layer to the first.
     assert communicator.early[:5] == [100, 1, 4096, 4096, 4096]
     last, middle, first = (request.send.reshape(64, 64).T for request in communicator.requests[2:5])
     for layer, sent in zip(network.layers, (first, middle, last)):
@@ -145,7 +145,7 @@ def test_buckets(network: Network, communicator: Communicator) -> None:
 
 
 def test_changes_after_sending(network: Network, communicator: Communicator, overlap: Overlap) -> None:
-    """A second backward, and gradients that the program scales."""
+    """A second backward pass, and gradients that the program scales."""
     backward(network, communicator, 1)
     backward(network, communicator, 2)
     network.layers[0].scale_gradient(0.5)
@@ -155,7 +155,7 @@ def test_changes_after_sending(network: Network, communicator: Communicator, ove
     network.forget()
     backward(network, communicator, 1)
     backward(network, communicator, 2)
-    assert communicator.early == []  # it has learnt that they change
+    assert communicator.early == []  # known now: they change after backward
     check_sums(network, overlap, network.gradients())
 
 
@@ -163,7 +163,7 @@ def test_changes_after_sending(network: Network, communicator: Communicator, ove
 def test_what_was_sent_was_not_finite(
     network: Network, communicator: Communicator, overlap: Overlap, bad: float
 ) -> None:
-    """A bad batch that the program drops before the update leaves nothing behind."""
+    """A bad batch that the program drops before the update has no effect."""
     loss = network.loss(1) * bad
     loss.value()
     communicator.running = True
@@ -180,7 +180,7 @@ def test_what_was_sent_was_not_finite(
 
 
 def test_frozen_parameters(network: Network, communicator: Communicator, overlap: Overlap) -> None:
-    """They are complete from the beginning, and zero."""
+    """Their gradients are complete from the beginning, and zero."""
     for p in (network.layers[1], network.table):
         p.set_updated(False)
     for seed in range(3):

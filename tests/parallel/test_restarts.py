@@ -1,4 +1,4 @@
-"""`python -m dynet_cy.launch --max-restarts N`: a job that fails is started again, and ends as if nothing had been."""
+"""`python -m dynet_cy.launch --max-restarts N`: a job that fails is restarted, and gives the undisturbed results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dynet_cy.parallel.progress import Progress
 from dynet_cy.parallel.supervise import Ending, Start, supervise
 from dynet_cy.train.update import note_updates_in
 
-pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="looks for processes in /proc")
+pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 
 MPI = ["--backend", "mpi"]
 BACKENDS = [pytest.param([], id="shared"), pytest.param(MPI, id="mpi", marks=needs_mpi)]
@@ -55,7 +55,7 @@ def assert_alike(have: list[dict[str, Any]], want: list[dict[str, Any]]) -> None
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What ranks have at the end of a job that nothing disturbs, by number of ranks."""
+    """The results of an undisturbed job, by number of ranks."""
     found: dict[int, list[dict[str, Any]]] = {}
 
     def of(n: int) -> list[dict[str, Any]]:
@@ -103,7 +103,7 @@ def test_the_result_is_that_of_an_undisturbed_run(
 
 @needs_mpi
 def test_ranks_on_several_hosts(tmp_path: Path) -> None:
-    """As if; every rank makes whole updates then, of sums by MPI."""
+    """With simulated hosts, every rank makes whole updates, from sums over MPI."""
     assert run(tmp_path / "whole", options=MPI, hosts="yes").code == 0
     done = run(tmp_path / "again", "0:8:1:kill", "1:13:0:raise", options=MPI, hosts="yes")
     assert done.code == 0, done.err
@@ -113,7 +113,7 @@ def test_ranks_on_several_hosts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", BACKENDS)
 def test_the_same_error_at_the_same_step(tmp_path: Path, options: list[str]) -> None:
-    """It is raised a second time, and that is the end."""
+    """An error that is raised again at the same step ends the job."""
     done = run(tmp_path, "*:6:1:raise", restarts=9, options=options)
     assert done.code == 1
     assert [line.split()[0] for line in starts(tmp_path)] == ["0", "1"]
@@ -130,7 +130,7 @@ def test_the_same_error_at_the_same_step(tmp_path: Path, options: list[str]) -> 
 
 @pytest.mark.parametrize("options", BACKENDS)
 def test_a_program_that_cannot_start(tmp_path: Path, options: list[str]) -> None:
-    """Not even import this library: twice is enough."""
+    """A program that fails before it imports dynet_cy is restarted only once."""
     program = tmp_path / "program.py"
     program.write_text("print('begins')\nimport no_such_module\n")
     again = ["--max-restarts", "9", "--restart-delay", "0", *options]
@@ -172,7 +172,7 @@ def test_a_rank_that_hangs(tmp_path: Path, undisturbed: Any) -> None:
 def test_signals_to_the_launcher_end_the_job(
     tmp_path: Path, number: signal.Signals, options: list[str], when: str
 ) -> None:
-    """Also while it waits to start the job again."""
+    """Also while the launcher waits before a restart."""
     program = tmp_path / "program.py"
     program.write_text(
         "import sys, time, dynet_cy as dy\n"
@@ -192,7 +192,7 @@ def test_signals_to_the_launcher_end_the_job(
     again = ["--max-restarts", "5", "--restart-delay", "1000", *options]
     done = jobs.launch(tmp_path, program, when, options=again, during=during, variables=ENVIRONMENT)
     assert done.code == 128 + number, done.err
-    assert "restart" not in done.err, "what `during` has not read"
+    assert "restart" not in done.err, "the output that `during` did not read"
     assert done.out.count("begins") <= 2
 
 
@@ -212,7 +212,7 @@ def test_a_killed_launcher_ends_mpi(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", BACKENDS)
 def test_logs(tmp_path: Path, options: list[str]) -> None:
-    """Files for each start, besides what the launcher passes on."""
+    """Each start has its own log files; the launcher still passes the output on."""
     logs = tmp_path / "logs"
     done = run(tmp_path / "job", "0:6:1:raise", options=[*options, "--log-dir", str(logs)])
     assert done.code == 0, done.err
@@ -249,7 +249,7 @@ def test_a_log_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_the_place_is_not_known_on_other_hosts(monkeypatch: pytest.MonkeyPatch, capfd: Any) -> None:
-    """Where no rank can tell how far it was, all restarts are made; the pauses between them grow, up to a limit."""
+    """If the progress of ranks is unknown, all restarts are made; the pauses between them grow up to a limit."""
     pauses: list[float] = []
     monkeypatch.setattr(supervising.Signals, "pause", lambda self, seconds: pauses.append(seconds))
     runs: list[int] = []
@@ -268,7 +268,7 @@ def test_the_place_is_not_known_on_other_hosts(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_what_trainers_note() -> None:
-    """After each update how many there were, and nothing once nobody looks."""
+    """Trainers note the number of updates after each one, until the launcher stops reading."""
     progress = Progress()
     try:
         progress.reset(known=False)
@@ -298,7 +298,7 @@ def test_what_trainers_note() -> None:
 
 
 def test_children_of_workers_note_nothing(tmp_path: Path) -> None:
-    """What they do is a copy of their own."""
+    """Updates of children are not counted."""
     program = tmp_path / "program.py"
     program.write_text(
         "import os, dynet_cy as dy\n"

@@ -1,4 +1,4 @@
-"""Checkpoints of training: going on gives what not stopping would have given."""
+"""Checkpoints: resumed training gives the same results as uninterrupted training."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_new_processes_go_on_to_the_last_bit(tmp_path: Path, n: int) -> None:
 
 
 def test_another_number_of_processes(tmp_path: Path) -> None:
-    """From two to one and to three: the rest of the epoch is seen, once, and the user is told."""
+    """From two processes to one and to three: the rest of the epoch is seen once, and a warning is given."""
     assert launch(tmp_path, "resuming.py", tmp_path, "whole", 4, n=2).code == 0
     left = sorted(map(tuple, [*numbers(tmp_path, "whole", 0)["seen"], *numbers(tmp_path, "whole", 1)["seen"]]))
     resuming = program()
@@ -88,7 +88,7 @@ def test_another_number_of_processes(tmp_path: Path) -> None:
 
 
 def test_asynchronous_processes(tmp_path: Path) -> None:
-    """There the order of updates is left to chance; all of the data are seen all the same."""
+    """The order of updates is random, but all data are still seen."""
     for what in ("whole", "rest"):
         done = launch(tmp_path, "resuming.py", tmp_path, what, 4, options=["--mode", "async"])
         assert done.code == 0, done.err

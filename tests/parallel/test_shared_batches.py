@@ -1,4 +1,4 @@
-"""Batches dealt over processes."""
+"""Batches divided among processes."""
 
 from __future__ import annotations
 

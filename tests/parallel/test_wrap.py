@@ -1,4 +1,4 @@
-"""Wrapping again and again."""
+"""Wrapping many trainers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def test_many_models(tmp_path) -> None:
     assert result.code == 0, result.err
     lines = [line.partition("] ")[2].partition(" ") for line in result.out.splitlines()]
     used = [int(words) for what, _, words in lines if what == "used"]
-    # Two gradients, new values and two states of four megabytes each, and not once more for each model.
+    # Two gradients, new values and two states, of four megabytes each; they are freed, not kept for each model.
     assert min(used[:2]) > 19e6
     assert max(used) < 45e6
     values = [words for what, _, words in lines if what == "values"]
@@ -43,7 +43,7 @@ for item in dy.parallel.shard(range(3), uneven="keep"):
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_trainers_that_are_not_wrapped(tmp_path, wrapped: bool) -> None:
-    """Processes that each train a model of their own are told, where they are done with their share of the data."""
+    """Processes that train separate models get a warning at the end of their share of the data."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace("WRAPPED", str(wrapped)))
     result = jobs.launch(tmp_path, program)
@@ -51,7 +51,7 @@ def test_trainers_that_are_not_wrapped(tmp_path, wrapped: bool) -> None:
     said = result.err.count(
         "RuntimeWarning: each of the 2 processes trains a model of its own on its share of the data"
     )
-    assert said == (0 if wrapped else 2)  # ranks; the second loop makes no updates
+    assert said == (0 if wrapped else 2)  # one per rank; the second loop makes no updates
 
 
 CHANGED_AT_THE_END = """

@@ -1,6 +1,6 @@
-"""Random graphs of 5 to 15 ops over vectors and matrices with and without batches, the same in both libraries.
+"""Random graphs of 5 to 15 ops on vectors and matrices, with and without batches, the same in both libraries.
 
-As a program it writes what DyNet finds, so that DyNet can run with options of its own:
+As a program, it writes the results of DyNet, so that DyNet can run with its own options:
 ``python compositions.py FILE SEEDS --dynet-autobatch 1``.
 """
 
@@ -19,8 +19,8 @@ UNARY += ["log_sigmoid", "asinh", "sinh", "cosh", "exp", "silu", "tan", "asin", 
 
 
 def bounded(name: str, dy: Any, x: Any) -> Any:
-    """A function of x within -0.9 to 0.9, where all of them are defined."""
-    if name == "softsign" and len(x.dim()[0]) > 1:  # DyNet's takes vectors only
+    """A function of x, scaled to -0.9 to 0.9, where all of these functions are defined."""
+    if name == "softsign" and len(x.dim()[0]) > 1:  # DyNet's takes only vectors
         name = "atan"
     return getattr(dy, name)(dy.tanh(x) * 0.9)
 
@@ -30,7 +30,7 @@ def size_of(x: Any) -> int:
 
 
 # Ops on one vector, two vectors, a matrix, a matrix and a vector: each gives a vector, a matrix or a scalar.
-# DyNet's min, max and mean want equal batch sizes.
+# DyNet's min, max and mean need equal batch sizes.
 ONE: dict[str, Callable] = {
     "softmax": lambda dy, x: dy.softmax(x),
     "log_softmax": lambda dy, x: dy.log_softmax(x),
@@ -90,7 +90,7 @@ BOTH: dict[str, Callable] = {
 
 
 def composition(dy: Any, seed: int) -> dict[str, Any]:
-    """What a random graph gives: the name of each op, values, gradients of parameters."""
+    """The results of a random graph: the name of each op, values, gradients of parameters."""
     rng = np.random.default_rng(seed)
     model = dy.ParameterCollection()
     w = model.parameters_from_numpy(rng.uniform(-1, 1, (N, N)))

@@ -1,4 +1,4 @@
-"""Counts of what was compared with DyNet, at the end of a run."""
+"""Reports the numbers of comparisons with DyNet at the end of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows for the comparison alone: uses that the rows of tests/ops have only in a form that DyNet refuses."""
+"""Rows for the comparison only: uses that tests/ops has only in forms that DyNet refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from table import CASES as TABLE  # noqa: E402
 
 
 def row(name, shapes, build, low=-1.0, high=1.0, **more) -> Case:
-    """A row without a reference: DyNet is the reference."""
+    """A row without a formula: DyNet is the reference."""
     return Case(f"peer-{name}", shapes, build, None, low, high, **more)
 
 

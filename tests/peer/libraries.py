@@ -1,4 +1,4 @@
-"""DyNet and dynet_cy side by side: what both are given and what comes out."""
+"""DyNet and dynet_cy side by side: the same inputs for both, and their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import dynet_cy
 
 dynet = pytest.importorskip("dynet")
 
-# float32 carries 6e-8. DyNet's tanh and logistic are rational approximations, wrong by up to 4e-6.
+# The precision of float32 is 6e-8. DyNet's tanh and logistic are rational approximations with errors up to 4e-6.
 VALUE_TOL, GRADIENT_TOL = 5e-6, 1e-5
 
 counts = {
@@ -25,22 +25,22 @@ counts = {
 
 
 def public_functions() -> list[str]:
-    """Functions that both libraries offer under one name."""
+    """Functions that have the same name in both libraries."""
     names = [n for n in dynet_cy.__all__ if not n.startswith("_") and hasattr(dynet, n)]
     return sorted(n for n in names if not isinstance(getattr(dynet_cy, n), type))
 
 
-# Arguments that DyNet does not know, of any function or of one.
+# Arguments that DyNet does not have, in any function or in one.
 OURS = {"forward_only", "axis", "mask", "log_softmax.d", "layer_norm.eps", "dilation", "groups"}
 
 
 class Library:
-    """A library whose functions are recorded and whose results are kept.
+    """A library that records which functions are called and keeps their results.
 
-    DyNet's inputs hold numbers that their expressions only point to: what is not kept is read after it is freed.
+    Expressions of DyNet only point to the numbers of their inputs: without keeping these, it would read freed memory.
 
     Attributes:
-        named: pass all arguments by our keywords, with our defaults written out.
+        named: whether all arguments are passed by our keywords, with our defaults.
     """
 
     def __init__(self, module: Any, named: bool = False) -> None:
@@ -63,7 +63,7 @@ class Library:
         return call
 
     def by_name(self, name: str, args: tuple, keywords: dict[str, Any]) -> dict[str, Any]:
-        """All arguments with our names, and our defaults but tuples, which are lists in DyNet."""
+        """All arguments by our names, with our defaults except tuples, which are lists in DyNet."""
         signature = inspect.signature(getattr(dynet_cy, name))
         given = signature.bind(*args, **keywords).arguments
         defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not p.empty}
@@ -77,7 +77,7 @@ def both(named: bool = False) -> tuple[Library, Library]:
 
 
 def argument(library: Library, x: np.ndarray) -> Any:
-    """An input with the batch as the last axis of x."""
+    """An input; the last axis of x is the batch."""
     if x.ndim == 1:  # scalars of shape (), which inputTensor of DyNet cannot make
         flat = library.inputVector([float(v) for v in x])
         return library.reshape(flat, (), len(x)) * 1.0
@@ -85,14 +85,14 @@ def argument(library: Library, x: np.ndarray) -> Any:
 
 
 def loss_of(library: Library, y: Any, seed: int = 5) -> Any:
-    """A scalar in which every element of y has a weight of its own."""
+    """A scalar: the sum of the elements of y, each with its own weight."""
     shape, size = y.dim()
     weights = np.random.default_rng(seed).uniform(0.5, 1.5, (*shape, size)).astype(np.float32)
     return library.sum_batches(library.sum_elems(library.cmult(y, argument(library, weights))))
 
 
 def evaluate(library: Library, build: Callable, samples: Sequence[np.ndarray]) -> dict[str, Any]:
-    """Everything that can be seen of an expression of inputs."""
+    """All observable results of an expression of inputs."""
     library.renew_cg()
     library.kept.clear()
     saved, library.named = library.named, False
@@ -109,7 +109,7 @@ def evaluate(library: Library, build: Callable, samples: Sequence[np.ndarray]) -
 
 
 def same_numbers(a: Any, b: Any, tol: float) -> bool:
-    """Equal up to tol, relative to the greatest number of a."""
+    """Equal up to tol, relative to the greatest magnitude in a."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     if a.shape != b.shape:
         return False
@@ -119,14 +119,14 @@ def same_numbers(a: Any, b: Any, tol: float) -> bool:
 
 
 def kind_of(value: Any) -> Any:
-    """Type and shape as a program sees them."""
+    """The type and shape that a program sees."""
     if isinstance(value, list):
         return "list", len(value), type(value[0]) if value else None
     return type(value), np.shape(value)
 
 
 def differences(theirs: dict[str, Any], ours: dict[str, Any], tol: float = VALUE_TOL) -> set[str]:
-    """What is not the same of two results of `evaluate`."""
+    """The differences between two results of `evaluate`."""
     found = set()
     if theirs["dim"] != ours["dim"]:
         found.add("dim")
@@ -143,7 +143,7 @@ def differences(theirs: dict[str, Any], ours: dict[str, Any], tol: float = VALUE
 
 
 def assert_alike(theirs: Any, ours: Any, where: str, tol: float = VALUE_TOL) -> None:
-    """Equal in type, shape and, up to tol, numbers."""
+    """Equal in type, shape and, up to tol, values."""
     if isinstance(theirs, dict):
         assert list(theirs) == list(ours), where
         for key in theirs:
@@ -163,7 +163,7 @@ def assert_alike(theirs: Any, ours: Any, where: str, tol: float = VALUE_TOL) -> 
 
 
 class Alike:
-    """Functions that look at a library and return what they see, collected to be run with both."""
+    """A collection of functions that run in both libraries and must return the same."""
 
     def __init__(self) -> None:
         self.functions: dict[str, Callable[[Any], dict[str, Any]]] = {}

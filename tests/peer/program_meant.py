@@ -1,4 +1,4 @@
-"""What is meant to differ between the libraries in random programs, each with its line of docs/differences.md."""
+"""Intended differences between the libraries in random programs, with their lines of docs/differences.md."""
 
 import re
 from collections import Counter
@@ -11,16 +11,16 @@ from program_pair import Difference, Entry
 
 @dataclass(frozen=True)
 class Meant:
-    """Lines on which the libraries differ on purpose.
+    """Lines on which the libraries differ intentionally.
 
     Attributes:
         document: first cell of the line in docs/differences.md.
-        kinds: what may differ, a regular expression.
-        line: what the line looks like, a regular expression.
-        says: what DyNet says, a regular expression.
-        shapes: what shapes of its expressions look like, a regular expression.
-        ours: what is said here, a regular expression.
-        also: what else holds.
+        kinds: regular expression for the kinds of differences.
+        line: regular expression for the line.
+        says: regular expression for DyNet's error.
+        shapes: regular expression for the shapes of its expressions.
+        ours: regular expression for our error.
+        also: a further condition.
     """
 
     document: str
@@ -43,22 +43,22 @@ class Meant:
 
 
 def left_out(d: Difference) -> bool:
-    """Whether DyNet tells 0 for a gradient that its last backward was not to compute."""
+    """Whether DyNet returns 0 for a gradient that its last backward pass did not need."""
     return is_plain(d) and not np.any(d.theirs)
 
 
 def is_plain(d: Difference) -> bool:
-    """Whether the last backward was not a full one."""
+    """Whether the last backward pass was not a full one."""
     return "True" not in next(line for line in reversed(d.lines) if ".backward(" in line)
 
 
 def refuses(document: str, line: str, says: str = "") -> Meant:
-    """DyNet refuses, when the node is made or later."""
+    """DyNet raises an error when the node is made or later."""
     return Meant(document, "DyNet refuses( late)?", line, says)
 
 
 def of_several_constants(d: Difference) -> bool:
-    """Whether the expression is a constant of a parameter of which the graph has others."""
+    """Whether the expression is a constant of a parameter that has several constants in the graph."""
     graph = d.lines[len(d.lines) - d.lines[::-1].index("dy.renew_cg()") :]
     made = dict(line.split(" = ", 1) for line in graph if " = " in line)
     constant = r"dy\.const_parameter\((\w+)\)|(\w+)\.expr\((?:False)?\)"
@@ -73,8 +73,8 @@ class Wrong:
 
     Attributes:
         document: first cell of the line in docs/differences.md.
-        source: what the text of the expression looks like, a regular expression.
-        where: which of them, by the expressions in it.
+        source: regular expression for the text of the expression.
+        where: a condition on its arguments.
     """
 
     document: str
@@ -86,7 +86,7 @@ class Wrong:
 
 
 def broadcast_axes(a: Entry, b: Entry) -> int:
-    """Along how many axes, the batch counted, one of the two is broadcast."""
+    """The number of axes, including the batch, along which one of the two is broadcast."""
     axes = range(max(len(a.shape), len(b.shape)))
     return sum(a.axis(k) != b.axis(k) for k in axes) + (a.batch != b.batch)
 

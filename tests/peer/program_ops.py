@@ -1,4 +1,4 @@
-"""Lines of random programs: one function for each op, with random arguments that mostly fit."""
+"""Lines of random programs: a function for each op, with random arguments that mostly fit."""
 
 from collections.abc import Callable
 
@@ -41,7 +41,7 @@ def pair(p: Program) -> str:
 
 
 def broadcast(p: Program) -> tuple[str, str]:
-    """Two expressions of which one may lack axes of the other."""
+    """Two expressions; one may lack axes of the other."""
     a = p.get()
     kind = p.below(5)
     shape = a.shape

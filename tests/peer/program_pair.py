@@ -1,4 +1,4 @@
-"""A program in two libraries, line by line, each in a process of its own."""
+"""Runs a program in two libraries line by line, each in its own process."""
 
 import contextlib
 import pickle
@@ -17,11 +17,11 @@ WORKER = Path(__file__).with_name("program_worker.py")
 
 
 class Died(Exception):
-    """The process of a library ended."""
+    """The process of a library has ended."""
 
 
 class Worker:
-    """A library in a process of its own, which starts again when it has died."""
+    """A library in another process, which is restarted if it dies."""
 
     def __init__(self, module: str, *options: str) -> None:
         self.command = [sys.executable, str(WORKER), module, *options]
@@ -29,7 +29,7 @@ class Worker:
         self.begun: list[str | None] | None = None
 
     def begin(self, lines: list[str | None]) -> None:
-        """Send lines; `ask` with the same lines waits for what they give."""
+        """Send lines; `ask` with the same lines waits for the results."""
         if self.process is None:
             self.process = subprocess.Popen(
                 self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
@@ -85,7 +85,7 @@ class Difference:
     lines: list[str] = field(default_factory=list, repr=False)
 
     def function(self) -> str:
-        """What the line calls, for counting."""
+        """The function that the line calls, for counting."""
         found = re.search(r"= (?:dy\.)?([a-z_]\w*)\(|= \w+(\.\w+|\[| \S+ )|\.(\w+)\(", self.line)
         return next((g for g in found.groups() if g), "?").strip() if found else "?"
 
@@ -97,7 +97,7 @@ class Difference:
 
 
 def close_enough(a: Any, b: Any, slack: Any = 0.0) -> bool:
-    """Numbers that rounding explains: 2e-5 of the greatest, and the slack, how far noise moves each."""
+    """Equal up to rounding: 2e-5 of the greatest magnitude, plus the slack, how far noise moves each number."""
     with np.errstate(all="ignore"):
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
         finite = np.isfinite(a)
@@ -135,7 +135,7 @@ READING = re.compile(r"\.(value|npvalue|vec_value|scalar_value|forward)\(")
 
 
 class Over(Exception):
-    """The program cannot go on."""
+    """The program cannot continue."""
 
 
 class Pair:
@@ -145,11 +145,11 @@ class Pair:
         self.theirs, self.ours, self.number = theirs, ours, number
         self.lines: list[str] = []
         self.differences: list[Difference] = []
-        self.left_out: Counter[str] = Counter()  # lines of WRONG, by the line of docs/differences.md
-        self.lost = False  # DyNet has NaN as the gradient of a parameter, where there is none here
+        self.left_out: Counter[str] = Counter()  # counts of lines of WRONG, by their line of docs/differences.md
+        self.lost = False  # DyNet has a NaN in the gradient of a parameter, we do not
         self.compared = 0
-        self.spoilt = False  # the graphs are to be made again
-        self.numbers: list[tuple[int, Any, Any]] = []  # line, DyNet's and our description: not close enough
+        self.spoilt = False  # the graphs must be made again
+        self.numbers: list[tuple[int, Any, Any]] = []  # lines that differ: number, DyNet's and our result
         for worker in (theirs, ours):
             worker.ask([None])
 
@@ -164,12 +164,12 @@ class Pair:
     entries: dict[str, Entry] = {}
 
     def again(self) -> None:
-        """The program so far from the start: an error can leave a node behind with which DyNet cannot go on."""
+        """Run the program so far from the start: an error can leave a node in DyNet's graph that breaks it."""
         for worker in (self.theirs, self.ours):
             worker.ask([None, *self.lines])
 
     def ask(self, worker: Worker, lines: list[str]) -> list[Any]:
-        """What a worker tells of lines; one that dies of them is asked again for each."""
+        """The results of lines in a worker; if it dies, it runs them again one by one."""
         try:
             return worker.ask(lines)
         except Died:
@@ -179,11 +179,11 @@ class Pair:
             return [self.ask(worker, [line])[0] for line in lines]
 
     def run(self, line: str) -> Any:
-        """What both tell of the line, or None where one of them refuses it: it is no part of the program then."""
+        """The result of a line in both, or None if one of them refuses it: then it is not part of the program."""
         return self.look([line])[0]
 
     def look(self, lines: list[str]) -> list[Any]:
-        """The same for lines of which none needs those before it."""
+        """The same for lines that do not depend on each other."""
         for worker in (self.theirs, self.ours):
             with contextlib.suppress(Died):  # `ask` finds out
                 worker.begin(lines)  # both work at the same time
@@ -192,7 +192,7 @@ class Pair:
         told = [self.judge(line, theirs, ours) for line, theirs, ours in both]
         last = self.differences[-1] if self.differences else None
         if not self.eager and last and last.kind == "DyNet refuses" and READING.search(last.line):
-            self.differences.pop()  # programs that look at every value at once tell of which expression that was
+            self.differences.pop()  # programs that read every value at once show which expression that was
             raise Over
         if self.spoilt:
             self.spoilt = False
@@ -200,7 +200,7 @@ class Pair:
         return told
 
     def judge(self, line: str, theirs: Any, ours: Any) -> Any:
-        """Note what differs in what both tell of a line."""
+        """Note how the results of both for a line differ."""
         if theirs[0] == ours[0] == "ok":
             if form_of(theirs[1]) == form_of(ours[1]):
                 self.lines.append(line)
@@ -223,7 +223,7 @@ class Pair:
         return None
 
     def refused(self, line: str, theirs: Any, ours: Any) -> None:
-        """We refuse a line that DyNet takes: it may do so later, when it computes."""
+        """We refuse a line that DyNet accepts; DyNet may refuse it later, when it computes."""
         if theirs[0] == "expression":
             name = line.partition(" = ")[0]
             late = self.ask(self.theirs, [f"{name}.npvalue()"])[0]
@@ -243,7 +243,7 @@ class Pair:
             self.numbers.append((len(self.lines) - 1, theirs, ours))
 
     def settle(self, noisy: list[Worker]) -> None:
-        """Sort numbers that differ into those that rounding explains and others."""
+        """Separate differences that rounding explains from others."""
         if not self.numbers:
             return
         plain = self.ours.ask([None, *self.lines])[1:]

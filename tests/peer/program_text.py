@@ -1,4 +1,4 @@
-"""The text of a random program: names, shapes, and choices among the expressions that there are."""
+"""The text of a random program: names, shapes, and choices among its expressions."""
 
 import re
 from collections.abc import Callable
@@ -18,9 +18,9 @@ class Program(Pair):
         self.entries = {}
         self.count = 0
         self.B = int(self.rng.integers(2, 4))
-        self.eager = self.chance(0.7)  # values are computed as soon as there is an expression
+        self.eager = self.chance(0.7)  # values are computed as soon as an expression is made
 
-    # What random arguments are made of.
+    # Parts of random arguments.
 
     def below(self, n: int) -> int:
         return int(self.rng.integers(n))
@@ -36,7 +36,7 @@ class Program(Pair):
         return f"{letter}{self.count}"
 
     def A(self, shape: tuple[int, ...], low: float = -1.0, high: float = 1.0) -> str:
-        """Numbers as text."""
+        """An array of random numbers, as text."""
         self.count += 1
         return f"A({1000 * self.number + self.count}, {shape}{'' if (low, high) == (-1, 1) else f', {low}, {high}'})"
 
@@ -48,7 +48,7 @@ class Program(Pair):
         return self.one([1, 1, self.B])
 
     def add(self, source: str, letter: str = "e") -> Entry | None:
-        """An expression, if both libraries make it."""
+        """Add an expression, if both libraries accept it."""
         wrong = next((w for w in WRONG if w.covers(source, self.entries_in(source))), None)
         if wrong:
             self.left_out[wrong.document] += 1
@@ -68,7 +68,7 @@ class Program(Pair):
         return [self.entries[name] for name in re.findall(r"\b[a-z]\d+\b", text) if name in self.entries]
 
     def drop(self, e: Entry) -> None:
-        """Take out an expression whose value one of them refuses: DyNet's graph is spoilt by it."""
+        """Remove an expression whose value one library refuses to compute: it breaks DyNet's graph."""
         late = self.differences[-1] if self.differences else None
         line = next(line for line in self.lines if line.startswith(f"{e.name} = "))
         if late and late.line == f"{e.name}.npvalue()":
@@ -82,7 +82,7 @@ class Program(Pair):
         self.again()
 
     def make(self, shape: tuple[int, ...] | None = None, batch: int | None = None, low=-1.0, high=1.0) -> Entry:
-        """An input of that shape."""
+        """An input of this shape."""
         shape = self.shape() if shape is None else shape
         batch = self.size() if batch is None else batch
         full = shape if batch == 1 else (*shape, batch)
@@ -101,11 +101,11 @@ class Program(Pair):
 
     def any(self, fits: Callable[[Entry], bool] = lambda e: True) -> Entry | None:
         found = [e for e in self.entries.values() if fits(e)]
-        # Recent ones more often, so that graphs are deep.
+        # Prefers recent expressions, so that graphs are deep.
         return found[-1 - min(self.below(len(found)), self.below(len(found)))] if found else None
 
     def get(self, shape: tuple[int, ...] | None = None, batch: int | None = None) -> Entry:
-        """Something of that shape (and batch size), or an input; now and then of another shape."""
+        """An expression of this shape (and batch size), new or old; now and then one of another shape."""
         if shape is None or self.chance(0.02):
             return self.any() or self.make()
         found = None
@@ -126,7 +126,7 @@ class Program(Pair):
         return self.get(self.axes(2))
 
     def within(self, e: Entry | None = None, low: float = -0.9, high: float = 0.9) -> str:
-        """An expression as text, squeezed into an interval."""
+        """An expression scaled into an interval, as text."""
         e = e or self.get()
         middle, half = (low + high) / 2, (high - low) / 2
         return f"(dy.tanh({e.name}) * {half:.4g} + {middle:.4g})"

@@ -1,8 +1,8 @@
-"""One library in a process of its own: runs lines of programs and tells what each gave.
+"""Runs lines of programs in one library, in a separate process, and reports the result of each.
 
 ``python program_worker.py MODULE [NOISE]`` reads pickled requests from standard input and answers on standard output.
-A request is a list of lines, with None for a fresh program. With a NOISE, a seed, everything the library computes is
-multiplied by 1 +- 3e-6: how far the results move tells how much of a difference rounding explains.
+A request is a list of lines, with None for a new program. With the seed NOISE, everything the library computes is
+multiplied by 1 +- 3e-6: how far the results move shows how large a difference rounding can explain.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOISE = 3e-6
 
 
 class Noisy:
-    """A module whose functions give expressions that are a little off."""
+    """A module whose functions return expressions with small errors."""
 
     def __init__(self, module: Any, seed: int) -> None:
         self.module, self.rng = module, np.random.default_rng(seed)
@@ -40,7 +40,7 @@ class Noisy:
 
 
 def numbers(seed: int, shape: tuple[int, ...], low: float = -1.0, high: float = 1.0) -> np.ndarray:
-    """Random numbers of that shape, the same for each seed, no two of them nearly equal."""
+    """Random numbers that depend only on the seed; no two of them are nearly equal."""
     n = int(np.prod(shape))
     rng = np.random.default_rng(seed)
     steps = (rng.permutation(n) + rng.uniform(0.25, 0.75, n)) / max(n, 1)
@@ -48,7 +48,7 @@ def numbers(seed: int, shape: tuple[int, ...], low: float = -1.0, high: float = 
 
 
 def described(value: Any, library: Any) -> Any:
-    """What a program sees of a value, in plain Python and NumPy."""
+    """The description of a value in plain Python and NumPy."""
     if isinstance(value, library.Expression):
         return "expression", value.dim()
     if isinstance(value, (list, tuple)):
@@ -61,7 +61,7 @@ def described(value: Any, library: Any) -> Any:
 
 
 def run(line: str, names: dict[str, Any], library: Any) -> Any:
-    """("ok", description) of what the line gives (its variable's or expression's value), or ("error", class, text)."""
+    """Run a line; return ("ok", description of its value) or ("error", class, text)."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -78,7 +78,7 @@ def run(line: str, names: dict[str, Any], library: Any) -> Any:
 
 def main() -> None:
     requests, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints
+    os.dup2(2, 1)  # output that a library prints
     module, *noise = sys.argv[1:]
     sys.argv[1:] = []
     library: Any = importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Where dynet_cy differs on purpose: which rows of the table, how, and the line of docs/differences.md on it."""
+"""Intended differences from DyNet: the rows of the table, the kind of difference, the line of docs/differences.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VALUE = frozenset({"value", "gradient"})
 GRADIENT = frozenset({"gradient"})  # of any argument
 SHAPE = frozenset({"dim", "type", "value", "gradient"})
 
-# Batch sizes of the arguments that a difference is about.
+# A condition on the batch sizes of the arguments.
 Where = Callable[[Sequence[int]], bool]
 
 
@@ -59,10 +59,10 @@ class Difference:
     Attributes:
         document: first cell of the line in docs/differences.md.
         rows: ids, with * and ?.
-        kinds: REFUSES, or what of a result may differ: dim, type, value, gradient, or gradient of an argument.
-        where: batch sizes with which they differ.
-        only_as_written: not when all arguments are given by name, ours where there is a default.
-        certain: False where it depends on what lies in memory whether they differ.
+        kinds: REFUSES, or what may differ: dim, type, value, gradient, or gradient of an argument.
+        where: the batch sizes for which they differ.
+        only_as_written: whether they agree when all arguments are given by name, with our defaults.
+        certain: False if the difference depends on the contents of uninitialized memory.
     """
 
     document: str
@@ -83,7 +83,7 @@ def gradient_of(*arguments: int) -> frozenset[str]:
 
 
 def unmeant(found: set[str], meant: set[str]) -> set[str]:
-    """The differences found that are not meant."""
+    """The differences that are not intended."""
     return {f for f in found if f not in meant and not (f.startswith("gradient ") and "gradient" in meant)}
 
 
@@ -99,7 +99,7 @@ SHAPES = ("4x3-4", "4-4x3", "4x3-1x3", "4x1-1x3", "1-4x3", "4x3-1", "2x3x4-2x1x4
 SHAPES += ("17x5-1x5",)
 
 ARRAYS = "arrays beside an expression (`e + array`, `array * e`), lists, masks and None as indices, `@`, comparisons"
-NO_ROW = ("gumbel_softmax", "batch_norm")  # their results depend on the graph, or on statistics that are kept
+NO_ROW = ("gumbel_softmax", "batch_norm")  # their results depend on the graph, or on running statistics
 NEGATIVE = tuple(f"{f}-negative" for f in ("cumsum", "max_dim", "sum_dim", "pick", "transpose", "concatenate"))
 TRUE = "`min`, `max`, `binary_log_loss`, `poisson_loss`, masks of LSTM gates"
 DILATED = "`dilation` and `groups` of `conv2d`, `conv2d_bias`"
@@ -110,7 +110,7 @@ BATCHES_IN = (
 ROUNDING = tuple(f"{name}{mode}" for name in ("floor", "ceil", "round") for mode in ("", "_straight_through"))
 B_DIMS = ("mean_dim-[0-9]*", "std_dim-[0-9]*", "moment_dim-[0-9]*")
 
-# The ops that DyNet has not.
+# The ops that DyNet does not have.
 _SURFACE = json.loads((Path(__file__).resolve().parent / "surface.json").read_text(encoding="utf-8"))["dynet"]
 NOT_THERE = [n for n in api.__all__ if n not in _SURFACE["functions"] and n not in _SURFACE["classes"]]
 
@@ -186,7 +186,7 @@ DIFFERENCES = [
     refused("batches in many ops", "pairwise_rank_loss", "vanilla_lstm_c", "vanilla_lstm_h", where=mixed),
     refused("`sparsemax`", "sparsemax-matrix"),
     refused("`hinge_dim`", "hinge_dim-rows"),
-    # Weights or a bias with a batch; an x without one beside others that have it.
+    # Weights or a bias with a batch; an x without a batch among others with one.
     wrong("batches in LSTM gates", "vanilla_lstm_gates", kinds=SHAPE, where=on(2, 4)),
     wrong("batches in LSTM gates", "vanilla_lstm_gates-concat", kinds=VALUE, where=on(5)),
     refused("batches in LSTM gates", "vanilla_lstm_gates-concat", where=lambda sizes: len(set(sizes[:3])) > 1),
@@ -210,7 +210,7 @@ DIFFERENCES = [
     wrong(TRUE, "vanilla_lstm_gates-dropout-concat", kinds=gradient_of(6, 7), where=lambda s: len(set(s[:3])) == 1),
 ]
 
-# Differences that test_differences_peer.py, and for autobatching test_compositions_peer.py, look at one by one.
+# Differences that test_differences_peer.py tests one by one, and test_compositions_peer.py those of autobatching.
 ONE_BY_ONE = (
     "momentum of a table, or rows of it, in a graph that the loss does not depend on",
     "a deleted collection",

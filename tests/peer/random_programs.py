@@ -1,13 +1,13 @@
-"""Random programs over the whole surface of DyNet, line by line in DyNet and here.
+"""Random programs over the whole API of DyNet, run line by line in DyNet and in dynet_cy.
 
-A program is Python text: a model, inputs, ops with random arguments (shapes that fit mostly, not always), builders,
-several graphs, backward passes and updates. After every line both libraries must tell the same: shapes, types and
-numbers of values, errors, gradients of all expressions and parameters. Each library has a process of its own, since
-DyNet changes the arithmetic of its process and some errors end it.  Lines whose numbers are known to be wrong in
-DyNet (`WRONG` of program_meant) are left out, since all that is computed from them would differ.
+A program is Python text: a model, inputs, ops with random arguments (most shapes fit, some do not), builders, several
+graphs, backward passes and updates. After every line, both libraries must agree: on shapes, types and numbers of
+values, errors, and gradients of all expressions and parameters. Each library runs in its own process, because DyNet
+changes the arithmetic of its process, and some errors end it.  Lines whose numbers are known to be wrong in DyNet
+(`WRONG` in program_meant) are omitted, because everything computed from them would differ.
 
-``python random_programs.py --programs 5000`` runs many and prints what differs; ``--first N --programs 1 --verbose``
-prints program N. What is meant to differ is in `MEANT` of program_meant, each with its line of docs/differences.md.
+``python random_programs.py --programs 5000`` runs many and prints the differences; ``--first N --programs 1 --verbose``
+prints program N. `MEANT` in program_meant lists intended differences, each with its line of docs/differences.md.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class RandomProgram(Program):
         self.add(f"{s}.output()")
 
     def settings(self) -> None:
-        """Inputs and rows that are set to something else, and everything computed again."""
+        """Change inputs and rows, and compute everything again."""
         inputs = []
         for line in self.lines[len(self.lines) - self.lines[::-1].index("dy.renew_cg()") :]:
             target, _, source = line.partition(" = ")
@@ -186,7 +186,7 @@ class RandomProgram(Program):
     def train(self, last: int) -> None:
         """A loss of some expressions, backward, all gradients, an update."""
         names = list(self.entries)
-        # DyNet moves a table that the loss does not depend on: see docs/differences.md.
+        # DyNet's momentum changes a table that the loss does not depend on: see docs/differences.md.
         chosen = [self.entries[n] for n in names if self.chance(0.6) or self.is_of_table(n)]
         chosen = chosen or [self.entries[names[-1]]]
         terms = []
@@ -207,7 +207,7 @@ class RandomProgram(Program):
         full = self.one(["", "", "full=True", "full=False", "True"])
         self.run(f"{loss}.backward({full})")
         made_before = [name for name in [*self.entries, loss, *terms[:2]] if after is None or name != after.name]
-        if "True" not in full or self.number % 2:  # else for the first time after an update
+        if "True" not in full or self.number % 2:  # otherwise read for the first time after the update
             self.look([f"{name}.gradient()" for name in [*made_before, *self.parameters]])
         self.of_parameters("grad_as_array()")
         if self.lost:
@@ -237,7 +237,7 @@ class RandomProgram(Program):
 
 
 class Comparison:
-    """Workers that run one program after the other."""
+    """The workers, which run one program after the other."""
 
     def __init__(self) -> None:
         self.theirs, self.ours = Worker("dynet"), Worker("dynet_cy")
@@ -247,7 +247,7 @@ class Comparison:
         self.left_out: Counter[str] = Counter()
 
     def run(self, number: int) -> tuple[RandomProgram, list[Difference]]:
-        """A program, and its differences that are not meant."""
+        """A program and its unintended differences."""
         program = RandomProgram(self.theirs, self.ours, number)
         program.build()
         program.settle(self.noisy)
@@ -272,7 +272,7 @@ def main() -> None:
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--verbose", action="store_true", help="print the programs")
-    parser.add_argument("--save", type=Path, help="pickle the differences there")
+    parser.add_argument("--save", type=Path, help="file for the pickled differences")
     options = parser.parse_args()
     comparison, everything, start = Comparison(), [], time.time()
     for number in range(options.first, options.first + options.programs):
@@ -284,13 +284,13 @@ def main() -> None:
             print(difference, flush=True)
     comparison.close()
     print(f"{options.programs} programs, {comparison.compared} lines compared, {time.time() - start:.0f} s")
-    print(f"{len(everything)} differences that are not meant, {sum(comparison.meant.values())} that are:")
+    print(f"{len(everything)} unintended differences, {sum(comparison.meant.values())} intended ones:")
     for document, count in comparison.meant.most_common():
         print(f"{count:8} {document}")
     for document, count in comparison.left_out.most_common():
         print(f"{count:8} left out: {document}")
     for what, count in Counter(f"{d.kind}: {d.function()}" for d in everything).most_common():
-        print(f"{count:8} NOT MEANT {what}")
+        print(f"{count:8} UNINTENDED {what}")
     if options.save:
         options.save.write_bytes(pickle.dumps(everything))
     sys.exit(bool(everything))

@@ -1,10 +1,9 @@
-"""Prints the public names of the installed DyNet with their signatures: what surface.json holds.
+"""Prints the public names of the installed DyNet with their signatures, as stored in surface.json.
 
     python tests/peer/record_surface.py > tests/peer/surface.json
 
-Names and signatures only. A signature is a list of parameters, "name" or "name=default"; it is null for what is no
-function, or does not tell. Constructors of extension types do not tell; for them the names of arguments that their
-documentation lists are recorded.
+A signature is a list of parameters, "name" or "name=default"; it is null if something is no function or has no
+signature. Constructors of extension types have none; for them, the arguments in their documentation are recorded.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from typing import Any
 
 
 def signature_of(value: Any) -> list[str] | None:
-    """The parameters of a function, without self; None where there are none to be had."""
+    """The parameters of a function, without self; None if it has no signature."""
     try:
         found = inspect.signature(value)
     except (TypeError, ValueError):
         return None
     parameters = [p for p in found.parameters.values() if p.name not in ("self", "cls")]
     if [p.kind for p in parameters] == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]:
-        return None  # what every extension type says of itself
+        return None  # the default of extension types
     stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     return [
         stars.get(p.kind, "") + p.name + ("" if p.default is inspect.Parameter.empty else f"={p.default!r}")
@@ -33,13 +32,13 @@ def signature_of(value: Any) -> list[str] | None:
 
 
 def documented(cls: type) -> list[str]:
-    """The arguments of the constructor that the documentation of a class lists, as "name(type): ..."."""
+    """The arguments of the constructor, from the lines "name(type): ..." in the documentation of a class."""
     text = inspect.getdoc(cls) or ""
     return re.findall(r"^ +(\w+) ?\([\w., ]*\):", text, re.M)
 
 
 def members(cls: type) -> dict[str, Any]:
-    """The public members of a class, inherited ones too, and operators; a constructor as __init__."""
+    """The public members of a class, including inherited ones and operators, with the constructor as __init__."""
     found = {}
     for name in sorted(dir(cls)):
         special = name.startswith("__") and name.endswith("__")
@@ -51,7 +50,7 @@ def members(cls: type) -> dict[str, Any]:
 
 
 def is_own(cls: type, name: str) -> bool:
-    """Whether a special method is more than what every object or extension type has."""
+    """Whether a special method is not just the one of every object or extension type."""
     ordinary = {"__init__", "__new__", "__reduce__", "__setstate__", "__dict__", "__weakref__", "__module__", "__doc__"}
     if name in ordinary or name.startswith("__pyx") or name in ("__hash__", "__repr__", "__str__"):
         return False
@@ -75,7 +74,7 @@ def surface(module: Any) -> dict[str, Any]:
 
 
 def all_modules() -> dict[str, Any]:
-    """What the installed DyNet offers."""
+    """The surface of the installed DyNet."""
     import dynet
     import dynet_config
 
@@ -83,7 +82,7 @@ def all_modules() -> dict[str, Any]:
 
 
 def as_text(modules: dict[str, Any]) -> str:
-    """JSON with one name a line."""
+    """JSON with one name per line."""
     text = json.dumps(modules, indent=1, sort_keys=True)
     lists = re.compile(r"\[\s+([^\[\]]*?)\s+\]")
     return lists.sub(lambda match: "[" + re.sub(r"\s*\n\s*", " ", match[1]) + "]", text) + "\n"

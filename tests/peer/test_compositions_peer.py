@@ -1,4 +1,4 @@
-"""Random graphs in both libraries; DyNet also with its own autobatching."""
+"""Random graphs in both libraries, in DyNet also with its own autobatching."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_composition(seed: int) -> None:
 
 @pytest.mark.parametrize("strategy", [1, 2])
 def test_autobatching(strategy: int, tmp_path: Path) -> None:
-    """DyNet's option takes effect when it is imported, so it has a process of its own."""
+    """DyNet's option takes effect on import, so it runs in another process."""
     here = Path(__file__).parent
     path = os.pathsep.join([str(Path(dynet_cy.__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     subprocess.run(
@@ -56,7 +56,7 @@ def test_autobatching(strategy: int, tmp_path: Path) -> None:
     everything = pickle.loads((tmp_path / "found").read_bytes())
     assert len(everything) == SEEDS
     for seed, theirs in enumerate(everything):
-        if {"elu", "selu"} <= set(theirs["ops"]):  # DyNet batches them as one op; see docs/differences.md
+        if {"elu", "selu"} <= set(theirs["ops"]):  # DyNet batches both as one op; see docs/differences.md
             continue
         library = both()[1]
         library.renew_cg(autobatching=strategy)

@@ -1,4 +1,4 @@
-"""The page of differences is true and complete."""
+"""docs/differences.md is true and complete."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_parameter_values_in_a_graph() -> None:
 
 
 def test_deleted_collection() -> None:
-    """DyNet's trainers and builders would read freed memory, so only parameters are looked at."""
+    """Only parameters are used: DyNet's trainers and builders would read freed memory."""
     for library in both():
         model, p = with_parameter(library)
         del model
@@ -90,7 +90,7 @@ def test_deleted_collection() -> None:
 
 
 def test_contract3d_1d() -> None:
-    """What DyNet's nearest relative gives without a bias; its own adds what lies in memory."""
+    """Equals DyNet's version with a bias of zeros; DyNet's own adds uninitialized memory."""
     x, y = np.arange(24.0).reshape(2, 3, 4), np.arange(4.0)
     theirs, ours = both()
     theirs.renew_cg()

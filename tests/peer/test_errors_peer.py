@@ -1,7 +1,7 @@
-"""Bad input: the kind of error in DyNet and here.
+"""Bad input: the kinds of errors in DyNet and dynet_cy.
 
-Ours must be the same exception or a kind of it, raised when the node is made, unless OTHERWISE says how DyNet differs.
-What ends DyNet's process ("dies") was found in processes of their own and is not called here.
+Ours must be the same exception or a subclass, raised when the node is made, unless OTHERWISE says how DyNet differs.
+Calls that end DyNet's process ("dies") were found in separate processes and are not repeated here.
 """
 
 from __future__ import annotations
@@ -209,8 +209,8 @@ BAD: dict[str, Callable[[Library], Any]] = {
 EMPTY, TYPES, INDICES = "empty lists", "wrong types", "indices"
 LATE, UNCHECKED, DIES = "late errors", "unchecked arguments", "ends the process"
 
-# Row: what DyNet does ("accepts", "dies", "late" for an error at forward, or the exception), and the line of
-# docs/differences.md.
+# For each row: what DyNet does ("accepts", "dies", "late" for an error in forward, or the exception), and the line
+# of docs/differences.md.
 OTHERWISE: dict[str, tuple[str, str]] = {
     "add-string": ("NotImplementedError", TYPES),
     "add-none": ("NotImplementedError", TYPES),
@@ -263,7 +263,7 @@ OTHERWISE: dict[str, tuple[str, str]] = {
     "block_dropout-2": ("late", LATE),
     "inputVector-nested": ("TypeError", TYPES),
     "vecInput-negative": ("RuntimeError", UNCHECKED),
-    "zeros-negative": ("dies", DIES),  # for want of 16 GiB
+    "zeros-negative": ("dies", DIES),  # it tries to allocate 16 GiB
     "random_bernoulli-p": ("accepts", UNCHECKED),
     "zeros-batch0": ("accepts", UNCHECKED),
     "one_hot-range": ("accepts", UNCHECKED),
@@ -276,7 +276,7 @@ OTHERWISE: dict[str, tuple[str, str]] = {
 
 
 def outcome(library: Library, build: Callable[[Library], Any]) -> tuple[str, type[BaseException] | None]:
-    """When an error came, "early" or "late", and its class; or "accepts"."""
+    """When an error is raised, "early" or "late", and its class; or "accepts"."""
     library.renew_cg()
     library.kept.clear()
     when = "early"
@@ -313,7 +313,7 @@ def test_kind_of_error(name: str) -> None:
     assert their_kind is not None
     if meant:
         assert their_kind.__name__ == meant
-        assert not issubclass(kind, their_kind), "no difference any more: mend OTHERWISE"
+        assert not issubclass(kind, their_kind), "no difference any more: update OTHERWISE"
     else:
         assert issubclass(kind, their_kind), f"{kind.__name__} here, {their_kind.__name__} in DyNet"
 

@@ -1,4 +1,4 @@
-"""Networks of the examples learn alike: from the same weights, the losses of each update are those of DyNet."""
+"""Networks of the examples learn as in DyNet: from the same weights, the losses of all updates are equal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DRY = {"dropout": 0.0, "word_dropout": 0.0, "seed": 1}
 
 
 def sentences(module: ModuleType, count: int) -> list:
-    """Make up sentences of different lengths with trees whose arcs do not cross: each word hangs from the next one."""
+    """Random sentences of different lengths with projective trees: the head of each word is the next one."""
     rng = random.Random(1)
     trees = []
     for _ in range(count):
@@ -70,7 +70,7 @@ MAKERS = {
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_losses(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    pytest.importorskip("tqdm", reason="the examples show their progress with tqdm")
+    pytest.importorskip("tqdm", reason="the examples need tqdm")
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
     module = importlib.import_module(name)
     losses: dict[str, list[float]] = {}

@@ -16,7 +16,7 @@ alike = Alike()
 
 
 def numbers(dy: Library, shape: tuple[int, ...], size: int = 1) -> Any:
-    """0, 1, 2, ... in this shape."""
+    """The numbers 0, 1, 2, ... in a given shape."""
     n = int(np.prod(shape)) * size
     flat = dy.inputVector([float(i) for i in range(n)])
     return dy.reshape(flat, shape, batch_size=size)
@@ -33,7 +33,7 @@ def forms_of_a_value(dy: Library) -> dict[str, Any]:
             dy.renew_cg()
             e = numbers(dy, shape, size)
             seen[f"{shape} x {size}"] = [e.dim(), e.value(), e.npvalue(), e.vec_value(), e.forward()]
-            if np.prod(shape) * size == 1:  # DyNet ends the process where there are more
+            if np.prod(shape) * size == 1:  # DyNet ends the process if there are more elements
                 seen[f"scalar_value {shape}"] = e.scalar_value()
     return seen
 
@@ -188,7 +188,7 @@ def attributes(dy: Library) -> dict[str, Any]:
     dy.renew_cg()
     x = numbers(dy, (3,))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # ours warns that it is always true
+        warnings.simplefilter("ignore")  # our expressions warn that they are always true
         truth, equal, other = bool(x), x == x, x == numbers(dy, (3,))
     return {
         "truth": truth,
@@ -204,7 +204,7 @@ def test_alike(name: str) -> None:
     alike.check(name)
 
 
-# What DyNet's classes have and ours have not, with the place that says so.
+# Members of DyNet's classes that ours do not have, with the line that documents it.
 ABSENT = {
     "Expression": set(),
     "RNNState": set(),

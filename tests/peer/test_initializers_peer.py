@@ -1,4 +1,4 @@
-"""Bounds and moments of the initial values against those of DyNet, for parameters and lookup tables of many shapes."""
+"""Bounds and moments of initial values equal DyNet's, for parameters and lookup tables of many shapes."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def parameters_that_are_not_updated(dy: Library) -> dict[str, Any]:
 
 @alike
 def models_across_graphs(dy: Library) -> dict[str, Any]:
-    """Values that change between graphs are those of the next graph."""
+    """A graph uses the values that parameters have when it is made."""
     model, w, e = model_of(dy)
     seen = []
     for step in range(3):

@@ -1,4 +1,4 @@
-"""Every row of the table of ops, in DyNet and here: shape, value in all its forms, gradients, updated parameters."""
+"""Every row of the table of ops in both libraries: shapes, all forms of values, gradients, updated parameters."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from purpose import DIFFERENCES, REFUSES, unmeant
 
 pytestmark = pytest.mark.peer
 
-# Which functions the tests of these files compare, besides those of the rows.
+# Functions that tests in these files compare, besides those in the rows.
 ELSEWHERE = {
     "HAVE_CUDA": "test_show_peer.py",
     "available_devices": "test_show_peer.py",
@@ -54,10 +54,10 @@ ELSEWHERE = {
     "to_device": "test_show_peer.py",
     "values": "test_graph_peer.py",
 }
-# Functions with draws that no setting makes certain in both libraries.
+# Random functions that no setting makes deterministic in both libraries.
 RANDOM_ONLY = {"random_gumbel": "test_random_peer.py"}
 
-# Functions that DyNet has and nobody can call, and why.
+# Functions of DyNet that cannot be called, and why.
 DEAD = {
     "inputMatrix": "raises a DeprecationWarning whatever the filters say",
     "matInput": "raises a DeprecationWarning whatever the filters say",
@@ -66,12 +66,12 @@ DEAD = {
 
 
 def purpose(case: Case, sizes, named: bool) -> set[str]:
-    """The kinds of differences that are meant."""
+    """The kinds of intended differences."""
     return set().union(*(d.kinds for d in DIFFERENCES if d.covers(case.id, sizes, named)))
 
 
 def outcome(case: Case, sizes, named: bool) -> set[str]:
-    """How DyNet's result differs from ours; ours must exist."""
+    """The kinds of differences between DyNet's result and ours; ours must not be an error."""
     samples = case.sample(np.random.default_rng(7), sizes)
     theirs, ours = both(named)
     mine = evaluate(ours, case.build, samples)
@@ -103,9 +103,9 @@ def check(case: Case, named: bool) -> None:
         where = f"{case.id} with batch sizes {sizes}"
         assert not unmeant(found, meant), f"{where}: {sorted(unmeant(found, meant))} differ"
         if REFUSES in meant:
-            assert found == {REFUSES}, f"{where}: DyNet does take it"
+            assert found == {REFUSES}, f"{where}: DyNet accepts it"
         elif any(d.certain for d in DIFFERENCES if d.covers(case.id, sizes, named)):
-            assert found, f"{where}: no difference any more: mend purpose.py and docs/differences.md"
+            assert found, f"{where}: no difference any more: update purpose.py and docs/differences.md"
         counts[
             "of both, different on purpose"
             if meant
@@ -122,12 +122,12 @@ def test_as_written(case: Case) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
 def test_by_keyword(case: Case) -> None:
-    """All arguments by our names, and our defaults written out."""
+    """All arguments by our names, with our defaults."""
     check(case, named=True)
 
 
 def updated(library: Library, case: Case, samples) -> list[np.ndarray]:
-    """Parameters in the place of the arguments, after two updates."""
+    """The values of parameters, used as arguments, after two updates."""
     collection = library.ParameterCollection()
     trainer = library.SimpleSGDTrainer(collection, 0.005)
     ps = [collection.parameters_from_numpy(x) for x in samples]
@@ -158,7 +158,7 @@ def test_updated_parameters(case: Case) -> None:
 
 
 def compared_functions() -> set[str]:
-    """Functions in rows that have the same values in both libraries, as they are written or by keyword."""
+    """Functions in rows that give the same values in both libraries, as written or by keyword."""
     found: set[str] = set()
     for case in CASES:
         ways = [(s, purpose(case, s, named)) for s in case.batch_sizes() for named in (False, True)]

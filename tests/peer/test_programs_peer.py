@@ -1,6 +1,6 @@
-"""Programs that say `import dynet` train alike under DyNet and, unchanged, under `python -m dynet_cy.compat`.
+"""Programs with `import dynet` train the same under DyNet and, unchanged, under `python -m dynet_cy.compat`.
 
-Where DyNet is not installed, they only run under the latter.
+If DyNet is not installed, they run only under the latter.
 """
 
 from __future__ import annotations

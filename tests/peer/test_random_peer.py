@@ -1,4 +1,4 @@
-"""Random ops: the moments of DyNet's draws and of ours, and what draws are shared; seeds."""
+"""Random ops: moments of the draws in both libraries, which draws are shared, and seeds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cases_random import RANDOM  # isort: skip
 pytestmark = pytest.mark.peer
 
 ROWS, COLUMNS, BATCH, GRAPHS = 20, 30, 40, 8
-# DyNet's takes no batches: one draw for each graph.
+# DyNet's takes no batches: it draws once for each graph.
 WITHOUT_BATCH = {"block_dropout"}
 
 
 def draws(library: Library, name: str) -> np.ndarray:
-    """Graphs, rows, columns, batch."""
+    """Draws as an array graphs x rows x columns x batch."""
     library.reset_random_seed(17)
     size = 1 if name in WITHOUT_BATCH else BATCH
     found = []
@@ -33,7 +33,7 @@ def draws(library: Library, name: str) -> np.ndarray:
 
 
 def moments(x: np.ndarray) -> np.ndarray:
-    """Mean, deviation, and the deviations of means along each axis, which tell how draws are shared."""
+    """Mean, standard deviation, and deviations of the means along each axis, which show how draws are shared."""
     along = [x.mean(axis=tuple(k for k in range(4) if k != axis)).std() for axis in (1, 2)]
     return np.array([x.mean(), x.std(), *along, x.mean(axis=(1, 2)).std()])
 
@@ -42,7 +42,7 @@ def moments(x: np.ndarray) -> np.ndarray:
 def test_moments(name: str) -> None:
     theirs, ours = (draws(library, name) for library in both())
     assert theirs.std() > 0
-    # What is drawn once for many elements counts once: dropout of rows, batch elements, everything.
+    # Elements that share a draw count once: dropout of rows, batch elements, everything.
     independent = {"dropout_dim": GRAPHS * BATCH * COLUMNS, "dropout_batch": GRAPHS * BATCH}
     n = independent.get(name, GRAPHS * BATCH if name in WITHOUT_BATCH else theirs.size)
     tol = 6 * theirs.std() / math.sqrt(n)
@@ -59,7 +59,7 @@ QUANTILES = np.array([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99])
 
 @pytest.mark.parametrize("name", ["random_normal", "random_uniform", "random_gumbel", "noise"])
 def test_quantiles(name: str) -> None:
-    """The share of their numbers below a quantile of ours is that quantile, to six standard errors."""
+    """The fraction of DyNet's numbers below a quantile of ours is that quantile, up to six standard errors."""
     theirs, ours = (draws(library, name).ravel() for library in both())
     below = (theirs[:, None] < np.quantile(ours, QUANTILES)).mean(0)
     error = np.sqrt(QUANTILES * (1 - QUANTILES) * (1 / ours.size + 1 / theirs.size))
@@ -110,7 +110,7 @@ def test_seeds_repeat_draws() -> None:
 
 
 def test_masks_of_gradients() -> None:
-    """The gradient passes where the value did."""
+    """The gradient passes through the same mask as the value."""
     for library in both():
         model = library.ParameterCollection()
         p = model.add_parameters((30, 20), init=1.0)

@@ -1,4 +1,4 @@
-"""Random programs over the whole surface, line by line in both libraries: see random_programs.py."""
+"""Random programs over the whole API, line by line in both libraries: see random_programs.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random_programs import Comparison
 
 pytestmark = pytest.mark.peer
 
-QUICK = 60  # many more: python tests/peer/random_programs.py --programs 5000
+QUICK = 60  # for more: python tests/peer/random_programs.py --programs 5000
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,6 @@ def test_programs(comparison: Comparison) -> None:
 
 
 def test_a_difference_is_found(comparison: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not all that is compared is meant to differ."""
+    """Without the list of intended differences, some are reported: the comparison works."""
     monkeypatch.setattr("random_programs.MEANT", [])
     assert any(comparison.run(number)[1] for number in range(QUICK))

@@ -1,4 +1,4 @@
-"""Builders against those of DyNet: values, gradients, parameters, model files, dropout."""
+"""Builders compared with DyNet's: values, gradients, parameters, model files, dropout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make(module, kind, layers, input_dim=INPUT, hidden_dim=HIDDEN, seed=0):
 
 
 class Inputs:
-    """Makes inputs, and keeps them: DyNet reads freed memory otherwise, as it does without a builder's collection."""
+    """Makes inputs and keeps them: otherwise DyNet reads freed memory, as it does without a builder's collection."""
 
     def __init__(self, module, seed=3):
         self.module, self.rng, self.flat = module, np.random.default_rng(seed), []
@@ -48,7 +48,7 @@ class Inputs:
 
 
 def run(module, kind, layers, batch, start, way):
-    """Everything that can be seen of a run: values of states and outputs, loss, gradients of parameters and inputs."""
+    """All results of a run: values of states and outputs, loss, gradients of parameters and inputs."""
     builder, model = make(module, kind, layers)
     module.renew_cg()
     new = Inputs(module)
@@ -82,7 +82,7 @@ def test_values_and_gradients(kind, layers, batch, start, way):
     if start == "cells" and kind not in LSTMS:
         pytest.skip("no cells")
     if start == "cells" and kind == "compact" and batch > 1:
-        pytest.skip("DyNet fails: its zeros for h have no batch")
+        pytest.skip("DyNet fails: its zero h has no batch")
     expected = run(dynet, kind, layers, batch, start, way)
     got = run(dynet_cy, kind, layers, batch, start, way)
     for e, g in zip(expected[0], got[0]):
@@ -92,7 +92,7 @@ def test_values_and_gradients(kind, layers, batch, start, way):
         assert len(expected[part]) == len(got[part])
         for e, g in zip(expected[part], got[part]):
             if kind.startswith("vanilla_norm") and start == "cells" and np.isnan(e).any():
-                continue  # DyNet divides by the deviation of zeros
+                continue  # DyNet divides by the standard deviation of zeros
             np.testing.assert_allclose(g, e, rtol=2e-3, atol=2e-5)
 
 
@@ -166,7 +166,7 @@ def test_model_files_load_both_ways(kind, tmp_path):
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("kind", KINDS)
 def test_distribution_under_dropout(kind, batch):
-    """Mean and deviation over many graphs of outputs, and of differences between two sequences of a graph."""
+    """Over many graphs: mean and deviation of outputs, and of the difference between two sequences of one graph."""
     seen = []
     for module in (dynet, dynet_cy):
         builder, model = make(module, kind, 2)

@@ -1,4 +1,4 @@
-"""dy.save and dy.load with DyNet, both ways; its weight decay in files."""
+"""dy.save and dy.load between DyNet and dynet_cy, in both directions, and weight decay in files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TheirTagger(OurTagger):
 
 @pytest.fixture(autouse=True)
 def tagger_module() -> Any:
-    """A module in which each library finds its own class under the same name, as two programs would."""
+    """A module in which each library finds its own class under the same name, as in two programs."""
     module = sys.modules["tagger"] = types.ModuleType("tagger")
     for cls in (OurTagger, TheirTagger):
         cls.__module__, cls.__qualname__, cls.__name__ = "tagger", "Tagger", "Tagger"
@@ -103,7 +103,7 @@ def test_all_kinds(tmp_path: Path, tagger_module: Any, writer: Any, reader: Any)
 
 
 def test_the_same_bytes(tmp_path: Path) -> None:
-    """Apart from our mark of the .data file, the .meta files are the same."""
+    """The .meta files are the same, except for our mark of the .data file."""
     for lib, name in ((dynet, "theirs"), (dy, "ours")):
         pc = lib.ParameterCollection()
         lib.save(
@@ -142,7 +142,7 @@ def test_files_hold_decayed_values(tmp_path: Path, writer: Any, reader: Any) -> 
 @pytest.mark.parametrize("name", ["SimpleSGDTrainer", "AdamTrainer"])
 @pytest.mark.parametrize("below", [None, 0.4], ids=["root", "below"])
 def test_weight_decay_of_sub_collections(name: str, below: float | None) -> None:
-    """A trainer of a sub-collection shows its decay in DyNet only when the factor starts again from 1: at the third."""
+    """In DyNet, decay by a trainer of a sub-collection shows only when its factor is reset: in the third update."""
     found = []
     for lib in (dynet, dy):
         pc = lib.ParameterCollection()
@@ -155,7 +155,7 @@ def test_weight_decay_of_sub_collections(name: str, below: float | None) -> None
         e = part.add_lookup_parameters((3, 2), init=1.0)
         trainer = getattr(lib, name)(pc if below is None else part, 0.1)
         for row in (0, 1, 0):
-            if below is None:  # else DyNet takes gradients at other values than it shows
+            if below is None:  # otherwise DyNet computes gradients at other values than it shows
                 lib.renew_cg()
                 loss = lib.sum_elems(w) + lib.sum_elems(v) * 2 + lib.sum_elems(e[row])
                 loss.forward()
@@ -173,7 +173,7 @@ def test_trainers_have_the_same_surface(capfd: pytest.CaptureFixture[str]) -> No
             assert {n for n in dir(theirs) if not n.startswith("_")} <= set(dir(ours)), name
     written = []
     for lib in (dynet, dy):
-        pc = lib.ParameterCollection()  # the trainer of DyNet does not hold it
+        pc = lib.ParameterCollection()  # DyNet's trainer does not keep it alive
         trainer = lib.SimpleSGDTrainer(pc, learning_rate=1 / 300000)
         capfd.readouterr()
         trainer.update()
@@ -267,7 +267,7 @@ print(extra["span"].right, extra["options"], parser.spec["sizes"].hidden, parser
 @pytest.mark.parametrize("writer", ["dynet", "ours"])
 @pytest.mark.parametrize("reader", ["dynet", "ours"])
 def test_whole_programs(tmp_path: Path, writer: str, reader: str) -> None:
-    """A parser whose spec holds objects of the program's own classes runs unchanged."""
+    """A parser whose spec contains objects of its own classes runs unchanged."""
     (tmp_path / "vocabulary.py").write_text(VOCABULARY)
     (tmp_path / "program.py").write_text(PROGRAM)
     shown = []

@@ -1,4 +1,4 @@
-"""Tensors, graphs as text, devices and the start of the library, beside DyNet."""
+"""Tensors, graphs as text, devices and initialization, compared with DyNet."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def tensors(dy: Library) -> dict[str, Any]:
         for axis in range(2):
             seen[f"{name} argmax {axis}"] = t.argmax(axis).as_numpy().tolist()
             size = shape[axis] if axis < len(shape) else 1
-            for num in range(1, size + 1):  # argmax of DyNet ends the process above 1
+            for num in range(1, size + 1):  # DyNet's argmax ends the process above 1
                 values, places = t.topk(axis, num)
-                # DyNet's come in no order.
+                # DyNet's results are not sorted.
                 found = [
                     np.sort(x.as_numpy(), axis=axis).tolist() if size > 1 else x.as_numpy().tolist()
                     for x in (values, places)
@@ -42,7 +42,7 @@ def tensors(dy: Library) -> dict[str, Any]:
 
 @alike
 def certain_draws(dy: Library) -> dict[str, Any]:
-    """All of the probability in one place of each column."""
+    """Draws where one element of each column has all the probability."""
     dy.renew_cg()
     scores = np.full((4, 3), -100.0)
     scores[[2, 0, 3], [0, 1, 2]] = 0
@@ -75,7 +75,7 @@ def test_alike(name: str) -> None:
 
 
 def build(dy: Library) -> Any:
-    """A graph in which both libraries make the same nodes."""
+    """A graph with the same nodes in both libraries."""
     dy.renew_cg()
     model = dy.ParameterCollection()
     w = model.add_parameters((2, 3), init=np.arange(6.0).reshape(2, 3))
@@ -91,7 +91,7 @@ def arrows(text: str) -> tuple[int, set[tuple[str, str]]]:
 
 
 def test_graphs_as_text(capfd: pytest.CaptureFixture[str]) -> None:
-    """The same nodes and arrows, on the standard error; DyNet's names of operations are others."""
+    """The same nodes and arrows, on standard error; DyNet has other names for ops."""
     found = []
     for dy in both():
         build(dy)
@@ -104,7 +104,7 @@ def test_graphs_as_text(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_dumps(tmp_path: Path) -> None:
-    """The same blocks of numbers, in the same form; DyNet leaves out the last node."""
+    """The same blocks of numbers in the same format; DyNet omits the last node."""
     found = []
     for name, dy in zip(("theirs", "ours"), both()):
         build(dy)

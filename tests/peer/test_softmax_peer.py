@@ -1,4 +1,4 @@
-"""Softmax layers and the pruned LSTM against DyNet."""
+"""Softmax layers and the pruned LSTM, compared with DyNet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORDS = {"cat": 0, "dog": 1, "red": 2, "blue": 3, "green": 4, "only": 5}
 
 
 def fill(builders: list[Any], rng: np.random.Generator) -> None:
-    """The same random values for all."""
+    """Set all builders to the same random values."""
     lists = [b.param_collection().parameters_list() for b in builders]
     assert len({len(found) for found in lists}) == 1
     for same in zip(*lists):
@@ -38,7 +38,7 @@ def test_softmax(tmp_path: Path, rng: np.random.Generator, kind: str, bias: bool
     file = tmp_path / "clusters"
     file.write_text(CLUSTERS, encoding="utf-8")
     builders: list[Any] = []
-    models = [module.ParameterCollection() for module in (dy, dynet)]  # DyNet's must be held
+    models = [module.ParameterCollection() for module in (dy, dynet)]  # DyNet's must be kept alive
     for module, model in zip((dy, dynet), models):
         if kind == "standard":
             builders.append(module.StandardSoftmaxBuilder(4, 6, model, bias))
@@ -71,7 +71,7 @@ def test_softmax(tmp_path: Path, rng: np.random.Generator, kind: str, bias: bool
 
 @pytest.mark.parametrize("layers", [1, 2])
 def test_sparse_lstm(rng: np.random.Generator, layers: int) -> None:
-    models = [module.ParameterCollection() for module in (dy, dynet)]  # DyNet's must be held
+    models = [module.ParameterCollection() for module in (dy, dynet)]  # DyNet's must be kept alive
     builders = [module.SparseLSTMBuilder(layers, 2, 3, model) for module, model in zip((dy, dynet), models)]
     assert builders[0].spec == builders[1].spec
     shapes = [[p.name() for layer in b.get_parameters() for p in layer] for b in builders]

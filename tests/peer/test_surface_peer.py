@@ -1,7 +1,7 @@
-"""Every public name of DyNet is here, with its arguments, their order and defaults.
+"""Every public name of DyNet exists here, with the same arguments, order and defaults.
 
-surface.json holds DyNet's names and signatures, so most of this runs where DyNet is not installed; record_surface.py
-makes it, and a test that needs DyNet checks that it is up to date.
+surface.json has DyNet's names and signatures, so most tests run without DyNet; record_surface.py writes it, and a test
+that needs DyNet checks that it is up to date.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ finally:
 SURFACE = json.loads((HERE / "surface.json").read_text(encoding="utf-8"))
 OURS = {"dynet": "dynet_cy", "dynet_config": "dynet_cy.config"}
 
-# Names that DyNet has by accident, and why they are none of its interface.
+# Names that DyNet has by accident, and why they are not part of its API.
 ACCIDENTAL = {
     "dynet.np": "an imported module",
     "dynet.os": "an imported module",
@@ -38,7 +38,7 @@ ACCIDENTAL = {
     "dynet.ERRMSG": "the text of one of its errors",
     "dynet.inputTensorTranspose": "a class, whose constructor alone counts: a function here",
 }
-# Arguments that differ on purpose: what ours has, and why.
+# Arguments that differ intentionally: ours, and why.
 DIFFERENT = {
     "dynet_config.set": (
         [
@@ -46,11 +46,11 @@ DIFFERENT = {
             *["shared_parameters=None", "requested_gpus=None", "gpu_mask=None", "threads=None"],
             *["flush_denormals=None", "check=None", "batch_requests=None", "precision=None"],
         ],
-        "what is not given stays as it is: settings can be changed at any time; the last five are new",
+        "settings that are not given keep their values, and can be changed at any time; the last five are new",
     ),
     "dynet.Trainer": (["m"], "the documentation of an attribute, taken for an argument"),
 }
-# Methods that are attributes here, whose values may be called: W.shape is a tuple, and W.shape() the same one.
+# Methods that are callable attributes here: W.shape is a tuple, and W.shape() returns the same one.
 ATTRIBUTES = ("dynet.Parameters.shape", "dynet.LookupParameters.shape")
 
 
@@ -66,7 +66,7 @@ def same_default(have: str, want: str) -> bool:
 
 
 def fits(have: list[str], want: list[str]) -> bool:
-    """Whether all calls that `want` allows mean the same with `have`: more arguments may follow, with defaults."""
+    """Whether all calls that `want` allows mean the same with `have`, which may add arguments with defaults."""
     if want and want[-1].startswith("*"):
         return all(mine.startswith("*") or "=" in mine for mine in have[len(want) - 1 :])
     if len(have) < len(want) or not all("=" in more for more in have[len(want) :]):
@@ -90,7 +90,7 @@ def all_names() -> list[tuple[str, Any]]:
 
 
 def in_list(name: str, names: Iterable[str]) -> bool:
-    """Whether a name, or what it belongs to, is in a list."""
+    """Whether a name, or the module or class it belongs to, is in a list."""
     return any(name == listed or name.startswith(listed + ".") for listed in names)
 
 
@@ -98,11 +98,11 @@ NAMES = [(name, arguments) for name, arguments in all_names() if not in_list(nam
 
 
 def ours(name: str) -> Any:
-    """What stands under that name in dynet_cy."""
+    """The object with this name in dynet_cy."""
     module, *rest = name.split(".")
     value: Any = importlib.import_module(OURS[module])
     for part in rest:
-        # Attributes that instances have are annotated in the class.
+        # Attributes of instances are annotated in the class.
         annotated = isinstance(value, type) and any(part in getattr(c, "__annotations__", {}) for c in value.__mro__)
         value = getattr(value, part, None) if annotated else getattr(value, part)
     return value
@@ -118,7 +118,7 @@ def test_name(name: str, arguments: list[str] | None) -> None:
         assert inspect.isdatadescriptor(value)
         return
     have = record.signature_of(value)
-    assert have is not None, f"{name} does not tell its arguments"
+    assert have is not None, f"{name} has no signature"
     if name in DIFFERENT:
         assert have == DIFFERENT[name][0]
         assert not fits(have, arguments), f"{name} needs no exception any more"
@@ -137,13 +137,13 @@ CONSTRUCTORS = [
 @pytest.mark.parametrize(("name", "arguments"), CONSTRUCTORS, ids=[name for name, _ in CONSTRUCTORS])
 def test_constructor(name: str, arguments: list[str]) -> None:
     have = record.signature_of(ours(name))
-    assert have is not None, f"{name} does not tell its arguments"
+    assert have is not None, f"{name} has no signature"
     want = DIFFERENT.get(name, (arguments, ""))[0]
     assert [h.partition("=")[0] for h in have][: len(want)] == [w.partition("=")[0] for w in want]
 
 
 def test_lists_name_what_there_is() -> None:
-    """No exception is left over from a name that DyNet does not have."""
+    """The lists of exceptions contain only names that DyNet has."""
     known = {name for name, _ in all_names()}
     assert not [name for name in (*ACCIDENTAL, *DIFFERENT) if name not in known]
 

@@ -1,4 +1,4 @@
-"""Text model files exchanged with DyNet, both ways."""
+"""Text model files exchanged with DyNet, in both directions."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_dynet_reads_what_is_written(tmp_path: Path) -> None:
     other.populate(str(tmp_path / "m"))
     for have, want in zip(values_of(other), values_of(model)):
         np.testing.assert_array_equal(have, want)
-    loaded = other.load_lookup_param(str(tmp_path / "m"), "/part/_1")  # finds its way by the sizes in the headers
+    loaded = other.load_lookup_param(str(tmp_path / "m"), "/part/_1")  # skips entries by the sizes in their headers
     np.testing.assert_array_equal(loaded.as_array(), values_of(model)[-1])
 
 

@@ -1,6 +1,6 @@
-"""Trainers side by side, through graphs: values, learning rates and gradients after each of many updates.
+"""Trainers in both libraries: values, learning rates and gradients after each of many updates through graphs.
 
-The rules themselves are checked in tests/train, against float64 and, where it is installed, DyNet.
+The rules themselves are tested in tests/train, against float64 and, if it is installed, DyNet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import dynet_cy
 
 pytestmark = pytest.mark.peer
 
-# Hyper-parameters by name: none, and all.
+# Hyperparameters by name: none, and all.
 TRAINERS: dict[str, dict[str, float]] = {
     "SimpleSGDTrainer": {"learning_rate": 0.3},
     "CyclicalSGDTrainer": {"learning_rate_min": 0.05, "learning_rate_max": 0.3, "step_size": 2, "gamma": 0.9},
@@ -31,7 +31,7 @@ UPDATES = 12
 
 
 def run(dy: Library, name: str, arguments: dict[str, float], sparse: bool, threshold: float) -> list[dict[str, Any]]:
-    """A small tagger: what can be seen after each update."""
+    """Train a small tagger, and return its values after each update."""
     rng = np.random.default_rng(4)
     model = dy.ParameterCollection()
     e = model.add_lookup_parameters((7, 4), init=rng.normal(size=(7, 4)))
@@ -48,7 +48,7 @@ def run(dy: Library, name: str, arguments: dict[str, float], sparse: bool, thres
         words, tags = rng.integers(0, 6, 4), rng.integers(0, 5, 4)
         scores = [w * dy.tanh(e[int(i)]) + b for i in words]
         losses = [dy.pickneglogsoftmax(s, int(t)) for s, t in zip(scores, tags)]
-        loss = dy.esum(losses) * (40.0 if step % 4 == 3 else 1.0)  # some are clipped
+        loss = dy.esum(losses) * (40.0 if step % 4 == 3 else 1.0)  # some gradients are clipped
         value = loss.value()
         loss.backward()
         if step == 6:
@@ -69,7 +69,7 @@ def run(dy: Library, name: str, arguments: dict[str, float], sparse: bool, thres
 @pytest.mark.parametrize(("name", "arguments"), CASES)
 def test_updates(name: str, arguments: dict[str, float], sparse: bool, threshold: float) -> None:
     theirs, ours = (run(library, name, arguments, sparse, threshold) for library in both())
-    # Rounding, and DyNet's tanh, are carried from update to update.
+    # Errors of rounding and of DyNet's tanh accumulate over updates.
     for step, (a, b) in enumerate(zip(theirs, ours)):
         assert_alike(a, b, f"update {step}", tol=1e-4)
 

@@ -1,4 +1,4 @@
-"""The builders' formulas in NumPy, float64, written from docs/rnn.md; and what the tests of builders share."""
+"""The formulas of docs/rnn.md in NumPy and float64, and helpers for the tests of builders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 INPUT, HIDDEN = 4, 3
 
-# Kind: class name, options, number of parameter arrays a layer in the model, number of gate vectors in a state.
+# Kind: class name, options, number of parameters of a layer, number of vectors in the state of a layer.
 KINDS = {
     "simple": ("SimpleRNNBuilder", {}, 3, 1),
     "gru": ("GRUBuilder", {}, 9, 1),
@@ -20,7 +20,7 @@ KINDS = {
 
 
 def make(module, kind, layers, seed=0):
-    """A builder of a module like dynet_cy with parameter values that depend on the seed only, and its collection."""
+    """A builder of dynet_cy or DyNet, with parameter values that depend only on the seed, and its collection."""
     name, options, _, _ = KINDS[kind]
     model = module.ParameterCollection()
     builder = getattr(module, name)(layers, INPUT, HIDDEN, model, **options)
@@ -31,7 +31,7 @@ def make(module, kind, layers, seed=0):
 
 
 def arrays(model, kind, layers):
-    """The values of the parameters of each layer, in the order of the model file."""
+    """The values of the parameters of each layer, in the order of the collection."""
     count = KINDS[kind][2]
     values = [np.array(p.as_array(), np.float64) for p in model.parameters_list()]
     assert len(values) == count * layers

@@ -1,4 +1,4 @@
-"""Dropout of builders: what is dropped, with which masks, and when they are drawn."""
+"""Dropout in builders: what is dropped, with which masks, and when masks are drawn."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ OPEN, CLOSED = 30.0, -30.0
 
 
 def probe(kind, layers=1):
-    """A builder whose cells pass on (x or h) * SMALL, nearly linearly: what is dropped can be read off the output.
+    """A builder whose cells return (x or h) * SMALL, almost linearly, so that the output shows what is dropped.
 
-    Returns it with a function that chooses whether its matrices let x ("x") or h ("h") through.
+    Also returns a function that makes its matrices pass x ("x") or h ("h").
     """
     name = KINDS[kind][0]
     builder = getattr(dy, name)(layers, N, N, dy.ParameterCollection())
@@ -82,7 +82,7 @@ def test_one_mask_on_inputs(kind):
     assert_mask(masks[0], 0.25)
     np.testing.assert_array_equal(masks[1], masks[0])
     np.testing.assert_array_equal(masks[2], masks[0])
-    # The masks belong to the graph: another sequence has the same.
+    # The masks belong to the graph: another sequence has the same masks.
     np.testing.assert_array_equal(scale_of(builder.initial_state().add_input(x).output()), masks[0])
     dy.renew_cg()
     assert (scale_of(builder.initial_state().add_input(ones()).output()) != masks[0]).any()
@@ -162,7 +162,7 @@ def test_coupled_masks():
     h_mask = scale_of(start_h(builder, SMALL).add_input(ones()).output())
     assert_mask(h_mask, 0.25)
 
-    # The output gate of zeros is 1/2; its peephole, through the identity times a lot, opens it where c is kept.
+    # The output gate of zeros is 1/2; its peephole, a large multiple of the identity, opens it where c is kept.
     layer = builder.get_parameters()[0]
     for p in layer:
         p.set_value(np.zeros(p.shape(), np.float32))
@@ -198,7 +198,7 @@ def test_gru_drops_out_inputs_and_output_anew_at_every_step():
     steps = [scale_of(e) for e in builder.initial_state().transduce([ones()] * 2)]
     assert (steps[0] != steps[1]).any()
 
-    # Hidden vectors go from step to step undropped.
+    # Hidden vectors are passed between steps without dropout.
     choose("h")
     dy.renew_cg()
     state = start_h(builder, SMALL).add_input(ones())
@@ -222,7 +222,7 @@ def test_expectation(kind):
     for _ in range(draws):
         dy.renew_cg()
         total += scale_of(builder.initial_state().add_input(ones()).output())
-    variance = 3 if kind == "gru" else 1  # the GRU drops twice: input and output
+    variance = 3 if kind == "gru" else 1  # the GRU applies dropout twice, to input and output
     assert total.mean() / draws == pytest.approx(1, abs=6 * np.sqrt(variance / (draws * N)))
 
 
@@ -259,7 +259,7 @@ def test_changed_rates_draw_new_masks(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_in_all_shapes(kind):
-    """All combinations of rates, batch sizes and masks compute something of the right shape."""
+    """All combinations of rates, batch sizes and masks give values of the right shape."""
     builder, _ = make(dy, kind, 2)
     n_in, n_out = builder.input_dim, builder.hidden_dim
     rates = [(0.5, 0.0), (0.0, 0.5), (0.5, 0.5)] if hasattr(builder, "set_dropouts") else [(0.5,)]

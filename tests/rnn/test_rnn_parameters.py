@@ -14,7 +14,7 @@ X, H = 40, 60
 
 
 def expected_layout(name, norm=False):
-    """For two layers: the names below the collection, shapes, and bounds ("glorot") or constants."""
+    """For two layers: the names below the collection, the shapes, and "glorot" or a constant as initial value."""
     local, outer, out = 0, 0, []
     collection = {
         "SimpleRNNBuilder": "simple-rnn-builder",

@@ -1,4 +1,4 @@
-"""States: what they hold, branching, setting them, errors."""
+"""States: contents, branching, setting them, errors."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_reverted_parameters_are_put_into_the_graph_again():
             assert builder.initial_state().add_input(x).output().npvalue().shape == (HIDDEN,)
             dy.cg_revert()
             dy.cg_checkpoint()
-        # The parameters stay, the masks go.
+        # The parameters stay in the graph, the masks are dropped.
         state = builder.initial_state()
         dy.cg_checkpoint()
         for _ in range(2):
@@ -211,7 +211,7 @@ def test_reverted_parameters_are_put_into_the_graph_again():
 
 
 def test_a_long_chain_of_states_is_freed():
-    # By prev, each holds the one before it: freeing them must not recurse.
+    # Each state refers to the one before it, and freeing them must not recurse.
     builder, xs, _ = start("vanilla", 1)
     state = builder.initial_state()
     for _ in range(100_000):
@@ -220,7 +220,7 @@ def test_a_long_chain_of_states_is_freed():
 
 
 class _Counting(dy.VanillaLSTMBuilder):
-    """A builder that somebody has derived."""
+    """A subclass as programs define it."""
 
     def initial_state(self, vecs=None, update=True):
         self.count = getattr(self, "count", 0) + 1
@@ -241,7 +241,7 @@ def test_derived_builders():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_of_any_kind_agree(kind):
-    """Vectors of one batch size may take another way than what broadcasts, and options that come later count."""
+    """Steps with and without broadcasting agree, and options that are set later take effect."""
     builder, xs, _ = start(kind)
     plain = builder.initial_state().add_inputs(xs)
     wide = dy.concatenate_to_batch([xs[1]] * 3)
@@ -262,7 +262,7 @@ def test_steps_of_any_kind_agree(kind):
 
 
 def python_calls(function):
-    """The names of the Python functions that run in a call."""
+    """The names of the Python functions that run during a call."""
     names = []
     before = sys.getprofile()
     sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_name) if event == "call" else None)
@@ -285,7 +285,7 @@ def test_a_step_is_made_without_python(kind):
 
 @pytest.mark.parametrize("kind", ["simple", "gru", "vanilla", "compact", "coupled"])
 def test_steps_that_drop_are_made_without_python(kind):
-    """But for what says what is dropped, and with which masks."""
+    """Python code may choose rates and masks, but does not make the step."""
     builder, xs, vectors = start(kind)
     builder.set_dropout(0.5)
     state = builder.initial_state(vectors).add_input(xs[0])

@@ -1,4 +1,4 @@
-"""Values and gradients of every builder, against NumPy in float64."""
+"""Values and gradients of every builder, compared with NumPy in float64."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_weight_noise():
 
 
 def test_the_page_has_every_builder():
-    """With its parameters, and as many nodes for an input as there are in both tables."""
+    """docs/rnn.md lists every builder in the tables of parameters and of nodes per input."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "rnn.md").read_text(encoding="utf-8")
     for name in {name for name, *_ in KINDS.values()}:
         assert page.count(f"| `{name}` |") >= 2, name

@@ -1,4 +1,4 @@
-"""Tree-LSTM builders: values against NumPy, what is left out, batching, errors, saving."""
+"""Tree-LSTM builders: values compared with NumPy, missing inputs and children, batching, errors, saving."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def make(kind, seed=0):
 
 
 def build(kind, xs, node, none):
-    """The root of a tree of several shapes of nodes; `node` makes one from an input and children."""
+    """The root of a tree with nodes of several kinds; `node` makes one from an input and children."""
     leaves = [node(x, []) for x in xs[:4]]
     inner = node(None, leaves[:2])
     deep = node(xs[4], [inner, leaves[2], leaves[3]])
@@ -80,7 +80,7 @@ def test_values(kind, batch) -> None:
 
 @pytest.mark.parametrize("kind", ["nary", "child_sum"])
 def test_gradients_with_and_without_batching(kind) -> None:
-    """Of many trees at once; the gradients of the parts are checked with the ops."""
+    """Gradients of many trees at once agree in all schedules; those of single ops are tested with the ops."""
     builder, model = make(kind)
     table = model.add_lookup_parameters((20, D))
     found = []

@@ -1,4 +1,4 @@
-"""Random graphs over sentences of different lengths, whose structure and numbers come from seeds of their own."""
+"""Random graphs over sentences of different lengths, with separate seeds for structure and numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Model:
         self.table, self.other = (pc.lookup_parameters_from_numpy(rng.uniform(-1, 1, (20, N))) for _ in range(2))
 
     def gradients(self) -> list[np.ndarray]:
-        """Those of all parameters, which are zero afterwards."""
+        """The gradients of all parameters; they are set to zero."""
         stored = [self.w, self.u, self.b, self.v, self.table]
         found = [p.grad_as_array().astype(np.float64) for p in stored]
         for p in stored:
@@ -32,9 +32,9 @@ class Model:
 
 
 def build(m: Model, structure: int, numbers: int, look: float = 0.0) -> list[Any]:
-    """One scalar for each sentence.  `numbers` chooses words, elements and inputs, `structure` all else.
+    """One scalar for each sentence.  `numbers` chooses words, elements and inputs, `structure` everything else.
 
-    At the rate of `look` a value is asked for on the way.
+    `look` is the probability that a value is requested on the way.
     """
     choose, fill, looks = (np.random.default_rng(seed) for seed in (structure, numbers, structure + 1))
     return [sentence(m, choose, fill, looks, look) for _ in range(int(choose.integers(2, 7)))]

@@ -10,7 +10,7 @@ import dynet_cy as dy
 
 
 class Value:
-    """A number in float64, its gradient, and the expression that is to be equal to it."""
+    """A value in float64, its gradient, and the expression that must equal it."""
 
     def __init__(self, e: dy.Expression, v: np.ndarray, back: Callable | None = None) -> None:
         self.e, self.v, self.back = e, v, back
@@ -18,7 +18,7 @@ class Value:
 
 
 class Program:
-    """Nodes in the order of making; arrays have the batch as their last axis."""
+    """Nodes in the order in which they are made; the batch is the last axis of arrays."""
 
     def __init__(self, seed: int, sizes: tuple[int, ...] = (5, 5)) -> None:
         self.rng = np.random.default_rng(seed)
@@ -71,7 +71,7 @@ class Program:
         return self.add(Value(a.e + b.e, aligned(a.v, ndim) + aligned(b.v, ndim), back))
 
     def cmult(self, a: Value, b: Value) -> Value:
-        """Of arrays of one shape."""
+        """The product of two arrays of the same shape."""
 
         def back(g: np.ndarray) -> None:
             a.g += g * b.v
@@ -102,7 +102,7 @@ class Program:
         return self.add(Value(dy.rectify(x.e), np.maximum(x.v, 0), back))
 
     def loss(self, xs: list[Value]) -> dy.Expression:
-        """The sum of all numbers of some nodes, times different factors."""
+        """The sum of all elements of some nodes, each node with another factor."""
         for k, x in enumerate(xs):
             x.g += 1 + 0.25 * k
         for node in reversed(self.nodes):
@@ -111,7 +111,7 @@ class Program:
         return dy.esum([dy.sum_batches(dy.sum_elems(x.e)) * (1 + 0.25 * k) for k, x in enumerate(xs)])
 
     def check(self, tolerance: float = 2e-5) -> None:
-        """Values and gradients of all nodes and parameters; values are asked for in this order."""
+        """Compare values of all nodes, in this order, and gradients of nodes and parameters."""
         for x in self.nodes:
             np.testing.assert_allclose(x.e.npvalue().reshape(x.v.shape), x.v, rtol=tolerance, atol=tolerance)
 
@@ -123,7 +123,7 @@ class Program:
 
 
 def _assert_close(found: np.ndarray, expected: np.ndarray) -> None:
-    """Equal to the rounding of sums: where large terms cancel out, the error is relative to them."""
+    """Equal up to rounding: where large terms cancel out, the error is relative to them."""
     np.testing.assert_allclose(found, expected, rtol=5e-5, atol=max(5e-5, 4e-6 * np.abs(expected).max()))
 
 
@@ -152,7 +152,7 @@ def recurrent(seed: int, order: str, lengths: tuple[int, ...] = (4, 3, 6), n: in
                 s = q.plus(q.plus(wx, b), q.plus(uh, c))
             elif order == "no bias":
                 s = q.plus(wx, uh)
-            else:  # another node uses the product, and another one the sum
+            else:  # the product and the sum have other users
                 s = q.plus(q.plus(wx, uh), b)
                 outputs.append(q.tanh(uh))
                 outputs.append(q.tanh(s))

@@ -1,4 +1,4 @@
-"""How arguments of batches are read, and gradients of weights collected: same numbers as node by node."""
+"""Arguments of batches and collected gradients of weights: the same numbers as node by node."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def model():
 
 
 def test_parts_of_arguments_that_lie_anywhere(model) -> None:
-    """Picks of long vectors: some side by side, some of one argument, some of computed and of input values."""
+    """Picks of long vectors: some adjacent, some of the same argument, some of inputs and some of computed values."""
     collection, w, _, b, table = model
 
     def build():
@@ -86,7 +86,7 @@ def test_rows_of_many_matrices(model) -> None:
 
 @pytest.mark.parametrize("steps", [1, 5, 300])
 def test_collected_gradients(model, steps: int) -> None:
-    """More columns than are collected at once, in products of several kinds, with a weight in two places."""
+    """More columns than fit in one collection, products of several kinds, and a weight that is used twice."""
     collection, w, u, b, table = model
 
     def build():
@@ -133,7 +133,7 @@ def test_two_backward_calls_add(model) -> None:
 
 
 def test_gradients_of_gates_that_reach_some_arguments_only() -> None:
-    """The gradient of the sums of an LSTM is computed once, whichever arguments ask for it first."""
+    """The gradient of the gates of an LSTM is computed once, whichever arguments need it first."""
     collection = dy.ParameterCollection()
     wx, wh, b = (collection.add_parameters(shape) for shape in ((64, 24), (64, 16), (64,)))
     x, h = collection.add_parameters(24), collection.add_parameters(16)
@@ -161,7 +161,7 @@ def test_gradients_of_gates_that_reach_some_arguments_only() -> None:
 
 
 def test_layers_of_two_directions_wait_for_both() -> None:
-    """Nodes that do not need each other run as one batch, though those of the middle are ready long before."""
+    """Independent nodes run as one batch, although those in the middle are ready long before the others."""
     model = dy.ParameterCollection()
     n = 11
     W, V, U = (model.add_parameters(shape) for shape in ((4, 4), (4, 4), (5, 8)))

@@ -1,4 +1,4 @@
-"""Values that are asked for one by one, and computed together."""
+"""Values that are requested one by one and computed together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dynet_cy.graph.random_state import random_state, set_random_state, set_seed
 from dynet_cy.memory import arena
 from dynet_cy.schedule import beside, plan_cache
 
-WIDTH = 12  # examples in step
+WIDTH = 12  # examples that advance in step
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def own_graph() -> Iterator[None]:
 
 
 class Net:
-    """A recurrent network that decides on its next input by the value of its state."""
+    """A recurrent network whose next input depends on the value of its state."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(1)
@@ -43,7 +43,7 @@ class Net:
         return h, self.v * h
 
     def in_step(self, steps: int, together: bool = False, asked: int = WIDTH) -> tuple[list[int], list[dy.Expression]]:
-        """All examples in step; of so many the scores are asked for."""
+        """Advance all examples in step; request the scores of the first `asked`."""
         states, choices, losses, decided = self.begin(), [0] * WIDTH, [], []
         for _ in range(steps):
             both = [self.step(h, c) for h, c in zip(states, choices)]
@@ -59,7 +59,7 @@ class Net:
 
 
 def learn(net: Net, rounds: int = 20) -> None:
-    """Let the graph see a program that asks for all values."""
+    """Run a program that requests all values, so that the scheduler expects these requests."""
     for _ in range(rounds):
         dy.renew_cg()
         net.in_step(10)
@@ -110,7 +110,7 @@ def nodes_of(run) -> int:
 
 @pytest.mark.parametrize("asked", [1, WIDTH // 2])
 def test_what_is_never_used_is_bounded(asked: int) -> None:
-    """A program that asks for all values, and then, without a warning, for some: counted in nodes."""
+    """A program that requests all values and then suddenly only some computes at most 5 % more nodes."""
     net = Net()
 
     def program() -> None:
@@ -142,7 +142,7 @@ def test_at_any_time_the_unused_is_a_twentieth_of_the_used() -> None:
 
 
 def test_programs_that_ask_for_one_of_many_compute_nothing_else() -> None:
-    """The best of several successors, early exits: what was made and is not wanted waits."""
+    """The best of several successors, early exits: nodes that nobody requests are not computed."""
     net = Net()
     for _ in range(30):
         dy.renew_cg()
@@ -335,7 +335,7 @@ def test_random_numbers_do_not_depend_on_it() -> None:
 
 
 def test_the_same_bits_from_a_saved_state() -> None:
-    """Which nodes run together decides how sums are rounded: who goes on from a state does it from the same one."""
+    """Which nodes run together decides how sums are rounded, so a restored state must repeat the same batches."""
     net = Net()
     learn(net)
     state = random_state()

@@ -16,14 +16,14 @@ from dynet_cy.schedule.changes import gates
 
 @pytest.fixture(autouse=True)
 def counting():
-    """Counts from zero, and sums changed again when the test is over."""
+    """Reset the counts, and switch gates on again after the test."""
     gates.reset()
     yield
     gates.set_on(True)
     dy.renew_cg()
 
 
-M = 40  # vectors shorter than 32 are left as they are
+M = 40  # the scheduler leaves vectors shorter than 32 alone
 
 Form = Callable[[Program, list[Value]], Value]
 
@@ -52,7 +52,7 @@ def to_the_right(q: Program, x: list[Value]) -> Value:
 
 
 def six_products(q: Program, x: list[Value]) -> Value:
-    """More than one op takes."""
+    """More products than one op takes."""
     s = product(q, "tanh", x[0], "", x[1])
     for k in range(1, 6):
         s = q.plus(s, product(q, "logistic", x[k], "", x[k - 1]))
@@ -66,16 +66,16 @@ def squares(q: Program, x: list[Value]) -> Value:
 
 
 def one_leaf(q: Program, x: list[Value]) -> Value:
-    """The same arguments again and again: the gradient of each has four terms."""
+    """One argument, used again and again: its gradient has many terms."""
     return q.plus(q.plus(x[0], product(q, "logistic", x[0], "tanh", x[0])), product(q, "", x[0], "rectify", x[0]))
 
 
 def two_sums(q: Program, x: list[Value]) -> Value:
-    """The sum of two sums: they stay what they are, since another order of adding would give other bits."""
+    """A sum of two sums: they are not merged, because adding in another order would change the bits."""
     return q.plus(lstm(q, x), q.plus(product(q, "tanh", x[4], "", x[5]), product(q, "logistic", x[5], "", x[4])))
 
 
-# What takes in how many nodes: sums changed and nodes taken in, for each cell.
+# For each cell of a form: the number of sums that become one op, and of nodes that it absorbs.
 FORMS: dict[str, tuple[Form, tuple[int, int]]] = {
     "lstm": (lstm, (1, 5)),
     "tree": (tree, (1, 8)),
@@ -88,7 +88,7 @@ FORMS: dict[str, tuple[Form, tuple[int, int]]] = {
 
 
 def program(seed: int, form: Form, n: int = M, cells: int = 9, batch: int = 1) -> Program:
-    """Cells of one form, each of which has the result of another one as an argument."""
+    """Cells of one form; arguments of later cells are results of earlier ones."""
     q = Program(seed)
     w = q.parameter(n, 4)
     q.outputs = []
@@ -103,7 +103,7 @@ def program(seed: int, form: Form, n: int = M, cells: int = 9, batch: int = 1) -
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("form", FORMS)
 def test_values_and_gradients_of_all_nodes(strategy: int, form: str, batch: int) -> None:
-    """In a new plan and in kept ones; also of the parts, which have no value until they are asked for."""
+    """With new and cached plans; absorbed nodes too, which have no value until it is requested."""
     make, (sums, parts) = FORMS[form]
     for full in (False, True, True):
         dy.renew_cg(autobatching=strategy)
@@ -118,7 +118,7 @@ def test_values_and_gradients_of_all_nodes(strategy: int, form: str, batch: int)
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_bits_as_single_ops(form: str) -> None:
-    """Also of gradients, unless one gets more than two contributions: they may be added in another order."""
+    """Gradients too, unless one has more than two contributions, which may be added in another order."""
     found = []
     for on in (True, False):
         gates.set_on(on)
@@ -142,7 +142,7 @@ def test_one_op_for_a_cell() -> None:
 
 
 def test_cells_that_follow_each_other_run_in_pieces() -> None:
-    """One call backward for all arguments of a piece."""
+    """One backward call computes the gradients of all arguments of a piece."""
     pieces.reset()
     q = program(5, lstm, cells=3)
     q.loss(q.outputs).backward()
@@ -150,7 +150,7 @@ def test_cells_that_follow_each_other_run_in_pieces() -> None:
 
 
 def test_a_narrow_graph() -> None:
-    """Its nodes run one by one."""
+    """Nodes of a narrow graph run one by one."""
     q = Program(11)
     h = q.tanh(q.times(q.parameter(M, 4), q.input(4)))
     for _ in range(12):
@@ -163,7 +163,7 @@ def test_a_narrow_graph() -> None:
 
 @pytest.mark.parametrize("asked", ["before", "later", "gradient only"])
 def test_an_activation_that_is_asked_for(asked: str) -> None:
-    """It is a target, so that it has a value; asked for later, it is computed then."""
+    """Requested with the loss, it is computed as a target; requested later, it is computed then."""
     q = program(13, lstm, cells=4)
     gate = next(x for x in q.nodes if "logistic" in repr(x.e))
     loss = q.loss(q.outputs)
@@ -180,7 +180,7 @@ def test_a_part_that_is_used_later() -> None:
     q = program(17, lstm, cells=4)
     gate = next(x for x in q.nodes if "logistic" in repr(x.e))
     q.outputs[0].e.forward()
-    assert gates.counts()[1] >= 5  # others may be computed early
+    assert gates.counts()[1] >= 5  # other nodes may be computed early
     late = q.tanh(gate)
     q.loss([late, *q.outputs]).backward(full=True)
     q.check_gradients()
@@ -188,7 +188,7 @@ def test_a_part_that_is_used_later() -> None:
 
 
 def test_what_stays() -> None:
-    """Broadcasting, parameters as factors, functions with constants, other users, short and long vectors."""
+    """No gates: broadcasting, parameters as factors, functions with constants, other users, short and long vectors."""
     model = dy.ParameterCollection()
     w = model.add_parameters(M)
     x, y, one = dy.inputVector([0.5] * M), dy.inputVector([0.25] * M), dy.inputVector([2])
@@ -206,8 +206,8 @@ def test_what_stays() -> None:
         e = made()
         dy.sum_elems(e).forward()
         assert gates.counts() == (0, 0)
-    (dy.cmult(dy.tanh(x), y) + w).forward()  # a product goes without the parameter that is added to it,
-    (dy.cmult(shared, y) + shared).forward()  # and without a factor that something else uses
+    (dy.cmult(dy.tanh(x), y) + w).forward()  # the product is absorbed, the parameter that is added is not,
+    (dy.cmult(shared, y) + shared).forward()  # nor is a factor with another user
     assert gates.counts() == (2, 2)
 
 
@@ -227,7 +227,7 @@ def test_checks_and_graphs_that_only_go_forward() -> None:
 
 
 def test_checkpoints() -> None:
-    """What was made before the last checkpoint stays as it is; what was changed stays changed."""
+    """Nodes made before the last checkpoint are not changed; nodes changed before it stay changed."""
     a, b = dy.inputVector([0.5] * M), dy.inputVector([0.25] * M)
     before = dy.cmult(dy.tanh(a), b)
     dy.cg_checkpoint()

@@ -1,4 +1,4 @@
-"""Batches of several passes that go backward as one call: the same gradients, fewer calls."""
+"""Batches of several forward passes that are joined in backward: the same gradients, fewer calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def model() -> Model:
 
 
 class Layers:
-    """Two layers over vectors, the second of which has a bias of its own for each."""
+    """Two layers over vectors; the second has a separate bias for each."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(3)
@@ -54,7 +54,7 @@ def layers() -> Layers:
 
 
 def gradients(layers: Layers, program, strategy: int) -> tuple[list[np.ndarray], tuple[int, int]]:
-    """Those of a program that asks for values, and how many calls were made for how many batches."""
+    """Gradients of a program that requests values, and the numbers of joined calls and of their batches."""
     dy.renew_cg(autobatching=strategy)
     loss = program()
     joining.reset()
@@ -63,9 +63,9 @@ def gradients(layers: Layers, program, strategy: int) -> tuple[list[np.ndarray],
 
 
 def check(layers: Layers, program) -> tuple[int, int]:
-    """Gradients are those of node by node; return how many calls were made for how many batches."""
+    """Compare gradients with those of autobatching 0; return the numbers of joined calls and of their batches."""
     desired, none = gradients(layers, program, 0)
-    assert none == (0, 0)  # without batching there is none in backward either
+    assert none == (0, 0)  # without batching, nothing is joined
     found, joined = gradients(layers, program, 1)
     assert any(abs(g).max() > 0 for g in desired)
     for got, want in zip(found, desired):
@@ -74,7 +74,7 @@ def check(layers: Layers, program) -> tuple[int, int]:
 
 
 def asked(x: dy.Expression) -> dy.Expression:
-    """The same, computed by now."""
+    """Compute x and return it."""
     x.npvalue()
     return x
 
@@ -91,7 +91,7 @@ def test_layers_of_many_passes_are_one_call_each(layers: Layers) -> None:
 
 
 def test_steps_that_need_each_other_are_joined_across_sequences(layers: Layers) -> None:
-    """Six sequences of five steps, a value asked for after each step: five calls, of six batches each."""
+    """Six sequences of five steps, with a value requested after each step: five calls, of six batches each."""
 
     def sequence(first: int) -> dy.Expression:
         state = layers.table[first]
@@ -112,11 +112,11 @@ def test_sequences_of_different_lengths(layers: Layers) -> None:
 
     calls, batches = check(layers, lambda: dy.esum([sequence(n) for n in (1, 6, 3, 2, 6)]))
     assert calls <= 8
-    assert batches >= 18 - 2  # of the longest two the last step has two, the one before the same
+    assert batches >= 18 - 2  # of the two longest sequences, the last two steps are not joined
 
 
 def test_many_columns_are_several_calls(layers: Layers) -> None:
-    """As many columns as are of use in a call; a batch that has them already goes alone."""
+    """A call takes only as many columns as make it faster; a batch that has enough is not joined."""
 
     def program():
         xs = [dy.lookup_batch(layers.table, [k % 20] * n) for k, n in enumerate((100, 100, 100, 127, 128, 300))]
@@ -126,7 +126,7 @@ def test_many_columns_are_several_calls(layers: Layers) -> None:
 
 
 def test_arguments_that_nodes_share_and_that_they_do_not(layers: Layers) -> None:
-    """Biases of one, of each node and of several columns; vectors that several products have as argument."""
+    """Shared biases, biases of each node and of several columns, and vectors that several products share."""
 
     def program():
         xs = [asked(dy.tanh(layers.table[k])) for k in range(4)]
@@ -194,7 +194,7 @@ def test_batched_map(layers: Layers) -> None:
         return dy.esum(losses)
 
     calls, batches = check(layers, lambda: dy.esum(dy.batched_map(item, range(1, 9))))
-    assert calls == 1  # the scores of all passes; the layers need each other
+    assert calls == 1  # the scores of all passes; each layer needs the one before
     assert batches == 8
 
 
@@ -222,11 +222,11 @@ def test_small_matrices_are_not_joined(layers: Layers) -> None:
     assert check(layers, program) == (1, 5)
 
 
-# -- what is around it -----------------------------------------------------------------------------
+# -- interplay with other features -----------------------------------------------------------------------------
 
 
 def test_backward_again_and_of_another_loss(layers: Layers) -> None:
-    """A plan is of one backward: another one from the same graph has its own."""
+    """A joined plan is for one backward pass; the next pass over the same graph makes its own."""
     dy.renew_cg()
     hidden = [asked(layers.layer(layers.table[k])) for k in range(6)]
     first, second = (dy.esum([dy.squared_norm(x) for x in part]) for part in (hidden[:3], hidden[2:]))
@@ -253,7 +253,7 @@ def test_values_and_new_nodes_after_backward(layers: Layers) -> None:
 
 
 def test_gradients_of_expressions(layers: Layers) -> None:
-    """A full backward leaves those of all nodes to be looked at."""
+    """After a full backward, the gradients of all nodes can be read."""
     found = []
     for strategy in (0, 1):
         dy.renew_cg(autobatching=strategy)

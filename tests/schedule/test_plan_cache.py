@@ -15,7 +15,7 @@ from dynet_cy.schedule import plan_cache
 
 @pytest.fixture(autouse=True)
 def defaults():
-    """Limits and hashes as they are when the test is over."""
+    """Restore limits and hashes after the test."""
     before = plan_cache.set_limits(64, 1 << 24)
     plan_cache.reset()
     yield
@@ -38,7 +38,7 @@ def run(m: Model, strategy: int, structure: int, numbers: int) -> tuple[float, l
 
 
 def counted(work) -> tuple[int, int]:
-    """Schedules made and reused by some work."""
+    """The numbers of schedules that some work makes and reuses."""
     plan_cache.reset()
     work()
     return plan_cache.counts()
@@ -47,7 +47,7 @@ def counted(work) -> tuple[int, int]:
 @pytest.mark.parametrize("mask", [2**64 - 1, 3, 0], ids=["hashes", "many collisions", "all collide"])
 @pytest.mark.parametrize("strategy", [1, 2])
 def test_same_numbers(model: Model, strategy: int, mask: int) -> None:
-    """Structures in a random order, each several times with other numbers in it."""
+    """Structures in random order, each several times with different values."""
     plan_cache.set_hash_mask(mask)
     rng = np.random.default_rng(5)
     cases = [(int(s), int(n)) for s, n in zip(rng.integers(0, 12, 90), rng.integers(0, 1000, 90))]
@@ -79,14 +79,14 @@ def test_used_from_the_third_time_on(model: Model) -> None:
 
 
 def columns(widths: list[int], scales: list[float] | None = None):
-    """A graph whose nodes have these sizes and parameters."""
+    """A graph whose nodes have these widths and are scaled by these constants."""
     xs = [dy.inputTensor(np.arange(2.0 * n).reshape(2, n) / 7) for n in widths]
     scaled = [dy.tanh(x) * s for x, s in zip(xs, scales or [2.0] * len(xs))]
     return dy.esum([dy.sum_elems(dy.exp(dy.softmax(x))) for x in scaled])
 
 
 def products(m: Model, weights: str, vectors: str = "xxyx"):
-    """Products of weights named by letters, all there before, with vectors that are there too or need steps before."""
+    """Products of parameters with vectors, both named by letters; s and t are vectors that take one or two steps."""
     named = {"w": m.w.expr(), "u": m.u.expr(), "x": dy.inputVector(np.ones(6)), "y": dy.inputVector(np.arange(6.0))}
     named["s"] = dy.tanh(named["y"])
     named["t"] = dy.tanh(named["s"])
@@ -94,7 +94,7 @@ def products(m: Model, weights: str, vectors: str = "xxyx"):
 
 
 def batches_of(x, sizes: str):
-    """Sums of products whose second factor has the batch sizes that the digits say."""
+    """Differences from x of values whose batch sizes are the digits of `sizes`."""
     ys = [dy.inputTensor(np.full((6, int(n)), 0.5), batched=True) for n in sizes]
     return dy.esum([dy.sum_batches(dy.squared_norm(dy.softmax(y) - x)) for y in ys])
 
@@ -118,7 +118,7 @@ ALIKE = {
 
 @pytest.mark.parametrize("what", ALIKE)
 def test_what_differs_is_scheduled_anew(model: Model, what: str) -> None:
-    """Two graphs that differ in one respect, and so in how they may batch, though their hashes are equal."""
+    """Graphs with equal hashes that differ in one respect, and so in how they batch, do not share a plan."""
     plan_cache.set_hash_mask(0)
     desired = []
     for make in ALIKE[what]:
@@ -147,7 +147,7 @@ def test_which_nodes_are_computed_matters(model: Model) -> None:
 
 
 def test_later_in_the_same_graph(model: Model) -> None:
-    """Steps that repeat within one graph, with what was computed before as arguments."""
+    """Steps that repeat within one graph, on arguments computed before."""
 
     def steps(strategy: int) -> list[float]:
         dy.renew_cg(autobatching=strategy)
@@ -207,7 +207,7 @@ def test_limits() -> None:
             use(graph, n)
         assert plan_cache.cached_in(graph)[0] == 3
         assert counted(lambda: [use(graph, n) for n in (1, 3, 4)]) == (0, 3)
-        assert counted(lambda: use(graph, 2)) == (1, 0)  # seen before, so it is cached, and 1 goes
+        assert counted(lambda: use(graph, 2)) == (1, 0)  # seen before, so it is cached, and 1 is dropped
         assert counted(lambda: [use(graph, n) for n in (2, 1)]) == (1, 1)
         count, size = plan_cache.cached_in(graph)
         assert count == 3
@@ -230,7 +230,7 @@ def test_structures_that_never_repeat_are_not_cached() -> None:
 
 
 def test_threads(model: Model) -> None:
-    """Each thread has a graph and schedules of its own."""
+    """Each thread has its own graph and schedules."""
     desired = {(s, n): build_value(model, 0, s, n) for s in range(6) for n in range(3)}
     wrong: list[object] = []
 

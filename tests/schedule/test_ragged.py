@@ -20,7 +20,7 @@ def model() -> Model:
 
 
 def sentences(m: Model, lengths=LENGTHS) -> list:
-    """A matrix for each length, whose columns are words; its gradient reaches the table."""
+    """A matrix for each length; its columns are rows of the table, which gets their gradients."""
     return [dy.concatenate_cols([m.table[(3 * n + k) % 20] for k in range(n)]) for n in lengths]
 
 
@@ -29,7 +29,7 @@ def numbers(*shape: int):
 
 
 def attention(m: Model, x):
-    """Three steps over one matrix, each of which needs the one before."""
+    """Three steps over one matrix; each needs the one before."""
     keys, state = m.w * x, m.b * 1.0
     for _ in range(3):
         scores = m.v * dy.tanh(dy.colwise_add(keys, m.u * state))
@@ -37,8 +37,8 @@ def attention(m: Model, x):
     return state
 
 
-# The ops that work on a matrix x of a sentence of n words; the name of the op that is counted; in how many batches
-# the nodes of all sentences run.
+# For each case: the name of the op that is counted, the number of batches in which its nodes run for all sentences,
+# and the ops, on the matrix x of a sentence of n words.
 CASES = {
     "product with one weight": ("matmul", 1, lambda m, x, n: m.w * x),
     "products with vectors and matrices": (
@@ -72,7 +72,7 @@ CASES = {
     "log_softmax of vectors": ("log_softmax", 1, lambda m, x, n: dy.log_softmax(dy.reshape(x, (N * n,)))),
     "log_softmax of columns": ("log_softmax", 1, lambda m, x, n: dy.log_softmax(x)),
     "loss over vectors": ("pickneglogsoftmax", 1, lambda m, x, n: dy.pickneglogsoftmax(dy.reshape(x, (N * n,)), n)),
-    "sum over words": ("sum", 2, lambda m, x, n: dy.sum_dim(x, [1])),  # and the one over all elements
+    "sum over words": ("sum", 2, lambda m, x, n: dy.sum_dim(x, [1])),  # and the sum over all elements
     "mean over words": ("moment", 1, lambda m, x, n: dy.mean_dim(x, [1], False)),
     "max over words": ("max_dim", 1, lambda m, x, n: dy.max_dim(x, 1)),
     "min over words": ("min_dim", 1, lambda m, x, n: dy.min_dim(x, 1)),
@@ -102,14 +102,14 @@ def test_same_numbers_in_fewer_batches(model: Model, case: str) -> None:
         assert got == pytest.approx(values, rel=1e-5, abs=1e-6)
         for g, want in zip(got_gradients, gradients):
             np.testing.assert_allclose(g, want, rtol=1e-4, atol=1e-5)
-        # Other ops of the name, as in the making of arguments, run before.
+        # Ops of that name that make the arguments ran before.
         assert calls[name, False] == batches
         assert calls[name, True] == batches
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_loss_of_some(model: Model, case: str) -> None:
-    """The loss depends on some of the nodes of a batch only."""
+    """The loss depends on only some nodes of a batch."""
     op = CASES[case][2]
     _, gradients, _ = evaluate(model, op, 0, slice(1, 4))
     _, got_gradients, _ = evaluate(model, op, 1, slice(1, 4))
@@ -150,7 +150,7 @@ def test_many_small_ones_of_a_size_are_one_call(model: Model) -> None:
 
 
 def test_a_weight_that_is_no_parameter_is_multiplied_at_once(model: Model) -> None:
-    """Products with one computed matrix are one call, also beside others with matrices of their own."""
+    """Products with one computed matrix are one call, even among products with other matrices."""
 
     def run(strategy: int):
         dy.renew_cg(autobatching=strategy)
@@ -174,7 +174,7 @@ def test_a_weight_that_is_no_parameter_is_multiplied_at_once(model: Model) -> No
 
 
 def matmul_batches(build) -> int:
-    """In how many batches the products of a graph run, whose value must be that of the plain schedule."""
+    """The number of batches in which the products of a graph run; its value must equal that without batching."""
     values = []
     for strategy in (0, 1):
         dy.renew_cg(autobatching=strategy)
@@ -185,14 +185,14 @@ def matmul_batches(build) -> int:
 
 
 def deeper(x, steps: int):
-    """The same number of elements after steps that are each another op, so that they wait in queues of their own."""
+    """x after some steps of different ops, which wait in different queues."""
     for f in (dy.sin, dy.cos, dy.tanh, dy.atan, dy.logistic, dy.softsign, dy.square, dy.exp)[:steps]:
         x = f(x)
     return x
 
 
 def test_products_with_one_matrix_of_several(model: Model) -> None:
-    """Two with one matrix wait in the queue of their kin, and are one call; the others are called one by one."""
+    """Two products with the same matrix wait for each other and are one batch; all others are a second one."""
 
     def build():
         xs = [numbers(6, n % 4 + 1) for n in range(20)]
@@ -203,7 +203,7 @@ def test_products_with_one_matrix_of_several(model: Model) -> None:
 
 
 def test_a_weight_that_is_no_parameter_does_not_wait_with_others(model: Model) -> None:
-    """Products with it would run before all of them are ready, were they in one queue with the many others."""
+    """In one queue with the many other products, some of its products would run before all of them are ready."""
 
     def build():
         w, rows = dy.tanh(model.w.expr()), [numbers(6, n % 3 + 2) for n in range(20)]
@@ -215,7 +215,7 @@ def test_a_weight_that_is_no_parameter_does_not_wait_with_others(model: Model) -
 
 
 def test_arguments_that_occur_several_times(model: Model) -> None:
-    """Nodes of one batch have arguments in common, and some arguments need no gradient."""
+    """Nodes of one batch share arguments, and some arguments need no gradient."""
 
     def run(strategy: int):
         dy.renew_cg(autobatching=strategy)
@@ -265,7 +265,7 @@ def test_values_that_are_not_finite_are_found() -> None:
 
 
 def test_out_of_memory(model: Model, memory_limit, memory_left) -> None:
-    """A batch for which there is no room leaves the graph as it was."""
+    """A batch that does not fit in memory leaves the graph unchanged."""
     with dy.ComputationGraph(autobatching=1):
         xs = [numbers(300, n) for n in (400, 300, 500)]
         dy.forward(xs)

@@ -15,18 +15,18 @@ from dynet_cy.schedule.changes import sums
 
 @pytest.fixture(autouse=True)
 def counting():
-    """Counts from zero, and sums changed again when the test is over."""
+    """Reset the counts, and switch sums on again after the test."""
     sums.reset()
     yield
     sums.set_on(True)
     dy.renew_cg()
 
 
-M = 40  # batches of short vectors are left as they are
+M = 40  # the scheduler leaves batches of short vectors alone
 
 
 def layer(m: int = M, k: int = 4):
-    """W, b, x and what W x + b is."""
+    """W, b, x and the value of W x + b."""
     pc = dy.ParameterCollection()
     rng = np.random.default_rng(1)
     arrays = [rng.uniform(-2 / k, 2 / k, shape).astype(np.float32) for shape in ((m, k), (m,), (k,))]
@@ -37,7 +37,7 @@ def layer(m: int = M, k: int = 4):
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("order", ORDERS)
 def test_values_and_gradients_of_all_nodes(strategy: int, order: str, batch: int) -> None:
-    """In a new plan and in kept ones; also of the products, which have no value until they are asked for."""
+    """With new and cached plans; products too, which have no value until it is requested."""
     for full in (False, True, True):
         dy.renew_cg(autobatching=strategy)
         q = recurrent(7, order, batch=batch)
@@ -49,7 +49,7 @@ def test_values_and_gradients_of_all_nodes(strategy: int, order: str, batch: int
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_products_that_run_at_once_still_do(order: str) -> None:
-    """Products of inputs are one call for all steps, not one in each; in the plain schedule a sum takes in all."""
+    """Products of inputs stay one call for all steps; without batching, a sum absorbs all its products."""
     steps = 9
     batched = {
         "wub": (steps, steps),
@@ -87,7 +87,7 @@ def test_one_call_for_a_sum(strategy: int) -> None:
 
 
 def test_batches_of_short_vectors_stay() -> None:
-    """Looking for sums takes longer than is gained."""
+    """For short vectors, looking for sums would take longer than it saves."""
     for autobatching, m, expected in ((1, 8, (0, 0)), (0, 8, (1, 1)), (1, M, (1, 1))):
         dy.renew_cg(autobatching=autobatching)
         sums.reset()
@@ -97,7 +97,7 @@ def test_batches_of_short_vectors_stay() -> None:
 
 
 def test_a_product_that_is_asked_for(strategy: int) -> None:
-    """It is a target, so that it has a value; asked for later, it is computed then."""
+    """Requested with the sum, it is computed as a target; requested later, it is computed then."""
     W, b, x, expected = layer()
     product = W * x
     y = product + b
@@ -143,7 +143,7 @@ def test_products_of_other_matrices_stay(strategy: int) -> None:
 
 
 def test_products_that_are_broadcast_stay(strategy: int) -> None:
-    """A vector for all columns, one element of a batch for all, one number for all."""
+    """A vector is added to all columns, to all elements of a batch, or a number to all elements."""
     W, b, x, expected = layer()
     array = np.arange(2.0 * M).reshape(M, 2)
     matrix, batch = dy.inputTensor(array), dy.inputTensor(array, batched=True)
@@ -156,7 +156,7 @@ def test_products_that_are_broadcast_stay(strategy: int) -> None:
     np.testing.assert_allclose(y.npvalue(), x.npvalue().sum() + b.as_array(), rtol=1e-5, atol=1e-6)
     columns = dy.inputTensor(np.ones((4, 2)))
     square = dy.inputTensor(np.ones((4, M)))
-    y = W * square + dy.inputTensor(np.arange(M, dtype=float).reshape(1, M))  # as many numbers as y has rows
+    y = W * square + dy.inputTensor(np.arange(M, dtype=float).reshape(1, M))  # as many elements as y has rows
     np.testing.assert_allclose(y.npvalue(), W.as_array() @ np.ones((4, M)) + np.arange(M), rtol=1e-5, atol=1e-6)
     y = W * columns + dy.inputTensor(np.ones((1, 2)))
     np.testing.assert_allclose(y.npvalue(), W.as_array() @ np.ones((4, 2)) + 1, rtol=1e-5, atol=1e-6)
@@ -194,7 +194,7 @@ def test_checks_see_each_node(strategy: int, order: str) -> None:
 
 
 def test_checkpoints(strategy: int) -> None:
-    """What was made before the last checkpoint stays as it is; what was changed before it stays changed."""
+    """Sums made before the last checkpoint are not changed; sums changed before it stay changed."""
     W, b, x, expected = layer()
     before = W * x + b
     dy.cg_checkpoint()
@@ -212,7 +212,7 @@ def test_checkpoints(strategy: int) -> None:
     thrice.forward()
     dy.cg_revert()
     for _ in range(50):
-        dy.tanh(x)  # takes the place of what was dropped
+        dy.tanh(x)  # takes the number of a dropped node
     loss = dy.sum_elems(again + before)
     loss.backward(full=True)
     np.testing.assert_allclose(again.npvalue(), np.tanh(expected), rtol=1e-5, atol=1e-6)
@@ -247,7 +247,7 @@ def test_values_are_computed_again(strategy: int) -> None:
 
 @pytest.mark.parametrize("held", [False, True])
 def test_forward_only(strategy: int, held: bool) -> None:
-    """Products that an expression refers to are kept; the others are dropped, and what they alone need."""
+    """Products that an expression refers to are kept; others are dropped, with the nodes that only they need."""
     dy.renew_cg(autobatching=strategy, forward_only=True)
     W, b, x, _ = layer(M, M)
     h, kept = x, []
@@ -275,7 +275,7 @@ def test_forward_only(strategy: int, held: bool) -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_memory_of_forward_only_graphs(order: str) -> None:
-    """The same values as in other graphs."""
+    """Forward-only graphs give the same values as others."""
     found = []
     for forward_only in (False, True):
         dy.renew_cg(forward_only=forward_only)
@@ -285,7 +285,7 @@ def test_memory_of_forward_only_graphs(order: str) -> None:
 
 
 def test_several_passes(strategy: int) -> None:
-    """Values asked for on the way, then one backward over all."""
+    """Values are requested on the way, then one backward pass covers all."""
     q = recurrent(11, "wub", (5, 5))
     for x in q.outputs:
         x.e.forward()
@@ -320,7 +320,7 @@ def test_sums_as_they_were_made_give_the_same(strategy: int) -> None:
 
 
 def test_sums_of_sums(strategy: int) -> None:
-    """Deep and wide ones; an inner sum that is asked for later has its value."""
+    """Deep and wide sums; an inner sum that is requested later has its value."""
     q = Program(19)
     weights = [q.parameter(M, 4) for _ in range(5)]
     b = q.parameter(M)

@@ -1,4 +1,4 @@
-"""Frozen parameters: no gradient, no place in the norm, no decay, no state; and they can be trained again."""
+"""Frozen parameters have no gradient, no share in the norm, no decay and no state, and can be trained again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAINERS = [dy.SimpleSGDTrainer, dy.MomentumSGDTrainer, dy.AdagradTrainer, dy.Ad
 
 
 class Model:
-    """A table and a matrix, which may be constants or frozen, and what is trained with them."""
+    """A table and a matrix, which may be constants or frozen, and other parameters that are trained."""
 
     def __init__(self, constant: bool = False, decay: float = 0.0) -> None:
         dy.reset_random_seed(4)
@@ -63,7 +63,7 @@ def autobatch(request: pytest.FixtureRequest) -> Any:
 @pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
 @pytest.mark.parametrize("make", TRAINERS)
 def test_frozen_is_as_constant(make: type[dy.Trainer], sparse: bool) -> None:
-    """Losses, norms and values to the last bit; gradients are clipped all the time."""
+    """Losses, norms and values are equal to the last bit, with gradients clipped in every update."""
     runs = []
     for constant in (True, False):
         model = Model(constant)
@@ -94,7 +94,7 @@ def test_frozen_is_as_constant(make: type[dy.Trainer], sparse: bool) -> None:
 def test_no_decay(decay: str, sparse: bool, read_in_place: bool) -> None:
     model = Model(decay=0.2 if decay == "collection" else 0)
     model.freeze()
-    if read_in_place:  # tables have no factor from then on
+    if read_in_place:  # from now on, the table has no factor
         dy.renew_cg()
         model.e.expr().value()
     trainer = dy.AdamWTrainer(model.pc, 0.1, weight_decay=0.9 if decay == "decoupled" else 0)
@@ -112,7 +112,7 @@ def test_no_decay(decay: str, sparse: bool, read_in_place: bool) -> None:
 
 
 def test_trained_again() -> None:
-    """Freezing for a while is as if the trainer had not known of them; their state is used again."""
+    """While parameters are frozen, the trainer leaves them and their state alone; later it uses that state again."""
     model = Model()
     trainer = dy.MomentumSGDTrainer(model.pc, 0.1)
     model.step(trainer, 1)
@@ -135,7 +135,7 @@ def test_trained_again() -> None:
 
 
 def test_in_a_graph_that_is_there() -> None:
-    """What counts is what holds when backward runs."""
+    """What counts is whether parameters are frozen when backward runs."""
     model = Model()
     loss = model.loss(3)
     model.freeze()
@@ -148,7 +148,7 @@ def test_in_a_graph_that_is_there() -> None:
     assert model.e.grad_as_array().any()
     assert model.w.grad_as_array().any()
     model.freeze()
-    assert not model.e.grad_as_array().any(), "what was collected is dropped"
+    assert not model.e.grad_as_array().any(), "collected gradients are dropped"
     assert not model.w.grad_as_array().any()
     trainer = dy.SimpleSGDTrainer(model.pc)
     before = model.values()[:2]
@@ -158,7 +158,7 @@ def test_in_a_graph_that_is_there() -> None:
 
 
 def test_constants_stay_constants() -> None:
-    """What the program has asked for without gradients has none, frozen or not."""
+    """Expressions that were made without gradients have none, frozen or not."""
     model = Model(constant=True)
     model.loss(3).backward()
     model.freeze()
@@ -169,7 +169,7 @@ def test_constants_stay_constants() -> None:
 
 
 def test_gradients_of_expressions() -> None:
-    """`backward(full=True)` gives them all the same."""
+    """`backward(full=True)` gives the gradients of expressions of frozen parameters too."""
     model = Model()
     found = []
     for frozen in (False, True):
@@ -197,7 +197,7 @@ def test_a_target_that_is_frozen() -> None:
 
 @pytest.mark.parametrize("way", ["copy", "safetensors"])
 def test_no_state_in_copies_and_files(tmp_path: Path, way: str) -> None:
-    """Training goes on as it was, and what was never trained has no state there."""
+    """Training goes on as before, and parameters that were never trained have no state in the copy."""
     model: Any = Model()
     model.freeze()
     trainer = dy.AdamTrainer(model.pc)
@@ -215,7 +215,7 @@ def test_no_state_in_copies_and_files(tmp_path: Path, way: str) -> None:
             assert {k.split(":")[2] for k in list(file.keys()) if k.startswith("trainer:")} == {"/_2", "/_3"}
         other = Model()
         theirs = dy.AdamTrainer(other.pc)
-        other.step(theirs, 9)  # so that there is state to be put away
+        other.step(theirs, 9)  # so that there is old state to replace
         other.freeze()
         dy.load_safetensors(tmp_path / "m", other.pc, theirs)
     for each, own in ((model, trainer), (other, theirs)):
@@ -226,9 +226,9 @@ def test_no_state_in_copies_and_files(tmp_path: Path, way: str) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="looks for its memory in /proc")
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
 def test_state_of_a_frozen_table_takes_no_memory() -> None:
-    """Neither training nor saving writes to it."""
+    """Neither training nor saving writes to the state."""
     pc = dy.ParameterCollection()
     table, w = pc.add_lookup_parameters((40_000, 100), init=0.1), pc.add_parameters((2, 100))
     table.set_updated(False)
@@ -250,7 +250,7 @@ def test_state_of_a_frozen_table_takes_no_memory() -> None:
 
 
 def test_files_with_gradients(tmp_path: Path) -> None:
-    """A gradient in a file is not one of a frozen parameter."""
+    """Gradients in a file are not loaded into frozen parameters."""
     model = Model()
     model.loss(1).backward()
     model.pc.save(str(tmp_path / "text"))

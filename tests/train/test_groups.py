@@ -1,4 +1,4 @@
-"""Parameter groups and decoupled weight decay against float64 rules. Other modes: tests/parallel and tests/gpu."""
+"""Parameter groups and decoupled weight decay, compared with float64 rules; see also tests/parallel and tests/gpu."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def run(pair: Pair, n: int = 10) -> None:
 @pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
 @pytest.mark.parametrize("decay", [0.0, 0.01, 3.0])
 def test_adamw(decay: float, sparse: bool, in_place: bool) -> None:
-    """The factor of tables is multiplied in now and then; tables that a graph reads where they lie have none."""
+    """Factors of tables are settled now and then; tables that a graph reads in place have no factor."""
     pair = Pair(alpha=0.1, weight_decay=decay, sparse=sparse)
     if in_place:
         dy.renew_cg()
@@ -133,7 +133,7 @@ def test_groups(name: str, sparse: bool) -> None:
     pair.decay = [0.1, 0, 0.1, 0]
     pair.thresholds = [([0, 1, 3], 5.0), ([2], 0.5)]
     run(pair)
-    # Settings change, to those of the trainer and back.
+    # Settings may change, and None means those of the trainer.
     first.learning_rate, first.weight_decay, first.clip_threshold = None, 0, 1
     second.clip_threshold = None
     pair.trainer.learning_rate = 0.03
@@ -156,7 +156,7 @@ def test_group_that_alone_is_clipped() -> None:
 
 
 def test_small_decay_is_not_lost_in_rounding() -> None:
-    """As much as float32 can show: a thousand shares of 1e-8 are 1e-5, of which single ones would all be lost."""
+    """A thousand steps of 1e-8 add up to 1e-5; applied one by one in float32, all of them would be lost."""
     pc = dy.ParameterCollection()
     w, v, e = pc.add_parameters(2, init=1.5), pc.add_parameters(2, init=1.5), pc.add_lookup_parameters((3, 2), init=1.5)
     trainer = dy.AdamWTrainer(pc, 1e-6, weight_decay=0.01)
@@ -184,7 +184,7 @@ def test_cyclical_rates_leave_groups_alone() -> None:
 
 @pytest.mark.parametrize("way", ["copy", "safetensors"])
 def test_training_goes_on(tmp_path: Path, way: str) -> None:
-    """From copies and files to the last bit, with what groups have become."""
+    """Training from copies and files continues bit for bit, with the current settings of groups."""
 
     def make() -> tuple[Pair, Any]:
         pair = Pair(alpha=0.1, weight_decay=1e-6)
@@ -207,7 +207,7 @@ def test_training_goes_on(tmp_path: Path, way: str) -> None:
         other, theirs = make()
         other.thresholds, other.steps = pair.thresholds, pair.steps
         dy.load_safetensors(tmp_path / "m", other.pc, other.trainer)
-        assert other.trainer.groups == (theirs,), "a group that the program holds stays its group"
+        assert other.trainer.groups == (theirs,), "a group that the program holds stays valid"
     assert theirs is not group
     assert theirs._state() == group._state()
     assert group._state()["decay_due"] > 0
@@ -281,14 +281,14 @@ def test_what_a_group_may_hold() -> None:
 
 
 def test_parameters_of_a_copy() -> None:
-    """A parameter that came out of a pickle with its collection belongs to its trainer."""
+    """A parameter that was unpickled with its collection and trainer belongs to that trainer."""
     pc, w, trainer = copy.deepcopy((lambda p: (p.pc, p.w, p.trainer))(Pair()))
     assert trainer.group([w, *pc.lookup_parameters_list()]).names == ("/_0", "/_2", "/_3")
 
 
 @pytest.mark.parametrize("name", ["learning_rat", "weight_decays", "lr"])
 def test_misspelt_settings(name: str) -> None:
-    """A setting that a group has not is an error, and not an attribute that nobody reads."""
+    """An unknown setting of a group is an error, not an attribute that nothing reads."""
     pair = Pair()
     group = pair.trainer.group(pair.w)
     with pytest.raises(AttributeError, match=name):

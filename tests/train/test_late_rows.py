@@ -1,6 +1,6 @@
-"""Updates of all rows of large tables, of which few have a gradient: the others have them later, and nobody sees that.
+"""Updates of large tables in which few rows have a gradient: the others are updated later, which nobody can notice.
 
-All is compared with float64 updates of whole tables (trainer_reference.py). In other modes: tests/parallel and
+Everything is compared with float64 updates of whole tables (trainer_reference.py); see also tests/parallel and
 tests/gpu.
 """
 
@@ -23,9 +23,9 @@ from dynet_cy.kernels import selftest
 from dynet_cy.model.parameters import late_updates
 
 ROWS, SIZE = 1100, 4
-MOST = 512  # updates that a row is late by
+MOST = 512  # updates by which a row can be late
 CASES = [(name, arguments) for name, others in reference.OTHERS.items() for arguments in ({}, others)]
-# Nothing happens to rows without a gradient, so there is nothing to be late with.
+# Their updates do not change rows without a gradient, so no row is late.
 STILL = {"SimpleSGDTrainer", "CyclicalSGDTrainer", "AdagradTrainer"}
 
 
@@ -49,7 +49,7 @@ class Pair:
         self.late = 0
 
     def gradients(self, scale: float = 1.0) -> tuple[np.ndarray, dict[int, np.ndarray]]:
-        """Some rows come often, others seldom or once, most never."""
+        """Some rows get gradients often, others rarely, most never."""
         rows = {int(i) for i in np.minimum(self.rng.zipf(1.3, size=3), 200) - 1}
         return (self.rng.normal(size=4) * scale).astype(np.float32), {
             i: (self.rng.normal(size=SIZE) * scale * 0.5**i).astype(np.float32) for i in rows
@@ -103,7 +103,7 @@ def test_rule(name: str, arguments: dict[str, float]) -> None:
     pair.run(60, lambda k: pair.check() if k % 13 == 2 else None)
     pair.check()
     assert pair.late == (0 if name in STILL else 60)
-    dy.renew_cg()  # all of it where it lies
+    dy.renew_cg()  # read in place
     np.testing.assert_allclose(pair.table.expr().npvalue().T, pair.wanted, rtol=2e-5, atol=5e-6)
     assert late_updates(pair.table) == 0
     for state, wanted in zip(pair.trainer._state_arrays()[1], pair.reference.state[1].values()):
@@ -127,7 +127,7 @@ def test_more_updates_than_are_noted(name: str) -> None:
 @pytest.mark.parametrize("beta_2", [0.5, 0.9, 0.98, 0.999, 0.9999])
 @pytest.mark.parametrize("eps", [1e-8, 1e-3])
 def test_constants_of_adam(beta_1: float, beta_2: float, eps: float) -> None:
-    """With two terms for all updates, and with a term for each."""
+    """Adam's late updates are summed with two terms for all of them, or with one term for each."""
     pair = Pair(beta_1=beta_1, beta_2=beta_2, eps=eps, alpha=0.01)
     pair.run(10)
     for _ in range(200):
@@ -179,7 +179,7 @@ def test_clipping(threshold: float) -> None:
 
 @pytest.mark.parametrize("name", ["MomentumSGDTrainer", "AdamTrainer", "AmsgradTrainer"])
 def test_weight_decay(name: str) -> None:
-    """What the table is multiplied by is multiplied into it every few updates."""
+    """The factor of the table is settled every few updates."""
     pair = Pair(name, weight_decay=0.06)
     pair.run(60, lambda k: pair.check() if k % 10 == 4 else None)
     assert 15 < pair.late < 30
@@ -195,7 +195,7 @@ def test_decoupled_weight_decay() -> None:
 
 
 def test_groups_have_rates_of_their_own() -> None:
-    """A group of the table alone is a trainer of it alone."""
+    """A group that contains only the table acts like a trainer of the table."""
     pair = Pair("AdamTrainer")
     pair.trainer.set_clip_threshold(0)
     pair.reference.threshold = 0
@@ -216,7 +216,7 @@ def test_groups_have_rates_of_their_own() -> None:
 
 
 def saved(pair: Pair, way: str, path: Path) -> None:
-    """Let the pair go on with what another process would have."""
+    """Continue the pair with what another process would load."""
     if way == "pickle":
         pair.model, pair.trainer = pickle.loads(pickle.dumps((pair.model, pair.trainer)))
     elif way == "copy":
@@ -291,7 +291,7 @@ def test_sparse_updates_between() -> None:
 
 
 def test_updates_of_many_rows_between() -> None:
-    """They have all of the table on their way."""
+    """An update in which many rows have gradients updates the whole table."""
     pair = Pair()
     for k in range(20):
         gb, rows = pair.gradients()
@@ -318,7 +318,7 @@ def test_frozen_between() -> None:
         else:
             factor, raw = pair.reference.factor, pair.reference.raw[1].copy()
             pair.step(gb, {})
-            # The reference decays what is frozen.
+            # The reference decays frozen parameters too.
             pair.reference.raw[1][...] = raw * factor / pair.reference.factor
             np.testing.assert_array_equal(pair.table.as_array(), before)
     pair.check()
@@ -412,7 +412,7 @@ def test_values_that_are_read_where_they_lie(way: str) -> None:
 
 @pytest.mark.parametrize("name", ["AdamTrainer", "MomentumSGDTrainer"])
 def test_reading_changes_nothing(name: str) -> None:
-    """To the last bit."""
+    """Training with and without reading gives the same bits."""
     quiet, read = Pair(name), Pair(name)
     quiet.run(30)
     read.run(30, lambda k: read.check())
@@ -490,7 +490,7 @@ def test_each_rule_says_what_it_does_without_gradients() -> None:
 @pytest.mark.parametrize("eps", [1e-8, 1.0])
 @pytest.mark.parametrize("late", [1, 2, 3, 40, 400])
 def test_steps_of_adam_to_the_precision_of_floats(beta_1: float, beta_2: float, eps: float, late: int) -> None:
-    """A row that was zero is nothing but its steps, so their rounding shows; beside one that has them one by one."""
+    """A row that starts at zero is the sum of its steps, so rounding shows; compared with steps taken one by one."""
 
     def run(at_once: bool) -> np.ndarray:
         model = dy.ParameterCollection()
@@ -499,7 +499,7 @@ def test_steps_of_adam_to_the_precision_of_floats(beta_1: float, beta_2: float, 
         trainer.set_sparse_updates(False)
         dy.renew_cg()
         if not at_once:
-            table.expr(update=False)  # where it lies
+            table.expr(update=False)  # read in place
         dy.dot_product(table[7], dy.inputVector([1, -0.5, 0.1, 2])).backward()
         for _ in range(1 + late):
             trainer.update()

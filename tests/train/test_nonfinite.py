@@ -1,4 +1,4 @@
-"""Batches whose gradients are infinite or not a number, and the norm of gradients."""
+"""Batches with infinite or NaN gradients, and the norm of gradients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def assert_equal(a: list[np.ndarray], b: list[np.ndarray]) -> None:
 @pytest.mark.parametrize("clip", [5.0, 0.0], ids=["clipped", "unclipped"])
 @pytest.mark.parametrize("make", TRAINERS)
 def test_dropped(make: type[dy.Trainer], clip: float, bad: float, capfd: pytest.CaptureFixture[str]) -> None:
-    """As if the batch had not been there, learning rates and Adam's correction included; it is counted."""
+    """Training continues as if the batch had not existed, including Adam's correction; the batch is counted."""
     model, plain = Model(make, clip), Model(make, clip)
     for seed in range(6):
         model.backward(seed)
@@ -106,7 +106,7 @@ def test_zero_gradients_of_a_part() -> None:
     assert a.grad_as_array().tolist() == [1, 1]
     assert not b.grad_as_array().any()
     assert not t.grad_as_array().any()
-    # What is collected afterwards is used.
+    # Gradients collected afterwards are used.
     dy.renew_cg()
     dy.sum_elems(t[2]).backward()
     before = t.as_array()
@@ -115,7 +115,7 @@ def test_zero_gradients_of_a_part() -> None:
 
 
 def test_several_trainers() -> None:
-    """Each drops what is its own."""
+    """Each trainer drops only its own updates."""
     models = [Model(dy.SimpleSGDTrainer), Model(dy.AdamTrainer)]
     before = [model.values() for model in models]
     models[0].backward(1, math.nan)
@@ -124,7 +124,7 @@ def test_several_trainers() -> None:
         model.trainer.update(skip_nonfinite=True)
     assert_equal(models[0].values(), before[0])
     assert np.abs(models[1].values()[0] - before[1][0]).max() > 0
-    # Two on the same parameters.
+    # Two trainers of the same parameters.
     model = models[0]
     other = dy.MomentumSGDTrainer(model.pc)
     model.backward(1, math.nan)
@@ -148,12 +148,12 @@ def test_gradient_norm(clip: float) -> None:
     model.trainer.set_clip_threshold(0)
     model.backward(1)
     model.trainer.update()
-    assert model.trainer.gradient_norm is None, "it was not asked for"
+    assert model.trainer.gradient_norm is None, "it was not requested"
 
 
 @pytest.mark.parametrize("beta", [None, 0.5])
 def test_moving_averages(beta: float | None) -> None:
-    """A dropped update is no value of the average."""
+    """A dropped update does not count in the average."""
     models = [Model(), Model()]
     for model in models:
         average = model.trainer.cumulative_moving_average

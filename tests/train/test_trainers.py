@@ -1,4 +1,4 @@
-"""Trainers against the float64 update rules of trainer_reference.py: ours, and DyNet's where it is installed."""
+"""Trainers, ours and DyNet's if it is installed, compared with the float64 rules of trainer_reference.py."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_trainer_is_compared() -> None:
     ],
 )
 def test_constants_that_a_rule_has_not(library: str, constants: dict[str, str], words: str) -> None:
-    """They would be 0 otherwise."""
+    """Such a constant is an error; otherwise it would be 0."""
     if library == "dynet_cy":
         with pytest.raises(TypeError, match=f"Wrong: {words}"):
             type("Wrong", (dy.AdamTrainer,), {"_constants": constants})
@@ -52,14 +52,14 @@ def test_a_constant_that_the_rule_does_not_read(library: str) -> None:
 
 
 def class_of(name: str) -> Any:
-    """A trainer of the library under test: DyNet has not all of them."""
+    """A trainer of the library under test; DyNet does not have all of them."""
     if dy.__name__ == "dynet" and not hasattr(dy, name):
         pytest.skip(f"DyNet has no {name}")
     return getattr(dy, name)
 
 
 class Pair:
-    """The same parameters, a matrix, a vector and a table, under DyNet's trainer and the reference."""
+    """A matrix, a vector and a table, under the trainer of the library under test and under the reference."""
 
     def __init__(self, name: str, arguments: dict[str, float], weight_decay: float = 0.0) -> None:
         rng = np.random.default_rng(3)
@@ -147,7 +147,7 @@ def test_weight_decay(name: str, arguments: dict[str, float], sparse: bool) -> N
     pair = Pair(name, arguments, weight_decay=0.2)
     pair.trainer.set_sparse_updates(sparse)
     pair.reference.sparse = sparse
-    run(pair)  # far enough for the factor to start again from 1
+    run(pair)  # long enough for the factor to be settled
     assert pair.reference.factor > reference.RESCALE_BELOW
 
 

@@ -1,4 +1,4 @@
-"""Weight decay: what is shown, stored and saved. The rules themselves are in test_trainers.py."""
+"""Weight decay: values as read, stored and saved. The rules themselves are tested in test_trainers.py."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_all_that_is_shown_is_decayed(tmp_path: Path) -> None:
     pc, w, e = model()
     trainer = dy.SimpleSGDTrainer(pc, 1.0)
     want_w, want_e = np.ones(2), np.ones((4, 3))
-    for _ in range(7):  # past the point where the numbers of the table are multiplied by its factor
+    for _ in range(7):  # long enough for the factor of the table to be settled
         use(w, e)
         trainer.update()
         want_w = (want_w - 1) * 0.75
@@ -98,7 +98,7 @@ def test_what_a_subset_leaves_out_decays_smoothly() -> None:
 
 
 def test_sub_collections() -> None:
-    """A trainer decays what it trains, by the lambda of its collection."""
+    """A trainer decays the parameters it trains, with the lambda of its collection."""
     pc = dy.ParameterCollection()
     pc.set_weight_decay(0.5)
     below = pc.add_subcollection("below")
@@ -125,7 +125,7 @@ def test_small_decay_is_not_lost_in_rounding(decay: float) -> None:
     for _ in range(n):
         trainer.update()
     want = (1 - decay) ** n
-    # Rounding takes up to a sixteenth of each step; what is collected is less than 1e-6.
+    # Rounding loses up to a sixteenth of each step; decay that is not applied yet is below 1e-6.
     np.testing.assert_allclose(w.as_array(), [want, 1.9999 * want], rtol=1e-6 + (1 - want) / 12)
     np.testing.assert_allclose(e.as_array(), np.full((4, 3), want), rtol=2e-6)
 

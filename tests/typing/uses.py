@@ -1,6 +1,6 @@
-"""Uses of dynet_cy as a type checker must see them; read by mypy, never run.
+"""Uses of dynet_cy for the type checker: mypy checks them, nothing runs them.
 
-A line that must be an error has a `type: ignore` with its code: mypy reports those that are not needed.
+A line that must be an error has a `type: ignore` with the code: mypy reports comments that are not needed.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def train(model: dy.Model, x: dy.Expression) -> None:
 
 
 def tagger(model: dy.ParameterCollection, array: npt.NDArray[np.float32], words: list[int]) -> float:
-    """A program as people write it."""
+    """A typical program."""
     table = model.add_lookup_parameters((100, 8))
     builder = dy.LSTMBuilder(1, 8, 16, model)
     w, b = model.add_parameters((5, 16)), model.add_parameters(5)

@@ -1,7 +1,7 @@
 """Training on `data.batches` by several processes: FOLDER, WHAT ("whole" or "rest"), SAVES, SHARD, PREFETCH.
 
-"whole" saves a checkpoint after an update, whose number in its epoch plus 100 times that of the epoch is SAVES; "rest"
-begins with that. Each rank writes what it has seen since then, and where its parameters ended.
+"whole" saves a checkpoint after update U of epoch E, where SAVES is 100 E + U; "rest" starts from that checkpoint. Each
+rank writes the items it saw afterwards, and its final parameters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A training whose updates take the same examples with one process and with several, and that says how long they take.
+"""A training run whose updates use the same examples with one process and with several; it measures their time.
 
 Arguments: FOLDER [HIDDEN [UPDATES]]. Rank 0 writes FOLDER/parameters.npz, and to stdout a line of JSON.
 """
@@ -20,7 +20,7 @@ ROWS = 500
 
 
 class Network:
-    """Words, two LSTMs one upon another, a layer of output."""
+    """Word vectors, two stacked LSTMs and an output layer."""
 
     def __init__(self, hidden: int) -> None:
         dy.reset_random_seed(3)

@@ -1,5 +1,5 @@
-"""A training that fails: arguments PHASE ("start", "batch", "exchange", "saving", "never") and WAY ("raise", "kill",
-"hang", "spin", "exit", "stop") of rank 1."""
+"""A training run in which rank 1 fails: arguments PHASE ("start", "batch", "exchange", "saving", "never") and WAY
+("raise", "kill", "hang", "spin", "exit", "stop")."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PHASE, WAY = sys.argv[1:3]
 
 
 def fail() -> None:
-    """Fail in the way that was asked for."""
+    """Fail in the requested way."""
     print("failing", flush=True)
     if WAY == "raise":
         raise ValueError("bad luck")
@@ -45,7 +45,7 @@ for number in dy.parallel.shard(range(20)):
         fail()
     if PHASE == "exchange" and number >= 4:
         if IS_BAD:
-            # It waits in the exchange for rank 0 when it comes.
+            # The signal comes while this rank waits for rank 0 in the exchange.
             signal.signal(signal.SIGALRM, lambda *_: fail())
             signal.setitimer(signal.ITIMER_REAL, 0.2)
         else:
@@ -55,7 +55,7 @@ if IS_BAD and PHASE == "saving":
     sync = os.fsync
 
     def fail_in_sync(fd: int) -> None:
-        """The new file is complete, and has not taken the place of the old one."""
+        """Fail when the new file is complete, but has not replaced the old one."""
         os.fsync = sync
         fail()
 

@@ -1,6 +1,6 @@
-"""An update that a handler of a signal ends on rank 1, waiting for rank 0; argument WHERE: "values", "arrival", "sum".
+"""A signal handler ends an update on rank 1 while it waits for rank 0; argument WHERE: "values", "arrival", "sum".
 
-Each rank prints what it got, and the sum of the parameters after it.
+Each rank prints the exception it got, and the sum of its parameters afterwards.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WHERE = sys.argv[1]
 
 
 class Stop(Exception):
-    """What the handler raises."""
+    """The exception that the handler raises."""
 
 
 def stop(number: int, frame: object) -> None:
@@ -27,19 +27,19 @@ def stop(number: int, frame: object) -> None:
 
 
 class General(SharedCommunicator):
-    """Gradients are summed as over any communicator."""
+    """Sums gradients as any communicator does, without shared memory."""
 
     reducer = Communicator.reducer
 
     def sum_floats(self, floats) -> None:
-        """Rank 0 comes late."""
+        """Rank 0 arrives late."""
         if self.rank == 0 and slow:
             time.sleep(1)
         super().sum_floats(floats)
 
 
 class Late(dy.MomentumSGDTrainer):
-    """On rank 0 the others wait for its part of the update."""
+    """A trainer whose part of the update is slow on rank 0, so that the others wait."""
 
     def _correction(self, steps):
         if WHERE == "values" and dy.parallel.rank() == 0 and slow:
@@ -61,7 +61,7 @@ signal.signal(signal.SIGALRM, stop)
 
 
 def step() -> None:
-    """One of rank 1 is stopped in the second."""
+    """An update; the second one is stopped on rank 1."""
     dy.renew_cg()
     (dy.squared_norm(W) + dy.squared_norm(E[rank])).backward()
     trainer.update()

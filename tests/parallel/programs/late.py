@@ -1,8 +1,8 @@
 """Updates of all rows of a large table by several processes, as a list of steps: arguments FOLDER CASE... [--general].
 
-Each rank takes the steps of every case, and writes the numbers that it has at the end, and on the way, to
-FOLDER/RANK.npz. `tests/parallel/test_late_in_processes.py` takes the same steps in float64. With --general gradients
-are summed as over any communicator.
+Each rank runs the steps of every case, and writes its values, final and intermediate, to FOLDER/RANK.npz.
+`tests/parallel/test_late_in_processes.py` runs the same steps in float64. With --general, gradients are summed as any
+communicator does, without shared memory.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ BETWEEN += ["others", "checkpoints"]
 
 @dataclass
 class Step:
-    """What happens before an update, and the gradients of the ranks in it."""
+    """What some ranks do before an update, and the gradients of all ranks in it."""
 
-    gb: np.ndarray  # of the vector, on all ranks together
+    gb: np.ndarray  # of the vector, summed over all ranks
     rows: list[dict[int, np.ndarray]]  # of the table, on each rank
     rate: float | None = None  # a new learning rate
     sparse: bool | None = None  # a new setting of sparse updates
@@ -37,7 +37,7 @@ class Step:
 
 @dataclass
 class Case:
-    """A trainer and what it does."""
+    """A trainer and its steps."""
 
     steps: list[Step]
     trainer: str = "AdamTrainer"
@@ -45,11 +45,11 @@ class Case:
     decay: float = 0.0
     decoupled: float = 0.0
     threshold: float = 5.0
-    late: int | None = -1  # updates that the table is behind at the end; -1: as many as there are steps; None: some
+    late: int | None = -1  # updates by which the table is late at the end; -1: the number of steps; None: unspecified
 
 
 def steps(n: int, size: int, scale: float = 1.0, seed: int = 2) -> list[Step]:
-    """Some rows come often, others seldom or once, most never; some on several ranks at once."""
+    """Some rows get gradients often, others rarely, most never; some on several ranks at once."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(n):
@@ -64,7 +64,7 @@ def steps(n: int, size: int, scale: float = 1.0, seed: int = 2) -> list[Step]:
 
 
 def changed(found: list[Step], **changes: Callable[[int], Any]) -> list[Step]:
-    """Set attributes of the steps by their numbers."""
+    """Set attributes of the steps to functions of their numbers."""
     for name, of in changes.items():
         for k, step in enumerate(found):
             setattr(step, name, of(k))
@@ -80,7 +80,7 @@ def with_many_rows(found: list[Step]) -> list[Step]:
 
 
 def cases(size: int) -> dict[str, Case]:
-    """All cases, for so many ranks."""
+    """All cases, for `size` ranks."""
     rates = (0.1, 0.001, 1e-6, 0.05)
     found = {
         name: Case(steps(30, size), name)
@@ -103,13 +103,13 @@ def cases(size: int) -> dict[str, Case]:
     for what in BETWEEN:
         found[what] = Case(changed(steps(20, size), before=lambda k, what=what: what if k == 10 else ""), late=10)
     found["looks"].late = 20
-    found["expresses"].late = 0  # it is read where it lies from now on
+    found["expresses"].late = 0  # from now on, it is read in place
     found["restarts at once"] = Case(changed(steps(5, size), before=lambda k: "restarts"), late=1)
     return found
 
 
 class Ranks:
-    """A rank of a case."""
+    """One rank that runs a case."""
 
     def __init__(self, case: Case, seen: dict[str, np.ndarray]) -> None:
         import dynet_cy as dy
@@ -151,7 +151,7 @@ class Ranks:
                 self.t.update(skip_nonfinite=step.nonfinite)
 
     def results(self) -> dict[str, np.ndarray]:
-        """What all ranks must have, to the last bit."""
+        """The values that must be equal on all ranks, to the last bit."""
         from dynet_cy.model.parameters import late_updates
 
         dy = self.dy
@@ -219,7 +219,7 @@ class Ranks:
             self.seen[f"state looked {k}"] = state
 
     def forks(self) -> None:
-        """A child looks after its parent has made more updates."""
+        """A child process reads after its parent has made more updates."""
         import os
 
         self.dy.parallel.barrier()
@@ -237,7 +237,7 @@ class Ranks:
         self.dy.parallel.save_checkpoint("checkpoint", self.m, self.t)
 
     def resumed(self) -> dict[str, np.ndarray]:
-        """What others have that go on from there, after updates that do not count."""
+        """The results of a run that resumes from the checkpoint, after updates that it must discard."""
         other = Ranks(self.case, {})
         other.run(self.case.steps[3:7])
         self.dy.parallel.load_checkpoint("checkpoint", other.m, other.t)
@@ -246,7 +246,7 @@ class Ranks:
         return {"resumed": other.table.as_array(), **states}
 
     def others(self) -> None:
-        """A trainer that each rank has for itself changes all rows, with the same gradient on all."""
+        """A trainer that is not wrapped changes all rows, with the same gradient on all ranks."""
         other = self.dy.MomentumSGDTrainer(self.m, 0.05)
         other.set_sparse_updates(False)
         for _ in range(3):
@@ -256,7 +256,7 @@ class Ranks:
 
 
 def beginning() -> list[np.ndarray]:
-    """The first values of the vector and of the tables."""
+    """The initial values of the vector and of the tables."""
     rng = np.random.default_rng(1)
     return [rng.normal(size=s).astype(np.float32) for s in ((4,), (ROWS, SIZE), (5, SIZE))]
 

@@ -1,4 +1,4 @@
-"""Asynchronous training of a model with a table; writes what it comes to to FOLDER/RANK.npz."""
+"""Asynchronous training of a model with a table; writes the results to FOLDER/RANK.npz."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ for kind in (dy.SimpleSGDTrainer, dy.AdamTrainer):
     results[f"{name} errors"] = np.array(errors)
     results[f"{name} steps"] = np.array(dy.parallel.gather(trainer._settings()["_steps"]))
     dy.parallel.barrier()
-# A group with settings of its own, what is frozen, and batches that are dropped.
+# A group with its own settings, frozen parameters, and batches that are dropped.
 m = dy.ParameterCollection()
 p, own, frozen = (m.add_parameters(2, init=1.0) for _ in range(3))
 table = m.add_lookup_parameters((3, 2), init=1.0)
@@ -50,7 +50,7 @@ for i in range(10):
     dy.renew_cg()
     loss = (dy.sum_elems(p) + dy.sum_elems(own) + dy.sum_elems(frozen) + dy.sum_elems(table[1])) * 0
     (loss * (float("nan") if i % 2 else 1.0)).backward()
-    for turn in range(dy.parallel.size()):  # so that none overwrites what another one does
+    for turn in range(dy.parallel.size()):  # in turns, so that no rank overwrites the update of another
         if turn == dy.parallel.rank():
             trainer.update(skip_nonfinite=True)
         dy.parallel.barrier()

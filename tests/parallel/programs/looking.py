@@ -1,4 +1,4 @@
-"""Writes what a worker finds around it to FOLDER/RANK.json."""
+"""Writes the arguments and the environment of a worker to FOLDER/RANK.json."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks with different models, settings and calls; prints what is said of each on every rank."""
+"""Ranks with different models, settings and calls; every rank prints the error of each case."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def settings() -> None:
 
 
 def precisions() -> None:
-    """Also where the CPU has no bfloat16."""
+    """Works on CPUs without bfloat16 too."""
     used = dy.parallel.trainer.precision
     dy.parallel.trainer.precision = lambda: "bf16" if IS_BAD else "float32"
     try:

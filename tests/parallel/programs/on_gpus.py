@@ -1,4 +1,4 @@
-"""What may go wrong where parameters live on GPUs; prints what is said of each on every rank."""
+"""What can go wrong with parameters on GPUs; every rank prints the error of each case."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def devices() -> None:
 
 
 def places() -> None:
-    """One rank has a parameter on the CPU that another one has on its GPU."""
+    """A parameter is on the CPU of one rank and on the GPU of another."""
     m = model()[0]
     m.add_parameters(3, device="CPU", name="b")
     m.add_parameters(4, device="CPU" if RANK else "GPU:0", name="c")
@@ -35,7 +35,7 @@ def places() -> None:
 
 
 def adopted() -> None:
-    """All parameters become those of rank 0, wherever they live."""
+    """All parameters get the values of rank 0, on whatever device they are."""
     m = dy.ParameterCollection()
     own = [m.add_parameters(3, init=RANK + 1.0, device=device) for device in ("CPU", "GPU:0")]
     dy.parallel.wrap(dy.AdamTrainer(m))
@@ -44,7 +44,7 @@ def adopted() -> None:
 
 
 def added() -> None:
-    """A parameter on the GPU comes to a model of the CPU, after its trainer was wrapped."""
+    """A parameter on the GPU is added to a model on the CPU after its trainer was wrapped."""
     m = dy.ParameterCollection()
     p = m.add_parameters(3, device="CPU")
     trainer = dy.parallel.wrap(dy.AdamTrainer(m))
@@ -55,7 +55,7 @@ def added() -> None:
 
 
 def infinite() -> None:
-    """At once, on all ranks, and nothing is changed."""
+    """The error is raised at once on all ranks, and nothing changes."""
     m, p = model()
     trainer = dy.parallel.wrap(dy.MomentumSGDTrainer(m))
     before = p.as_array()
@@ -66,7 +66,7 @@ def infinite() -> None:
     finally:
         assert (p.as_array() == before).all()
         assert trainer._steps == 0
-        assert np.isinf(p.grad_as_array()).any() == (RANK == 1), "each rank keeps its own"
+        assert np.isinf(p.grad_as_array()).any() == (RANK == 1), "each rank keeps its own gradients"
 
 
 def asynchronous() -> None:

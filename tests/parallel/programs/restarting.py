@@ -1,8 +1,8 @@
-"""A training that goes on from its last checkpoint when it is started again: arguments FOLDER FAULT...
+"""A training run that continues from its last checkpoint when it is restarted: arguments FOLDER FAULT...
 
-A fault START:UPDATES:RANK:WAY lets a rank fail at a start after so many updates, those before the checkpoint included:
+A fault START:UPDATES:RANK:WAY makes a rank fail in a start after UPDATES updates, counting those before the checkpoint.
 WAY is "kill", "raise" (ValueError), "hang", "save" (killed while it saves) or an exit code. START "*" is every start.
-With the variable TEST_HOSTS each rank is as if on a host of its own. At the end FOLDER/end-RANK.npz has what there is,
+With the variable TEST_HOSTS, each rank claims to be on another host. At the end, FOLDER/end-RANK.npz has the results,
 and FOLDER/starts-RANK.txt a line for each start.
 """
 
@@ -27,7 +27,7 @@ START, RANK = dy.parallel.restart_count(), dy.parallel.rank()
 
 
 def fail(updates: int) -> None:
-    """Fail if that is asked for."""
+    """Fail if a fault says so."""
     for start, after, rank, way in FAULTS:
         if start not in ("*", str(START)) or (int(after), int(rank)) != (updates, RANK):
             continue
@@ -56,7 +56,7 @@ while training.data.epoch < EPOCHS:
     for item in training.data:
         fail(training.t._steps)
         training.update(item)
-        # In no epoch the last update, in which some ranks may have no item.
+        # Never after the last update of an epoch, in which some ranks may have no item.
         if training.t._steps % -(-ITEMS // dy.parallel.size()) in (5, 10):
             dy.parallel.save_checkpoint(path, training.m, training.t, **training.parts())
 found = training.results()

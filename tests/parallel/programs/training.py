@@ -1,8 +1,8 @@
-"""Small trainings, each the same for one process with batches of 4 as for two with batches of 2.
+"""Small training runs; each gives the same results with one process and batches of 4 as with two and batches of 2.
 
 Arguments: FOLDER [general|devices|graphs]. Run by the launcher, it writes the parameters after each training to
-FOLDER/RANK.npz; with "general" gradients are summed as over any communicator, not in place; with "devices" some
-parameters live on a GPU and some on the CPU; with "graphs" all live on the CPU, and a part of each graph on a GPU.
+FOLDER/RANK.npz; with "general", gradients are summed as any communicator does, not in place; with "devices", some
+parameters are on a GPU and some on the CPU; with "graphs", all are on the CPU, and part of each graph is on a GPU.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dynet_cy.parallel.shared import SharedCommunicator
 
 TRAINERS = [getattr(dy, n) for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]
 EXAMPLES = 24
-# Larger than by default: a step divides by it where gradients are next to zero, so that what one device or order of
-# sums rounds otherwise than another stays a matter of rounding in the parameters.
+# Larger than the default: steps divide by it where gradients are almost zero, and would amplify differences in rounding
+# between devices or orders of summation.
 EPS = 1e-3
 BATCH = 4
 ON_GPU = {"E", "U", "unused"} if "devices" in sys.argv else set()
@@ -31,7 +31,7 @@ GRAPHS_ON_GPU = "graphs" in sys.argv
 
 
 def place(name: str) -> dict[str, str]:
-    """Where a parameter is to live, if the program says so."""
+    """The device of a parameter, if the program chooses one."""
     return {"device": "GPU:0" if name in ON_GPU else "CPU"} if ON_GPU else {}
 
 
@@ -58,14 +58,14 @@ class Training:
         self.t = self.trainer(self.m, **settings)
         self.t.set_clip_threshold(self.clip)
         if isinstance(self.t, dy.AdamTrainer):
-            self.t.learning_rate = 0.02  # enough for what is compared to differ
+            self.t.learning_rate = 0.02  # large enough for the training runs to differ
         self.prepare()
         self.t = dy.parallel.wrap(self.t, self.reduction)
         rng = np.random.default_rng(3)
         self.data = [tuple(int(i) for i in rng.integers((30, 30, 12, 4))) for _ in range(EXAMPLES)]
 
     def prepare(self) -> None:
-        """Before the trainer is wrapped."""
+        """Called before the trainer is wrapped."""
 
     def loss(self, example: tuple[int, ...]) -> dy.Expression:
         i, j, k, y = example
@@ -110,7 +110,7 @@ class NoDecay(Training):
 
 
 class StrongDecay(Training):
-    decay = 0.2  # factors of tables are multiplied in every few updates
+    decay = 0.2  # factors of tables are settled every few updates
 
 
 class AllRows(Training):
@@ -124,7 +124,7 @@ class AllRowsSGD(AllRows):
 
 
 class LateRows(AllRows):
-    """A table of which most rows have no gradient; a rank reads some of them, and all save in between."""
+    """A table in which most rows have no gradient; one rank reads some of them, and all ranks save now and then."""
 
     rows = 1000
 
@@ -152,7 +152,7 @@ class LateRowsMomentum(LateRows):
 
 
 class Frozen(Training):
-    """A parameter and a table that are trained in the second epoch only."""
+    """A parameter and a table that are trained only in the second epoch."""
 
     trainer = dy.MomentumSGDTrainer
 
@@ -178,7 +178,7 @@ class Decoupled(Training):
 
 
 class DecoupledAllRows(Decoupled):
-    """The factor of a table decays, and some other tables are read where they lie."""
+    """The factor of one table decays; some other tables are read in place."""
 
     def prepare(self) -> None:
         super().prepare()
@@ -195,7 +195,7 @@ class DecoupledInPlace(Decoupled):
 
 
 class Groups(Training):
-    """Groups, one of which changes, with a norm of their own and without."""
+    """Groups with and without their own norm; the settings of one change."""
 
     trainer = dy.AdamWTrainer
 
@@ -215,14 +215,14 @@ class GroupsOfSubsets(Groups):
 
 
 class Skipping(Training):
-    """Updates of gradients that are not a number are dropped."""
+    """Updates with NaN gradients are dropped."""
 
     trainer = dy.AmsgradTrainer
 
     def __init__(self) -> None:
         self.norms: list[float] = []
         super().__init__()
-        self.data = [(n % 5, (2 * n + 1) % 5, n % 3, n % 4) for n in range(EXAMPLES)]  # rows come again soon
+        self.data = [(n % 5, (2 * n + 1) % 5, n % 3, n % 4) for n in range(EXAMPLES)]  # rows recur soon
 
     def loss(self, example: tuple[int, ...]) -> dy.Expression:
         return super().loss(example) * (float("nan") if example in self.data[8:12:3] else 1)
@@ -241,7 +241,7 @@ class SkippingUnclipped(Skipping):
 
 
 class GoingOn(Skipping):
-    """The same by hand, also for gradients that were of other ranks."""
+    """The program drops such updates itself, also if the NaN was on another rank."""
 
     def update(self, number: int) -> None:
         try:
@@ -288,7 +288,7 @@ class Cumulative(Exponential):
 
 
 class WholeTable(Training):
-    """A graph reads a table where it lies, on one rank only, so that its factor is multiplied in there."""
+    """A graph on only one rank reads a table in place, so its factor is settled there."""
 
     decay = 0.05
 
@@ -309,7 +309,7 @@ class TableGradient(Training):
 
 
 class Uneven(Training):
-    """Five batches of two examples for two ranks: the last update has one rank's gradients only."""
+    """Five batches of two examples for two ranks: the last update has gradients of only one rank."""
 
     def batches(self) -> list:
         n = BATCH // dy.parallel.size()
@@ -318,7 +318,7 @@ class Uneven(Training):
 
 
 class Joined(Uneven):
-    """The same by hand."""
+    """The same with `join` called by the program."""
 
     def run(self) -> None:
         for epoch in range(2):
@@ -331,7 +331,7 @@ class Joined(Uneven):
 
 
 class JoinedGroups(Joined):
-    """A rank without data learns how groups change on others."""
+    """A rank without data gets the changes of groups from the others."""
 
     def prepare(self) -> None:
         self.group = self.t.group([self.W, self.U], weight_decay=0.1)
@@ -373,7 +373,7 @@ CASES = [
 
 
 def results() -> dict[str, np.ndarray]:
-    """The numbers of all trainings by name."""
+    """The results of all training runs by name."""
     found = {}
     for case in CASES:
         training = case()
@@ -386,7 +386,7 @@ def results() -> dict[str, np.ndarray]:
 
 
 class GeneralCommunicator(SharedCommunicator):
-    """A communicator that has no way of its own of averaging gradients."""
+    """A communicator without its own way to average gradients."""
 
     reducer = Communicator.reducer
 

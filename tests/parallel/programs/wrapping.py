@@ -1,4 +1,4 @@
-"""Wraps one model after the other, and one again after adding parameters; prints how much shared memory there is."""
+"""Wraps several models, and one of them again after adding parameters; prints the amount of shared memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ for number in range(6):
     print("used", os.stat(fd).st_blocks * 512)
 small = m.add_parameters((3,), init=float(dy.parallel.rank()))
 trainer = dy.parallel.wrap(trainer)
-assert not small.as_array().any(), "those of rank 0"
+assert not small.as_array().any(), "the values of rank 0"
 step(trainer, W, small)
 other = dy.parallel.wrap(dy.SimpleSGDTrainer(m))
 small.set_value(np.array([1, 2, 3]))

@@ -1,4 +1,4 @@
-"""A transition parser (arc-standard) whose stack and buffer are LSTMs that can go back, as in Dyer et al., 2015."""
+"""A transition parser (arc-standard) whose stack and buffer are stack LSTMs, as in Dyer et al., 2015."""
 
 import dynet_config
 
@@ -12,7 +12,7 @@ SHIFT, LEFT, RIGHT = range(3)
 
 
 def attach(heads, first, last, head, rng):
-    """Make a random tree of the words from first to last, below a head."""
+    """Attach a random tree of the words from first to last to a head."""
     if first > last:
         return
     root = rng.randint(first, last)
@@ -22,7 +22,7 @@ def attach(heads, first, last, head, rng):
 
 
 def make_trees(count, seed):
-    """Sentences as word numbers with the head of each word; -1 for the root. All are projective."""
+    """Projective trees: sentences as word numbers, with the head of each word, or -1 for the root."""
     rng = random.Random(seed)
     trees = []
     for _ in range(count):
@@ -74,10 +74,10 @@ class Parser:
         self.pempty = model.add_parameters((8,))
 
     def run(self, words, gold=None):
-        """The losses of the gold transitions, or the transitions of the best score."""
+        """The losses of the gold transitions, or the transitions with the best scores."""
         W_state, b_state = dy.parameter(self.pW_state), dy.parameter(self.pb_state)
         W_action, W_compose, empty = [dy.parameter(p) for p in (self.pW_action, self.pW_compose, self.pempty)]
-        # The buffer is read from its end, so that the next word is on top.
+        # The buffer is read from the end, so that the next word is on top.
         state = self.buffer_lstm.initial_state().add_input(empty)
         buffer = []
         for w in reversed(words):

@@ -14,7 +14,7 @@ ENDINGS = {"NOUN": "s", "VERB": "t", "ADJ": "n"}
 
 
 def make_sentences(count, seed):
-    """Sentences of an invented language, in which endings tell the part of speech, except after "da"."""
+    """Sentences of an invented language in which the ending of a word shows its part of speech, except after "da"."""
     rng = random.Random(seed)
     sentences = []
     for _ in range(count):
