@@ -225,6 +225,13 @@ def test_ops_that_differ_in_their_kernel(launches_of: Any) -> None:
     assert "assigns" not in text
 
 
+def test_an_op_does_not_take_the_name_of_a_function(derive: dict[str, Any]) -> None:
+    family = derive["Family"]("linalg", "Products.", [derive["Function"]("rms_norm", ["x: Expression"], "Expression")])
+    message = r"functions/norms.py: rms_norm is the name of a function of dynet_cy/ops/linalg.pyx"
+    with pytest.raises(derive["Mistake"], match=message):
+        derive["check_names"]([family])
+
+
 def test_the_argument_whose_gradient_is_not_asked_for(launches_of: Any) -> None:
     text = launches_of("op dot_product(a, b)\n * n = 3\n * backward:\n * adding: each(n)")
     assert "launch_each(gpu, ADDING, n, n, c.x[1 - i].v, c.dx.v)" in text
@@ -245,6 +252,7 @@ def test_the_argument_whose_gradient_is_not_asked_for(launches_of: Any) -> None:
             "op softmax(x)\n * n = 3\n * forward:\n * adding(m = 1): each(n)",
             "kernel adding has no parameter m",
         ),
+        ("op softmax(x)\n * n = 3\n * forward:\n * adding: rows(n)", r"adding: rows takes \(n, width\), not \(n\)"),
         ("op softmax(z)\n * n = 3\n * forward:\n * adding: each(n)", "parameter other of adding"),
         ("op softmax(a)\n * forward:\n * nothing\n * pair_x: each(batch)", "nothing can follow"),
         (

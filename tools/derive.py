@@ -343,6 +343,17 @@ def stub(f: Family) -> str:
     return "\n\n".join(parts) + "\n" + ("\n" + aliases if aliases else "") + body
 
 
+def check_names(found: Sequence[Family]) -> None:
+    """Ops and the functions that are made of ops share the names of `dynet_cy`."""
+    owners: dict[str, str] = {}
+    modules = [(f"dynet_cy/ops/{f.name}.pyx", f.names()) for f in found]
+    modules += [(f"dynet_cy/functions/{module}.py", names) for module, names in offered(FUNCTIONS).items()]
+    for module, names in modules:
+        for name in names:
+            if owners.setdefault(name, module) != module:
+                raise Mistake(f"{module}: {name} is the name of a function of {owners[name]}")
+
+
 def api(found: Sequence[Family]) -> str:
     """dynet_cy/ops/api.py."""
     lines = ['"""All public ops, family by family.  Written by tools/derive.py."""', ""]
@@ -405,15 +416,17 @@ def listed_functions() -> Iterator[str]:
     yield ""
 
 
-def without_converter() -> Iterator[str]:
-    """The ops that no module of `dynet_cy/onnx` names, in docs/onnx.md.  Those of rows follow from their formulas."""
+def not_named(start: str, *patterns: str, but: Sequence[str] = ()) -> Iterator[str]:
+    """A sentence with the ops, except those of rows and `but`, that no file names; nothing where each is named."""
     sources = "".join(path.read_text(encoding="utf-8") for path in sorted(OPS.glob("*.pyx")))
-    converters = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "dynet_cy" / "onnx").glob("*.py")))
     ops = re.findall(r'^(?:cdef Op\* )?[A-Z]\w* = \w+\(\s*b"(\w+)"', sources, re.MULTILINE)
-    missing = sorted(f"`{op}`" for op in ops if f'"{op}"' not in converters)
+    files = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+    text = "".join(path.read_text(encoding="utf-8") for path in files)
+    ops = [op for op in ops if op not in but]
+    missing = sorted(f"`{op}`" for op in ops if not re.search(rf'"{op}"|^(/\*\*| \*) +op {op}\(', text, re.MULTILINE))
     yield ""
     if missing:
-        yield from wrapped(f"Not written yet are the converters of {', '.join(missing)}.", "")
+        yield from wrapped(f"{start} {', '.join(missing)}.", "")
         yield ""
 
 
@@ -548,6 +561,7 @@ def from_rows() -> Iterator[tuple[Path, str]]:
 def from_functions() -> Iterator[tuple[Path, str]]:
     """Path and text of each file that is generated from the functions of ops."""
     found = families()
+    check_names(found)
     for f in found:
         yield OPS / f"{f.name}.pyi", stub(f)
     yield OPS / "api.py", api(found)
@@ -556,7 +570,12 @@ def from_functions() -> Iterator[tuple[Path, str]]:
     yield with_regions(surface, ops=listed(found, text), functions=listed_functions())
     yield from functions_of_ops()
     yield differences(found)
-    yield with_regions(ROOT / "docs" / "onnx.md", unwritten=without_converter())
+    unwritten = not_named("Not written yet are the converters of", "dynet_cy/onnx/*.py")
+    yield with_regions(ROOT / "docs" / "onnx.md", unwritten=unwritten)
+    # Inputs have nothing to compute, and the scheduler makes `gates` for the CPU only.
+    but = ("input", "gates")
+    unwritten = not_named("Not written yet are the GPU ops of", "dynet_cy/gpu/*.pyx", "cuda/*.cu", but=but)
+    yield with_regions(ROOT / "docs" / "gpu.md", unwritten=unwritten)
 
 
 def main(check: bool) -> list[str]:
@@ -566,7 +585,7 @@ def main(check: bool) -> list[str]:
         The paths of the files that were out of date.
     """
     changed = []
-    for step in (from_rows, from_functions, package, launches):
+    for step in (from_rows, launches, from_functions, package):
         for path, text in list(step()):
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))

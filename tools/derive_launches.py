@@ -42,7 +42,8 @@ NUMBERS = {
     "elements": "c.dx.dim.bd",
     "uses": "c.y.dim.bd // c.dx.dim.bd",
 }
-GRIDS = ("each", "rows", "slices", "grid")
+# How threads are laid out, and what each layout needs to know.
+GRIDS = {"each": "n", "rows": "n, width", "slices": "n, width", "grid": "x, y"}
 LOCAL = {*NUMBERS, *keyword.kwlist, "NULL", "min", "max", "gpu", "c", "i", "cdef", "noexcept", "nogil"}
 # The functions of a GPU op: result and parameters.
 FUNCTIONS = {
@@ -134,6 +135,8 @@ def read_line(text: str, where: str) -> Line:
     if launch:
         end = closing(text, launch.end() - 1)
         grid = (launch[3], split(text[launch.end() : end]))
+        if len(grid[1]) != len(split(GRIDS[grid[0]])):
+            raise Mistake(f"{where}: {launch[1]}: {grid[0]} takes ({GRIDS[grid[0]]}), not ({', '.join(grid[1])})")
         condition = text[end + 1 :].removeprefix(" if ")
         return Line("launch", launch[1], given=definitions(launch[2] or ""), grid=grid, condition=condition)
     declared = re.fullmatch(r"([A-Z]\w*) (\w+(?:, \w+)*)(?: = (.+))?", text)
@@ -327,8 +330,8 @@ class Function:
         for start, part in (("", "v"), ("stride_", "bstride"), ("list_", "list")):
             if name.startswith(start) and name[len(start) :] in names:
                 return f"c.x[{names.index(name[len(start) :])}].{part}"
-            if self.section == "backward" and name == f"{start}other":
-                return f"c.x[1 - i].{part}"
+            if self.section == "backward" and name in (f"{start}own", f"{start}other"):
+                return f"c.x[{'i' if name.endswith('own') else '1 - i'}].{part}"
         return ""
 
     def used(self) -> set[str]:
