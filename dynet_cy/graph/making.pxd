@@ -12,6 +12,8 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 cdef Expression wrap(Graph* g, uint32_t index)
 cdef Expression apply1(const Op* op, object x)
 cdef Expression apply2(const Op* op, object a, object b)
+# The same, and the graph that the node is in.
+cdef Expression apply2_in(Graph** g, const Op* op, object a, object b)
 cdef Expression apply1x(const Op* op, object x, Extra* extra)
 cdef Expression apply2x(const Op* op, object a, object b, Extra* extra)
 cdef Expression apply(const Op* op, object xs, Extra* extra)

@@ -380,17 +380,26 @@ cdef Expression apply1(const Op* op, object x):
     return apply1x(op, x, NULL)
 
 
+cdef inline Expression make_pair(Graph** g, const Op* op, object a, object b, Extra* extra):
+    cdef uint32_t args[2]
+    g[0] = graph_here()
+    args[0] = argument(g, op, 0, a)
+    args[1] = argument(g, op, 1, b)
+    return wrap(g[0], add_node(g[0], op, args, 2, extra))
+
+
 cdef Expression apply2x(const Op* op, object a, object b, Extra* extra):
     """The node op(a, b), in the current graph."""
-    cdef Graph* g = graph_here()
-    cdef uint32_t args[2]
-    args[0] = argument(&g, op, 0, a)
-    args[1] = argument(&g, op, 1, b)
-    return wrap(g, add_node(g, op, args, 2, extra))
+    cdef Graph* g
+    return make_pair(&g, op, a, b, extra)
 
 
 cdef Expression apply2(const Op* op, object a, object b):
     return apply2x(op, a, b, NULL)
+
+
+cdef Expression apply2_in(Graph** g, const Op* op, object a, object b):
+    return make_pair(g, op, a, b, NULL)
 
 
 cdef Expression apply(const Op* op, object xs, Extra* extra):

@@ -19,7 +19,7 @@ from dynet_cy.graph.expressions cimport (
     OPERATOR_ADD, OPERATOR_DIV, OPERATOR_GREATER, OPERATOR_GREATER_EQUAL, OPERATOR_LESS, OPERATOR_LESS_EQUAL,
     OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, dim_of, number_in, set_operator,
 )
-from dynet_cy.graph.making cimport add_node, apply, apply1, apply2, expression, wrap
+from dynet_cy.graph.making cimport add_node, apply, apply1, apply2, apply2_in, expression, wrap
 from dynet_cy.graph.messages cimport describe_dim
 from dynet_cy.graph.structs cimport Graph, nodes_of
 from dynet_cy.kernels.kernels cimport (
@@ -34,7 +34,7 @@ from dynet_cy.kernels.ranges cimport InRanges, in_ranges
 from dynet_cy.ops.linalg cimport AFFINE, MATMUL
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register, same_dim
 from dynet_cy.ops.unary cimport UNARY, apply_unary
-from dynet_cy.schedule.gates cimport note_gate
+from dynet_cy.schedule.gates cimport MAYBE
 from dynet_cy.schedule.sums cimport note_addition, set_sum_ops
 
 from dynet_cy.ops.inputs import constant, inputTensor
@@ -473,10 +473,9 @@ def cmult(x, y):
         >>> dy.cmult(dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
         array([3., 8.])
     """
-    cdef Expression product = apply2(BINARY[<int>DY_BINARY_mul], x, y)
-    cdef Graph* g = current_graph()
-    if not g.multiplies_activations:
-        note_gate(g, product.index)
+    cdef Graph* g
+    cdef Expression product = apply2_in(&g, BINARY[<int>DY_BINARY_mul], x, y)
+    g.multiplies_activations |= MAYBE
     return product
 
 

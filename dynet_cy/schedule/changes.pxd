@@ -1,4 +1,4 @@
-"""The passes that change sums before they are scheduled, `schedule/sums` and `schedule/gates`: setting and counts of each."""
+"""Setting and counts of the passes that change sums before they are scheduled: `schedule/sums` and `schedule/gates`."""
 
 from dynet_cy.core.atomic cimport Flag
 from dynet_cy.schedule.counting cimport Counts

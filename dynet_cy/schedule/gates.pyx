@@ -57,12 +57,11 @@ cdef void set_activation(uint32_t op, uint32_t function) noexcept nogil:
     functions[op] = <uint8_t>function
 
 
-cdef void note_gate(Graph* g, uint32_t product) noexcept nogil:
+cdef bint is_gate(const Graph* g, const Node* product) noexcept nogil:
     cdef const Node* nodes = nodes_of(g)
-    cdef const uint32_t* args = args_of(g, &nodes[product])
-    if ((functions[nodes[args[0]].op] or functions[nodes[args[1]].op])
-            and LONG <= total_of(&nodes[product].dim) <= MOST):
-        g.multiplies_activations = True
+    cdef const uint32_t* args = args_of(g, product)
+    return ((functions[nodes[args[0]].op] or functions[nodes[args[1]].op])
+            and LONG <= total_of(&product.dim) <= MOST)
 
 
 cdef uint32_t take_in_gates(Graph* g, const uint32_t* targets, uint32_t n, int strategy, uint32_t lowest,
@@ -71,7 +70,7 @@ cdef uint32_t take_in_gates(Graph* g, const uint32_t* targets, uint32_t n, int s
     cdef Work w
     cdef uint32_t taken = 0
     if (not in_gates.on or not strategy or g.forward_only or g.device or g.multi_device
-            or not g.multiplies_activations):
+            or not g.multiplies_activations & FOUND):
         return 0
     w.g = g
     w.lowest = lowest

@@ -260,3 +260,17 @@ def test_several_passes() -> None:
     q.loss(q.outputs).backward(full=True)
     q.check_gradients()
     q.check()
+
+
+def test_products_of_activations_are_found_where_they_are_wanted() -> None:
+    """A plan without any does not look for sums; one that has some does, also with other products in its sums."""
+    dy.renew_cg(autobatching=1)
+    x = [dy.inputVector(np.full(M, 0.5)) for _ in range(4)]
+    plain = [dy.cmult(x[0], x[1]) + dy.cmult(x[2], x[3]) for _ in range(2)]
+    gate = dy.cmult(x[0], x[1]) + dy.cmult(dy.tanh(x[2]), x[3])
+    dy.forward(plain[:1])
+    assert gates.counts() == (0, 0)
+    dy.forward([gate, plain[1]])
+    assert gates.counts() == (2, 5)
+    np.testing.assert_allclose(plain[1].npvalue(), 0.5, rtol=1e-6)
+    np.testing.assert_allclose(gate.npvalue(), 0.25 + 0.5 * np.tanh(0.5), rtol=1e-6)
