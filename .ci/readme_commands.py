@@ -1,4 +1,4 @@
-"""Print the commands of README.md: the lines of its ```sh blocks, one command a line."""
+"""Print the commands of README.md: the lines of its ```sh blocks, one command per line."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def serve(library: str, form: str, name: str, tiny: bool) -> None:
 
 
 def measure(name: str, form: str, dynet: str | None, rounds: int, options: list[str]) -> list[float]:
-    """Milliseconds of an update, in dynet_cy and, with an interpreter for it, in DyNet."""
+    """Milliseconds per update, in dynet_cy and, if its interpreter is given, in DyNet."""
     pythons = {"dynet_cy": sys.executable, **({"dynet": dynet} if dynet else {})}
     children = [
         Child(python, library, form, name, script=Path(__file__), options=["--serve", *options])
@@ -244,8 +244,8 @@ def main() -> None:
         default=list(PROGRAMS),
         help=f"of {', '.join(PROGRAMS)}",
     )
-    add("--rounds", type=int, default=5, help="that count; one more goes before them; default: %(default)s")
-    add("--tiny", action="store_true", help="tiny sizes, to see whether it works")
+    add("--rounds", type=int, default=5, help="measured rounds, after one to warm up; default: %(default)s")
+    add("--tiny", action="store_true", help="tiny sizes, to check that it works")
     options = parser.parse_args()
     rows = []
     for name in options.programs:

@@ -5,7 +5,7 @@
     python benchmarks/compare.py --torch PYTHON --devices cpu gpu --goals   # on the CPU and on GPU:0
 
 Every form of a program (see `workloads/common.py`) runs in each library in a
-process of its own, on one thread.  The processes take turns, one round each;
+separate process, on one thread.  The processes take turns, one round each;
 results are medians of CPU time.  All must have the same losses to 1e-4 in
 every round, or the comparison fails.  The peak is the speed of a large float32
 product, measured in turns with them; a program's share of it counts only its
@@ -193,16 +193,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("--workloads", nargs="+", metavar="NAME", default=workloads.NAMES, help=f"of {', '.join(workloads.NAMES)}")
-    add("--rounds", type=int, default=7, help="that count; one more goes before them")
+    add("--rounds", type=int, default=7, help="measured rounds, after one to warm up")
     add("--dynet", metavar="PYTHON", help="an interpreter that has DyNet (dyNET38)")
     add("--torch", metavar="PYTHON", help="an interpreter that has PyTorch")
     add("--devices", nargs="+", choices=["cpu", "gpu"], default=["cpu"], help="gpu: dynet_cy and PyTorch on GPU:0")
-    add("--torch-device", default="cuda", metavar="NAME", help="PyTorch's for gpu; cpu to see whether it works")
-    add("--repeat", type=int, metavar="N", help="updates in a round, else as each workload says")
-    add("--tiny", action="store_true", help="tiny sizes, to see whether it works")
+    add("--torch-device", default="cuda", metavar="NAME", help="PyTorch's name for gpu; cpu to check that it works")
+    add("--repeat", type=int, metavar="N", help="updates in a round; default: as each workload defines")
+    add("--tiny", action="store_true", help="tiny sizes, to check that it works")
     add("--goals", action="store_true", help="compare with the goals too")
-    add("--json", type=Path, metavar="FILE", help="write all that was measured")
-    add("--plot", type=Path, metavar="FILE", help="draw it (needs matplotlib)")
+    add("--json", type=Path, metavar="FILE", help="write all measurements to this file")
+    add("--plot", type=Path, metavar="FILE", help="plot the results to this file (needs matplotlib)")
     args = parser.parse_args()
     unknown = set(args.workloads) - set(workloads.NAMES)
     if unknown or args.rounds < 1:

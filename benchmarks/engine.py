@@ -3,7 +3,7 @@
     python benchmarks/engine.py                           # dynet_cy alone
     python benchmarks/engine.py --dynet PYTHON            # compared with DyNet, in that interpreter
 
-Each library runs in a process of its own, on one thread.  Rounds alternate;
+Each library runs in its own process, on one thread.  Rounds alternate;
 results are medians of CPU time, in nanoseconds per node.
 """
 

@@ -20,7 +20,7 @@ import dynet_cy as dy
 
 
 def best(work: Callable[[], object], times: int = 3) -> float:
-    """Seconds of the fastest run."""
+    """The time of the fastest run, in seconds."""
     found = []
     for _ in range(times):
         start = time.perf_counter()

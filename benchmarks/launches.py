@@ -109,8 +109,8 @@ def main() -> None:
         default=["minibatch", "autobatch", "fused"],
         help="those with automatic batching or batched by hand",
     )
-    add("--tiny", action="store_true", help="tiny sizes, to see whether it works")
-    add("--json", type=Path, metavar="FILE", help="write all that was counted")
+    add("--tiny", action="store_true", help="tiny sizes, to check that it works")
+    add("--json", type=Path, metavar="FILE", help="write all counts to this file")
     args = parser.parse_args()
     unknown = set(args.workloads) - set(workloads.NAMES)
     if unknown:

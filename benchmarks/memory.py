@@ -27,7 +27,7 @@ WORDS, HIDDEN = 5_000, 128
 
 
 def resident() -> int:
-    """Resident memory of this process in bytes; 0 if the system does not tell."""
+    """Resident memory of this process in bytes; 0 if unknown."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
 

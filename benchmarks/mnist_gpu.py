@@ -86,12 +86,12 @@ def main() -> None:
     add = parser.add_argument
     add("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.; else made up")
     add("--torch", metavar="PYTHON", help="an interpreter that has PyTorch with CUDA")
-    add("--epochs", type=int, default=5, help="that count; one more goes before them (%(default)s)")
+    add("--epochs", type=int, default=5, help="measured epochs, after one to warm up (%(default)s)")
     add("--batch", type=int, default=64, help="images in a minibatch (%(default)s)")
     add("--limit", type=int, metavar="N", help="the first N training and N test images only")
     add("--threads", type=int, default=1, help="of the CPU (%(default)s)")
-    add("--device", default="GPU:0", metavar="NAME", help="of dynet_cy; cpu to see whether it works")
-    add("--torch-device", default="cuda", metavar="NAME", help="of PyTorch; cpu to see whether it works")
+    add("--device", default="GPU:0", metavar="NAME", help="of dynet_cy; cpu to check that it works")
+    add("--torch-device", default="cuda", metavar="NAME", help="of PyTorch; cpu to check that it works")
     add(
         "--quick",
         dest="forms",
@@ -100,7 +100,7 @@ def main() -> None:
         default={},
         help="default PyTorch only",
     )
-    add("--json", type=Path, metavar="FILE", help="write all that was measured")
+    add("--json", type=Path, metavar="FILE", help="write all measurements to this file")
     args = parser.parse_args()
     if args.epochs < 1:
         parser.error("--epochs must be at least 1")

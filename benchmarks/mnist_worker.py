@@ -33,7 +33,7 @@ FETCHED = 100  # read the loss once in this many minibatches
 
 
 class Program(NamedTuple):
-    prepare: Callable[[np.ndarray], Any]  # of images or labels, before the time is taken
+    prepare: Callable[[np.ndarray], Any]  # prepares images or labels, before the measurement
     epoch: Callable[[Any, Any], float]  # trains on images and labels, returns the last loss
     predict: Callable[[np.ndarray], np.ndarray]
 
@@ -111,7 +111,7 @@ def torch_network(form: str, device: str, batch: int, shape: tuple[int, ...]) ->
         return tensor if device == "cpu" else tensor.pin_memory()
 
     def there(tensor: Any) -> Any:
-        """The tensor on the device; the copy may still be running."""
+        """The tensor on the device; the copy may not have ended yet."""
         return tensor.to(device, non_blocking=True)
 
     def epoch(images: Any, labels: Any) -> float:

@@ -3,8 +3,8 @@
 The geometry of panels (include/dynet_cy/panels.inl) is how many vectors of rows a panel has, and by how many columns
 of B it is multiplied at once; their product is the number of sums in registers. Each geometry whose sums, one column
 of a panel and one number of B fit the registers is compiled and measured in turns with the others, with products as
-programs have them: of a packed matrix, and of one that is packed on the way (gradients of weights: B transposed).
-GFLOP/s of the fastest call; the last column is the geometric mean, and the geometry that is built stands first.
+in programs: of a packed matrix, and of one that is packed on the fly (gradients of weights: B transposed).
+GFLOP/s of the fastest call; the last column is the geometric mean, and the geometry that is built is the first row.
 
 Needs gcc or clang. Other work on the machine hardly matters as long as single calls get through undisturbed.
 """
@@ -123,7 +123,7 @@ class Geometry:
 
 
 def geometries(lanes: int) -> list[Geometry]:
-    """Those that keep all sums in registers and more than half of the registers busy, the built one first."""
+    """Geometries that keep all sums in registers and use more than half of the registers; the built one first."""
     registers = REGISTERS[lanes]
     found = [
         (vectors, columns)

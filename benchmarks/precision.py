@@ -1,4 +1,4 @@
-"""Training with products in bfloat16, beside float32: python benchmarks/precision.py
+"""Training with products in bfloat16, compared with float32: python benchmarks/precision.py
 
 Programs of `compare.py`, on one thread. Both precisions take turns, a few updates each, in one process and from the
 same model; the least CPU time of an update is taken, so that other load hardly matters. Accuracies are those of the
@@ -17,7 +17,7 @@ import time
 import workloads
 from worker import make_update
 
-# Workload, its form, and sizes that are not those of the workload.
+# Workload, form, and sizes that differ from those of the workload.
 ROWS: list[tuple[str, str, dict[str, int]]] = [
     ("tagger", "autobatch", {}),
     ("tagger", "autobatch", {"hidden": 512}),
@@ -63,7 +63,7 @@ def main() -> None:
     add = parser.add_argument
     add("names", nargs="*", help="of workloads; else all rows")
     add("--seconds", type=float, default=20, help="for each row")
-    add("--tiny", action="store_true", help="sizes to see whether it works")
+    add("--tiny", action="store_true", help="tiny sizes, to check that it works")
     add("--json", action="store_true", help="print each row as JSON")
     args = parser.parse_args()
     print(

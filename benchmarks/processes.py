@@ -2,7 +2,7 @@
 
     python benchmarks/processes.py                               # tables on the standard output
     python benchmarks/processes.py --json processes.json         # and all numbers
-    python benchmarks/processes.py --scaling scaling.json        # and what the model of docs/scaling.md reads
+    python benchmarks/processes.py --scaling scaling.json        # and the input of the model of docs/scaling.md
 
 Jobs with one process, with two synchronous and with two asynchronous ones take turns, one round each; while one works,
 the others sleep.  Every process has one thread.  Results are medians of wall times, so the machine must be quiet.  "64"
@@ -39,7 +39,7 @@ SPARSE = ((100_000, 128, 100), (100_000, 128, 1_000), (100_000, 128, 10_000))
 
 
 def words_of(tree: Any) -> int:
-    """How many leaves a tree of `workloads.tree_lstm` has."""
+    """The number of leaves of a tree of `workloads.tree_lstm`."""
     return 1 if isinstance(tree, int) else words_of(tree[0]) + words_of(tree[1])
 
 
@@ -312,11 +312,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--workloads", nargs="*", default=list(WORKLOADS), choices=WORKLOADS)
     parser.add_argument(
-        "--no-cost", action="store_true", help="share sentences and trees without regard to their words"
+        "--no-cost", action="store_true", help="divide sentences and trees regardless of their numbers of words"
     )
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, for a test")
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
-    parser.add_argument("--scaling", type=Path, help="write what the model of docs/scaling.md reads there")
+    parser.add_argument("--scaling", type=Path, help="write the input of the model of docs/scaling.md to this file")
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args(argv)
     if options.work:

@@ -31,25 +31,25 @@ class Workload:
     """Measurements of a workload.  Times are mean wall times of one process per update, in milliseconds."""
 
     compute_ms: float
-    """Building the graph, forward and backward of one batch, no other process running."""
+    """Building the graph, forward and backward for one batch, with no other process running."""
     compute_2_ms: float
-    """The same while a second process does so too: they share caches and memory."""
+    """The same while a second process does it too: they share caches and memory."""
     spread: float
     """Standard deviation of `compute_2_ms` among the ranks of one update, over its mean: batches differ."""
     update_ms: float
     """The trainer's rule."""
     exchange_ms: float
-    """The exchange between two processes of one host, from when both have arrived."""
+    """The exchange between two processes of one host, measured after both have arrived."""
     dense_bytes: float
-    """Gradients that are exchanged whole."""
+    """The size of gradients that are exchanged as a whole."""
     sparse_bytes: float
-    """Rows of lookup tables, with their numbers, that one process has touched."""
+    """The size of the rows of lookup tables that one process touches, with their indices."""
     table_bytes: float
-    """All rows of these tables."""
+    """The size of all rows of these tables."""
     one_ms: float
     """A whole update, measured with one process..."""
     two_ms: float
-    """...and with two: what the simulation is to reproduce."""
+    """...and with two, which the simulation must reproduce."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Network:
     name: str
     latency_us: float
     gigabytes: float
-    """Per second, in each direction, per host."""
+    """Gigabytes per second, in each direction, per host."""
 
     @property
     def alpha(self) -> float:
@@ -198,7 +198,7 @@ def ring_of(start: np.ndarray, n: float, net: Network) -> np.ndarray:
 def read(path: Path) -> tuple[dict[str, Workload], str]:
     """The workloads by name, and a description of where they were measured."""
     stored = json.loads(path.read_text(encoding="utf-8"))
-    measured_on = stored.pop("measured_on", "a machine that was not noted down")
+    measured_on = stored.pop("measured_on", "an unknown machine")
     wanted = [field.name for field in fields(Workload)]
     found = {}
     for name, values in stored.items():
@@ -288,7 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Work out how far data-parallel training scales.")
     parser.add_argument("--measured", type=Path, default=MEASURED, metavar="FILE", help="default: %(default)s")
     parser.add_argument("--network", type=network_of, action="append", metavar="'NAME LATENCY_US GB_PER_S'")
-    parser.add_argument("--machine", metavar="WORDS", help="note in the file where it was measured")
+    parser.add_argument("--machine", metavar="WORDS", help="description of the machine, to store in the file")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this page")
     args = parser.parse_args()
     if args.machine:

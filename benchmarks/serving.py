@@ -4,7 +4,7 @@
 
 Each is the web application of `examples/serving/`.  It tags and parses with the networks of `examples/tagger.py` (a
 BiLSTM) and `examples/transition_parser.py` (a BiLSTM with two layers, whose states choose the actions), with random
-weights.  All services give the same answers, and each runs in a process of its own.  1 to 256 clients on the loopback
+weights.  All services give the same answers, and each runs in its own process.  1 to 256 clients on the loopback
 load them in turns, for some seconds each.  Without a rate, each client sends its next request as soon as it has its
 answer, so that the service is always busy; with a rate, requests arrive at random times (Poisson).  PyTorch collects
 requests for 5 ms, pads them, and makes each step of the parser for all of them at once.  PYTHON is an interpreter with
@@ -236,7 +236,7 @@ def serve(mode: str, hidden: int, port: int) -> None:
 
 
 class Service:
-    """A service in a process of its own."""
+    """A service in its own process."""
 
     def __init__(self, mode: str, python: str, hidden: int) -> None:
         with socket.socket() as free:

@@ -2,8 +2,8 @@
 
     python benchmarks/tagger.py --dynet PYTHON --train train.conllu.gz --dev dev.conllu.gz
 
-Both libraries run the same file with the same settings, each in a process of
-its own on one thread.  Rounds alternate; medians of the seconds per epoch and
+Both libraries run the same file with the same settings, each in its own
+process on one thread.  Rounds alternate; medians of the seconds per epoch and
 the accuracies of the last round are printed.
 """
 

@@ -1,4 +1,4 @@
-"""What a second thread gains: in large products, in training, and with a graph for each thread.
+"""The gain of a second thread: in large products, in training, and with a graph for each thread.
 
     python benchmarks/threads.py                    # dynet_cy alone
     python benchmarks/threads.py --torch PYTHON     # compared with PyTorch, in that interpreter
@@ -53,7 +53,7 @@ FORM = {"torch": "batched"}  # the counterpart of the forms above
 Run = Callable[[], Any]
 
 
-# -- in a process of its own ---------------------------------------------------------------------
+# -- in a separate process ---------------------------------------------------------------------
 
 
 def seconds_of(run: Run, least: float) -> float:
@@ -154,7 +154,7 @@ def steps(library: str, name: str, form: str) -> tuple[Callable[[], float], Run]
 
 
 class Crew:
-    """Threads, each of which runs a step when asked."""
+    """Threads that each run a step on request."""
 
     def __init__(self, count: int, step: Callable[[], float]) -> None:
         self.begin, self.end = threading.Barrier(count + 1), threading.Barrier(count + 1)
@@ -233,7 +233,7 @@ def run_children(
         for library, python in pythons.items():
             for threads in counts:
                 children[library, threads] = Child(python, library, form(library), what, threads, script)
-        for _ in range(args.rounds + 1):  # the first one is a warm-up
+        for _ in range(args.rounds + 1):  # the first round is a warm-up
             for child in children.values():
                 child.round()
             if what != "products":
@@ -319,9 +319,9 @@ def main() -> None:
     add = parser.add_argument
     add("--parts", nargs="+", choices=parts, default=parts)
     add("--threads", type=int, default=2, help="how many besides one")
-    add("--rounds", type=int, default=7, help="that count; one more goes before them")
+    add("--rounds", type=int, default=7, help="measured rounds, after one to warm up")
     add("--torch", metavar="PYTHON", help="an interpreter that has PyTorch")
-    add("--json", type=Path, metavar="FILE", help="write all that was measured")
+    add("--json", type=Path, metavar="FILE", help="write all measurements to this file")
     args = parser.parse_args()
     if args.threads < 2 or args.rounds < 1:
         parser.error("--threads must be at least 2, --rounds at least 1")

@@ -92,7 +92,7 @@ def why_not() -> str:
 
 @dataclass
 class Hosts:
-    """Two running namespaces; made by `two_hosts`."""
+    """Two running namespaces, set up by `two_hosts`."""
 
     spaces: tuple[str, str]
     ssh: Path

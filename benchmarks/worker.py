@@ -7,7 +7,7 @@ seconds and wall seconds of an update, its loss, and the peak resident memory so
 far.  With LIBRARY "gemm" a round is a large product, to measure what the CPU
 can reach.  All run on one thread, unless THREADS is given.
 
-A device other than the CPU works asynchronously.  There the seconds are wall
+A device other than the CPU works asynchronously.  Its seconds are wall
 time until all updates of a round are done, and only the loss of the last one
 is fetched, so that nothing waits between updates.
 """
@@ -137,8 +137,8 @@ def main() -> None:
     add("workload")
     add("threads", type=int, nargs="?", default=1)
     add("--device", default="cpu", help="as the library names it: GPU:0, cuda")
-    add("--repeat", type=int, help="updates in a round; else as the workload says")
-    add("--tiny", action="store_true", help="sizes to see whether it works")
+    add("--repeat", type=int, help="updates in a round; default: as the workload defines")
+    add("--tiny", action="store_true", help="tiny sizes, to check that it works")
     args = parser.parse_args()
     if args.library == "gemm":
         run, repeat = gemm(), 1

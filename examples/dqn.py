@@ -126,7 +126,7 @@ def loss(network: Network, target: Network, memory: Memory, chosen: np.ndarray, 
 
 
 def train(network: Network, target: Network, environments: list, trial, args: argparse.Namespace) -> None:
-    """Learn by playing in `environments`; save after each trial, in another environment, that is the best so far."""
+    """Learn by playing in `environments`; save the network when a trial in another environment is the best so far."""
     trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
     args.model.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(args.seed)

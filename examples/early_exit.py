@@ -6,10 +6,10 @@
 Each layer has an exit, a small classifier.  When an exit gives one digit a probability above the threshold, the image
 leaves there and no further layer is computed for it, neither in training nor in use (after BranchyNet,
 Teerapittayanon, McDanel, Kung 2016).  So the graph of an image depends on values computed from its first part:
-the program asks for them midway, and continues the same graph.  Nothing is computed twice.
+the program requests them midway, and continues the same graph.  Nothing is computed twice.
 
-The network is written for one image.  `batched_map` runs it for all images of a minibatch side by side: a run that asks
-for a value waits until all runs have asked for one, and then their layers are computed together.
+The network is written for one image.  `batched_map` runs it for all images of a minibatch side by side: a run that
+requests a value waits until all runs have requested one, and then their layers are computed together.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Layer:
 
 
 class Network:
-    """`spec` holds all that is needed to build it again, except the weights."""
+    """`spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -90,7 +90,7 @@ def mean_depth(depths: np.ndarray) -> float:
 
 
 def train(network: Network, training: Digits, test: Digits, args: argparse.Namespace) -> None:
-    """Train for all epochs; save after each that is the best so far."""
+    """Train for all epochs; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
     count = len(training[1])
     data = minibatches(training, args.batch, args.seed)
@@ -173,7 +173,7 @@ def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, 
 
 
 def minibatches(data: Digits, size: int, seed: int | None = None) -> dy.data.Batches:
-    """Images and labels, `size` of each at a time; with a seed, in a different order in each epoch."""
+    """Batches of `size` images and labels; with a seed, in a different order in each epoch."""
     images, labels = data
 
     def cut(rows: list[int]) -> Digits:
@@ -191,7 +191,7 @@ def main() -> None:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
-    parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
+    parser.add_argument("--limit", type=int, metavar="N", help="use only the first N training and N test images")
     parser.add_argument("--model", type=Path, metavar="FILE", default=Path("runs/early_exit.safetensors"))
     parser.add_argument("--epochs", type=int, default=15, help="the learning rate falls to 0 over them")
     parser.add_argument("--batch", type=int, default=32, help="images in a minibatch")

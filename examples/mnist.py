@@ -193,7 +193,7 @@ def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, 
 
 
 def minibatches(data: Digits, size: int, seed: int | None = None) -> dy.data.Batches:
-    """Images and labels, `size` of each at a time; with a seed, in a different order in each epoch."""
+    """Batches of `size` images and labels; with a seed, in a different order in each epoch."""
     images, labels = data
 
     def cut(rows: list[int]) -> Digits:
@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=32, help="images in a minibatch (%(default)s)")
     parser.add_argument("--learning-rate", type=float, default=0.001)
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
-    parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
+    parser.add_argument("--limit", type=int, metavar="N", help="use only the first N training and N test images")
     parser.add_argument(
         "--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf"
     )

@@ -1,9 +1,9 @@
 """Named entities: a BiLSTM over words and letters, and above it a CRF, which scores whole sequences of tags.
 
     python ner.py                                              # names in a Turkish treebank, then tag a sentence
-    python ner.py --train train.conll --dev dev.conll          # a word and its tag a line, as in CoNLL-2003
-    python ner.py --train train.txt --dev dev.txt              # a sentence a line, word|tag word|tag, as in WikiNER
-    echo "Alice moved to Paris ." | python ner.py tag          # tag text: a sentence a line, words apart
+    python ner.py --train train.conll --dev dev.conll          # one word and its tag per line, as in CoNLL-2003
+    python ner.py --train train.txt --dev dev.txt              # one sentence per line, word|tag word|tag, as in WikiNER
+    echo "Alice moved to Paris ." | python ner.py tag          # tag text: one sentence per line, split into words
 
 The BiLSTM is that of `tagger.py`.  The loss is the negative log-likelihood of the right tags, for which the
 forward algorithm sums over all sequences of tags, as operations of the graph; the best sequence is found by the
@@ -66,7 +66,7 @@ def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
 
 
 class Tagger:
-    """The scores of the tags for each word.  `spec` holds all that is needed to build it again, except the weights."""
+    """The scores of the tags for each word.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -99,7 +99,7 @@ class Tagger:
     def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
         """Join two vectors: one looked up for the word in lower case, and one for its form.
 
-        The form of a frequent word has a vector of its own; that of a rare word is read letter by letter.
+        The form of a frequent word has its own vector; that of a rare word is read letter by letter.
         """
         word = form.lower()
         hidden = self.training and self.words.hide(word, self.spec["word_dropout"], self.rng)
@@ -193,7 +193,7 @@ def viterbi(scores: np.ndarray, transitions: np.ndarray, first: np.ndarray, last
 
 
 def train(recognizer: Recognizer, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(recognizer.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(words) for words, _ in training)
@@ -245,7 +245,7 @@ def load(path: Path) -> Recognizer:
 
 
 def hold_out(items: list[Sentence], source: object) -> tuple[list[Sentence], list[Sentence]]:
-    """Split into items for training, and every tenth item, for measuring."""
+    """Split into items for training and, every tenth item, items for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
@@ -285,7 +285,7 @@ def f1(recognizer: Recognizer, sentences: list[Sentence]) -> tuple[float, str]:
 
 
 def read_tagged(path: Path) -> list[Sentence]:
-    """Read the sentences of a file, plain or gzipped, with their tags as BIO; its ending says the format."""
+    """Read the sentences of a file, plain or gzipped, with their tags as BIO; its suffix selects the format."""
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind == ".conllu":
         return [([row["FORM"] for row in rows], proper_nouns(rows)) for rows in read_rows(path, ["UPOS"])]
@@ -296,7 +296,7 @@ def read_tagged(path: Path) -> list[Sentence]:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
             for line in lines:
                 number += 1
-                # Split only at these: a word may contain a no-break space.
+                # Split only at blanks and tabs: a word may contain a no-break space.
                 fields = [field for field in line.decode("utf-8").strip("\r\n").replace("\t", " ").split(" ") if field]
                 if kind != ".conll":
                     pairs = [field.rsplit("|", 1) for field in fields]
@@ -304,7 +304,7 @@ def read_tagged(path: Path) -> list[Sentence]:
                     pairs.append([fields[0], fields[-1]] if len(fields) > 1 else fields)
                 for pair in pairs[-1:] if kind == ".conll" else pairs:
                     if len(pair) < 2 or pair[1] != "O" and pair[1][:2] not in ("B-", "I-"):
-                        raise ValueError(f"no tag, that is O, B-... or I-..., at {pair[0]!r}")
+                        raise ValueError(f"no tag (O, B-... or I-...) at {pair[0]!r}")
                 if pairs and (kind != ".conll" or not fields):  # the sentence ends
                     sentences.append(([word for word, _ in pairs], to_bio([tag for _, tag in pairs])))
                     pairs = []
@@ -351,7 +351,7 @@ def default_treebank() -> Path:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:
         raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    print("learning from a Turkish treebank, which pip can bring; --train FILE takes one of any language")
+    print("learning from a Turkish treebank (package turkish-treebanks); --train FILE takes one of any language")
     return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
 
 
@@ -433,25 +433,25 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("command", nargs="?", choices=["train", "tag"], default="train")
-    add("file", nargs="?", default="-", help="tag: text, a sentence a line, words apart, or - for the standard input")
+    add("file", nargs="?", default="-", help="tag: text, one sentence per line, split into words; - for standard input")
     add("--train", type=Path, metavar="FILE", help=".conllu, .conll, or lines of word|tag; each plain or .gz")
     add("--dev", type=Path, metavar="FILE", help="likewise; else every tenth sentence of the training file")
-    add("--limit", type=int, metavar="N", help="take the first N sentences of each file only")
+    add("--limit", type=int, metavar="N", help="take only the first N sentences of each file")
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
     add("--word-dim", type=int, default=100)
     add("--letter-dim", type=int, default=32)
-    add("--letter-hidden", type=int, default=50, help="in each direction")
-    add("--hidden", type=int, default=128, help="in each direction")
+    add("--letter-hidden", type=int, default=50, help="units in each direction")
+    add("--hidden", type=int, default=128, help="units in each direction")
     add("--dropout", type=float, default=0.33)
     add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
     add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
     add("--patience", type=int, default=3, help="epochs without a better score before it stops")
     add("--batch", type=int, default=16, help="sentences in a minibatch")
-    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/ner.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
     config.add_options(parser)
     return parser.parse_intermixed_args(argv)
 

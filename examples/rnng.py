@@ -1,7 +1,7 @@
 """A generative parser, a recurrent neural network grammar: it writes a sentence and its tree at once, step by step.
 
     python rnng.py                                             # on trees made up from a small grammar
-    python rnng.py --train train.txt --dev dev.txt             # bracketed trees, a tree a line
+    python rnng.py --train train.txt --dev dev.txt             # bracketed trees, one tree per line
     echo "the dog barks" | python rnng.py parse                # print the most probable tree of a sentence
 
 A tree such as `(S (NP the dog) (VP barks))` is written by actions: open a constituent, write a word, close the
@@ -117,7 +117,7 @@ class State(NamedTuple):
 
 
 class Grammar:
-    """The network.  `spec` holds all that is needed to build it again, except the weights."""
+    """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -212,7 +212,7 @@ class Grammar:
                     closed = after[1].finished()
                     if action == WRITE or (closed and word is None):
                         done.append(after)
-                    elif not closed:  # else words are left
+                    elif not closed:  # otherwise words remain
                         fringe.append(after)
             if not done:
                 raise ValueError(f"no tree was found: the beam of {width} is too narrow at word {i + 1}")
@@ -258,7 +258,7 @@ def draw(rng: np.random.Generator, scores: dy.Expression) -> int:
 
 
 def actions_of(tree: Tree, labels: list[str]) -> Iterator[tuple[int, str]]:
-    """Go through the actions that write a tree, with the words."""
+    """Yield the actions that write a tree, with the words."""
     yield 2 + labels.index(tree.label), ""
     for part in tree.parts:
         if isinstance(part, Tree):
@@ -272,7 +272,7 @@ def actions_of(tree: Tree, labels: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def train(grammar: Grammar, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(grammar.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(tree.words()) for tree in training)
@@ -324,7 +324,7 @@ def load(path: Path) -> Grammar:
 
 
 def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
-    """Split into items for training, and every tenth item, for measuring."""
+    """Split into items for training and, every tenth item, items for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one tree only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
@@ -346,7 +346,7 @@ def f1(grammar: Grammar, trees: list[Tree], width: int) -> tuple[float, str]:
 
 
 def read_trees(path: Path) -> list[Tree]:
-    """Read bracketed trees, one tree per line; words without a constituent of their own get none."""
+    """Read bracketed trees, one tree per line; words need no constituent of their own."""
     trees = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         if line.strip():
@@ -446,23 +446,23 @@ def parse(argv: list[str]) -> argparse.Namespace:
         default="train",
         help="parse: the sentences of the standard input",
     )
-    add("--train", type=Path, metavar="FILE", help="bracketed trees, a tree a line; else trees are made up")
+    add("--train", type=Path, metavar="FILE", help="bracketed trees, one tree per line; else trees are made up")
     add("--dev", type=Path, metavar="FILE", help="else every tenth tree of the training file")
-    add("--limit", type=int, metavar="N", help="take the first N trees of each only")
+    add("--limit", type=int, metavar="N", help="take only the first N trees of each")
     add("--least", type=int, default=1, help="words seen less often are unknown")
     add("--word-dim", type=int, default=48)
-    add("--hidden", type=int, default=96, help="of the LSTM over the stack")
+    add("--hidden", type=int, default=96, help="units of the LSTM over the stack")
     add("--dropout", type=float, default=0.2)
     add("--samples", type=int, default=3, help="trees to draw at the end")
-    add("--beam", type=int, default=10, help="beginnings of trees kept at each word")
+    add("--beam", type=int, default=10, help="partial trees kept at each word")
     add("--epochs", type=int, default=5, help="the learning rate falls to 0 over them")
     add("--patience", type=int, default=3, help="epochs without a better score before it stops")
     add("--batch", type=int, default=16, help="trees in a minibatch")
-    add("--learning-rate", type=float, default=0.004, help="at the start")
+    add("--learning-rate", type=float, default=0.004, help="initial learning rate")
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/rnng.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
     config.add_options(parser)
     return parser.parse_intermixed_args(argv)
 

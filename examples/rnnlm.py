@@ -2,7 +2,7 @@
 
     python rnnlm.py                                            # words of two Turkish treebanks
     python rnnlm.py --unit letter                              # their letters
-    python rnnlm.py --train train.txt.gz --dev dev.txt.gz      # text, a sentence a line
+    python rnnlm.py --train train.txt.gz --dev dev.txt.gz      # text, one sentence per line
     python rnnlm.py --batching manual                          # the same network on minibatch tensors
 
 With `--batching auto` the program computes the loss of one sentence, and the engine runs the sentences of a
@@ -39,7 +39,7 @@ END, UNKNOWN = 0, 1  # the ids of the end of a sentence (also its beginning), an
 
 
 class LanguageModel:
-    """The network.  `spec` holds all that is needed to build it again, except the weights."""
+    """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -65,7 +65,7 @@ class LanguageModel:
         return dy.affine_transform([self.b, self.W, output])
 
     def loss_auto(self, sentences: list[list[int]], training: bool) -> dy.Expression:
-        """Return the loss summed over all tokens: written for one sentence after the other."""
+        """Return the loss summed over all tokens, computed sentence by sentence."""
         losses = []
         start = self.start(training)
         for sentence in sentences:
@@ -75,7 +75,7 @@ class LanguageModel:
         return dy.esum(losses)
 
     def loss_manual(self, sentences: list[list[int]], training: bool) -> dy.Expression:
-        """Return the same, written for the whole minibatch, token by token."""
+        """Return the same, computed token by token for the whole minibatch."""
         length = max(map(len, sentences))
         padded = [sentence + [END] * (length - len(sentence)) for sentence in sentences]
         columns = [list(column) for column in zip(*padded)]
@@ -128,9 +128,9 @@ Allowed = Callable[[list[int]], Optional[list[int]]]
 class Hypothesis(NamedTuple):
     """A partial output of a beam search."""
 
-    tokens: list[int]  # nothing follows the end
+    tokens: list[int]  # END comes last
     score: float  # log probability
-    state: Any  # before it reads the last token
+    state: Any  # before the last token is read
 
 
 def search(
@@ -262,7 +262,7 @@ def default_sentences() -> list[list[str]]:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:
         raise ValueError("no text: pip install turkish-treebanks, or give some with --train FILE") from None
-    print("learning from Turkish sentences, which pip can bring; --train FILE takes text of any language")
+    print("learning from Turkish sentences (package turkish-treebanks); --train FILE takes text of any language")
     found: list[list[str]] = []
     for name in ("web.conllu", "wiki.conllu"):
         path = next(Path(str(file.locate())) for file in files if file.name == name)
@@ -281,24 +281,22 @@ def parse() -> argparse.Namespace:
         description="Train a language model.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     add = parser.add_argument
-    add("--train", type=Path, metavar="FILE", help="text, a sentence a line, plain or .gz; else turkish-treebanks")
+    add("--train", type=Path, metavar="FILE", help="text, one sentence per line, plain or .gz; else turkish-treebanks")
     add("--dev", type=Path, metavar="FILE", help="text; else every tenth sentence of the training text")
-    add("--limit", type=int, metavar="N", help="use the first N sentences of each only")
+    add("--limit", type=int, metavar="N", help="use only the first N sentences of each")
     add("--unit", choices=["word", "letter"], default="word", help="what to predict")
     add("--batching", choices=["auto", "manual"], default="auto")
     add("--model", type=Path, metavar="FILE", default=Path("runs/rnnlm.safetensors"))
     add("--rare", type=int, default=1, help="words that occur this often or less are unknown words")
     add("--epochs", type=int, default=8)
     add("--batch", type=int, default=32, help="sentences in a minibatch")
-    add("--dim", type=int, default=128, help="of the vectors looked up")
+    add("--dim", type=int, default=128, help="size of the embeddings")
     add("--hidden", type=int, default=256)
     add("--layers", type=int, default=1)
     add("--dropout", type=float, default=0.3)
     add("--learning-rate", type=float, default=0.002)
     add("--samples", type=int, default=3, help="sentences to draw from the model at the end")
-    add(
-        "--beam", type=int, default=4, help="width of the beam search that goes on from the beginnings of dev sentences"
-    )
+    add("--beam", type=int, default=4, help="width of the beam search that continues beginnings of dev sentences")
     add("--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf")
     add("--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)")
     add("--seed", type=int, default=1)

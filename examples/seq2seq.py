@@ -3,8 +3,8 @@
     python seq2seq.py                                          # English: "V;PST think" -> "thought"
     python seq2seq.py --train finnish-train-high --dev finnish-dev     # files of SIGMORPHON 2017
     python seq2seq.py --sampling 0.5                           # learn from its own letters too
-    echo "swim V;PST" | python seq2seq.py inflect              # use the model: a word and its tags a line
-    echo "swim V;PST" | python seq2seq.py inflect --words FILE # only words of the file may come out
+    echo "swim V;PST" | python seq2seq.py inflect              # use the model: one word and its tags per line
+    echo "swim V;PST" | python seq2seq.py inflect --words FILE # output only words of the file
 
 A BiLSTM reads the tags and the letters of the dictionary form.  An LSTM writes the inflected form; before each
 letter it attends to all of the input, with weights from a small MLP (Bahdanau, Cho, Bengio 2015).
@@ -47,7 +47,7 @@ class Encoded(NamedTuple):
 
 
 class Inflector:
-    """The network.  `spec` holds all that is needed to build it again, except the weights."""
+    """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -55,7 +55,7 @@ class Inflector:
         self.outputs = {letter: i for i, letter in enumerate(spec["outputs"], start=2)}
         dim, hidden, attention = spec["dim"], spec["hidden"], spec["attention"]
         self.training = False  # whether to apply dropout
-        self.sampling = 0.0  # how often the decoder reads its own letter in training
+        self.sampling = 0.0  # probability that the decoder reads its own letter in training
         self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
@@ -104,9 +104,9 @@ class Inflector:
     def loss_of_one(self, pair: Pair, seed: float) -> dy.Expression:
         """Return the loss of a pair.
 
-        The decoder reads the letters of the right form.  At the rate of `sampling` it reads the letter that it scored
-        best instead, whose value is needed for that, so that it learns to continue after its own errors (scheduled
-        sampling: Bengio, Vinyals, Jaitly, Shazeer 2015).
+        The decoder reads the letters of the correct form.  With probability `sampling`, it instead reads the letter
+        that it scored highest, for which a value is read, so that it learns to continue after its own errors
+        (scheduled sampling: Bengio, Vinyals, Jaitly, Shazeer 2015).
         """
         source, target = pair
         rng, right = random.Random(seed), [*(self.outputs[letter] for letter in target), END]
@@ -165,7 +165,7 @@ class Inflector:
 
 
 def longest(source: list[str]) -> int:
-    """How long an output may become."""
+    """The maximum length of an output."""
     return 2 * len(source) + 10
 
 
@@ -178,9 +178,9 @@ Allowed = Callable[[list[int]], Optional[list[int]]]
 class Hypothesis(NamedTuple):
     """A partial output of a beam search."""
 
-    tokens: list[int]  # nothing follows the end
+    tokens: list[int]  # END comes last
     score: float  # log probability
-    state: Any  # before it reads the last token
+    state: Any  # before the last token is read
 
 
 def search(
@@ -256,7 +256,7 @@ def accuracy(inflector: Inflector, pairs: list[Pair], width: int) -> float:
 
 
 def train(inflector: Inflector, training: list[Pair], dev: list[Pair], args: argparse.Namespace) -> None:
-    """Train for all epochs; save after each that is the best so far."""
+    """Train for all epochs; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(inflector.pc, alpha=args.learning_rate)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     training = list(training)
@@ -345,7 +345,7 @@ def read_lemminflect(count: int) -> tuple[list[Pair], list[Pair]]:
         for line in lines:
             lemma, part_of_speech, *columns = line.rstrip("\n").split(",")
             for tags, variants in zip(SLOTS[part_of_speech], columns):
-                if variants:  # else there is no such form, or it is the same as the one before
+                if variants:  # otherwise there is no such form, or it is the same as the previous one
                     forms.setdefault(lemma, []).append(make_pair(lemma, variants.split("/")[0], tags))
     rng = random.Random(0)
     lemmas = sorted(forms)
@@ -410,14 +410,14 @@ def parse(argv: Iterable[str]) -> argparse.Namespace:
     add("--model", type=Path, metavar="FILE", default=Path("runs/seq2seq.safetensors"))
     add("--epochs", type=int, default=12, help="the learning rate falls to 0 over them")
     add("--batch", type=int, default=16, help="pairs in a minibatch")
-    add("--dim", type=int, default=64, help="of the vectors looked up")
-    add("--hidden", type=int, default=128, help="of each LSTM")
-    add("--attention", type=int, default=64, help="hidden units of the attention's MLP")
+    add("--dim", type=int, default=64, help="size of the embeddings")
+    add("--hidden", type=int, default=128, help="units of each LSTM")
+    add("--attention", type=int, default=64, help="hidden units of the attention MLP")
     add("--dropout", type=float, default=0.2)
     add("--learning-rate", type=float, default=0.002)
-    add("--sampling", type=float, default=0.0, help="how often the decoder is given its own letter, at the end")
+    add("--sampling", type=float, default=0.0, help="probability that the decoder reads its own letter, at the end")
     add("--beam", type=int, default=5, help="width of the beam search")
-    add("--words", type=Path, metavar="FILE", help="inflect: only words of this file may come out")
+    add("--words", type=Path, metavar="FILE", help="inflect: output only words of this file")
     add("--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf")
     add("--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)")
     add("--seed", type=int, default=1)

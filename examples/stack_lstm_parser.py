@@ -59,7 +59,7 @@ SIZES = {
     "hidden": 100,  # of the three LSTMs
     "dropout": 0.2,
     "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
-    "explore": 0.5,  # how often it takes the action with the best score in training, even if it is wrong
+    "explore": 0.5,  # probability that it takes the action with the best score in training, even if it is wrong
 }
 
 UNKNOWN = 0  # the id of everything outside a vocabulary
@@ -114,7 +114,7 @@ class Inputs:
 
 
 class Parser:
-    """The network.  `spec` holds all that is needed to build it again, except the weights."""
+    """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -218,11 +218,11 @@ class State:
 
 
 # -- the actions ---------------------------------------------------------------------------------
-# Those of the arc-hybrid system: a stack holds words, with the root 0 at its bottom; the words not read yet follow in
+# The actions of the arc-hybrid system: a stack holds words, with the root 0 at its bottom; the unread words follow in
 # order.  `shift` reads the next word onto the stack.  `left` makes the next word the head of the one on top of the
-# stack, `right` the one below it; the word that gets its head leaves the stack.  All trees without crossing arcs can be
-# made.  The cost of an action is the number of arcs of the right tree that can be made before it, but not after it.  So
-# the best actions are known in every configuration, even after errors of the parser, and for trees with crossing arcs
+# stack, `right` the one below it; the word that gets its head leaves the stack.  Every tree without crossing arcs can
+# be built.  The cost of an action is the number of arcs of the correct tree that it makes impossible.  So the best
+# actions are known in every configuration, even after errors of the parser, and for trees with crossing arcs
 # (Goldberg and Nivre, Training Deterministic Parsers with Non-Deterministic Oracles, TACL 2013).
 
 Action = tuple[str, str]  # shift, left or right, and the relation of the arc
@@ -267,7 +267,7 @@ class Configuration:
 
 
 class Oracle:
-    """Knows the right tree of a sentence, and so the best actions in each configuration."""
+    """Knows the correct tree of a sentence, and so the best actions in each configuration."""
 
     def __init__(self, tree: Tree, ids: dict[Action, int]) -> None:
         self.tree, self.ids = tree, ids
@@ -280,7 +280,7 @@ class Oracle:
             self.of_kind.setdefault(kind, []).append(number)
 
     def cost(self, now: Configuration, kind: str) -> int:
-        """Return how many arcs of the right tree are lost by an action of this kind."""
+        """Return the number of arcs of the correct tree that an action of this kind loses."""
         top, word = now.stack[-1], now.next
         if kind == "shift":  # the word can get no more children from the stack, and no head from below its top
             return sum(child in now.stack for child in self.children[word]) + (self.heads[word] in now.stack[:-1])
@@ -304,7 +304,7 @@ class Oracle:
 def explored_loss(state: State, oracle: Oracle, explore: float, rng: random.Random) -> dy.Expression:
     """Return the summed loss of the actions of a sentence.
 
-    The target is the best action; of several, the one that the network scores highest.  At the rate of `explore`, the
+    The target is the best action; if there are several, the one with the highest score.  At the rate of `explore`, the
     parser takes the action with the network's highest score, right or wrong, so that it learns to continue after
     errors.  At a rate of 0 no value is needed: the first of the best actions is the target, and is taken.
     """
@@ -339,7 +339,7 @@ def best_allowed(values: np.ndarray, names: list[Action], allowed: set[str]) -> 
 
 
 def train(parser: Parser, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(parser.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(tree) for tree in training)
@@ -391,7 +391,7 @@ def load(path: Path) -> Parser:
 
 
 def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
-    """Split into items for training, and every tenth item, for measuring."""
+    """Split into items for training and, every tenth item, items for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
@@ -408,7 +408,7 @@ def default_treebank() -> Path:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:
         raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    print("learning from a Turkish treebank, which pip can bring; --train FILE takes one of any language")
+    print("learning from a Turkish treebank (package turkish-treebanks); --train FILE takes one of any language")
     return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
 
 
@@ -459,10 +459,10 @@ def read_trees(path: Path, tags: str = "UPOS") -> list[Tree]:
         words, labels, heads, relations = ([row[column] for row in rows] for column in ("FORM", tags, "HEAD", "DEPREL"))
         for head in heads:
             if not head.isdecimal() or int(head) > len(words):
-                raise ValueError(f"{path}, sentence {number}: no word {head!r}, a HEAD")
+                raise ValueError(f"{path}, sentence {number}: HEAD {head!r} is not a word")
         trees.append(Tree(words, labels, [int(head) for head in heads], relations))
         if not is_tree(trees[-1].heads):
-            raise ValueError(f"{path}, sentence {number}: it has not one root, or a cycle")
+            raise ValueError(f"{path}, sentence {number}: it must have one root and no cycle")
     return trees
 
 
@@ -530,7 +530,7 @@ def train_command(args: argparse.Namespace) -> None:
 def parse_command(args: argparse.Namespace) -> None:
     """Print a treebank, with its heads and relations replaced by the predicted ones."""
     if args.file is None:
-        raise ValueError("parse: which file?")
+        raise ValueError("parse: a file is needed")
     parser = load(args.model)
     tags = parser.spec["tag_column"]
     sentences = read_rows(args.file, [tags])
@@ -550,18 +550,18 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("file", nargs="?", type=Path, help="parse: a CoNLL-U file, whose words have tags")
     add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
     add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
-    add("--limit", type=int, metavar="N", help="take the first N sentences of each file only")
-    add("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read beside the words")
+    add("--limit", type=int, metavar="N", help="take only the first N sentences of each file")
+    add("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read with the words")
     for size, value in SIZES.items():
         add(f"--{size.replace('_', '-')}", type=type(value), default=value, help="see SIZES in the program")
     add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
     add("--patience", type=int, default=3, help="epochs without a better score before it stops")
     add("--batch", type=int, default=16, help="sentences in a minibatch")
-    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/stack_lstm_parser.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
     config.add_options(parser)
     return parser.parse_intermixed_args(argv)
 

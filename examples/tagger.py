@@ -2,7 +2,7 @@
 
     python tagger.py                                           # train on a Turkish treebank, then tag a sentence
     python tagger.py --train en-train.conllu.gz --dev en-dev.conllu.gz
-    echo "The dog barks ." | python tagger.py tag              # tag text: a sentence a line, words apart
+    echo "The dog barks ." | python tagger.py tag              # tag text: one sentence per line, split into words
 
 The network is written for one sentence, word by word and letter by letter, as one would on a whiteboard.
 There is no padding and no masking: a minibatch is the sum of the losses of its sentences, and the engine
@@ -59,7 +59,7 @@ def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
 
 
 class Tagger:
-    """The network.  `spec` holds all that is needed to build it again, except the weights."""
+    """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -92,7 +92,7 @@ class Tagger:
     def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
         """Join two vectors: one looked up for the word in lower case, and one for its form.
 
-        The form of a frequent word has a vector of its own; that of a rare word is read letter by letter.
+        The form of a frequent word has its own vector; that of a rare word is read letter by letter.
         """
         word = form.lower()
         hidden = self.training and self.words.hide(word, self.spec["word_dropout"], self.rng)
@@ -146,7 +146,7 @@ class Tagger:
 
 
 def train(tagger: Tagger, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(tagger.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     total = sum(len(words) for words, _ in training)
@@ -198,7 +198,7 @@ def load(path: Path) -> Tagger:
 
 
 def hold_out(items: list[Sentence], source: object) -> tuple[list[Sentence], list[Sentence]]:
-    """Split into items for training, and every tenth item, for measuring."""
+    """Split into items for training and, every tenth item, items for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
@@ -244,7 +244,7 @@ def default_treebank() -> Path:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:
         raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    print("learning from a Turkish treebank, which pip can bring; --train FILE takes one of any language")
+    print("learning from a Turkish treebank (package turkish-treebanks); --train FILE takes one of any language")
     return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
 
 
@@ -289,7 +289,7 @@ def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
 
 
 def read_sentences(path: Path, column: str) -> list[Sentence]:
-    """Return the words of all sentences, with what one column says of each."""
+    """Return the words of all sentences, with one column for each word."""
     return [([row["FORM"] for row in rows], [row[column] for row in rows]) for rows in read_rows(path, [column])]
 
 
@@ -330,7 +330,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("command", nargs="?", choices=["train", "tag"], default="train")
-    add("file", nargs="?", default="-", help="tag: text, a sentence a line, words apart, or - for the standard input")
+    add("file", nargs="?", default="-", help="tag: text, one sentence per line, split into words; - for standard input")
     add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
     add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
     add("--column", choices=COLUMNS[3:], default="UPOS", help="what to predict")
@@ -338,11 +338,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
     add("--patience", type=int, default=3, help="epochs without a better score before it stops")
     add("--batch", type=int, default=16, help="sentences in a minibatch")
-    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/tagger.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
     config.add_options(parser)
     return parser.parse_intermixed_args(argv)
 
@@ -352,8 +352,8 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
     add("--word-dim", type=int, default=100)
     add("--letter-dim", type=int, default=32)
-    add("--letter-hidden", type=int, default=50, help="in each direction")
-    add("--hidden", type=int, default=128, help="in each direction")
+    add("--letter-hidden", type=int, default=50, help="units in each direction")
+    add("--hidden", type=int, default=128, help="units in each direction")
     add("--dropout", type=float, default=0.33)
     add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
 

@@ -3,7 +3,7 @@
     python text_classifier.py                                  # Turkish sentences: from the web, or from Wikipedia?
     python text_classifier.py --vectors cc.tr.300.vec.gz       # the same with fastText's vectors
     python text_classifier.py --train reviews.tsv              # a label, a tab and a text on each line
-    echo "what a film" | python text_classifier.py classify    # label text: one on each line, words apart
+    echo "what a film" | python text_classifier.py classify    # label text: one per line, split into words
 
 The network is that of Kim, "Convolutional neural networks for sentence classification" (EMNLP 2014), made of layers
 (dy.nn) and written for one text, a matrix with a column for each word.  A minibatch is the sum of the losses of its
@@ -36,7 +36,7 @@ UNKNOWN = ""  # stands for all words outside the vocabulary; its number is 0
 
 
 class Classifier(nn.Layer):
-    """The network.  `sizes` holds all that is needed to build it again, except the weights."""
+    """The network.  `sizes` holds everything needed to build it again, except the weights."""
 
     def __init__(self, sizes: dict, model: dy.ParameterCollection, vectors: nn.WordVectors | None = None) -> None:
         super().__init__(model, (sizes,))
@@ -67,14 +67,14 @@ class Classifier(nn.Layer):
         """Return the best label of each text."""
         dy.renew_cg(forward_only=True)
         scores = [self(words) for words in texts]
-        return [self.labels[int(np.argmax(s))] for s in dy.npvalues(scores)]  # asked for together: one batch
+        return [self.labels[int(np.argmax(s))] for s in dy.npvalues(scores)]  # requested together: one batch
 
 
 # -- training ------------------------------------------------------------------------------------
 
 
 def train(classifier: Classifier, training: list[Text], dev: list[Text], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until several bring no improvement; save after each that is the best so far."""
+    """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     trainer = dy.AdamTrainer(classifier.collection, args.learning_rate)
     trainer.schedule = dy.LinearSchedule(args.epochs * len(data))
@@ -152,7 +152,7 @@ def read_texts(path: Path) -> list[Text]:
             raise ValueError(f"{path}, line {number}: a label, a tab and a text are needed, not {line!r:.80}")
         texts.append((text.split(), label))
     if len({label for _, label in texts}) < 2:
-        raise ValueError(f"{path}: texts with two labels at least are needed")
+        raise ValueError(f"{path}: texts with at least two labels are needed")
     return texts
 
 
@@ -207,25 +207,25 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("command", nargs="?", choices=["train", "classify"], default="train")
-    add("file", nargs="?", default="-", help="classify: a text a line, words apart, or - for the standard input")
+    add("file", nargs="?", default="-", help="classify: one text per line, split into words; - for standard input")
     add("--train", type=Path, metavar="FILE", help="a label, a tab and a text on each line; else Turkish sentences")
     add("--dev", type=Path, metavar="FILE", help="the same; else every tenth text of the training file")
     add("--vectors", type=Path, metavar="FILE", help="of word2vec, fastText or GloVe; else they are trained")
     add("--tune", action="store_true", help="train the vectors of the file too")
-    add("--most-vectors", type=int, default=100000, help="words of the file to keep: the first ones, the frequent")
+    add("--most-vectors", type=int, default=100000, help="words of the file to keep: the first, most frequent ones")
     add("--least", type=int, default=2, help="a word without a vector that is seen less often is unknown")
-    add("--dim", type=int, default=64, help="numbers of a vector, without --vectors")
-    add("--filters", type=int, default=64, help="of each width")
+    add("--dim", type=int, default=64, help="size of word vectors, without --vectors")
+    add("--filters", type=int, default=64, help="filters of each width")
     add("--widths", type=int, nargs="+", default=[3, 4, 5], help="words that a filter sees at once")
     add("--dropout", type=float, default=0.5)
     add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
     add("--patience", type=int, default=3, help="epochs without a better score before it stops")
     add("--batch", type=int, default=32, help="texts in a minibatch")
-    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/text_classifier.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
     config.add_options(parser)
     return parser.parse_intermixed_args(argv)
 

@@ -2,9 +2,9 @@
 
     python transformer_inflection.py                           # English: "V;PST think" -> "thought"
     python transformer_inflection.py --train finnish-train-high --dev finnish-dev  # files of SIGMORPHON 2017
-    echo "swim V;PST" | python transformer_inflection.py inflect   # use the model: a word and its tags a line
+    echo "swim V;PST" | python transformer_inflection.py inflect   # use the model: one word and its tags per line
 
-The encoder reads the tags and the letters of the dictionary form; the decoder writes the inflected form, and looks at
+The encoder reads the tags and the letters of the dictionary form; the decoder writes the inflected form, and attends to
 what the encoder has read.  In training it gets the right letters, all at once: causal attention hides those that
 it has to predict.  In use it writes letter by letter.  Its state has the keys and values of the letters before, and
 is never changed, so a beam search can continue from one state with several letters.
@@ -41,7 +41,7 @@ END, UNKNOWN = 0, 1  # the ids of the end of a word (also its beginning), and of
 
 
 class Inflector(nn.Layer):
-    """The network.  `sizes` holds all that is needed to build it again, except the weights."""
+    """The network.  `sizes` holds everything needed to build it again, except the weights."""
 
     def __init__(self, sizes: dict, model: dy.ParameterCollection) -> None:
         super().__init__(model, (sizes,))
@@ -97,9 +97,9 @@ class Inflector(nn.Layer):
 class Hypothesis(NamedTuple):
     """A partial output of a beam search."""
 
-    tokens: list[int]  # nothing follows the end
+    tokens: list[int]  # END comes last
     score: float  # log probability
-    state: Any  # before it reads the last token
+    state: Any  # before the last token is read
 
 
 def search(
@@ -152,7 +152,7 @@ def accuracy(inflector: Inflector, pairs: list[Pair], width: int) -> float:
 
 
 def train(inflector: Inflector, training: list[Pair], dev: list[Pair], args: argparse.Namespace) -> None:
-    """Train for all epochs; save after each that is the best so far."""
+    """Train for all epochs; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(inflector.param_collection())
     trainer.set_clip_threshold(1.0)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
@@ -240,7 +240,7 @@ def read_lemminflect(count: int) -> tuple[list[Pair], list[Pair]]:
         for line in lines:
             lemma, part_of_speech, *columns = line.rstrip("\n").split(",")
             for tags, variants in zip(SLOTS[part_of_speech], columns):
-                if variants:  # else there is no such form, or it is the same as the one before
+                if variants:  # otherwise there is no such form, or it is the same as the previous one
                     forms.setdefault(lemma, []).append(make_pair(lemma, variants.split("/")[0], tags))
     rng = random.Random(0)
     lemmas = sorted(forms)
@@ -321,10 +321,10 @@ def parse(argv: Iterable[str]) -> argparse.Namespace:
     add("--layers", type=int, default=2, help="of the encoder, and of the decoder")
     add("--dim", type=int, default=96, help="length of the vector of a letter")
     add("--heads", type=int, default=4)
-    add("--hidden", type=int, default=256, help="in the linear layers behind attention")
+    add("--hidden", type=int, default=256, help="units in the linear layers after attention")
     add("--dropout", type=float, default=0.1)
     add("--learning-rate", type=float, default=0.002, help="the greatest")
-    add("--warmup", type=float, default=0.1, help="the share of the training in which it rises")
+    add("--warmup", type=float, default=0.1, help="the fraction of training in which the learning rate rises")
     add("--beam", type=int, default=5, help="width of the beam search")
     add("--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf")
     add("--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)")

@@ -2,7 +2,7 @@
 
     python transformer_lm.py                              # on the documentation that Python itself ships
     python transformer_lm.py --train shakespeare.txt.gz   # on any text, plain or .gz
-    python transformer_lm.py write "ROMEO:"               # go on writing from a beginning
+    python transformer_lm.py write "ROMEO:"               # continue a text
 
 In training a window of the text goes through the layers at once: causal attention prevents each character from seeing
 the next ones.  When the program writes, characters come one by one.  The state keeps the keys and values of the
@@ -37,7 +37,7 @@ UNKNOWN = 0  # the id of characters that the training text does not have
 
 
 class LanguageModel(nn.Layer):
-    """The network.  `sizes` holds all that is needed to build it again, except the weights.
+    """The network.  `sizes` holds everything needed to build it again, except the weights.
 
     Rotary positions rotate queries and keys, so that attention depends on distances; nothing is added to the vectors.
     """
@@ -216,7 +216,7 @@ def parse(argv: Iterable[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("command", nargs="?", choices=["train", "write"], default="train")
-    add("beginning", nargs="?", default="", help="write: the text to go on from")
+    add("beginning", nargs="?", default="", help="write: the text to continue")
     add("--train", type=Path, metavar="FILE", help="text, plain or .gz; else Python's own documentation")
     add("--steps", type=int, default=500, help="minibatches to train with")
     add("--every", type=int, default=100, help="steps between measurements with the last twentieth of the text")
@@ -225,17 +225,17 @@ def parse(argv: Iterable[str]) -> argparse.Namespace:
     add("--layers", type=int, default=2)
     add("--dim", type=int, default=128, help="length of the vector of a character")
     add("--heads", type=int, default=4)
-    add("--hidden", type=int, default=512, help="in the linear layers behind attention")
+    add("--hidden", type=int, default=512, help="units in the linear layers after attention")
     add("--dropout", type=float, default=0.1)
     add("--learning-rate", type=float, default=0.003, help="the greatest")
-    add("--warmup", type=float, default=0.1, help="the share of the training in which it rises")
-    add("--texts", type=int, default=1, help="write: how many")
+    add("--warmup", type=float, default=0.1, help="the fraction of training in which the learning rate rises")
+    add("--texts", type=int, default=1, help="write: number of texts")
     add("--length", type=int, default=400, help="write: characters to draw")
     add("--temperature", type=float, default=0.8)
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/transformer_lm.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="draw loss and bits into it: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    add("--curves", type=Path, metavar="FILE", help="plot loss and bits to this file: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
     config.add_options(parser)
     args = parser.parse_intermixed_args(argv)
     for name in ("steps", "every", "batch", "context", "texts", "length"):

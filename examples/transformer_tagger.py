@@ -2,7 +2,7 @@
 
     python transformer_tagger.py                               # train on a Turkish treebank, then tag a sentence
     python transformer_tagger.py --train en-train.conllu.gz --dev en-dev.conllu.gz
-    echo "The dog barks ." | python transformer_tagger.py tag  # tag text: a sentence a line, words apart
+    echo "The dog barks ." | python transformer_tagger.py tag  # tag text: one sentence per line, split into words
 
 The network is made of layers (dy.nn) and written for one sentence, a matrix with a column for each word.  Attention
 needs no padding and no masks: a minibatch is the sum of the losses of its sentences, and the engine computes the
@@ -59,7 +59,7 @@ def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
 
 
 class Tagger(nn.Layer):
-    """The network.  `spec` holds all that is needed to build it again, except the weights."""
+    """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, sizes: dict, model: dy.ParameterCollection) -> None:
         super().__init__(model, (sizes,))
@@ -129,7 +129,7 @@ def learning_rate(done: float, args: argparse.Namespace) -> float:
 
 
 def train(tagger: Tagger, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
-    """Train for all epochs; save after each that is the best so far."""
+    """Train for all epochs; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(tagger.collection)
     trainer.set_clip_threshold(1.0)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
@@ -176,7 +176,7 @@ def load(path: Path) -> Tagger:
 
 
 def hold_out(items: list[Sentence], source: object) -> tuple[list[Sentence], list[Sentence]]:
-    """Split into items for training, and every tenth item, for measuring."""
+    """Split into items for training and, every tenth item, items for measuring."""
     if len(items) < 2:
         raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
     return [item for i, item in enumerate(items) if i % 10], items[::10]
@@ -222,7 +222,7 @@ def default_treebank() -> Path:
         files = metadata.files("turkish-treebanks") or []
     except metadata.PackageNotFoundError:
         raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    print("learning from a Turkish treebank, which pip can bring; --train FILE takes one of any language")
+    print("learning from a Turkish treebank (package turkish-treebanks); --train FILE takes one of any language")
     return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
 
 
@@ -267,7 +267,7 @@ def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
 
 
 def read_sentences(path: Path, column: str) -> list[Sentence]:
-    """Return the words of all sentences, with what one column says of each."""
+    """Return the words of all sentences, with one column for each word."""
     return [([row["FORM"] for row in rows], [row[column] for row in rows]) for rows in read_rows(path, [column])]
 
 
@@ -308,25 +308,25 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("command", nargs="?", choices=["train", "tag"], default="train")
-    add("file", nargs="?", default="-", help="tag: text, a sentence a line, words apart, or - for the standard input")
+    add("file", nargs="?", default="-", help="tag: text, one sentence per line, split into words; - for standard input")
     add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
     add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
     add("--column", choices=COLUMNS[3:], default="UPOS", help="what to predict")
     add("--layers", type=int, default=2)
     add("--dim", type=int, default=128, help="length of the vector of a word")
     add("--heads", type=int, default=4)
-    add("--hidden", type=int, default=512, help="in the linear layers behind attention")
+    add("--hidden", type=int, default=512, help="units in the linear layers after attention")
     add("--letter-dim", type=int, default=32)
     add("--dropout", type=float, default=0.2)
     add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
     add("--epochs", type=int, default=10)
     add("--batch", type=int, default=16, help="sentences in a minibatch")
     add("--learning-rate", type=float, default=0.003, help="the greatest")
-    add("--warmup", type=float, default=0.1, help="the share of the training in which it rises")
+    add("--warmup", type=float, default=0.1, help="the fraction of training in which the learning rate rises")
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/transformer_tagger.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="draw loss and score into it: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="write them for TensorBoard (tensorboardX)")
+    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
+    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
     config.add_options(parser)
     return parser.parse_intermixed_args(argv)
 

@@ -43,7 +43,7 @@ class Dense:
 
 
 class VAE:
-    """The network.  `spec` holds all that is needed to build it again, except the weights."""
+    """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -98,7 +98,7 @@ def measure(vae: VAE, data: Digits, size: int) -> tuple[float, float]:
 
 
 def train(vae: VAE, training: Digits, test: Digits, args: argparse.Namespace) -> None:
-    """Train for all epochs; save after each that is the best so far."""
+    """Train for all epochs; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(vae.pc, alpha=args.learning_rate)
     count = len(training[0])
     data = minibatches(training, args.batch, args.seed)
@@ -183,7 +183,7 @@ def read_digits(folder: Path | None, limit: int | None = None) -> tuple[Digits, 
 
 
 def minibatches(data: Digits, size: int, seed: int | None = None) -> dy.data.Batches:
-    """Images and labels, `size` of each at a time; with a seed, in a different order in each epoch."""
+    """Batches of `size` images and labels; with a seed, in a different order in each epoch."""
     images, labels = data
 
     def cut(rows: list[int]) -> Digits:
@@ -200,7 +200,7 @@ def main() -> None:
         description="Learn to draw digits.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder with train-images-idx3-ubyte[.gz] etc.")
-    parser.add_argument("--limit", type=int, metavar="N", help="use the first N training and N test images only")
+    parser.add_argument("--limit", type=int, metavar="N", help="use only the first N training and N test images")
     parser.add_argument("--model", type=Path, metavar="FILE", default=Path("runs/vae.safetensors"))
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch", type=int, default=32, help="images in a minibatch")

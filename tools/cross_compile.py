@@ -40,7 +40,7 @@ class Build:
     """
 
     def __init__(self, only: str) -> None:
-        from distutils.core import run_setup  # setuptools has put its own there
+        from distutils.core import run_setup  # setuptools replaces it with its own
 
         os.chdir(ROOT)
         os.environ["DYNET_CY_WERROR"] = "1"
@@ -65,7 +65,7 @@ class Build:
 
 
 def zig(target: str, arguments: Sequence[str]) -> tuple[bool, str]:
-    """Run the compiler: whether it succeeded, and its messages."""
+    """Run the compiler; return whether it succeeded, and its messages."""
     done = subprocess.run([*ZIG, "-target", target, *arguments], capture_output=True, text=True, check=False)
     return not done.returncode, done.stderr.strip()
 
@@ -92,7 +92,7 @@ class Check:
         self.failures: list[str] = []
 
     def run(self, jobs: int) -> bool:
-        """Compile and link everything; whether all of it succeeds."""
+        """Compile and link everything; return whether all of it succeeded."""
         with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
             for _ in pool.map(lambda module: self.module(module, Path(folder) / module.name), self.build.modules):
                 pass
@@ -132,10 +132,10 @@ class Check:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"of {', '.join(TARGETS)}; default: all of them")
-    parser.add_argument("--only", default="", metavar="TEXT", help="modules with this in their name")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only modules with this text in their names")
     parser.add_argument("--optimize", default="-O0", metavar="LEVEL", help="optimisation level; default: -O0")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at a time; default: all cores")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print what compiles too")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="compilers at once; default: all cores")
+    parser.add_argument("-v", "--verbose", action="store_true", help="also print files that compile")
     options = parser.parse_args()
     build = Build(options.only)
     checks = [Check(build, target, options.optimize, options.verbose) for target in options.targets or TARGETS]

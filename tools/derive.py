@@ -602,4 +602,4 @@ if __name__ == "__main__":
     for path in done:
         print(path)
     if done and "--check" in sys.argv[1:]:
-        raise SystemExit("not in step: run python tools/derive.py")
+        raise SystemExit("out of date: run python tools/derive.py")

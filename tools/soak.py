@@ -36,7 +36,7 @@ N, ROWS = 6, 12
 MANY_ROWS = 800  # rows of a table that is large enough for deferred updates of rows without a gradient
 FILE = os.path.abspath(__file__)
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# How much memory may grow after the first fifth: allocators keep freed memory.
+# Memory growth allowed after the first fifth of the time: allocators keep freed memory.
 MOST_GROWTH = 24 << 20
 
 
@@ -229,7 +229,7 @@ def check_slope(model, seed, direction, expected, what, loss):
 
 
 class Stop(Exception):
-    """What the handler of alarms raises."""
+    """The exception that the handler of alarms raises."""
 
 
 def _stop(number, frame):
@@ -238,7 +238,7 @@ def _stop(number, frame):
 
 @contextlib.contextmanager
 def alarm(seconds):
-    """Raise Stop after that time, unless the block ends before; no alarm is pending afterwards."""
+    """Raise Stop after this time, unless the block ends before; no alarm is pending afterwards."""
     try:
         signal.setitimer(signal.ITIMER_REAL, seconds)
         yield
@@ -248,7 +248,7 @@ def alarm(seconds):
 
 
 def values_and_gradients(rng):
-    """Against float64, under every schedule."""
+    """Values and gradients agree with float64, for every schedule."""
     model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
     before = model.values()
     expected = program(Numpy(before), seed)
@@ -262,7 +262,7 @@ def values_and_gradients(rng):
         first = found if first is None else first
         close(found, first, f"gradient with autobatch {autobatch}", 1e-3)
     loss = model.loss(seed, forward_only=True)
-    close(loss.value(), expected, "value of a graph that only goes forward")
+    close(loss.value(), expected, "value of a forward-only graph")
     loss = model.loss(seed, immediate_compute=True)
     close(loss.value(), expected, "value of nodes computed at once")
 
@@ -284,7 +284,7 @@ def cached_plans(rng):
 
 
 def anomalies(rng):
-    """Checks for numbers that are not finite change no numbers, and find the operation."""
+    """Checks for anomalies change no results, and find the operation."""
     model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
     found = []
     autobatch = int(rng.integers(3))
@@ -354,7 +354,7 @@ TRAINERS = (
 
 
 def make_trainer(kind, rng, models):
-    """A trainer of that kind for each model, all with the same random settings."""
+    """A trainer of one kind for each model, all with the same random settings."""
     decay, dense, grouped, average, clip = (bool(rng.integers(2)) for _ in range(5))
     rates = rng.uniform(0.5, 2, 2)
     trainers = []
@@ -548,7 +548,7 @@ def map_of(model, seeds, bound):
 
 
 def maps(rng):
-    """Programs that ask for values while they run, batched together; some of them fail."""
+    """Programs that request values while they run, batched together; some of them fail."""
     model, seeds = Model(rng.integers(1 << 30)), rng.integers(1 << 30, size=int(rng.integers(1, 12)))
     values = model.values()
     expected = [program(Numpy(values), int(seed)) for seed in seeds]
@@ -750,7 +750,7 @@ class Wide:
 
 
 def repeat(seed, start):
-    """What a fresh process prints for `fresh`: a hash of a program's value and gradients, and of a few updates."""
+    """The output of a fresh process for `fresh`: a hash of a program's value and gradients, and of a few updates."""
     model = Model(start)
     loss = model.loss(seed)
     value = loss.value()
@@ -779,7 +779,7 @@ def run_program(*arguments, before=()):
     done = subprocess.run(  # in another folder: with -m, Python searches the current folder first
         command, cwd=tempfile.gettempdir(), capture_output=True, text=True, timeout=600, check=False
     )
-    check(done.returncode == 0 and "Exception ignored" not in done.stderr, f"a process of its own: {done.stderr}")
+    check(done.returncode == 0 and "Exception ignored" not in done.stderr, f"a fresh process: {done.stderr}")
     return done.stdout
 
 
@@ -821,7 +821,7 @@ def job(seed, folder):
     once = model.values()
     dy.parallel.load_checkpoint(file, model.collection, trainer)
     steps(range(2, STEPS))
-    same(model.values(), once, f"rank {rank}: values after going on from a file")
+    same(model.values(), once, f"rank {rank}: values after resuming from a file")
     np.savez(os.path.join(folder, f"{rank}.npz"), **once)
 
 
@@ -919,7 +919,7 @@ def show(fraction, counts, used, begun):
 
 
 def soak(minutes, seed, first=0, options=()):
-    """Run rounds for that long; returns the number of failures."""
+    """Run rounds for this many minutes; returns the number of failures."""
     begun = time.monotonic()
     end = begun + 60 * minutes
     counts, failures, samples = Counter(), 0, []
@@ -963,7 +963,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=None, help="drawn if it is not given")
     parser.add_argument("--first", type=int, default=0, help="number of the first round")
-    parser.add_argument("--round", type=int, default=None, help="run that round only")
+    parser.add_argument("--round", type=int, default=None, help="run only this round")
     parser.add_argument("--gpu", choices=["emulated", "real"], help="programs on GPU:0 as well")
     parser.add_argument("--repeat", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)

@@ -31,7 +31,7 @@ import dynet_cy as dy
 DIM, WORDS, SENTENCES, THREADS, TASKS = 32, 50, 200, 6, 24
 MARGIN = 1e-3  # between the best and the second action of a sentence, so that rounding decides nothing
 LONGEST = 60.0  # seconds that a call may take
-MOST_GROWTH = 24 << 20  # how much memory may grow after the first fifth: allocators keep freed memory
+MOST_GROWTH = 24 << 20  # memory growth allowed after the first fifth: allocators keep freed memory
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -208,7 +208,7 @@ def memory() -> int:
 
 
 def soak(minutes: float, seed: int) -> int:
-    """Put load on a server for that long; returns the number of failures."""
+    """Put load on a server for this many minutes; returns the number of failures."""
     begun, load, samples = time.monotonic(), Load(seed), []
     threads = [threading.Thread(target=load.thread, args=(seed + 100 + k,)) for k in range(THREADS)]
     threads += [threading.Thread(target=target, args=(seed + 200,)) for target in (load.tasks, load.disturb)]

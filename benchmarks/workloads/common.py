@@ -45,7 +45,7 @@ class Workload:
 
     title: str
     unit: str  # of the result: what `items` counts, per second; or a time, see `per_item`
-    per_item = 0.0  # if not 0, results are times per item, in units of which a second has this many
+    per_item = 0.0  # if not 0, results are times per item, in units of 1 / per_item seconds
     mode = "train"  # "train" is forward, backward and update; "backward" has no update; "forward" is forward only
     dynet_forms: tuple[str, ...] = ("plain", "autobatch")
     own_forms: tuple[str, ...] = ()  # only of dynet_cy, with different source: never counted as its best
@@ -69,7 +69,7 @@ class Workload:
 
     @property
     def items(self) -> int:
-        """How many items, as named in `unit`, an update has."""
+        """The number of items, as named in `unit`, in an update."""
         raise NotImplementedError
 
     def multiplications(self) -> float:
@@ -81,7 +81,7 @@ class Workload:
         return self.per_item * seconds / self.items if self.per_item else self.items / seconds
 
     def multiplications_of_data(self) -> float:
-        """Those of them that multiply input data, for which no gradient is needed."""
+        """The multiplications of input data, for which no gradient is needed."""
         return 0
 
     @property
@@ -116,7 +116,7 @@ class Workload:
 
 
 def each(dy: Any, form: str) -> Callable[..., list[Any]]:
-    """How a program calls a function for each item: one after another, or by `batched_map`."""
+    """A function that calls another for each item: one after another, or by `batched_map`."""
     return dy.batched_map if form == "map" else lambda function, *items: list(map(function, *items))
 
 
@@ -124,7 +124,7 @@ def each(dy: Any, form: str) -> Callable[..., list[Any]]:
 
 
 class Weights:
-    """Initial values, in the order in which a program makes its parameters; tables have an order of their own."""
+    """Initial values, in the order in which a program makes its parameters; tables are numbered separately."""
 
     def __init__(self) -> None:
         self._parameters = np.random.RandomState(2)
@@ -162,7 +162,7 @@ class TorchWeights:
         self.device = device
         self.weights = Weights()
         self.made: list[Any] = []  # all trained parameters
-        self.sparse: list[Any] = []  # those of them with sparse gradients
+        self.sparse: list[Any] = []  # trained parameters with sparse gradients
 
     def train(self, array: np.ndarray) -> Any:
         """Make a parameter with these values."""

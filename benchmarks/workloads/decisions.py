@@ -37,7 +37,7 @@ class Decisions(Workload):
         lengths = self.rng.randint(self.least, self.most + 1, self.count)
         self.data = [self.words(n, self.vocabulary) for n in lengths]
         self.tags = [[word % self.labels for word in sentence] for sentence in self.data]
-        self.decided = 0  # how many decisions were right, so that they are used for something
+        self.decided = 0  # number of right decisions, so that decisions are used
 
     @property
     def items(self) -> int:

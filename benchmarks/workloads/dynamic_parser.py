@@ -31,7 +31,7 @@ class Walk:
         return [self.first < self.length, *[left] * self.labels, *[right] * self.labels]
 
     def best(self) -> int:
-        """The action to be learnt here: the word itself determines when it has all of its children."""
+        """The action to learn: the word itself determines when it has all of its children."""
         if self.first < self.length and (not self.stack or (self.stack[-1] + self.first) % 3):
             return SHIFT
         right = len(self.stack) > 1

@@ -76,7 +76,7 @@ class RNNG(Workload):
         return self.count
 
     def multiplications(self) -> float:
-        """Those for words only; the number of constituents depends on the scores."""
+        """The multiplications for words only; the number of constituents depends on the scores."""
         words = self.width * sum(map(len, self.data))
         scores = self.hidden * (self.vocabulary + self.labels + 2)
         return lstm_multiplications(words, self.dim, self.hidden) + words * scores

@@ -1,4 +1,4 @@
-"""A package with an op of its own, in Python and compiled: `pip install .`, with dynet_cy installed."""
+"""A package with a custom op, in Python and compiled: `pip install .`, with dynet_cy installed."""
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup

@@ -46,7 +46,7 @@ def train(network: Tagger, training: list[Sentence], dev: list[Sentence], args: 
     restart = {"data": data, "generators": [network.rng]}
     if args.checkpoint and args.checkpoint.exists():
         best = dy.parallel.load_checkpoint(args.checkpoint, network.pc, trainer, **restart)
-        tell(f"going on from {args.checkpoint}: epoch {data.epoch + 1}, item {data.state()['position']}")
+        tell(f"resuming from {args.checkpoint}: epoch {data.epoch + 1}, item {data.state()['position']}")
 
     while data.epoch < args.epochs:
         epoch = data.epoch + 1
@@ -95,7 +95,7 @@ def tell(words: str) -> None:
 
 
 class Tagger:
-    """The network.  `spec` holds all that is needed to build it again, except the weights."""
+    """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -223,20 +223,20 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
     add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
-    add("--limit", type=int, metavar="N", help="take the first N sentences of each file only")
+    add("--limit", type=int, metavar="N", help="take only the first N sentences of each file")
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
     add("--word-dim", type=int, default=100)
     add("--letter-dim", type=int, default=32)
-    add("--letter-hidden", type=int, default=50, help="in each direction")
-    add("--hidden", type=int, default=128, help="in each direction")
+    add("--letter-hidden", type=int, default=50, help="units in each direction")
+    add("--hidden", type=int, default=128, help="units in each direction")
     add("--dropout", type=float, default=0.33)
     add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
-    add("--checkpoint", type=Path, metavar="FILE", help="write one now and then, and go on from it if it is there")
+    add("--checkpoint", type=Path, metavar="FILE", help="save checkpoints here, and resume if it exists")
     add("--every", type=int, default=100, metavar="N", help="updates between checkpoints")
     add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
     add("--patience", type=int, default=3, help="epochs without a better score before it stops")
     add("--batch", type=int, default=16, help="sentences in a minibatch, of each process")
-    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/tagger.safetensors"))
     config.add_options(parser)

@@ -38,7 +38,7 @@ class Tree:
     children: tuple[Tree, ...] = ()
 
     def nodes(self) -> Iterator[Tree]:
-        """Go through all phrases, the parts before the whole."""
+        """Yield all phrases, parts before the whole."""
         for child in self.children:
             yield from child.nodes()
         yield self
@@ -62,7 +62,7 @@ def train(network: Sentiment, training: list[Tree], dev: list[Tree], args: argpa
     restart = {"data": data, "generators": [network.rng]}
     if args.checkpoint and args.checkpoint.exists():
         best = dy.parallel.load_checkpoint(args.checkpoint, network.pc, trainer, **restart)
-        tell(f"going on from {args.checkpoint}: epoch {data.epoch + 1}, item {data.state()['position']}")
+        tell(f"resuming from {args.checkpoint}: epoch {data.epoch + 1}, item {data.state()['position']}")
 
     while data.epoch < args.epochs:
         epoch = data.epoch + 1
@@ -111,7 +111,7 @@ def tell(words: str) -> None:
 
 
 class Sentiment:
-    """The network.  `spec` holds all that is needed to build it again, except the weights."""
+    """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -255,19 +255,19 @@ def made_up_tree(rng: random.Random, depth: int = 4) -> Tree:
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train a Tree-LSTM with several processes.")
     add = parser.add_argument
-    add("--train", type=Path, metavar="FILE", help="a tree a line, plain or .gz; else 2,000 trees are made up")
+    add("--train", type=Path, metavar="FILE", help="one tree per line, plain or .gz; else 2,000 trees are made up")
     add("--dev", type=Path, metavar="FILE", help="likewise; else every tenth tree of those to train on")
-    add("--limit", type=int, metavar="N", help="take the first N trees of each file only")
+    add("--limit", type=int, metavar="N", help="take only the first N trees of each file")
     add("--word-dim", type=int, default=100)
     add("--hidden", type=int, default=128)
     add("--dropout", type=float, default=0.3)
     add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
-    add("--checkpoint", type=Path, metavar="FILE", help="write one now and then, and go on from it if it is there")
+    add("--checkpoint", type=Path, metavar="FILE", help="save checkpoints here, and resume if it exists")
     add("--every", type=int, default=100, metavar="N", help="updates between checkpoints")
     add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
     add("--patience", type=int, default=3, help="epochs without a better score before it stops")
     add("--batch", type=int, default=25, help="trees in a minibatch, of each process")
-    add("--learning-rate", type=float, default=0.002, help="at the start")
+    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
     add("--seed", type=int, default=1)
     add("--model", type=Path, metavar="FILE", default=Path("runs/tree_lstm.safetensors"))
     config.add_options(parser)

@@ -108,7 +108,7 @@ def main() -> None:
     add("--clients", type=int, default=16)
     add("--rate", type=float, default=0.0, help="requests a second; 0: as fast as the answers come")
     add("--seconds", type=float, default=10.0)
-    add("--text", type=Path, metavar="FILE", help="a sentence a line, words apart; else sentences are made up")
+    add("--text", type=Path, metavar="FILE", help="one sentence per line, split into words; else sentences are made up")
     add("--seed", type=int, default=1)
     add("--show", action="store_true", help="print the first answer")
     args = parser.parse_args()

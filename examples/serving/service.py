@@ -1,7 +1,7 @@
 """A web service that tags sentences, with a tagger that it trains itself.
 
     python service.py train                                    # on a Turkish treebank, or --train en-train.conllu.gz
-    python service.py                                          # serve what was trained
+    python service.py                                          # serve the trained model
     curl -d 'Bu iyi .' http://127.0.0.1:8000/analyse
     curl http://127.0.0.1:8000/statistics
     curl -X POST http://127.0.0.1:8000/reload                  # after it was trained again
@@ -91,7 +91,7 @@ class Tagger:
     """A BiLSTM reads the words; the tag of each is chosen by its state and the tag before it."""
 
     def __init__(self, spec: dict) -> None:
-        """`spec` holds all that is needed to build the network again, except the weights."""
+        """`spec` holds everything needed to build the network again, except the weights."""
         self.spec = spec
         self.words = {word: i for i, word in enumerate(spec["words"], start=1)}  # 0 is for unknown ones
         self.tags = {tag: i for i, tag in enumerate(spec["tags"])}
@@ -205,11 +205,11 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--port", type=int, default=8000)
     add("--deadline", type=float, default=10.0, help="seconds within which a request must be answered")
     add("--queue", type=int, default=1024, help="requests that may wait; further ones are refused")
-    add("--width", type=int, default=256, help="requests under way at once")
+    add("--width", type=int, default=256, help="requests that run at once")
     add("--train", type=Path, metavar="FILE", help="train: CoNLL-U; else a treebank from turkish-treebanks")
     add("--word-dim", type=int, default=100, help="train")
     add("--tag-dim", type=int, default=16, help="train")
-    add("--hidden", type=int, default=128, help="train: in each direction")
+    add("--hidden", type=int, default=128, help="train: units in each direction")
     add("--epochs", type=int, default=5, help="train")
     add("--batch", type=int, default=16, help="train: sentences in a minibatch")
     add("--learning-rate", type=float, default=0.002, help="train")

@@ -96,7 +96,7 @@ def test_going_on(tmp_path: Path, treebank: list[object]) -> None:
     more = ["--batch", 5, "--checkpoint", "point", "--every", 4, "--patience", 100]
     train("sync", "train_tagger.py", *treebank, *more, "--epochs", 2, cwd=tmp_path)
     text = train("alone", "train_tagger.py", *treebank, *more, "--epochs", 3, cwd=tmp_path)
-    assert "going on from point: epoch 2, item 40" in text
+    assert "resuming from point: epoch 2, item 40" in text
     assert len(re.findall(r"^epoch [23]: ", text, re.M)) == 2
     assert "epoch 1:" not in text
 

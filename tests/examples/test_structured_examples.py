@@ -89,10 +89,10 @@ def test_parser_learns_and_parses(script: str, treebank: list[object], tmp_path:
 def test_parser_wrong_trees(example, tmp_path: Path) -> None:
     good = "1\tdog\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tbarks\t_\tVERB\t_\t_\t0\troot\t_\t_\n"
     for change, message in [
-        (("\t0\troot", "\t1\troot"), "sentence 1: it has not one root, or a cycle"),
-        (("\t2\tnsubj", "\t0\tnsubj"), "sentence 1: it has not one root, or a cycle"),
-        (("\t2\tnsubj", "\t3\tnsubj"), "sentence 1: no word '3', a HEAD"),
-        (("\t2\tnsubj", "\t-1\tnsubj"), "sentence 1: no word '-1', a HEAD"),
+        (("\t0\troot", "\t1\troot"), "sentence 1: it must have one root and no cycle"),
+        (("\t2\tnsubj", "\t0\tnsubj"), "sentence 1: it must have one root and no cycle"),
+        (("\t2\tnsubj", "\t3\tnsubj"), "sentence 1: HEAD '3' is not a word"),
+        (("\t2\tnsubj", "\t-1\tnsubj"), "sentence 1: HEAD '-1' is not a word"),
         (("nsubj", "_"), "line 1: no DEPREL for the word 'dog'"),
     ]:
         (tmp_path / "bad.conllu").write_text(good.replace(*change) + "\n")
@@ -304,9 +304,9 @@ def test_ner_reads_columns_and_lines(example, tmp_path: Path) -> None:
 
 def test_ner_bad_files(example, tmp_path: Path) -> None:
     for name, content, message in [
-        ("a.txt", "Bob|I-PER\nsees\n", ", line 2: no tag, that is O, B-... or I-..., at 'sees'"),
-        ("a.txt", "a|b|NOUN\n", ", line 1: no tag, that is O, B-... or I-..., at 'a|b'"),
-        ("a.conll", "Bob I-PER\nsees\n", ", line 2: no tag, that is O, B-... or I-..., at 'sees'"),
+        ("a.txt", "Bob|I-PER\nsees\n", ", line 2: no tag (O, B-... or I-...) at 'sees'"),
+        ("a.txt", "a|b|NOUN\n", ", line 1: no tag (O, B-... or I-...) at 'a|b'"),
+        ("a.conll", "Bob I-PER\nsees\n", ", line 2: no tag (O, B-... or I-...) at 'sees'"),
         ("a.conll", "\n\n", ": no sentence in 2 lines"),
     ]:
         (tmp_path / name).write_text(content)
@@ -405,7 +405,7 @@ def test_tree_lstm_bad_trees(example, tmp_path: Path) -> None:
     assert [str(tree) for tree in tree_lstm.read_trees(path)] == [good] * 2
     for bad, message in [
         ("(3 (2 a) (4 b)", "not one tree with all brackets closed"),
-        ("(3 (2 a) (4 b)))", "a bracket is closed that was not opened"),
+        ("(3 (2 a) (4 b)))", "a closing bracket without an opening one"),
         ("(3 a) (3 b)", "not one tree with all brackets closed"),
         ("word", "not one tree with all brackets closed"),
         ("(5 a)", "a node begins with '5', not with a label from 0 to 4"),

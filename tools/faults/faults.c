@@ -54,7 +54,7 @@ static int is_in(const void *p, const range *list, int n) {
 
 static int in_engine(const void *p) { return is_in(p, modules, n_modules); }
 
-/* Count an allocation; whether it must fail. */
+/* Count an allocation; return whether it must fail. */
 static int due(void) { return ++asked == failing; }
 
 static int due_here(const void *caller) { return counting && mine && !inside && in_engine(caller) && due(); }

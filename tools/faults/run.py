@@ -53,7 +53,7 @@ def values_of(collection: dy.ParameterCollection) -> Numbers:
 
 @program
 def tagger(_: Path) -> Numbers:
-    """A bidirectional LSTM over batches made by itself, and updates by Adam."""
+    """A bidirectional LSTM with automatic batching, and updates by Adam."""
     model = dy.ParameterCollection()
     trainer = dy.AdamTrainer(model)
     table = model.add_lookup_parameters((10, 4))
@@ -366,7 +366,7 @@ def run(function: Callable[[Path], Numbers], folder: Path) -> Numbers:
 def check(name: str, every: int, lib: ctypes.CDLL, folder: Path) -> int:
     """Run one program for each of its allocations; returns how many of the runs went wrong."""
     function = PROGRAMS[name]
-    for _ in range(3):  # let everything be made that is made only once
+    for _ in range(3):  # so that everything that is made only once exists
         prepare()
         desired = run(function, folder)
     prepare()
@@ -421,7 +421,7 @@ def check(name: str, every: int, lib: ctypes.CDLL, folder: Path) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("programs", nargs="*", choices=[*PROGRAMS, []], default=[], help="all if none is named")
-    parser.add_argument("--every", type=int, default=1, help="let each N-th allocation fail, not all")
+    parser.add_argument("--every", type=int, default=1, help="make only every N-th allocation fail")
     options = parser.parse_args()
     if "DYNET_CY_FAULTS" not in os.environ:
         preload()

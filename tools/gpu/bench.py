@@ -58,9 +58,9 @@ def main() -> None:
     n = 20 if EMULATED else 2000
     built = best(lambda: [dy.renew_cg(), [dy.tanh(dy.inputVector([0.5])) for _ in range(n)]]) / n
     row("making a node, on the host, each", built)
-    row("a node launched and not waited for, made included, each", best(chain(n, wait=False)) / n)
+    row("making and launching a node without waiting, each", best(chain(n, wait=False)) / n)
     row("the same, waited for at the end, each", best(chain(n, wait=True)) / n)
-    row("a wait where nothing is to be done", best(lambda: synchronize(0)))
+    row("a wait with nothing to wait for", best(lambda: synchronize(0)))
     for size in (1, 1 << 12, 1 << 20):
         values = np.ones(size, np.float32)
 
@@ -68,7 +68,7 @@ def main() -> None:
             dy.renew_cg()
             (dy.inputTensor(values) * 2).npvalue()
 
-        row(f"{4 * size} bytes there, one launch, and back", best(there_and_back))
+        row(f"{4 * size} bytes to the device, one launch, and back", best(there_and_back))
     model = dy.ParameterCollection()
     m, k = (32, 16) if EMULATED else (800, 200)
     weights = model.add_parameters((m, k))

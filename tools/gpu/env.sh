@@ -9,7 +9,7 @@ case ":$PATH:" in *":$CUDA_ROOT/bin:"*) ;; *) export PATH="$CUDA_ROOT/bin:$PATH"
 export PYTHONUNBUFFERED=1
 export PYTHONPATH="$PWD:$_gpu_site${PYTHONPATH:+:$PYTHONPATH}"
 
-# The driver's library: usually the loader knows it already.
+# The driver's library, which the loader usually finds by itself.
 _gpu_libcuda() {
     local d IFS=:
     for d in ${LD_LIBRARY_PATH:-}; do [ -e "$d/libcuda.so.1" ] && echo "$d/libcuda.so.1"; done

@@ -1,4 +1,4 @@
-"""The op as functions of NumPy arrays, whose last axis is the batch."""
+"""The op as functions of NumPy arrays; their last axis is the batch."""
 
 import numpy as np
 

@@ -13,7 +13,7 @@
 //  * EMU_STRICT=1: device memory is not accessible between driver calls, so host
 //    code that dereferences a device pointer crashes.
 //  * While a stream is captured, calls that could wait or allocate fail and invalidate the capture, and products need
-//    a workspace that was set. EMU_NO_CAPTURE=begin, product, end or make lets captures fail at that step.
+//    a workspace that was set. EMU_NO_CAPTURE=begin, product, end or make makes captures fail at that step.
 //    EMU_NO_LAUNCH=name or name,name: launching these kernels fails.
 //    emu_graphs() returns the number of executable graphs that exist; launching any other fails.
 //  * EMU_DEVICES (default 1) is the number of devices: work on a stream of one device fails if another is
@@ -116,7 +116,7 @@ bool device_range(CUdeviceptr p, size_t n) {
   if (it == allocs.begin()) return false;
   --it;
   CUdeviceptr end = p + n;
-  while (p >= it->first && p < it->first + it->second.size) {  // mapped chunks may lie side by side
+  while (p >= it->first && p < it->first + it->second.size) {  // mapped chunks may be adjacent
     if (end <= it->first + it->second.size) return true;
     p = it->first + it->second.size;
     if (++it == allocs.end()) return false;
@@ -146,20 +146,20 @@ API CUresult cuMemGetInfo_v2(size_t* f, size_t* t);
 API CUresult cuDeviceComputeCapability(int* a, int* b, int) { *a = 9; *b = 0; return OK; }
 API CUresult cuDeviceGetAttribute(int* v, int a, int) {
   switch (a) {
-    case 1: *v = 1024; break;                      // threads a block
+    case 1: *v = 1024; break;                      // threads per block
     case 2: case 3: *v = 1024; break;
     case 4: *v = 64; break;
     case 5: *v = 2147483647; break;
     case 6: case 7: *v = 65535; break;
-    case 8: *v = 49152; break;                     // shared memory a block
+    case 8: *v = 49152; break;                     // shared memory per block
     case 10: *v = 32; break;                       // warp
-    case 12: *v = 65536; break;                    // registers a block
+    case 12: *v = 65536; break;                    // registers per block
     case 16: *v = 4; break;                        // multiprocessors
     case 39: *v = 2048; break;
     case 75: *v = 9; break;
     case 76: *v = 0; break;
     case 81: *v = 233472; break;
-    case 97: *v = 232448; break;                   // opt-in shared memory a block
+    case 97: *v = 232448; break;                   // opt-in shared memory per block
     case 102: *v = 1; break;                       // virtual memory management
     default: *v = 0;
   }
