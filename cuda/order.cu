@@ -2,13 +2,7 @@
 //
 // Sorting along an axis, cumulative products and cumulative sums of exponentials. Lines of x lie along the middle one of
 // three axes.
-#include "common.cuh"
-
-// The offset of line e in an array whose batch elements are stride_x floats apart.
-static __device__ __forceinline__ size_t line_at(size_t e, size_t inner, size_t length, size_t outer, size_t stride_x) {
-    size_t line = e / inner, b = line / outer;
-    return b * stride_x + (line - b * outer) * length * inner + (e - line * inner);
-}
+#include "lines.cuh"
 
 static __device__ __forceinline__ bool goes_first(float a, float b, int descending) {
     if (b != b) return a == a;

@@ -207,9 +207,12 @@ def declarations() -> dict[str, list[tuple[str, str]]]:
     for path in [*folders, *(p for p in sorted(GPU.glob("*.pxd")) if p not in folders)]:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
         text = re.sub(r'""".*?"""', "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+        block = ""
         for line in text.split("\n"):
             line = line.split("#")[0].rstrip()
-            if re.match(r"(from|import|cdef extern|cdef enum:|    enum:)", line):
+            block = line if re.match(r"\w", line) else block
+            is_inside = line != block and not re.match(r"cdef (extern|enum)", block)  # of a struct, or of a function
+            if is_inside or re.match(r"(from|import|cdef extern|cdef enum:|    enum:)", line):
                 continue
             name = re.search(r'(\w+)(?: "[^"]*")?(?:\(.*|:| = .*|)$', line)
             if name:
@@ -445,9 +448,11 @@ class Module:
         here = self.names()
         by_module: dict[str, list[str]] = {}
         for name in sorted(used - here):
-            places = [module for module, _ in self.declared.get(name, [])]
+            places = sorted({module for module, _ in self.declared.get(name, [])})
+            own = f"dynet_cy.ops.{self.family}"
+            if len(places) > 1 and own not in places:
+                raise Mistake(f"cuda/{self.family}.cu: {name} is declared in {' and in '.join(places)}")
             if places:
-                own = f"dynet_cy.ops.{self.family}"
                 by_module.setdefault(own if own in places else places[0], []).append(name)
         if "uint32_t" not in here:
             yield "from libc.stdint cimport uint32_t"
@@ -488,11 +493,12 @@ def launches() -> Iterator[tuple[Path, str]]:
     for source in sorted(CUDA.glob("*.cu")):
         text = source.read_text(encoding="utf-8")
         comments = re.findall(r"^/\*\*\s*(op .*?)\s*\*/", text, re.MULTILINE | re.DOTALL)
-        title = re.search(r"^//\n// (.*)$", text, re.MULTILINE)
+        title = re.search(r"^//\n// ((?:.*\n// )*?.*?\.)\s", text, re.MULTILINE)
         path = GPU / f"{source.stem}.pyx"
         module = path.read_text(encoding="utf-8") if path.exists() else ""
         if comments and not module:
-            module = f'"""{title[1] if title else source.stem}"""\n\n# derived: launches\n# end of launches\n'
+            first = " ".join(title[1].replace("//", "").split()) if title else source.stem
+            module = f'"""{first}"""\n\n# derived: launches\n# end of launches\n'
         if "derived: launches" not in module and not comments:
             continue
         own = with_region(module, "launches", iter([]))

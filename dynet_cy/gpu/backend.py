@@ -7,6 +7,7 @@ from __future__ import annotations
 
 # derived: modules, by tools/derive.py
 from dynet_cy.gpu import (  # noqa: F401 - register
+    along,
     arithmetic,
     attention,
     batch_norm,
@@ -33,6 +34,7 @@ from dynet_cy.gpu import (  # noqa: F401 - register
     shape,
     softmax,
     unary,
+    vector_norm,
 )
 
 # end of modules

@@ -15,7 +15,7 @@ cdef enum:
 
 # ---- sum: attributes: the axes, one bit each, and the batch ------------------------
 
-cdef void axes_of(const Call* c, Axes* kept, Axes* reduced, Axes* back) noexcept nogil:
+cdef void reduction_axes(const Call* c, Axes* kept, Axes* reduced, Axes* back) noexcept nogil:
     """The axes of x that are kept and those that are reduced, with the strides of x; and all with the strides of y.
 
     If the nodes of a batch share x, each has its own sum: an axis of y that x does not have.
@@ -51,7 +51,7 @@ cdef int sum_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes kept, reduced, back
     if total_of(&c.x[0].dim) == 0:
         return fill(gpu, total_of(&c.y.dim), 0, c.y.v)
-    axes_of(c, &kept, &reduced, &back)
+    reduction_axes(c, &kept, &reduced, &back)
     return contract(gpu, &kept, &reduced, 1, c.x[0].v, c.y.v, 0)
 
 
@@ -60,7 +60,7 @@ cdef int sum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef uint32_t k, uses = c.y.dim.bd if c.x[0].dim.bd == 1 else 1
     if total_of(&c.x[0].dim) == 0:
         return 0
-    axes_of(c, &kept, &reduced, &back)
+    reduction_axes(c, &kept, &reduced, &back)
     for k in range(uses):
         expand(gpu, &back, 1, c.dy.v + k * c.dy.bstride, c.dx.v, c.accumulate or k > 0)
     return gpu.error
@@ -72,7 +72,7 @@ op.backward = sum_backward
 op.assigns = True
 
 
-# ---- what the comments in cuda/reduce.cu call -----------------------------------------
+# ---- what comments beside kernels call ---------------------------------------------------
 
 cdef bint by_blocks(size_t results, size_t terms, bint neighbours) noexcept nogil:
     """Whether each result is computed by a block; `neighbours`: the terms of a result are adjacent."""
@@ -102,32 +102,20 @@ cdef size_t sharing(const Call* c) noexcept nogil:
 
 
 # derived: launches
-from dynet_cy.gpu.base cimport pass_scaled
 from dynet_cy.gpu.driver cimport launch_each, launch_rows, value_at
 from dynet_cy.gpu.registry cimport kernel_at, module_at
-from dynet_cy.ops.axes cimport Split, split_at
 
 cdef int CU = module_at(b"reduce")
 cdef int MOMENT_FORWARD = kernel_at(CU, b"moment_forward")
 cdef int MOMENT_BACKWARD = kernel_at(CU, b"moment_backward")
 cdef int STD_FORWARD = kernel_at(CU, b"std_forward")
 cdef int STD_BACKWARD = kernel_at(CU, b"std_backward")
-cdef int NORM_FORWARD = kernel_at(CU, b"norm_forward")
-cdef int NORM_BACKWARD = kernel_at(CU, b"norm_backward")
-cdef int P_NORM_FORWARD = kernel_at(CU, b"p_norm_forward")
-cdef int P_NORM_BACKWARD = kernel_at(CU, b"p_norm_backward")
-cdef int EXTREME_FORWARD = kernel_at(CU, b"extreme_forward")
-cdef int EXTREME_BACKWARD = kernel_at(CU, b"extreme_backward")
-cdef int ARGMAX_FORWARD = kernel_at(CU, b"argmax_forward")
-cdef int SCAN_LINES = kernel_at(CU, b"scan_lines")
-cdef int LOGSUMEXP_LINES = kernel_at(CU, b"logsumexp_lines")
-cdef int LOGSUMEXP_LINES_BACKWARD = kernel_at(CU, b"logsumexp_lines_backward")
 
 
 cdef int moment_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes kept, reduced, back
     cdef int r = c.attrs[2].i
-    axes_of(c, &kept, &reduced, &back)
+    reduction_axes(c, &kept, &reduced, &back)
     cdef float scale = <float>moment_scale(c)
     cdef size_t n = axes_total(&kept)
     cdef size_t terms = axes_total(&reduced)
@@ -145,7 +133,7 @@ cdef int moment_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int moment_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Axes kept, reduced, back
     cdef int r = c.attrs[2].i
-    axes_of(c, &kept, &reduced, &back)
+    reduction_axes(c, &kept, &reduced, &back)
     cdef float scale = <float>(r * moment_scale(c))
     cdef size_t n = total_of(&c.x[0].dim)
     cdef size_t uses = sharing(c)
@@ -164,7 +152,7 @@ op.assigns = True
 
 cdef int std_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes kept, reduced, back
-    axes_of(c, &kept, &reduced, &back)
+    reduction_axes(c, &kept, &reduced, &back)
     cdef size_t n = axes_total(&kept)
     cdef size_t terms = axes_total(&reduced)
     if total_of(&c.x[0].dim) == 0:
@@ -179,7 +167,7 @@ cdef int std_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int std_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Axes kept, reduced, back
-    axes_of(c, &kept, &reduced, &back)
+    reduction_axes(c, &kept, &reduced, &back)
     cdef size_t n = total_of(&c.x[0].dim)
     cdef size_t uses = sharing(c)
     cdef size_t y_size = size_of(&c.y.dim)
@@ -193,275 +181,5 @@ cdef int std_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 op = gpu_op(b"std", CU)
 op.forward = std_forward
 op.backward = std_backward
-op.assigns = True
-
-
-cdef int squared_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
-    cdef int root = 0
-    if batch == 0:
-        return 0
-    return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
-
-
-cdef int squared_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
-    cdef int root = 0
-    if elements * n == 0:
-        return 0
-    return launch_each(gpu, NORM_BACKWARD, elements * n, batch, n, c.x[0].v, root, c.y.v, c.dy.v, elements, c.dx.v,
-                       c.accumulate)
-
-
-op = gpu_op(b"squared_norm", CU)
-op.forward = squared_norm_forward
-op.backward = squared_norm_backward
-op.assigns = True
-
-
-cdef int l2_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
-    cdef int root = 1
-    if batch == 0:
-        return 0
-    return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
-
-
-cdef int l2_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
-    cdef int root = 1
-    if elements * n == 0:
-        return 0
-    return launch_each(gpu, NORM_BACKWARD, elements * n, batch, n, c.x[0].v, root, c.y.v, c.dy.v, elements, c.dx.v,
-                       c.accumulate)
-
-
-op = gpu_op(b"l2_norm", CU)
-op.forward = l2_norm_forward
-op.backward = l2_norm_backward
-op.assigns = True
-
-
-cdef int norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Axes kept, reduced, back
-    axes_of(c, &kept, &reduced, &back)
-    cdef float p = <float>c.attrs[1].f
-    cdef size_t n = axes_total(&kept)
-    cdef size_t terms = axes_total(&reduced)
-    if total_of(&c.x[0].dim) == 0:
-        return fill(gpu, total_of(&c.y.dim), 0, c.y.v)
-    if n == 0:
-        return 0
-    if by_blocks_over(&kept, &reduced):
-        return launch_rows(gpu, P_NORM_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), p, c.x[0].v,
-                           c.saved, c.y.v, 1)
-    return launch_each(gpu, P_NORM_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), p, c.x[0].v, c.saved,
-                       c.y.v, 0)
-
-
-cdef int norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Axes kept, reduced, back
-    axes_of(c, &kept, &reduced, &back)
-    cdef float p = <float>c.attrs[1].f
-    cdef size_t n = total_of(&c.x[0].dim)
-    cdef size_t uses = sharing(c)
-    cdef size_t y_size = size_of(&c.y.dim)
-    if n == 0:
-        return 0
-    return launch_each(gpu, P_NORM_BACKWARD, n, n, value_at(&back), uses, y_size, p, c.x[0].v, c.saved, c.y.v, c.dy.v,
-                       c.dx.v, c.accumulate)
-
-
-op = gpu_op(b"norm", CU)
-op.forward = norm_forward
-op.backward = norm_backward
-op.assigns = True
-
-
-cdef int max_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
-    cdef float sign = <float>1
-    cdef size_t lines = inner * outer * batch
-    if lines == 0:
-        return 0
-    if by_blocks(lines, length, inner == 1):
-        return launch_rows(gpu, EXTREME_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
-                           c.x[0].bstride, c.saved, c.y.v, 1)
-    return launch_each(gpu, EXTREME_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride,
-                       c.saved, c.y.v, 0)
-
-
-cdef int max_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
-    cdef size_t lines = inner * outer * elements
-    if lines == 0:
-        return 0
-    return launch_each(gpu, EXTREME_BACKWARD, lines, lines, inner, length, outer, uses, c.saved, c.dy.v, c.dx.v)
-
-
-op = gpu_op(b"max_dim", CU)
-op.forward = max_dim_forward
-op.backward = max_dim_backward
-
-
-cdef int min_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
-    cdef float sign = <float>(-1)
-    cdef size_t lines = inner * outer * batch
-    if lines == 0:
-        return 0
-    if by_blocks(lines, length, inner == 1):
-        return launch_rows(gpu, EXTREME_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
-                           c.x[0].bstride, c.saved, c.y.v, 1)
-    return launch_each(gpu, EXTREME_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride,
-                       c.saved, c.y.v, 0)
-
-
-cdef int min_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
-    cdef size_t lines = inner * outer * elements
-    if lines == 0:
-        return 0
-    return launch_each(gpu, EXTREME_BACKWARD, lines, lines, inner, length, outer, uses, c.saved, c.dy.v, c.dx.v)
-
-
-op = gpu_op(b"min_dim", CU)
-op.forward = min_dim_forward
-op.backward = min_dim_backward
-
-
-cdef int argmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    if batch == 0:
-        return 0
-    return launch_rows(gpu, ARGMAX_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.y.v)
-
-
-op = gpu_op(b"argmax", CU)
-op.forward = argmax_forward
-
-
-cdef int argmax_straight_through_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    if batch == 0:
-        return 0
-    return launch_rows(gpu, ARGMAX_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.y.v)
-
-
-cdef int argmax_straight_through_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
-
-
-op = gpu_op(b"argmax_straight_through", CU)
-gpu_op(b"argmax_straight_through", BASE)
-op.forward = argmax_straight_through_forward
-op.backward = argmax_straight_through_backward
-op.assigns = True
-
-
-cdef int cumsum_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
-    cdef size_t use_stride = size_of(&c.y.dim)
-    if length == 0:
-        return 0
-    cdef size_t lines = inner * outer * batch
-    if lines == 0:
-        return 0
-    if by_blocks(lines, length, inner == 1):
-        return launch_rows(gpu, SCAN_LINES, lines, length, lines, inner, length, outer, 1, use_stride, 0, c.x[0].v,
-                           c.x[0].bstride, c.y.v, 0, 1)
-    return launch_each(gpu, SCAN_LINES, lines, lines, inner, length, outer, 1, use_stride, 0, c.x[0].v, c.x[0].bstride,
-                       c.y.v, 0, 0)
-
-
-cdef int cumsum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
-    cdef size_t use_stride = size_of(&c.y.dim)
-    if length == 0:
-        return 0
-    cdef size_t lines = inner * outer * elements
-    cdef size_t stride_x = use_stride
-    if lines == 0:
-        return 0
-    if by_blocks(lines, length, inner == 1):
-        return launch_rows(gpu, SCAN_LINES, lines, length, lines, inner, length, outer, uses, use_stride, 1, c.dy.v,
-                           stride_x, c.dx.v, c.accumulate, 1)
-    return launch_each(gpu, SCAN_LINES, lines, lines, inner, length, outer, uses, use_stride, 1, c.dy.v, stride_x,
-                       c.dx.v, c.accumulate, 0)
-
-
-op = gpu_op(b"cumsum", CU)
-op.forward = cumsum_forward
-op.backward = cumsum_backward
-op.assigns = True
-
-
-cdef int logsumexp_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
-    cdef size_t lines = inner * outer * batch
-    if lines == 0:
-        return 0
-    if by_blocks(lines, length, inner == 1):
-        return launch_rows(gpu, LOGSUMEXP_LINES, lines, length, lines, inner, length, outer, c.x[0].v, c.x[0].bstride,
-                           c.y.v, 1)
-    return launch_each(gpu, LOGSUMEXP_LINES, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v, 0)
-
-
-cdef int logsumexp_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t n = total_of(&c.dx.dim)
-    cdef size_t lines = inner * s.post * elements
-    if n == 0:
-        return 0
-    return launch_each(gpu, LOGSUMEXP_LINES_BACKWARD, n, n, inner, length, uses, lines, c.x[0].v, c.y.v, c.dy.v, c.dx.v,
-                       c.accumulate)
-
-
-op = gpu_op(b"logsumexp_dim", CU)
-op.forward = logsumexp_dim_forward
-op.backward = logsumexp_dim_backward
 op.assigns = True
 # end of launches

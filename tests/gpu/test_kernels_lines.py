@@ -56,20 +56,20 @@ def test_moments_and_deviations(order: str, blocks: int, grid: int, block: int) 
 @each_team
 def test_extremes(order: str, blocks: int, grid: int, block: int) -> None:
     """The first of equal elements wins; NaNs are skipped."""
-    reduce, x = module("reduce"), np.round(2 * lines())
+    along, x = module("along"), np.round(2 * lines())
     x[0, 1, 70:90, 1] = np.nan
     x[1, 2, :, 0] = -np.inf
     x[1, 1, :, 1] = np.nan
     for sign, best in ((1, np.argmax), (-1, np.argmin)):
         where, y, dx = np.zeros((BATCH, OUTER, INNER), np.uint32), poisoned(BATCH, OUTER, INNER), np.zeros_like(x)
         arguments = [*LINES, np.float32(sign), x, STRIDE, where, y, np.int32(blocks)]
-        reduce.launch("extreme_forward", grid, block, arguments, order=order)
+        along.launch("extreme_forward", grid, block, arguments, order=order)
         counted = np.where(np.isnan(x), -sign * np.inf, x)
         desired = best(counted, axis=2)
         np.testing.assert_array_equal(where, desired)
         np.testing.assert_array_equal(y, np.take_along_axis(counted, desired[:, :, None], 2)[:, :, 0])
         dy = numbers(BATCH, OUTER, INNER, seed=1)
-        reduce.launch("extreme_backward", grid, block, [*LINES, size(1), where, dy, dx], order=order)
+        along.launch("extreme_backward", grid, block, [*LINES, size(1), where, dy, dx], order=order)
         gradient = np.zeros_like(x)
         np.put_along_axis(gradient, desired[:, :, None], dy[:, :, None], 2)
         np.testing.assert_array_equal(dx, gradient)
@@ -78,28 +78,28 @@ def test_extremes(order: str, blocks: int, grid: int, block: int) -> None:
 @each_order
 @each_team
 def test_sums_up_to_each(order: str, blocks: int, grid: int, block: int) -> None:
-    reduce, x, y = module("reduce"), lines(), poisoned(BATCH, OUTER, LENGTH, INNER)
+    along, x, y = module("along"), lines(), poisoned(BATCH, OUTER, LENGTH, INNER)
     one, none = size(1), size(0)
     arguments = [*LINES, one, none, np.int32(0), x, STRIDE, y, np.int32(0), np.int32(blocks)]
-    reduce.launch("scan_lines", grid, block, arguments, order=order)
+    along.launch("scan_lines", grid, block, arguments, order=order)
     agree(y, np.cumsum(x, 2, dtype=np.float64))
     # Backward, with one argument shared by two results.
     dx = lines(seed=2)[:1].copy()
     desired = dx[0] + np.cumsum(x[:, :, ::-1].sum(0, dtype=np.float64), 1)[:, ::-1]
     half = [size(INNER * OUTER), *LINES[1:], size(2), STRIDE, np.int32(1), x, STRIDE]
-    reduce.launch("scan_lines", grid, block, [*half, dx, np.int32(1), np.int32(blocks)], order=order)
+    along.launch("scan_lines", grid, block, [*half, dx, np.int32(1), np.int32(blocks)], order=order)
     agree(dx[0], desired)
 
 
 @each_order
 @each_team
 def test_logsumexp_of_lines(order: str, blocks: int, grid: int, block: int) -> None:
-    reduce, x, y = module("reduce"), 20 * lines(), poisoned(BATCH, OUTER, INNER)
+    along, x, y = module("along"), 20 * lines(), poisoned(BATCH, OUTER, INNER)
     x[0, 0, 3:9, 0] = -np.inf
     x[0, 1, :, 0] = -np.inf
     x[1, 1, 5, 1] = np.inf
     arguments = [*LINES, x, STRIDE, y, np.int32(blocks)]
-    reduce.launch("logsumexp_lines", grid, block, arguments, order=order)
+    along.launch("logsumexp_lines", grid, block, arguments, order=order)
     wide, dy, dx = x.astype(np.float64), numbers(BATCH, OUTER, INNER, seed=1), poisoned(*x.shape)
     top = np.where(np.isfinite(wide.max(2)), wide.max(2), 0)[:, :, None]
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -107,14 +107,14 @@ def test_logsumexp_of_lines(order: str, blocks: int, grid: int, block: int) -> N
         slopes = np.where(np.isfinite(wide), dy[:, :, None] * np.exp(wide - desired[:, :, None]), 0)
     np.testing.assert_allclose(y, desired, rtol=1e-5)
     arguments = [size(x.size), *LINES[1:3], size(1), LINES[0], x, y, dy, dx, np.int32(0)]
-    reduce.launch("logsumexp_lines_backward", grid, block, arguments, order=order)
+    along.launch("logsumexp_lines_backward", grid, block, arguments, order=order)
     agree(dx, slopes)
 
 
 @each_order
 @pytest.mark.parametrize(("n", "block"), [(1, 32), (40, 32), (1000, 128)])
 def test_norms_and_argmax(order: str, n: int, block: int) -> None:
-    reduce, x = module("reduce"), numbers(3, n)
+    vector_norm, along, x = module("vector_norm"), module("along"), numbers(3, n)
     x[1] = 0
     wide, dy = x.astype(np.float64), numbers(3, seed=1)
     norms = np.sqrt((wide**2).sum(1))
@@ -122,13 +122,13 @@ def test_norms_and_argmax(order: str, n: int, block: int) -> None:
     for root, value, slope in ((0, norms**2, 2 * wide), (1, norms, wide / safe)):
         y, dx = poisoned(3), poisoned(3, n)
         arguments = [size(3), size(n), x, size(n), np.int32(root), y]
-        reduce.launch("norm_forward", 2, block, arguments, order=order)
+        vector_norm.launch("norm_forward", 2, block, arguments, order=order)
         agree(y, value)
         arguments = [size(3), size(n), x, np.int32(root), y, dy, size(3), dx, np.int32(0)]
-        reduce.launch("norm_backward", 2, block, arguments, order=order)
+        vector_norm.launch("norm_backward", 2, block, arguments, order=order)
         agree(dx, slope * dy[:, None])
     y = poisoned(3, n)
-    reduce.launch("argmax_forward", 2, block, [size(3), size(n), x, size(n), y], order=order)
+    along.launch("argmax_forward", 2, block, [size(3), size(n), x, size(n), y], order=order)
     np.testing.assert_array_equal(y, np.eye(n, dtype=np.float32)[x.argmax(1)])
 
 
