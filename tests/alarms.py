@@ -1,4 +1,4 @@
-"""Signals that end what the engine computes: `Stop`, and a handler that raises it."""
+"""Signals that stop a pass of the engine: `Stop`, and a handler that raises it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import dynet_cy as dy
 
 
 class Stop(Exception):
-    """What the handlers of tests raise."""
+    """The exception that handlers raise in tests."""
 
 
 @pytest.fixture
 def stopping():
-    """SIGALRM raises Stop; no timer is left, and no graph, after the test."""
+    """SIGALRM raises Stop; after the test no timer and no graph is left."""
 
     def stop(number, frame):
         raise Stop

@@ -153,7 +153,7 @@ extern "C" __global__ void adding(size_t n, const float *other, float *dx) {}
 
 @pytest.fixture
 def launches_of(derive: dict[str, Any]) -> Any:
-    """A function: the code that follows from a comment beside these kernels."""
+    """A function: the code that is generated from a comment beside these kernels."""
     module = sys.modules["derive_launches"]
 
     def code(comment: str) -> str:
@@ -164,7 +164,7 @@ def launches_of(derive: dict[str, Any]) -> Any:
 
 
 def test_a_comment_becomes_launches(launches_of: Any) -> None:
-    """Definitions that a function does not use are left out; arguments follow from the kernel's parameters."""
+    """Definitions that a function does not use are left out; the kernel's parameters determine the arguments."""
     text = launches_of(
         "op softmax(x): scale = 2\n * op softmin(x): scale = 3 * r\n *\n"
         " * n = size_of(&c.y.dim)   # a remark\n * Axes kept, reduced\n * unused = 1 // n\n * r = c.attrs[0].f\n"

@@ -37,7 +37,7 @@ def test_rows_of_ops_stand_where_the_source_does() -> None:
 
 
 def test_asyncio_is_imported_by_calls_of_tasks_only(tmp_path: Path) -> None:
-    """It takes a tenth of the time of `import dynet_cy`."""
+    """Importing asyncio would take a tenth of the time of `import dynet_cy`."""
     done = run_python(tmp_path, "import sys, dynet_cy; raise SystemExit('asyncio' in sys.modules)")
     assert done.returncode == 0, done.stderr
 

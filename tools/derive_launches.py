@@ -88,7 +88,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Launch:
-    """What a comment says of ops that differ in nothing.
+    """The contents of a comment for ops with the same functions.
 
     Attributes:
         where: the file and the first op, for messages.
@@ -155,7 +155,7 @@ def read_line(text: str, where: str) -> Line:
 
 
 def read(comment: str, file: str) -> Iterator[Launch]:
-    """What a comment says.  Its first lines are `op NAME(ARGUMENT, ...)`, with what each `{...}` stands for."""
+    """The launches in a comment.  It begins with lines `op NAME(ARGUMENT, ...)`, with the value of each `{...}`."""
     lines = [re.sub(r"^\s*\* ?|#.*", "", line).strip() for line in comment.strip().split("\n")]
     where = f"{file}, {lines[0]}"
     heads = [re.fullmatch(r"op (\w+)\((.*?)\)( draws)?(?:: (.+))?", line) for line in lines]
@@ -178,7 +178,7 @@ def read(comment: str, file: str) -> Iterator[Launch]:
 
 
 def alike(heads: list[re.Match[str]], body: list[str]) -> list[list[re.Match[str]]]:
-    """The heads of ops, those together for which the body is the same."""
+    """The heads of ops, grouped by equal bodies."""
     names = any("{op}" in line for line in body)
     found: dict[str, list[re.Match[str]]] = {}
     for head in heads:
@@ -222,12 +222,12 @@ def declarations() -> dict[str, list[tuple[str, str]]]:
 
 @cache
 def ops() -> set[str]:
-    """The names of ops, among other bytes in their modules."""
+    """The names of ops, and other bytes literals of their modules."""
     return {name for path in OPS.glob("*.pyx") for name in re.findall(r'\bb"(\w+)"', path.read_text(encoding="utf-8"))}
 
 
 def names_in(text: str) -> set[str]:
-    """The names in an expression, without those of fields and of types."""
+    """The names in an expression, except those of fields and types."""
     return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", re.sub(r"<[a-z_ ]+\**>", "", text)))
 
 
@@ -308,7 +308,7 @@ class Function:
         return f"{'launch' if shape == 'grid' else f'launch_{shape}'}({', '.join(words)})"
 
     def passed(self, kind: str, parameter: str, line: Line) -> str:
-        """What a parameter of a kernel gets."""
+        """The argument for a parameter of a kernel."""
         if parameter in line.given:
             value = line.given[parameter]
             return as_float(value) if kind == "float" else value
@@ -328,7 +328,7 @@ class Function:
         )
 
     def argument(self, name: str) -> str:
-        """What the name of an argument of the op stands for, or that with `stride_` or `list_` before it; or ""."""
+        """The expression for the name of an argument of the op, perhaps after `stride_` or `list_`; or ""."""
         names = self.launch.arguments
         for start, part in (("", "v"), ("stride_", "bstride"), ("list_", "list")):
             if name.startswith(start) and name[len(start) :] in names:
@@ -358,7 +358,7 @@ class Function:
 
 
 class Module:
-    """What is generated for a family: a region of `dynet_cy/gpu/<family>.pyx`."""
+    """The generated code of a family: a region of `dynet_cy/gpu/<family>.pyx`."""
 
     def __init__(self, family: str, own: str, found: dict[str, Kernel]) -> None:
         """`own` is the part of the module that is written by hand."""
@@ -387,7 +387,7 @@ class Module:
         return self.numbers[kernel]
 
     def assigns(self, launch: Launch) -> bool:
-        """Whether backward assigns a gradient where it is told to, by `acc`."""
+        """Whether backward obeys `acc`: assign the gradient or add it."""
         obeying = [
             "c.accumulate" in line.value
             if line.kind == "return"
@@ -437,14 +437,14 @@ class Module:
         yield from body
 
     def names(self) -> set[str]:
-        """What the part that is written by hand defines and imports."""
+        """The names that the hand-written part defines and imports."""
         found = set(re.findall(r"^cdef [^=(\n]*?(\w+)(?:\(| =|$)", self.own, re.MULTILINE))
         imported = " ".join(re.findall(r"cimport (\([^()]*\)|.*)", self.own))
         structs = re.findall(r"^ *ctypedef \w+ (\w+)", self.own, re.MULTILINE)
         return found | set(re.findall(r"\w+", imported)) | set(structs)
 
     def imports(self, used: set[str]) -> Iterator[str]:
-        """Statements that import what is used, is declared in another module, and is not imported by hand."""
+        """The imports of names that are used, declared in another module, and not imported by hand."""
         here = self.names()
         by_module: dict[str, list[str]] = {}
         for name in sorted(used - here):
@@ -482,7 +482,7 @@ def code(line: str) -> Iterator[str]:
     if len(line) <= WIDTH:
         yield line
         return
-    # Only after commas there remain spaces, where a line may end.
+    # Only the spaces after commas remain, where a line may end.
     for part in wrapped(line.replace(" ", "\0").replace(",\0", ", "), "", " " * (line.index("(") + 1)):
         yield part.replace("\0", " ")
 

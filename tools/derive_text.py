@@ -1,4 +1,4 @@
-"""What the parts of derive.py share: reading of parentheses, wrapping of lines, and generated regions of files."""
+"""Functions of all parts of derive.py: reading of parentheses, wrapping of lines, and generated regions of files."""
 
 from __future__ import annotations
 

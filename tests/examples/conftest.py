@@ -21,7 +21,7 @@ def digits(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with sentences to train by, gzipped, and others."""
+    """A folder with gzipped training sentences, and others."""
     folder = tmp_path_factory.mktemp("treebank")
     write_treebank(folder / "train.conllu.gz", 60, seed=1)
     write_treebank(folder / "dev.conllu", 12, seed=2)

@@ -1,4 +1,4 @@
-"""Large tables on several devices, all rows of which get updates."""
+"""Large tables on several devices, with updates of all rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def trained_tables(
     shape: tuple[int, int],
     before: Callable[[Tables], None] = lambda tables: None,
 ) -> tuple[list[np.ndarray], list[int], dy.Trainer]:
-    """Twelve clipped updates of a table of at least 801 rows on each device, and how many updates each keeps for later.
+    """Twelve clipped updates of a table of at least 801 rows on each device, and the number that each has deferred.
 
     Args:
         make_trainer: makes the trainer of a collection.

@@ -199,7 +199,7 @@ def test_several_devices(name: str, places: tuple[str, ...]) -> None:
         pytest.skip("needs as many GPUs as the case names")
 
     def read(tables: list[dy.LookupParameters]) -> None:
-        """From then on their rows have all updates at once."""
+        """Read tables in place, which ends the deferral of their updates."""
         for table in tables:
             dy.renew_cg()
             table.expr(update=False).npvalue()

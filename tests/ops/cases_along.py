@@ -37,7 +37,7 @@ CASES = [
         ]
     ],
     one("cumsum-no-axis", (4, 3), lambda dy, x: dy.cumsum(x, 2), lambda x: x),
-    # Ops whose gradient is not the slope of their value: nobackprop makes up for the difference.
+    # The gradient of argmax is not the derivative of its value: added terms make the two agree.
     one("argmax", (7,), lambda dy, x: dy.argmax(x, "zero_gradient") + x, lambda x: one_hot(x) + x),
     one(
         "argmax_straight_through",

@@ -72,7 +72,7 @@ print("found", rank, trainer._beta_1, trainer.weight_decay, w.as_array().tolist(
 
 
 def test_constants_that_change_while_a_rank_has_no_data(tmp_path) -> None:
-    """It adopts them, as all settings."""
+    """The rank without data adopts the new constants, like all settings."""
     program = tmp_path / "program.py"
     program.write_text(CHANGED_AT_THE_END)
     result = jobs.launch(tmp_path, program)

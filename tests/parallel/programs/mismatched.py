@@ -75,7 +75,7 @@ def rates() -> None:
 
 
 def constants() -> None:
-    """As on a rank that alone has loaded the state of a trainer with other ones."""
+    """As if one rank alone had loaded the state of a trainer with other constants."""
     trainer = wrapped()
     trainer._beta_2 = 0.98 if IS_BAD else 0.99
     trainer.update()
