@@ -166,7 +166,7 @@ def launches_of(derive: dict[str, Any]) -> Any:
 def test_a_comment_becomes_launches(launches_of: Any) -> None:
     """Definitions that a function does not use are left out; the kernel's parameters determine the arguments."""
     text = launches_of(
-        "op softmax(x): scale = 2\n * op softmin(x): scale = 3 * r\n *\n"
+        "op softmax(x): scale = 2\n * op sparsemax(x): scale = 3 * r\n *\n"
         " * n = size_of(&c.y.dim)   # a remark\n * Axes kept, reduced\n * unused = 1 // n\n * r = c.attrs[0].f\n"
         " * split_axes(&c.y, &c.x[0], &kept, &reduced)\n"
         " * forward:\n * scale = {scale}\n * return fill(gpu, n if batch else 0, 0, c.y.v) if n == 0\n"
@@ -177,9 +177,9 @@ def test_a_comment_becomes_launches(launches_of: Any) -> None:
     for line in ("from dynet_cy.core.tensor cimport Call, size_of", "from dynet_cy.ops.api"):
         assert (line in text) == ("api" not in line)
     assert 'cdef int SOME_FORWARD = kernel_at(CU, b"some_forward")' in text
-    softmin = text[text.index("cdef int softmin_forward") :]
-    assert softmin == (
-        "cdef int softmin_forward(Gpu* gpu, const Call* c) noexcept nogil:\n"
+    sparsemax = text[text.index("cdef int sparsemax_forward") :]
+    assert sparsemax == (
+        "cdef int sparsemax_forward(Gpu* gpu, const Call* c) noexcept nogil:\n"
         "    cdef size_t batch = c.y.dim.bd\n"
         "    cdef size_t n = size_of(&c.y.dim)\n"
         "    cdef Axes kept, reduced\n"
@@ -197,7 +197,7 @@ def test_a_comment_becomes_launches(launches_of: Any) -> None:
         "        return 0\n"
         "    return launch_each(gpu, SOME_FORWARD, n, batch, n, scale, c.x[0].v, c.x[0].bstride, value_at(&kept), 0, "
         "c.y.v)\n\n\n"
-        "cdef int softmin_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:\n"
+        "cdef int sparsemax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:\n"
         "    cdef size_t batch = c.y.dim.bd\n"
         "    cdef size_t elements = c.dx.dim.bd\n"
         "    cdef size_t n = size_of(&c.y.dim)\n"
@@ -206,13 +206,13 @@ def test_a_comment_becomes_launches(launches_of: Any) -> None:
         "    if n == 0:\n"
         "        return 0\n"
         "    return launch_slices(gpu, SOME_BACKWARD, n, 4, n, c.dy.v, c.saved, c.dx.v, elements, c.accumulate)\n\n\n"
-        "cdef size_t softmin_work(const Call* c, int i) noexcept nogil:\n"
+        "cdef size_t sparsemax_work(const Call* c, int i) noexcept nogil:\n"
         "    cdef size_t n = size_of(&c.y.dim)\n"
         "    return 2 * n if i < 0 else 0\n\n\n"
-        'op = gpu_op(b"softmin", CU)\n'
-        "op.forward = softmin_forward\n"
-        "op.backward = softmin_backward\n"
-        "op.work = softmin_work\n"
+        'op = gpu_op(b"sparsemax", CU)\n'
+        "op.forward = sparsemax_forward\n"
+        "op.backward = sparsemax_backward\n"
+        "op.work = sparsemax_work\n"
         "op.assigns = True"
     )
 
