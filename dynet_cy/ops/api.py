@@ -140,7 +140,6 @@ from dynet_cy.ops.softmax import (
     pickneglogsoftmax_batch,
     pickneglogsoftmax_list,
     softmax,
-    softmin,
     sparsemax,
 )
 from dynet_cy.ops.unary import (
@@ -355,7 +354,6 @@ __all__ = [
     "pickneglogsoftmax_batch",
     "pickneglogsoftmax_list",
     "softmax",
-    "softmin",
     "sparsemax",
     # unary
     "abs",
