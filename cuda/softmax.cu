@@ -56,6 +56,7 @@ static __device__ __forceinline__ size_t line_at(size_t line, size_t n, size_t s
 }
 
 /** op softmax(x): sign = 1
+ *  op softmin(x): sign = -1
  *  sign = {sign}
  *  Split s = split_at(&c.y.dim, c.attrs[0].u)
  *  n = s.len

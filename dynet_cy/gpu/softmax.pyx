@@ -134,6 +134,45 @@ op.backward = softmax_backward
 op.assigns = True
 
 
+cdef int softmin_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef float sign = <float>(-1)
+    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef size_t n = s.len
+    cdef size_t step = s.pre
+    cdef size_t lines = s.pre * s.post * batch
+    cdef size_t x_lines = s.pre * s.post * c.x[0].dim.bd
+    if lines == 0:
+        return 0
+    if step >= 32:
+        return launch_each(gpu, SOFTMAX_BY_THREADS, lines, lines, n, step, sign, c.x[0].v, x_lines, c.y.v)
+    return launch_rows(gpu, SOFTMAX_BY_BLOCKS, lines, n, lines, n, step, sign, c.x[0].v, x_lines, c.y.v)
+
+
+cdef int softmin_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef float sign = <float>(-1)
+    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef size_t n = s.len
+    cdef size_t step = s.pre
+    cdef size_t lines = s.pre * s.post * batch
+    cdef size_t x_lines = s.pre * s.post * elements
+    if x_lines == 0:
+        return 0
+    if step >= 32:
+        return launch_each(gpu, SOFTMAX_BACKWARD_BY_THREADS, x_lines, lines, n, step, sign, c.y.v, c.dy.v, x_lines,
+                           c.dx.v, c.accumulate)
+    return launch_rows(gpu, SOFTMAX_BACKWARD_BY_BLOCKS, x_lines, n, lines, n, step, sign, c.y.v, c.dy.v, x_lines,
+                       c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"softmin", CU)
+op.forward = softmin_forward
+op.backward = softmin_backward
+op.assigns = True
+
+
 cdef int log_softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef size_t n = rows_of(&c.y.dim)

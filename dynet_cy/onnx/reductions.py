@@ -164,12 +164,12 @@ def kmax_pooling(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- softmax
 
 
-@converts("softmax")
+@converts("softmax", "softmin")
 def softmax(w: Writer, step: Step, args: list[Value]) -> str:
     x, axis = args[0], w.whole(0)
     if not x.dims:  # one number
         return w.add("Sub", w.add("Add", x.name, w.constant(1)), x.name)
-    return w.add("Softmax", x.name, axis=-axis - 1)
+    return w.add("Softmax", w.add("Neg", x.name) if step.op == "softmin" else x.name, axis=-axis - 1)
 
 
 @converts("log_softmax")

@@ -140,6 +140,7 @@ from dynet_cy.ops.softmax import (
     pickneglogsoftmax_batch,
     pickneglogsoftmax_list,
     softmax,
+    softmin,
     sparsemax,
 )
 from dynet_cy.ops.unary import (
@@ -354,6 +355,7 @@ __all__ = [
     "pickneglogsoftmax_batch",
     "pickneglogsoftmax_list",
     "softmax",
+    "softmin",
     "sparsemax",
     # unary
     "abs",

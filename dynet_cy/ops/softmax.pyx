@@ -166,6 +166,56 @@ def softmax(x, int d=0, mask: Expression | npt.ArrayLike | None = None):
     return normalized(SOFTMAX, x if mask is None else unmasked(x, mask), d, "softmax")
 
 
+# ---- softmin: y = e^-x / sum e^-x, along axis d ---------------------------------
+
+cdef void softmin_forward(const Call* c) noexcept nogil:
+    """The softmax of -x, which is not put in place of y: short columns would wait for each other's stores."""
+    cdef Call negative = c[0]
+    cdef Tensor x = c.x[0]
+    K.unary_fwd[<int>DY_UNARY_negate](total_of(&x.dim), x.v, 0, 0, c.work)
+    x.v = c.work
+    negative.x = &x
+    negative.work = c.work + total_of(&c.y.dim)
+    softmax_forward(&negative)
+
+
+cdef void softmin_backward(const Call* c, uint32_t i) noexcept nogil:
+    """The gradient of the softmax is linear in dy: with -dy it is that of -x."""
+    cdef Call negative = c[0]
+    cdef size_t n = total_of(&c.y.dim)
+    K.unary_fwd[<int>DY_UNARY_negate](n, c.dy.v, 0, 0, c.work)
+    negative.dy.v = c.work
+    negative.work = c.work + n
+    softmax_backward(&negative, i)
+
+
+cdef size_t softmin_work(const Call* c, int i) noexcept nogil:
+    return softmax_work(c, i) + total_of(&c.y.dim)
+
+
+cdef Op* SOFTMIN = register(b"softmin", b"x", softmax_dim, softmin_forward, softmin_backward)
+SOFTMIN.work = softmin_work
+SOFTMIN.ragged = True
+SOFTMIN.assigns = True
+
+
+def softmin(x, int d=0):
+    """Softmax of -x along an axis: the smallest element gets the greatest weight.
+
+    Args:
+        x: the expression; the result has its shape.
+        d: the axis (default: 0).
+
+    Raises:
+        DimensionError: there is no such axis.
+
+    Example:
+        >>> dy.softmin(dy.inputVector([0, np.log(3)])).npvalue().round(3)
+        array([0.75, 0.25])
+    """
+    return normalized(SOFTMIN, x, d, "softmin")
+
+
 # ---- log_softmax: y = x - log sum e^x, in each column -------------------------
 
 cdef void log_softmax_forward(const Call* c) noexcept nogil:

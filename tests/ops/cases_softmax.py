@@ -64,6 +64,18 @@ CASES = [
         )
         for shape, d in [((1,), 0), ((7,), 0), ((5, 3), 0), ((5, 3), 1), ((3, 4, 2), 0), ((3, 4, 2), 1), ((3, 4, 2), 2)]
     ],
+    *[
+        one(
+            f"softmin-{'x'.join(map(str, shape))}-axis{d}",
+            shape,
+            lambda dy, x, d=d: dy.softmin(x, d),
+            lambda x, d=d: normalized(-x, d),
+            low=-3.0,
+            high=3.0,
+            long=shape == (7,),
+        )
+        for shape, d in [((7,), 0), ((4, 3), 1), ((4, 3), -1), ((3, 4, 2), 0), ((3, 4, 2), 1), ((3, 4, 2), 2)]
+    ],
     Case("log_softmax", [(7,)], lambda dy, xs: dy.log_softmax(xs[0]), lambda xs: xs[0] - logsumexp(xs[0]), -3.0, 3.0),
     Case(
         "log_softmax-matrix",
