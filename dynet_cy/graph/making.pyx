@@ -428,7 +428,7 @@ cdef uint32_t make_in_place(Graph* g, const Op* op, list arguments, uint32_t n, 
         out_of_memory(f"{n} arguments of {op.name.decode()}")
     try:
         for i in range(n):
-            args[i] = argument(g, op, i, arguments[i])
+            args[i] = number_in(g, <Expression>arguments[i])
         return add_node(g, op, args, n, extra)
     except BaseException:
         hold(table, g.slot)

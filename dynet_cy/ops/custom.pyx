@@ -293,7 +293,7 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
             or None for zeros; with one argument, the gradient alone will do. The gradient of an argument without a
             batch may have the batch of y and is then summed over it. Without `backward`, a gradient is an error.
         shape: ``shape(*shapes)`` returns the shape of a result, without the batch, as a tuple; a ValueError that it
-            raises becomes a DimensionError. Default: the shape of the first argument.
+            raises becomes a DimensionError. It must not change the graph. Default: the shape of the first argument.
 
     Returns:
         A function of expressions, whose result is an Expression.
