@@ -62,8 +62,8 @@ cdef inline int check_unused(Table* table, Graph* g) except -1:
     return raise_running() if used else 0
 
 
-# Claim a graph for this thread, for what takes several steps, such as making a node; an error if it is in use.  Claims of
-# one thread nest.
+# Claim a graph for this thread, for what takes several steps, such as making a node; an error if it is in use.
+# Claims of one thread nest.
 cdef inline int claim(Table* table, Graph* g) except -1:
     cdef bint used
     hold(table, g.slot)

@@ -14,7 +14,6 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport (
     OPERATOR_ADD, OPERATOR_DIV, OPERATOR_GREATER, OPERATOR_GREATER_EQUAL, OPERATOR_LESS, OPERATOR_LESS_EQUAL,
     OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, dim_of, number_in, set_operator,

@@ -24,7 +24,7 @@ INPUT.no_gradient_because = b"a leaf that is not trained"
 
 
 cdef Expression new_leaf(Graph* g, const Dim* dim, float** v, int on=0):
-    """A computed leaf of that shape in the current graph `g`, which the caller has claimed; it writes the floats at v."""
+    """A computed leaf of the current graph `g`, which the caller has claimed; it writes the floats at v."""
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     v[0] = place(g, total_of(dim))
