@@ -105,11 +105,13 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
     cdef uint32_t* args = <uint32_t*>g.args.base
     cdef uint32_t* items = <uint32_t*>g.items.base
     cdef uint32_t* numbers
-    cdef uint32_t i, k = 0, b, n_live = 0, n_args = 0, n_items = 0, n, own
+    cdef uint32_t i, k, b, n_live = 0, n_args = 0, n_items = 0, n, own
     cdef Node* x
-    for i in range(g.n_nodes):
+    for k in range(g.n_nodes):
+        i = g.n_nodes - 1 - k               # what needs a node has a greater number
         drop_unneeded(g, i)                 # its expression was deleted while the graph ran
         n_live += not state[i] & DROPPED
+    k = 0
     g.compact_at = max(LEAST_TO_COMPACT, 2 * n_live)
     if g.n_nodes < g.compact_at or more_epochs(g) == 0:
         return NULL

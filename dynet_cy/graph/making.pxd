@@ -1,24 +1,53 @@
-"""Making nodes of the current graph."""
+"""Making nodes of the current graph.
+
+What looks up the numbers of nodes, adds nodes and wraps them claims the graph around all of it, so that no other thread
+renews the graph in between:
+
+    cdef Graph* g = claim_current()
+    try:
+        ...
+    finally:
+        release_current(g)
+
+With a GIL, this does nothing, as no other thread runs in between.
+"""
 
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Dim
+from dynet_cy.core.unlocked cimport HAS_GIL
+from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.structs cimport Extra, Graph
+from dynet_cy.graph.table cimport claim, graph_table, release
 from dynet_cy.ops.registry cimport Op
 
-cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
-                       Extra* extra) except? 0xFFFFFFFF
-cdef Expression wrap(Graph* g, uint32_t index)
+
+cdef inline Graph* claim_current() except NULL:
+    cdef Graph* g = current_graph()
+    if not HAS_GIL:
+        claim(graph_table(), g)
+    return g
+
+
+cdef inline void release_current(Graph* g) noexcept:
+    if not HAS_GIL:
+        release(graph_table(), g)
+
+
 cdef Expression apply1(const Op* op, object x)
 cdef Expression apply2(const Op* op, object a, object b)
-# The same, and the graph that the node is in.
-cdef Expression apply2_in(Graph** g, const Op* op, object a, object b)
 cdef Expression apply1x(const Op* op, object x, Extra* extra)
 cdef Expression apply2x(const Op* op, object a, object b, Extra* extra)
 cdef Expression apply(const Op* op, object xs, Extra* extra)
 cdef Expression expression(object x, str function, str name)
 cdef list sequence(object xs, const char* function)
 cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra)
-cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF
-cdef float* place(size_t n) except NULL
+
+# Parts of these, for a current graph that the caller has claimed.
+cdef Expression apply2_in(Graph* g, const Op* op, object a, object b)
+cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                       Extra* extra) except? 0xFFFFFFFF
+cdef uint32_t leaf_index(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF
+cdef float* place(Graph* g, size_t n) except NULL
+cdef Expression wrap(Graph* g, uint32_t index)

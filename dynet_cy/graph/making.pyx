@@ -5,8 +5,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport DRAW_WORDS, Dim
-from dynet_cy.core.unlocked cimport HAS_GIL, let_be_revived, revived
-from dynet_cy.graph.current cimport current_graph, graph_here
+from dynet_cy.core.unlocked cimport let_be_revived, revived
 from dynet_cy.graph.expressions cimport Expression, ForwardExpression, number_in
 from dynet_cy.graph.forgetting cimport take_back
 from dynet_cy.graph.hooks cimport engine_of
@@ -14,11 +13,9 @@ from dynet_cy.graph.messages cimport describe_dim, explain
 from dynet_cy.graph.origin cimport current_origin, noting
 from dynet_cy.graph.placing cimport placed
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NO_BATCH, Extra, Graph, Node, Use, holder_in, nodes_of, set_holder, take_values, uses_of,
+    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, holder_in, nodes_of, set_holder, take_values, uses_of,
 )
-from dynet_cy.graph.table cimport (
-    Table, check_unused, claim, graph_table, hold, let_go, raise_running, release,
-)
+from dynet_cy.graph.table cimport Table, graph_table, hold, let_go, raise_running
 from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
 from dynet_cy.ops.registry cimport Op, Shapes
 
@@ -65,17 +62,6 @@ cdef Table* table = graph_table()
 cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF:
     """Append a node.  If an error is raised, the graph is unchanged."""
-    claim(table, g)
-    if HAS_GIL:
-        return make(g, op, args, n, extra)
-    try:
-        return make(g, op, args, n, extra)
-    finally:
-        release(table, g)
-
-
-cdef inline uint32_t make(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
-                          Extra* extra) except? 0xFFFFFFFF:
     cdef const Dim* few[MOST_ON_STACK]
     cdef const Dim** many
     cdef Dim* y = room_for_node(g)
@@ -96,6 +82,8 @@ cdef inline Dim* room_for_node(Graph* g) except NULL:
     """The memory for the shape of the next node.  The op's shape rule writes there directly: copying a shape that has
     just been written in small pieces would stall on store forwarding."""
     cdef Node* node
+    if g.version == RUNNING:
+        raise_running()
     hold(table, g.slot)
     node = <Node*>array_push(&g.nodes, sizeof(Node))
     if node != NULL:
@@ -114,8 +102,6 @@ cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_
     cdef Node* nodes = nodes_of(g)
     s.bd = 1
     for i in range(n):
-        if not HAS_GIL and args[i] >= g.n_nodes:    # another thread has renewed the graph since it was looked up
-            raise_running()
         dims[i] = &nodes[args[i]].dim
         if dims[i].bd != s.bd and dims[i].bd != 1 and not op.any_batch:
             if s.bd != 1:
@@ -330,16 +316,11 @@ cdef Expression holder_of(Graph* g, uint32_t index):
     return <Expression>found
 
 
-cdef inline uint32_t argument(Graph** g, const Op* op, uint32_t i, object x) except? 0xFFFFFFFF:
+cdef inline uint32_t argument(Graph* g, const Op* op, uint32_t i, object x) except? 0xFFFFFFFF:
     """The number of x in the current graph `g`, or an error that names op and argument."""
     if not isinstance(x, Expression):
         raise_type(op, i, x)
-    cdef uint32_t number
-    if g[0] == NULL or (<Expression>x).version != g[0].version:
-        number = (<Expression>x).enter()
-        g[0] = current_graph()                      # it may be the first of the thread
-        return number
-    return (<Expression>x).index
+    return number_in(g, <Expression>x)
 
 
 cdef int raise_type(const Op* op, uint32_t i, object x) except -1:
@@ -371,60 +352,68 @@ cdef list sequence(object xs, const char* function):
 
 cdef Expression apply1x(const Op* op, object x, Extra* extra):
     """The node op(x), in the current graph."""
-    cdef Graph* g = graph_here()                          # only once: the lookup has a cost
-    cdef uint32_t a = argument(&g, op, 0, x)
-    return wrap(g, add_node(g, op, &a, 1, extra))
+    cdef Graph* g = claim_current()                       # only once: the lookup has a cost
+    cdef uint32_t a
+    try:
+        a = argument(g, op, 0, x)
+        return wrap(g, add_node(g, op, &a, 1, extra))
+    finally:
+        release_current(g)
 
 
 cdef Expression apply1(const Op* op, object x):
     return apply1x(op, x, NULL)
 
 
-cdef inline Expression make_pair(Graph** g, const Op* op, object a, object b, Extra* extra):
-    cdef uint32_t args[2]
-    g[0] = graph_here()
-    args[0] = argument(g, op, 0, a)
-    args[1] = argument(g, op, 1, b)
-    return wrap(g[0], add_node(g[0], op, args, 2, extra))
-
-
 cdef Expression apply2x(const Op* op, object a, object b, Extra* extra):
     """The node op(a, b), in the current graph."""
-    cdef Graph* g
-    return make_pair(&g, op, a, b, extra)
+    cdef Graph* g = claim_current()
+    try:
+        return make_pair(g, op, a, b, extra)
+    finally:
+        release_current(g)
 
 
 cdef Expression apply2(const Op* op, object a, object b):
     return apply2x(op, a, b, NULL)
 
 
-cdef Expression apply2_in(Graph** g, const Op* op, object a, object b):
+cdef Expression apply2_in(Graph* g, const Op* op, object a, object b):
     return make_pair(g, op, a, b, NULL)
+
+
+cdef inline Expression make_pair(Graph* g, const Op* op, object a, object b, Extra* extra):
+    cdef uint32_t args[2]
+    args[0] = argument(g, op, 0, a)
+    args[1] = argument(g, op, 1, b)
+    return wrap(g, add_node(g, op, args, 2, extra))
 
 
 cdef Expression apply(const Op* op, object xs, Extra* extra):
     """The node op(xs...), in the current graph.  xs: a sequence of expressions."""
-    cdef Graph* g = current_graph()
     cdef list arguments = <list>xs if type(xs) is list else sequence(xs, op.name)
-    cdef uint32_t few[MOST_ON_STACK]
-    cdef uint32_t n = len(arguments)
-    cdef uint32_t i
-    if n == 0:
+    cdef Graph* g
+    if not arguments:
         raise ValueError(f"{op.name.decode()}: the list of arguments is empty")
+    g = claim_current()
+    try:
+        return wrap(g, add_list(g, op, arguments, len(arguments), extra))
+    finally:
+        release_current(g)
+
+
+cdef uint32_t add_list(Graph* g, const Op* op, list arguments, uint32_t n, Extra* extra) except? 0xFFFFFFFF:
+    cdef uint32_t few[MOST_ON_STACK]
+    cdef uint32_t i
     if n <= MOST_ON_STACK:
         for i in range(n):
-            few[i] = argument(&g, op, i, arguments[i])
-        return wrap(g, add_node(g, op, few, n, extra))
+            few[i] = argument(g, op, i, arguments[i])
+        return add_node(g, op, few, n, extra)
     # First resolve all arguments, as some (parameters) may add nodes; then write the list directly to its final place,
     # without another allocation.
     for i in range(n):
-        argument(&g, op, i, arguments[i])
-    claim(table, g)
-    try:
-        i = make_in_place(g, op, arguments, n, extra)
-    finally:
-        release(table, g)
-    return wrap(g, i)
+        argument(g, op, i, arguments[i])
+    return make_in_place(g, op, arguments, n, extra)
 
 
 cdef uint32_t make_in_place(Graph* g, const Op* op, list arguments, uint32_t n, Extra* extra) except? 0xFFFFFFFF:
@@ -449,32 +438,24 @@ cdef uint32_t make_in_place(Graph* g, const Op* op, list arguments, uint32_t n, 
         raise
 
 
-cdef uint32_t leaf_index(const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
-    """A node without arguments and of a given shape, in the current graph."""
-    cdef Graph* g = current_graph()
-    claim(table, g)
-    if HAS_GIL:
-        return make_leaf(g, op, dim, extra)
-    try:
-        return make_leaf(g, op, dim, extra)
-    finally:
-        release(table, g)
-
-
-cdef inline uint32_t make_leaf(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
+cdef uint32_t leaf_index(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
+    """A node without arguments and of a given shape, in the current graph `g`."""
     room_for_node(g)[0] = dim[0]
     return append(g, op, NULL, 0, extra)
 
 
 cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra):
-    cdef uint32_t index = leaf_index(op, dim, extra)
-    return wrap(current_graph(), index)
+    cdef Graph* g = claim_current()
+    try:
+        return wrap(g, leaf_index(g, op, dim, extra))
+    finally:
+        release_current(g)
 
 
-cdef float* place(size_t n) except NULL:
-    """Allocate the value of a leaf of the current graph."""
-    cdef Graph* g = current_graph()
-    check_unused(table, g)
+cdef float* place(Graph* g, size_t n) except NULL:
+    """Allocate the value of a leaf of the current graph `g`."""
+    if g.version == RUNNING:
+        raise_running()
     hold(table, g.slot)
     cdef float* v = <float*>take_values(g, max(n, <size_t>1) * sizeof(float))
     let_go(table, g.slot)

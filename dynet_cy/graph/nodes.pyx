@@ -166,11 +166,15 @@ def expression(ComputationGraph graph not None, uint32_t number):
     Raises:
         IndexError: the graph has no such node, or has dropped it.
     """
-    if number >= graph.g.n_nodes:
-        raise IndexError(f"expression: the graph has {graph.g.n_nodes} nodes, and none with number {number}")
-    if state_of(&graph.g)[number] & DROPPED:
-        raise IndexError(f"expression: node {number} has been dropped; its graph only goes forward")
-    return wrap(&graph.g, number)
+    claim(table_of_graphs, &graph.g)
+    try:
+        if number >= graph.g.n_nodes:
+            raise IndexError(f"expression: the graph has {graph.g.n_nodes} nodes, and none with number {number}")
+        if state_of(&graph.g)[number] & DROPPED:
+            raise IndexError(f"expression: node {number} has been dropped; its graph only goes forward")
+        return wrap(&graph.g, number)
+    finally:
+        release(table_of_graphs, &graph.g)
 
 
 def number(Expression x not None):

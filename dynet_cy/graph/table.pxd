@@ -14,7 +14,8 @@ cdef enum:
 cdef struct Guard:
     Unlocked lock                   # held while a graph that is not running is changed or read: briefly, without Python
     uintptr_t user                  # the thread that does something in several steps, perhaps in Python; 0: none
-    char[48] rest
+    uint32_t depth                  # how many of its claims are not released yet
+    char[40] rest
 
 cdef struct Table:
     Graph* graphs[MAX_GRAPHS]       # NULL: the slot is free
@@ -62,12 +63,14 @@ cdef inline int check_unused(Table* table, Graph* g) except -1:
 
 
 # Claim a graph for this thread, for what takes several steps, such as making a node; an error if it is in use.
+# Claims of one thread nest.
 cdef inline int claim(Table* table, Graph* g) except -1:
     cdef bint used
     hold(table, g.slot)
     used = is_used(table, g)
     if not (HAS_GIL or used):
         table.guards[g.slot].user = dy_this_thread()
+        table.guards[g.slot].depth += 1
     let_go(table, g.slot)
     return raise_running() if used else 0
 
@@ -76,7 +79,9 @@ cdef inline void release(Table* table, Graph* g) noexcept nogil:
     if not HAS_GIL:
         hold(table, g.slot)
         if table.guards[g.slot].user == dy_this_thread():
-            table.guards[g.slot].user = 0
+            table.guards[g.slot].depth -= 1
+            if table.guards[g.slot].depth == 0:
+                table.guards[g.slot].user = 0
         let_go(table, g.slot)
 
 

@@ -2,11 +2,10 @@
 
 from libc.string cimport memset
 
-from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
-from dynet_cy.graph.making cimport apply1x
+from dynet_cy.graph.making cimport apply1x, claim_current, release_current
 from dynet_cy.graph.placing cimport asked_device
-from dynet_cy.graph.structs cimport Extra, device_of
+from dynet_cy.graph.structs cimport Extra, Graph, device_of
 from dynet_cy.ops.registry cimport FLAT, register, same_dim
 
 from dynet_cy.graph.hooks import operators
@@ -39,16 +38,21 @@ def to_device(e, device_str):
     cdef Extra extra
     cdef int asked, source
     cdef uint32_t number
+    cdef Graph* g
     if not isinstance(e, Expression):
         raise TypeError(f"to_device: e must be an Expression, not {type(e).__name__}")
     asked = asked_device(device_str, "to_device")
-    number = (<Expression>e).enter()
-    if not asked:
-        asked = 1 + current_graph().device
-    source = device_of(current_graph(), number)
-    if asked - 1 == source:
-        return operators["copy"](e)
-    memset(&extra, 0, sizeof(Extra))
-    extra.device = asked
-    extra.attrs[0].i = source                   # nodes with different sources do not run together
-    return apply1x(TO_DEVICE, e, &extra)
+    g = claim_current()
+    try:
+        number = (<Expression>e).enter()
+        if not asked:
+            asked = 1 + g.device
+        source = device_of(g, number)
+        if asked - 1 == source:
+            return operators["copy"](e)
+        memset(&extra, 0, sizeof(Extra))
+        extra.device = asked
+        extra.attrs[0].i = source                   # nodes with different sources do not run together
+        return apply1x(TO_DEVICE, e, &extra)
+    finally:
+        release_current(g)

@@ -7,11 +7,10 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
-from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.forgetting cimport forget
-from dynet_cy.graph.graph cimport ComputationGraph, current
-from dynet_cy.graph.making cimport leaf_index, wrap
+from dynet_cy.graph.graph cimport ComputationGraph, owner_of
+from dynet_cy.graph.making cimport claim_current, leaf_index, release_current, wrap
 from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, nodes_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.late_rows cimport all_current, catch_up_all, is_late, read_late
@@ -36,10 +35,16 @@ PARAMETER_LEAF.no_gradient_because = b"a leaf: gradients are added to its storag
 
 
 cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xFFFFFFFF:
-    cdef ComputationGraph graph
+    cdef Graph* g = claim_current()
+    try:
+        return leaf_in(owner_of(g), p, storage, update)
+    finally:
+        release_current(g)
+
+
+cdef uint32_t leaf_in(ComputationGraph graph, Param* p, Storage storage, bint update) except? 0xFFFFFFFF:
     cdef Extra extra
     cdef Dim dim
-    graph = current()
     key = (p.id, update)
     index = graph.leaves.get(key)
     if index is None:
@@ -51,7 +56,7 @@ cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xF
         extra.device = 1 + p.device
         settle(p)
         p.in_place = 1
-        index = leaf_index(PARAMETER_LEAF, &dim, &extra)
+        index = leaf_index(&graph.g, PARAMETER_LEAF, &dim, &extra)
         graph.leaves[key] = index
         graph.keep.setdefault(storage)
     return index
@@ -159,7 +164,7 @@ cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uin
     """Rows of a table as a node of the current graph; their numbers must be in range."""
     cdef Extra extra
     cdef Dim dim = p.dim
-    cdef Graph* g
+    cdef Graph* g = claim_current()
     cdef uint32_t index
     cdef LookupExpression x
     memset(&extra, 0, sizeof(Extra))
@@ -171,16 +176,18 @@ cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uin
     extra.state = TRAINABLE if update else 0
     extra.device = 1 + p.device
     dim.bd = n
-    index = leaf_index(LOOKUP_LEAF, &dim, &extra)
-    g = current_graph()
-    current().keep.setdefault(storage)
-    if g.forward_only:
-        return wrap(g, index)
-    x = LookupExpression.__new__(LookupExpression)
-    x.version = g.version
-    x.slot = g.slot
-    x.index = index
-    return x
+    try:
+        index = leaf_index(g, LOOKUP_LEAF, &dim, &extra)
+        owner_of(g).keep.setdefault(storage)
+        if g.forward_only:
+            return wrap(g, index)
+        x = LookupExpression.__new__(LookupExpression)
+        x.version = g.version
+        x.slot = g.slot
+        x.index = index
+        return x
+    finally:
+        release_current(g)
 
 
 cdef uint32_t odd_row_number(const Param* p, str name, row, str op) except? 0xFFFFFFFF:

@@ -27,6 +27,7 @@ cdef class _Stored(Expression):
     cdef int fill(self, object array, Plane plane) except -1
     cdef int multiply(self, Plane plane, float s) except -1
     cdef uint32_t leaf_in_current(self, bint update) except? 0xFFFFFFFF
+    cdef Expression expression_in_current(self, bint update)
 
 
 cdef class Parameters(_Stored):

@@ -10,7 +10,7 @@ from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.unlocked cimport HAS_GIL
 from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
-from dynet_cy.graph.making cimport wrap
+from dynet_cy.graph.making cimport claim_current, release_current, wrap
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.late_rows cimport all_current, late_state, part_current, read_current, read_late_state
@@ -58,7 +58,14 @@ cdef class _Stored(Expression):
         return index
 
     cdef Expression own(self):
-        return self if HAS_GIL else wrap(current_graph(), self.leaf_in_current(True))
+        return self if HAS_GIL else self.expression_in_current(True)
+
+    cdef Expression expression_in_current(self, bint update):
+        cdef Graph* g = claim_current()
+        try:
+            return wrap(g, self.leaf_in_current(update))
+        finally:
+            release_current(g)
 
     cdef Graph* graph(self) except NULL:
         self.enter()
@@ -86,8 +93,7 @@ cdef class _Stored(Expression):
             >>> W.grad_as_array()
             array([0., 0.], dtype=float32)
         """
-        cdef uint32_t index = self.leaf_in_current(bool(update))
-        return wrap(current_graph(), index)
+        return self.expression_in_current(bool(update))
 
     def set_updated(self, b):
         """Set whether this parameter is trained.

@@ -14,12 +14,13 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     Call, Dim, axis_of, element, same_shape, size_of, total_of,
 )
-from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport (
     OPERATOR_ADD, OPERATOR_DIV, OPERATOR_GREATER, OPERATOR_GREATER_EQUAL, OPERATOR_LESS, OPERATOR_LESS_EQUAL,
     OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, dim_of, number_in, set_operator,
 )
-from dynet_cy.graph.making cimport add_node, apply, apply1, apply2, apply2_in, expression, wrap
+from dynet_cy.graph.making cimport (
+    add_node, apply, apply1, apply2, apply2_in, claim_current, expression, release_current, wrap,
+)
 from dynet_cy.graph.messages cimport describe_dim
 from dynet_cy.graph.structs cimport Graph, nodes_of
 from dynet_cy.kernels.kernels cimport (
@@ -410,12 +411,15 @@ set_sum_ops(MATMUL.id, BINARY[DY_BINARY_add].id, AFFINE.id)
 
 
 cdef Expression sum_of(Expression a, Expression b):
-    cdef Graph* g = current_graph()
+    cdef Graph* g = claim_current()
     cdef uint32_t[2] args
-    args[0] = number_in(g, a)
-    args[1] = number_in(g, b)
-    note_addition(g, args, MATMUL.id)
-    return wrap(g, add_node(g, BINARY[<int>DY_BINARY_add], args, 2, NULL))
+    try:
+        args[0] = number_in(g, a)
+        args[1] = number_in(g, b)
+        note_addition(g, args, MATMUL.id)
+        return wrap(g, add_node(g, BINARY[<int>DY_BINARY_add], args, 2, NULL))
+    finally:
+        release_current(g)
 
 
 cdef object add(object a, object b):
@@ -473,24 +477,31 @@ def cmult(x, y):
         >>> dy.cmult(dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
         array([3., 8.])
     """
-    cdef Graph* g
-    cdef Expression product = apply2_in(&g, BINARY[<int>DY_BINARY_mul], x, y)
-    g.multiplies_activations |= MAYBE
-    return product
+    cdef Graph* g = claim_current()
+    cdef Expression product
+    try:
+        product = apply2_in(g, BINARY[<int>DY_BINARY_mul], x, y)
+        g.multiplies_activations |= MAYBE
+        return product
+    finally:
+        release_current(g)
 
 
 cdef Expression times(Expression a, Expression b):
-    cdef Graph* g = current_graph()
+    cdef Graph* g = claim_current()
     cdef uint32_t[2] args
     cdef const Dim* m
     cdef const Dim* n
     cdef bint scales
-    args[0] = number_in(g, a)
-    args[1] = number_in(g, b)
-    m, n = &nodes_of(g)[args[0]].dim, &nodes_of(g)[args[1]].dim
-    # A scalar factor scales; anything else is a matrix product.
-    scales = (size_of(m) == 1 or size_of(n) == 1) and axis_of(m, 1) != axis_of(n, 0)
-    return wrap(g, add_node(g, BINARY[<int>DY_BINARY_mul] if scales else MATMUL, args, 2, NULL))
+    try:
+        args[0] = number_in(g, a)
+        args[1] = number_in(g, b)
+        m, n = &nodes_of(g)[args[0]].dim, &nodes_of(g)[args[1]].dim
+        # A scalar factor scales; anything else is a matrix product.
+        scales = (size_of(m) == 1 or size_of(n) == 1) and axis_of(m, 1) != axis_of(n, 0)
+        return wrap(g, add_node(g, BINARY[<int>DY_BINARY_mul] if scales else MATMUL, args, 2, NULL))
+    finally:
+        release_current(g)
 
 
 cdef object divide(object a, object b):

@@ -10,14 +10,15 @@ import inspect
 import numpy as np
 
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, total_of
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
+from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, Graph
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
 from dynet_cy.ops.registry cimport Op, Shapes, register_nameless, same_dim, set_raises
@@ -135,6 +136,18 @@ cdef object keywords_of(function):
     return {p.name for p in given if p.kind == p.KEYWORD_ONLY}
 
 
+cdef object shape_given(_Definition d, list shapes, dict parameters):
+    """What the program's function says; the graph, to which a node is being added, must stay as it is."""
+    cdef Graph* g = current_graph()
+    cdef uint64_t version = g.version
+    cdef uint32_t n_nodes = g.n_nodes
+    try:
+        return d.shape(*shapes, **parameters)
+    finally:
+        if g.version != version or g.n_nodes != n_nodes:
+            raise RuntimeError(f"{d.name}: its graph was changed while shape ran, which must only compute a shape")
+
+
 cdef int custom_dim(const Shapes* s, Dim* y) except -1:
     cdef _Definition d = definition_of(s.attrs[DEFINITION].u)
     cdef uint32_t bd = y.bd
@@ -143,7 +156,7 @@ cdef int custom_dim(const Shapes* s, Dim* y) except -1:
         return same_dim(s, y)
     shapes = [shape_of(s.x[i]) for i in range(s.n)]
     try:
-        found = d.shape(*shapes, **<dict>d.parameters[s.attrs[PARAMETERS].u])
+        found = shape_given(d, shapes, <dict>d.parameters[s.attrs[PARAMETERS].u])
         given = found if isinstance(found, (tuple, list)) else (found,)
         if not all(hasattr(n, "__index__") for n in given):
             raise TypeError(f"{d.name}: shape returned {found!r:.80}, expected a tuple of whole numbers")
@@ -280,7 +293,7 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
             or None for zeros; with one argument, the gradient alone will do. The gradient of an argument without a
             batch may have the batch of y and is then summed over it. Without `backward`, a gradient is an error.
         shape: ``shape(*shapes)`` returns the shape of a result, without the batch, as a tuple; a ValueError that it
-            raises becomes a DimensionError. Default: the shape of the first argument.
+            raises becomes a DimensionError. It must not change the graph. Default: the shape of the first argument.
 
     Returns:
         A function of expressions, whose result is an Expression.

@@ -7,10 +7,9 @@ import numpy as np
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Dim, total_of
-from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.forgetting cimport forget
-from dynet_cy.graph.making cimport leaf, place
+from dynet_cy.graph.making cimport claim_current, leaf_index, place, release_current, wrap
 from dynet_cy.graph.placing cimport asked_device
 from dynet_cy.graph.structs cimport COMPUTED, Extra, Graph, nodes_of
 from dynet_cy.kernels.kernels cimport K
@@ -24,15 +23,15 @@ cdef Op* INPUT = register(b"input", b"", NULL, NULL, NULL)
 INPUT.no_gradient_because = b"a leaf that is not trained"
 
 
-cdef Expression new_leaf(const Dim* dim, float** v, int on=0):
-    """A computed leaf of that shape; the caller writes its floats at v."""
+cdef Expression new_leaf(Graph* g, const Dim* dim, float** v, int on=0):
+    """A computed leaf of the current graph `g`, which the caller has claimed; it writes the floats at v."""
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    v[0] = place(total_of(dim))
+    v[0] = place(g, total_of(dim))
     extra.val = v[0]
     extra.state = COMPUTED
     extra.device = extra.attrs[0].i = on
-    return leaf(INPUT, dim, &extra)
+    return wrap(g, leaf_index(g, INPUT, dim, &extra))
 
 
 cdef int dim_with_batch(object shape, object batch_size, Dim* dim, str op) except -1:
@@ -49,9 +48,14 @@ cdef int dim_with_batch(object shape, object batch_size, Dim* dim, str op) excep
 cdef Expression filled(object shape, object batch_size, float value, str op):
     cdef Dim dim
     cdef float* v
+    cdef Graph* g
     dim_with_batch(shape, batch_size, &dim, op)
-    x = new_leaf(&dim, &v)
-    K.fill(total_of(&dim), value, v)
+    g = claim_current()
+    try:
+        x = new_leaf(g, &dim, &v)
+        K.fill(total_of(&dim), value, v)
+    finally:
+        release_current(g)
     return x
 
 
@@ -153,11 +157,16 @@ cdef class InputExpression(Expression):
 
 cdef Expression settable(object array, const Dim* dim, int on):
     cdef float* v
-    cdef Expression plain = new_leaf(dim, &v, on)
+    cdef Expression plain
     cdef InputExpression x
-    copy_floats(array, v, total_of(dim))
-    if current_graph().forward_only:
-        return plain
+    cdef Graph* g = claim_current()
+    try:
+        plain = new_leaf(g, dim, &v, on)
+        copy_floats(array, v, total_of(dim))
+        if g.forward_only:
+            return plain
+    finally:
+        release_current(g)
     x = InputExpression.__new__(InputExpression)
     x.version = plain.version
     x.slot = plain.slot
@@ -442,6 +451,7 @@ def one_hot(d: int, idx: int | Sequence[int], device=""):
     """
     cdef Dim dim
     cdef float* v
+    cdef Graph* g
     on = asked_device(device, "one_hot")
     places = np.atleast_1d(idx)
     if places.ndim != 1 or places.size == 0 or places.dtype.kind not in "iu":
@@ -452,8 +462,12 @@ def one_hot(d: int, idx: int | Sequence[int], device=""):
     for i in places.tolist():
         if i < 0 or i >= d:
             raise IndexError(f"one_hot: index {i} is not from 0 to {d - 1}")
-    x = new_leaf(&dim, &v, on)
-    K.fill(total_of(&dim), 0, v)
-    for b, i in enumerate(places.tolist()):
-        v[<size_t>b * dim.d[0] + <size_t>i] = 1
+    g = claim_current()
+    try:
+        x = new_leaf(g, &dim, &v, on)
+        K.fill(total_of(&dim), 0, v)
+        for b, i in enumerate(places.tolist()):
+            v[<size_t>b * dim.d[0] + <size_t>i] = 1
+    finally:
+        release_current(g)
     return x

@@ -9,7 +9,7 @@ from libc.stdlib cimport free, malloc
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression, dim_of, number_in
-from dynet_cy.graph.making cimport add_node, expression, wrap
+from dynet_cy.graph.making cimport add_node, claim_current, expression, release_current, wrap
 from dynet_cy.graph.origin cimport enter_scope, noting, set_scope
 from dynet_cy.graph.structs cimport Extra, Graph, nodes_of
 from dynet_cy.ops.random cimport DROPOUT, NOISE
@@ -165,7 +165,13 @@ cdef class Steps:
 
     cdef RNNState after(self, RNNState state, object x):
         """The state after an input; None if the step cannot be made here."""
-        cdef Graph* g = current_graph()
+        cdef Graph* g = claim_current()
+        try:
+            return self.stepped(g, state, x)
+        finally:
+            release_current(g)
+
+    cdef RNNState stepped(self, Graph* g, RNNState state, object x):
         cdef uint32_t i, h, c, batch, at = number_in(g, expression(x, "add_input", "x"))
         cdef list hs = [], cs = []
         cdef RNNState made
@@ -195,7 +201,13 @@ cdef class Steps:
         This goes layer by layer: all inputs of a layer are known before its first step, so their products with its
         weights can be computed at once.
         """
-        cdef Graph* g = current_graph()
+        cdef Graph* g = claim_current()
+        try:
+            return self.transduced(g, state, xs)
+        finally:
+            release_current(g)
+
+    cdef list transduced(self, Graph* g, RNNState state, list xs):
         cdef uint32_t i, h, c, at = number_in(g, expression(xs[0], "transduce", "xs[0]"))
         cdef uint32_t batch = nodes_of(g)[at].dim.bd
         cdef const Dim* dim

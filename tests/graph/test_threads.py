@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -26,6 +26,10 @@ def often_switched():
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
+
+
+def has_gil() -> bool:
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
 def new_model(seed: int):
@@ -237,23 +241,17 @@ def until_done(*works) -> list:
 
 def test_a_parameter_is_in_the_graphs_of_all_threads_at_once() -> None:
     """Its number differs from graph to graph, so no thread may read the number that another one has found."""
-    collection = dy.ParameterCollection()
-    ws = [collection.parameters_from_numpy(np.full(3, float(i))) for i in range(4)]
+    w = dy.ParameterCollection().parameters_from_numpy(np.full(3, 2.0))
 
     def work(i):
-        for k in range(300):
-            dy.renew_cg()
-            first = dy.inputVector([1] * (1 + (i + k) % 5))  # so that numbers differ
-            assert len(first) == 1 + (i + k) % 5
-            for j in range(4):
-                w = ws[(i + j) % 4]
-                assert (w + 1).value() == [(i + j) % 4 + 1] * 3
-                assert w.value() == [(i + j) % 4] * 3
-                assert dy.esum([w] * 10).value() == [10 * ((i + j) % 4)] * 3
-                assert w.dim() == ((3,), 1)
-        return True
+        dy.renew_cg()
+        others = [dy.inputVector([1] * 5) for _ in range(4 * i)]  # so that numbers differ, and shapes at these numbers
+        for _ in range(20000):
+            assert len(w + 1) == 3
+            assert w.dim() == ((3,), 1)
+        return w.value(), dy.esum([w] * 10).value(), len(others)
 
-    assert all(all_threads(work))
+    assert all_threads(work) == [([2] * 3, [20] * 3, 4 * i) for i in range(N_THREADS)]
     dy.renew_cg()
 
 
@@ -285,6 +283,48 @@ def test_expressions_of_graphs_that_only_go_forward_die_in_other_threads() -> No
         return True
 
     assert until_done(drop, make) == [True, True]
+    dy.renew_cg()
+
+
+def test_uses_are_counted_while_expressions_die_in_another_thread() -> None:
+    """One thread adds uses of a node, another one lets go of chains that use it: in the end, nothing uses it."""
+    from dynet_cy.graph.nodes import expression, number
+
+    def let_go(chains, taken, left, ended):
+        own = chains.copy()
+        taken.set()
+        left.wait()  # now these are the last references, which end here
+        while own:
+            own.pop()
+            time.sleep(1e-4)
+        ended.set()
+
+    for _ in range(5):
+        graph = dy.renew_cg(forward_only=True)
+        x = dy.inputVector([1, 2])
+        chains = []
+        for _ in range(100):
+            chain = x
+            for _ in range(500):
+                chain = chain + x
+            chains.append(chain)
+        del chain
+        events = taken, left, ended = threading.Event(), threading.Event(), threading.Event()
+        thread = threading.Thread(target=let_go, args=(chains, *events))
+        thread.start()
+        taken.wait()
+        chains.clear()
+        left.set()
+        while not ended.is_set():
+            x + x
+            sum(range(100))  # the graph is not in use all the time
+        thread.join()
+        assert (x + 1).value() == [2, 3]  # with so many nodes, those that are not needed are left out
+        assert len(graph) == 2
+        last = number(x)
+        del x
+        with pytest.raises(IndexError, match="has been dropped"):
+            expression(graph, last)
     dy.renew_cg()
 
 
@@ -382,6 +422,37 @@ def test_expressions_are_read_while_another_thread_adds_nodes() -> None:
         with graph:
             assert x.value() == [0, r, 1]
     dy.renew_cg()
+
+
+def test_expressions_are_read_while_another_thread_renews_their_graph() -> None:
+    """What is read belongs to the expression, or there is an error."""
+    graph = dy.ComputationGraph()
+    refused: list[str] = []
+
+    def made(k):
+        with graph:
+            graph.renew()
+            for _ in range(k % 2):
+                dy.ones(1)
+            return dy.constant((1 + k % 3, 30000), k), (1 + k % 3, 30000), k
+
+    def read():
+        x, shape, k = last[0]
+        try:
+            assert (x.npvalue() == k).all()
+            x, shape, k = last[0]
+            assert x.dim() == (shape, 1)
+        except RuntimeError as error:
+            refused.append(str(error))
+
+    last = [made(0)]
+    with meanwhile(read, read):
+        for k in range(1, 12000):
+            try:
+                last[0] = made(k)
+            except RuntimeError as error:
+                refused.append(str(error))
+    assert all("stale" in message or "another thread" in message for message in refused)
 
 
 def test_values_are_computed_while_another_thread_adds_nodes() -> None:
@@ -494,6 +565,106 @@ def test_two_threads_that_add_to_one_graph() -> None:
     assert all("another thread" in str(error) for error in errors)
     with graph:
         assert [y.value() for y, _ in made] == [right for _, right in made]
+
+
+def test_nodes_are_made_while_another_thread_renews_the_graph() -> None:
+    """A node has the arguments that it was made of, or there is an error in one of the threads."""
+    graph = dy.ComputationGraph()
+    w = dy.ParameterCollection().parameters_from_numpy(np.ones(2))
+    table = dy.ParameterCollection().lookup_parameters_from_numpy(np.arange(8).reshape(4, 2))
+
+    def renew():
+        with graph:
+            try:
+                graph.renew()
+                for _ in range(20):  # other nodes, at the same numbers
+                    dy.inputVector([-1, -1])
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    refused: list[str] = []
+    with meanwhile(renew), graph:
+        for k in range(20000):
+            try:
+                x = dy.inputVector([k, 1])
+                y = dy.esum([x + 1, w, table[3], dy.cmult(x, x)])
+                found = y.value()
+            except RuntimeError as error:
+                refused.append(str(error))
+            else:
+                assert found == pytest.approx([k + 8 + k * k, 11])
+    assert all(any(word in error for word in ("another thread", "stale", "another graph")) for error in refused)
+
+
+def test_gradients_are_those_of_the_graph_before_another_thread_renews_it() -> None:
+    """Between the passes of one call, no other thread may renew the graph."""
+    graph = dy.ComputationGraph()
+    collection = dy.ParameterCollection()
+    w = collection.parameters_from_numpy(np.ones(2))
+    refused: list[str] = []
+
+    def renew():
+        with graph:
+            try:
+                graph.renew()
+                for _ in range(20):  # other nodes, at the same numbers
+                    dy.inputVector([-1, -1])
+            except RuntimeError as error:
+                refused.append(str(error))
+
+    with meanwhile(renew), graph:
+        for k in range(20000):
+            try:
+                dy.dot_product(dy.inputVector([k, 1]), w).backward()
+            except RuntimeError as error:
+                refused.append(str(error))
+            else:
+                assert w.grad_as_array().tolist() == [k, 1]
+            collection.zero_gradients()
+    assert all(any(word in error for word in ("another thread", "stale", "another graph")) for error in refused)
+
+
+USES = {
+    "value": lambda graph, y: y.value(),
+    "backward": lambda graph, y: dy.sum_elems(y).backward(),
+    "add": lambda graph, y: 2 * y,
+    "input": lambda graph, y: dy.inputVector([1]),
+    "renew": lambda graph, y: graph.renew(),
+    "revert": lambda graph, y: graph.revert(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_graph_is_claimed_while_a_node_is_made(use: str) -> None:
+    """Another thread that changes it meanwhile gets an error; with a lock of Python's, the node is not made."""
+    errors = []
+
+    def other():
+        try:
+            with graph:
+                USES[use](graph, y)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    def shape(of):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        return of
+
+    op = dy.custom_op(f"meanwhile_{use}", lambda x: x + 1, shape=shape)
+    with dy.ComputationGraph() as graph:
+        x = dy.inputVector([1, 2])
+        graph.checkpoint()
+        y = 2 * x
+        if has_gil():
+            with pytest.raises(RuntimeError, match="its graph was changed") if use != "value" else nullcontext():
+                op(x)
+            assert not errors
+        else:
+            assert op(x).value() == [2, 3]
+            assert len(errors) == 1
+            assert "another thread" in errors[0]
 
 
 def step_in_new_graph(w, table, k: int) -> float:

@@ -77,6 +77,32 @@ def test_values_and_gradients(model, weights, rng, strategy, batch) -> None:
             np.testing.assert_allclose(actual, desired, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [lambda: dy.renew_cg(), lambda: dy.ones(3), lambda: [dy.ones(3) for _ in range(100000)], lambda: dy.cg_revert()],
+    ids=["renew", "add", "many", "revert"],
+)
+@pytest.mark.parametrize("raises", [False, True])
+def test_shape_may_not_change_the_graph(change, raises: bool) -> None:
+    """A node is being added to it."""
+
+    def shape(of):
+        change()
+        if raises:
+            raise ValueError("no such shape")
+        return of
+
+    op = dy.custom_op("changes_the_graph", lambda x: x, shape=shape)
+    dy.renew_cg()
+    x = dy.inputVector([1, 2])
+    dy.cg_checkpoint()
+    y = 2 * x
+    with pytest.raises(RuntimeError, match="changes_the_graph: its graph was changed while shape ran"):
+        op(y)
+    dy.renew_cg()
+    assert dy.ones(2).value() == [1, 1]
+
+
 def test_forward_only(weights, rng) -> None:
     data = made_data(rng, 2)
     dy.renew_cg(forward_only=True)

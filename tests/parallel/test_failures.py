@@ -228,7 +228,9 @@ def test_nobody_reads_the_output(tmp_path, number) -> None:
     program.write_text("print('failing')\nprint('x' * 1_000_000)\nprint('done')\n")
 
     def during(launcher: subprocess.Popen[str], token: str) -> None:
-        time.sleep(2)
+        assert launcher.stdout is not None
+        assert "failing" in launcher.stdout.readline()  # from here on, it knows what to do about signals
+        time.sleep(1)
         assert launcher.poll() is None
         if number is not None:
             launcher.send_signal(number)
