@@ -5,7 +5,7 @@ Metadata is in pyproject.toml. Environment variables read here:
 ``DYNET_CY_WERROR=1``    warnings of Cython and of the C compiler are errors (CI sets it)
 ``DYNET_CY_SANITIZE=1``  the address and undefined-behaviour sanitizers; ``=thread``: the thread sanitizer. Kernels are
                          compiled with -O1 then, and Cython's C with -O0, in a quarter of the time of -O1
-``DYNET_CY_OPT=-O1``     optimisation level, instead of -O3, -O2 or -O1 by package
+``DYNET_CY_OPT=-O1``     optimisation level, instead of -O3, -O2 or -O1 by module
 ``DYNET_CY_JOBS=N``      processes that Cython and the C compiler may use (default: all cores, at most 8)
 """
 
@@ -43,10 +43,16 @@ USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.ops.inverse"}
 # Square roots and rounding become vector instructions only where they need not report errors, in errno or by a trap.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
-# How the C that Cython writes is optimised, by package; elsewhere -O2, which takes 70 % of the time of -O3. Some ops
-# have loops over numbers, of which -O3 makes vector instructions, and -O3 makes nodes in 4 ns less. What calls devices
-# and other processes, and does nothing for each node, takes half of that time with -O1.
+# How the C that Cython writes is optimised, by package or module; elsewhere -O2, which takes 70 % of the time of -O3.
+# Some ops have loops over numbers, of which -O3 makes vector instructions, and -O3 makes nodes in 4 ns less. What calls
+# devices and other processes, keeps collections or reports, and does nothing for each node or parameter of an update,
+# takes 60 % of the time of -O2 with -O1.
 LEVELS = {"graph": "-O3", "kernels": "-O3", "ops": "-O3", "gpu": "-O1", "parallel": "-O1"}
+for seldom in (
+    *("execute/anomaly", "execute/profile", "memory/bridge", "model/collection", "model/entries"),
+    *("train/averages", "train/device", "train/devices", "train/state", "train/trainers"),
+):
+    LEVELS[seldom] = "-O1"
 
 SANITIZERS = {
     "1": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
@@ -281,8 +287,11 @@ class BuildExt(build_ext):
         generated = cls.is_generated(source)
         if cls.sanitizer_flags():
             usual = "-O0" if generated else "-O1"
+        elif generated:
+            package, module = Path(source).parent.name, Path(source).stem
+            usual = LEVELS.get(f"{package}/{module}") or LEVELS.get(package, "-O2")
         else:
-            usual = LEVELS.get(Path(source).parent.name, "-O2") if generated else "-O3"
+            usual = "-O3"
         return [os.environ.get("DYNET_CY_OPT", usual)]
 
     @classmethod
