@@ -5,12 +5,13 @@ Metadata is in pyproject.toml. Environment variables read here:
 ``DYNET_CY_WERROR=1``    warnings of Cython and of the C compiler are errors (CI sets it)
 ``DYNET_CY_SANITIZE=1``  the address and undefined-behaviour sanitizers; ``=thread``: the thread sanitizer. Kernels are
                          compiled with -O1 then, and Cython's C with -O0, in a quarter of the time of -O1
-``DYNET_CY_OPT=-O1``     optimisation level, instead of -O3, -O2 or -O1 by package
+``DYNET_CY_OPT=-O1``     optimisation level, instead of -O3, -O2 or -O1 by module
 ``DYNET_CY_JOBS=N``      processes that Cython and the C compiler may use (default: all cores, at most 8)
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import runpy
@@ -42,10 +43,16 @@ USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.ops.inverse"}
 # Square roots and rounding become vector instructions only where they need not report errors, in errno or by a trap.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
-# How the C that Cython writes is optimised, by package; elsewhere -O2, which takes 70 % of the time of -O3. Some ops
-# have loops over numbers, of which -O3 makes vector instructions, and -O3 makes nodes in 4 ns less. What calls devices
-# and other processes, and does nothing for each node, takes half of that time with -O1.
+# How the C that Cython writes is optimised, by package or module; elsewhere -O2, which takes 70 % of the time of -O3.
+# Some ops have loops over numbers, of which -O3 makes vector instructions, and -O3 makes nodes in 4 ns less. What calls
+# devices and other processes, keeps collections or reports, and does nothing for each node or parameter of an update,
+# takes 60 % of the time of -O2 with -O1.
 LEVELS = {"graph": "-O3", "kernels": "-O3", "ops": "-O3", "gpu": "-O1", "parallel": "-O1"}
+for seldom in (
+    *("execute/anomaly", "execute/profile", "memory/bridge", "model/collection", "model/entries"),
+    *("train/averages", "train/device", "train/devices", "train/state", "train/trainers"),
+):
+    LEVELS[seldom] = "-O1"
 
 SANITIZERS = {
     "1": ["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"],
@@ -113,7 +120,7 @@ def extensions() -> list[Extension]:
 
 
 class BuildExt(build_ext):
-    """Runs Cython over all modules at once, then compiles them side by side."""
+    """Runs Cython over modules, and compiles what it has written, side by side."""
 
     def initialize_options(self):
         super().initialize_options()
@@ -122,29 +129,14 @@ class BuildExt(build_ext):
     def run(self):
         if not self.extensions:
             return
-        self.run_cython()
+        self.pyx = {}
         for ext in self.extensions:
+            source = ext.sources[0]
+            ext.sources[0] = self.generated(source)
+            if self.force or self.is_stale(source):
+                self.pyx[ext.sources[0]] = source
             self.set_flags(ext)
         super().run()
-
-    def run_cython(self):
-        import Cython.Compiler.Options
-        from Cython.Build import cythonize
-
-        changed = [e for e in self.extensions if self.force or self.is_stale(e.sources[0])]
-        werror = switched_on("DYNET_CY_WERROR")
-        Cython.Compiler.Options.warning_errors = werror
-        cythonize(
-            [Extension(e.name, list(e.sources)) for e in changed],
-            compiler_directives=DIRECTIVES,
-            include_path=["."],
-            build_dir=CYTHON_DIR,
-            # Cython's own pool does not pass warning_errors on to processes that are spawned rather than forked.
-            nthreads=0 if werror and multiprocessing.get_start_method() != "fork" else jobs(),
-            force=True,
-        )
-        for ext in self.extensions:
-            ext.sources[0] = self.generated(ext.sources[0])
 
     @staticmethod
     def generated(source: str) -> str:
@@ -237,16 +229,39 @@ class BuildExt(build_ext):
         """Compile the sources of all modules in parallel, the slowest first, before linking."""
         tasks = [(ext, source) for ext in self.extensions for source in ext.sources]
         tasks.sort(key=lambda task: self.cost(task[1]), reverse=True)
-        with ThreadPoolExecutor(self.parallel) as pool:
+        with self.cython_processes() as self.cython, ThreadPoolExecutor(self.parallel) as pool:
             for done in [pool.submit(self.compile_one, *task) for task in tasks]:
                 done.result()
         # The object files exist already, so setuptools has nothing to compile.
         self.compiler.compile = lambda sources, output_dir=None, **_: self.objects(sources)
 
+    def cython_processes(self):
+        """Processes that run Cython, one for each thread; nothing where it has nothing to do.
+
+        They are forked before the threads start: nothing is imported twice, and they have the options set here.
+        """
+        if not self.pyx:
+            return contextlib.nullcontext()
+        import Cython.Build.Dependencies
+        import Cython.Compiler.Main
+
+        Cython.Compiler.Options.warning_errors = switched_on("DYNET_CY_WERROR")
+        return multiprocessing.get_context("fork").Pool(min(self.parallel, len(self.pyx)))
+
+    def run_cython(self, ext: Extension, made: str):
+        from Cython.Build.Dependencies import cythonize_one
+        from Cython.Compiler.Main import CompilationOptions
+
+        Path(made).parent.mkdir(parents=True, exist_ok=True)
+        options = CompilationOptions(compiler_directives=DIRECTIVES, include_path=["."])
+        self.cython.apply(cythonize_one, (self.pyx[made], made), {"options": options, "full_module_name": ext.name})
+
     def objects(self, sources: list[str]) -> list[str]:
         return self.compiler.object_filenames(sources, output_dir=self.build_temp)
 
     def compile_one(self, ext: Extension, source: str):
+        if source in self.pyx:
+            self.run_cython(ext, source)
         if not self.force and not newer_group([source, *ext.depends], *self.objects([source])):
             return
         self.compiler.compile(
@@ -263,18 +278,20 @@ class BuildExt(build_ext):
     def is_generated(source: str) -> bool:
         return Path(source).as_posix().startswith(CYTHON_DIR)
 
-    @classmethod
-    def cost(cls, source: str) -> tuple[bool, int]:
-        """The sort key of sources: kernels take longest; C written by Cython takes time in proportion to its size."""
-        return not cls.is_generated(source), Path(source).stat().st_size
+    def cost(self, source: str) -> tuple[bool, int]:
+        """The sort key of sources: kernels take longest; modules take time in proportion to their size."""
+        return not self.is_generated(source), Path(self.pyx.get(source, source)).stat().st_size
 
     @classmethod
     def level(cls, source: str) -> list[str]:
         generated = cls.is_generated(source)
         if cls.sanitizer_flags():
             usual = "-O0" if generated else "-O1"
+        elif generated:
+            package, module = Path(source).parent.name, Path(source).stem
+            usual = LEVELS.get(f"{package}/{module}") or LEVELS.get(package, "-O2")
         else:
-            usual = LEVELS.get(Path(source).parent.name, "-O2") if generated else "-O3"
+            usual = "-O3"
         return [os.environ.get("DYNET_CY_OPT", usual)]
 
     @classmethod
@@ -309,6 +326,5 @@ def main():
     setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "build_py": BuildPy})
 
 
-# Processes of Cython's pool may import this file.
-if __name__ == "__main__":
+if __name__ == "__main__":  # tests import it
     main()
