@@ -13,8 +13,8 @@ Build expressions for one example, ask for their values or gradients, renew the 
 
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
-import dynet_cy.execute.cpu  # puts the executor in place
-import dynet_cy.ops.gates  # noqa: F401 - the op that plans make of gates
+import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # puts the executor in place
+import dynet_cy.ops.gates  # type: ignore[import-not-found]  # noqa: F401 - the op that plans make of gates
 from dynet_cy import data, functions, nn, onnx, parallel
 from dynet_cy._version import __version__
 from dynet_cy.anomaly import AnomalyError, detect_anomaly

@@ -488,7 +488,7 @@ def code(line: str) -> Iterator[str]:
 
 
 def launches() -> Iterator[tuple[Path, str]]:
-    """Path and text of each module with launches, of its stub, and of the list of modules."""
+    """Path and text of each module with launches, and of the list of modules."""
     families = set()
     for source in sorted(CUDA.glob("*.cu")):
         text = source.read_text(encoding="utf-8")
@@ -505,9 +505,9 @@ def launches() -> Iterator[tuple[Path, str]]:
         found = [launch for comment in comments for launch in read(comment, f"cuda/{source.name}")]
         lines = Module(source.stem, own, kernels(text)).text(found) if found else iter([])
         yield path, with_region(module, "launches", lines)
-        yield path.with_suffix(".pyi"), "# Used from Cython only.\n"
         families.add(source.stem)
     by_hand = {path.stem for path in GPU.glob("*.pyx") if " = gpu_op(" in path.read_text(encoding="utf-8")}
     names = sorted({*families, *by_hand, "executor", "memory", "multi_device"})
-    lines = ["from dynet_cy.gpu import (  # noqa: F401 - register", *(f"    {name}," for name in names), ")"]
+    comment = "# type: ignore[attr-defined]  # noqa: F401 - register"
+    lines = [f"from dynet_cy.gpu import (  {comment}", *(f"    {name}," for name in names), ")"]
     yield with_regions(GPU / "backend.py", modules=iter([*lines, ""]))

@@ -6,7 +6,7 @@ CUDA is not looked for before `device_count` or `open_device` is called.
 from __future__ import annotations
 
 # derived: modules, by tools/derive.py
-from dynet_cy.gpu import (  # noqa: F401 - register
+from dynet_cy.gpu import (  # type: ignore[attr-defined]  # noqa: F401 - register
     along,
     arithmetic,
     attention,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from programs import EXAMPLES
-from test_tagger_mnist import write_treebank
+from made_data import write_treebank
 
 BESIDE = Path(sys.executable).with_name("mpiexec")
 HAS_MPI = importlib.util.find_spec("mpi4py") is not None and (BESIDE.exists() or shutil.which("mpiexec") is not None)

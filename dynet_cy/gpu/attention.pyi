@@ -1,1 +1,0 @@
-# Used from Cython only.
