@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import EXAMPLES
 from made_data import write_treebank
+from programs import EXAMPLES
 
 BESIDE = Path(sys.executable).with_name("mpiexec")
 HAS_MPI = importlib.util.find_spec("mpi4py") is not None and (BESIDE.exists() or shutil.which("mpiexec") is not None)
