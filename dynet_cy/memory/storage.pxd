@@ -92,10 +92,13 @@ cdef void give_back_panels() noexcept
 cdef object bad_gradients(double norm, list names, updates)
 
 
+cdef class Held:
+    cdef Py_buffer view
+
+
 cdef class Plane:
     cdef Arena arena
-    cdef Py_buffer view
-    cdef bint mapped
+    cdef Held held                  # the mapping of the caller's that it is in; None if the memory is its own
     cdef int device
     cdef void* mirror               # on a device; NULL on the CPU
     cdef dict beside                # by device: the corresponding planes in the collection's other storages

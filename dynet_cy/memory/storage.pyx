@@ -72,19 +72,29 @@ cdef object bad_gradients(double norm, list names, updates):
 
 
 @cython.final
+@cython.final
+@cython.no_gc           # the collector would clear a memoryview in a cycle while its memory is in use
+cdef class Held:
+    """A writable buffer of another object, held until this one is gone."""
+
+    def __cinit__(self, mapping):
+        PyObject_GetBuffer(mapping, &self.view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.view)
+
+
+@cython.no_gc_clear     # its memory is used until it is gone
 cdef class Plane:
     """The floats of all entries, each a contiguous range, in the plane's own memory or in a mapping of the caller's."""
 
     def __cinit__(self):
         arena_open(&self.arena, False)
         self.arena.zeroed = True
-        self.mapped = False
         self.beside = {}
 
     def __dealloc__(self):
         arena_close(&self.arena)
-        if self.mapped:
-            PyBuffer_Release(&self.view)
         if self.mirror != NULL:
             mirrors().close(self.mirror)
 
@@ -104,11 +114,11 @@ cdef class Plane:
     cdef int extend(self, size_t floats) except -1:
         """Make room for a total number of floats.  New ones are zero."""
         cdef size_t needed = floats * sizeof(float), had
-        if self.mapped:
-            if needed > <size_t>self.view.len:
+        if self.held is not None:
+            if needed > <size_t>self.held.view.len:
                 raise MemoryError(
                     f"parameters need {needed:,} bytes but the mapping they live in has "
-                    f"{self.view.len:,}; supply a larger one")
+                    f"{self.held.view.len:,}; supply a larger one")
             return 0
         had = self.arena.top // sizeof(float)
         if floats <= had:
@@ -121,7 +131,7 @@ cdef class Plane:
 
     cdef int shrink(self, size_t floats) except -1:
         """Give back the room of the last entries, which have not been written."""
-        if not self.mapped and self.arena.top > floats * sizeof(float):
+        if self.held is None and self.arena.top > floats * sizeof(float):
             arena_rewind(&self.arena, floats * sizeof(float))
             arena_trim(&self.arena)
         return 0
@@ -156,27 +166,17 @@ cdef class Plane:
         cdef size_t floats = storage.top
         cdef Param* p
         cdef uint32_t i
-        cdef Py_buffer view
-        PyObject_GetBuffer(mapping, &view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS)
-        if <size_t>view.len < floats * sizeof(float) or <size_t>view.buf % 64:
-            size = view.len
-            PyBuffer_Release(&view)
+        cdef Held held = Held(mapping)
+        if <size_t>held.view.len < floats * sizeof(float) or <size_t>held.view.buf % 64:
             raise ValueError(
                 f"the mapping must begin on a 64-byte boundary and hold at least "
-                f"{floats * sizeof(float):,} bytes; it has {size:,}")
+                f"{floats * sizeof(float):,} bytes; it has {held.view.len:,}")
         for i in range(storage.n_entries if copy else 0):
             p = storage.entries[i]
             if p.size:
-                memmove(<float*>view.buf + p.offset, self.at(p.offset), p.size * sizeof(float))
-        try:
-            arena_lend(&self.arena, view.buf, view.len)
-        except BaseException:
-            PyBuffer_Release(&view)
-            raise
-        if self.mapped:
-            PyBuffer_Release(&self.view)
-        self.view = view
-        self.mapped = True
+                memmove(<float*>held.view.buf + p.offset, self.at(p.offset), p.size * sizeof(float))
+        arena_lend(&self.arena, held.view.buf, held.view.len)
+        self.held = held
         return 0
 
 

@@ -10,6 +10,7 @@ import os
 import tempfile
 import weakref
 
+cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
@@ -64,6 +65,7 @@ def _copy_in_child():
 os.register_at_fork(after_in_child=_copy_in_child)
 
 
+@cython.no_gc_clear     # its memory is used until it is gone
 cdef class Board:
     """The shared memory of the processes of one machine.
 

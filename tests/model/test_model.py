@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import mmap
 import os
+import sys
 import weakref
 
 import numpy as np
@@ -419,6 +420,22 @@ def test_mappings_that_do_not_fit(collection) -> None:
     with pytest.raises(TypeError):
         storage.move(None, mmap.mmap(-1, 8192))
     assert p.as_array().tolist() == [1] * 1000
+
+
+def test_a_mapping_in_a_garbage_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector clears memoryviews in whatever order it finds them; the plane keeps its memory until it is gone."""
+    ignored: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    mapping = memoryview(mmap.mmap(-1, 4096))[:2048]
+    gc.collect()  # the view is in an older generation than the cycle
+    model = dy.ParameterCollection()
+    model.add_parameters(5)
+    model.storage.move(model.storage.values, mapping)
+    cycle: list[object] = [model, mapping]
+    cycle.append(cycle)
+    del model, mapping, cycle
+    gc.collect()
+    assert not ignored
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
