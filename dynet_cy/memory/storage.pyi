@@ -5,6 +5,10 @@ from typing_extensions import Buffer
 parameter_names: dict[int, str]
 
 @final
+class Held:
+    def __new__(cls, mapping: Buffer) -> Held: ...
+
+@final
 class Plane: ...
 
 @final

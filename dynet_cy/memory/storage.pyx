@@ -72,7 +72,6 @@ cdef object bad_gradients(double norm, list names, updates):
 
 
 @cython.final
-@cython.final
 @cython.no_gc           # the collector would clear a memoryview in a cycle while its memory is in use
 cdef class Held:
     """A writable buffer of another object, held until this one is gone."""
@@ -84,6 +83,7 @@ cdef class Held:
         PyBuffer_Release(&self.view)
 
 
+@cython.final
 @cython.no_gc_clear     # its memory is used until it is gone
 cdef class Plane:
     """The floats of all entries, each a contiguous range, in the plane's own memory or in a mapping of the caller's."""
