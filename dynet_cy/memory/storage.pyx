@@ -403,7 +403,7 @@ cdef class Storage:
             return
         if self.n_entries:
             raise ValueError("parameters cannot move to another device")
-        if any((<Plane>plane).mapped for plane in self.planes):
+        if any((<Plane>plane).held is not None for plane in self.planes):
             raise ValueError("parameters in memory of the caller cannot be moved to a device")
         for plane in self.planes:
             (<Plane>plane).place_on(device)
