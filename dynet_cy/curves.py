@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
+import time
 from collections.abc import Sequence
 from types import ModuleType, TracebackType
 from typing import Any, Union
@@ -15,10 +16,16 @@ import numpy.typing as npt
 from dynet_cy.graph import Expression
 from dynet_cy.graph.nodes import GraphNode, nodes_around
 from dynet_cy.model import LookupParameters, ParameterCollection
+from dynet_cy.replacing import naming, replacing
 
 __all__ = ["Curves"]
 
 FileName = Union[str, "os.PathLike[str]"]
+
+# The edges of the bins of histograms, as TensorFlow has them: 10% wide.
+_EDGES = 1e-12 * 1.1 ** np.arange(774)
+_BINS = [*-_EDGES[::-1], 0.0, *_EDGES]
+_FLUSHED_EVERY = 2.0  # seconds
 
 
 class Curves:
@@ -38,6 +45,7 @@ class Curves:
 
     Raises:
         ImportError: the package is not installed; the message says how to install it
+        OSError: the folder cannot be made or written
         ValueError: the format of the picture is not one of the three
 
     Example:
@@ -51,13 +59,13 @@ class Curves:
     def __init__(self, picture: FileName | None = None, tensorboard: FileName | None = None) -> None:
         self.values: dict[str, list[tuple[float, float]]] = {}
         self._picture = None if picture is None else os.fspath(picture)
-        self._writer: Any = None
+        self._writer: _Events | None = None
         if self._picture is not None:
             if not self._picture.endswith((".svg", ".png", ".pdf")):
                 raise ValueError(f"Curves: a picture ends in .svg, .png or .pdf, not as {self._picture!r} does")
             _needed("matplotlib", "picture", "curves")
         if tensorboard is not None:
-            self._writer = _needed("tensorboardX", "tensorboard", "tensorboard").SummaryWriter(os.fspath(tensorboard))
+            self._writer = _Events(os.fspath(tensorboard))
 
     def add(self, step: float, **values: float) -> None:
         """Record the numbers of one step.
@@ -65,6 +73,9 @@ class Curves:
         Args:
             step: the position on the x axis: an epoch, an update, words seen
             values: the numbers, by their names; one that is not finite leaves a gap
+
+        Raises:
+            OSError: the file for TensorBoard cannot be written
 
         Example:
             >>> drawn = curves.Curves()
@@ -75,7 +86,7 @@ class Curves:
         for name, value in values.items():
             self.values.setdefault(name, []).append((step, float(value)))
             if self._writer is not None:
-                self._writer.add_scalar(name, float(value), step)
+                self._writer.add(step, summary=self._writer.summaries.scalar(name, float(value)))
 
     def add_histograms(self, step: int, model: ParameterCollection, gradients: bool = True) -> None:
         """Write histograms of parameters and of their gradients for TensorBoard, if there is a folder for it.
@@ -107,8 +118,8 @@ class Curves:
 
     def _histogram(self, name: str, values: npt.NDArray[np.float32], step: int) -> None:
         finite = values[np.isfinite(values)].astype(np.float64)
-        if finite.size:
-            self._writer.add_histogram(name, finite, step)
+        if finite.size and self._writer is not None:
+            self._writer.add(step, summary=self._writer.summaries.histogram(name, finite, _BINS))
 
     def add_graph(self, *expressions: Expression) -> None:
         """Write the graph that computes the expressions for TensorBoard, if there is a folder for it.
@@ -130,24 +141,22 @@ class Curves:
         around = nodes_around(expressions)
         if self._writer is None:
             return
-        graph, versions, events = (
-            importlib.import_module(f"tensorboardX.proto.{name}_pb2") for name in ("graph", "versions", "event")
-        )
+        graph, versions = (importlib.import_module(f"tensorboardX.proto.{name}_pb2") for name in ("graph", "versions"))
         made = graph.GraphDef(versions=versions.VersionDef(producer=22), node=_tensorboard_nodes(around))
-        self._writer.file_writer.add_event(events.Event(graph_def=made.SerializeToString()))
+        self._writer.add(graph_def=made.SerializeToString())
 
     def close(self) -> None:
         """Draw the picture, and close the file for TensorBoard.
 
         Raises:
-            OSError: the picture cannot be written
+            OSError: one of them cannot be written
 
         Example:
             >>> curves.Curves().close()
         """
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
         if self._picture is not None and self.values:
             self._draw(self._picture)
 
@@ -162,7 +171,8 @@ class Curves:
             axes.grid(alpha=0.3)
             axes.spines[["top", "right"]].set_visible(False)
         with matplotlib.rc_context({"svg.fonttype": "none"}):  # text as text rather than outlines: a small file
-            figure.savefig(picture)
+            with replacing(picture) as file:
+                figure.savefig(file, format=picture.rpartition(".")[2])
 
     def __enter__(self) -> Curves:
         return self
@@ -171,6 +181,37 @@ class Curves:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         self.close()
+
+
+class _Events:
+    """A file for TensorBoard, written by the calling thread.
+
+    The thread of tensorboardX's own writer ends at the first error, such as a full disk, and its callers then wait for
+    it forever.
+    """
+
+    def __init__(self, folder: str) -> None:
+        _needed("tensorboardX", "tensorboard", "tensorboard")
+        names = ("event_file_writer", "record_writer", "summary", "proto.event_pb2")
+        files, records, self.summaries, self._events = (importlib.import_module(f"tensorboardX.{n}") for n in names)
+        self._folder = folder
+        with naming(folder):
+            records.directory_check(folder)
+            self._file = files.EventsWriter(os.path.join(folder, "events"))
+        self._flushed = -math.inf
+
+    def add(self, step: float = 0, **content: Any) -> None:
+        """Write an event, so that TensorBoard shows it within seconds."""
+        now = time.time()
+        with naming(self._folder):
+            self._file.write_event(self._events.Event(wall_time=now, step=int(step), **content))
+            if now - self._flushed > _FLUSHED_EVERY:
+                self._flushed = now
+                self._file.flush()
+
+    def close(self) -> None:
+        with naming(self._folder):
+            self._file.close()
 
 
 def _tensorboard_nodes(nodes: Sequence[GraphNode]) -> list[Any]:

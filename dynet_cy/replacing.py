@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import re
 import secrets
@@ -20,11 +21,14 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Union
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 
-__all__ = ["Replacement", "replacing"]
+__all__ = ["Replacement", "naming", "replacing", "write_file"]
 
 _BLOCK = 1 << 20
+_EFFECTIVE = os.access in os.supports_effective_ids
 _LONGEST = 100  # characters of the file's name in that of its temporary file
 
 # Called with the name of each temporary file before it is made, and with "" when it is gone.
@@ -32,12 +36,35 @@ note_temporary: Callable[[str], None] | None = None
 _noted: list[str] = []
 
 
+@contextlib.contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Make errors name the file that the user named: those of a full disk name none, others the temporary file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, path) from None
+
+
+class _NamedFile(io.FileIO):
+    """An open file whose errors name the file that the user named."""
+
+    def __init__(self, descriptor: int, path: str) -> None:
+        super().__init__(descriptor, "r+")
+        self.path = path
+
+    def write(self, data: Buffer, /) -> int:
+        with naming(self.path):
+            return super().write(data)
+
+
 class Replacement:
     """A new file that will replace `path`.
 
     A context manager: a file that has not been moved when the block ends is removed. The permissions of an old file are
     kept, and a symbolic link still points to the file. What is not a regular file (a pipe, a device) is written
-    directly.
+    directly. A file that is write-protected stays as it is: that its folder may be changed is not enough.
 
     Attributes:
         file: the new file, to be written.
@@ -53,12 +80,14 @@ class Replacement:
         self._temporary = ""
         self._mode: int | None = None
         self._kept = False
-        with self._named():
+        with naming(self._path):
             with contextlib.suppress(FileNotFoundError):
                 self._mode = os.stat(self._path).st_mode
             if self._mode is not None and not stat.S_ISREG(self._mode):
                 self.file: IO[bytes] = open(self._path, "wb")  # noqa: SIM115
                 return
+            if self._mode is not None and not os.access(self._path, os.W_OK, effective_ids=_EFFECTIVE):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self._path)
             self._remove_left()
             self.file = self._made()
             if self._mode is not None:
@@ -68,16 +97,6 @@ class Replacement:
     def is_regular(self) -> bool:
         """Whether there is a temporary file, and not a pipe or a device that is written directly."""
         return bool(self._temporary)
-
-    @contextlib.contextmanager
-    def _named(self) -> Iterator[None]:
-        """Make errors name the file that the user named, not the temporary one."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno is None:
-                raise
-            raise OSError(error.errno, error.strerror, self._path) from None
 
     def _names(self) -> tuple[str, re.Pattern[str]]:
         """The prefix and the pattern of the names of temporary files."""
@@ -106,10 +125,13 @@ class Replacement:
             self._note(True)
             try:
                 descriptor = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-            except BaseException:
+            except BaseException as error:
                 self._note(False)
+                if isinstance(error, PermissionError) and self._mode is not None:
+                    why = "a new file is written beside it, so its folder must be writable"
+                    raise PermissionError(error.errno, f"{error.strerror} ({why})", self._path) from None
                 raise
-            file = os.fdopen(descriptor, "r+b")
+            file = io.BufferedRandom(_NamedFile(descriptor, self._path))
             with contextlib.suppress(OSError):  # not every file system has locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
@@ -131,7 +153,7 @@ class Replacement:
 
     def finish(self) -> None:
         """Flush the written data to disk."""
-        with self._named():
+        with naming(self._path):
             self.file.flush()
             if self._temporary:
                 os.fsync(self.file.fileno())
@@ -144,7 +166,7 @@ class Replacement:
         if not self._temporary:
             return
         path = self.target if path is None else path
-        with self._named():
+        with naming(self._path):
             os.replace(self._temporary, path)
         self._note(False)
         self._temporary = "" if path == self.target else path
@@ -196,11 +218,12 @@ def replacing(path: Path, append: bool = False) -> Iterator[IO[bytes]]:
                 shutil.copyfileobj(source, new.file, _BLOCK)
                 if source.tell() and (source.seek(-1, os.SEEK_END), source.read())[1] != b"\n":
                     new.file.write(b"\n")
-        try:
-            yield new.file
-        except OSError as error:
-            if error.errno == errno.ENOSPC and error.filename is None:
-                raise OSError(error.errno, error.strerror, os.fsdecode(path)) from None
-            raise
+        yield new.file
         new.finish()
         new.move()
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file whole, or leave the old one: see `replacing`."""
+    with replacing(path) as file:
+        file.write(data)

@@ -6,10 +6,10 @@ import html
 import json
 import linecache
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dynet_cy.graph.origin import shown_file
+from dynet_cy.replacing import write_file
 
 if TYPE_CHECKING:
     from dynet_cy.profiling import Profile
@@ -30,7 +30,7 @@ def write_report(profile: Profile, filename: str | os.PathLike[str], title: str)
     ]
     parts += [_memory(profile), _scopes(profile), _ops(profile), _requests(profile)]
     text = _PAGE.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(part for part in parts if part))
-    Path(filename).write_text(text, encoding="utf-8")
+    write_file(filename, text.encode())
 
 
 # ---- flame graphs ---------------------------------------------------------------------------------------------------

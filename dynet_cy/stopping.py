@@ -77,7 +77,7 @@ class EarlyStopping:
             Whether the value is better than all before.
 
         Raises:
-            OSError: the file cannot be written
+            OSError: the file cannot be written; then the best value is still that of the file
             TypeError: the value is not a number, or JSON cannot represent `extra`
 
         Example:
@@ -85,11 +85,16 @@ class EarlyStopping:
             >>> stopping.report(3.0), stopping.report(3.5)
             (True, False)
         """
+        before = self._record.state()
         better = self._record.add(value, "EarlyStopping.report")
         if better and self._path is None:
             self._kept = {x.name(): x.as_array() for x in self._stored()}
         elif better and self._path is not None and current().rank == 0:
-            save_safetensors(self._path, self._collection, extra=extra)
+            try:
+                save_safetensors(self._path, self._collection, extra=extra)
+            except BaseException:
+                self._record.restore(before)
+                raise
         return better
 
     @property

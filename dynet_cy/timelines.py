@@ -16,6 +16,7 @@ from typing import Any, Union
 
 from dynet_cy.graph.timeline import Span
 from dynet_cy.parallel.runtime import launched, rank
+from dynet_cy.replacing import write_file
 
 __all__ = ["join_timelines", "write_timeline"]
 
@@ -101,7 +102,7 @@ def _machine() -> str:
 def _write(events: list[dict[str, Any]], filename: FileName, machine: str) -> None:
     whole = {"displayTimeUnit": "ms", "otherData": {"machine": machine}, "traceEvents": events}
     data = json.dumps(whole, separators=(",", ":"), ensure_ascii=False).encode()
-    Path(filename).write_bytes(gzip.compress(data, 6) if str(filename).endswith(".gz") else data)
+    write_file(filename, gzip.compress(data, 6) if str(filename).endswith(".gz") else data)
 
 
 def join_timelines(filename: FileName, *parts: FileName) -> None:

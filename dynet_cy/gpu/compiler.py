@@ -12,14 +12,15 @@ Environment variables: `DYNET_CY_NVCC` is the compiler (default: `nvcc` in the p
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 
 from dynet_cy.gpu.driver import GpuError, GpuUnavailable
+from dynet_cy.replacing import write_file
 
 __all__ = ["OPTIONS", "cubin", "module_names", "nvcc", "source_folders"]
 
@@ -82,10 +83,15 @@ def _source_hash(name: str) -> str:
 
 
 def _cache_folder() -> Path:
+    """The folder of cached files. A user without a home, as in some containers, has one that cannot be made."""
     given = os.environ.get("DYNET_CY_CUDA_CACHE")
     if given:
         return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dynet_cy" / "cubins"
+    try:
+        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        caches = Path(os.devnull)
+    return caches / "dynet_cy" / "cubins"
 
 
 def _read(path: Path) -> bytes | None:
@@ -100,17 +106,9 @@ def _read(path: Path) -> bytes | None:
 
 def _write(path: Path, code: bytes) -> None:
     """Cache code in a file. If the folder cannot be written, the code is compiled again next time."""
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-    except OSError:
-        return
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(hashlib.sha256(code).digest() + code)
-        os.replace(name, path)
-    except OSError:
-        os.unlink(name)
+        write_file(path, hashlib.sha256(code).digest() + code)
 
 
 def _compile(name: str, architecture: str, compiler: str) -> bytes:

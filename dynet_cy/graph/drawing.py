@@ -15,6 +15,7 @@ from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.graph import ComputationGraph, cg
 from dynet_cy.graph.layered import Layout, Point, place
 from dynet_cy.graph.nodes import GraphNode, nodes, nodes_around, number
+from dynet_cy.replacing import write_file
 
 __all__ = ["Drawing", "draw"]
 
@@ -67,8 +68,7 @@ class Drawing:
         name = os.fsdecode(filename)
         if not name.lower().endswith(".svg"):
             raise ValueError(f"Drawing.save: {name!r} must end in .svg, the only format that is supported")
-        with open(name, "w", encoding="utf-8") as file:
-            file.write(self.svg)
+        write_file(name, self.svg.encode())
 
     def _repr_svg_(self) -> str:
         return self.svg

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import numpy.typing as npt
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.graph import ComputationGraph, cg
 from dynet_cy.graph.nodes import GraphNode, expression, nodes, number
+from dynet_cy.replacing import replacing
 
 __all__ = ["dot", "dump", "dump_cg", "print_graphviz", "print_text_graphviz"]
 
@@ -156,8 +158,10 @@ def dump(
     if not filename:
         _dump(graph, sys.stdout, show_values, show_gradients, nan_check_only)
         return
-    with open(filename, "w", encoding="utf-8", errors="backslashreplace") as stream:
+    with replacing(filename) as file:
+        stream = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace")
         _dump(graph, stream, show_values, show_gradients, nan_check_only)
+        stream.detach()
 
 
 def _dump(

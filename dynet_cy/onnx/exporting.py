@@ -14,6 +14,7 @@ from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.inputs import Floats, Indices
 from dynet_cy.onnx.tracing import Function, Input, Step, trace
 from dynet_cy.onnx.writer import EXAMPLES, Value, Writer
+from dynet_cy.replacing import Replacement, write_file
 
 __all__ = ["export"]
 
@@ -23,6 +24,8 @@ OPSET, FORMAT = 18, 8
 
 # Above this size, parameters go into a separate file: protobuf messages are limited to 2 GiB.
 MOST_BYTES = 2**31 - 2**24
+# Bytes of a parameter there; shapes and the like are small, and are looked at to check the file.
+LEAST_BESIDE = 1024
 
 
 def export(
@@ -115,12 +118,27 @@ def export(
     )
     file = os.fspath(path)
     if w.bytes >= MOST_BYTES:
-        beside = os.path.basename(file) + ".data"
-        onnx.save(made, file, save_as_external_data=True, location=beside)
+        _save_two_files(onnx, made, file)
         onnx.checker.check_model(file)
     else:
         onnx.checker.check_model(made, full_check=True)
-        onnx.save(made, file)
+        write_file(file, made.SerializeToString())
+
+
+def _save_two_files(onnx: Any, made: Any, file: str) -> None:
+    """Write a model whose parameters are in a second file; both are complete before either is renamed."""
+    with Replacement(file + ".data") as data, Replacement(file) as graph:
+        for tensor in made.graph.initializer:
+            if len(tensor.raw_data) < LEAST_BESIDE:
+                continue
+            begin, size = data.file.tell(), data.file.write(tensor.raw_data)
+            onnx.external_data_helper.set_external_data(tensor, os.path.basename(file) + ".data", begin, size)
+            tensor.ClearField("raw_data")
+        graph.file.write(made.SerializeToString())
+        for new in (data, graph):
+            new.finish()
+        for new in (data, graph):
+            new.move()
 
 
 def _package() -> Any:

@@ -147,7 +147,7 @@ def supervise(
         with Signals() as signals:
             for number in range(restarts + 1):
                 progress.reset(known=not anywhere)
-                ending = run(Start(signals, number, progress.words if restarts else {}, logs))
+                ending = _run(run, Start(signals, number, progress.words if restarts else {}, logs))
                 if not ending.code or ending.final or signals.have_come() or not restarts:
                     break
                 updates = progress.updates
@@ -170,6 +170,14 @@ def supervise(
     if ending.why:
         _say(ending.why)
     return ending.code
+
+
+def _run(run: Callable[[Start], Ending], start: Start) -> Ending:
+    """One start; an error of the system, such as a folder for logs that cannot be made, ends the job."""
+    try:
+        return run(start)
+    except OSError as error:
+        return Ending(1, f"the processes cannot be started: {error}", final=True)
 
 
 def _say(text: str) -> None:
