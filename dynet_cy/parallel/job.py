@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from dynet_cy.parallel.board import Board, anonymous_memory
 from dynet_cy.parallel.output import Output, Pump, Stream
 from dynet_cy.parallel.runtime import RESTARTS
 from dynet_cy.parallel.stalls import Stalls
-from dynet_cy.parallel.supervise import Ending, Start
+from dynet_cy.parallel.supervise import Ending, Start, say
 from dynet_cy.parallel.worker import GRACE, GRACE_AFTER_INTERRUPT, TICK, Worker
 
 __all__ = ["Job"]
@@ -60,6 +61,9 @@ class Job:
         self._code = 0
         self._kill_at: float | None = None
         self._stalls = Stalls(self.workers, timeout)
+        # When to tell that some ranks run on although others have ended, which nobody else notices.
+        self._patience = timeout
+        self._tell_at: float | None = None
 
     def run(self) -> Ending:
         """Start the processes, and wait for their end.
@@ -162,6 +166,7 @@ class Job:
                         self._fail(f"rank {worker.rank} has ended in the middle of {within}", 1)
             if self._kill_at is None:
                 self._look_for_hanging()
+                self._tell_of_late_ranks()
             elif time.monotonic() >= self._kill_at:
                 for worker in self.workers:
                     worker.signal(signal.SIGKILL)
@@ -199,6 +204,19 @@ class Job:
             worker.raised = time.monotonic()
         elif worker.raised is not None and time.monotonic() - worker.raised > GRACE_AFTER_RAISING:
             self._fail(f"rank {worker.rank} has raised and does not end{worker.last_words()}", 1)
+
+    def _tell_of_late_ranks(self) -> None:
+        """Say once which ranks run on, when others ended long ago; they may have work to do, and are not ended."""
+        ended = [worker.rank for worker in self.workers if worker.noticed]
+        if not ended or not self._patience:
+            return
+        if self._tell_at is None:
+            self._tell_at = time.monotonic() + self._patience
+        elif time.monotonic() >= self._tell_at and len(ended) < self.size:
+            self._tell_at = math.inf
+            late = [str(worker.rank) for worker in self.workers if not worker.noticed]
+            who = f"rank {late[0]} still runs" if len(late) == 1 else f"ranks {', '.join(late)} still run"
+            say(f"{who}, {self._patience:g} s after rank {ended[0]} has ended")
 
     def _look_for_hanging(self) -> None:
         """Fail if workers wait for one that hangs."""

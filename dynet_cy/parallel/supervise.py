@@ -16,7 +16,7 @@ from typing import IO, Any, NamedTuple
 
 from dynet_cy.parallel.progress import Progress
 
-__all__ = ["Ending", "Logs", "Signals", "Start", "supervise"]
+__all__ = ["Ending", "Logs", "Signals", "Start", "say", "supervise"]
 
 # Most seconds between the end of a job and its next start.
 LONGEST_PAUSE = 60.0
@@ -154,21 +154,21 @@ def supervise(
                 place = updates, ending.code
                 after = "" if updates is None else f" after {updates} update{'s' * (updates != 1)}"
                 if updates is not None and place in places:
-                    _say(f"not started again: the job has failed at the same place before,{after}")
+                    say(f"not started again: the job has failed at the same place before,{after}")
                     break
                 if number == restarts:
-                    _say(f"not started again: that was restart {number} of {restarts}")
+                    say(f"not started again: that was restart {number} of {restarts}")
                     break
                 places.add(place)
                 pause = min(delay * 2**number, LONGEST_PAUSE)
-                _say(f"{ending.why}{',' * bool(after)}{after}; restart {number + 1} of {restarts} in {pause:g} s")
+                say(f"{ending.why}{',' * bool(after)}{after}; restart {number + 1} of {restarts} in {pause:g} s")
                 signals.pause(pause)
                 if signals.have_come():
                     return 128 + signals.first
     finally:
         progress.close()
     if ending.why:
-        _say(ending.why)
+        say(ending.why)
     return ending.code
 
 
@@ -180,7 +180,8 @@ def _run(run: Callable[[Start], Ending], start: Start) -> Ending:
         return Ending(1, f"the processes cannot be started: {error}", final=True)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Write a line of the launcher to standard error."""
     sys.stdout.flush()
     sys.stderr.write(f"dynet_cy.launch: {text}\n")
     sys.stderr.flush()

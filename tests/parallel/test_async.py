@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+
 import numpy as np
 import pytest
 from parallel import jobs
@@ -34,3 +37,54 @@ def test_setting_without_the_launcher() -> None:
         dy.config.set(shared_parameters=1)
     dy.config.set(shared_parameters=0)
     assert dy.config.get()["shared_params"] == 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "way", "code", "last"),
+    [
+        ("batch", "kill", 128 + signal.SIGKILL, "rank 1 was killed by signal 9 (SIGKILL)"),
+        ("batch", "raise", 1, "rank 1 ended with exit code 1: ValueError: bad luck"),
+        ("saving", "kill", 128 + signal.SIGKILL, "rank 1 was killed by signal 9 (SIGKILL)"),
+    ],
+)
+def test_failing_rank(tmp_path, phase, way, code, last) -> None:
+    """The others do not train on for ever, and the launcher says why the job has ended."""
+    result = jobs.launch(tmp_path, "failing.py", phase, way, options=["--mode", "async", "--timeout", "1"])
+    assert result.code == code, result.err
+    assert last in result.err.splitlines()[-1]
+
+
+def test_rank_that_does_not_end(tmp_path) -> None:
+    """Nobody waits for it, and it may have work to do: the launcher says that it is still there."""
+
+    def stop(launcher: subprocess.Popen[str], token: str) -> None:
+        assert launcher.stderr is not None
+        for line in launcher.stderr:
+            if "still runs" in line:
+                assert line == "dynet_cy.launch: rank 1 still runs, 1 s after rank 0 has ended\n"
+                launcher.send_signal(signal.SIGTERM)
+
+    options = ["--mode", "async", "--timeout", "1"]
+    result = jobs.launch(tmp_path, "failing.py", "batch", "hang", options=options, during=stop)
+    assert result.code == 128 + signal.SIGTERM
+
+
+def test_killed_in_the_middle(tmp_path) -> None:
+    """A rank that is killed while all train: the others are ended, wherever they are."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, threading\n"
+        "import dynet_cy as dy\n"
+        "m = dy.ParameterCollection()\n"
+        "E = m.add_lookup_parameters((1000, 50))\n"
+        "trainer = dy.parallel.wrap(dy.AdamTrainer(m))\n"
+        "if dy.parallel.rank() == 1:\n"
+        "    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()\n"
+        "for k in range(10**9):\n"
+        "    dy.renew_cg()\n"
+        "    dy.squared_norm(E[k % 1000]).backward()\n"
+        "    trainer.update()\n"
+    )
+    result = jobs.launch(tmp_path, program, options=["--mode", "async"], n=3)
+    assert result.code == 128 + signal.SIGKILL
+    assert result.err.splitlines()[-1] == "dynet_cy.launch: rank 1 was killed by signal 9 (SIGKILL)"

@@ -147,3 +147,43 @@ def test_arguments(capsys) -> None:
         with pytest.raises(SystemExit):
             main(arguments)
         assert said in capsys.readouterr().err
+
+
+JOB = """
+import subprocess, sys
+import dynet_cy as dy
+
+m = dy.ParameterCollection()
+w = m.add_parameters(1, init=1.0)
+trainer = dy.parallel.wrap(dy.SimpleSGDTrainer(m, 0.25))
+for _ in range(3):
+    if _ == 1 and sys.argv[1:] and dy.parallel.rank() == 0:
+        for before in (["-m", "dynet_cy.launch", "-n", "3"], []):
+            done = subprocess.run([sys.executable, *before, __file__], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            print(done.stdout, end="")
+    dy.renew_cg()
+    (dy.squared_norm(w) * (dy.parallel.rank() + 1)).backward()
+    trainer.update()
+print("size", dy.parallel.size(), "value", w.scalar_value())
+"""
+
+
+def test_jobs_beside_and_inside_each_other(tmp_path) -> None:
+    """Jobs share no port, no name and no variable: several at once, and one that a worker starts, have their own."""
+    program = tmp_path / "job.py"
+    program.write_text(JOB)
+    command = [sys.executable, "-m", "dynet_cy.launch", "-n"]
+    beside = [
+        subprocess.Popen([*command, str(n), str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for n in (1, 2, 3)
+    ]
+    outer = jobs.launch(tmp_path, program, "inside")
+    values = {n: (1 - 0.25 * (n + 1)) ** 3 for n in (1, 2, 3)}  # the mean of 2 (rank + 1) is n + 1
+    assert outer.code == 0, outer.err
+    for n in values:
+        assert f"size {n} value {values[n]}" in outer.out
+    for n, job in enumerate(beside, 1):
+        out, err = job.communicate(timeout=60)
+        assert job.returncode == 0, err
+        assert out.count(f"size {n} value {values[n]}") == n
