@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 
-__all__ = ["Replacement", "naming", "replacing", "write_file"]
+__all__ = ["Replacement", "locked", "naming", "replacing", "write_file"]
 
 _BLOCK = 1 << 20
 _EFFECTIVE = os.access in os.supports_effective_ids
@@ -227,3 +227,22 @@ def write_file(path: Path, data: bytes) -> None:
     """Write a file whole, or leave the old one: see `replacing`."""
     with replacing(path) as file:
         file.write(data)
+
+
+@contextlib.contextmanager
+def locked(file: str, shared: bool = False) -> Iterator[None]:
+    """Hold a lock on the folder of a file, for renaming several files as one step.
+
+    It waits until no other process or thread holds the lock. Where folders cannot be locked, there is none.
+
+    Args:
+        file: the file.
+        shared: whether others may hold the lock at the same time if theirs is shared too.
+    """
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            descriptor = os.open(os.path.dirname(os.path.realpath(file)), os.O_RDONLY | os.O_CLOEXEC)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+            stack.callback(fcntl.flock, descriptor, fcntl.LOCK_UN)  # a forked process may hold the descriptor too
+        yield

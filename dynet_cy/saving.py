@@ -12,7 +12,8 @@ with rules for the classes that a file may name (`restoring`). See docs/files.md
 
 The two files belong together: `model.meta` begins with a hash of the content of `model.data`, which other readers skip.
 `model.data` is renamed first. Before that, the new `model.meta` is stored beside the old one, under a name that `load`
-knows. So at any time there is a matching pair.
+knows. So at any time there is a matching pair. Processes that save one pair at once rename their files one after the
+other, under a lock.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import adding, taken_back
 from dynet_cy.model.entries import add_entry, fill_entries
-from dynet_cy.replacing import Replacement
+from dynet_cy.replacing import Replacement, locked
 from dynet_cy.restoring import Forbidden, Restorer, calling_package, may_be_a_class
 from dynet_cy.textfile import Entry, ModelFileError, ModelMismatchError, scan_text_model
 from dynet_cy.unpickling import Name, unpickle
@@ -126,7 +127,7 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
     base = os.fspath(basename)
     if isinstance(objects, (str, Expression, ParameterCollection)) or not isinstance(objects, Iterable):
         raise TypeError(f"save: the objects must be a list of parameters and builders, not {type(objects).__name__}")
-    with Replacement(base + ".data") as data, Replacement(base + ".meta") as meta:
+    with contextlib.ExitStack() as lock, Replacement(base + ".data") as data, Replacement(base + ".meta") as meta:
         items = io.BytesIO()
         hashed = _Hashed(data.file)
         for x in objects:
@@ -147,6 +148,7 @@ def save(basename: BaseName, objects: Iterable[Any]) -> None:
         meta.file.write(items.getbuffer())
         data.finish()
         meta.finish()
+        lock.enter_context(locked(meta.target))  # until the new files are in place, or removed
         meta.move(_waiting(meta.target))
         data.move()
         meta.keep()
@@ -277,8 +279,11 @@ class _Loader:
         seen = None
         if not os.path.exists(_waiting(self.meta)):
             os.stat(self.meta)
-        for _ in range(_TRIES):
-            with contextlib.ExitStack() as stack:
+        for attempt in range(_TRIES):
+            with (
+                contextlib.ExitStack() as stack,
+                locked(self.meta, shared=True) if attempt else contextlib.nullcontext(),
+            ):
                 data = stack.enter_context(open(self.data, "rb"))
                 digest = _hash()
                 while block := data.read(1 << 20):

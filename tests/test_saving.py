@@ -613,6 +613,30 @@ def test_kills_at_random_times(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["m.data", "m.meta"]
 
 
+SAVES = """
+import sys
+import dynet_cy as dy
+pc = dy.ParameterCollection()
+w, e = pc.add_parameters((40,), init=float(sys.argv[1])), pc.add_lookup_parameters((90, 5), init=float(sys.argv[1]))
+for _ in range(60):
+    dy.save("m", [w, e])
+    a, b = dy.load("m", dy.ParameterCollection())
+    assert (a.as_array() == b.as_array()[0, 0]).all()
+"""
+
+
+def test_several_processes_save_one_pair(tmp_path: Path) -> None:
+    """All saves succeed, all loads find a pair of one process, and no other files stay."""
+    jobs = [
+        subprocess.Popen(
+            [sys.executable, "-c", SAVES, str(k)], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True
+        )
+        for k in range(3)
+    ]
+    assert [job.communicate()[1] for job in jobs] == [""] * 3
+    assert sorted(os.listdir(tmp_path)) == ["m.data", "m.meta"]
+
+
 def test_the_mark(tmp_path: Path) -> None:
     """The mark works as described in docs/files.md."""
     dy.save(tmp_path / "m", [dy.ParameterCollection().add_parameters((2,), init=1.0)])

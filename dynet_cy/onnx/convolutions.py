@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,17 +55,34 @@ def geometry(w: Writer) -> dict[str, Any]:
     }
 
 
-def same_pads(w: Writer, x: Value, filters: Value, how: dict[str, Any]) -> list[int]:
-    """The number of zeros before columns and rows, and after them."""
-    before, after = [], []
-    for axis, stride, dilation in zip((1, 0), how["strides"], how["dilations"]):
-        n, size = sizes.constant(x.dims[axis]), sizes.constant(filters.dims[axis])
-        if n is None or size is None:
-            raise w.refused("has dilation and is_valid=False, for images whose size is not known")
-        total = max((-(-n // stride) - 1) * stride + (size - 1) * dilation + 1 - n, 0)
-        before.append(total // 2)
-        after.append(total - total // 2)
-    return before + after
+def set_pads(w: Writer, x: Value, window: Sequence[Size], how: dict[str, Any]) -> None:
+    """Replace `auto_pad` by the number of zeros before columns and rows, and after them, where it does not do.
+
+    onnxruntime does not support it with dilation, and takes negative numbers for strides longer than the window.
+
+    Args:
+        window: its columns and rows.
+        how: the attributes of the operator, which are changed.
+    """
+    strides, dilations = how["strides"], how.get("dilations", [1, 1])
+    reach = [(n[0] - 1) * dilation + 1 for n, dilation in zip(window, dilations)]
+    if how["auto_pad"] == "VALID" or (dilations == [1, 1] and all(r >= s for r, s in zip(reach, strides))):
+        return
+    one = tuple(1 for _ in x.batch)
+    columns_and_rows = [*x.dims, one, one][1::-1]
+    pads = [pads_of(w, *along) for along in zip(columns_and_rows, reach, strides)]
+    how["auto_pad"] = "NOTSET"
+    how["pads"] = [total // 2 for total in pads] + [total - total // 2 for total in pads]
+
+
+def pads_of(w: Writer, size: Size, reach: int, stride: int) -> int:
+    """The zeros before and after an axis, for a window that reaches over so many elements."""
+    n = sizes.constant(size)
+    if reach == 1:
+        return 0
+    if n is None:
+        raise w.refused("has is_valid=False, with dilation or a stride above the window, for images of unknown size")
+    return max((-(-n // stride) - 1) * stride + reach - n, 0)
 
 
 @converts("conv2d", "conv2d_bias")
@@ -75,9 +93,7 @@ def conv2d(w: Writer, step: Step, args: list[Value]) -> str:
     filters = w.with_axes(filters, (*filters.dims, *[one] * (4 - len(filters.dims))))
     more = [w.flat(shared(w, b, "a bias")).name for b in args[2:]]
     how = geometry(w)
-    if how["auto_pad"] != "VALID" and how["dilations"] != [1, 1]:  # not supported by onnxruntime
-        how["auto_pad"] = "NOTSET"
-        how["pads"] = same_pads(w, args[0], filters, how)
+    set_pads(w, args[0], [filters.dims[1], filters.dims[0]], how)
     found = w.add("Conv", x, filters.name, *more, **how)
     return from_images(w, found, made, args[0].each, step.dims, step.batch)
 
@@ -107,13 +123,10 @@ def pooling(w: Writer, step: Step, args: list[Value]) -> str:
     """Averages do not count the part of a window outside of the image, as in the library."""
     rows = w.whole(0)
     x, made = images(w, args[0], 3)
-    found = w.add(
-        "MaxPool" if step.op == "maxpooling2d" else "AveragePool",
-        x,
-        kernel_shape=[w.whole(1), abs(rows)],
-        strides=[w.whole(3), w.whole(2)],
-        auto_pad=padding(rows > 0),
-    )
+    window = [w.whole(1), abs(rows)]
+    how = {"strides": [w.whole(3), w.whole(2)], "auto_pad": padding(rows > 0)}
+    set_pads(w, args[0], [(n,) for n in window], how)
+    found = w.add("MaxPool" if step.op == "maxpooling2d" else "AveragePool", x, kernel_shape=window, **how)
     return from_pooling(w, step, args, found, made)
 
 

@@ -137,8 +137,8 @@ def up_to_each(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("argmax", "argmax_straight_through")
 def argmax(w: Writer, step: Step, args: list[Value]) -> str:
     x = w.flat(args[0])
-    place = w.add("ArgMax", x.name, axis=-1, keepdims=0)
-    found = w.add("OneHot", place, w.size(x.dims[0]), w.constant([0, 1]), axis=-1)
+    place = w.add("ArgMax", x.name, axis=-1, keepdims=1)  # OneHot takes no single number
+    found = w.add("Squeeze", w.add("OneHot", place, w.size(x.dims[0]), w.constant([0, 1]), axis=-1), w.ints(-2))
     return found if len(step.dims) == 1 else w.to(found, x.each, step.dims, step.batch)
 
 

@@ -10,6 +10,7 @@ from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic
 from dynet_cy.memory.changes cimport keep_raised, raise_kept
 from dynet_cy.memory.storage cimport Storage
 from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.ops.indices cimport whole
 from dynet_cy.train.backends cimport poll_updates, wait_for_updates
 from dynet_cy.train.groups cimport check_not_scheduled, number, stored_in
 from dynet_cy.train.host cimport HostBackend
@@ -375,6 +376,7 @@ class Trainer(MovingAverages, Restorable):
             skip_nonfinite: see `update`; if the update is dropped, the gradients of all parameters become zero.
 
         Raises:
+            TypeError: something else is among the numbers, such as a parameter itself.
             IndexError: there is no such parameter or table.
             RuntimeError: see `update`.
 
@@ -386,15 +388,17 @@ class Trainer(MovingAverages, Restorable):
             >>> round(w.value(), 3), v.value()
             (0.8, 1.0)
         """
+        cdef Py_ssize_t k
         wanted = set()
         for numbers, of, what in (
                 (updated_params, self._collection.parameters_list(), "parameter"),
                 (updated_lookups, self._collection.lookup_parameters_list(), "lookup table")):
             for number in numbers:
-                if not 0 <= number < len(of):
+                k = whole(number, "update_subset", f"the number of a {what}")
+                if not 0 <= k < len(of):
                     raise IndexError(
                         f"update_subset: there is no {what} {number}; the collection has {len(of)}")
-                wanted.add(of[number].name())
+                wanted.add(of[k].name())
         self._compute_update(wanted, skip_nonfinite)
 
     def _compute_update(self, names, skip_nonfinite):

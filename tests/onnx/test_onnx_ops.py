@@ -97,8 +97,9 @@ for case in CASES:
         GROUPS.setdefault(case.id.split("-")[0].split("#")[0], []).append(case)
 
 
+@pytest.mark.parametrize("batch", ["batch", None])
 @pytest.mark.parametrize("group", list(GROUPS))
-def test_values(group: str, tmp_path: Path) -> None:
+def test_values(group: str, batch: str | None, tmp_path: Path) -> None:
     found = [Use(case, *use) for case in GROUPS[group] for use in uses(case)]
     found = [use for use in found if use.given]
 
@@ -107,8 +108,8 @@ def test_values(group: str, tmp_path: Path) -> None:
         return {use.name: use([next(rest) for _ in use.given]) for use in found}
 
     inputs = {name: x for use in found for name, x in use.inputs.items()}
-    examples = [[x for use in found for x in use.example(k)] for k in range(3)]
-    check(function, inputs, tmp_path / "model.onnx", [examples])
+    examples = [[x for use in found for x in use.example(k)] for k in range(3 if batch else 1)]
+    check(function, inputs, tmp_path / "model.onnx", [examples], batch=batch)
 
 
 NAMED = {op: case for case in CASES for op in sorted(ops_of(case) - set(CONVERTERS))}

@@ -81,7 +81,7 @@ def spread(x, f, stride, valid, dilation, groups):
     return y
 
 
-GEOMETRY = list(product([(1, 1), (2, 1), (1, 3), (2, 2)], [True, False]))
+GEOMETRY = list(product([(1, 1), (2, 1), (1, 3), (2, 2), (6, 5)], [True, False]))
 
 # What DyNet calls an n-gram: sums of n consecutive columns.
 NGRAMS = [

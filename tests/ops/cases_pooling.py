@@ -39,7 +39,7 @@ CASES += [
         lambda dy, xs, s=s, valid=valid: dy.avgpooling2d(xs[0], [3, 2], s, is_valid=valid),
         lambda xs, s=s, valid=valid: pooled(xs[0], sized(xs[0], (3, 2), s, valid), np.mean),
     )
-    for s in [(1, 1), (2, 1), (4, 3)]
+    for s in [(1, 1), (2, 1), (4, 3), (6, 5)]
     for valid in (True, False)
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -210,4 +211,15 @@ class TestSubsets:
         use(w, e)
         with pytest.raises(IndexError, match="update_subset: there is no"):
             dy.SimpleSGDTrainer(pc).update_subset(params, lookups)
+        np.testing.assert_array_equal(w.as_array(), [1, 1])
+
+    @pytest.mark.parametrize("bad", ["the parameter", "0", None, 0.5, dy.ParameterCollection()])
+    @pytest.mark.parametrize("which", [0, 1])
+    def test_what_is_not_a_number(self, bad: Any, which: int) -> None:
+        pc, w, e = model(0.0)
+        use(w, e)
+        lists: list[list[Any]] = [[], []]
+        lists[which].append((w, e)[which] if bad == "the parameter" else bad)
+        with pytest.raises(TypeError, match="update_subset: the number of a (parameter|lookup table) must be"):
+            dy.SimpleSGDTrainer(pc).update_subset(*lists)
         np.testing.assert_array_equal(w.as_array(), [1, 1])
