@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from libraries import Library, both
+from own_process import run_python
 from program_meant import MEANT, WRONG
 from purpose import DIFFERENCES, ONE_BY_ONE
 from test_errors_peer import OTHERWISE
@@ -128,3 +129,60 @@ def test_to_device() -> None:
         library.renew_cg()
         moved = library.to_device(library.inputVector([1.5, 2.5]), "CPU")
         assert (moved.value() == [1.5, 2.5]) is copied
+
+
+FROZEN = """
+import sys
+from importlib import import_module
+import numpy as np
+dy = import_module(sys.argv[1])
+model = dy.ParameterCollection()
+table, w = model.add_lookup_parameters((2, 1), init=1.0), model.add_parameters((1,), init=1.0)
+table.set_updated(False)
+trainer = dy.SimpleSGDTrainer(model, 1.0)
+for _ in range(3):
+    dy.renew_cg()
+    before = float(w.as_array()[0])
+    (dy.lookup(table, 0) * 30.0 + w * 0.5).backward()
+    trainer.update()
+    print(before - float(w.as_array()[0]), float(table.as_array()[0, 0]))
+"""
+
+
+def test_frozen_parameters_slow_others_down(tmp_path: Path) -> None:
+    """DyNet's gradient of a frozen parameter is never cleared: its growing norm is clipped to 5."""
+    steps = {}
+    for library in ("dynet", "dynet_cy"):
+        done = run_python(tmp_path, FROZEN, library)
+        steps[library] = np.array([line.split() for line in done.stdout.splitlines()], float)
+        np.testing.assert_array_equal(steps[library][:, 1], 1)
+    np.testing.assert_allclose(steps["dynet"][:, 0], [0.5 * 5 / np.hypot(30 * k, 0.5) for k in (1, 2, 3)], rtol=1e-5)
+    np.testing.assert_allclose(steps["dynet_cy"][:, 0], 0.5, rtol=1e-6)
+
+
+RESTRICTED = """
+import sys
+from importlib import import_module
+import numpy as np
+dy = import_module(sys.argv[1])
+W = dy.ParameterCollection().add_parameters((8, 4), init=0.5)
+for restrict in (True, False):
+    dy.renew_cg()
+    for i in range(40):
+        scores = W * dy.inputVector(np.arange(4.0) + i) + dy.inputVector(np.arange(8.0))
+        if restrict:
+            dy.log_softmax(scores, restrict=[0, 1]).npvalue()
+        print(restrict, dy.pickneglogsoftmax(scores, 0).value())
+"""
+
+
+def test_infinities_of_a_restricted_log_softmax_stay_in_memory(tmp_path: Path) -> None:
+    values = {}
+    for library in ("dynet", "dynet_cy"):
+        done = run_python(tmp_path, RESTRICTED, library)
+        values[library] = np.array([line.split()[1] for line in done.stdout.splitlines()], float)
+        assert len(values[library]) == 80
+    wrong = np.isnan(values["dynet"])
+    assert wrong.any()
+    np.testing.assert_allclose(values["dynet_cy"][~wrong], values["dynet"][~wrong], rtol=1e-6)
+    assert np.isfinite(values["dynet_cy"]).all()

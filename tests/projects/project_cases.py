@@ -1,0 +1,25 @@
+"""The programs of the folder `programs`, and how they are run: for each case, command lines in one folder.
+
+The last run of a case with several reads the files that the runs before it wrote.
+"""
+
+CASES = {
+    "uuparser": [["uuparser.py", "train", "model"], ["uuparser.py", "predict", "model", "--dynet-mem", "300"]],
+    "jPTDP": [["jptdp.py", "train", "model"], ["jptdp.py", "predict", "model"]],
+    "biaffine": [["biaffine.py", "train", "model"], ["biaffine.py", "parse", "model"]],
+    "span parser": [["span_parser.py", "train", "model"], ["span_parser.py", "test", "model"]],
+    "uniparse, sgd": [["uniparse.py", "sgd"]],
+    "uniparse, rmsprop": [["uniparse.py", "rmsprop"]],
+    "uniparse, adam": [["uniparse.py", "adam"]],
+    "uniparse, adadelta": [["uniparse.py", "adadelta"]],
+    "uniparse, adagrad": [["uniparse.py", "adagrad"]],
+    "Mimick, LSTM": [["mimick.py", "lstm", "--dynet-mem", "400"], ["mimick.py", "lstm", "--model-in", "model.bin"]],
+    "Mimick, CNN": [["mimick.py", "cnn"], ["mimick.py", "cnn", "--model-in", "model.bin"]],
+    "sequence to sequence": [["seq2seq_att.py", "train", "model"], ["seq2seq_att.py", "translate", "model"]],
+    "open-sesame": [
+        ["open_sesame.py", "train", "model", "1"],
+        ["open_sesame.py", "train", "model", "2"],
+        ["open_sesame.py", "predict", "model", "1", "2"],
+    ],
+    "RNNG": [["rnng.py", "train", "model"], ["rnng.py", "parse", "model"]],
+}
