@@ -2,10 +2,9 @@
 
     python benchmarks/projects.py --dynet PYTHON [--scale 8] [--rounds 3] [--cases NAME ...]
 
-Every program runs in a process of its own, from start to end, in turns in both libraries. `--scale` multiplies the
-numbers of hidden units and of sentences. CPU time (user and system) is the minimum of all rounds, without the time of
-a process that only imports the library, which is in the first line; memory is the peak of resident memory, the minimum
-too. One thread each.
+Every program runs in a process of its own, from start to end, in turns in both libraries, with one thread.
+`--scale` multiplies the numbers of hidden units and of sentences. CPU time (user and system, of all runs of a case) and
+the peak of resident memory are minima of all rounds. The first line is a process that only imports the library.
 """
 
 from __future__ import annotations
@@ -59,48 +58,44 @@ def case_cost(prefix: list[str], runs: list[list[str]], folder: Path, scale: int
     return Cost(sum(c.seconds for c in found), max(c.memory for c in found))
 
 
-def least(costs: list[Cost]) -> Cost:
-    return Cost(min(c.seconds for c in costs), min(c.memory for c in costs))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    add = parser.add_argument
-    add("--dynet", metavar="PYTHON", required=True, help="an interpreter that has DyNet (dyNET38)")
-    add("--scale", type=int, default=8, help="multiplies hidden units and sentences")
-    add("--rounds", type=int, default=3)
-    add("--cases", nargs="+", choices=CASES, metavar="NAME", default=list(CASES), help=f"of {', '.join(CASES)}")
-    args = parser.parse_args()
-    prefixes = {"DyNet": [args.dynet], "dynet_cy": [sys.executable, "-m", "dynet_cy.compat"]}
-    rows = []
-    with tempfile.TemporaryDirectory() as place:
-        nothing = Path(place) / "nothing.py"
-        nothing.write_text("import dynet\n", encoding="utf-8")
-        empty = {
-            library: least([cost([*prefix, str(nothing)], Path(place), 1) for _ in range(max(5, args.rounds))])
-            for library, prefix in prefixes.items()
-        }
-        rows.append(["import of the library", *line(empty["DyNet"], empty["dynet_cy"])])
-        for case in args.cases:
-            print(f"{case} ...", file=sys.stderr, flush=True)
-            found: dict[str, list[Cost]] = {library: [] for library in prefixes}
-            for turn in range(args.rounds):
-                for library, prefix in prefixes.items():
-                    folder = Path(place) / f"{library} {case} {turn}"
-                    folder.mkdir()
-                    spent = case_cost(prefix, CASES[case], folder, args.scale)
-                    start = empty[library].seconds * len(CASES[case])
-                    found[library].append(Cost(spent.seconds - start, spent.memory))
-            rows.append([case, *line(least(found["DyNet"]), least(found["dynet_cy"]))])
-    print(f"{datetime.date.today().isoformat()}, {processor()}, scale {args.scale}, {args.rounds} rounds\n")
-    heads = ["program", "DyNet, CPU s", "dynet_cy, CPU s", "times DyNet", "DyNet, MiB", "dynet_cy, MiB"]
-    print(markdown(heads, rows))
+def measure(runs: list[list[str]], prefixes: list[list[str]], rounds: int, scale: int) -> list[Cost]:
+    """The least costs of a case after each prefix of command lines, which take turns."""
+    found: list[list[Cost]] = [[] for _ in prefixes]
+    for _ in range(rounds):
+        for prefix, costs in zip(prefixes, found):
+            with tempfile.TemporaryDirectory() as folder:
+                costs.append(case_cost(prefix, runs, Path(folder), scale))
+    return [Cost(min(c.seconds for c in costs), min(c.memory for c in costs)) for costs in found]
 
 
 def line(theirs: Cost, ours: Cost) -> list[str]:
     ratio = number(theirs.seconds / ours.seconds)
     times = [number(theirs.seconds), number(ours.seconds), ratio if theirs.seconds > ours.seconds else f"**{ratio}**"]
     return [*times, *(f"{c.memory / 2**20:.0f}" for c in (theirs, ours))]
+
+
+def main() -> None:
+    first_of_each = {runs[0][0]: name for name, runs in reversed(CASES.items())}
+    default = list(reversed(first_of_each.values()))
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    add = parser.add_argument
+    add("--dynet", metavar="PYTHON", required=True, help="an interpreter that has DyNet (dyNET38)")
+    add("--scale", type=int, default=8, help="multiplies hidden units and sentences")
+    add("--rounds", type=int, default=3)
+    add("--cases", nargs="+", choices=CASES, metavar="NAME", default=default, help=f"of {', '.join(CASES)}")
+    args = parser.parse_args()
+    prefixes = [[args.dynet], [sys.executable, "-m", "dynet_cy.compat"]]
+    rows = []
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as nothing:
+        nothing.write("import dynet\n")
+        nothing.flush()
+        cases = {"import of the library": [[nothing.name]], **{name: CASES[name] for name in args.cases}}
+        for name, runs in cases.items():
+            print(f"{name} ...", file=sys.stderr, flush=True)
+            rows.append([name, *line(*measure(runs, prefixes, args.rounds, args.scale))])
+    print(f"{datetime.date.today().isoformat()}, {processor()}, scale {args.scale}, {args.rounds} rounds\n")
+    heads = ["program", "DyNet, CPU s", "dynet_cy, CPU s", "times DyNet", "DyNet, MiB", "dynet_cy, MiB"]
+    print(markdown(heads, rows))
 
 
 if __name__ == "__main__":
