@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,6 +76,22 @@ def test_mpi(device: str, alone, tmp_path: Path, hosts: str, where: str, reducer
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(reducer) == 2
     compare([jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(2)], alone)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+def test_emulated_compiler_keeps_nothing_in_temporary_folders(tmp_path: Path) -> None:
+    """Jobs have temporary folders of their own, which are empty in the end, also if they are the first to compile."""
+    work, own, kept = (tmp_path / name for name in ("work", "tmp", "kept"))
+    work.mkdir()
+    own.mkdir()
+    (tmp_path / "kernel.cu").write_text('extern "C" __global__ void one(float* x) { x[threadIdx.x] = 1.f; }\n')
+    compiler = Path(__file__).resolve().parents[2] / "tools" / "gpu" / "emu" / "nvcc_emu"
+    variables = {**os.environ, "TMPDIR": str(own), "EMU_OBJECTS": str(kept / "objects")}
+    command = [sys.executable, str(compiler), "--cubin", str(tmp_path / "kernel.cu")]
+    subprocess.run(command, cwd=work, env=variables, check=True)
+    assert (work / "kernel.cubin").exists()
+    assert list(own.iterdir()) == []
+    assert len(list((kept / "objects").iterdir())) == 1
 
 
 def said(result: jobs.Result, rank: int) -> dict[str, str]:

@@ -43,6 +43,7 @@ def environment() -> dict[str, str]:
         "DYNET_CY_LIBCUBLAS": str(folder / "libcublas.so.13"),
         "DYNET_CY_NVCC": str(HERE / "emu" / "nvcc_emu"),
         "DYNET_CY_CUDA_CACHE": str(kept / "cubins"),
+        "EMU_OBJECTS": str(kept / "objects"),
     }
 
 
