@@ -158,8 +158,8 @@ def write_outside() -> None:
             words, goal, anchor = link[1], (folder / link[2]).resolve(), link[3] or ""
             if goal.suffix == ".svg":
                 return f"[{words}](../{goal.relative_to(HERE).as_posix()})"
-            if goal.suffix == ".md" and goal.parent == HERE:
-                return f"[{words}](../{goal.name}{anchor})"
+            if goal.suffix == ".md" and goal.is_relative_to(HERE):
+                return f"[{words}](../{goal.relative_to(HERE).as_posix()}{anchor})"
             return f"[{words}](../{known[goal]}{anchor})" if goal in known else words
 
         text = re.sub(r"\[([^]]+)\]\((?!https?:|#)([^)#]+)(#[^)]*)?\)", moved, path.read_text(encoding="utf-8"))
@@ -204,17 +204,19 @@ write_examples()
 
 
 def read_source(app: Sphinx, name: str, text: list[str]) -> None:
-    """Lead links to files outside to their pages; make the table of contents from the lists of index.md."""
+    """Lead links to files outside to their pages; make the tables of contents from the lists of index pages."""
+    up = "../" * name.count("/")
     for source, target in OUTSIDE.items():
-        text[0] = text[0].replace(f"]({source}", f"]({target}")
+        text[0] = text[0].replace(f"]({up}{source}", f"]({up}{target}")
     # Tutorials are programs in the clone and pages here.
     text[0] = re.sub(r"\]\(learn/(\w+)\.py\)", r"](tutorials/\1.rst)", text[0]).replace(
         "](learn)", "](tutorials/index.rst)"
     )
-    if name == "index":
-        for title, part in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text[0], flags=re.MULTILINE | re.DOTALL):
+    if name in ("index", "lab/index"):
+        for title, part in re.findall(r"^##? (.+?)\n(.*?)(?=^## |\Z)", text[0], flags=re.MULTILINE | re.DOTALL):
             pages = "\n".join(re.findall(r"^- \[.+?\]\((.+?)\.(?:md|rst)\)", part, flags=re.MULTILINE))
-            text[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n"
+            if pages:
+                text[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n{pages}\n```\n"
 
 
 def link_short_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, text: Element) -> Element | None:
