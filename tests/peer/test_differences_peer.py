@@ -186,3 +186,85 @@ def test_infinities_of_a_restricted_log_softmax_stay_in_memory(tmp_path: Path) -
     assert wrong.any()
     np.testing.assert_allclose(values["dynet_cy"][~wrong], values["dynet"][~wrong], rtol=1e-6)
     assert np.isfinite(values["dynet_cy"]).all()
+
+
+# ---- what is a defect of DyNet's, also for programs that were written for it ----
+
+
+def decayed(dy: Library, rate: float, updates: int, frozen: bool = False, below: bool = False) -> list[float]:
+    """The value of a parameter of 1 after each update without a gradient."""
+    model = dy.ParameterCollection()
+    model.set_weight_decay(rate)
+    model = model.add_subcollection() if below else model
+    p = model.add_parameters((1,), init=1.0)
+    p.set_updated(not frozen)
+    trainer = dy.SimpleSGDTrainer(model, 1.0)
+    found = []
+    for _ in range(updates):
+        trainer.update()
+        dy.renew_cg()
+        found.append(p.value())
+    return found
+
+
+def test_weight_decay_of_a_frozen_parameter() -> None:
+    """In DyNet, it decays, and jumps back from time to time."""
+    theirs, ours = (decayed(library, 0.5, 5, frozen=True) for library in both())
+    assert (theirs, ours) == ([0.5, 0.25, 1, 0.5, 0.25], [1] * 5)
+
+
+def test_weight_decay_of_the_trainer_of_a_subcollection() -> None:
+    """In DyNet, it shows at every third update here; the same rate in the root shows at each."""
+    theirs, ours = (decayed(library, 0.5, 4, below=True) for library in both())
+    assert (theirs, ours) == ([1, 1, 0.125, 0.125], [0.5, 0.25, 0.125, 0.0625])
+
+
+def test_small_weight_decay() -> None:
+    """In DyNet, 1 - 1e-8 is 1."""
+    theirs, ours = (decayed(library, 1e-8, 2000)[-1] for library in both())
+    assert theirs == 1
+    assert abs(ours - (1 - 1e-8) ** 2000) < 2e-6
+    assert ours < 1
+
+
+def test_logsumexp_dim_of_more_rows_than_columns() -> None:
+    x = np.random.default_rng(0).normal(size=(4, 2))
+    want = np.log(np.exp(x).sum(1))
+    theirs, ours = both()
+    for library in (theirs, ours):
+        library.renew_cg()
+        have = library.logsumexp_dim(library.inputTensor(x), 1).npvalue()
+        off = np.abs(have - want)
+        assert (off < 1e-6).tolist() == ([True, True, False, False] if library is theirs else [True] * 4)
+
+
+def test_full_log_distribution(tmp_path: Path) -> None:
+    """It should have the log-probability of each word, the loss of the same builder negated."""
+    (tmp_path / "clusters").write_text("A cat\nA dog\nB red\nB blue\nC only\n")
+    words = {"cat": 0, "dog": 1, "red": 2, "blue": 3, "only": 4}
+    for library, right in zip(both(), (False, True)):
+        model = library.ParameterCollection()
+        builder = library.ClassFactoredSoftmaxBuilder(3, str(tmp_path / "clusters"), words, model, True)
+        random = np.random.default_rng(1)
+        for p in model.parameters_list():
+            p.set_value(random.normal(size=p.shape()))
+        library.renew_cg()
+        h = library.inputVector([1.0, 2.0, -1.0])
+        found = np.ravel(builder.full_log_distribution(h).npvalue())
+        losses = [builder.neg_log_softmax(h, word).value() for word in range(5)]
+        assert np.allclose(found, np.negative(losses), atol=1e-4) is right
+
+
+def test_gradients_of_several_constants() -> None:
+    """The sum of DyNet's gradients: several constants of one parameter are one expression, which batches."""
+    found = []
+    for library in both():
+        model = library.ParameterCollection()
+        p = model.add_parameters((2,), init=np.array([1.0, 2.0]))
+        library.renew_cg()
+        a, b = library.const_parameter(p), library.const_parameter(p)
+        loss = library.sum_elems(a) * 2 + library.squared_norm(b)
+        loss.forward()
+        loss.backward(full=True)
+        found.append([a.gradient(), b.gradient()])
+    np.testing.assert_allclose(found[1], [np.sum(found[0], 0)] * 2)
