@@ -117,10 +117,12 @@ from dynet_cy.train import (
 
 # end of packages
 
-# DyNet's other name.
+# DyNet's other names.
 Model = ParameterCollection
+__gitversion__ = __version__
 
 __all__ = [
+    "__gitversion__",
     "__version__",
     # settings and devices
     "DeviceInfo",

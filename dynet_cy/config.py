@@ -141,6 +141,7 @@ def set(
         3
     """
     global _checks
+    _chosen.update({name: value for name, value in locals().items() if value is not None})
     stays = requested_gpus is None and gpu_mask is None
     _check_precision(precision, bool(_gpus) if stays else bool(requested_gpus) or any(gpu_mask or ()))
     if shared_parameters:
@@ -177,6 +178,10 @@ def set(
     if check is not None and bool(check) != _checks:
         _anomaly.switch(bool(check))
         _checks = bool(check)
+
+
+# What the program has passed to `set`; `read_again` leaves it as it is.
+_chosen: dict[str, Any] = {}
 
 
 def _check_precision(precision: str | None, gpus: bool) -> None:
@@ -245,6 +250,7 @@ def set_gpu(flag: bool = True) -> None:
         >>> config.gpu()
         False
     """
+    _chosen.update(requested_gpus=int(flag), gpu_mask=None)
     _check_precision(None, flag)
     _use_gpus(_one_gpu() if flag else [], "set_gpu()")
 
@@ -381,6 +387,20 @@ def _asked_for(given: Mapping[str, str]) -> list[int] | None:
 def _from_command_line() -> dict[str, Any]:
     """Arguments for `set` from the options of the command line."""
     return _settings(_options(getattr(sys, "argv", [])[1:]))
+
+
+def read_again() -> None:
+    """Apply what has changed in ``sys.argv`` since its options were read; an option that is gone gets its default.
+
+    Settings that the program has passed to `set` stay as they are.
+    """
+    before = dict(_read)
+    _read.clear()
+    _read.update(_from_command_line())
+    without = {**_defaults, **_from_environment()}
+    changed = [name for name in {**before, **_read} if before.get(name) != _read.get(name) and name not in _chosen]
+    if changed:
+        set(**{name: _read.get(name, without[name]) for name in changed})
 
 
 def _from_environment() -> dict[str, Any]:
@@ -681,4 +701,7 @@ def init_from_params(params: DynetParams) -> None:
     params.init()
 
 
-set(**{"threads": 0, **_from_environment(), **_from_command_line()})
+_defaults = {**get(), "random_seed": 0, "threads": 0}
+_read = _from_command_line()
+set(**{"threads": 0, **_from_environment(), **_read})
+_chosen.clear()

@@ -12,13 +12,21 @@ or from Python, before the first ``import dynet``::
 
 ``dynet`` and ``_dynet`` are then the module dynet_cy itself, ``dynet_config`` is `dynet_cy.config` and ``dynet_viz`` is
 `dynet_cy.viz`. Pickles that name ``_dynet.X`` find dynet_cy's X.
+
+In such a process NumPy's arrays hold expressions, all threads share the implicit graph, and parameters that are loaded
+keep their names, as in DyNet. Options that the program puts into `sys.argv` before its first ``import dynet`` count.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from pathlib import Path
+
+from dynet_cy import config
+from dynet_cy.core.dynet_rules import follow_dynet
+from dynet_cy.graph.current import share_implicit_graph
 
 __all__ = ["NAMES", "install"]
 
@@ -45,18 +53,43 @@ def install() -> None:
         sys.path.insert(1, _FOLDER)
         importlib.invalidate_caches()
     for name in NAMES:
-        importlib.import_module(name)
         _check(name)
+    _follow()
 
 
 def _check(name: str) -> None:
-    """Raise ImportError if the module of that name was imported and is another package's."""
+    """Raise ImportError if the module of that name is another package's: it was imported, or would be."""
     module = sys.modules.get(name)
-    if module is not None and module.__name__.partition(".")[0] != "dynet_cy":
-        where = getattr(module, "__file__", None) or "no file"
-        raise ImportError(
-            f"dynet_cy.compat: {name} is imported already, from {where}; install() comes before the first import of "
-            "DyNet, and no other module may have that name",
-            name=name,
-            path=getattr(module, "__file__", None),
-        )
+    if module is not None:
+        if module.__name__.partition(".")[0] == "dynet_cy":
+            return
+        state, where = "is imported already", getattr(module, "__file__", None)
+    else:
+        spec = importlib.util.find_spec(name) if _FOLDER in sys.path else None
+        if spec is None or Path(spec.origin or "").parent == Path(_FOLDER):
+            return
+        state, where = "would be imported", spec.origin
+    raise ImportError(
+        f"dynet_cy.compat: {name} {state}, from {where or 'no file'}; install() comes before the first import of "
+        "DyNet, and no other module may have that name",
+        name=name,
+        path=where,
+    )
+
+
+def _follow() -> None:
+    follow_dynet()
+    share_implicit_graph()
+
+
+_begun = False
+
+
+def begin() -> None:
+    """What the first ``import dynet`` of a process does: follow DyNet's rules, and read the command line again, which
+    the program may have changed since this package was imported."""
+    global _begun
+    if not _begun:
+        _begun = True
+        _follow()
+        config.read_again()

@@ -1,4 +1,5 @@
-"""The current graph: that of the innermost `with` of a task or thread, else the thread's implicit graph."""
+"""The current graph: that of the innermost `with` of a task or thread, else the implicit graph: the thread's own or, in
+programs written for DyNet, that of all threads."""
 
 from libc.stdint cimport uint64_t
 
@@ -63,5 +64,7 @@ ctypedef object (*NewGraph)(Graph** g)
 cdef void set_new_graph(NewGraph make) noexcept
 cdef int enter_graph(object owner, Graph* g) except -1
 cdef int leave_graph(object owner) except -1
+# Replace the implicit graph that threads share, if it is g, which another thread is running.
+cdef int leave_running(Graph* g) except -1
 # Must be called when a graph is closed.
 cdef void forget_current() noexcept

@@ -1,10 +1,14 @@
-"""The current graph: that of the innermost `with` of a task or thread, else the thread's implicit graph."""
+"""The current graph: that of the innermost `with` of a task or thread, else the thread's implicit graph.
+
+Programs written for DyNet have one implicit graph, which all threads share (`share_implicit_graph`).
+"""
 
 import contextvars
 import threading
 
 from dynet_cy.core.atomic cimport Number, add_to
-from dynet_cy.graph.structs cimport Graph
+from dynet_cy.core.dynet_rules cimport follows_dynet
+from dynet_cy.graph.structs cimport RUNNING, Graph
 
 
 cdef extern from *:
@@ -38,6 +42,17 @@ class _Local(threading.local):
 
 
 _local = _Local()
+
+
+class _Shared:
+    """What `_local` has for each thread, for all threads of a program written for DyNet."""
+
+    implicit = None
+    left_running = ()                       # implicit graphs that were replaced while another thread ran them
+
+
+_shared = _Shared()
+_making = threading.RLock()                 # held while a shared graph is made
 
 # The innermost graph that was entered, or None.  Code in a context of its own, such as a task of asyncio, enters graphs
 # here; they take precedence over those of the thread, in `_local.entered`.
@@ -85,17 +100,63 @@ cdef void look_around(Seen* seen) noexcept:
     if inner is None:
         inner = innermost(_local.entered)
     if inner is None:
-        inner = _local.implicit
+        inner = home().implicit
     seen.graph = NULL if inner is None else inner.g
     seen.context_version = context_version_now()
 
 
+cdef object home():
+    """Where the implicit graph of this thread is kept."""
+    return _shared if follows_dynet() else _local
+
+
 cdef Graph* make_implicit() except NULL:
+    cdef _Entered made
+    if not follows_dynet():
+        made = new_implicit()
+        _local.implicit = made                              # lives as long as the thread
+    else:
+        with _making:
+            made = _shared.implicit
+            if made is None:
+                made = new_implicit()
+                _shared.implicit = made
+    changed()
+    return made.g
+
+
+cdef _Entered new_implicit():
     cdef Graph* g = NULL
     owner = new_graph(&g)
-    _local.implicit = entering(owner, g, None)              # lives as long as the thread
+    return entering(owner, g, None)
+
+
+def share_implicit_graph():
+    """Make the implicit graph of this thread that of all threads; `follow_dynet` comes before this."""
+    if _shared.implicit is None:
+        _shared.implicit = _local.implicit
     changed()
-    return g
+
+
+cdef int leave_running(Graph* g) except -1:
+    """Replace the shared implicit graph, which another thread is running, by a new one.
+
+    The other thread finds its expressions stale when it has finished.  The graph lives until the next one is replaced.
+    """
+    cdef _Entered left, x
+    with _making:
+        left = _shared.implicit
+        if left is None or left.g != g:
+            return 0
+        made = new_implicit()
+        running = [left]
+        for x in _shared.left_running:
+            if x.g.version == RUNNING:
+                running.append(x)
+        _shared.left_running = running
+        _shared.implicit = made
+    changed()
+    return 0
 
 
 cdef int enter_graph(object owner, Graph* g) except -1:

@@ -1,7 +1,9 @@
 """Expressions: the number of a node and the version of its graph, which is checked on each use."""
 
+import sys
 import warnings
 from numbers import Real
+from opcode import opmap
 
 import numpy as np
 
@@ -9,6 +11,8 @@ cimport cython
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from dynet_cy.core.dynet_rules cimport follows_dynet
+from dynet_cy.core.interrupts cimport runs_handlers
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.core.unlocked cimport HAS_GIL, revived
 from dynet_cy.graph.computing cimport (
@@ -21,8 +25,8 @@ from dynet_cy.graph.graph cimport ComputationGraph, owner_of, raise_in_item
 from dynet_cy.graph.hooks cimport engine_of
 from dynet_cy.graph.messages cimport describe_dim, made_at, made_by, made_in
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NEEDS_GRAD, REVERT_BITS, RUNNING, SHARED, Graph, Node, Use, drop_unneeded, holder_in, nodes_of,
-    same_renewal, set_holder, state_of, uses_of,
+    COMPUTED, NEEDS_GRAD, REVERT_BITS, RUNNING, SHARED, TRAINABLE, Graph, Node, Use, args_of, drop_unneeded, holder_in,
+    nodes_of, same_renewal, set_holder, state_of, uses_of,
 )
 from dynet_cy.graph.table cimport Table, claim, graph_at, graph_table, hold, is_used, let_go, raise_running, release
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
@@ -43,6 +47,20 @@ cdef extern from *:
     """
     Dim* room_for_dim "dy_room_for_dim"() noexcept
 
+cdef extern from *:
+    """
+    #include <stdatomic.h>
+    /* How many values NumPy has asked for without Python running on, which begins with a pending call. */
+    static atomic_int dy_asked = 0;
+    static int dy_runs_on(void *nothing) { (void)nothing; dy_asked = 0; return 0; }
+    static inline int dy_asked_before(void) { return dy_asked; }
+    static inline void dy_begin_call(int asked) {
+        dy_asked = Py_AddPendingCall(dy_runs_on, NULL) == 0 ? asked : 0;
+    }
+    """
+    int asked_before "dy_asked_before"() noexcept
+    void begin_call "dy_begin_call"(int asked) noexcept
+
 cdef Table* table = graph_table()
 
 
@@ -58,6 +76,53 @@ class StaleExpressionError(RuntimeError):
             ...
         dynet_cy.graph.expressions.StaleExpressionError: expression 0 is stale
     """
+
+
+cdef object as_object(Expression x):
+    """An array of no axes that holds an expression."""
+    array = np.empty((), object)
+    array[()] = x
+    return array
+
+
+# Functions of NumPy, and the operators of expressions that stand for them beside numbers.
+_operators = {
+    np.add: OPERATOR_ADD, np.subtract: OPERATOR_SUB, np.multiply: OPERATOR_MUL, np.true_divide: OPERATOR_DIV,
+    np.power: OPERATOR_POW, np.matmul: OPERATOR_MATMUL, np.less: OPERATOR_LESS, np.less_equal: OPERATOR_LESS_EQUAL,
+    np.greater: OPERATOR_GREATER, np.greater_equal: OPERATOR_GREATER_EQUAL,
+}
+
+
+cdef class UfuncRule:
+    """`__array_ufunc__` of expressions: None, which leaves NumPy's operators to them; DyNet's rule in its programs."""
+
+    def __get__(self, instance, owner):
+        return on_objects if follows_dynet() else None
+
+
+def on_objects(x, ufunc, method, *inputs, **settings):
+    """A function of NumPy that takes expressions as objects, as in DyNet: arrays of them element by element.
+
+    Operators with arrays of numbers take an expression as a whole, as in any program.
+    """
+    if method == "__call__" and not settings and ufunc in _operators and any([is_numeric(a) for a in inputs]):
+        return operators[<int>_operators[ufunc]](inputs[0], inputs[1])
+    inputs = [as_object(a) if isinstance(a, Expression) else a for a in inputs]
+    return getattr(ufunc, method)(*inputs, **settings)
+
+
+cdef bint is_numeric(x):
+    return isinstance(x, (np.ndarray, np.generic)) and x.dtype != object
+
+
+cdef object reduced(Expression x, str name, axis, keepdims, dict numpy):
+    """A reduction, by a method or by NumPy's function of the same name, which passes further arguments."""
+    for key, value in numpy.items():
+        if key not in ("dtype", "out") or value is not None:
+            raise TypeError(f"{name}: an expression has no argument {key}={value!r} there")
+    if numpy and follows_dynet():
+        return getattr(as_object(x), name)(axis=axis, keepdims=keepdims)
+    return functions[name](x, axis, keepdims)
 
 
 @cython.freelist(512)
@@ -272,7 +337,7 @@ cdef class Expression:
         """
         return functions["reshape"](self, shape[0] if len(shape) == 1 else shape)
 
-    def sum(self, axis=None, keepdims=False):
+    def sum(self, axis=None, keepdims=False, **numpy):
         """Sum of each batch element along some axes.
 
         Args:
@@ -289,9 +354,9 @@ cdef class Expression:
             >>> dy.inputTensor([[1, 2], [3, 4]]).sum(axis=-1).npvalue()
             array([3., 7.])
         """
-        return functions["sum"](self, axis, keepdims)
+        return reduced(self, "sum", axis, keepdims, numpy)
 
-    def mean(self, axis=None, keepdims=False):
+    def mean(self, axis=None, keepdims=False, **numpy):
         """Mean of each batch element along some axes; see `sum`.
 
         Args:
@@ -302,9 +367,9 @@ cdef class Expression:
             >>> dy.inputTensor([[1, 2], [3, 4]]).mean(axis=0).npvalue()
             array([2., 3.])
         """
-        return functions["mean"](self, axis, keepdims)
+        return reduced(self, "mean", axis, keepdims, numpy)
 
-    def max(self, axis=None, keepdims=False):
+    def max(self, axis=None, keepdims=False, **numpy):
         """Greatest element of each batch element along some axes; see `sum` and `dynet_cy.max_dim`.
 
         Args:
@@ -315,9 +380,9 @@ cdef class Expression:
             >>> dy.inputTensor([[1, 2], [3, 4]]).max().value()
             4.0
         """
-        return functions["max"](self, axis, keepdims)
+        return reduced(self, "max", axis, keepdims, numpy)
 
-    def min(self, axis=None, keepdims=False):
+    def min(self, axis=None, keepdims=False, **numpy):
         """Least element of each batch element along some axes; see `sum` and `dynet_cy.min_dim`.
 
         Args:
@@ -328,7 +393,7 @@ cdef class Expression:
             >>> dy.inputTensor([[1, 2], [3, 4]]).min(axis=1).npvalue()
             array([1., 3.])
         """
-        return functions["min"](self, axis, keepdims)
+        return reduced(self, "min", axis, keepdims, numpy)
 
     def backward(self, full=False):
         """Add the gradient of this scalar to the gradients of all parameters.
@@ -476,15 +541,17 @@ cdef class Expression:
 
     def __bool__(self):
         cdef Looks x
-        if describe(self, &x) and x.valid and op_at(x.op).truth:
+        cdef bint known = describe(self, &x)
+        if known and x.valid and op_at(x.op).truth:
             return truth_of(self)
-        say_once("an Expression is always true, whatever its value; write `if e.value():` for the value, and "
-                 "`if e is not None:` to ask whether there is one")
+        if not known or total_of(&x.dim) == 1:          # the truth of several numbers cannot be meant
+            say_once("an Expression is always true, whatever its value; write `if e.value():` for the value, and "
+                     "`if e is not None:` to ask whether there is one", TESTS)
         return True
 
     def __eq__(self, other):
         if isinstance(other, Real):
-            say_once("an Expression never equals a number; write `e.value() == x` to compare its value")
+            say_once("an Expression never equals a number; write `e.value() == x` to compare its value", COMPARISONS)
         return NotImplemented               # only equal to itself
 
     def __hash__(self):
@@ -494,19 +561,23 @@ cdef class Expression:
         """The value, if it is one number."""
         return self.scalar_value()
 
+    def __int__(self):
+        """The value, if it is one number, without its fraction."""
+        return int(self.scalar_value())
+
     def __format__(self, spec):
         """With a format, the value, which must be one number: ``f"{loss:.3f}"``; without one, `repr`."""
         return format(self.scalar_value(), spec) if spec else repr(self)
 
     def __array__(self, dtype=None, copy=None):
-        """The value, for numpy."""
-        if taking_numbers():
-            array = np.empty((), object)
-            array[()] = self
-            return array
+        """The value, for numpy; in programs written for DyNet the expression itself, as an object."""
+        if taking_numbers() or (follows_dynet() and (dtype is None or dtype == object)):
+            return as_object(self)
         if copy is False:
             raise ValueError("the value of an expression can only be copied")
         array = self.npvalue()
+        if ARRAY_OF_VALUES not in said:
+            note_array(owned(self))
         return array if dtype is None else array.astype(dtype)
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
@@ -530,7 +601,7 @@ cdef class Expression:
         return (1, 0)
 
     # NumPy must leave `array * expression` to the expression, not loop over elements.
-    __array_ufunc__ = None
+    __array_ufunc__ = UfuncRule()
 
 
 cdef class ForwardExpression(Expression):
@@ -841,15 +912,69 @@ cdef bint truth_of(Expression comparison) except -1:
     return comparison.scalar_value() != 0
 
 
+# Instructions of Python with which a program itself, rather than a function such as `filter` or `list.index` that it
+# calls, asks for a truth value or compares.
+cdef frozenset TESTS = frozenset(
+    {code for name, code in opmap.items() if name in ("TO_BOOL", "UNARY_NOT") or name.partition("IF_")[2]})
+cdef frozenset COMPARISONS = frozenset({opmap["COMPARE_OP"]})
+
+cdef str ARRAY_OF_VALUES = (
+    "an array of expressions holds their values, and nothing is trained through it; write `dy.esum(list)` for the sum, "
+    "`dy.average(list)` for the mean, `dy.concatenate(list)` for one expression of all, and "
+    "`[e.value() for e in list]` for the values")
+
 cdef set said = set()
 
 
-cdef int say_once(str message) except -1:
-    """Warn once of something that is legal, but probably a mistake."""
-    if message not in said:
+cdef bint program_does(frozenset instructions) except -1:
+    """Whether one of these instructions of the program is running."""
+    frame = sys._getframe()
+    return frame.f_code.co_code[frame.f_lasti] in instructions
+
+
+cdef int say_once(str message, frozenset instructions) except -1:
+    """Warn once of something that is legal, but probably a mistake if one of these instructions does it."""
+    if message not in said and (instructions is None or program_does(instructions)):
         said.add(message)
         warnings.warn(message, RuntimeWarning, stacklevel=1)
     return 0
+
+
+cdef int note_array(Expression x) except -1:
+    """NumPy has asked for the value of an expression: warn if it makes one array of several that need gradients.
+
+    It asks one by one, so what matters is whether the program has run on since it asked before. The functions of NumPy
+    that join arrays ask from Python, in a module of their own.
+    """
+    cdef Graph* g
+    cdef bint joins = sys._getframe().f_globals.get("__name__", "").endswith(("shape_base", "shape_base_impl"))
+    cdef int before = asked_before() if runs_handlers() else 0      # only this thread runs pending calls
+    if joins or before == 1:
+        g = x.graph()
+        if is_to_be_trained(g, x.index):
+            say_once(ARRAY_OF_VALUES, None)
+    if runs_handlers():
+        begin_call(before + 1)
+    return 0
+
+
+cdef bint is_to_be_trained(Graph* g, uint32_t index) except -1:
+    """Whether a value depends on parameters, and no backward has come to it yet."""
+    cdef bytearray needed
+    cdef const Node* x
+    cdef uint32_t i, j
+    if g.forward_only or (g.backward_from >= 0 and index <= <uint32_t>g.backward_from):
+        return False
+    needed = bytearray(index + 1)
+    needed[index] = True
+    for i in reversed(range(index + 1)):
+        if needed[i]:
+            x = nodes_of(g) + i
+            if state_of(g)[i] & TRAINABLE:
+                return True
+            for j in range(x.nargs):
+                needed[args_of(g, x)[j]] = True
+    return False
 
 
 # ---- whether an expression is stale ------------------------------------------

@@ -8,9 +8,10 @@ from libc.stdlib cimport free
 from libc.string cimport memset
 
 from dynet_cy.core.atomic cimport Setting
+from dynet_cy.core.dynet_rules cimport follows_dynet
 from dynet_cy.core.unlocked cimport let_be_revived
 from dynet_cy.graph.current cimport (
-    current_graph, enter_graph, forget_current, graph_here, leave_graph, set_new_graph,
+    current_graph, enter_graph, forget_current, graph_here, leave_graph, leave_running, set_new_graph,
 )
 from dynet_cy.graph.forgetting cimport (
     LEAST_TO_COMPACT, Renumber, compact_nodes, forget, forget_since, more_epochs, next_epoch, take_back,
@@ -22,7 +23,7 @@ from dynet_cy.graph.structs cimport (
     GRAPH_ARENAS, GRAPH_ARRAYS, REVERT_BITS, RUNNING, Graph, drop_unneeded, nodes_of, set_holder, uses_of,
 )
 from dynet_cy.graph.table cimport (
-    Table, check_unused, claim, enter_table, give_back_all, graph_table, hold, leave_table, let_go, release,
+    Table, check_unused, claim, enter_table, give_back_all, graph_table, hold, is_used, leave_table, let_go, release,
 )
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_rewind, array_close, array_open, array_push, array_rewind, out_of_memory, shortages,
@@ -623,7 +624,21 @@ def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, f
         >>> len(graph)
         0
     """
+    leave_if_running()
     return current().renew(immediate_compute, check_validity, autobatching, forward_only)
+
+
+cdef int leave_if_running() except -1:
+    """In a program written for DyNet: begin the next example although a thread that took too long runs the graph."""
+    cdef Graph* g
+    cdef bint used
+    if not follows_dynet():
+        return 0
+    g = current_graph()
+    hold(table, g.slot)
+    used = is_used(table, g)
+    let_go(table, g.slot)
+    return leave_running(g) if used else 0
 
 
 def cg():

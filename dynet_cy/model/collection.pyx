@@ -14,6 +14,7 @@ import numpy as np
 from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
+from dynet_cy.core.dynet_rules cimport follows_dynet
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.late_rows cimport all_current, late_state, none_late_shared
@@ -271,7 +272,8 @@ class ParameterCollection:
         array = floats_in(array, "lookup_parameters_from_numpy", "array", 8)
         return self.add_lookup_parameters(array.shape, NumpyInitializer(array), name, device)
 
-    def _add(self, cls, dim, init, name, device, scale, mean, std):
+    def _add(self, cls, dim, init, name, device, scale, mean, std, own_name=None):
+        """`own_name`: the name of one that was loaded, without that of its collection; see `_new_name`."""
         cdef Dim d
         cdef uint32_t rows = 0
         cdef _Stored made
@@ -304,10 +306,25 @@ class ParameterCollection:
         (<_Members>self._members).storage.check_room(f"{what} {shape}", prod(file_shape))
         values = np.empty(file_shape, np.float32, order="F")
         initializer.fill(values, HostRandom(), is_lookup)
-        name = self._name + _free_name(name, self._taken, "Parameter")
+        name = self._new_name(name, own_name)
         made = (<_Members>self._members).add(number, cls, &d, rows, name)
         made.put(made.storage.values, 0, values, made.p.size)
         return made
+
+    def _new_name(self, name, own_name):
+        """The full name of a new parameter.
+
+        In programs written for DyNet, one that is loaded keeps the name that it has in the file, if it is free, and
+        takes the next number of parameters without a name, as DyNet counts.  `_taken` has the names too, after a "/".
+        """
+        free = _free_name(name, self._taken, "Parameter")
+        if follows_dynet():
+            if own_name and "/" + own_name not in self._taken:
+                free = own_name
+            while "/" + free in self._taken:
+                free = _free_name(name, self._taken, "Parameter")
+            self._taken["/" + free] = 1
+        return self._name + free
 
     def set_weight_decay(self, lam):
         """Make every update of a trainer multiply all values by 1 - lambda, after its step.

@@ -4,9 +4,13 @@ import os
 
 import numpy as np
 
+from dynet_cy.core.dynet_rules cimport follows_dynet
 from dynet_cy.memory.storage cimport value_changed
-from dynet_cy.model.parameters cimport LookupParameters, _Stored, file_dim, note_whole_gradient, stored_array
+from dynet_cy.model.parameters cimport (
+    LookupParameters, Parameters, _Stored, file_dim, note_whole_gradient, stored_array,
+)
 
+from dynet_cy.initializers import NumpyInitializer
 from dynet_cy.textfile import LOOKUP, PARAMETER, ModelMismatchError, read_text_model, write_text_model
 
 
@@ -76,11 +80,14 @@ def add_entry(collection, entry):
     """Add an entry of a text model file to a collection."""
     cdef _Stored x
     values = entry.values.reshape(entry.dim, order="F")
-    name = entry.name.rpartition("/")[2].partition("_")[0]
-    if entry.kind == LOOKUP:
-        x = collection.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0), name)
+    name = entry.name.rpartition("/")[2]
+    if follows_dynet():                     # such programs find parameters in files by names that DyNet has given
+        cls, array = (LookupParameters, np.moveaxis(values, -1, 0)) if entry.kind == LOOKUP else (Parameters, values)
+        x = collection._add(cls, array.shape, NumpyInitializer(array), "", "", None, None, None, name)
+    elif entry.kind == LOOKUP:
+        x = collection.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0), name.partition("_")[0])
     else:
-        x = collection.parameters_from_numpy(values, name)
+        x = collection.parameters_from_numpy(values, name.partition("_")[0])
     fill_entry(x, entry, "")
     return x
 

@@ -108,7 +108,12 @@ with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     assert e is not None and [x for x in (e, None) if x is not None] == [e]
     assert e in [e] and e == same and e != dy.scalarInput(0) and len({e, same}) == 1 and {e: 1}[same] == 1
-    assert not said
+    v = dy.inputVector([0, 0])
+    assert list(filter(None, [e, None, v])) == [e, v] and [x for x in filter(None, [e])] == [e]
+    assert any([e]) and all([e])
+    assert v and not (not v)                        # the truth of two numbers cannot be meant
+    assert 0 not in [e] and [e, 0].index(0) == 1 and [e, 0].count(0) == 1
+    assert not said, [str(x.message) for x in said]
     for _ in range(3):
         assert bool(e) and (e or None) is e and list(filter(None, [e])) == [e]
         assert bool(dy.zeros(0))
@@ -125,6 +130,100 @@ def test_traps_are_told_once(tmp_path) -> None:
     assert len(lines) == 2, result.stdout
     assert lines[0].startswith("RuntimeWarning an Expression is always true, whatever its value; write `if e.value():`")
     assert lines[1].startswith("RuntimeWarning an Expression never equals a number; write `e.value() == x`")
+
+
+ASKS = [
+    "if e: pass",
+    "while e: break",
+    "not e",
+    "e or 1",
+    "e and 1",
+    "1 if e else 2",
+    "assert e",
+    "[1 for _ in 'a' if e]",
+]
+
+
+@pytest.mark.parametrize("program", ASKS + ["e == 0", "0 == e", "e != 0"])
+def test_what_a_program_itself_asks_is_a_trap(program: str) -> None:
+    text = f"import dynet_cy as dy\ndef f(e):\n    {program}\nf(dy.scalarInput(0))"
+    result = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True)
+    assert "RuntimeWarning: an Expression " in result.stderr
+
+
+def test_numbers_of_one_element() -> None:
+    e = dy.scalarInput(-2.75)
+    assert (int(e), float(e), f"{e:.1f}", complex(e)) == (-2, -2.75, "-2.8", -2.75)
+    assert np.array([e], int).tolist() == [[-2]]
+    with pytest.raises(ValueError, match=r"scalar_value: the expression has shape \{2\}, not one element"):
+        int(vector(1, 2))
+    with pytest.raises(ValueError, match="cannot convert float NaN to integer"):
+        int(dy.scalarInput(np.nan))
+
+
+def test_reductions_of_numpy() -> None:
+    x = dy.inputTensor([[1, 2], [3, 4]])
+    assert (np.sum(x).value(), np.min(x).value()) == (10, 1)
+    assert (np.mean(x, axis=0).value(), np.max(x, axis=1).value()) == ([2, 3], [2, 4])
+    assert np.sum(x, axis=1, keepdims=True).shape == (2, 1)
+    with pytest.raises(TypeError, match="sum: an expression has no argument out="):
+        np.sum(x, out=np.zeros(()))
+    with pytest.raises(TypeError, match="mean: an expression has no argument dtype="):
+        np.mean(x, dtype=float)
+    with pytest.raises(TypeError, match="max: an expression has no argument initial="):
+        np.max(x, initial=3)
+
+
+JOINS = (
+    "np.array([a, b])",
+    "np.sum([a, b])",
+    "np.mean((a, b))",
+    "np.asarray([[a, b]])",
+    "np.stack([a, b])",
+    "np.concatenate([a, b])",
+    "np.vstack([a, b])",
+    "np.hstack([a, b])",
+    "np.random.choice([c, d])",
+)
+READS = """
+[np.asarray(e) for e in (a, b)]
+for e in (a, b): np.asarray(e)
+np.argmax(a), np.argmax(b), [np.argmax(e) for e in (a, b)]
+np.allclose(a, b), np.array_equal(a, b), np.testing.assert_array_equal(a, a)
+np.asarray(a); np.asarray(b)
+np.array([e.value() for e in (a, b)]), np.array([float(c), float(d)])
+np.array([x, x, x]), np.array([k, k])
+dy.inputTensor(np.asarray(a)), dy.inputTensor(np.asarray(b)), dy.esum([a, b]), dy.concatenate([a, b])
+dy.sum_elems(a + b).backward(); np.array([a, b])
+"""
+ARRAYS = """
+import warnings
+import numpy as np
+import dynet_cy as dy
+pc = dy.ParameterCollection()
+E = pc.add_lookup_parameters((3, 2), init=np.arange(6).reshape(3, 2))
+a, b, x, k = E[1], dy.tanh(E[2] + 1), dy.inputVector([1, 2]), dy.const_parameter(pc.add_parameters(2))
+c, d = dy.squared_norm(a), dy.squared_norm(b)
+with warnings.catch_warnings(record=True) as said:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        for line in PROGRAM.split("\\n"):
+            try:
+                exec(line)
+            except ValueError as error:             # of random.choice
+                assert "1-dimensional" in str(error)
+print(*[x.message for x in said], sep="\\n")
+"""
+
+
+@pytest.mark.parametrize("program", [*JOINS, READS])
+def test_an_array_of_expressions_is_a_trap(program: str) -> None:
+    text = f"PROGRAM = {program!r}\n{ARRAYS}"
+    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    expected = "an array of expressions holds their values, and nothing is trained through it; write `dy.esum(list)`"
+    said = result.stdout.split()
+    assert (expected.split() == said[: len(expected.split())]) if program in JOINS else not said
+    assert result.stdout.count("an array") == (program in JOINS)
 
 
 @pytest.mark.parametrize(

@@ -3,5 +3,7 @@
 import sys
 
 import dynet_cy
+import dynet_cy.compat
 
+dynet_cy.compat.begin()
 sys.modules[__name__] = dynet_cy
