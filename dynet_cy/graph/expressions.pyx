@@ -93,14 +93,14 @@ _operators = {
 }
 
 
-cdef class UfuncRule:
+cdef class _UfuncRule:
     """`__array_ufunc__` of expressions: None, which leaves NumPy's operators to them; DyNet's rule in its programs."""
 
     def __get__(self, instance, owner):
-        return on_objects if follows_dynet() else None
+        return _on_objects if follows_dynet() else None
 
 
-def on_objects(x, ufunc, method, *inputs, **settings):
+def _on_objects(x, ufunc, method, *inputs, **settings):
     """A function of NumPy that takes expressions as objects, as in DyNet: arrays of them element by element.
 
     Operators with arrays of numbers take an expression as a whole, as in any program.
@@ -343,6 +343,7 @@ cdef class Expression:
         Args:
             axis: one axis, several, or None for all (default); negative ones count from the end.
             keepdims: whether the axes stay, with one element each (default: False).
+            numpy: `dtype` and `out`, which NumPy's function passes; they must be None.
 
         Returns:
             An expression, of shape ``{1}`` if no axis is left.
@@ -362,6 +363,7 @@ cdef class Expression:
         Args:
             axis: one axis, several, or None for all (default); negative ones count from the end.
             keepdims: keep them, with one element (default: no).
+            numpy: as in `sum`.
 
         Example:
             >>> dy.inputTensor([[1, 2], [3, 4]]).mean(axis=0).npvalue()
@@ -375,6 +377,7 @@ cdef class Expression:
         Args:
             axis: one axis, several, or None for all (default); negative ones count from the end.
             keepdims: keep them, with one element (default: no).
+            numpy: as in `sum`.
 
         Example:
             >>> dy.inputTensor([[1, 2], [3, 4]]).max().value()
@@ -388,6 +391,7 @@ cdef class Expression:
         Args:
             axis: one axis, several, or None for all (default); negative ones count from the end.
             keepdims: keep them, with one element (default: no).
+            numpy: as in `sum`.
 
         Example:
             >>> dy.inputTensor([[1, 2], [3, 4]]).min(axis=1).npvalue()
@@ -601,7 +605,7 @@ cdef class Expression:
         return (1, 0)
 
     # NumPy must leave `array * expression` to the expression, not loop over elements.
-    __array_ufunc__ = UfuncRule()
+    __array_ufunc__ = _UfuncRule()
 
 
 cdef class ForwardExpression(Expression):
@@ -1015,6 +1019,6 @@ cdef int raise_stale(Expression x, Graph* g) except -1:
                 f"expression {x.index} was made after the checkpoint that its graph went back to")
         raise StaleExpressionError(
             f"expression {x.index} belongs to another graph than the current one of this thread; "
-            "expressions of different graphs do not mix")
+            "`with graph:` makes a graph the current one, and expressions of different graphs do not mix")
     raise StaleExpressionError(
         f"expression {x.index} is stale: its graph has been renewed (renew_cg) or closed since")

@@ -121,6 +121,24 @@ def test_the_implicit_graph_belongs_to_the_thread(graph) -> None:
     assert all_threads(work) == [[1, 1, 1]] * N_THREADS
 
 
+def test_a_graph_goes_on_in_a_worker_that_enters_it(graph) -> None:
+    """As docs/differences.md has it: a worker of a pool, so that there is a timeout."""
+    W = dy.ParameterCollection().add_parameters((2, 2), init=2.0)
+
+    def work(x):
+        with graph:
+            y = W * x
+            return y, y.value()
+
+    with ThreadPoolExecutor(1) as pool:
+        for i in range(3):
+            dy.renew_cg()
+            y, value = pool.submit(work, dy.inputVector([i, 1])).result(timeout=60)
+            assert dy.cg() is graph
+            assert value == [2 * i + 2] * 2
+            assert dy.sum_elems(y).value() == 4 * i + 4
+
+
 def test_entered_graphs_belong_to_the_thread() -> None:
     def work(i):
         with dy.ComputationGraph() as own:
