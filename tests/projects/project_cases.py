@@ -15,11 +15,21 @@ CASES = {
     "uniparse, adagrad": [["uniparse.py", "adagrad"]],
     "Mimick, LSTM": [["mimick.py", "lstm", "--dynet-mem", "400"], ["mimick.py", "lstm", "--model-in", "model.bin"]],
     "Mimick, CNN": [["mimick.py", "cnn"], ["mimick.py", "cnn", "--model-in", "model.bin"]],
+    "xnmt": [["xnmt.py", "train", "settings", "a", "b"], ["xnmt.py", "translate", "settings", "a", "b"]],
     "sequence to sequence": [["seq2seq_att.py", "train", "model"], ["seq2seq_att.py", "translate", "model"]],
+    "TUPA": [["tupa.py", "train", "model"], ["tupa.py", "parse", "model"]],
     "open-sesame": [
         ["open_sesame.py", "train", "model", "1"],
         ["open_sesame.py", "train", "model", "2"],
         ["open_sesame.py", "predict", "model", "1", "2"],
     ],
+    "bilstm-aux, softmax": [["bilty.py", "train", "model", "softmax"], ["bilty.py", "test", "model"]],
+    "bilstm-aux, CRF": [["bilty.py", "train", "model", "crf"], ["bilty.py", "test", "model"]],
+    "bilstm-aux, Viterbi loss": [["bilty.py", "train", "model", "viterbi"]],
+    "bilstm-aux, batches": [
+        ["bilty.py", "train", "model", "softmax", "--minibatch", "4", "--dynet-autobatch", "1"],
+    ],
     "RNNG": [["rnng.py", "train", "model"], ["rnng.py", "parse", "model"]],
+    "averaging, sum": [["averaging.py", "sum"]],
+    "averaging, mean": [["averaging.py", "mean"]],
 }
