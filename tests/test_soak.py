@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from unittest import mock
 
 import numpy as np
 import pytest
+
+import dynet_cy as dy
 
 FILE = Path(__file__).resolve().parent.parent / "tools" / "soak.py"
 
@@ -29,7 +32,7 @@ def soak():
 @pytest.mark.parametrize("number", range(3))
 def test_every_kind(soak, number):
     for kind, _ in soak.ROUNDS:
-        if kind.__name__ not in ("fresh", "processes") or number == 0:
+        if kind.__name__ not in ("fresh", "processes", "beside", "endings") or number == 0:
             kind(np.random.default_rng([5, number]))
 
 
@@ -50,12 +53,34 @@ def test_differences_are_found(soak, monkeypatch):
         ("frozen", "soak", "make_trainer", lambda *_: [mock.MagicMock()] * 2, "nothing was trained"),
         ("out_of_memory", "Numpy", "tanh", staticmethod(np.sin), "value after a lack of memory"),
         ("fresh", "soak", "repeat", lambda *_: "0", "bits of a fresh process"),
+        ("changes", "Changing", "change", lambda *_: None, "value after set"),
+        ("changing_maps", "Changing", "change", lambda *_: None, "value in an item of a map"),
+        ("sharing", "Numpy", "tanh", staticmethod(np.sin), "in a thread that reads"),
+        ("sizes", "soak", "OF_ANY_SIZE", [("mn", dy.transpose, lambda a: a.T + 1)], "value of mn"),
+        ("offsets", "soak", "OF_ANY_OFFSET", [(dy.log_softmax, lambda x: x - x.max())], "value at offset"),
+        ("calls", "Numpy", "tanh", staticmethod(np.sin), "value after calls of all kinds"),
+        ("huge", "dy", "pick", lambda *_: dy.scalarInput(1), "pick of"),
+        ("beside", "soak", "FILE", "/none", "a process that saves beside another"),
+        ("endings", "soak", "FILE", "/none", "a fresh process"),
     ],
 )
 def test_faults_of_other_kinds_are_found(soak, monkeypatch, kind, where, name, wrong, message):
     monkeypatch.setattr(soak if where == "soak" else getattr(soak, where), name, wrong)
     with pytest.raises(AssertionError, match=message):
         [getattr(soak, kind)(np.random.default_rng(number)) for number in range(20)]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_crashes_are_found(soak, monkeypatch, capsys):
+    """A round that ends its process by a signal is a failure as any other, and rounds go on."""
+    crash = lambda rng: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
+    crash.__name__ = "crash"
+    monkeypatch.setattr(soak, "ROUNDS", [(soak.builders, 1), (crash, 1)])
+    assert soak.soak(0.05, 1, apart=True) > 0
+    captured = capsys.readouterr()
+    assert "the process was ended by signal 9" in captured.err
+    assert "failed: crash " in captured.out
+    assert "builders " in captured.out
 
 
 def test_growing_memory_is_found(soak, monkeypatch, capsys):

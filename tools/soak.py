@@ -17,6 +17,7 @@ import ctypes
 import gc
 import hashlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -65,6 +67,7 @@ class Numpy:
     halves = staticmethod(lambda x, y: np.concatenate([x[N // 2 :], y[: N // 2]]))
     mean = staticmethod(lambda xs: sum(xs) / len(xs))
     squared_norm = staticmethod(lambda x: (x * x).sum())
+    element = staticmethod(lambda x, i: x[i])
     dot = staticmethod(lambda x, y: (x * y).sum())
     total = staticmethod(sum)
 
@@ -110,6 +113,7 @@ class Engine:
     halves = staticmethod(lambda x, y: dy.concatenate([dy.pick_range(x, N // 2, N), dy.pick_range(y, 0, N // 2)]))
     mean = staticmethod(lambda xs: dy.average(list(xs)))
     squared_norm = staticmethod(dy.squared_norm)
+    element = staticmethod(dy.pick)
     dot = staticmethod(dy.dot_product)
     total = staticmethod(dy.esum)
     softmax = staticmethod(dy.softmax)
@@ -135,7 +139,7 @@ def program(ops, seed, numbers=None):
         pool.append(ops.input(inputs.uniform(-1, 1, N)))
         for _ in range(int(rng.integers(1, 12))):
             x, y = (pool[int(rng.integers(len(pool)))] for _ in range(2))
-            kind, k = int(rng.integers(10)), int(rng.integers(N))
+            kind, k = int(rng.integers(11)), int(rng.integers(N))
             w, b = ops.parameter("w" if rng.integers(2) else "u"), ops.parameter("b")
             if kind < 3:
                 pool.append(ops.tanh(ops.affine(b, w, x)))
@@ -151,6 +155,8 @@ def program(ops, seed, numbers=None):
                 pool.append(ops.tanh(ops.norm(x, ops.parameter("gain"), b)))
             elif kind == 8:
                 scalars.append(ops.loss(ops.affine(b, w, x), k))
+            elif kind == 9:
+                scalars.append(ops.element(x, k))
             else:
                 scalars.append(ops.dot(x, y))
         scalars.append(ops.squared_norm(ops.mean(pool)))
@@ -185,6 +191,49 @@ class Model:
     def loss(self, seed, numbers=None, **graph):
         dy.renew_cg(**graph)
         return program(Engine(self), seed, numbers)
+
+
+class Changed(Numpy):
+    """Programs with other rows, inputs and elements: all indices are moved on by `shift`, inputs by `step`."""
+
+    def __init__(self, values, shift, step):
+        super().__init__(values)
+        self.shift, self.step = shift, step
+
+    def row(self, i):
+        return super().row((i + self.shift) % ROWS)
+
+    def input(self, numbers):
+        return numbers + self.step
+
+    def element(self, x, i):
+        return x[(i + self.shift) % N]
+
+
+class Changing(Engine):
+    """Programs whose rows, inputs and elements can be changed after they were made, as `Changed` has them."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.leaves = []
+
+    def row(self, i):
+        return self.changing(dy.lookup(self.model.stored["table"], i), lambda e, s, _: e.set((i + s) % ROWS))
+
+    def input(self, numbers):
+        return self.changing(dy.inputVector(numbers), lambda e, _, step: e.set(numbers + step))
+
+    def element(self, x, i):
+        return self.changing(dy.pick(x, i), lambda e, s, _: e.set_index((i + s) % N))
+
+    def changing(self, made, change):
+        self.leaves.append((made, change))
+        return made
+
+    def change(self, shift, step, order):
+        for k in order.permutation(len(self.leaves)):
+            made, change = self.leaves[k]
+            change(made, shift, step)
 
 
 def check(ok, what):
@@ -505,6 +554,13 @@ def _mistakes(model):
         lambda: dy.AdamTrainer(None),
         lambda: dy.renew_cg(autobatching=9),
         lambda: dy.affine_transform([x, w]),
+        lambda: dy.pick(x, 2**32 + 1),
+        lambda: dy.pick_range(x, 0, 2**31),
+        lambda: dy.pick(x, 0).set_index(2**32),
+        lambda: dy.lookup(model.stored["table"], 1).set(2**32 + 1),
+        lambda: dy.inputVector([1, 2]).set([1, 2, 3]),
+        lambda: dy.SimpleSGDTrainer(model.collection).update_subset([w], []),
+        lambda: dy.SimpleSGDTrainer(model.collection).update_subset([0], ["table"]),
     ]
 
 
@@ -840,6 +896,405 @@ def processes(rng):
             close(found[0], dict(file), "values of two processes and of one", 2e-2)
 
 
+def changes(rng):
+    """Rows, inputs and elements that are changed in graphs already computed, and values that are computed again."""
+    model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
+    dy.renew_cg(autobatching=int(rng.integers(3)))
+    ops = Changing(model)
+    loss = program(ops, seed)
+    for _ in range(int(rng.integers(2, 6))):
+        shift, step = int(rng.integers(50)), float(rng.uniform(-1, 1))
+        if rng.integers(2):
+            loss.value()
+        ops.change(shift, step, rng)
+        expected = program(Changed(model.values(), shift, step), seed)
+        again = bool(rng.integers(2))
+        close(loss.value(recalculate=again), expected, "value after set")
+        if rng.integers(2):
+            loss.backward()
+            found = model.gradients()
+            model.clear()
+            with dy.ComputationGraph():
+                other = Changing(model)
+                plain = program(other, seed)
+                other.change(shift, step, rng)
+                plain.backward()
+            close(found, model.gradients(), "gradient after set", 2e-3)
+            model.clear()
+
+
+READING = ("value", "npvalue", "scalar_value", "vec_value", "forward")
+
+
+def _calls(model, ops, loss):
+    """What an item of a map may call between two values: it changes what is computed, or is refused."""
+    table, trainer = model.stored["table"], dy.SimpleSGDTrainer(model.collection, 0.0)
+    return [
+        *(lambda name=name: getattr(loss, name)() for name in READING),
+        *(lambda name=name: getattr(loss, name)(recalculate=True) for name in READING),
+        lambda: [leaf.value() for leaf, _ in ops.leaves],
+        lambda: [leaf.npvalue(recalculate=True) for leaf, _ in ops.leaves[:3]],
+        lambda: dy.batched_map(lambda k: (loss * k).value(), range(3)),
+        lambda: dy.batched_map(lambda k: [(leaf * k).value(recalculate=True) for leaf, _ in ops.leaves[:2]], range(2)),
+        lambda: dy.batched_map(lambda k: ops.leaves[0][1](ops.leaves[0][0], ops.shift, ops.step), range(2)),
+        lambda: dy.forward([loss, *(leaf for leaf, _ in ops.leaves)]),
+        lambda: loss.gradient(),
+        lambda: loss.backward(),
+        lambda: dy.renew_cg(),
+        lambda: dy.cg_checkpoint(),
+        lambda: dy.cg_revert(),
+        lambda: trainer.update(),
+        lambda: table.row_as_array(1),
+        lambda: model.collection.zero_gradients(),
+        lambda: dy.values([loss, loss * 2]),
+        lambda: model.stored["w"] * dy.inputVector(np.ones(N + 1)),
+        lambda: dy.cg().dump(os.devnull),
+    ]
+
+
+def changing_maps(rng):
+    """Items of nested maps change their own rows and inputs, and call everything else: values as by plain calls."""
+    model = Model(rng.integers(1 << 30))
+    values = model.values()
+    seeds = [int(s) for s in rng.integers(1 << 30, size=int(rng.integers(2, 8)))]
+    width = None if rng.integers(2) else int(rng.integers(1, len(seeds) + 1))
+
+    def item(seed):
+        order = np.random.default_rng(seed)
+        ops = Changing(model)
+        ops.shift, ops.step = 0, 0.0
+        loss = program(ops, seed)
+        calls = _calls(model, ops, loss)
+        for _ in range(int(order.integers(1, 6))):
+            if order.integers(2):
+                ops.shift, ops.step = int(order.integers(50)), float(order.uniform(-1, 1))
+                ops.change(ops.shift, ops.step, order)
+            with contextlib.suppress(RuntimeError, ValueError, TypeError, IndexError):
+                calls[int(order.integers(len(calls)))]()
+            expected = program(Changed(values, ops.shift, ops.step), seed)
+            close(loss.value(recalculate=bool(order.integers(2))), expected, "value in an item of a map")
+            if order.integers(4) == 0:
+                close(dy.batched_map(lambda k: (loss * k).value(), [2, 3]), np.multiply(expected, [2, 3]), "inner map")
+        return expected, loss
+
+    dy.renew_cg(autobatching=int(rng.integers(3)))
+    for expected, loss in dy.batched_map(item, seeds, width=width):
+        close(loss.value(), expected, "value after a map")
+
+
+def sharing(rng):
+    """Threads that read the values of one graph while another one adds to it: each gets its value or an error."""
+    model = Model(rng.integers(1 << 30))
+    values = model.values()
+    seeds = [int(s) for s in rng.integers(1 << 30, size=int(rng.integers(2, 6)))]
+    expected = [program(Numpy(values), seed) for seed in seeds]
+    graph = dy.renew_cg(autobatching=int(rng.integers(3)))
+    losses = [program(Engine(model), seed) for seed in seeds]
+    if rng.integers(2):
+        losses[0].value()
+    failures, refused = [], Counter()
+
+    def read(k):
+        order = np.random.default_rng(seeds[k % len(seeds)])
+        for _ in range(20):
+            i = int(order.integers(len(seeds)))
+            try:
+                found = losses[i].value(recalculate=bool(order.integers(4) == 0))
+                close(found, expected[i], "value read by a thread")
+            except RuntimeError as error:
+                refused[type(error).__name__] += 1
+            except BaseException as error:
+                failures.append(error)
+
+    readers = [threading.Thread(target=read, args=(k,)) for k in range(int(rng.integers(1, 4)))]
+    for reader in readers:
+        reader.start()
+    more = []
+    for seed in seeds:
+        with contextlib.suppress(RuntimeError):
+            more.append((seed, program(Engine(model), seed + 1)))
+    for reader in readers:
+        reader.join()
+    check(not failures, f"in a thread that reads: {failures}")
+    check(dy.cg() is graph, "the graph is another one")
+    for i, loss in enumerate(losses):
+        close(loss.value(), expected[i], "value after threads have read it")
+    for seed, loss in more:
+        close(loss.value(), program(Numpy(values), seed + 1), "value that was added beside readers")
+
+
+# Functions of tensors any of whose sizes may be 0: arguments as letters, the function, its float64 reference.
+OF_ANY_SIZE = [
+    ("mn,nk", lambda a, b: a * b, np.matmul),
+    ("mn,nk", lambda a, b: dy.matmul(a, b), np.matmul),
+    ("mk,mn,nk", lambda b, a, x: dy.affine_transform([b, a, x]), lambda b, a, x: b + a @ x),
+    ("mn,nk", lambda a, x: dy.affine_transform([a * x]), np.matmul),
+    ("m,m,m", lambda x, g, b: dy.layer_norm(x, g, b), None),
+    ("mn", lambda a: dy.transpose(a), np.transpose),
+    ("mn,mn", lambda a, b: dy.cmult(a, b), np.multiply),
+    ("mn,mn", lambda a, b: a + b, np.add),
+    ("mn", lambda a: dy.tanh(a), np.tanh),
+    ("mn", lambda a: dy.sum_elems(a), np.sum),
+    ("mn", lambda a: dy.squared_norm(a), lambda a: (a * a).sum()),
+    ("mn", lambda a: dy.sum_dim(a, [0]), lambda a: a.sum(0)),
+    ("mn", lambda a: dy.sum_dim(a, [1]), lambda a: a.sum(1)),
+    ("mn", lambda a: dy.mean_dim(a, [1], False), None),
+    ("m", lambda a: dy.softmax(a), None),
+    ("m", lambda a: dy.log_softmax(a), None),
+    ("m", lambda a: dy.logsumexp_dim(a), None),
+    ("mn", lambda a: dy.max_dim(a, 0), None),
+    ("m,k", lambda a, b: dy.concatenate([a, b]), lambda a, b: np.concatenate([a, b])),
+    ("mn,mk", lambda a, b: dy.concatenate([a, b], 1), lambda a, b: np.concatenate([a, b], 1)),
+    ("m,m", lambda a, b: dy.dot_product(a, b), np.dot),
+    ("mn", lambda a: dy.reshape(a, (a.dim()[0][0] * a.dim()[0][1],)), lambda a: a.reshape(-1, order="F")),
+    ("m", lambda a: dy.pick_range(a, 0, a.dim()[0][0] // 2), lambda a: a[: len(a) // 2]),
+    ("mn,nk,m", lambda a, x, b: dy.colwise_add(a * x, b), lambda a, x, b: a @ x + b[:, None]),
+    ("m,n", lambda a, b: dy.logistic(a) * dy.transpose(b), lambda a, b: np.outer(1 / (1 + np.exp(-a)), b)),
+]  # fmt: skip
+
+
+def sizes(rng):
+    """Functions of tensors some of whose sizes are 0, forward and backward: the value, or an error."""
+    model = dy.ParameterCollection()
+    dy.renew_cg(autobatching=int(rng.integers(3)))
+    losses = []
+    for k in rng.integers(len(OF_ANY_SIZE), size=int(rng.integers(1, 5))):
+        letters, function, reference = OF_ANY_SIZE[k]
+        of = {letter: int(rng.choice([0, 0, 1, 3])) for letter in "mnk"}
+        numbers = [rng.uniform(-1, 1, [of[letter] for letter in one]) for one in letters.split(",")]
+        try:
+            made = [model.parameters_from_numpy(x) if rng.integers(2) else dy.inputTensor(x) for x in numbers]
+            y = function(*(x if isinstance(x, dy.Expression) else dy.parameter(x) for x in made))
+            if reference is not None:
+                expected = np.asarray(reference(*numbers))
+                value = np.asarray(y.npvalue())
+                check(value.size == expected.size, f"{letters} of {of}: shape {value.shape}, not {expected.shape}")
+                close(value.reshape(-1), expected.reshape(-1), f"value of {letters} of {of}")
+            losses.append(dy.sum_elems(y))
+        except (ValueError, TypeError, IndexError, RuntimeError):
+            continue
+    if losses:
+        with contextlib.suppress(ValueError, RuntimeError):
+            dy.esum(losses).backward()
+        gradients = [p.grad_as_array() for p in model.parameters_list()]
+        check(all(np.isfinite(g).all() for g in gradients), "a gradient of empty tensors is not finite")
+
+
+def _log_softmax(x):
+    x = x - x.max()
+    return x - np.log(np.exp(x).sum())
+
+
+# Functions of a vector, and their float64 references.  Their results do not change, or change by the same number, when
+# a number is added to all elements.
+OF_ANY_OFFSET = [
+    (dy.softmax, lambda x: np.exp(_log_softmax(x))),
+    (dy.log_softmax, _log_softmax),
+    (lambda x: dy.pickneglogsoftmax(x, 2), lambda x: -_log_softmax(x)[2]),
+    (lambda x: dy.pickneglogsoftmax_batch(x, [1]), lambda x: -_log_softmax(x)[1]),
+    (lambda x: dy.cross_entropy(x, 1), lambda x: -_log_softmax(x)[1]),
+    (lambda x: dy.logistic(x - x[0]), lambda x: 1 / (1 + np.exp(x[0] - x))),
+    (lambda x: dy.logsumexp_dim(x), lambda x: x[0] - _log_softmax(x)[0]),
+    (lambda x: dy.logsumexp([x[0], x[1], x[2]]), lambda x: x[0] - _log_softmax(x[:3])[0]),
+    (lambda x: dy.logcumsumexp(x), np.logaddexp.accumulate),
+]
+
+
+def offsets(rng):
+    """Functions with an exp or a log at offsets up to 1e7: values and gradients are rounded once."""
+    offset = float(rng.choice([-1, 1]) * 10 ** rng.uniform(0, 7))
+    x = np.float32(offset + rng.uniform(-4, 4, N)).astype(np.float64)  # exactly what the engine gets
+    weights = rng.uniform(-1, 1, N)
+    function, reference = OF_ANY_OFFSET[int(rng.integers(len(OF_ANY_OFFSET)))]
+    p = dy.ParameterCollection().parameters_from_numpy(x)
+    dy.renew_cg(autobatching=int(rng.integers(3)))
+    y = function(dy.parameter(p))
+    expected = np.asarray(reference(x))
+    error = np.abs(np.asarray(y.npvalue()).reshape(expected.shape) - expected).max()
+    most = np.spacing(np.float32(np.abs(expected).max())) + 2e-6
+    check(error <= most, f"value at offset {offset}: {y.npvalue()}, not {expected}")
+    weighted = dy.dot_product(y, dy.inputVector(weights)) if expected.ndim else y * weights[0]
+    weighted.backward()
+    # The gradient is a function of differences: take it near 0, where the reference is exact.
+    near = x - x[0]
+    slopes = []
+    for step in np.eye(N) * 1e-5:
+        ahead, behind = (np.atleast_1d(reference(near + s * step)) for s in (1, -1))
+        slopes.append(((ahead - behind) * weights[: ahead.size]).sum() / 2e-5)
+    close(p.grad_as_array(), slopes, f"gradient at offset {offset}", 1e-5)
+
+
+def _functions():
+    """The public functions that make expressions, by name: a new one is called without a further word."""
+    of = ("dynet_cy.ops", "dynet_cy.functions")
+    found = {name: getattr(dy, name) for name in sorted(dir(dy)) if not name.startswith("_")}
+    return {n: f for n, f in found.items() if callable(f) and str(getattr(f, "__module__", "")).startswith(of)}
+
+
+def calls(rng):
+    """Public functions with arguments of all kinds: each gives an expression or an error; later values are right."""
+    model, seed = Model(rng.integers(1 << 30)), int(rng.integers(1 << 30))
+    loss = model.loss(seed, autobatching=int(rng.integers(3)))
+    vector, matrix = (dy.inputTensor(rng.uniform(-1, 1, shape)) for shape in (N, (N, N)))
+    arguments = [
+        vector, matrix, dy.inputTensor(rng.uniform(0, 1, (N, 2)), batched=True), dy.scalarInput(0.5), loss,
+        dy.inputTensor(np.zeros((0, N))), dy.inputTensor(np.zeros((N, 0))), dy.inputTensor(np.zeros(0)),
+        [vector, vector], [matrix, vector], [vector, matrix, vector], [], [0, 1], [0], (N,), (2, 3), [1.0, 2.0],
+        model.stored["w"], model.stored["table"], 0, 1, 2, -1, N, 2**31, 2**32 + 1, -(2**63), 2**64, 0.5, -1.0, 1e30,
+        float("nan"), True, None, "x", b"x", np.ones(N), np.zeros((0, 3)), np.float32(1), np.int64(3), {}, object(),
+    ]  # fmt: skip
+    functions = _functions()
+    names = sorted(functions)
+    dy.config.set(mem=arena.used_bytes() / 2**20 + 64)
+    made = []
+    with contextlib.ExitStack() as stack:
+        stack.callback(model.clear)
+        stack.callback(dy.config.set, mem=0)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", RuntimeWarning)  # of expressions that are compared with numbers
+        for _ in range(30):
+            name = names[int(rng.integers(len(names)))]
+            given = [arguments[int(i)] for i in rng.integers(len(arguments), size=int(rng.integers(1, 5)))]
+            with contextlib.suppress(ValueError, TypeError, IndexError, RuntimeError, OverflowError, MemoryError):
+                y = functions[name](*given)
+                if isinstance(y, dy.Expression):
+                    value = y.npvalue()
+                    shape, batch = y.dim()
+                    check(value.size == int(np.prod(shape)) * batch, f"{name}: {y.dim()} has {value.size} numbers")
+                    made.append(dy.sum_batches(dy.sum_elems(y)))
+        with contextlib.suppress(ValueError, RuntimeError, MemoryError):
+            dy.esum([loss, *made]).backward()
+    loss = model.loss(seed)
+    close(loss.value(), program(Numpy(model.values()), seed), "value after calls of all kinds")
+
+
+def huge(rng):
+    """More than 2**31 elements along an axis, without computing them: the shape, or an error."""
+    dy.renew_cg()
+    part = dy.ParameterCollection().add_parameters(1 << 20, init=0)
+    count = int(rng.integers(2047, 2060))
+    try:
+        x = dy.concatenate([dy.parameter(part)] * count)
+    except (ValueError, OverflowError, MemoryError):
+        return
+    n = count << 20
+    check(x.dim()[0] == (n,), f"{x.dim()} of {n} elements")
+    start = int(rng.integers(n))
+    end = int(rng.integers(start, n)) + 1
+    tries = [
+        (lambda: dy.pick_range(x, start, end), (end - start,)),
+        (lambda: dy.pick(x, start), (1,)),
+        (lambda: dy.reshape(x, (count, 1 << 20)), (count, 1 << 20)),
+        (lambda: dy.pick_range(dy.reshape(x, (1, n)), start, end, 1), (1, end - start)),
+        (lambda: dy.strided_select(x, [1], [start], [end]), (end - start,)),
+        (lambda: dy.strided_select(x, [1 << 31], [0], [n]), (-(-n // (1 << 31)),)),
+        (lambda: dy.pickneglogsoftmax(x, start), (1,)),
+    ]
+    for make, shape in tries:
+        with contextlib.suppress(ValueError, IndexError, OverflowError):
+            y = make()
+            check(y.dim()[0] in (shape, ()), f"shape {y.dim()}, not {shape}, of {n} elements from {start} to {end}")
+            for wrong in (n, n + (1 << 31), n + (1 << 32), -n - 1):
+                try:
+                    dy.pick(x, wrong)
+                except (ValueError, IndexError, OverflowError):
+                    continue
+                check(False, f"pick of {wrong} of {n} elements")
+
+
+def saves(number, folder, times):
+    """One of the processes of `beside` that save at the same time: all parameters have the number of the save."""
+    model = Model(1)
+    for k in range(times):
+        for p in model.stored.values():
+            value = p.as_array()
+            value[...] = number * times + k
+            p.set_value(value) if isinstance(p, dy.Parameters) else p.init_from_array(value)
+        dy.save(os.path.join(folder, "pair"), list(model.stored.values()))
+        model.collection.save(os.path.join(folder, "text"))
+        dy.save_safetensors(os.path.join(folder, "checkpoint"), model.collection)
+
+
+def read_saved(folder):
+    """Read the files of `saves` that are there; each must be that of one save."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        found.append([p.as_array() for p in dy.load(os.path.join(folder, "pair"), dy.ParameterCollection())])
+    for name in ("text", "checkpoint"):
+        model, file = Model(1), os.path.join(folder, name)
+        with contextlib.suppress(FileNotFoundError):
+            if name == "text":
+                model.collection.populate(file)
+            else:
+                dy.load_safetensors(file, model.collection)
+            found.append(list(model.values().values()))
+    for arrays in found:
+        numbers = {float(x) for array in arrays for x in np.unique(array)}
+        check(len(numbers) == 1, f"a file is a mixture of saves: {numbers}")
+    return found
+
+
+def beside(rng):
+    """Two processes save the same files while this one reads them."""
+    times = str(rng.integers(5, 30))
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        commands = [[sys.executable, FILE, "--saves", str(number), folder, times] for number in range(2)]
+        started = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
+        writers = [stack.enter_context(writer) for writer in started]
+        while any(writer.poll() is None for writer in writers):
+            read_saved(folder)
+        for writer in writers:
+            check(writer.returncode == 0, f"a process that saves beside another: {writer.stderr.read()}")
+        check(len(read_saved(folder)) == 3, "a file is missing")
+        left = sorted(os.listdir(folder))
+        check(left == ["checkpoint", "pair.data", "pair.meta", "text"], f"files after saves: {left}")
+
+
+def daemon(count):
+    """A daemon thread is in a map when the process ends: Python then unwinds the thread."""
+
+    def item(number):
+        x = dy.scalarInput(number)
+        while True:
+            x.value()
+            time.sleep(1e-3)
+            x = x + 1
+
+    def work():
+        with dy.ComputationGraph():
+            dy.batched_map(item, range(count))
+
+    threading.Thread(target=work, daemon=True).start()
+    time.sleep(0.1)
+
+
+def recursion(limit):
+    """Maps in items of maps without end: RecursionError, and maps go on."""
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+    resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+    sys.setrecursionlimit(limit)
+
+    def deeper(number):
+        dy.scalarInput(number).value()
+        return dy.batched_map(deeper, [number + 1])
+
+    try:
+        dy.batched_map(deeper, [0])
+    except RecursionError:
+        close(dy.batched_map(lambda k: dy.scalarInput(k).value(), [1, 2]), [1, 2], "a map after a recursion")
+    else:
+        check(False, "an endless recursion ended")
+
+
+ENDINGS = {"daemon": daemon, "recursion": recursion}
+
+
+def endings(rng):
+    """Processes that end inside a map, or recurse through maps without end."""
+    how = sorted(ENDINGS)[int(rng.integers(len(ENDINGS)))]
+    run_program("--ending", how, int(rng.integers(1, 6) if how == "daemon" else rng.integers(200, 600)))
+
+
 def gpu(rng):
     """Programs on a GPU, perhaps with their table on the CPU: values, gradients and training as on the CPU."""
     places = ("GPU:0", "GPU:0" if rng.integers(2) else "CPU")
@@ -864,8 +1319,9 @@ def gpu(rng):
 # The kinds of rounds, with their relative frequencies.
 ROUNDS = [
     (values_and_gradients, 8), (cached_plans, 2), (anomalies, 2), (out_of_memory, 2), (training, 4), (frozen, 2),
-    (saving, 1), (reverts, 3), (errors, 3), (maps, 2), (threads, 2), (builders, 3), (interrupts, 1), (fresh, 0.03),
-    (processes, 0.03),
+    (saving, 1), (reverts, 3), (errors, 3), (maps, 2), (threads, 2), (builders, 3), (interrupts, 1), (changes, 4),
+    (changing_maps, 4), (sharing, 2), (sizes, 4), (offsets, 4), (calls, 4), (huge, 0.5), (fresh, 0.03),
+    (processes, 0.03), (beside, 0.03), (endings, 0.03),
 ]  # fmt: skip
 
 
@@ -882,14 +1338,39 @@ def add_gpu(kind):
     ROUNDS.append((gpu, 1))
 
 
-def run_round(seed, number):
-    """Run a round; returns its kind."""
+def drawn(seed, number):
+    """The kind of a round, and its random generator."""
     rng = np.random.default_rng([seed, number])
     weights = np.array([weight for _, weight in ROUNDS])
-    kind = ROUNDS[rng.choice(len(ROUNDS), p=weights / weights.sum())][0]
+    return ROUNDS[rng.choice(len(ROUNDS), p=weights / weights.sum())][0], rng
+
+
+def run_round(seed, number):
+    """Run a round; returns its kind."""
+    kind, rng = drawn(seed, number)
     kind(rng)
     dy.renew_cg()
     return kind.__name__
+
+
+def run_apart(seed, number):
+    """Run a round in a process of its own, whose end by a signal is a failure as any other; returns its kind."""
+    sys.stderr.flush()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            run_round(seed, number)
+            code = 0
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    check(code >= 0, f"the process was ended by signal {-code}")
+    check(code == 0, "see above")
+    return drawn(seed, number)[0].__name__
 
 
 # ---- the soak ------------------------------------------------------------------------------------
@@ -918,21 +1399,22 @@ def show(fraction, counts, used, begun):
     sys.stderr.flush()
 
 
-def soak(minutes, seed, first=0, options=()):
+def soak(minutes, seed, first=0, options=(), apart=False):
     """Run rounds for this many minutes; returns the number of failures."""
     begun = time.monotonic()
     end = begun + 60 * minutes
-    counts, failures, samples = Counter(), 0, []
+    counts, failed, failures, samples = Counter(), Counter(), 0, []
     number, next_sample, next_line = first, begun, begun
     while (at := time.monotonic()) < end:
         try:
-            counts[run_round(seed, number)] += 1
+            counts[(run_apart if apart else run_round)(seed, number)] += 1
         except Exception:
             failures += 1
+            failed[drawn(seed, number)[0].__name__] += 1
             again = " ".join(["tools/soak.py", f"--seed {seed} --round {number}", *options])
             sys.stderr.write(f"\nround {number} failed; run it alone: {again}\n")
             traceback.print_exc()
-            if failures >= 10:
+            if failures >= 10 and not apart:
                 break
         number += 1
         if at >= next_sample:
@@ -948,6 +1430,8 @@ def soak(minutes, seed, first=0, options=()):
     part = len(late) // 4
     growth = min(late[-part:]) - min(late[:part]) if part else 0
     print(", ".join(f"{name} {n}" for name, n in counts.most_common()))
+    if failed:
+        print("failed:", ", ".join(f"{name} {n} of {n + counts[name]}" for name, n in failed.most_common()))
     print(
         f"seed {seed}: {sum(counts.values()):,} rounds, {failures} failures; memory {late[0] >> 20} MiB after a fifth "
         f"of the time, {late[-1] >> 20} at the end, {max(u for _, u in samples) >> 20} at most"
@@ -964,9 +1448,14 @@ def main():
     parser.add_argument("--seed", type=int, default=None, help="drawn if it is not given")
     parser.add_argument("--first", type=int, default=0, help="number of the first round")
     parser.add_argument("--round", type=int, default=None, help="run only this round")
+    parser.add_argument(
+        "--apart", action="store_true", help="each round in a process of its own, to go on after crashes"
+    )
     parser.add_argument("--gpu", choices=["emulated", "real"], help="programs on GPU:0 as well")
     parser.add_argument("--repeat", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--saves", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--ending", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     signal.signal(signal.SIGALRM, _stop)
     if args.repeat is not None:
@@ -975,6 +1464,12 @@ def main():
     if args.job is not None:
         job(int(args.job[0]), args.job[1])
         return 0
+    if args.saves is not None:
+        saves(int(args.saves[0]), args.saves[1], int(args.saves[2]))
+        return 0
+    if args.ending is not None:
+        ENDINGS[args.ending[0]](int(args.ending[1]))
+        return 0
     if args.gpu:
         add_gpu(args.gpu)
     seed = int.from_bytes(os.urandom(4), "little") if args.seed is None else args.seed
@@ -982,7 +1477,7 @@ def main():
     if args.round is not None:
         print(run_round(seed, args.round))
         return 0
-    return 1 if soak(args.minutes, seed, args.first, [f"--gpu {args.gpu}"] if args.gpu else []) else 0
+    return 1 if soak(args.minutes, seed, args.first, [f"--gpu {args.gpu}"] if args.gpu else [], args.apart) else 0
 
 
 if __name__ == "__main__":
