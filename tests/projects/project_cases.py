@@ -17,6 +17,9 @@ CASES = {
     "Mimick, CNN": [["mimick.py", "cnn"], ["mimick.py", "cnn", "--model-in", "model.bin"]],
     "xnmt": [["xnmt.py", "train", "settings", "a", "b"], ["xnmt.py", "translate", "settings", "a", "b"]],
     "sequence to sequence": [["seq2seq_att.py", "train", "model"], ["seq2seq_att.py", "translate", "model"]],
+    "jointRE": [["jointre.py", "train", "model", "neg_log", "sgd"], ["jointre.py", "predict", "model"]],
+    "jointRE, Viterbi loss": [["jointre.py", "train", "model", "viterbi", "sgd"]],
+    "greedyCWS": [["greedy_cws.py", "train", "model", "sgd"], ["greedy_cws.py", "segment", "model"]],
     "TUPA": [["tupa.py", "train", "model"], ["tupa.py", "parse", "model"]],
     "open-sesame": [
         ["open_sesame.py", "train", "model", "1"],
