@@ -146,9 +146,10 @@ extern "C" __global__ void scan_lines(size_t lines, size_t inner, size_t length,
  *      n = total_of(&c.dx.dim)
  *      lines = inner * s.post * elements
  *      logsumexp_lines_backward: each(n) */
-// y = log sum e^x.
+// y = log sum e^x; the maximum of the x and the sum of the e^(x - maximum) are saved, or inf and 1 if that is inf.
 extern "C" __global__ void logsumexp_lines(size_t lines, size_t inner, size_t length, size_t outer,
-                                           const float *__restrict__ x, size_t stride_x, float *y, int blocks) {
+                                           const float *__restrict__ x, size_t stride_x, float *y, float *saved,
+                                           int blocks) {
     __shared__ float part[32];
     Team t = team_of(blocks);
     for (size_t e = t.first; e < lines; e += t.step) {
@@ -160,19 +161,23 @@ extern "C" __global__ void logsumexp_lines(size_t lines, size_t inner, size_t le
         if (isinf(top)) top = 0.f;  // inf - inf would be NaN; without subtracting, the sum is 0 or inf, as it should be
         for (size_t k = t.lane; k < length; k += t.lanes) total += expf(from[k * inner] - top);
         float sum = team_sum(t, (float)total, part);
-        if (t.lane == 0) y[e] = top + logf(sum);
+        if (t.lane == 0) {
+            y[e] = top + logf(sum);
+            saved[2 * e] = isinf(sum) ? INFINITY : top;
+            saved[2 * e + 1] = isinf(sum) ? 1.f : sum;
+        }
     }
 }
 
 // dx = dy e^(x - y), and 0 for an infinite x.
 extern "C" __global__ void logsumexp_lines_backward(size_t n, size_t inner, size_t length, size_t uses, size_t lines,
-                                                    const float *__restrict__ x, const float *__restrict__ y,
+                                                    const float *__restrict__ x, const float *__restrict__ saved,
                                                     const float *__restrict__ dy, float *dx, int acc) {
     for (EACH(i, n)) {
         size_t e = i / (inner * length) * inner + i % inner;
         float total = 0.f;
         if (!isinf(x[i]))
-            for (size_t u = 0; u < uses; u++, e += lines) total += dy[e] * expf(x[i] - y[e]);
+            for (size_t u = 0; u < uses; u++, e += lines) total += dy[e] * expf(x[i] - saved[2 * e]) / saved[2 * e + 1];
         store(dx + i, acc, total);
     }
 }

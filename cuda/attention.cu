@@ -55,7 +55,8 @@ static __device__ __forceinline__ size_t sum_at(const dy_gpu_attention &p, const
 static __device__ inline float slope(const dy_gpu_attention &p, const Head &h, size_t query, size_t key, float *weight) {
     const float *dy = p.dy + result_at(p, h, query), *v = h.v + key * p.heads * p.value_rows;
     size_t at = sum_at(p, h, query);
-    float total = 0.f, kept = mask(p, h, query, key), w = expf(score(p, h, query, key) - p.sums[at]);
+    float total = 0.f, kept = mask(p, h, query, key);
+    float w = expf(score(p, h, query, key) - p.sums[2 * at]) / p.sums[2 * at + 1];
     for (size_t r = 0; r < p.value_rows; r++) total += dy[r] * v[r];
     *weight = w * kept;
     return w * (total * kept - p.means[at]);
@@ -88,7 +89,11 @@ extern "C" __global__ void attention_forward(size_t blocks, dy_gpu_attention p, 
             __syncthreads();
         }
         for (LANES(r, p.value_rows)) out[r] = total == 0.f ? 0.f : out[r] / total;
-        if (threadIdx.x == 0) p.sums[sum_at(p, h, query)] = total == 0.f ? INFINITY : top + logf(total);
+        if (threadIdx.x == 0) {
+            float *sum = p.sums + 2 * sum_at(p, h, query);
+            sum[0] = total == 0.f ? INFINITY : top;
+            sum[1] = total == 0.f ? 1.f : total;
+        }
         __syncthreads();
     }
 }

@@ -4,11 +4,31 @@
 // threads share the tags.
 #include "common.cuh"
 
-// The arguments. Batch elements are `stride_*` floats apart; 0 if the argument has batch size 1.
+// The arguments, and for crf_loss the tags of each sentence; otherwise NULL. Batch elements are `stride_*` floats apart; 0 if the argument has batch size 1.
 #define CRF \
     const float *__restrict__ x, size_t stride_x, const float *__restrict__ transitions, size_t stride_transitions, \
         const float *__restrict__ start, size_t stride_start, const float *__restrict__ end, size_t stride_end, size_t tags, \
-        size_t n
+        size_t n, const uint32_t *__restrict__ gold
+
+// The greatest scores, which are subtracted before anything is added up: those of the words, then those of transitions,
+// starts and ends. See dynet_cy/ops/crf.pyx.
+struct Tops {
+    float *words, *transitions, *start, *end;
+};
+
+static __device__ __forceinline__ Tops tops_at(float *lowered, size_t n) {
+    float *words = lowered + n, *transitions = words + n;
+    return {words, transitions, transitions + 1, transitions + 2};
+}
+
+static __device__ __forceinline__ float if_finite(float top) { return top - top == 0.f ? top : 0.f; }
+
+static __device__ inline void find_top(const float *scores, size_t count, float *to, float *part) {
+    float top = -INFINITY;
+    for (LANES(i, count)) top = larger(scores[i], top);
+    top = block_max(top, part);
+    if (threadIdx.x == 0) *to = if_finite(top);
+}
 
 static __device__ __forceinline__ float log_sum(float top, double total) {
     return isinf(top) ? top : top + logf((float)total);
@@ -25,14 +45,38 @@ static __device__ inline float lower(float *scores, size_t tags, float *part) {
     return top;
 }
 
+// What is subtracted from each sequence of tags, less the score of `gold` if that is given.
+static __device__ inline double subtracted(const Tops &top, const float *own, const float *transition, const float *first,
+                                           const float *last, size_t tags, size_t n, const uint32_t *gold) {
+    double total = 0;
+    if (!gold) {
+        for (size_t t = 0; t < n; t++) total += top.words[t];
+        return total + (double)*top.transitions * (double)(n - 1) + *top.start + *top.end;
+    }
+    for (size_t t = 0; t < n; t++) total -= own[t * tags + gold[t]] - top.words[t];
+    for (size_t t = 1; t < n; t++) total -= transition[gold[t] * tags + gold[t - 1]] - *top.transitions;
+    return total - (first[gold[0]] - *top.start) - (last[gold[n - 1]] - *top.end);
+}
+
 // Alphas and betas are normalized column by column, as on the CPU, so that long sequences lose no precision. y may be
 // NULL.
 extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *alphas, size_t lowered, float *y) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
         const float *own = x + b * stride_x, *transition = transitions + b * stride_transitions;
+        const float *first = start + b * stride_start, *last = end + b * stride_end;
         float *alpha = alphas + b * apart, *down = alpha + lowered;
-        for (LANES(j, tags)) alpha[j] = own[j] + start[b * stride_start + j];
+        Tops tops = tops_at(down, n);
+        for (LANES(t, n)) {
+            float top = -INFINITY;
+            for (size_t j = 0; j < tags; j++) top = larger(own[t * tags + j], top);
+            tops.words[t] = if_finite(top);
+        }
+        find_top(transition, tags * tags, tops.transitions, part);
+        find_top(first, tags, tops.start, part);
+        find_top(last, tags, tops.end, part);
+        __syncthreads();
+        for (LANES(j, tags)) alpha[j] = (own[j] - tops.words[0]) + (first[j] - *tops.start);
         __syncthreads();
         double offset = lower(alpha, tags, part);
         if (threadIdx.x == 0) down[0] = (float)offset;
@@ -41,9 +85,10 @@ extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *al
             for (LANES(j, tags)) {
                 float top = -INFINITY;
                 double total = 0;
-                for (size_t i = 0; i < tags; i++) top = fmaxf(top, before[i] + transition[i + j * tags]);
-                for (size_t i = 0; i < tags; i++) total += expf(before[i] + transition[i + j * tags] - top);
-                alpha[t * tags + j] = own[t * tags + j] + log_sum(top, total);
+                for (size_t i = 0; i < tags; i++) top = fmaxf(top, before[i] + (transition[i + j * tags] - *tops.transitions));
+                for (size_t i = 0; i < tags; i++)
+                    total += expf(before[i] + (transition[i + j * tags] - *tops.transitions) - top);
+                alpha[t * tags + j] = (own[t * tags + j] - tops.words[t]) + log_sum(top, total);
             }
             __syncthreads();
             float by = lower(alpha + t * tags, tags, part);
@@ -51,11 +96,12 @@ extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *al
             if (threadIdx.x == 0) down[t] = by;
         }
         if (threadIdx.x == 0 && y) {
-            const float *last = alpha + (n - 1) * tags, *stop = end + b * stride_end;
+            const float *final = alpha + (n - 1) * tags;
             float top = -INFINITY;
             double total = 0;
-            for (size_t i = 0; i < tags; i++) top = fmaxf(top, last[i] + stop[i]);
-            for (size_t i = 0; i < tags; i++) total += expf(last[i] + stop[i] - top);
+            for (size_t i = 0; i < tags; i++) top = fmaxf(top, final[i] + (last[i] - *tops.end));
+            for (size_t i = 0; i < tags; i++) total += expf(final[i] + (last[i] - *tops.end) - top);
+            offset += subtracted(tops, own, transition, first, last, tags, n, gold ? gold + b * n : NULL);
             y[b] = (float)(offset + log_sum(top, total));
         }
         __syncthreads();
@@ -73,14 +119,16 @@ static __device__ inline void fit(const float *alpha, float *beta, size_t tags, 
     __syncthreads();
 }
 
-extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, const float *alphas, float *betas) {
+extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, float *alphas, size_t lowered, float *betas) {
     __shared__ float part[32];
     (void)start;
     (void)stride_start;
+    (void)gold;
     for (ROWS(b, batch)) {
         const float *own = x + b * stride_x, *transition = transitions + b * stride_transitions, *alpha = alphas + b * apart;
         float *beta = betas + b * apart;
-        for (LANES(i, tags)) beta[(n - 1) * tags + i] = end[b * stride_end + i];
+        Tops tops = tops_at(alphas + b * apart + lowered, n);
+        for (LANES(i, tags)) beta[(n - 1) * tags + i] = end[b * stride_end + i] - *tops.end;
         __syncthreads();
         fit(alpha + (n - 1) * tags, beta + (n - 1) * tags, tags, part);
         for (size_t t = n - 1; t > 0; t--) {
@@ -88,8 +136,10 @@ extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, const floa
             for (LANES(i, tags)) {
                 float top = -INFINITY;
                 double total = 0;
-                for (size_t j = 0; j < tags; j++) top = fmaxf(top, transition[i + j * tags] + word[j] + later[j]);
-                for (size_t j = 0; j < tags; j++) total += expf(transition[i + j * tags] + word[j] + later[j] - top);
+                for (size_t j = 0; j < tags; j++)
+                    top = fmaxf(top, (transition[i + j * tags] - *tops.transitions) + (word[j] - tops.words[t]) + later[j]);
+                for (size_t j = 0; j < tags; j++)
+                    total += expf((transition[i + j * tags] - *tops.transitions) + (word[j] - tops.words[t]) + later[j] - top);
                 beta[(t - 1) * tags + i] = log_sum(top, total);
             }
             __syncthreads();
@@ -98,9 +148,11 @@ extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, const floa
     }
 }
 
-// y = e^(alpha + beta) for `count` tags of each batch element, from an offset on. If dy is given, that is multiplied by
-// dy and added to dx, which has `own` batch elements. Batch elements of alphas and betas are `apart` floats apart.
-extern "C" __global__ void crf_marginals(size_t own, size_t batch, size_t count, size_t offset, size_t apart,
+// y = e^(alpha + beta) for `count` tags of each batch element, from an offset on, less 1 for those of `gold`. If dy is
+// given, that is multiplied by dy and added to dx, which has `own` batch elements. Batch elements of alphas and betas are
+// `apart` floats apart.
+extern "C" __global__ void crf_marginals(size_t own, size_t batch, size_t count, size_t offset, size_t apart, size_t tags,
+                                         size_t n, const uint32_t *__restrict__ gold,
                                          const float *__restrict__ alphas, const float *__restrict__ betas,
                                          const float *dy, float *to) {
     for (EACH(k, own * count)) {
@@ -108,6 +160,7 @@ extern "C" __global__ void crf_marginals(size_t own, size_t batch, size_t count,
         float sum = 0.f;
         for (size_t b = first; b < batch; b += own) {
             float p = expf(alphas[b * apart + at] + betas[b * apart + at]);
+            if (gold && gold[b * n + at / tags] == at % tags) p -= 1.f;
             sum += dy ? dy[b] * p : p;
         }
         to[k] = dy ? to[k] + sum : sum;
@@ -126,10 +179,15 @@ extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CR
         size_t first = k / (tags * tags), at = k - first * tags * tags, i = at % tags, j = at / tags;
         double sum = 0;
         for (size_t b = first; b < batch; b += own) {
-            float score = transitions[b * stride_transitions + at];
-            for (size_t t = 1; t < n; t++)
-                sum += dy[b] * expf(alphas[b * apart + (t - 1) * tags + i] + x[b * stride_x + t * tags + j] +
-                                    betas[b * apart + t * tags + j] - lowered[b * apart + t] + score);
+            const float *down = lowered + b * apart, *alpha = alphas + b * apart, *beta = betas + b * apart;
+            Tops tops = tops_at((float *)down, n);
+            float score = transitions[b * stride_transitions + at] - *tops.transitions;
+            for (size_t t = 1; t < n; t++) {
+                float word = x[b * stride_x + t * tags + j] - tops.words[t];
+                float p = expf(alpha[(t - 1) * tags + i] + word + beta[t * tags + j] - down[t] + score);
+                if (gold && gold[b * n + t - 1] == i && gold[b * n + t] == j) p -= 1.f;
+                sum += dy[b] * p;
+            }
         }
         dx[k] += (float)sum;
     }
@@ -138,11 +196,13 @@ extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CR
 /** op crf_viterbi(x, transitions, start, end)
  *  tags = rows_of(&c.x[0].dim)
  *  n = cols_of(&c.x[0].dim)
+ *  gold = NULL
  *  forward:
  *      crf_viterbi: rows(batch, tags)
  *  work: (n + 2) * tags * batch */
 // `work` has, for each batch element, the scores of two words, and a back pointer for each word and tag.
 extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y) {
+    (void)gold;
     for (ROWS(b, batch)) {
         const float *own = x + b * stride_x, *transition = transitions + b * stride_transitions;
         float *scores = work + b * (n + 2) * tags;

@@ -68,15 +68,18 @@ extern "C" __global__ void sort_backward(size_t lines, size_t inner, size_t leng
     }
 }
 
-static __device__ __forceinline__ void cumprod_line(const float *from, float *to, size_t inner, size_t length) {
+static __device__ __forceinline__ void cumprod_line(const float *from, float *to, float *, size_t inner, size_t length) {
     float product = 1.f;
     for (size_t k = 0; k < length; k++) to[k * inner] = product *= from[k * inner];
 }
 
-// The sum is kept as exp(greatest) * total, so that no exponential overflows.
-static __device__ __forceinline__ void logcumsumexp_line(const float *from, float *to, size_t inner, size_t length) {
+// The sum is kept as exp(greatest) * total, so that no exponential overflows. Both are saved: next to a large maximum, its
+// logarithm has too few digits.
+static __device__ __forceinline__ void logcumsumexp_line(const float *from, float *to, float *saved, size_t inner,
+                                                         size_t length) {
     double greatest = from[0], total = 1.;
-    to[0] = from[0];
+    to[0] = saved[0] = from[0];
+    saved[1] = 1.f;
     for (size_t k = 1; k < length; k++) {
         double own = from[k * inner];
         if (own > greatest) {
@@ -86,21 +89,25 @@ static __device__ __forceinline__ void logcumsumexp_line(const float *from, floa
             total += own == greatest ? 1. : exp(own - greatest);
         }
         to[k * inner] = (float)(greatest + log(total));
+        saved[2 * k * inner] = (float)greatest;
+        saved[2 * k * inner + 1] = (float)total;
     }
 }
 
 // exp(a) / exp(b), which is 1 for equal infinities.
-static __device__ __forceinline__ double ratio_of_exponentials(double a, double b) {
-    return a == b ? 1. : exp(a - b);
+static __device__ __forceinline__ double ratio_of_exponentials(float a, float b) {
+    return a == b ? 1. : exp((double)a - b);
 }
 
 // cumprod: dx_k += y_{k-1} s_k, where s_k = dy_k + x_{k+1} s_{k+1}.
-// logcumsumexp: dx_k += exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0.
+// logcumsumexp: dx_k += exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0. exp(y) is
+// exp(greatest) * total, the saved pair.
 template <bool LOGS>
 static __device__ __forceinline__ void cumulative_backward(size_t lines, size_t inner, size_t length, size_t outer,
                                                            size_t uses, const float *__restrict__ x, size_t stride_x,
-                                                           const float *__restrict__ y, const float *__restrict__ dy,
-                                                           float *dx) {
+                                                           const float *__restrict__ y,
+                                                           const float *__restrict__ saved,
+                                                           const float *__restrict__ dy, float *dx) {
     for (EACH(e, lines)) {
         size_t own = inner * length * outer;
         const float *from = x + line_at(e, inner, length, outer, stride_x);
@@ -110,13 +117,16 @@ static __device__ __forceinline__ void cumulative_backward(size_t lines, size_t 
             double rest = 0;
             for (size_t n = length; n > 0; n--) {
                 size_t k = n - 1, at = line + k * inner;
-                double after = 0., by_x;
-                if (n < length) after = (LOGS ? ratio_of_exponentials(y[at], y[at + inner]) : from[n * inner]) * rest;
-                rest = dy[at] + after;
-                if (LOGS)
-                    by_x = ratio_of_exponentials(from[k * inner], y[at]);
-                else
+                double next = 0., by_x;
+                if (LOGS) {
+                    const float *sum = saved + 2 * at, *after = sum + 2 * inner;
+                    if (n < length) next = ratio_of_exponentials(sum[0], after[0]) * sum[1] / after[1];
+                    by_x = ratio_of_exponentials(from[k * inner], sum[0]) / sum[1];
+                } else {
+                    if (n < length) next = from[n * inner];
                     by_x = k ? y[at - inner] : 1.f;
+                }
+                rest = dy[at] + next * rest;
                 to[k * inner] += (float)(rest * by_x);
             }
         }
@@ -138,15 +148,18 @@ static __device__ __forceinline__ void cumulative_backward(size_t lines, size_t 
  *      {op}_backward: each(lines) */
 #define CUMULATIVE(name, LOGS) \
     extern "C" __global__ void name##_forward(size_t lines, size_t inner, size_t length, size_t outer, \
-                                              const float *__restrict__ x, size_t stride_x, float *y) { \
-        for (EACH(e, lines)) \
-            name##_line(x + line_at(e, inner, length, outer, stride_x), \
-                        y + line_at(e, inner, length, outer, inner * length * outer), inner, length); \
+                                              const float *__restrict__ x, size_t stride_x, float *y, float *saved) { \
+        for (EACH(e, lines)) { \
+            size_t at = line_at(e, inner, length, outer, inner * length * outer); \
+            name##_line(x + line_at(e, inner, length, outer, stride_x), y + at, LOGS ? saved + 2 * at : NULL, inner, \
+                        length); \
+        } \
     } \
     extern "C" __global__ void name##_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t uses, \
                                                const float *__restrict__ x, size_t stride_x, \
-                                               const float *__restrict__ y, const float *__restrict__ dy, float *dx) { \
-        cumulative_backward<LOGS>(lines, inner, length, outer, uses, x, stride_x, y, dy, dx); \
+                                               const float *__restrict__ y, const float *__restrict__ saved, \
+                                               const float *__restrict__ dy, float *dx) { \
+        cumulative_backward<LOGS>(lines, inner, length, outer, uses, x, stride_x, y, saved, dy, dx); \
     }
 
 CUMULATIVE(cumprod, false)

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Softmax and losses over scores of classes.
-#include "common.cuh"
+#include "lines.cuh"
+#include "teams.cuh"
 
-// The logarithm of the sum of the exponentials of n numbers, returned in all threads of the block.
-static __device__ inline float logsumexp(const float *x, size_t n, float *part) {
+// The logarithm of the sum of the e^x of some numbers, as on the CPU (reduce.inl): their maximum, and the sum of the
+// e^(x - top).
+struct LogSum {
+    float top, total;
+};
+
+// That of n numbers that are `step` floats apart, returned in all threads of the team.
+static __device__ inline LogSum log_sum(const Team &t, const float *x, size_t n, size_t step, float *part) {
     float top = -INFINITY, total = 0.f;
-    for (LANES(i, n)) top = larger(x[i], top);
-    top = block_max(top, part);
-    if (isinf(top)) return top;  // all x are -inf, or one is inf
-    for (LANES(i, n)) total += expf(x[i] - top);
-    return top + logf(block_sum(total, part));
+    for (size_t k = t.lane; k < n; k += t.lanes) top = larger(x[k * step], top);
+    top = team_max(t, top, part);
+    if (isinf(top)) return {top, 1.f};  // all x are -inf, or one is inf
+    for (size_t k = t.lane; k < n; k += t.lanes) total += expf(x[k * step] - top);
+    return {top, team_sum(t, total, part)};
 }
 
 /** op pickneglogsoftmax(x)
@@ -19,16 +26,17 @@ static __device__ inline float logsumexp(const float *x, size_t n, float *part) 
  *      pickneglogsoftmax_forward: rows(batch, n)
  *  backward:
  *      pickneglogsoftmax_backward: each(n * elements) */
-// y_b = log sum e^x - x_v, with v = items_b. The log-sum is saved.
+// y_b = log sum e^x - x_v, with v = items_b. The log-sums are saved as pairs.
 extern "C" __global__ void pickneglogsoftmax_forward(size_t batch, size_t n, const float *__restrict__ x, size_t stride_x,
                                                      const uint32_t *__restrict__ items, float *saved, float *y) {
     __shared__ float part[32];
     for (ROWS(b, batch)) {
         const float *xb = x + b * stride_x;
-        float z = logsumexp(xb, n, part);
+        LogSum z = log_sum(team_of(1), xb, n, 1, part);
         if (threadIdx.x == 0) {
-            saved[b] = z;
-            y[b] = z - xb[items[b]];
+            saved[2 * b] = z.top;
+            saved[2 * b + 1] = z.total;
+            y[b] = logf(z.total) - (xb[items[b]] - z.top);
         }
     }
 }
@@ -43,7 +51,7 @@ extern "C" __global__ void pickneglogsoftmax_backward(size_t batch, size_t n, co
         size_t e = i / n, j = i - e * n;
         double total = 0;
         for (size_t b = e; b < e + uses; b++)
-            total += dy[b] * (expf(x[i] - saved[b]) - (items[b] == j ? 1.f : 0.f));
+            total += dy[b] * (expf(x[i] - saved[2 * b]) / saved[2 * b + 1] - (items[b] == j ? 1.f : 0.f));
         store(dx + i, acc, (float)total);
     }
 }
@@ -133,42 +141,73 @@ extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, s
 }
 
 /** op log_softmax(x)
- *  op sparsemax(x)
+ *  n = rows_of(&c.y.dim)
+ *  step = 1
+ *  blocks = 1
+ *  cols = cols_of(&c.y.dim)
+ *  lines = cols * batch
+ *  forward:
+ *      x_lines = cols * c.x[0].dim.bd
+ *      log_softmax_forward: rows(lines, n)
+ *  backward:
+ *      x_lines = cols * elements
+ *      log_softmax_backward: rows(x_lines, n) */
+/** op log_softmax_along(x)
+ *  Split s = split_at(&c.y.dim, c.attrs[0].u)
+ *  n = s.len
+ *  step = s.pre
+ *  lines = s.pre * s.post * batch
+ *  forward:
+ *      x_lines = s.pre * s.post * c.x[0].dim.bd
+ *      log_softmax_forward(blocks = 0): each(lines) if step >= 32      # the threads of a warp read 32 adjacent lines together
+ *      log_softmax_forward(blocks = 1): rows(lines, n)
+ *  backward:
+ *      x_lines = s.pre * s.post * elements
+ *      log_softmax_backward(blocks = 0): each(x_lines) if step >= 32
+ *      log_softmax_backward(blocks = 1): rows(x_lines, n) */
+// The difference to the maximum is taken first: next to large x, the logarithm of the sum of exponentials loses digits.
+extern "C" __global__ void log_softmax_forward(size_t lines, size_t n, size_t step, const float *__restrict__ xs,
+                                               size_t x_lines, float *ys, int blocks) {
+    __shared__ float part[32];
+    Team t = team_of(blocks);
+    for (size_t line = t.first; line < lines; line += t.step) {
+        const float *x = xs + line_at(line % x_lines, n, step);
+        float *y = ys + line_at(line, n, step);
+        LogSum z = log_sum(t, x, n, step, part);
+        z.total = logf(z.total);
+        for (size_t k = t.lane; k < n; k += t.lanes) y[k * step] = (x[k * step] - z.top) - z.total;
+    }
+}
+
+// dx = dy - e^y sum dy.
+extern "C" __global__ void log_softmax_backward(size_t lines, size_t n, size_t step, const float *__restrict__ ys,
+                                                const float *__restrict__ dys, size_t x_lines, float *dxs, int acc,
+                                                int blocks) {
+    __shared__ float part[32];
+    Team t = team_of(blocks);
+    for (size_t first = t.first; first < x_lines; first += t.step) {
+        float *dx = dxs + line_at(first, n, step);
+        for (size_t line = first; line < lines; line += x_lines) {
+            const float *y = ys + line_at(line, n, step), *dy = dys + line_at(line, n, step);
+            float total = 0.f;
+            for (size_t k = t.lane; k < n; k += t.lanes) total += dy[k * step];
+            total = team_sum(t, total, part);
+            for (size_t k = t.lane; k < n; k += t.lanes)
+                store(dx + k * step, acc || line > first, dy[k * step] - total * expf(y[k * step]));
+        }
+    }
+}
+
+/** op sparsemax(x)
  *  n = rows_of(&c.y.dim)
  *  cols = cols_of(&c.y.dim)
  *  lines = cols * batch
  *  forward:
  *      x_lines = cols * c.x[0].dim.bd
- *      {op}_forward: rows(lines, n)
+ *      sparsemax_forward: rows(lines, n)
  *  backward:
  *      x_lines = cols * elements
- *      {op}_backward: rows(x_lines, n) */
-extern "C" __global__ void log_softmax_forward(size_t lines, size_t n, const float *__restrict__ xs, size_t x_lines,
-                                               float *ys) {
-    __shared__ float part[32];
-    for (ROWS(line, lines)) {
-        const float *x = xs + line % x_lines * n;
-        float z = logsumexp(x, n, part);
-        for (LANES(k, n)) ys[line * n + k] = x[k] - z;
-    }
-}
-
-// dx = dy - e^y sum dy.
-extern "C" __global__ void log_softmax_backward(size_t lines, size_t n, const float *__restrict__ ys,
-                                                const float *__restrict__ dys, size_t x_lines, float *dxs, int acc) {
-    __shared__ float part[32];
-    for (ROWS(first, x_lines)) {
-        float *dx = dxs + first * n;
-        for (size_t line = first; line < lines; line += x_lines) {
-            const float *y = ys + line * n, *dy = dys + line * n;
-            float total = 0.f;
-            for (LANES(k, n)) total += dy[k];
-            total = block_sum(total, part);
-            for (LANES(k, n)) store(dx + k, acc || line > first, dy[k] - total * expf(y[k]));
-        }
-    }
-}
-
+ *      sparsemax_backward: rows(x_lines, n) */
 // Finds the threshold t such that the sum of max(x - t, 0) is 1 (Michelot 1986). Each round sets t = (the sum of the x
 // above the last t, minus 1) / their number, until no element drops out. t only rises, so there are at most n rounds, and
 // seldom more than ten. Relative to the maximum, the first t is -1: the threshold cannot be lower.
@@ -243,7 +282,7 @@ extern "C" __global__ void restricted_forward(size_t batch, size_t n, const floa
         }
         for (LANES(i, n)) y[i] = -INFINITY;
         __syncthreads();
-        for (LANES(k, count)) y[chosen[k]] = x[chosen[k]] - (top + z);
+        for (LANES(k, count)) y[chosen[k]] = (x[chosen[k]] - top) - z;
     }
 }
 
@@ -266,28 +305,31 @@ extern "C" __global__ void restricted_backward(size_t batch, size_t n, const uin
 }
 
 // ---- logsumexp, elementwise over several arguments ----------------------------------------------
-// Bit k of `once`: argument k has batch size 1, with n numbers. With acc, y is a further argument.
+// Bit k of `once`: argument k has batch size 1, with n numbers. With acc, y is a further argument. The maximum of each
+// element is saved, or 0 if that is not finite, and the logarithm of the sum of the e^(x - maximum).
 extern "C" __global__ void logsumexp_forward(size_t total, size_t n, dy_pointers xs, unsigned count, unsigned once,
-                                             float *y, int acc) {
+                                             float *y, float *saved, int acc) {
     for (EACH(i, total)) {
         size_t j = i % n;
         float top = acc ? y[i] : -INFINITY, sum = 0.f;
         for (unsigned k = 0; k < count; k++) top = larger(xs.p[k][once >> k & 1 ? j : i], top);
         if (isinf(top) || isnan(top)) top = 0.f;
-        if (acc) sum = expf(y[i] - top);
+        if (acc) sum = expf((saved[i] - top) + saved[total + i]);
         for (unsigned k = 0; k < count; k++) sum += expf(xs.p[k][once >> k & 1 ? j : i] - top);
-        y[i] = top + logf(sum);
+        saved[i] = top;
+        saved[total + i] = logf(sum);
+        y[i] = top + saved[total + i];
     }
 }
 
 // dx += dy e^(x - y); summed over the batch if dx has fewer numbers than y.
 extern "C" __global__ void logsumexp_backward(size_t total, size_t n, const float *__restrict__ x,
-                                              const float *__restrict__ y, const float *__restrict__ dy, float *dx,
+                                              const float *__restrict__ saved, const float *__restrict__ dy, float *dx,
                                               int acc) {
     for (EACH(j, n)) {
         double sum = 0;
         if (!(isinf(x[j]) && x[j] < 0.f))
-            for (size_t i = j; i < total; i += n) sum += dy[i] * expf(x[j] - y[i]);
+            for (size_t i = j; i < total; i += n) sum += dy[i] * expf((x[j] - saved[i]) - saved[total + i]);
         store(dx + j, acc, (float)sum);
     }
 }

@@ -7,7 +7,7 @@ from dynet_cy.functions.convolutions import conv1d, conv_transpose1d
 from dynet_cy.functions.losses import cross_entropy, focal_loss, gaussian_nll, kl_divergence, triplet_loss
 from dynet_cy.functions.norms import batch_norm, clip_norm, cosine_similarity, group_norm, normalize, rms_norm
 from dynet_cy.functions.reductions import prod
-from dynet_cy.functions.sequences import crf_loss, crf_score, ctc_loss
+from dynet_cy.functions.sequences import crf_score, ctc_loss
 from dynet_cy.functions.shapes import arange, eye, gather, outer, pad, scatter, scatter_add, split, stack
 
 # end of imports
@@ -20,7 +20,6 @@ __all__ = [
     "conv1d",
     "conv_transpose1d",
     "cosine_similarity",
-    "crf_loss",
     "crf_score",
     "cross_entropy",
     "ctc_loss",

@@ -16,7 +16,7 @@ from dynet_cy.ops.inputs import inputTensor, inputVector
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 
-__all__ = ["crf_loss", "crf_score", "ctc_loss"]
+__all__ = ["crf_score", "ctc_loss"]
 
 Tags = Union[Sequence[int], "npt.NDArray[np.integer[Any]]"]
 
@@ -66,32 +66,6 @@ def crf_score(x: Expression, tags: Tags, transitions: Expression, start: Express
     places = own[:-1] + shape[0] * own[1:]
     moves = select.select_rows(reshape(transitions, shape[0] ** 2), places)
     return words + ends + moves.sum()
-
-
-def crf_loss(x: Expression, tags: Tags, transitions: Expression, start: Expression, end: Expression) -> Expression:
-    """Negative log-likelihood of a sequence of tags in a linear-chain conditional random field (Lafferty et al. 2001).
-
-    Args:
-        x: the score of each tag for each word, ``{tags,n}``, a column for each word.
-        tags: the n tags.
-        transitions: ``{tags,tags}``: the score of a tag (column) after another one (row).
-        start, end: ``{tags}``: scores of the first and of the last tag.
-
-    Returns:
-        An expression of one element.
-
-    Raises:
-        DimensionError: the shapes do not fit, or the number of tags is not that of words.
-        IndexError: there is no such tag.
-
-    Example:
-        >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])                 # two tags, three words
-        >>> transitions, ends = dy.zeros((2, 2)), dy.zeros(2)
-        >>> round(dy.crf_loss(x, [0, 1, 1], transitions, ends, ends).value(), 4)
-        0.4888
-    """
-    score = crf_score(x, tags, transitions, start, end)
-    return crf.crf_log_partition(x, transitions, start, end) - score
 
 
 def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:

@@ -178,8 +178,9 @@ cdef int logsumexp_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
         return 0
     if by_blocks(lines, length, inner == 1):
         return launch_rows(gpu, LOGSUMEXP_LINES, lines, length, lines, inner, length, outer, c.x[0].v, c.x[0].bstride,
-                           c.y.v, 1)
-    return launch_each(gpu, LOGSUMEXP_LINES, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v, 0)
+                           c.y.v, c.saved, 1)
+    return launch_each(gpu, LOGSUMEXP_LINES, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v,
+                       c.saved, 0)
 
 
 cdef int logsumexp_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -192,8 +193,8 @@ cdef int logsumexp_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept no
     cdef size_t lines = inner * s.post * elements
     if n == 0:
         return 0
-    return launch_each(gpu, LOGSUMEXP_LINES_BACKWARD, n, n, inner, length, uses, lines, c.x[0].v, c.y.v, c.dy.v, c.dx.v,
-                       c.accumulate)
+    return launch_each(gpu, LOGSUMEXP_LINES_BACKWARD, n, n, inner, length, uses, lines, c.x[0].v, c.saved, c.dy.v,
+                       c.dx.v, c.accumulate)
 
 
 op = gpu_op(b"logsumexp_dim", CU)

@@ -99,7 +99,7 @@ cdef int attention_begin(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Attention p = attention_of(c)
     p.y = c.y.v
     p.dy = c.dy.v
-    return launch_rows(gpu, MEANS, sums_of(c), p.value_rows, sums_of(c), value_at(&p), c.saved + sums_of(c))
+    return launch_rows(gpu, MEANS, sums_of(c), p.value_rows, sums_of(c), value_at(&p), c.saved + 2 * sums_of(c))
 
 
 cdef int attention_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -107,7 +107,7 @@ cdef int attention_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t own = c.dx.dim.bd, batch = c.y.dim.bd, blocks = size_of(&c.dx.dim) * own
     p.y = c.y.v
     p.dy = c.dy.v
-    p.means = c.saved + sums_of(c)
+    p.means = c.saved + 2 * sums_of(c)
     if i == 0:
         return launch_rows(gpu, BACKWARD_Q, blocks // p.rows, p.n, blocks // p.rows, own, batch, value_at(&p), c.dx.v)
     if i == 3:
@@ -117,7 +117,7 @@ cdef int attention_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef size_t attention_saved(const Call* c) noexcept nogil:
-    return 2 * sums_of(c)
+    return 3 * sums_of(c)
 
 
 cdef int set_gpu_op(GpuOp* op) except -1:

@@ -88,7 +88,8 @@ cdef int cumprod_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t lines = inner * outer * batch
     if lines == 0:
         return 0
-    return launch_each(gpu, CUMPROD_FORWARD, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v)
+    return launch_each(gpu, CUMPROD_FORWARD, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v,
+                       c.saved)
 
 
 cdef int cumprod_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -104,7 +105,7 @@ cdef int cumprod_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     if lines == 0:
         return 0
     return launch_each(gpu, CUMPROD_BACKWARD, lines, lines, inner, length, outer, uses, c.x[0].v, c.x[0].bstride, c.y.v,
-                       c.dy.v, c.dx.v)
+                       c.saved, c.dy.v, c.dx.v)
 
 
 op = gpu_op(b"cumprod", CU)
@@ -123,7 +124,8 @@ cdef int logcumsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t lines = inner * outer * batch
     if lines == 0:
         return 0
-    return launch_each(gpu, LOGCUMSUMEXP_FORWARD, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v)
+    return launch_each(gpu, LOGCUMSUMEXP_FORWARD, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v,
+                       c.saved)
 
 
 cdef int logcumsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -139,7 +141,7 @@ cdef int logcumsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nog
     if lines == 0:
         return 0
     return launch_each(gpu, LOGCUMSUMEXP_BACKWARD, lines, lines, inner, length, outer, uses, c.x[0].v, c.x[0].bstride,
-                       c.y.v, c.dy.v, c.dx.v)
+                       c.y.v, c.saved, c.dy.v, c.dx.v)
 
 
 op = gpu_op(b"logcumsumexp", CU)

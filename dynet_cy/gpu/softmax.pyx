@@ -30,7 +30,8 @@ cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
         once |= <uint32_t>(c.x[i].dim.bd == 1) << count
         count += 1
         if count == <uint32_t>FLAGS or i + 1 == c.n:
-            launch_each(gpu, LOGSUMEXP_FORWARD, total, total, n, value_at(&xs), count, once, c.y.v, acc)
+            launch_each(gpu, LOGSUMEXP_FORWARD, total, total, n, value_at(&xs), count, once, c.y.v, c.saved,
+                        acc)
             count = once = 0
             acc = True
     return gpu.error
@@ -40,7 +41,7 @@ cdef int logsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t total = total_of(&c.y.dim), n = total_of(&c.dx.dim)
     if total == 0:
         return 0
-    return launch_each(gpu, LOGSUMEXP_BACKWARD, n, total, n, c.x[i].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+    return launch_each(gpu, LOGSUMEXP_BACKWARD, n, total, n, c.x[i].v, c.saved, c.dy.v, c.dx.v, c.accumulate)
 
 
 cdef GpuOp* op = gpu_op(b"logsumexp", CU)
@@ -176,29 +177,71 @@ op.assigns = True
 cdef int log_softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef size_t n = rows_of(&c.y.dim)
+    cdef size_t step = 1
+    cdef int blocks = 1
     cdef size_t cols = cols_of(&c.y.dim)
     cdef size_t lines = cols * batch
     cdef size_t x_lines = cols * c.x[0].dim.bd
     if lines == 0:
         return 0
-    return launch_rows(gpu, LOG_SOFTMAX_FORWARD, lines, n, lines, n, c.x[0].v, x_lines, c.y.v)
+    return launch_rows(gpu, LOG_SOFTMAX_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, blocks)
 
 
 cdef int log_softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef size_t elements = c.dx.dim.bd
     cdef size_t n = rows_of(&c.y.dim)
+    cdef size_t step = 1
+    cdef int blocks = 1
     cdef size_t cols = cols_of(&c.y.dim)
     cdef size_t lines = cols * batch
     cdef size_t x_lines = cols * elements
     if x_lines == 0:
         return 0
-    return launch_rows(gpu, LOG_SOFTMAX_BACKWARD, x_lines, n, lines, n, c.y.v, c.dy.v, x_lines, c.dx.v, c.accumulate)
+    return launch_rows(gpu, LOG_SOFTMAX_BACKWARD, x_lines, n, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
+                       c.accumulate, blocks)
 
 
 op = gpu_op(b"log_softmax", CU)
 op.forward = log_softmax_forward
 op.backward = log_softmax_backward
+op.assigns = True
+
+
+cdef int log_softmax_along_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef size_t n = s.len
+    cdef size_t step = s.pre
+    cdef size_t lines = s.pre * s.post * batch
+    cdef size_t x_lines = s.pre * s.post * c.x[0].dim.bd
+    if lines == 0:
+        return 0
+    if step >= 32:
+        return launch_each(gpu, LOG_SOFTMAX_FORWARD, lines, lines, n, step, c.x[0].v, x_lines, c.y.v, 0)
+    return launch_rows(gpu, LOG_SOFTMAX_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, 1)
+
+
+cdef int log_softmax_along_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef size_t elements = c.dx.dim.bd
+    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef size_t n = s.len
+    cdef size_t step = s.pre
+    cdef size_t lines = s.pre * s.post * batch
+    cdef size_t x_lines = s.pre * s.post * elements
+    if x_lines == 0:
+        return 0
+    if step >= 32:
+        return launch_each(gpu, LOG_SOFTMAX_BACKWARD, x_lines, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
+                           c.accumulate, 0)
+    return launch_rows(gpu, LOG_SOFTMAX_BACKWARD, x_lines, n, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
+                       c.accumulate, 1)
+
+
+op = gpu_op(b"log_softmax_along", CU)
+op.forward = log_softmax_along_forward
+op.backward = log_softmax_along_backward
 op.assigns = True
 
 

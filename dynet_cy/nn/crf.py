@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynet_cy.functions.sequences import Tags, crf_loss
+from dynet_cy.functions.sequences import Tags
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn.layer import Layer
@@ -60,7 +60,7 @@ class CRF(Layer):
             IndexError: there is no such tag
         """
         self._checked(x, self.tags)
-        return crf_loss(x, tags, self.transitions, self.start, self.end)
+        return ops.crf_loss(x, tags, self.transitions, self.start, self.end)
 
     def marginals(self, x: Expression) -> Expression:
         """The probability of each tag for each word. There is no gradient.

@@ -177,6 +177,11 @@ def log_softmax(w: Writer, step: Step, args: list[Value]) -> str:
     return w.add("LogSoftmax", args[0].name, axis=-1) if args[0].dims else w.add("Sub", args[0].name, args[0].name)
 
 
+@converts("log_softmax_along")
+def log_softmax_along(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("LogSoftmax", args[0].name, axis=-w.whole(0) - 1)
+
+
 @converts("restricted_log_softmax")
 def restricted(w: Writer, step: Step, args: list[Value]) -> str:
     x = w.flat(args[0])
@@ -248,8 +253,8 @@ def classes(w: Writer, step: Step, x: Value, lines: Size | None) -> tuple[str, s
 @converts("pickneglogsoftmax")
 def pickneglogsoftmax(w: Writer, step: Step, args: list[Value]) -> Value:
     scores, true, each = classes(w, step, w.flat(args[0]), None)
-    picked = reduce(w, "ReduceSum", w.add("Where", true, scores, w.constant(0)), [-1], keep=True)
-    found = w.add("Sub", reduce(w, "ReduceLogSumExp", scores, [-1], keep=True), picked)
+    logs = w.add("Where", true, w.add("LogSoftmax", scores, axis=-1), w.constant(0))
+    found = w.add("Neg", reduce(w, "ReduceSum", logs, [-1], keep=True))
     return Value(found, step.dims, step.batch, each)
 
 

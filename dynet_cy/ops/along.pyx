@@ -8,9 +8,10 @@ from dynet_cy.core.tensor cimport Call, Dim, cols_of, element, rows_of, size_of,
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1, apply1x
 from dynet_cy.graph.structs cimport Extra
-from dynet_cy.kernels.kernels cimport DY_BINARY_max, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, K
+from dynet_cy.kernels.kernels cimport DY_BINARY_max, DY_BINARY_sub, DY_UNARY_exp, K
 from dynet_cy.ops.axes cimport Split, split_at, without
 from dynet_cy.ops.indices cimport axis_in
+from dynet_cy.ops.log_sums cimport logs_of
 from dynet_cy.ops.reduce cimport SUM, axes_of, reduced, with_axes
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
 from dynet_cy.ops.sweeps cimport ALL_AXES
@@ -213,6 +214,7 @@ def cumsum(x, d=0):
 
 
 # ---- logsumexp_dim: y = log sum_i e^x_i ---------------------------------------
+# The pairs of log_sums.pxd are saved.
 
 cdef int logsumexp_dim_dim(const Shapes* s, Dim* y) except -1:
     need_axis(s)
@@ -222,7 +224,7 @@ cdef int logsumexp_dim_dim(const Shapes* s, Dim* y) except -1:
 
 cdef size_t logsumexp_dim_work(const Call* c, int i) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    return s.pre * (s.len + 1) if s.pre > 1 else 0
+    return s.pre * (s.len + 2) if s.pre > 1 else 0
 
 
 cdef inline bint is_infinite(float x) noexcept nogil:
@@ -233,33 +235,34 @@ cdef void logsumexp_dim_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t b, k, p
     cdef const float* x
-    cdef float* y = c.y.v
+    cdef float* pairs = c.saved
     cdef float* top = c.work
-    cdef float* e = c.work + s.pre
+    cdef float* sums = c.work + s.pre
+    cdef float* e = sums + s.pre
     if s.pre == 1 and c.x[0].dim.bd == c.y.dim.bd:
-        K.logsumexp(s.len, s.post * c.y.dim.bd, c.x[0].v, y)
+        K.logsumexp(s.len, s.post * c.y.dim.bd, c.x[0].v, pairs)
+        logs_of(total_of(&c.y.dim), pairs, c.y.v)
         return
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], <uint32_t>b)
         if s.pre == 1:
-            K.logsumexp(s.len, s.post, x, y)
-            y += s.post
+            K.logsumexp(s.len, s.post, x, pairs)
+            pairs += 2 * s.post
             continue
         for _ in range(s.post):
             K.fill(s.pre, -3.4e38, top)
             for k in range(s.len):
                 K.binary_fwd[DY_BINARY_max](s.pre, top, 1, x + k * s.pre, 1, top)
-            for p in range(s.pre):
-                if is_infinite(top[p]):
-                    top[p] = 0
             for k in range(s.len):
                 K.binary_fwd[DY_BINARY_sub](s.pre, x + k * s.pre, 1, top, 1, e + k * s.pre)
             K.unary_fwd[DY_UNARY_exp](s.pre * s.len, e, 0, 0, e)
-            K.bias_bwd(s.pre, s.len, e, y, 0)
-            K.unary_fwd[DY_UNARY_log](s.pre, y, 0, 0, y)
-            K.add(s.pre, top, y)
+            K.bias_bwd(s.pre, s.len, e, sums, 0)
+            for p in range(s.pre):
+                pairs[2 * p] = top[p]
+                pairs[2 * p + 1] = 1 if is_infinite(top[p]) else sums[p]
             x += s.pre * s.len
-            y += s.pre
+            pairs += 2 * s.pre
+    logs_of(total_of(&c.y.dim), c.saved, c.y.v)
 
 
 cdef void logsumexp_dim_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -267,36 +270,42 @@ cdef void logsumexp_dim_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef size_t b, p
     cdef const float* x
     cdef float* dx
-    cdef const float* y = c.y.v
+    cdef const float* pairs = c.saved
     cdef const float* dy = c.dy.v
     cdef float* e = c.work
     if s.pre == 1 and c.x[0].dim.bd == c.y.dim.bd:
-        K.logsumexp_bwd(s.len, s.post * c.y.dim.bd, c.x[0].v, y, dy, c.dx.v, 1)
+        K.logsumexp_bwd(s.len, s.post * c.y.dim.bd, c.x[0].v, pairs, dy, c.dx.v, 1)
         return
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], <uint32_t>b)
         dx = element(&c.dx, <uint32_t>b)
         if s.pre == 1:
-            K.logsumexp_bwd(s.len, s.post, x, y, dy, dx, 1)
-            y += s.post
+            K.logsumexp_bwd(s.len, s.post, x, pairs, dy, dx, 1)
+            pairs += 2 * s.post
             dy += s.post
             continue
         for _ in range(s.post):
             for _ in range(s.len):
-                K.binary_fwd[DY_BINARY_sub](s.pre, x, 1, y, 1, e)
+                for p in range(s.pre):
+                    e[p] = x[p] - pairs[2 * p]
                 K.unary_fwd[DY_UNARY_exp](s.pre, e, 0, 0, e)
                 for p in range(s.pre):
                     if not is_infinite(x[p]):
-                        dx[p] += e[p] * dy[p]
+                        dx[p] += e[p] * (dy[p] / pairs[2 * p + 1])
                 x += s.pre
                 dx += s.pre
-            y += s.pre
+            pairs += 2 * s.pre
             dy += s.pre
+
+
+cdef size_t logsumexp_dim_saved(const Call* c) noexcept nogil:
+    return 2 * total_of(&c.y.dim)
 
 
 cdef Op* LOGSUMEXP_DIM = register(b"logsumexp_dim", b"x", logsumexp_dim_dim,
                                   logsumexp_dim_forward, logsumexp_dim_backward)
 LOGSUMEXP_DIM.work = logsumexp_dim_work
+LOGSUMEXP_DIM.saved = logsumexp_dim_saved
 
 
 def logsumexp_dim(x, d=0):

@@ -51,7 +51,7 @@ from dynet_cy.ops.conv import (
     kmh_ngram,
     maxpooling2d,
 )
-from dynet_cy.ops.crf import crf_log_partition, crf_marginals, crf_viterbi
+from dynet_cy.ops.crf import crf_log_partition, crf_loss, crf_marginals, crf_viterbi
 from dynet_cy.ops.custom import custom_op
 from dynet_cy.ops.gated import gru_h, logistic_affine, tanh_affine, tree_lstm_c, tree_lstm_gates, tree_lstm_h
 from dynet_cy.ops.inputs import (
@@ -248,6 +248,7 @@ __all__ = [
     "maxpooling2d",
     # crf
     "crf_log_partition",
+    "crf_loss",
     "crf_marginals",
     "crf_viterbi",
     # custom

@@ -1,6 +1,6 @@
 """Scaled dot-product attention: scores, masks, softmax and weighted sum of all heads as one op."""
 
-from libc.math cimport INFINITY, NAN, log, sqrt
+from libc.math cimport INFINITY, NAN, sqrt
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memset
 
@@ -213,7 +213,7 @@ cdef inline void multiply(size_t n, const float* x, float* y) noexcept nogil:
 
 cdef void queries_forward(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, float* y,
                           float* sums) noexcept nogil:
-    """Results of a block of queries, and the logarithms of their sums."""
+    """Results of a block of queries, and the logarithms of their sums as the pairs of log_sums.pxd."""
     cdef size_t most = reach(c, h, query + queries - 1), key, keys, t, j, r
     cdef float part
     scaled_queries(c, h, w, query, queries)
@@ -234,12 +234,14 @@ cdef void queries_forward(const Call* c, const Head* h, const Work* w, size_t qu
     for j in range(queries):
         if w.total[j] == 0:                     # no key to attend to
             memset(y + j * h.e, 0, h.value_rows * sizeof(float))
-            sums[j] = INFINITY
+            sums[2 * j] = INFINITY
+            sums[2 * j + 1] = 1
         else:
             part = 1 / w.total[j]
             for r in range(h.value_rows):
                 y[j * h.e + r] *= part
-            sums[j] = w.top[j] + <float>log(w.total[j])
+            sums[2 * j] = w.top[j]
+            sums[2 * j + 1] = w.total[j]
 
 
 cdef void attention_forward(const Call* c) noexcept nogil:
@@ -254,13 +256,15 @@ cdef void attention_forward(const Call* c) noexcept nogil:
             for u in range(blocks(m, QUERIES)):
                 query = u * QUERIES
                 queries_forward(c, &h, &w, query, least(m - query, QUERIES),
-                                element(&c.y, b) + query * e + i * h.value_rows, c.saved + (b * heads + i) * m + query)
+                                element(&c.y, b) + query * e + i * h.value_rows,
+                                c.saved + 2 * ((b * heads + i) * m + query))
 
 
 # ---- backward: the gradients of q, k and v are computed together, and saved until each is requested -----------
 
-cdef size_t saved_sums(const Call* c) noexcept nogil:
-    return <size_t>c.attrs[ATTENTION_HEADS].u * cols_of(&c.x[0].dim) * c.y.dim.bd
+cdef inline size_t saved_sums(const Call* c) noexcept nogil:
+    """The number of floats for the logarithms of all sums."""
+    return 2 * <size_t>c.attrs[ATTENTION_HEADS].u * cols_of(&c.x[0].dim) * c.y.dim.bd
 
 
 cdef inline size_t batch_of(const Tensor* x, uint32_t all) noexcept nogil:
@@ -291,7 +295,7 @@ cdef size_t attention_work(const Call* c, int i) noexcept nogil:
 cdef void make_slopes(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, size_t key,
                       size_t keys, float* dv) noexcept nogil:
     """The weights of a block, and the gradients of its scores; adds the gradient of the values unless dv is NULL."""
-    cdef const float* sums = c.saved + (h.b * c.attrs[ATTENTION_HEADS].u + h.number) * h.m + query
+    cdef const float* sums = c.saved + 2 * ((h.b * c.attrs[ATTENTION_HEADS].u + h.number) * h.m + query)
     cdef const float* dy = element(&c.dy, h.b) + query * h.e + h.number * h.value_rows
     make_scores(c, h, w, query, queries, key, keys)
     K.exp_less(keys, queries, sums, w.scores)

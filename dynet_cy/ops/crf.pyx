@@ -2,11 +2,14 @@
 
 from libc.math cimport NAN, isfinite
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, cols_of, element, rows_of, size_of
 from dynet_cy.graph.making cimport apply
+from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_add, DY_UNARY_exp, DY_UNARY_shift, K
+from dynet_cy.ops.indices cimport set_indices
+from dynet_cy.ops.log_sums cimport log_of, logs_of
 from dynet_cy.ops.registry cimport SHARE, Backward, DimRule, Forward, Op, Shapes, register
 from dynet_cy.ops.terms cimport Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms
 
@@ -15,7 +18,9 @@ from dynet_cy.ops.registry import DimensionError
 # A sequence of tags y has the score start[y_0] + sum_t x[y_t, t] + sum_t transitions[y_{t-1}, y_t] + end[y_{n-1}].
 # alpha_t[j] is the log-sum over all prefixes that end with tag j at t, its own score included, minus a constant for
 # each column; beta_t[i] is the log-sum over all continuations, minus a constant such that exp(alpha_t + beta_t) are the
-# marginals.  The constants keep long sequences, whose scores are large, from losing precision.
+# marginals.  The constants keep long sequences, whose scores are large, from losing precision.  For the same reason the
+# greatest score of each word, of the transitions, of the starts and of the ends is subtracted first; what is subtracted
+# is summed in double precision, or, if the score of one sequence is subtracted from the result, drops out.
 
 
 cdef int crf_shapes(const Shapes* s) except -1:
@@ -37,73 +42,124 @@ cdef int log_partition_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef inline float lower(size_t n, float* v) noexcept nogil:
-    """Subtract the greatest of n numbers from all of them, if it is finite; returns the number subtracted."""
+cdef inline float lowered_to(size_t n, const float* v, float* to) noexcept nogil:
+    """n numbers minus the greatest of them, if it is finite; returns the number subtracted."""
     cdef float top = v[K.argmax(n, v)]
     if not isfinite(top):
-        return 0
-    K.unary_fwd[<int>DY_UNARY_shift](n, v, -top, 0, v)
+        top = 0
+    K.unary_fwd[<int>DY_UNARY_shift](n, v, -top, 0, to)
     return top
 
 
-cdef double find_alphas(const Call* c, uint32_t b, float* alphas, float* lowered, float* work) noexcept nogil:
-    """All alphas of a batch element, and the constant subtracted from each column; returns the sum of these constants.
+# The arguments for a batch element, less the greatest of their scores, and room for what is computed from them.
+cdef struct Scores:
+    float* x
+    float* transitions
+    float* start
+    float* end
+    float* rest
+    float above                                 # what was subtracted from the transitions
 
-    `work` has room for a matrix of tags x tags.
-    """
-    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j
-    cdef const float* x = element(&c.x[0], b)
-    cdef const float* transitions = element(&c.x[1], b)
-    memcpy(alphas, x, tags * sizeof(float))
-    K.add(tags, element(&c.x[2], b), alphas)
-    cdef double total = lower(tags, alphas)
-    lowered[0] = <float>total
+
+cdef size_t scores_work(const Dim* x, size_t matrices) noexcept nogil:
+    """The floats for Scores and for some matrices of tags x tags."""
+    cdef size_t tags = rows_of(x)
+    return size_of(x) + (matrices + 1) * tags * tags + 4 * tags
+
+
+cdef void divide_work(const Call* c, float* work, Scores* s) noexcept nogil:
+    cdef size_t tags = rows_of(&c.x[0].dim)
+    s.x = work
+    s.transitions = s.x + size_of(&c.x[0].dim)
+    s.start = s.transitions + tags * tags
+    s.end = s.start + tags
+    s.rest = s.end + tags
+    s.above = 0
+
+
+cdef double lower_scores(const Call* c, uint32_t b, const uint32_t* gold, Scores* s) noexcept nogil:
+    """Fill in the scores; returns what was subtracted from each sequence of tags, less the score of `gold` if given."""
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t
+    cdef double total = 0
+    cdef float top
+    for t in range(n):
+        top = lowered_to(tags, element(&c.x[0], b) + t * tags, s.x + t * tags)
+        total += top if gold == NULL else -s.x[t * tags + gold[t]]
+    if b == 0 or c.x[1].dim.bd > 1:
+        s.above = lowered_to(tags * tags, element(&c.x[1], b), s.transitions)
+    if gold == NULL:
+        total += <double>s.above * (n - 1)
+    else:
+        for t in range(1, n):
+            total -= s.transitions[gold[t] * tags + gold[t - 1]]
+    top = lowered_to(tags, element(&c.x[2], b), s.start)
+    total += top if gold == NULL else -s.start[gold[0]]
+    top = lowered_to(tags, element(&c.x[3], b), s.end)
+    return total + (top if gold == NULL else -s.end[gold[n - 1]])
+
+
+cdef inline const uint32_t* gold_of(const Call* c, uint32_t b) noexcept nogil:
+    """The sequence whose score is subtracted, or NULL."""
+    return c.items + b * cols_of(&c.x[0].dim) if c.item_count else NULL
+
+
+cdef inline void log_sums(size_t tags, const float* scores, size_t cols, float* pairs, float* y) noexcept nogil:
+    K.logsumexp(tags, cols, scores, pairs)
+    logs_of(cols, pairs, y)
+
+
+cdef double find_alphas(const Call* c, const Scores* s, float* alphas, float* lowered) noexcept nogil:
+    """All alphas of a batch element, and the constants subtracted from its columns; returns their sum."""
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t
+    cdef float* sums = s.rest
+    cdef float* pairs = s.rest + tags * tags
+    cdef double total
+    K.binary_fwd[<int>DY_BINARY_add](tags, s.x, 1, s.start, 1, alphas)
+    lowered[0] = lowered_to(tags, alphas, alphas)
+    total = lowered[0]
     for t in range(1, n):
-        for j in range(tags):
-            K.binary_fwd[<int>DY_BINARY_add](tags, alphas, 1, transitions + j * tags, 1, work + j * tags)
+        K.bias_add(tags, tags, alphas, s.transitions, sums)
         alphas += tags
-        K.logsumexp(tags, tags, work, alphas)
-        K.add(tags, x + t * tags, alphas)
-        lowered[t] = lower(tags, alphas)
+        log_sums(tags, sums, tags, pairs, alphas)
+        K.add(tags, s.x + t * tags, alphas)
+        lowered[t] = lowered_to(tags, alphas, alphas)
         total += lowered[t]
     return total
 
 
-cdef float log_last(const Call* c, uint32_t b, const float* alphas, float* work) noexcept nogil:
+cdef float log_last(const Call* c, const Scores* s, const float* alphas) noexcept nogil:
     """The logarithm of the sum over all ends of a sequence."""
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
-    cdef float total
-    K.binary_fwd[<int>DY_BINARY_add](tags, alphas + (n - 1) * tags, 1, element(&c.x[3], b), 1, work)
-    K.logsumexp(tags, 1, work, &total)
-    return total
+    cdef float[2] pair
+    K.binary_fwd[<int>DY_BINARY_add](tags, alphas + (n - 1) * tags, 1, s.end, 1, s.rest)
+    K.logsumexp(tags, 1, s.rest, pair)
+    return log_of(pair)
 
 
-cdef void find_betas(const Call* c, uint32_t b, const float* alphas, float* betas, float* work) noexcept nogil:
-    """All betas of a batch element; `work` has room for two matrices of tags x tags and a vector of tags."""
+cdef void find_betas(const Call* c, const Scores* s, const float* alphas, float* betas) noexcept nogil:
+    """All betas of a batch element."""
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, i, j
-    cdef const float* x = element(&c.x[0], b)
-    cdef const float* transitions = element(&c.x[1], b)
-    cdef float* transposed = work + tags * tags
-    cdef float* later = work + 2 * tags * tags
+    cdef float* transposed = s.rest
+    cdef float* sums = s.rest + tags * tags
+    cdef float* later = sums + tags * tags
     for i in range(tags):
         for j in range(tags):
-            transposed[i * tags + j] = transitions[j * tags + i]
-    memcpy(betas + (n - 1) * tags, element(&c.x[3], b), tags * sizeof(float))
+            transposed[i * tags + j] = s.transitions[j * tags + i]
+    memcpy(betas + (n - 1) * tags, s.end, tags * sizeof(float))
     fit(tags, alphas + (n - 1) * tags, betas + (n - 1) * tags, later)
-    for t in range(1, n):
-        K.binary_fwd[<int>DY_BINARY_add](tags, betas + (n - t) * tags, 1, x + (n - t) * tags, 1, later)
-        for i in range(tags):
-            K.binary_fwd[<int>DY_BINARY_add](tags, later, 1, transposed + i * tags, 1, work + i * tags)
-        K.logsumexp(tags, tags, work, betas + (n - t - 1) * tags)
-        fit(tags, alphas + (n - t - 1) * tags, betas + (n - t - 1) * tags, later)
+    for t in range(n - 1, 0, -1):
+        K.binary_fwd[<int>DY_BINARY_add](tags, betas + t * tags, 1, s.x + t * tags, 1, later)
+        K.bias_add(tags, tags, later, transposed, sums)
+        log_sums(tags, sums, tags, later, betas + (t - 1) * tags)
+        fit(tags, alphas + (t - 1) * tags, betas + (t - 1) * tags, later)
 
 
 cdef inline void fit(size_t tags, const float* alpha, float* beta, float* work) noexcept nogil:
     """Subtract a number from beta such that the exponentials of alpha + beta have the sum 1."""
-    cdef float total
+    cdef float[2] pair
     K.binary_fwd[<int>DY_BINARY_add](tags, alpha, 1, beta, 1, work)
-    K.logsumexp(tags, 1, work, &total)
-    K.unary_fwd[<int>DY_UNARY_shift](tags, beta, -total, 0, beta)
+    K.logsumexp(tags, 1, work, pair)
+    K.unary_fwd[<int>DY_UNARY_shift](tags, beta, -log_of(pair), 0, beta)
 
 
 cdef void marginals(size_t n, const float* alphas, const float* betas, float* y) noexcept nogil:
@@ -116,10 +172,13 @@ cdef void log_partition_forward(const Call* c) noexcept nogil:
     cdef uint32_t b
     cdef float* alphas
     cdef double total
+    cdef Scores s
+    divide_work(c, c.work, &s)
     for b in range(c.y.dim.bd):
         alphas = c.saved + b * saved_of_one(&c.x[0].dim)
-        total = find_alphas(c, b, alphas, alphas + 2 * size, c.work)
-        c.y.v[b] = <float>(total + log_last(c, b, alphas, c.work))
+        total = lower_scores(c, b, gold_of(c, b), &s)
+        total += find_alphas(c, &s, alphas, alphas + 2 * size)
+        c.y.v[b] = <float>(total + log_last(c, &s, alphas))
 
 
 cdef inline size_t saved_of_one(const Dim* x) noexcept nogil:
@@ -128,50 +187,61 @@ cdef inline size_t saved_of_one(const Dim* x) noexcept nogil:
 
 
 cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), size = tags * n, t, j
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), size = tags * n, t, first, end
     cdef uint32_t b
+    cdef const uint32_t* gold
     cdef float dy
-    cdef const float* x
     cdef float* alphas
     cdef float* betas
-    cdef float* lowered
     cdef float* dx
-    cdef float* to
-    cdef Terms terms
-    cdef int add
+    cdef Scores s
+    divide_work(c, c.work, &s)
     for b in range(c.y.dim.bd):
         alphas = c.saved + b * saved_of_one(&c.x[0].dim)
         betas = alphas + size
-        lowered = betas + size
         dy = c.dy.v[b]
-        x = element(&c.x[0], b)
         dx = element(&c.dx, b)
+        gold = gold_of(c, b)
+        if c.first or i == 1:
+            lower_scores(c, b, gold, &s)
         if c.first:
-            find_betas(c, b, alphas, betas, c.work)
-        if i == 0:
-            for t in range(n):
-                marginals(tags, alphas + t * tags, betas + t * tags, c.work)
-                K.axpy(tags, dy, c.work, dx + t * tags)
-        elif i == 1:
-            dy_terms_begin(&terms, tags * tags, n - 1, c.work + tags * tags, dx, True)
-            for t in range(1, n):
-                for j in range(tags):
-                    K.binary_fwd[<int>DY_BINARY_add](tags, alphas + (t - 1) * tags, 1,
-                                                     element(&c.x[1], b) + j * tags, 1, c.work + j * tags)
-                    K.unary_fwd[<int>DY_UNARY_shift](tags, c.work + j * tags,
-                                                     x[t * tags + j] + betas[t * tags + j] - lowered[t], 0,
-                                                     c.work + j * tags)
-                K.unary_fwd[<int>DY_UNARY_exp](tags * tags, c.work, 0, 0, c.work)
-                to = dy_terms_next(&terms, &add)
-                if add:
-                    K.axpy(tags * tags, dy, c.work, to)
-                else:
-                    K.scale(tags * tags, dy, c.work, to)
-            end_terms(&terms)
+            find_betas(c, &s, alphas, betas)
+        if i == 1:
+            transitions_backward(c, &s, alphas, betas, dy, dx)
+            for t in range(1, n if gold != NULL else 0):
+                dx[gold[t] * tags + gold[t - 1]] -= dy
+            continue
+        first = n - 1 if i == 3 else 0
+        end = 1 if i == 2 else n
+        for t in range(first, end):
+            marginals(tags, alphas + t * tags, betas + t * tags, s.rest)
+            K.axpy(tags, dy, s.rest, dx + (t - first) * tags)
+            if gold != NULL:
+                dx[(t - first) * tags + gold[t]] -= dy
+
+
+cdef void transitions_backward(const Call* c, const Scores* s, const float* alphas, const float* betas, float dy,
+                               float* dx) noexcept nogil:
+    """Add the gradient that a batch element has for the transitions, but for those of `gold`."""
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j
+    cdef const float* lowered = alphas + 2 * size_of(&c.x[0].dim)
+    cdef float* sums = s.rest
+    cdef float* to
+    cdef Terms terms
+    cdef int add
+    dy_terms_begin(&terms, tags * tags, n - 1, sums + tags * tags, dx, True)
+    for t in range(1, n):
+        K.bias_add(tags, tags, alphas + (t - 1) * tags, s.transitions, sums)
+        for j in range(tags):
+            K.unary_fwd[<int>DY_UNARY_shift](tags, sums + j * tags,
+                                             s.x[t * tags + j] + betas[t * tags + j] - lowered[t], 0, sums + j * tags)
+        K.unary_fwd[<int>DY_UNARY_exp](tags * tags, sums, 0, 0, sums)
+        to = dy_terms_next(&terms, &add)
+        if add:
+            K.axpy(tags * tags, dy, sums, to)
         else:
-            t = 0 if i == 2 else n - 1
-            marginals(tags, alphas + t * tags, betas + t * tags, c.work)
-            K.axpy(tags, dy, c.work, dx)
+            K.scale(tags * tags, dy, sums, to)
+    end_terms(&terms)
 
 
 cdef size_t log_partition_saved(const Call* c) noexcept nogil:
@@ -181,8 +251,21 @@ cdef size_t log_partition_saved(const Call* c) noexcept nogil:
 cdef size_t log_partition_work(const Call* c, int i) noexcept nogil:
     cdef size_t tags = rows_of(&c.x[0].dim)
     if i < 0:
-        return tags * tags
-    return 2 * tags * tags + tags + dy_terms_work(tags * tags, cols_of(&c.x[0].dim))
+        return scores_work(&c.x[0].dim, 1)
+    return scores_work(&c.x[0].dim, 2) + dy_terms_work(tags * tags, cols_of(&c.x[0].dim))
+
+
+# ---- crf_loss: the log-partition minus the score of a sequence, whose tags are the items ------------
+
+cdef int loss_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i, n = cols_of(s.x[0])
+    log_partition_dim(s, y)
+    if s.n_items != n:
+        raise DimensionError(f"{s.n_items} tags are given for {n} words")
+    for i in range(n):
+        if s.items[i] >= s.x[0].d[0]:
+            raise IndexError(f"tags has {s.items[i]}, which is not from 0 to {<int>s.x[0].d[0] - 1}")
+    return 0
 
 
 # ---- marginals and the best sequence: for decoding, without gradients ---------------
@@ -197,17 +280,18 @@ cdef int marginals_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void marginals_forward(const Call* c) noexcept nogil:
     cdef size_t size = size_of(&c.x[0].dim)
-    cdef float* rest = c.work + saved_of_one(&c.x[0].dim)
     cdef uint32_t b
+    cdef Scores s
+    divide_work(c, c.work + saved_of_one(&c.x[0].dim), &s)
     for b in range(c.y.dim.bd):
-        find_alphas(c, b, c.work, c.work + 2 * size, rest)
-        find_betas(c, b, c.work, c.work + size, rest)
+        lower_scores(c, b, NULL, &s)
+        find_alphas(c, &s, c.work, c.work + 2 * size)
+        find_betas(c, &s, c.work, c.work + size)
         marginals(size, c.work, c.work + size, element(&c.y, b))
 
 
 cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
-    cdef size_t tags = rows_of(&c.x[0].dim)
-    return saved_of_one(&c.x[0].dim) + 2 * tags * tags + tags
+    return saved_of_one(&c.x[0].dim) + scores_work(&c.x[0].dim, 2)
 
 
 cdef int viterbi_dim(const Shapes* s, Dim* y) except -1:
@@ -265,6 +349,9 @@ cdef Op* LOG_PARTITION = new_crf(b"crf_log_partition", log_partition_dim, log_pa
                                  log_partition_backward)
 LOG_PARTITION.saved = log_partition_saved
 LOG_PARTITION.work = log_partition_work
+cdef Op* LOSS = new_crf(b"crf_loss", loss_dim, log_partition_forward, log_partition_backward)
+LOSS.saved = log_partition_saved
+LOSS.work = log_partition_work
 cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL)
 MARGINALS.work = marginals_work
 MARGINALS.no_gradient_because = b"they are for decoding; they are themselves the gradient of crf_log_partition"
@@ -298,6 +385,39 @@ def crf_log_partition(x, transitions, start, end):
         2.0794
     """
     return apply(LOG_PARTITION, (x, transitions, start, end), NULL)
+
+
+def crf_loss(x, tags: _Ints, transitions, start, end):
+    """Negative log-likelihood of a sequence of tags in a linear-chain conditional random field (Lafferty et al. 2001).
+
+    Sentences of different lengths that share the transitions run together.
+
+    Shapes: ``x {tags,n}``, ``transitions {tags,tags}``, ``start {tags}``, ``end {tags}`` -> ``{1}``.
+
+    Args:
+        x: the score of each tag for each word, a column for each word.
+        tags: the n tags, at most 65535; the same for every batch element.
+        transitions: the score of a tag (column) after another one (row).
+        start, end: scores of the first and of the last tag.
+
+    Raises:
+        DimensionError: the shapes do not fit, or the number of tags is not that of words.
+        IndexError: there is no such tag.
+        ValueError: there are more than 65535 tags.
+
+    Example:
+        >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])                 # two tags, three words
+        >>> transitions, ends = dy.zeros((2, 2)), dy.zeros(2)
+        >>> round(dy.crf_loss(x, [0, 1, 1], transitions, ends, ends).value(), 4)
+        0.4888
+    """
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    _held = set_indices(&extra, tags, "crf_loss")
+    if extra.n_items >= 2**16:
+        raise ValueError(f"crf_loss: {extra.n_items} tags are given, at most 65535 are possible")
+    extra.item_count = extra.n_items
+    return apply(LOSS, (x, transitions, start, end), &extra)
 
 
 def crf_marginals(x, transitions, start, end):

@@ -217,7 +217,7 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
 # ---- cumulative ops ---------------------------------------------------------------
 # They run block by block: `len` rows of `pre` elements, that is `pre` adjacent lines along the axis.
 
-ctypedef void (*BlockForward)(const Split* s, const float* x, float* y) noexcept nogil
+ctypedef void (*BlockForward)(const Split* s, const float* x, float* y, float* saved) noexcept nogil
 
 
 cdef int cumulative_dim(const Shapes* s, Dim* y) except -1:
@@ -230,14 +230,17 @@ cdef void cumulative_forward(const Call* c, BlockForward forward) noexcept nogil
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t o, size = s.pre * s.len
     cdef uint32_t b
+    cdef float* saved = c.saved
     for b in range(c.y.dim.bd):
         for o in range(s.post):
-            forward(&s, element(&c.x[0], b) + o * size, element(&c.y, b) + o * size)
+            forward(&s, element(&c.x[0], b) + o * size, element(&c.y, b) + o * size, saved)
+            if saved != NULL:
+                saved += 2 * size
 
 
-cdef inline double ratio_of_exponentials(double a, double b) noexcept nogil:
+cdef inline double ratio_of_exponentials(float a, float b) noexcept nogil:
     """exp(a) / exp(b), which is 1 for equal infinities."""
-    return 1 if a == b else exp(a - b)
+    return 1 if a == b else exp(<double>a - b)
 
 
 cdef inline void cumulative_backward(const Call* c, bint logs) noexcept nogil:
@@ -245,11 +248,14 @@ cdef inline void cumulative_backward(const Call* c, bint logs) noexcept nogil:
 
     cumprod: dx_k = y_{k-1} s_k, where s_k = dy_k + x_{k+1} s_{k+1}: no division, so zeros are numbers like others.
     logcumsumexp: dx_k = exp(x_k - y_k) s_k, where s_k = dy_k + exp(y_k - y_{k+1}) s_{k+1}: no exponent is above 0.
+    exp(y) is exp(greatest) * total, the saved pair of each element.
     """
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t o, k, p, at, size = s.pre * s.len
     cdef uint32_t b
     cdef double total, next_by_own, own_by_x
+    cdef const float* own
+    cdef const float* after
     cdef const float* x
     cdef const float* y
     cdef const float* dy
@@ -264,20 +270,24 @@ cdef inline void cumulative_backward(const Call* c, bint logs) noexcept nogil:
                 total = 0
                 for k in range(s.len, 0, -1):
                     at = (k - 1) * s.pre + p
-                    next_by_own = 0
-                    if k < s.len:
-                        next_by_own = ratio_of_exponentials(y[at], y[at + s.pre]) if logs else x[at + s.pre]
-                    total = dy[at] + next_by_own * total
+                    next_by_own = own_by_x = 0
                     if logs:
-                        own_by_x = ratio_of_exponentials(x[at], y[at])
+                        own = c.saved + 2 * ((b * s.post + o) * size + at)
+                        after = own + 2 * s.pre
+                        if k < s.len:
+                            next_by_own = ratio_of_exponentials(own[0], after[0]) * own[1] / after[1]
+                        own_by_x = ratio_of_exponentials(x[at], own[0]) / own[1]
                     else:
+                        if k < s.len:
+                            next_by_own = x[at + s.pre]
                         own_by_x = y[at - s.pre] if k > 1 else 1
+                    total = dy[at] + next_by_own * total
                     dx[at] += <float>(total * own_by_x)
 
 
 # ---- cumprod: y_i = prod_{j<=i} x_j -----------------------------------------------
 
-cdef void cumprod_block(const Split* s, const float* x, float* y) noexcept nogil:
+cdef void cumprod_block(const Split* s, const float* x, float* y, float* saved) noexcept nogil:
     cdef size_t i
     for i in range(s.pre):
         y[i] = x[i]
@@ -315,14 +325,18 @@ def cumprod(x, d=0):
 
 # ---- logcumsumexp: y_i = log(sum_{j<=i} exp(x_j)) ------------------------------------
 
-cdef void logcumsumexp_block(const Split* s, const float* x, float* y) noexcept nogil:
-    """The sum is kept as exp(greatest) * total, in double precision, so that no exponential overflows."""
+cdef void logcumsumexp_block(const Split* s, const float* x, float* y, float* saved) noexcept nogil:
+    """The sum is kept as exp(greatest) * total, in double precision, so that no exponential overflows.
+
+    Both are saved: y has too few digits next to a large maximum.
+    """
     cdef size_t k, p, at
     cdef double greatest, total
     for p in range(s.pre):
         greatest = x[p]
         total = 1
-        y[p] = x[p]
+        y[p] = saved[2 * p] = x[p]
+        saved[2 * p + 1] = 1
         for k in range(1, s.len):
             at = k * s.pre + p
             if x[at] > greatest:
@@ -331,6 +345,8 @@ cdef void logcumsumexp_block(const Split* s, const float* x, float* y) noexcept 
             else:  # equal elements may be infinite, and their difference NaN
                 total += 1 if x[at] == greatest else exp(x[at] - greatest)
             y[at] = <float>(greatest + log(total))
+            saved[2 * at] = <float>greatest
+            saved[2 * at + 1] = <float>total
 
 
 cdef void logcumsumexp_forward(const Call* c) noexcept nogil:
@@ -341,8 +357,13 @@ cdef void logcumsumexp_backward(const Call* c, uint32_t i) noexcept nogil:
     cumulative_backward(c, True)
 
 
+cdef size_t two_per_result(const Call* c) noexcept nogil:
+    return 2 * total_of(&c.y.dim)
+
+
 cdef Op* LOGCUMSUMEXP = register(b"logcumsumexp", b"x", cumulative_dim, logcumsumexp_forward, logcumsumexp_backward)
 LOGCUMSUMEXP.ragged = True
+LOGCUMSUMEXP.saved = two_per_result
 
 
 def logcumsumexp(x, d=0):

@@ -1,6 +1,6 @@
 """Softmax and its relatives: log-sums, and losses over class scores."""
 
-from libc.math cimport INFINITY, isnan
+from libc.math cimport INFINITY, isnan, logf
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
@@ -12,17 +12,15 @@ from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1x, expression, sequence
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport (
-    DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, DY_UNARY_negate, K,
+    DY_BINARY_add, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, DY_UNARY_negate, K,
 )
 from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.indices cimport axis_in, check_count, is_list, set_index, set_indices, whole
 from dynet_cy.kernels.ranges cimport RangeRun, in_ranges
 from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
 
-from dynet_cy.ops.along import logsumexp_dim as logsumexp_dim_of
 from dynet_cy.ops.arithmetic import where
 from dynet_cy.ops.registry import DimensionError
-from dynet_cy.ops.shape import reshape
 
 
 cdef inline uint32_t calls_for(const Call* c, size_t* n) noexcept nogil:
@@ -240,12 +238,69 @@ LOG_SOFTMAX.ragged = True
 LOG_SOFTMAX.assigns = True
 
 
-cdef Expression along(Expression x, Py_ssize_t axis):
-    """log_softmax along an axis other than the first."""
-    cdef const Dim* d = dim_of(x)
-    cdef uint32_t i
-    sizes = [1 if i == axis else d.d[i] for i in range(d.nd)]
-    return x - reshape(logsumexp_dim_of(x, axis), sizes)
+# ---- log_softmax_along: the same along an axis other than the first ------------
+
+cdef void log_softmax_along_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, n = s.len, outer = s.post, o, k, j
+    cdef uint32_t b, calls
+    cdef float* top = c.work
+    cdef float* e = c.work + inner
+    cdef const float* x
+    cdef float* y
+    calls = calls_for(c, &outer)
+    for b in range(calls):
+        for o in range(outer):
+            x = element(&c.x[0], b) + o * n * inner
+            y = element(&c.y, b) + o * n * inner
+            memcpy(top, x, inner * sizeof(float))
+            for k in range(1, n):
+                K.binary_fwd[<int>DY_BINARY_max](inner, top, 1, x + k * inner, 1, top)
+            for j in range(inner):
+                if top[j] - top[j] != 0:
+                    top[j] = 0
+            for k in range(n):
+                K.binary_fwd[<int>DY_BINARY_sub](inner, x + k * inner, 1, top, 1, y + k * inner)
+            K.unary_fwd[<int>DY_UNARY_exp](n * inner, y, 0, 0, e)
+            K.bias_bwd(inner, n, e, top, 0)
+            K.unary_fwd[<int>DY_UNARY_log](inner, top, 0, 0, top)
+            for k in range(n):
+                K.binary_fwd[<int>DY_BINARY_sub](inner, y + k * inner, 1, top, 1, y + k * inner)
+
+
+cdef void log_softmax_along_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, n = s.len, outer = s.post, o, k, j, at
+    cdef uint32_t b, calls
+    cdef float* total = c.work
+    cdef float* e = c.work + inner
+    cdef const float* dy
+    cdef float* dx
+    calls = calls_for(c, &outer)
+    for b in range(calls):
+        for o in range(outer):
+            dy = element(&c.dy, b) + o * n * inner
+            dx = element(&c.dx, b) + o * n * inner
+            K.bias_bwd(inner, n, dy, total, 0)
+            K.unary_fwd[<int>DY_UNARY_exp](n * inner, element(&c.y, b) + o * n * inner, 0, 0, e)
+            if not adds(c, b):
+                memset(dx, 0, n * inner * sizeof(float))
+            for k in range(n):
+                for j in range(inner):
+                    at = k * inner + j
+                    dx[at] += dy[at] - e[at] * total[j]
+
+
+cdef size_t log_softmax_along_work(const Call* c, int i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    return (s.len + 1) * s.pre
+
+
+cdef Op* LOG_SOFTMAX_ALONG = register(b"log_softmax_along", b"x", softmax_dim, log_softmax_along_forward,
+                                      log_softmax_along_backward)
+LOG_SOFTMAX_ALONG.work = log_softmax_along_work
+LOG_SOFTMAX_ALONG.ragged = True
+LOG_SOFTMAX_ALONG.assigns = True
 
 
 # ---- restricted_log_softmax: the same over some elements; -inf for the others ---
@@ -262,16 +317,15 @@ cdef void restricted_forward(const Call* c) noexcept nogil:
     cdef const uint32_t* chosen = c.items
     cdef float* x
     cdef float* y
-    cdef float z
     K.fill(total_of(&c.y.dim), -INFINITY, c.y.v)
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], b)
         y = element(&c.y, b)
         for k in range(c.item_count):
             c.work[k] = x[chosen[k]]
-        K.logsumexp(c.item_count, 1, c.work, &z)
+        K.log_softmax(c.item_count, 1, c.work, c.work)
         for k in range(c.item_count):
-            y[chosen[k]] = x[chosen[k]] - z
+            y[chosen[k]] = c.work[k]
         chosen += c.item_count
 
 
@@ -333,7 +387,9 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
     if restrict is None:
         if mask is not None:
             x = unmasked(x, mask)
-        return apply1x(LOG_SOFTMAX, x, NULL) if axis == 0 else along(x, axis)
+        if axis == 0:
+            return apply1x(LOG_SOFTMAX, x, NULL)
+        return normalized(LOG_SOFTMAX_ALONG, x, <int>axis, "log_softmax")
     if axis or mask is not None:
         raise ValueError("log_softmax: `restrict` is for vectors; it goes with neither d nor a mask")
     chosen = list(dict.fromkeys([whole(k, "log_softmax") for k in restrict]))
@@ -348,7 +404,7 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
 
 
 # ---- pickneglogsoftmax: y = log sum e^x - x_v ----------------------------------
-# The log-sum is saved; the gradient e^(x - log-sum) - onehot takes one pass.
+# The pairs of log_sums.pxd are saved; the gradient e^(x - log-sum) - onehot takes one pass.
 
 # Cost of one element, in multiplications of a matrix product: 0.2 to 0.3 ns.
 cdef enum:
@@ -365,13 +421,13 @@ cdef int picked_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void log_sums(void* job, size_t first, size_t end) noexcept nogil:
     cdef const Call* c = <const Call*>job
-    K.logsumexp(size_of(&c.x[0].dim), end - first, element(&c.x[0], <uint32_t>first), c.saved + first)
+    K.logsumexp(size_of(&c.x[0].dim), end - first, element(&c.x[0], <uint32_t>first), c.saved + 2 * first)
 
 
 cdef void log_sums_backward(void* job, size_t first, size_t end) noexcept nogil:
     cdef const Call* c = <const Call*>job
     cdef uint32_t b = <uint32_t>first
-    K.logsumexp_bwd(size_of(&c.x[0].dim), end - first, element(&c.x[0], b), c.saved + first, c.dy.v + first,
+    K.logsumexp_bwd(size_of(&c.x[0].dim), end - first, element(&c.x[0], b), c.saved + 2 * first, c.dy.v + first,
                     element(&c.dx, b), adds(c, b))
 
 
@@ -387,9 +443,11 @@ cdef void for_batch_elements(const Call* c, RangeRun run) noexcept nogil:
 
 cdef void pickneglogsoftmax_forward(const Call* c) noexcept nogil:
     cdef uint32_t b
+    cdef const float* pair
     for_batch_elements(c, log_sums)
     for b in range(c.y.dim.bd):
-        c.y.v[b] = c.saved[b] - element(&c.x[0], b)[c.items[b]]
+        pair = c.saved + 2 * <size_t>b
+        c.y.v[b] = logf(pair[1]) - (element(&c.x[0], b)[c.items[b]] - pair[0])
 
 
 cdef void pickneglogsoftmax_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -399,13 +457,13 @@ cdef void pickneglogsoftmax_backward(const Call* c, uint32_t i) noexcept nogil:
         element(&c.dx, b)[c.items[b]] -= c.dy.v[b]
 
 
-cdef size_t one_per_element(const Call* c) noexcept nogil:
-    return c.y.dim.bd
+cdef size_t two_per_element(const Call* c) noexcept nogil:
+    return 2 * <size_t>c.y.dim.bd
 
 
 cdef Op* PICKNEGLOGSOFTMAX = register(b"pickneglogsoftmax", b"x", picked_dim,
                                       pickneglogsoftmax_forward, pickneglogsoftmax_backward)
-PICKNEGLOGSOFTMAX.saved = one_per_element
+PICKNEGLOGSOFTMAX.saved = two_per_element
 PICKNEGLOGSOFTMAX.ragged = True
 PICKNEGLOGSOFTMAX.assigns = True
 
@@ -494,6 +552,11 @@ def pickneglogsoftmax_batch(x, vs: _Ints):
 
 
 # ---- logsumexp: y = log sum_i e^(x_i), element by element ----------------------
+# The maximum of each element and the logarithm of the sum of e^(x - maximum) are saved: their sum, y, has too few
+# digits next to a large maximum.  Elements are computed by tiles, which stay in the cache.
+
+cdef enum:
+    LOG_SUM_TILE = 1024
 
 cdef int logsumexp_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i
@@ -506,55 +569,81 @@ cdef int logsumexp_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef void logsumexp_forward(const Call* c) noexcept nogil:
-    cdef size_t j, n = size_of(&c.y.dim)
-    cdef uint32_t i, b
+cdef void logsumexp_tile(const Call* c, uint32_t b, size_t at, size_t n) noexcept nogil:
+    cdef size_t j
+    cdef uint32_t i
     cdef double* sums = <double*>c.work
-    cdef float* top = c.work + 2 * n            # the maximum of each element, or 0 if that is not finite
-    cdef float* e = top + n
-    cdef float* y
+    cdef float* e = c.work + 2 * n
+    cdef float* y = element(&c.y, b) + at
+    cdef float* top = c.saved + (y - c.y.v)     # 0 if it is not finite
+    cdef float* log_sum = top + total_of(&c.y.dim)
+    memcpy(top, element(&c.x[0], b) + at, n * sizeof(float))
+    for i in range(1, c.n):
+        K.binary_fwd[<int>DY_BINARY_max](n, top, 1, element(&c.x[i], b) + at, 1, top)
+    for j in range(n):
+        if top[j] - top[j] != 0:
+            top[j] = 0
+    memset(sums, 0, n * sizeof(double))
+    for i in range(c.n):
+        K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[i], b) + at, 1, top, 1, e)
+        K.unary_fwd[<int>DY_UNARY_exp](n, e, 0, 0, e)
+        for j in range(n):
+            sums[j] += e[j]
+    for j in range(n):
+        log_sum[j] = <float>sums[j]
+    K.unary_fwd[<int>DY_UNARY_log](n, log_sum, 0, 0, log_sum)
+    K.binary_fwd[<int>DY_BINARY_add](n, top, 1, log_sum, 1, y)
+
+
+cdef inline size_t tile_at(size_t at, size_t n) noexcept nogil:
+    """The size of the tile of n elements that begins at one of them."""
+    return n - at if n - at < LOG_SUM_TILE else <size_t>LOG_SUM_TILE
+
+
+cdef void logsumexp_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim), at
+    cdef uint32_t b
     for b in range(c.y.dim.bd):
-        y = element(&c.y, b)
-        memcpy(top, element(&c.x[0], b), n * sizeof(float))
-        for i in range(1, c.n):
-            K.binary_fwd[<int>DY_BINARY_max](n, top, 1, element(&c.x[i], b), 1, top)
-        for j in range(n):
-            if top[j] - top[j] != 0:
-                top[j] = 0
-        memset(sums, 0, n * sizeof(double))
-        for i in range(c.n):
-            K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[i], b), 1, top, 1, e)
-            K.unary_fwd[<int>DY_UNARY_exp](n, e, 0, 0, e)
-            for j in range(n):
-                sums[j] += e[j]
-        for j in range(n):
-            y[j] = <float>sums[j]
-        K.unary_fwd[<int>DY_UNARY_log](n, y, 0, 0, y)
-        K.add(n, top, y)
+        at = 0
+        while at < n:
+            logsumexp_tile(c, b, at, tile_at(at, n))
+            at += LOG_SUM_TILE
 
 
 cdef void logsumexp_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t j, n = size_of(&c.y.dim)
+    cdef size_t at, j, m, n = size_of(&c.y.dim), all = total_of(&c.y.dim), place
     cdef uint32_t b
+    cdef const float* x
+    cdef const float* top
     cdef float* e = c.work
     for b in range(c.y.dim.bd):
-        K.binary_fwd[<int>DY_BINARY_sub](n, element(&c.x[i], b), 1, element(&c.y, b), 1, e)
-        for j in range(n):
-            if element(&c.x[i], b)[j] == -INFINITY:
-                e[j] = -INFINITY
-        K.unary_fwd[<int>DY_UNARY_exp](n, e, 0, 0, e)
-        K.binary_fwd[<int>DY_BINARY_mul](n, e, 1, element(&c.dy, b), 1, e)
-        K.add(n, e, element(&c.dx, b))
+        at = 0
+        while at < n:
+            m = tile_at(at, n)
+            place = b * n + at
+            x = element(&c.x[i], b) + at
+            top = c.saved + place
+            for j in range(m):
+                e[j] = x[j] if x[j] == -INFINITY else (x[j] - top[j]) - top[all + j]
+            K.unary_fwd[<int>DY_UNARY_exp](m, e, 0, 0, e)
+            K.binary_fwd[<int>DY_BINARY_mul](m, e, 1, c.dy.v + place, 1, e)
+            K.add(m, e, element(&c.dx, b) + at)
+            at += LOG_SUM_TILE
+
+
+cdef size_t logsumexp_saved(const Call* c) noexcept nogil:
+    return 2 * total_of(&c.y.dim)
 
 
 cdef size_t logsumexp_work(const Call* c, int i) noexcept nogil:
-    return (4 if i < 0 else 1) * size_of(&c.y.dim)
+    return (3 if i < 0 else 1) * tile_at(0, size_of(&c.y.dim))
 
 
 cdef Op* LOGSUMEXP = register(b"logsumexp", b"xs...", logsumexp_dim, logsumexp_forward,
                               logsumexp_backward)
 LOGSUMEXP.batching = FLAT
 LOGSUMEXP.work = logsumexp_work
+LOGSUMEXP.saved = logsumexp_saved
 
 
 def logsumexp(xs: Iterable[Expression]):

@@ -165,6 +165,7 @@ cdef uint32_t write_kin(Graph* g, uint32_t id, uint32_t* w) noexcept nogil:
     cdef const uint32_t* args = args_of(g, x)
     cdef uint32_t* at = write_head(g, x, KEY_KIN, w)
     cdef uint32_t i
+    w[6] = 0                                    # the number of items may depend on the size
     for i in range(x.nargs):
         if state_of(g)[args[i]] & SHARED:
             at = write_shared(at, args[i])

@@ -13,7 +13,7 @@ typedef struct {
     const float *q, *k, *v, *bias;                          /* no bias: NULL */
     size_t q_step, k_step, v_step, bias_step;               /* from one batch element to the next; 0: all share one */
     const float *y, *dy, *means;                            /* of backward */
-    float *sums;                                            /* the logarithm of the sum of each head and query */
+    float *sums;                                            /* of each head and query, the greatest score and the sum of e^(score - greatest) */
     const uint64_t *seeds;
     const uint32_t *items;                                  /* of the random draws; NULL: no dropout */
     size_t m, n;                                            /* queries, keys */

@@ -125,9 +125,15 @@ DY_INLINE double DY_N(sum_exp)(size_t rows, float m, const float *x, float *y) {
     return total;
 }
 
-DY_INLINE float DY_N(column_logsumexp)(size_t n, const float *x) {
-    float m = DY_N(offset)(n, x);
-    return m + logf((float)DY_N(sum_exp)(n, m, x, NULL));
+/* The logarithm of the sum of e^x as a pair: the maximum m of the x, and the sum of e^(x - m). Their log-sum, m + log sum,
+ * has too few digits next to a large m for e^(x - log-sum), which is e^(x - m) / sum. Of an infinite sum: inf and 1. */
+DY_INLINE void DY_N(log_sum)(size_t n, const float *x, float *pair) {
+    pair[0] = DY_N(offset)(n, x);
+    pair[1] = (float)DY_N(sum_exp)(n, pair[0], x, NULL);
+    if (pair[1] == INFINITY) {
+        pair[0] = INFINITY;
+        pair[1] = 1;
+    }
 }
 
 static void DY_N(softmax)(size_t rows, size_t cols, const float *x, float *y) {
@@ -159,8 +165,8 @@ static void DY_N(softmax_part)(size_t rows, size_t cols, float *x, float *top, f
 static void DY_N(exp_less)(size_t rows, size_t cols, const float *z, float *x) {
     size_t n = rows;
     for (size_t c = 0; c < cols; c++, x += rows) {
-        vf shift = C(z[c]);
-        DY_EACH(S(x, EXP(L(x) - shift)););
+        vf shift = C(z[2 * c]), share = C(1 / z[2 * c + 1]);
+        DY_EACH(S(x, EXP(L(x) - shift) * share););
     }
 }
 
@@ -175,8 +181,10 @@ static void DY_N(softmax_part_bwd)(size_t rows, size_t cols, const float *y, con
 static void DY_N(log_softmax)(size_t rows, size_t cols, const float *x, float *y) {
     size_t n = rows;
     for (size_t c = 0; c < cols; c++, x += rows, y += rows) {
-        vf z = C(DY_N(column_logsumexp)(n, x));
-        DY_EACH(S(y, L(x) - z););
+        float pair[2];
+        DY_N(log_sum)(n, x, pair);
+        vf m = C(pair[0]), z = C(logf(pair[1]));
+        DY_EACH(S(y, (L(x) - m) - z););
     }
 }
 
@@ -189,14 +197,14 @@ static void DY_N(log_softmax_bwd)(size_t rows, size_t cols, const float *y, cons
 }
 
 static void DY_N(logsumexp)(size_t rows, size_t cols, const float *x, float *y) {
-    for (size_t c = 0; c < cols; c++) y[c] = DY_N(column_logsumexp)(rows, x + c * rows);
+    for (size_t c = 0; c < cols; c++) DY_N(log_sum)(rows, x + c * rows, y + 2 * c);
 }
 
 static void DY_N(logsumexp_bwd)(size_t rows, size_t cols, const float *x, const float *y, const float *dy, float *dx,
                                 int acc) {
     size_t n = rows;
     for (size_t c = 0; c < cols; c++, x += rows, dx += rows) {
-        vf z = C(y[c]), t = C(dy[c]);
-        DY_EACH(DY_GRADIENT(dx, acc, t * EXP(L(x) - z)););
+        vf m = C(y[2 * c]), t = C(dy[c] / y[2 * c + 1]);
+        DY_EACH(DY_GRADIENT(dx, acc, t * EXP(L(x) - m)););
     }
 }

@@ -8,7 +8,8 @@ from cases_vector_norm import p_norm
 
 
 def log_softmax(x, d=0):
-    return x - np.log(np.exp(x).sum(d, keepdims=True))
+    less = x - x.max(d, keepdims=True)
+    return less - np.log(np.exp(less).sum(d, keepdims=True))
 
 
 TAGS = np.array([2, 0, 3])

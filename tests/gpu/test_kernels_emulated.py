@@ -176,7 +176,7 @@ def test_pickneglogsoftmax(order: str, batch: int, n: int, block: int) -> None:
     rng = np.random.default_rng(n)
     x = (5 * rng.standard_normal((batch, n))).astype(np.float32)
     items = rng.integers(0, n, batch).astype(np.uint32)
-    kept, y = poisoned(batch), poisoned(batch)
+    kept, y = poisoned(batch, 2), poisoned(batch)
     arguments = [size(batch), size(n), x, size(n), items, kept, y]
     softmax.launch("pickneglogsoftmax_forward", 2, block, arguments, order=order)
     wide = x.astype(np.float64)

@@ -175,12 +175,13 @@ def test_greatest_and_log_sum_of_many(order: str) -> None:
     special[2][1, 3] = np.nan
     special[1][1, 4] = np.nan
     best, total, winner = poisoned(batch, n), poisoned(batch, n), np.zeros((batch, n), np.uint32)
+    saved = poisoned(2, batch, n)
     for first, part in ((0, slice(0, 3)), (3, slice(3, 5))):
         chunk = special[part]
         once = np.uint32(sum((len(x) == 1) << k for k, x in enumerate(chunk)))
         head = [size(batch * n), size(n), pointers(chunk), np.uint32(len(chunk)), once]
         module("many").launch("emax_forward", 2, 32, [*head, np.uint32(first), winner, best], order=order)
-        module("softmax").launch("logsumexp_forward", 2, 32, [*head, total, np.int32(first > 0)], order=order)
+        module("softmax").launch("logsumexp_forward", 2, 32, [*head, total, saved, np.int32(first > 0)], order=order)
     wide = np.stack([np.broadcast_to(x, (batch, n)) for x in special]).astype(np.float64)
     desired = wide.max(0)
     np.testing.assert_array_equal(best, desired)

@@ -98,7 +98,8 @@ def test_logsumexp_of_lines(order: str, blocks: int, grid: int, block: int) -> N
     x[0, 0, 3:9, 0] = -np.inf
     x[0, 1, :, 0] = -np.inf
     x[1, 1, 5, 1] = np.inf
-    arguments = [*LINES, x, STRIDE, y, np.int32(blocks)]
+    saved = poisoned(BATCH, OUTER, INNER, 2)
+    arguments = [*LINES, x, STRIDE, y, saved, np.int32(blocks)]
     along.launch("logsumexp_lines", grid, block, arguments, order=order)
     wide, dy, dx = x.astype(np.float64), numbers(BATCH, OUTER, INNER, seed=1), poisoned(*x.shape)
     top = np.where(np.isfinite(wide.max(2)), wide.max(2), 0)[:, :, None]
@@ -106,7 +107,7 @@ def test_logsumexp_of_lines(order: str, blocks: int, grid: int, block: int) -> N
         desired = np.log(np.exp(wide - top).sum(2)) + top[:, :, 0]
         slopes = np.where(np.isfinite(wide), dy[:, :, None] * np.exp(wide - desired[:, :, None]), 0)
     np.testing.assert_allclose(y, desired, rtol=1e-5)
-    arguments = [size(x.size), *LINES[1:3], size(1), LINES[0], x, y, dy, dx, np.int32(0)]
+    arguments = [size(x.size), *LINES[1:3], size(1), LINES[0], x, saved, dy, dx, np.int32(0)]
     along.launch("logsumexp_lines_backward", grid, block, arguments, order=order)
     agree(dx, slopes)
 

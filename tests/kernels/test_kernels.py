@@ -279,12 +279,36 @@ def test_columns(k: Isa, rows: int, acc: int) -> None:
     close(y.checked(), wide - lse)
     k.log_softmax_bwd(rows, cols, y.array, dy, dx.array, acc)
     close(dx.checked(), dy - soft * dy.sum(0) + old, 1e-5)
-    z, dz = Output(cols), floats(cols, seed=4)
+    pairs, dz = Output(2, cols), floats(cols, seed=4)
     dx.array[...] = old
-    k.logsumexp(rows, cols, x, z.array)
-    close(z.checked(), lse)
-    k.logsumexp_bwd(rows, cols, x, z.array, dz, dx.array, acc)
+    k.logsumexp(rows, cols, x, pairs.array)
+    top, total = pairs.checked()
+    np.testing.assert_array_equal(top, x.max(0))
+    close(top + np.log(total), lse)
+    k.logsumexp_bwd(rows, cols, x, pairs.array, dz, dx.array, acc)
     close(dx.checked(), soft * dz + old)
+
+
+@pytest.mark.parametrize("offset", [0, 1e3, -1e4, 1e6, -1e7])
+@pytest.mark.parametrize("rows", [1, 3, 17, 70])
+def test_log_sums_of_large_scores(k: Isa, rows: int, offset: float) -> None:
+    """Next to a large maximum, the logarithm of the sum of exponentials keeps its digits."""
+    x = floats(rows, 3, seed=1, high=3) + np.float32(offset)
+    wide, dy = x.astype(np.float64), floats(rows, 3, seed=2)
+    top = wide.max(0)
+    log_sum = np.log(np.exp(wide - top).sum(0))
+    soft = np.exp(wide - top - log_sum)
+    y, dx, pairs = Output(rows, 3), Output(rows, 3), Output(2, 3)
+    k.log_softmax(rows, 3, x, y.array)
+    np.testing.assert_allclose(y.checked(), wide - top - log_sum, rtol=3e-7, atol=3e-7)
+    k.log_softmax_bwd(rows, 3, y.array, dy, dx.array, 0)
+    np.testing.assert_allclose(dx.checked(), dy - soft * dy.sum(0, dtype=np.float64), rtol=1e-6, atol=1e-6)
+    k.logsumexp(rows, 3, x, pairs.array)
+    np.testing.assert_allclose(np.log(pairs.checked()[1]), log_sum, rtol=3e-7, atol=3e-7)
+    k.logsumexp_bwd(rows, 3, x, pairs.array, np.ones(3, np.float32), dx.array, 0)
+    np.testing.assert_allclose(dx.checked(), soft, atol=3e-7)
+    k.exp_less(rows, 3, pairs.array, x)
+    np.testing.assert_allclose(x, soft, atol=3e-7)
 
 
 @pytest.mark.parametrize("cols", [1, 4, 5])
@@ -308,10 +332,11 @@ def test_softmax_in_parts(k: Isa, rows: int, cols: int) -> None:
     close(total.checked(), terms.sum(0))
     close(np.concatenate(made), terms)
     z = floats(cols, seed=2, low=80, high=95)
+    shares = floats(cols, seed=4, low=1, high=3)
     y = Output(rows, cols)
     y.array[...] = x
-    k.exp_less(rows, cols, z, y.array)
-    np.testing.assert_allclose(y.checked(), np.exp(wide - z), rtol=1e-5, atol=1e-35)
+    k.exp_less(rows, cols, np.array([z, shares], order="F"), y.array)
+    np.testing.assert_allclose(y.checked(), np.exp(wide - z) / shares, rtol=1e-5, atol=1e-35)
     slope = Output(rows, cols)
     slope.array[...] = before = floats(rows, cols, seed=3)
     weights = np.asfortranarray(terms, np.float32)
@@ -322,9 +347,15 @@ def test_softmax_in_parts(k: Isa, rows: int, cols: int) -> None:
 def test_logsumexp_of_infinities(k: Isa) -> None:
     inf = math.inf
     x = np.array([[-inf, -inf], [inf, 1], [1e4, -inf], [math.nan, 1]], np.float32).T.copy(order="F")
-    y = np.empty(4, np.float32)
-    k.logsumexp(2, 4, x, y)
-    np.testing.assert_allclose(y, [-inf, inf, 1e4, math.nan])
+    pairs = np.empty((2, 4), np.float32, order="F")
+    k.logsumexp(2, 4, x, pairs)
+    with np.errstate(divide="ignore"):
+        np.testing.assert_allclose(pairs[0] + np.log(pairs[1]), [-inf, inf, 1e4, math.nan])
+    y, dx = np.empty((2, 4), np.float32, order="F"), np.empty((2, 4), np.float32, order="F")
+    k.logsumexp_bwd(2, 4, x, pairs, np.ones(4, np.float32), dx, 0)
+    k.log_softmax(2, 4, x, y)
+    np.testing.assert_allclose(dx.T, [[math.nan] * 2, [math.nan, 0], [1, 0], [math.nan] * 2])
+    np.testing.assert_allclose(y.T, [[math.nan] * 2, [math.nan, -inf], [0, -inf], [math.nan] * 2])
 
 
 @pytest.mark.parametrize("h", [1, 5, 8, 20, 33])

@@ -64,15 +64,13 @@ class Case:
             out.append(rng.uniform(low, high, (*shape, size)).astype(np.float32))
         return out
 
-    def expected(self, xs: Sequence[np.ndarray]) -> np.ndarray:
-        """The result in float64, with the batch as the last axis."""
-        xs = [np.asarray(x, np.float64) for x in xs]
+    def expected(self, xs: Sequence[np.ndarray], dtype: type = np.float64) -> np.ndarray:
+        """The result in float64, or another type of floats, with the batch as the last axis."""
+        xs = [np.asarray(x, dtype) for x in xs]
         if self.whole_batch:
-            return np.asarray(self.reference(xs), np.float64)
+            return np.asarray(self.reference(xs), dtype)
         size = max((x.shape[-1] for x in xs), default=1)
-        parts = [
-            np.asarray(self.reference([x[..., min(b, x.shape[-1] - 1)] for x in xs]), np.float64) for b in range(size)
-        ]
+        parts = [np.asarray(self.reference([x[..., min(b, x.shape[-1] - 1)] for x in xs]), dtype) for b in range(size)]
         return np.stack(parts, axis=-1)
 
 

@@ -18,7 +18,7 @@ def scored(x, transitions, start, end):
 
 
 def log_sum(scores):
-    return np.atleast_1d(np.log(np.exp(scores).sum()))
+    return np.atleast_1d(scores.max() + np.log(np.exp(scores - scores.max()).sum()))
 
 
 def marginals(x, transitions, start, end):
