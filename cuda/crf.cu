@@ -16,9 +16,8 @@ struct Tops {
     float *words, *transitions, *start, *end;
 };
 
-static __device__ __forceinline__ Tops tops_at(float *lowered, size_t n) {
-    float *words = lowered + n, *transitions = words + n;
-    return {words, transitions, transitions + 1, transitions + 2};
+static __device__ __forceinline__ Tops tops_at(float *words, size_t n) {
+    return {words, words + n, words + n + 1, words + n + 2};
 }
 
 static __device__ __forceinline__ float if_finite(float top) { return top - top == 0.f ? top : 0.f; }
@@ -32,6 +31,20 @@ static __device__ inline void find_top(const float *scores, size_t count, float 
 
 static __device__ __forceinline__ float log_sum(float top, double total) {
     return isinf(top) ? top : top + logf((float)total);
+}
+
+// For all threads of a block.
+static __device__ inline void find_tops(const Tops &tops, const float *own, const float *transition, const float *first,
+                                        const float *last, size_t tags, size_t n, float *part) {
+    for (LANES(t, n)) {
+        float top = -INFINITY;
+        for (size_t j = 0; j < tags; j++) top = larger(own[t * tags + j], top);
+        tops.words[t] = if_finite(top);
+    }
+    find_top(transition, tags * tags, tops.transitions, part);
+    find_top(first, tags, tops.start, part);
+    find_top(last, tags, tops.end, part);
+    __syncthreads();
 }
 
 // Subtracts the maximum from the scores, if it is finite, and returns it, or 0. For all threads of a block.
@@ -66,16 +79,8 @@ extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *al
         const float *own = x + b * stride_x, *transition = transitions + b * stride_transitions;
         const float *first = start + b * stride_start, *last = end + b * stride_end;
         float *alpha = alphas + b * apart, *down = alpha + lowered;
-        Tops tops = tops_at(down, n);
-        for (LANES(t, n)) {
-            float top = -INFINITY;
-            for (size_t j = 0; j < tags; j++) top = larger(own[t * tags + j], top);
-            tops.words[t] = if_finite(top);
-        }
-        find_top(transition, tags * tags, tops.transitions, part);
-        find_top(first, tags, tops.start, part);
-        find_top(last, tags, tops.end, part);
-        __syncthreads();
+        Tops tops = tops_at(down + n, n);
+        find_tops(tops, own, transition, first, last, tags, n, part);
         for (LANES(j, tags)) alpha[j] = (own[j] - tops.words[0]) + (first[j] - *tops.start);
         __syncthreads();
         double offset = lower(alpha, tags, part);
@@ -127,7 +132,7 @@ extern "C" __global__ void crf_betas(size_t batch, CRF, size_t apart, float *alp
     for (ROWS(b, batch)) {
         const float *own = x + b * stride_x, *transition = transitions + b * stride_transitions, *alpha = alphas + b * apart;
         float *beta = betas + b * apart;
-        Tops tops = tops_at(alphas + b * apart + lowered, n);
+        Tops tops = tops_at(alphas + b * apart + lowered + n, n);
         for (LANES(i, tags)) beta[(n - 1) * tags + i] = end[b * stride_end + i] - *tops.end;
         __syncthreads();
         fit(alpha + (n - 1) * tags, beta + (n - 1) * tags, tags, part);
@@ -180,7 +185,7 @@ extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CR
         double sum = 0;
         for (size_t b = first; b < batch; b += own) {
             const float *down = lowered + b * apart, *alpha = alphas + b * apart, *beta = betas + b * apart;
-            Tops tops = tops_at((float *)down, n);
+            Tops tops = tops_at((float *)down + n, n);
             float score = transitions[b * stride_transitions + at] - *tops.transitions;
             for (size_t t = 1; t < n; t++) {
                 float word = x[b * stride_x + t * tags + j] - tops.words[t];
@@ -199,39 +204,44 @@ extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CR
  *  gold = NULL
  *  forward:
  *      crf_viterbi: rows(batch, tags)
- *  work: (n + 2) * tags * batch */
-// `work` has, for each batch element, the scores of two words, and a back pointer for each word and tag.
+ *  work: ((n + 2) * tags + n + 3) * batch */
+// `work` has, for each batch element, the scores of two words, a back pointer for each word and tag, and the greatest
+// scores, which are subtracted.
 extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y) {
+    __shared__ float part[32];
     (void)gold;
     for (ROWS(b, batch)) {
         const float *own = x + b * stride_x, *transition = transitions + b * stride_transitions;
-        float *scores = work + b * (n + 2) * tags;
+        const float *first = start + b * stride_start, *stop = end + b * stride_end;
+        float *scores = work + b * ((n + 2) * tags + n + 3);
         uint32_t *came = (uint32_t *)(scores + 2 * tags);
-        for (LANES(j, tags)) scores[j] = own[j] + start[b * stride_start + j];
+        Tops tops = tops_at(scores + (n + 2) * tags, n);
+        find_tops(tops, own, transition, first, stop, tags, n, part);
+        for (LANES(j, tags)) scores[j] = (own[j] - tops.words[0]) + (first[j] - *tops.start);
         __syncthreads();
         for (size_t t = 1; t < n; t++) {
             const float *before = scores + (t - 1) % 2 * tags;
             for (LANES(j, tags)) {
-                float top = before[0] + transition[j * tags];
+                float top = before[0] + (transition[j * tags] - *tops.transitions);
                 uint32_t best = 0;
                 for (size_t i = 1; i < tags; i++) {
-                    float score = before[i] + transition[i + j * tags];
+                    float score = before[i] + (transition[i + j * tags] - *tops.transitions);
                     if (score > top || (score != score && top == top)) {
                         top = score;
                         best = (uint32_t)i;
                     }
                 }
                 came[t * tags + j] = best;
-                scores[t % 2 * tags + j] = top + own[t * tags + j];
+                scores[t % 2 * tags + j] = top + (own[t * tags + j] - tops.words[t]);
             }
             __syncthreads();
         }
         if (threadIdx.x == 0) {
-            const float *last = scores + (n - 1) % 2 * tags, *stop = end + b * stride_end;
+            const float *last = scores + (n - 1) % 2 * tags;
             size_t best = 0;
-            float top = last[0] + stop[0];
+            float top = last[0] + (stop[0] - *tops.end);
             for (size_t i = 1; i < tags; i++) {
-                float score = last[i] + stop[i];
+                float score = last[i] + (stop[i] - *tops.end);
                 if (score > top || (score != score && top == top)) {
                     top = score;
                     best = i;

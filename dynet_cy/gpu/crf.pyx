@@ -118,7 +118,7 @@ cdef size_t crf_viterbi_work(const Call* c, int i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef size_t tags = rows_of(&c.x[0].dim)
     cdef size_t n = cols_of(&c.x[0].dim)
-    return (n + 2) * tags * batch
+    return ((n + 2) * tags + n + 3) * batch
 
 
 op = gpu_op(b"crf_viterbi", CU)

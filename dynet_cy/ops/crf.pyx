@@ -308,22 +308,21 @@ cdef void viterbi_forward(const Call* c) noexcept nogil:
     cdef float* scores = c.work
     cdef float* next_scores = c.work + tags
     cdef float* sums = c.work + 2 * tags
-    cdef const float* x
-    cdef const float* transitions
     cdef float* y
+    cdef Scores s
+    divide_work(c, c.work + size_of(&c.x[0].dim) + 3 * tags, &s)
     for b in range(c.y.dim.bd):
-        x = element(&c.x[0], b)
-        transitions = element(&c.x[1], b)
+        lower_scores(c, b, NULL, &s)
         y = element(&c.y, b)
-        K.binary_fwd[<int>DY_BINARY_add](tags, x, 1, element(&c.x[2], b), 1, scores)
+        K.binary_fwd[<int>DY_BINARY_add](tags, s.x, 1, s.start, 1, scores)
         for t in range(1, n):
             for j in range(tags):
-                K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, transitions + j * tags, 1, sums)
+                K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, s.transitions + j * tags, 1, sums)
                 best = K.argmax(tags, sums)
                 previous[t * tags + j] = <uint32_t>best
-                next_scores[j] = sums[best] + x[t * tags + j]
+                next_scores[j] = sums[best] + s.x[t * tags + j]
             memcpy(scores, next_scores, tags * sizeof(float))
-        K.add(tags, element(&c.x[3], b), scores)
+        K.add(tags, s.end, scores)
         best = K.argmax(tags, scores)           # a NaN wins; then there is no best sequence
         if scores[best] != scores[best]:
             K.fill(n, NAN, y)
@@ -335,7 +334,7 @@ cdef void viterbi_forward(const Call* c) noexcept nogil:
 
 
 cdef size_t viterbi_work(const Call* c, int i) noexcept nogil:
-    return size_of(&c.x[0].dim) + 3 * rows_of(&c.x[0].dim)
+    return size_of(&c.x[0].dim) + 3 * rows_of(&c.x[0].dim) + scores_work(&c.x[0].dim, 0)
 
 
 cdef Op* new_crf(const char* name, DimRule dim, Forward forward, Backward backward) except NULL:

@@ -14,10 +14,10 @@ from table import CASES, Case
 import dynet_cy as dy
 
 EXACT = np.finfo(np.longdouble).eps < 1e-18
-OFFSETS = (-1e7, -1e4, 1e3, 1e6, 1e7)
+OFFSETS = (-1e7, 1e4, 1e7)
 TOLERANCE = 5e-7  # a few roundings of a float, whose precision is 6e-8
 STEP = 2.0**-7  # of differences: exact next to 1e7
-MOST = 12  # elements of an argument whose gradient is checked
+MOST = 3  # elements of an argument whose gradient is checked
 
 # Ids of cases, or their beginnings, with the reason.
 EXCEPT: dict[str, str] = {}
@@ -29,7 +29,8 @@ def reason(case: Case) -> str | None:
 
 def truth(case: Case, xs: list[np.ndarray]) -> np.ndarray:
     with np.errstate(all="ignore"):
-        return case.expected(xs, np.longdouble)
+        y = case.expected(xs, np.longdouble)
+        return np.where(np.abs(y) > np.finfo(np.float32).max, np.inf, y)
 
 
 def slope(case: Case, xs: list[np.ndarray], i: int, at: tuple[int, ...], weights: np.ndarray) -> float | None:
