@@ -40,6 +40,8 @@ EXTRA_SOURCES = {
     "dynet_cy.kernels.selftest": ["dynet_cy/kernels/native/names.c"],
 }
 USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.ops.inverse"}
+# A frame of a fiber stops what unwinds the stack of its thread when the process ends.
+UNWINDS = {"dynet_cy.fibers"}
 # Square roots and rounding become vector instructions only where they need not report errors, in errno or by a trap.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
@@ -171,6 +173,8 @@ class BuildExt(build_ext):
             flags = [*self.sanitizer_flags(), os.environ.get("DYNET_CY_OPT", "")]
             ext.define_macros += [("DY_BUILD_FLAGS", f'"{" ".join(flags).strip()}"')]
         ext.extra_compile_args += self.flags()
+        if ext.name in UNWINDS:
+            ext.extra_compile_args += ["-fexceptions"]
         ext.extra_link_args += ["-pthread", *self.sanitizer_flags()]
         if sys.platform.startswith("linux"):
             ext.libraries += ["m"]

@@ -20,13 +20,16 @@ from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_Import
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 
+from dynet_cy.core.atomic cimport add_to
 from dynet_cy.execute.cpu cimport end_passes_at
 from dynet_cy.execute.profile cimport now
+from dynet_cy.graph.computing cimport SharedRequests
 from dynet_cy.graph.expressions cimport Expression, number_in
-from dynet_cy.graph.graph cimport ComputationGraph, Requests
+from dynet_cy.graph.graph cimport ComputationGraph
 from dynet_cy.graph.origin cimport current_scope, set_scope
 from dynet_cy.graph.structs cimport COMPUTED, Graph, state_of
 from dynet_cy.graph.values cimport compute_all
+from dynet_cy.memory.changes cimport guard
 from dynet_cy.kernels.draws cimport DrawingItem, drawing_item
 
 from dynet_cy.graph.graph import cg
@@ -140,6 +143,41 @@ cdef extern from *:
     void unpoison_stack "dy_unpoison_stack"() noexcept
 
 
+cdef extern from *:
+    """
+    /* Python ends a daemon thread that asks for the GIL after the interpreter has begun to finalize: pthread_exit
+     * unwinds its stack.  A fiber's must not be unwound: below its first frame is whatever the thread has put there
+     * since, and the frames of greenlet drop references, without the GIL.  So the thread stops here until the process
+     * has ended, as all such threads do from Python 3.14 on.  Files with this need -fexceptions. */
+    #include <unistd.h>
+    static void dy_stop_unwinding(int *inside) {
+        while (*inside)
+            pause();
+    }
+    static PyObject *dy_call_on_fiber(PyObject *(*loop)(PyObject *first), PyObject *first) {
+        __attribute__((cleanup(dy_stop_unwinding))) int inside = 1;
+        PyObject *result = loop(first);
+        inside = 0;
+        return result;
+    }
+
+    /* How many calls deep Python is in this greenlet, as it counts them for RecursionError. */
+    static int dy_recursion_depth(void) {
+        PyThreadState *state = PyThreadState_Get();
+    #if PY_VERSION_HEX >= 0x030C0000
+        return state->py_recursion_limit - state->py_recursion_remaining;
+    #elif PY_VERSION_HEX >= 0x030B0000
+        return state->recursion_limit - state->recursion_remaining;
+    #else
+        return state->recursion_depth;
+    #endif
+    }
+    """
+    object call_on_fiber "dy_call_on_fiber"(object (*loop)(object first), object first)
+    int recursion_depth "dy_recursion_depth"() noexcept
+    int Py_GetRecursionLimit() noexcept
+
+
 cdef inline object switch_to(PyObject* fiber, PyObject* arguments):
     unpoison_stack()
     return switch_fiber(fiber, arguments, NULL)
@@ -153,9 +191,13 @@ _here = threading.local()           # parked: roughly where the stacks of the fi
 atexit.register(_here.__dict__.clear)
 
 
-def _work(list first):
+def _work(first):
+    return call_on_fiber(work, first)
+
+
+cdef object work(object first):
     """The loop of a fiber: one call after another.  Between calls it is parked, and holds no references."""
-    cdef _Item item = first.pop()
+    cdef _Item item = (<list>first).pop()
     cdef Fibers fibers
     cdef PyObject* hub
     while True:
@@ -200,7 +242,11 @@ cdef class _Item:
     cdef uint32_t draws
     cdef uint64_t host_draws
     cdef uint32_t scope
+    cdef list made                                  # the nodes that it and its maps have made: begin and end of ranges
+    cdef int depth                                  # of Python's calls, when it began
     cdef object wanted                              # the expression or list of expressions that it waits for
+    cdef list storages                              # the storages of parameters that they have made; None: there are none
+    cdef bint woken                                 # they are computed, but it has not gone on yet
     cdef object raising                             # the exception to raise when it continues
     cdef _Map inner                                 # the map that it has called and waits for
     cdef bint stopped
@@ -210,6 +256,7 @@ cdef class _Item:
     cdef object error                               # its exception
 
     cdef int call(self) except -1:
+        self.depth = recursion_depth()
         try:
             PyContext_Enter(self.context)
             try:
@@ -221,15 +268,63 @@ cdef class _Item:
         self.done = True
         return 0
 
+    cdef int inherit(self, _Item item) except -1:
+        """Take what an item of its map has made."""
+        self.made += item.made
+        if item.storages is not None:
+            self.storages = (self.storages or []) + item.storages
+        return 0
+
+    cdef bint has_made(self, uint32_t node):
+        cdef Py_ssize_t i
+        for i in range(0, len(self.made), 2):
+            if <uint32_t>self.made[i] <= node < <uint32_t>self.made[i + 1]:
+                return True
+        return False
+
+    cdef int note_made(self, uint32_t begin, uint32_t end) except -1:
+        """Note that it has made the nodes from `begin` to before `end`, which are the newest."""
+        if begin == end:
+            return 0
+        if self.made and self.made[-1] == begin:
+            self.made[-1] = end
+        else:
+            self.made += (begin, end)
+        return 0
+
 
 cdef class _Owner:
-    """The caller of an item, which receives the result or exception of its function."""
+    """The caller of items, which receives the results or exceptions of their functions."""
 
     cdef uint64_t key                               # the key of its items' random numbers
     cdef uint32_t scope                             # in which its items begin
+    cdef _Item waiter                               # the item that called it; None: the program itself did
+    cdef dict running                               # its items that have begun and not ended, by index
+
+    cdef int depth                                  # of Python's calls that led to it
 
     cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
         raise NotImplementedError
+
+    cdef bint alone(self, _Item maker, Py_ssize_t running):
+        """Whether no items but one, its callers and `maker` run in the maps below `maker`; if so, it stays like that.
+
+        `running`: how many of these items may run in this map, 0 or 1.
+        """
+        cdef _Map own
+        cdef list maps = []
+        cdef _Owner owner = self
+        while True:
+            if not isinstance(owner, _Map) or <Py_ssize_t>len(owner.running) > running:
+                return False
+            maps.append(owner)
+            if owner.waiter is maker:
+                break
+            owner = owner.waiter.owner
+            running = 1
+        for own in maps:
+            own.width = 1
+        return True
 
 
 cdef class _Map(_Owner):
@@ -240,9 +335,8 @@ cdef class _Map(_Owner):
     cdef Py_ssize_t width
     cdef bint return_exceptions
     cdef object context                             # each item gets a copy of it
-    cdef _Item waiter                               # the item that called it
+    cdef bint is_open                               # items of it are to begin; it is in the list of such maps
     cdef list results
-    cdef dict running                               # by index
     cdef object failed                              # the exception that ended it
 
     def __init__(self, function, arguments, width, return_exceptions, key):
@@ -277,6 +371,8 @@ cdef class _Map(_Owner):
 
     cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
         del self.running[item.index]
+        if self.waiter is not None:
+            self.waiter.inherit(item)
         if error is not None:
             if isinstance(error, Exception):
                 name_item(error, item)
@@ -287,8 +383,8 @@ cdef class _Map(_Owner):
             result = error
         self.results[item.index] = result
         # The next ones begin together, so that their first computations, such as the states of a BiLSTM, can batch.
-        if self.arguments is not None and len(self.running) <= self.width - self.width // 8 and self not in fibers.open:
-            fibers.open.append(self)
+        if self.arguments is not None and len(self.running) <= self.width - self.width // 8:
+            fibers.open_up(self)
         return fibers.finish_if_done(self)
 
 
@@ -300,20 +396,23 @@ cdef class _Calls(_Owner):
 
     def __init__(self, key):
         self.key = key
+        self.running = {}
         self.takers = {}
 
     cdef _Item begin(self, Fibers fibers, function, tuple arguments, context, taker):
         cdef _Item item = fibers.item_of(self, self.begun, function, arguments, context)
         self.begun += 1
+        self.running[item.index] = item
         self.takers[item.index] = taker
         return item
 
     cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
+        del self.running[item.index]
         self.takers.pop(item.index)(result, error)
         return 0
 
 
-cdef class Fibers(Requests):
+cdef class Fibers(SharedRequests):
     """Calls that run as fibers on one graph, and the values they wait for, which `Expression.value` and others request.
 
     `batched_map` makes one for as long as it runs. `begin`, `stop` and `turn` are for servers, whose calls come and go.
@@ -333,11 +432,16 @@ cdef class Fibers(Requests):
     cdef object hub                                 # the greenlet that switches to the others
     cdef list parked                                # fibers that wait for an item
     cdef _Item current                              # the item that is running
+    cdef uint32_t n_before                          # nodes when it went on
     cdef _Item ended                                # the item that has returned or raised
     cdef list waiting                               # items that wait for a pass
     cdef list ready                                 # items that can continue;
-    cdef Py_ssize_t n_resumed                       # how many of them already have
-    cdef list open                                  # maps with items that have not begun, the innermost last
+    cdef Py_ssize_t n_resumed                       # how many of them already have,
+    cdef Py_ssize_t n_woken                         # and how many have values to read
+    cdef list callers                               # items whose maps have ended; they continue first, the last first
+    cdef list open                                  # maps with items that have not begun, the innermost last; and others
+    cdef _Map reading                               # the map whose next item is being read
+    cdef _Map outermost                             # the map that the program itself has called
     cdef _Calls calls
     cdef int64_t n_known                            # nodes after the last pass
     cdef readonly uint64_t passes
@@ -354,15 +458,22 @@ cdef class Fibers(Requests):
         self.longest = <uint64_t>(longest_pass * 1e9)
         self.waiting = []
         self.ready = []
+        self.callers = []
         self.open = []
         self.calls = _Calls(mixed(graph.g.draw_key, graph.g.draws))
         self.n_known = graph.g.n_nodes
         graph.g.draws += 1
         graph.requests = self
+        if not hasattr(_here, "running"):
+            _here.running = []
+        _here.running.append(self)
+        add_to(&guard.users, 1)
 
     def leave(self):
         """Make the graph an ordinary one again, which computes values when they are requested."""
         self.graph.requests = None
+        _here.running.remove(self)
+        add_to(&guard.users, <uint64_t>-1)
         unpoison_stack()                            # greenlet switches to fibers that are freed, to end them
         del self.parked[MOST_PARKED:]
         self.parked = None
@@ -384,7 +495,7 @@ cdef class Fibers(Requests):
 
     cdef int pause(self, _Item item) except -1:
         """Let others run until the running item can continue."""
-        cdef _Item other = None if self.open else self.next_ready()
+        cdef _Item other = self.next_item()
         self.put_away(item)
         if other is None:
             switch_to(<PyObject*>self.hub, NULL)
@@ -395,6 +506,56 @@ cdef class Fibers(Requests):
             error, item.raising = item.raising, None
             raise error
         return 0
+
+    # ---- changes of what others may read
+
+    cdef int let_read(self) except -1:
+        """Let the items that were woken read their values, before the running item drops all values of the graph.
+
+        Those that do so together each go on after all have read, and so what they request next batches again.
+        """
+        cdef _Item item = self.current
+        if self.n_woken and self.inside() and not item.stopped:
+            self.ready.append(item)
+            self.pause(item)
+        return 0
+
+    cdef int check_set(self, uint32_t node, str what) except -1:
+        """Raise if items may have read a node that is about to change; see `check_change`."""
+        cdef _Item item = self.current if self.inside() else None
+        cdef _Item maker = item
+        if item is not None:
+            self.note_made(item)
+        while maker is not None and not maker.has_made(node):
+            maker = maker.owner.waiter
+        return self.check_change(item, maker, what)
+
+    cdef int check_change(self, _Item item, _Item maker, str what) except -1:
+        """Raise if items may have read what is about to change, because then some get other values than from `map`.
+
+        `item`: what changes it; None: no item.
+        `maker`: the item that has made it, and shares it with the items of its maps; None: all items share it.
+
+        If no other item that shares it has begun, the next ones wait until the running one has ended.
+        """
+        cdef _Owner owner = None
+        cdef Py_ssize_t running = 1
+        if item is not None:
+            if item is maker:
+                return 0
+            owner = item.owner
+        elif self.reading is not None and current_fiber() is self.hub:
+            owner = self.reading
+            running = 0
+        if owner is None:                           # another thread
+            if not self.calls.running and (self.outermost is None or not self.outermost.running):
+                return 0
+        else:
+            if owner.alone(maker, running):
+                return 0
+        raise RuntimeError(
+            f"{what}: other items of batched_map, or calls of a Server, have begun, and may have used the value before; "
+            "let each item change only what it has made itself, or use width=1")
 
     # ---- calls that come and go
 
@@ -418,18 +579,22 @@ cdef class Fibers(Requests):
         """End a call with `GreenletExit`, which runs its ``finally`` blocks; its taker is not called."""
         if not item.done and not item.stopped:
             self.calls.takers.pop(item.index, None)
-            self.stop_item(item)
+            self.calls.running.pop(item.index, None)
+            self.stop_all(_waited_for([item]))
 
     def turn(self):
         """Run all items that can continue, and then compute the values they wait for in one pass."""
         cdef _Item item
+        cdef _Map own
         while True:
-            while self.open:                        # the most recent call first, while its values are in the cache
-                self.begin_next(self.open[-1])
-            item = self.next_ready()
-            if item is None:
+            item = self.next_item()
+            if item is not None:
+                self.resume(item)
+                continue
+            own = self.innermost_open()             # the most recent call first, while its values are in the cache
+            if own is None:
                 break
-            self.resume(item)
+            self.begin_next(own)
         if self.waiting:
             self.compute(self.longest)
 
@@ -445,8 +610,11 @@ cdef class Fibers(Requests):
         cdef _Item item = self.current
         if item.stopped:
             raise GreenletExit
+        own.depth = item.owner.depth + recursion_depth() - item.depth + 1
+        if own.depth > Py_GetRecursionLimit():
+            raise RecursionError("batched_map: maximum recursion depth exceeded, over all calls that wait for each other")
         own.waiter, item.inner = item, own
-        self.open.append(own)
+        self.open_up(own)
         try:
             self.pause(item)
         finally:
@@ -455,7 +623,9 @@ cdef class Fibers(Requests):
 
     cdef list run(self, _Map own):
         """The results of a map that the program itself has called."""
-        self.open.append(own)
+        own.depth = recursion_depth()
+        self.outermost = own
+        self.open_up(own)
         try:
             while not own.done():
                 self.turn()
@@ -470,15 +640,16 @@ cdef class Fibers(Requests):
         """Let the next item of a map begin."""
         cdef _Item item
         failed = item = None
+        self.reading = own
         # Not within `except`: a return there crashes in Cython if there was no memory for the traceback.
         try:
             item = own.begin(self)
         except Exception as error:
             failed = error
+        finally:
+            self.reading = None
         if failed is not None:
             return self.fail(own, failed)
-        if not own.has_room():
-            self.open.remove(own)
         if item is None:
             return self.finish_if_done(own)
         return self.resume(item)
@@ -492,22 +663,33 @@ cdef class Fibers(Requests):
     cdef int finish_if_done(self, _Map own) except -1:
         if own.waiter is not None and own.done():
             own.waiter.raising = own.failed
-            if self.n_resumed:                      # it continues next
-                self.n_resumed -= 1
-                self.ready[self.n_resumed] = own.waiter
-            else:
-                self.ready.insert(0, own.waiter)
+            self.callers.append(own.waiter)
         return 0
 
     cdef int stop_map(self, _Map own) except -1:
         """End all items of a map, and the maps that these have called."""
         own.arguments = None
-        if own in self.open:
-            self.open.remove(own)
-        for item in list(own.running.values()):
-            self.stop_item(item)
+        self.stop_all(_waited_for(list(own.running.values())))
         own.running.clear()
         return 0
+
+    cdef int open_up(self, _Map own) except -1:
+        """Let items of a map begin."""
+        if not own.is_open:
+            own.is_open = True
+            self.open.append(own)
+        return 0
+
+    cdef _Map innermost_open(self):
+        """The most recent of the maps with an item that can begin; None if there is none."""
+        cdef _Map own
+        while self.open:
+            own = self.open[-1]
+            if own.has_room():
+                return own
+            own.is_open = False
+            self.open.pop()
+        return None
 
     # ---- items
 
@@ -522,21 +704,36 @@ cdef class Fibers(Requests):
         item.context = context
         item.key = mixed(owner.key, index)
         item.scope = owner.scope
+        item.made = []
         return item
 
-    cdef int stop_item(self, _Item item) except -1:
-        """End an item, and the map that it has called."""
-        item.stopped = True
-        if item.inner is not None:
-            self.stop_map(item.inner)
-        if not item.done:
-            item.raising = GreenletExit()
-            self.resume(item)
+    cdef int stop_all(self, list items) except -1:
+        """End items, in this order."""
+        cdef _Item item
+        for item in items:
+            item.stopped = True
+        for item in items:
+            if not item.done:
+                item.raising = GreenletExit()
+                self.resume(item)
         return 0
+
+    cdef _Item next_item(self):
+        """The item that continues next; None if others begin first, or if there is none.
+
+        An error comes before all else: it ends the map around the caller, of which no more items need to begin.
+        """
+        if self.innermost_open() is None or (self.callers and (<_Item>self.callers[-1]).raising is not None):
+            return self.next_ready()
+        return None
 
     cdef _Item next_ready(self):
         """The next item that can continue; None if there is none."""
         cdef _Item item
+        while self.callers:
+            item = self.callers.pop()
+            if not item.stopped:
+                return item
         while self.n_resumed < len(self.ready):
             item = self.ready[self.n_resumed]
             self.ready[self.n_resumed] = None       # so that its objects are freed when it ends
@@ -555,11 +752,24 @@ cdef class Fibers(Requests):
         set_scope(item.scope)
         g.draw_key, g.draws = item.key, item.draws
         drawing.key, drawing.draws, drawing.inside = item.key, item.host_draws, True
+        if item.woken:
+            item.woken = False
+            self.n_woken -= 1
+        self.n_before = g.n_nodes
         self.current = item
+        return 0
+
+    cdef int note_made(self, _Item item) except -1:
+        """Note which nodes the running item has made.  Forward-only graphs have no nodes that can be set."""
+        cdef Graph* g = &self.graph.g
+        if not g.forward_only:
+            item.note_made(self.n_before, g.n_nodes)
+            self.n_before = g.n_nodes
         return 0
 
     cdef int put_away(self, _Item item) except -1:
         """Save an item's own state."""
+        self.note_made(item)
         item.scope = current_scope()
         item.draws = self.graph.g.draws
         item.host_draws = drawing_item().draws
@@ -594,6 +804,7 @@ cdef class Fibers(Requests):
         item, self.ended = self.ended, None
         if item is None:
             return 0
+        self.note_made(item)
         self.parked.append(item.fiber)
         item.fiber = item.fibers = None
         return 0 if item.stopped else item.owner.take(self, item, item.result, item.error)
@@ -624,17 +835,27 @@ cdef class Fibers(Requests):
                         compute_all(item.wanted if type(item.wanted) is list else (item.wanted,), "forward", False)
                 except Exception as error:
                     item.raising = error
-                self.ready.append(item)
+            self.wake(waiting)
         else:
             if longest:
                 self.waiting = [item for item in waiting if not item.stopped and not self.computed(item)]
                 self.cut = bool(self.waiting)
                 if self.cut:
                     waiting = [item for item in waiting if item.stopped or self.computed(item)]
-            self.ready += waiting
+            self.wake(waiting)
         finally:
             end_passes_at(0)
         self.n_known = self.graph.g.n_nodes
+        return 0
+
+    cdef int wake(self, list items) except -1:
+        """Let items continue that have waited for a pass."""
+        cdef _Item item
+        for item in items:
+            if not item.stopped:
+                item.woken = True
+                self.n_woken += 1
+                self.ready.append(item)
         return 0
 
     cdef bint computed(self, _Item item):
@@ -644,6 +865,48 @@ cdef class Fibers(Requests):
             if not state_of(&self.graph.g)[number_in(&self.graph.g, x)] & COMPUTED:
                 return False
         return True
+
+
+cdef int check_parameters(object storage, str what) except -1:
+    """Raise if items of this thread may have used the parameters in a storage, which are about to change."""
+    cdef Fibers fibers
+    cdef _Item maker
+    for fibers in getattr(_here, "running", ()):
+        maker = fibers.current
+        while maker is not None and not (maker.storages and storage in maker.storages):
+            maker = maker.owner.waiter
+        fibers.check_change(fibers.current, maker, what)
+    return 0
+
+
+cdef int note_storage(object storage) except -1:
+    """Note that the running items of this thread have made a storage."""
+    cdef Fibers fibers
+    for fibers in getattr(_here, "running", ()):
+        if fibers.current is not None:
+            fibers.current.storages = (fibers.current.storages or []) + [storage]
+    return 0
+
+
+guard.check = check_parameters
+guard.made = note_storage
+
+
+cdef list _waited_for(list items):
+    """Items and those of the maps that they have called, each after those that it waits for.  No more of these begin."""
+    cdef list found = [], maps = []
+    cdef _Map inner
+    while True:
+        for item in reversed(items):
+            found.append(item)
+            if (<_Item>item).inner is not None:
+                maps.append((<_Item>item).inner)
+        if not maps:
+            return found[::-1]
+        inner = maps.pop()
+        inner.arguments = None
+        items = list(inner.running.values())
+        inner.running.clear()
 
 
 cdef int name_item(object error, _Item item) except -1:

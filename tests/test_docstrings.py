@@ -10,6 +10,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,23 +60,35 @@ def examples() -> Iterator[Any]:
                 yield pytest.param(one, text, id=one, marks=marks)
 
 
-@pytest.mark.parametrize(("name", "text"), list(examples()))
-def test_example(name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["program"])
+def known() -> dict[str, Any]:
+    """The names that examples see."""
+    modules = {"config": config, "curves": curves, "profiling": profiling}
+    return {"dy": dy, "np": np, "model": dy.ParameterCollection(), **modules}
+
+
+@contextmanager
+def restored_settings() -> Iterator[None]:
+    """Begins with a new graph, and ends with the settings from before."""
     before = config.get()
-    dy.reset_random_seed(1)
     dy.renew_cg()
-    known = {"dy": dy, "np": np, "model": dy.ParameterCollection(), "config": config, "curves": curves}
-    parsed = doctest.DocTestParser().get_doctest(text, {**known, "profiling": profiling}, name, None, None)
-    told: list[str] = []
     try:
-        doctest.DocTestRunner(optionflags=OPTIONS).run(parsed, out=told.append)
+        yield
     finally:
         changed = dy.DynetParams()
         changed.from_config({name: value for name, value in before.items() if config.get()[name] != value})
         changed.init()
         dy.renew_cg()
+
+
+@pytest.mark.parametrize(("name", "text"), list(examples()))
+def test_example(name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["program"])
+    parsed = doctest.DocTestParser().get_doctest(text, known(), name, None, None)
+    told: list[str] = []
+    with restored_settings():
+        dy.reset_random_seed(1)
+        doctest.DocTestRunner(optionflags=OPTIONS).run(parsed, out=told.append)
     assert not told, "".join(told)
 
 

@@ -7,6 +7,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.interrupts cimport raised_here
 from dynet_cy.core.tensor cimport Dim, total_of
+from dynet_cy.graph.forgetting cimport forget
 from dynet_cy.graph.graph cimport Requests, owner_of
 from dynet_cy.graph.hooks cimport ENGINE_GPU, Beside, PassHooks, beside_hooks, engine, engine_of, pass_hooks
 from dynet_cy.graph.structs cimport (
@@ -27,10 +28,34 @@ cdef PassHooks* passes = pass_hooks()
 cdef Table* table = graph_table()
 
 
+cdef class SharedRequests(Requests):
+    """Requests of items that share a graph."""
+
+    cdef int let_read(self) except -1:
+        raise NotImplementedError
+
+    cdef int check_set(self, uint32_t node, str what) except -1:
+        raise NotImplementedError
+
+
 # ---- passes ------------------------------------------------------------------
 
+cdef int forget_values(Graph* g) except -1:
+    cdef SharedRequests requests = owner_of(g).requests
+    if requests is not None:
+        requests.let_read()
+    return forget(g)
+
+
+cdef int forget_to_set(Graph* g, uint32_t index, str what) except -1:
+    cdef SharedRequests requests = owner_of(g).requests
+    if requests is not None:
+        requests.check_set(index, what)
+    return forget_values(g)
+
+
 cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
-    """Compute a node; True if `wanted`, its expression, waited for other items of a batched map and may be stale."""
+    """Compute a node; True if `wanted`, its expression, waited for other items of a batched map: see computing.pxd."""
     if requested(g, wanted):
         return True
     compute_beside(g, index)

@@ -16,11 +16,10 @@ from dynet_cy.core.interrupts cimport runs_handlers
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.core.unlocked cimport HAS_GIL, revived
 from dynet_cy.graph.computing cimport (
-    compute_node, doubles_of, full_shape, gradient_of, is_elsewhere, list_of, note_asked, parameter_here, run_pass,
-    value_here,
+    compute_node, doubles_of, forget_values, full_shape, gradient_of, is_elsewhere, list_of, note_asked,
+    parameter_here, run_pass, value_here,
 )
 from dynet_cy.graph.current cimport current_graph, graph_here
-from dynet_cy.graph.forgetting cimport forget
 from dynet_cy.graph.graph cimport ComputationGraph, owner_of, raise_in_item
 from dynet_cy.graph.hooks cimport engine_of
 from dynet_cy.graph.messages cimport describe_dim, made_at, made_by, made_in
@@ -642,10 +641,12 @@ cdef Graph* compute_here(Expression x, bint recalculate) except NULL:
     """Compute an expression if needed; its graph."""
     cdef Graph* g = x.graph()
     if recalculate:
-        forget(g)
+        forget_values(g)
     if not state_of(g)[x.index] & COMPUTED:
-        if compute_node(g, x.index, x):
-            return x.graph()
+        while compute_node(g, x.index, x):
+            g = x.graph()
+            if state_of(g)[x.index] & COMPUTED:
+                return g
         compact_if_due(g)
     elif g.early:
         note_asked(g, x.index)

@@ -3,9 +3,8 @@
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 
-from dynet_cy.graph.computing cimport compute_nodes
+from dynet_cy.graph.computing cimport any_uncomputed, compute_nodes, forget_values
 from dynet_cy.graph.expressions cimport Expression, claimed, compact_if_due, owned
-from dynet_cy.graph.forgetting cimport forget
 from dynet_cy.graph.graph cimport ComputationGraph
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.graph.table cimport Table, graph_table, release
@@ -38,18 +37,28 @@ cdef list compute_all(object expressions, str op, bint recalculate):
         raise
     g = &graph.g
     try:
-        for i in range(n):
-            if (<Expression>xs[i]).graph() != g:
-                raise StaleExpressionError(f"{op}: argument {i} is of another graph than argument 0")
-            targets[i] = (<Expression>xs[i]).index
+        find(g, xs, targets, op)
         if recalculate:
-            forget(g)
-        if not compute_nodes(g, targets, n, xs):
-            compact_if_due(g)
+            forget_values(g)
+        while compute_nodes(g, targets, n, xs):
+            find(g, xs, targets, op)
+            if not any_uncomputed(g, targets, n):
+                return xs
+        compact_if_due(g)
     finally:
         release(table, g)
         free(targets)
     return xs
+
+
+cdef int find(Graph* g, list xs, uint32_t* targets, str op) except -1:
+    """The numbers that expressions have in their graph now."""
+    cdef uint32_t i
+    for i in range(<uint32_t>len(xs)):
+        if (<Expression>xs[i]).graph() != g:
+            raise StaleExpressionError(f"{op}: argument {i} is of another graph than argument 0")
+        targets[i] = (<Expression>xs[i]).index
+    return 0
 
 
 def forward(exps, recalculate=False):

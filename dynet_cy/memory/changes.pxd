@@ -4,7 +4,7 @@ A change that a signal handler has interrupted is finished before anything reads
 a state of a trainer: all of these call `see_whole` first.
 """
 
-from dynet_cy.core.atomic cimport Flag
+from dynet_cy.core.atomic cimport Flag, Number
 from dynet_cy.core.interrupts cimport Interrupts
 
 
@@ -29,6 +29,20 @@ cdef int raise_kept() except -1
 # Keep the exception of a handler where an update cannot stop, for `raise_kept`.
 cdef int keep_raised(object error) except -1
 cdef int finish_changes() except -1
+
+
+# Keeps items of batched maps from changing parameters that others have begun to use: filled in by `fibers`.
+cdef struct Guard:
+    Number users                    # maps and servers; the functions are called if there are any
+    int (*check)(object storage, str what) except -1
+    int (*made)(object storage) except -1
+
+cdef Guard guard
+
+
+cdef inline int check_change(object storage, str what) except -1:
+    """Raise if this thread runs items that may have used values of parameters, which are about to change."""
+    return guard.check(storage, what) if guard.users else 0
 
 
 cdef inline int see_whole() except -1:

@@ -15,7 +15,7 @@ from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.memory.arena cimport (
     arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_room, out_of_memory,
 )
-from dynet_cy.memory.changes cimport see_whole
+from dynet_cy.memory.changes cimport guard, see_whole
 from dynet_cy.memory.mirror cimport mirrors
 
 
@@ -241,6 +241,8 @@ cdef class Storage:
         pthread_mutex_init(&self.pack_lock, NULL)
         self.enlist()
         self.place_on(device)
+        if guard.users:
+            guard.made(self)
 
     def __dealloc__(self):
         cdef uint32_t i

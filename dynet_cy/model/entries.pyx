@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from dynet_cy.core.dynet_rules cimport follows_dynet
+from dynet_cy.memory.changes cimport check_change
 from dynet_cy.memory.storage cimport value_changed
 from dynet_cy.model.parameters cimport (
     LookupParameters, Parameters, _Stored, file_dim, note_whole_gradient, stored_array,
@@ -35,6 +36,7 @@ def write_entry(_Stored x not None, fname, key, append):
 
 def read_entry(_Stored x not None, fname, key):
     """Read one parameter from a text model file."""
+    check_change(x.storage, f"populate of {x.full_name}")
     fill_entry(x, find_entry(fname, key, isinstance(x, LookupParameters)), fname)
 
 
@@ -72,6 +74,7 @@ def fill_entries(collection, entries, fname):
                    if left[entry.kind] else f"no {entry.kind} is left to be filled"),
                 os.fspath(fname), parameter=entry.name)
         matched.append((left[entry.kind].pop(0), entry))
+    check_change(collection.storage, "populate")
     for x, entry in matched:
         fill_entry(x, entry, fname)
 

@@ -7,8 +7,8 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
+from dynet_cy.graph.computing cimport forget_to_set
 from dynet_cy.graph.expressions cimport Expression
-from dynet_cy.graph.forgetting cimport forget
 from dynet_cy.graph.graph cimport ComputationGraph, owner_of
 from dynet_cy.graph.making cimport claim_current, leaf_index, release_current, wrap
 from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, nodes_of
@@ -147,16 +147,17 @@ cdef class LookupExpression(Expression):
         cdef Graph* g = self.graph()
         cdef Node* x = nodes_of(g) + self.index
         cdef Param* p = <Param*>x.object
-        cdef uint32_t* own = items_of(g, x)
-        cdef uint32_t i
+        cdef uint32_t i, n = x.dim.bd
+        cdef uint32_t* own
         several = hasattr(index, "__len__") and not isinstance(index, str)
-        if several and len(index) != x.dim.bd:
-            raise ValueError(f"set: {len(index)} indices given where {x.dim.bd} are needed")
-        if not several and x.dim.bd > 1:
-            raise TypeError(f"set: a list of {x.dim.bd} indices is needed, not {index!r}")
+        if several and len(index) != n:
+            raise ValueError(f"set: {len(index)} indices given where {n} are needed")
+        if not several and n > 1:
+            raise TypeError(f"set: a list of {n} indices is needed, not {index!r}")
         rows = [row_number(p, parameter_names[p.id], row, "set") for row in (index if several else (index,))]
-        forget(g)
-        for i in range(x.dim.bd):
+        forget_to_set(g, self.index, "set")
+        own = items_of(g, &nodes_of(g)[self.index])         # other items may have added nodes
+        for i in range(n):
             own[i] = rows[i]
 
 

@@ -16,7 +16,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.late_rows cimport all_current, late_state, part_current, read_current, read_late_state
 from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, shape_of
 from dynet_cy.memory.buffers cimport memory_of
-from dynet_cy.memory.changes cimport see_whole
+from dynet_cy.memory.changes cimport check_change, see_whole
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, forget_gradient, lend, pthread_mutex_t, touch, value_changed,
 )
@@ -140,7 +140,7 @@ cdef class _Stored(Expression):
             >>> W.npvalue()
             array([0., 0.])
         """
-        self.check_made()
+        about_to_change(self, "zero")
         all_current(self.p)
         memset(self.p.value, 0, self.p.size * sizeof(float))
         self.storage.values.clear(self.p.offset, self.p.size)
@@ -156,7 +156,7 @@ cdef class _Stored(Expression):
             >>> W.npvalue()
             array([1.5, 1.5])
         """
-        self.check_made()
+        about_to_change(self, "scale")
         all_current(self.p)
         self.multiply(self.storage.values, s)
         value_changed(self.p)
@@ -367,6 +367,11 @@ cdef class _Stored(Expression):
                 + ("" if self.p.updated else ", frozen") + ">")
 
 
+cdef int about_to_change(_Stored x, str what) except -1:
+    x.check_made()
+    return check_change(x.storage, f"{what} of {x.full_name}")
+
+
 cdef _Stored new_stored(cls, Storage storage, Param* p, str name):
     cdef _Stored x = cls.__new__(cls)
     x.storage = storage
@@ -488,7 +493,7 @@ cdef class Parameters(_Stored):
             array([[1., 2.],
                    [3., 4.]])
         """
-        self.check_made()
+        about_to_change(self, "set_value")
         array = floats_like(arr, f"set_value of {self.full_name}", shape_of(&self.p.dim))
         self.put(self.storage.values, 0, array, self.p.size)
         value_changed(self.p)
@@ -686,7 +691,7 @@ cdef class LookupParameters(_Stored):
             >>> table[7].npvalue()
             array([1., 2.])
         """
-        self.check_made()
+        about_to_change(self, "init_row")
         cdef size_t n = size_of(&self.p.dim)
         r = checked_row(self, i, "init_row")
         what = f"init_row of {self.full_name}"
@@ -712,7 +717,7 @@ cdef class LookupParameters(_Stored):
             >>> table[1].npvalue()
             array([3., 4.])
         """
-        self.check_made()
+        about_to_change(self, "init_from_array")
         array = floats_like(arr, f"init_from_array of {self.full_name}", tuple(self.shape))
         self.fill(array, self.storage.values)
         self.p.factor = 1

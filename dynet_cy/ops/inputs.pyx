@@ -7,8 +7,8 @@ import numpy as np
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Dim, total_of
+from dynet_cy.graph.computing cimport forget_to_set
 from dynet_cy.graph.expressions cimport Expression
-from dynet_cy.graph.forgetting cimport forget
 from dynet_cy.graph.making cimport claim_current, leaf_index, place, release_current, wrap
 from dynet_cy.graph.placing cimport asked_device
 from dynet_cy.graph.structs cimport COMPUTED, Extra, Graph, nodes_of
@@ -151,7 +151,7 @@ cdef class InputExpression(Expression):
         if array.size != np.prod(self.whole_shape, dtype=int):
             raise ValueError(
                 f"set: the value has shape {array.shape}, the input has {self.whole_shape}")
-        forget(g)
+        forget_to_set(g, self.index, "set")
         copy_floats(array.reshape(-1, order="F"), nodes_of(g)[self.index].val, array.size)
 
 

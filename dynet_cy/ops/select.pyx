@@ -7,9 +7,9 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Attr, Call, Dim, element, size_of
+from dynet_cy.graph.computing cimport forget_to_set
 from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.forgetting cimport forget
 from dynet_cy.graph.making cimport apply1x, expression
 from dynet_cy.graph.structs cimport Extra, Graph, items_of, nodes_of
 from dynet_cy.kernels.kernels cimport K
@@ -123,14 +123,15 @@ cdef class PickedExpression(Expression):
     cdef int set_items(self, const uint32_t* items, uint32_t n) except -1:
         cdef Graph* g = self.graph()
         cdef uint32_t i
-        cdef uint32_t* own = items_of(g, &nodes_of(g)[self.index])
+        cdef uint32_t* own
         cdef const Dim* x = &nodes_of(g)[(<uint32_t*>g.args.base)[nodes_of(g)[self.index].args]].dim
         cdef uint32_t longest = x.d[nodes_of(g)[self.index].attrs[0].u]
         for i in range(n):
             if items[i] >= longest:
                 raise IndexError(
                     f"set_index: index {<int32_t>items[i]} is not from 0 to {<int>longest - 1}")
-        forget(g)
+        forget_to_set(g, self.index, "set_index")
+        own = items_of(g, &nodes_of(g)[self.index])         # other items may have added nodes
         for i in range(nodes_of(g)[self.index].dim.bd):
             own[i] = items[i if n > 1 else 0]
         return 0

@@ -1,6 +1,6 @@
 """Moving averages of parameters, kept in a plane of the storage and brought up to date after updates."""
 
-from dynet_cy.memory.changes cimport raise_kept
+from dynet_cy.memory.changes cimport check_change, raise_kept
 from dynet_cy.memory.storage cimport Plane, Storage, value_changed
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.backends cimport backend_of, wait_for_updates
@@ -93,6 +93,7 @@ class MovingAverages:
         cdef Backend backend = backend_of(self)
         cdef list stored = self._collection._below()
         self._check_alone("swap_params_to_moving_average")
+        check_change(self._collection.storage, "swap_params_to_moving_average")
         wait_for_updates(self)
         if self._average is None or not self._average["values"]:
             raise RuntimeError(
@@ -134,6 +135,7 @@ class MovingAverages:
         """
         cdef _Stored x
         cdef list stored = self._collection._below()
+        check_change(self._collection.storage, "swap_params_to_weights")
         if not self._swapped:
             raise RuntimeError("swap_params_to_weights: the parameters are not set to their moving average")
         if self._swapped == "lost":

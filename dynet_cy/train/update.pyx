@@ -11,6 +11,7 @@ from dynet_cy.core.atomic cimport Number, add_to
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport dy_optim
 from dynet_cy.kernels.late_rows cimport moves_all
+from dynet_cy.memory.changes cimport check_change
 from dynet_cy.memory.storage cimport Param, Plane, Storage
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.backends cimport backend_of, take_outcome
@@ -77,6 +78,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
     cdef Param* p
     cdef list rates = None
     cdef bint made = True
+    check_change(storage, "update of a trainer")
     memset(&u, 0, sizeof(Update))
     memset(&found, 0, sizeof(Outcome))
     u.n = n
