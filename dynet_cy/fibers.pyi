@@ -2,7 +2,8 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from typing import Any, Literal, TypeVar, overload
 
-from dynet_cy.graph.graph import ComputationGraph, Requests
+from dynet_cy.graph.computing import SharedRequests
+from dynet_cy.graph.graph import ComputationGraph
 
 _R = TypeVar("_R")
 
@@ -18,7 +19,7 @@ def batched_map(
     function: Callable[..., _R], *iterables: Iterable[Any], width: int | None = None, return_exceptions: bool
 ) -> list[_R | Exception]: ...
 
-class Fibers(Requests):
+class Fibers(SharedRequests):
     def __init__(self, graph: ComputationGraph, longest_pass: float = 0) -> None: ...
     @property
     def passes(self) -> int: ...

@@ -62,6 +62,9 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
         TypeError: function is not callable, or no iterable is given.
         ValueError: width is less than 1.
         RuntimeError: from `renew_cg`, `cg_checkpoint`, `cg_revert` and `backward` in a call: the graph is not its own.
+            From `set`, `set_index`, and from what changes parameters: other calls have begun and may have used the
+            value before. A call may change what it has made itself, and everything with ``width=1``.
+        RecursionError: the calls that wait for each other are deeper than `sys.getrecursionlimit` allows.
 
     Example:
         >>> import dynet_cy as dy
@@ -245,7 +248,7 @@ cdef class _Item:
     cdef list made                                  # the nodes that it and its maps have made: begin and end of ranges
     cdef int depth                                  # of Python's calls, when it began
     cdef object wanted                              # the expression or list of expressions that it waits for
-    cdef list storages                              # the storages of parameters that they have made; None: there are none
+    cdef list storages                              # the storages of parameters that they have made; None: none
     cdef bint woken                                 # they are computed, but it has not gone on yet
     cdef object raising                             # the exception to raise when it continues
     cdef _Map inner                                 # the map that it has called and waits for
@@ -439,7 +442,7 @@ cdef class Fibers(SharedRequests):
     cdef Py_ssize_t n_resumed                       # how many of them already have,
     cdef Py_ssize_t n_woken                         # and how many have values to read
     cdef list callers                               # items whose maps have ended; they continue first, the last first
-    cdef list open                                  # maps with items that have not begun, the innermost last; and others
+    cdef list open                                  # maps with items that have not begun, the innermost last
     cdef _Map reading                               # the map whose next item is being read
     cdef _Map outermost                             # the map that the program itself has called
     cdef _Calls calls
@@ -554,8 +557,8 @@ cdef class Fibers(SharedRequests):
             if owner.alone(maker, running):
                 return 0
         raise RuntimeError(
-            f"{what}: other items of batched_map, or calls of a Server, have begun, and may have used the value before; "
-            "let each item change only what it has made itself, or use width=1")
+            f"{what}: other items of batched_map, or calls of a Server, have begun, and may have used the value "
+            "before; let each item change only what it has made itself, or use width=1")
 
     # ---- calls that come and go
 
@@ -612,7 +615,7 @@ cdef class Fibers(SharedRequests):
             raise GreenletExit
         own.depth = item.owner.depth + recursion_depth() - item.depth + 1
         if own.depth > Py_GetRecursionLimit():
-            raise RecursionError("batched_map: maximum recursion depth exceeded, over all calls that wait for each other")
+            raise RecursionError("batched_map: maximum recursion depth exceeded by calls that wait for each other")
         own.waiter, item.inner = item, own
         self.open_up(own)
         try:
@@ -893,7 +896,7 @@ guard.made = note_storage
 
 
 cdef list _waited_for(list items):
-    """Items and those of the maps that they have called, each after those that it waits for.  No more of these begin."""
+    """Items and those of the maps that they have called, each after those that it waits for.  No more begin."""
     cdef list found = [], maps = []
     cdef _Map inner
     while True:

@@ -21,6 +21,7 @@ from pathlib import Path
 import greenlet
 import numpy as np
 import pytest
+from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy.graph.random_state import set_seed
@@ -715,3 +716,124 @@ def test_the_next_items_begin_together() -> None:
     dy.batched_map(item, range(128), width=32)
     assert sorted(began) == began
     assert len(set(began)) <= 1 + (128 - 32) // 4
+
+
+END = """
+import atexit, sys, threading, time
+import dynet_cy as dy
+
+def block():
+    waits.set()
+    while True:                     # asks for the GIL again and again, until the interpreter has let it go
+        time.sleep(0.0002)
+
+def item(i):
+    dy.tanh(dy.scalarInput(i)).value()
+    if i == 1:
+        {blocking}
+    return dy.tanh(dy.scalarInput(i)).value()
+
+def deeper(n):
+    return deeper(n - 1) if n else dy.batched_map(item, range(3))
+
+def work():
+    dy.renew_cg()
+    dy.batched_map(lambda i: dy.scalarInput(i).value(), range(5))   # its greenlets are used again
+    {running}
+
+waits = threading.Event()
+threading.Thread(target=work, daemon=True).start()
+waits.wait()
+print("ends")
+"""
+RUNNING = [
+    "dy.batched_map(item, range(3))",
+    "deeper(20)",
+    "dy.batched_map(lambda k: dy.batched_map(item, range(3)), range(2))",
+]
+
+
+@pytest.mark.parametrize("running", RUNNING)
+@pytest.mark.parametrize("blocking", ["block()", "dy.batched_map(lambda k: block(), [0])"])
+def test_a_process_ends_while_a_daemon_thread_is_in_an_item(running: str, blocking: str, tmp_path: Path) -> None:
+    for _ in range(3):
+        ended = run_python(tmp_path, END.format(running=running, blocking=blocking))
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "ends\n", "")
+
+
+def endless(width: int, limit: int) -> tuple[int, int, int]:
+    """How many items begin, how deep they are, and how many switches there are until an endless recursion ends."""
+
+    def item(depth: int) -> list:
+        nonlocal begun, deepest
+        begun, deepest = begun + 1, max(deepest, depth)
+        dy.scalarInput(depth).value()
+        return dy.batched_map(item, [depth + 1] * width)
+
+    def count(event: str, args: object) -> None:
+        nonlocal switches
+        switches += 1
+
+    begun = deepest = switches = 0
+    before = sys.getrecursionlimit()
+    dy.renew_cg()
+    greenlet.settrace(count)
+    sys.setrecursionlimit(limit)
+    try:
+        with pytest.raises(RecursionError, match="recursion"):
+            dy.batched_map(item, [0])
+    finally:
+        greenlet.settrace(None)
+        sys.setrecursionlimit(before)
+    assert halvings(4) == 2
+    return begun, deepest, switches
+
+
+def test_endless_recursion_is_an_error() -> None:
+    begun, deepest, switches = endless(1, 1000)
+    twice_begun, twice_deepest, twice_switches = endless(1, 2000)
+    assert 200 < deepest < 1000
+    assert begun == deepest + 1
+    assert 1.9 < twice_deepest / deepest < 2.2
+    for number, levels in [(switches, begun), (twice_switches, twice_begun)]:
+        assert number < 8 * levels  # unwinding takes a few for each level
+
+
+def test_an_error_ends_the_maps_around_it_before_more_of_their_items_begin() -> None:
+    begun = []
+
+    def item(depth: int) -> list:
+        begun.append(depth)
+        if depth == 12:
+            raise ValueError("deep")
+        return dy.batched_map(item, [depth + 1] * 3)
+
+    dy.renew_cg()
+    with pytest.raises(ValueError, match="deep"):
+        dy.batched_map(item, [0])
+    assert begun == list(range(13))
+
+
+def test_nested_maps_end_from_the_inside_out() -> None:
+    ended = []
+
+    def item(depth: int) -> None:
+        try:
+            while depth == 100:
+                dy.tanh(dy.scalarInput(1)).value()
+            dy.batched_map(item, [depth + 1])
+        except greenlet.GreenletExit:
+            ended.append(depth)
+            raise
+
+    def outer(i: int) -> None:
+        if i:
+            dy.tanh(dy.scalarInput(1)).value()
+            raise KeyboardInterrupt
+        item(0)
+
+    dy.renew_cg()
+    with pytest.raises(KeyboardInterrupt):
+        dy.batched_map(outer, range(2))
+    assert ended == list(range(101))[::-1]
+    assert dy.batched_map(halvings, [4]) == [2]

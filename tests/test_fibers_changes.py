@@ -17,7 +17,10 @@ import dynet_cy as dy
 
 pytestmark = pytest.mark.fibers
 
-REFUSED = "in an item of batched_map|have begun, and may have used the value before|not one of its items that called"
+REFUSED = (
+    "in an item of batched_map|have begun, and may have used the value|not one of its items that called"
+    "|a timeline is being measured already"
+)
 
 
 # ---- each item changes its own nodes -----------------------------------------------------
@@ -410,5 +413,5 @@ def test_example_in_items(name: str, text: str, share: bool, tmp_path: Path, mon
             assert c == REFUSED or isinstance(a, str)
         elif not isinstance(a, str) and not isinstance(b, str):
             for x, y, z in zip(a, b, c):
-                if np.array_equal(x, y):  # no random numbers
+                if np.array_equal(x, y) and "dy.cg()" not in text:  # neither random numbers nor numbers of nodes
                     np.testing.assert_allclose(z, x, rtol=1e-5, atol=1e-6)
