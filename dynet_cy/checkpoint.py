@@ -27,7 +27,7 @@ from safetensors import SafetensorError, safe_open
 from dynet_cy._version import __version__
 from dynet_cy.graph.random_state import random_state, set_random_state
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
+from dynet_cy.model.parameters import gradient_state, set_array, set_gradient_state, settled_array
 from dynet_cy.replacing import replacing
 from dynet_cy.schema import (
     ANY,
@@ -344,7 +344,7 @@ class _Checkpoint:
         for x in stored:
             name = x.name()
             value = self.file.get_tensor(name)
-            x.init_from_array(value) if isinstance(x, LookupParameters) else x.set_value(value)
+            set_array(x, value)
             gradient: Any = None
             if f"gradient:{name}" in self.names:
                 gradient = self.file.get_tensor(f"gradient:{name}")

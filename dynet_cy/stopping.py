@@ -9,6 +9,7 @@ import numpy as np
 
 from dynet_cy.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model.parameters import set_array, settled_array
 from dynet_cy.parallel.files import everywhere, together
 from dynet_cy.parallel.runtime import current
 from dynet_cy.schedules import Record
@@ -88,7 +89,7 @@ class EarlyStopping:
         before = self._record.state()
         better = self._record.add(value, "EarlyStopping.report")
         if better and self._path is None:
-            self._kept = {x.name(): x.as_array() for x in self._stored()}
+            self._kept = {x.name(): settled_array(x) for x in self._stored()}
         elif better and self._path is not None and current().rank == 0:
             try:
                 save_safetensors(self._path, self._collection, extra=extra)
@@ -160,8 +161,7 @@ class EarlyStopping:
         if added:
             raise RuntimeError(f"EarlyStopping.reload: {added[0]} was added since the best value")
         for x in stored:
-            value = self._kept[x.name()]
-            x.init_from_array(value) if isinstance(x, LookupParameters) else x.set_value(value)
+            set_array(x, self._kept[x.name()])
 
     def _stored(self) -> list[Stored]:
         return [*self._collection.parameters_list(), *self._collection.lookup_parameters_list()]

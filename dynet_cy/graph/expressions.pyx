@@ -22,6 +22,7 @@ from dynet_cy.graph.computing cimport (
 from dynet_cy.graph.current cimport current_graph, graph_here
 from dynet_cy.graph.graph cimport ComputationGraph, owner_of, raise_in_item
 from dynet_cy.graph.hooks cimport engine_of
+from dynet_cy.graph.looked_up cimport note_looked_up
 from dynet_cy.graph.messages cimport describe_dim, made_at, made_by, made_in
 from dynet_cy.graph.structs cimport (
     COMPUTED, NEEDS_GRAD, REVERT_BITS, RUNNING, SHARED, TRAINABLE, Graph, Node, Use, args_of, drop_unneeded, holder_in,
@@ -687,6 +688,8 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
         from dynet_cy.graph.given import keep_given         # it needs this module
         given = keep_given(graph, index)
     engine_of(g).backward(g, index, full)
+    if follows_dynet():
+        note_looked_up(g, index)
     g.backward_from = index
     graph.given = given
     return graph.note_values()

@@ -28,9 +28,10 @@ from dynet_cy.model.parameters cimport (
 from dynet_cy.devices import check_device, device_name
 from dynet_cy.initializers import NumpyInitializer, as_initializer
 from dynet_cy.kernels.draws import HostRandom
+from dynet_cy.model.dynet_decay import DynetDecay
 from dynet_cy.model.entries import add_entry, check_key, entry_of, fill_entry, find_entry
 from dynet_cy.model.matching import complaint, matches
-from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
+from dynet_cy.model.parameters import gradient_state, set_array, set_gradient_state, settled_array
 from dynet_cy.model.weight_decay import checked_weight_decay, get_default_weight_decay
 from dynet_cy.textfile import LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model
 
@@ -47,16 +48,19 @@ cdef class _Members:
     cdef Storage storage
     cdef list entries
     cdef object allowance           # what may be added now; None for anything
+    cdef readonly object decay      # what weight decay means in programs written for DyNet
 
     def __init__(self):
         self.storage = Storage(default_device())
         self.entries = []
+        self.decay = DynetDecay()
 
     cdef _Stored add(self, int device, cls, const Dim* d, uint32_t rows, str name):
         """A new parameter or table of zeros."""
         cdef Storage storage = self.storage.on(device)
         entry = new_stored(cls, storage, storage.add(d, rows, name), name)
         self.entries.append(entry)
+        self.decay.added((<_Stored>entry).p.id)
         return self.shown(entry)
 
     cdef _Stored shown(self, _Stored entry):
@@ -308,7 +312,7 @@ class ParameterCollection:
         initializer.fill(values, HostRandom(), is_lookup)
         name = self._new_name(name, own_name)
         made = (<_Members>self._members).add(number, cls, &d, rows, name)
-        made.put(made.storage.values, 0, values, made.p.size)
+        made.put(made.storage.values, 0, made.members.decay.meant(made.p.id, values), made.p.size)
         return made
 
     def _new_name(self, name, own_name):
@@ -512,7 +516,7 @@ class ParameterCollection:
             >>> model.load_state_dict(np.load("model.npz"))
             Matched(loaded=['W'], missing=[], unexpected=[])
         """
-        return {name: x.as_array() for name, x in self._by_name().items()}
+        return {name: settled_array(x) for name, x in self._by_name().items()}
 
     def load_state_dict(self, state, strict=True, prefix="", rename=None):
         """Set values from named arrays, such as those of `state_dict`.  Nothing is changed unless all of them fit.
@@ -541,10 +545,7 @@ class ParameterCollection:
         arrays = {name: floats_like(state[given], f"load_state_dict of {own[name].name()} from {given}",
                                     tuple(own[name].shape)) for name, given in found.items()}
         for name, array in arrays.items():
-            if isinstance(own[name], LookupParameters):
-                own[name].init_from_array(array)
-            else:
-                own[name].set_value(array)
+            set_array(own[name], array)
         return report
 
     def copy_from(self, other, strict=True, rename=None):

@@ -50,7 +50,8 @@ def fill_entry(_Stored x not None, entry, fname):
         raise ModelMismatchError(
             f"has dimensions {entry.dim} in the file, {file_dim(x)} in the collection",
             os.fspath(fname), parameter=x.full_name)
-    x.put(x.storage.values, 0, np.ascontiguousarray(entry.values, np.float32), x.p.size)
+    values = np.ascontiguousarray(entry.values, np.float32)
+    x.put(x.storage.values, 0, x.members.decay.meant(x.p.id, values), x.p.size)
     value_changed(x.p)
     x.p.factor = 1
     if entry.grads is not None and x.p.updated:

@@ -463,7 +463,7 @@ cdef class Parameters(_Stored):
             array([3., 3.], dtype=float32)
         """
         self.check_made()
-        return self.array(self.storage.values)
+        return self.members.decay.shown(self.p.id, self.array(self.storage.values))
 
     def grad_as_array(self):
         """The gradient that has been added up since the last update, as a new float32 array.
@@ -495,7 +495,7 @@ cdef class Parameters(_Stored):
         """
         about_to_change(self, "set_value")
         array = floats_like(arr, f"set_value of {self.full_name}", shape_of(&self.p.dim))
-        self.put(self.storage.values, 0, array, self.p.size)
+        self.put(self.storage.values, 0, self.members.decay.meant(self.p.id, array), self.p.size)
         value_changed(self.p)
 
     def clip_inplace(self, left, right):
@@ -513,7 +513,7 @@ cdef class Parameters(_Stored):
         if not left <= right:
             raise ValueError(f"clip_inplace of {self.full_name}: left must not be greater than right, "
                              f"but they are {left} and {right}")
-        self.set_value(np.clip(self.as_array(), left, right))
+        set_array(self, np.clip(settled_array(self), left, right))
 
 
 cdef class LookupParameters(_Stored):
@@ -597,7 +597,7 @@ cdef class LookupParameters(_Stored):
         array = self.array(self.storage.values)
         if self.p.factor != 1:
             array *= np.float32(self.p.factor)
-        return array
+        return self.members.decay.shown(self.p.id, array)
 
     def grad_as_array(self):
         """Gradients of all rows since the last update, as a new float32 array.
@@ -624,7 +624,8 @@ cdef class LookupParameters(_Stored):
             >>> table.row_as_array(1)
             array([3., 4.], dtype=float32)
         """
-        return stored_array(self, shape_of(&self.p.dim), self.start_of(row, "row_as_array"))
+        array = stored_array(self, shape_of(&self.p.dim), self.start_of(row, "row_as_array"))
+        return self.members.decay.shown(self.p.id, array)
 
     def row_grad_as_array(self, row):
         """The gradient of one row since the last update, as a new float32 array.
@@ -699,7 +700,7 @@ cdef class LookupParameters(_Stored):
         if array.shape != (n,):
             array = floats_like(array, what, shape_of(&self.p.dim))
         settle(self.p)
-        self.put(self.storage.values, <size_t>r * n, array, n)
+        self.put(self.storage.values, <size_t>r * n, self.members.decay.meant(self.p.id, array), n)
         value_changed(self.p)
 
     def init_from_array(self, arr):
@@ -719,9 +720,7 @@ cdef class LookupParameters(_Stored):
         """
         about_to_change(self, "init_from_array")
         array = floats_like(arr, f"init_from_array of {self.full_name}", tuple(self.shape))
-        self.fill(array, self.storage.values)
-        self.p.factor = 1
-        value_changed(self.p)
+        set_array(self, self.members.decay.meant(self.p.id, array))
 
 
 cdef inline uint32_t checked_row(LookupParameters table, row, str op) except? 0xFFFFFFFF:
@@ -863,6 +862,14 @@ def settled_array(_Stored x not None):
     x.check_made()
     settle(x.p)
     return x.array(x.storage.values)
+
+
+def set_array(_Stored x not None, array):
+    """Set the value from an array of its shape, such as that of `settled_array`."""
+    x.check_made()
+    x.fill(floats_like(array, f"the value of {x.full_name}", tuple(x.shape)), x.storage.values)
+    x.p.factor = 1
+    value_changed(x.p)
 
 
 def late_updates(_Stored x not None):

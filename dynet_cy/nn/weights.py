@@ -15,6 +15,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError, deserialize
 
 from dynet_cy.model import LookupParameters, Parameters
+from dynet_cy.model.parameters import set_array
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 
 __all__ = ["Weights", "read_tensors"]
@@ -100,8 +101,4 @@ class Weights:
             names = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
             raise ModelMismatchError(f"the layer has no place for {names}", self.source)
         for parameter, array in self.values:
-            numbers = np.asarray(array, dtype=np.float32)
-            if isinstance(parameter, LookupParameters):
-                parameter.init_from_array(numbers)
-            else:
-                parameter.set_value(numbers)
+            set_array(parameter, np.asarray(array, dtype=np.float32))

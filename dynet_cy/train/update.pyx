@@ -8,6 +8,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from dynet_cy.core.atomic cimport Number, add_to
+from dynet_cy.core.dynet_rules cimport follows_dynet
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport dy_optim
 from dynet_cy.kernels.late_rows cimport moves_all
@@ -19,7 +20,7 @@ from dynet_cy.train.clipping cimport clip
 from dynet_cy.train.groups cimport begin_groups, restored_groups
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.rules cimport constants_of
-from dynet_cy.train.structs cimport KEPT, MOVES, GroupSettings, Outcome, TrainerSettings, Update
+from dynet_cy.train.structs cimport FROZEN, KEPT, MOVES, GroupSettings, Outcome, TrainerSettings, Update
 
 
 # Memory from which another process reads the number of updates; see `note_updates_in`.
@@ -130,6 +131,8 @@ cdef int make_update(trainer, object names, bint skips) except -1:
         if u.deferred:
             rates = rates_if_dropped(trainer, &u, backend.undecided(&u), reducer.least_decay)
         reducer.apply(backend, storage, planes, &u, rates)
+        if follows_dynet():
+            note_decay(trainer._collection, stored, &u)
         trainer._count()
         add_to(&n_updates, 1)
         note_steps(trainer._steps)
@@ -143,6 +146,16 @@ cdef int make_update(trainer, object names, bint skips) except -1:
         free(u.settings)
     if made and trainer._average is not None:
         trainer._add_to_average()
+    return 0
+
+
+cdef int note_decay(collection, list stored, const Update* u) except -1:
+    """Note the weight decay of an update of all parameters: see dynet_cy/model/dynet_decay.py."""
+    cdef Py_ssize_t i
+    if collection.name() == "/" and u.settings[0].decay:
+        shares = [((<_Stored>stored[i]).p.id, u.settings[u.group[i]].decay)
+                  for i in range(u.n) if u.roles[i] != FROZEN]
+        collection._members.decay.updated(shares, u.settings[0].decay)
     return 0
 
 

@@ -82,6 +82,8 @@ def main() -> None:
     module, *noise = sys.argv[1:]
     sys.argv[1:] = []
     library: Any = importlib.import_module(module)
+    if module == "dynet_cy":
+        importlib.import_module("dynet_cy.core.dynet_rules").follow_dynet()  # these are programs written for DyNet
     dy = Noisy(library, int(noise[0])) if noise else library
     names: dict[str, Any] = {}
     while True:
