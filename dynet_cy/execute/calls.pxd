@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of
+from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
 from dynet_cy.execute.walk cimport Walk, op_raised, place_of, take
 from dynet_cy.graph.structs cimport STACKED, Batch, Graph, Node, args_of, items_of, nodes_of, order_of, value_of
 from dynet_cy.memory.arena cimport arena_rewind
@@ -84,9 +84,17 @@ cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* 
     one.items = NULL
 
 
+cdef inline bint is_empty(const Walk* w, const Dim* dim) noexcept nogil:
+    """Whether a tensor of a call has no elements.  No op is called forward if its result is empty, nor backward for an
+    argument if that or the result is, so kernels need not expect sizes of 0 there."""
+    return w.g.has_empty and total_of(dim) == 0
+
+
 cdef inline int run_call(Walk* w, Batch* batch, const Op* op, Call* c) noexcept nogil:
     cdef const Needs* needs = &op.needs[w.kind]
     cdef size_t top
+    if is_empty(w, &c.y.dim):
+        return 0
     if needs.saved != NULL:
         batch.saved = <float*>take(w, needs.saved(c) * sizeof(float))
         c.saved = place_of(w, batch.saved)

@@ -50,6 +50,9 @@ cdef inline int backward_into(Walk* w, const Batch* batch, const Op* op, const N
     return one_backward(w, batch, op, c, i)
 
 
+# Add zeros to the gradients of argument i of all nodes of a batch: the result or the argument has no elements.
+cdef int contribute_nothing(Walk* w, const Batch* batch, uint32_t i) noexcept nogil
+
 # Compute the gradient of rows of a table; the op records which rows these are.
 cdef int leaf_backward(Walk* w, const Batch* batch, const Op* op, Call* c, Param* p) noexcept nogil
 # Compute the gradient of an argument that is a parameter; it is in the storage.

@@ -123,6 +123,27 @@ cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcep
     return settle(w)
 
 
+cdef int contribute_nothing(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* a
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j, arg
+    for j in range(batch.count):
+        arg = args_of(g, &nodes[ids[j]])[i]
+        a = &nodes[arg]
+        if a.val == NULL:
+            if state[arg] & TRAINABLE:
+                begin_parameter(w, <Param*>a.object)
+                end_parameter(<Param*>a.object)
+        elif state[arg] & NEEDS_GRAD and not state[arg] & LIVE:
+            if zero_gradient(w, a):
+                return -1
+            state[arg] |= LIVE
+    return settle(w)
+
+
 # ---- contributions collected over a pass ---------------------------------------------
 
 cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil:

@@ -8,8 +8,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Call, Tensor, total_of
 from dynet_cy.execute.anomaly cimport bad_values, checking
-from dynet_cy.execute.calls cimport FEW, prepare, run_call, set_call_of_one, set_tensor
-from dynet_cy.execute.contributions cimport backward_into, leaf_backward, parameter_backward, spread
+from dynet_cy.execute.calls cimport FEW, is_empty, prepare, run_call, set_call_of_one, set_tensor
+from dynet_cy.execute.contributions cimport backward_into, contribute_nothing, leaf_backward, parameter_backward, spread
 from dynet_cy.execute.profile cimport note_call, now, profiling
 from dynet_cy.execute.walk cimport Walk, take
 from dynet_cy.graph.structs cimport (
@@ -96,6 +96,11 @@ cdef inline int backward_of_one(Walk* w, Batch* batch, const Op* op) noexcept no
         return -1
     set_tensor(&c.dy, &node.dim, node.dim.bd, gradient_at(g, batch.y))
     c.first = 1
+    if is_empty(w, &node.dim):
+        for i in range(node.nargs):
+            if contribute_nothing(w, batch, i):
+                return -1
+        return 0
     if op.prepare != NULL and prepare(w, op, &c):
         return -1
     if node.nargs == 0:
@@ -108,7 +113,10 @@ cdef inline int backward_of_one(Walk* w, Batch* batch, const Op* op) noexcept no
         of_arg = &state[args[i]]
         if needs.spread != NULL and a.dim.bd == node.dim.bd:
             continue                            # done by `spread`
-        if of_arg[0] & NEEDS_GRAD and (a.val != NULL or of_arg[0] & TRAINABLE):
+        if is_empty(w, &a.dim):
+            if contribute_nothing(w, batch, i):
+                return -1
+        elif of_arg[0] & NEEDS_GRAD and (a.val != NULL or of_arg[0] & TRAINABLE):
             if needs.work != NULL:
                 c.work = <float*>take(w, needs.work(&c, <int>i) * sizeof(float))
                 if c.work == NULL:

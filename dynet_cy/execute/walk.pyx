@@ -14,9 +14,10 @@ from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted,
 from dynet_cy.core.tensor cimport Tensor
 from dynet_cy.execute.anomaly cimport NOTHING, bad_gradients, checking, raise_anomaly
 from dynet_cy.execute.arguments cimport arrange, lay_items, side_by_side
-from dynet_cy.execute.calls cimport FEW, prepare, run_call, set_call, set_one
+from dynet_cy.execute.calls cimport FEW, is_empty, prepare, run_call, set_call, set_one
 from dynet_cy.execute.contributions cimport (
-    backward_into, contribute, hand_out, leaf_backward, list_backward, parameter_backward, spread, zero_gradient,
+    backward_into, contribute, contribute_nothing, hand_out, leaf_backward, list_backward, parameter_backward, spread,
+    zero_gradient,
 )
 from dynet_cy.execute.pieces cimport (
     backward_in_pieces, forward_in_pieces, may_run_in_pieces, must_run_in_pieces, ran_in_pieces, together_before,
@@ -447,6 +448,11 @@ cdef int call_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     c.dy = c.y
     c.dy.v = w.dy if w.dy != NULL else place_of(w, gradient_at(g, batch.y))
     c.first = 1
+    if is_empty(w, &c.y.dim):
+        for i in range(node.nargs):
+            if contribute_nothing(w, batch, i):
+                return -1
+        return 0
     if not w.at_once and w.device.begin_backward(w, batch, op, &c):
         return -1
     if w.at_once and op.prepare != NULL and prepare(w, op, &c):
@@ -459,7 +465,8 @@ cdef int call_backward(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     for i in range(node.nargs):
         if needs.spread != NULL and c.x[i].dim.bd == c.y.dim.bd:
             continue                            # done by `spread`
-        if argument_backward(w, batch, op, needs, &c, i):
+        if (contribute_nothing(w, batch, i) if is_empty(w, &c.x[i].dim)
+                else argument_backward(w, batch, op, needs, &c, i)):
             return -1
         if op.part != NULL:
             c.before += op.part(&c, i)

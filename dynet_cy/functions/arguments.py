@@ -14,6 +14,8 @@ from dynet_cy.ops.inputs import constant, inputTensor
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 
+MOST_ALONG = 2**31 - 1  # elements along an axis, as in core/limits.pxd
+
 Number = Union[float, "np.floating[Any]", "np.integer[Any]"]
 Tensor = Union[Expression, "npt.NDArray[Any]"]
 Operand = Union[Tensor, Number]
@@ -51,6 +53,24 @@ def axis_in(x: Expression, axis: Any, function: str, name: str = "axis") -> int:
     if not -n <= int(axis) < n:
         raise DimensionError(f"{function}: {name} is {axis}, but x has {n} axes")
     return int(axis) % n
+
+
+def size_in(value: Any, function: str, name: str) -> int:
+    """A number of elements, checked."""
+    if not 0 <= value <= MOST_ALONG:
+        raise ValueError(f"{function}: {name} must be from 0 to {MOST_ALONG} (2^31 - 1), not {value}")
+    return int(value)
+
+
+def integers(values: Any, function: str, name: str) -> npt.NDArray[Any]:
+    """An array of whole numbers, checked."""
+    array = np.asarray(values)
+    if array.dtype.kind == "i" or (array.dtype.kind == "u" and array.max(initial=0) < 2**63):
+        return array
+    for value in np.asarray(values, object).ravel():  # NumPy has no type for large ones
+        if isinstance(value, (int, np.integer)) and abs(int(value)) > MOST_ALONG:
+            raise IndexError(f"{function}: {name} has {value}, but an axis can have {MOST_ALONG} elements (2^31 - 1)")
+    raise TypeError(f"{function}: {name} must be whole numbers, not {array.dtype}")
 
 
 def positive(value: Any, function: str, name: str) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.functions.arguments import Operand, axis_in, expression, shape_of, tensor
+from dynet_cy.functions.arguments import Operand, axis_in, expression, integers, shape_of, tensor
 from dynet_cy.functions.shapes import Integers, gather
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import arithmetic, unary
@@ -32,7 +32,10 @@ def reduced(x: Expression, reduction: str, count: float | npt.NDArray[Any] | Non
     total = x.sum()
     if reduction == "sum":
         return total
-    return total / (math.prod(shape_of(x)) if count is None else count)
+    count = math.prod(shape_of(x)) if count is None else count
+    if not np.all(count):
+        raise ValueError(f"{function}: there are no positions, so there is no mean")
+    return total / count
 
 
 def classes(
@@ -40,9 +43,7 @@ def classes(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], bool]:
     """The class of each position, 0 if it is ignored; whether it counts; and whether the last axis is the batch."""
     own = shape_of(x)
-    array = np.asarray(targets)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{function}: targets must be whole numbers, not {array.dtype}")
+    array = integers(targets, function, "targets")
     left = (*own[:axis], *own[axis + 1 :])
     batched = array.ndim == len(left) + 1 and array.shape[:-1] == left
     if batched and x.batch_size not in (1, array.shape[-1]):
@@ -112,6 +113,8 @@ def cross_entropy(
     n = shape_of(x)[k]
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"cross_entropy: label_smoothing must be from 0 to 1, not {label_smoothing!r}")
+    if n == 0:
+        raise DimensionError("cross_entropy: x has no classes")
     factors = np.ones(n) if weights is None else np.asarray(weights, np.float64)
     if factors.shape != (n,):
         raise DimensionError(f"cross_entropy: weights have shape {factors.shape}, but there are {n} classes")

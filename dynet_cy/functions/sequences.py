@@ -8,7 +8,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.functions.arguments import expression, shape_of
+from dynet_cy.functions.arguments import expression, integers, shape_of
 from dynet_cy.functions.shapes import gather
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import crf, select
@@ -28,7 +28,8 @@ def numbers(values: Tags, most: int, function: str, name: str) -> npt.NDArray[np
     array = np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    array = integers(array, function, name)
+    if array.ndim != 1:
         raise TypeError(f"{function}: {name} must be a list of whole numbers, not {values!r}")
     wrong = array[(array < 0) | (array >= most)]
     if wrong.size:

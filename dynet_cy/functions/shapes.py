@@ -9,7 +9,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.functions.arguments import Number, axis_in, expression, shape_of
+from dynet_cy.functions.arguments import Number, axis_in, expression, integers, shape_of, size_in
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import select, shape
 from dynet_cy.ops.arithmetic import cmult, where
@@ -134,14 +134,15 @@ def eye(n: int, m: int | None = None) -> Expression:
     """A matrix with 1 on its diagonal and 0 elsewhere, ``{n,n}`` or ``{n,m}``.
 
     Raises:
-        ValueError: a size is negative.
+        ValueError: a size is negative or above 2^31 - 1.
 
     Example:
         >>> dy.eye(2).npvalue()
         array([[1., 0.],
                [0., 1.]])
     """
-    return inputTensor(np.eye(n, m, dtype=np.float32))
+    rows = size_in(n, "eye", "n")
+    return inputTensor(np.eye(rows, rows if m is None else size_in(m, "eye", "m"), dtype=np.float32))
 
 
 def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expression:
@@ -164,9 +165,7 @@ def places(x: Expression, indices: Integers, axis: int, function: str) -> tuple[
     """The flat position in x of each index, column by column and then batch by batch; and the number of batch elements
     of the indices, 0 if they are the same for all."""
     own = shape_of(x)
-    array = np.asarray(indices)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"{function}: indices must be whole numbers, not {array.dtype}")
+    array = integers(indices, function, "indices")
     batched = array.ndim == len(own) + 1
     expected = [n for i, n in enumerate(own) if i != axis]
     given = [n for i, n in enumerate(array.shape[: len(own)]) if i != axis]

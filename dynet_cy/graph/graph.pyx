@@ -553,6 +553,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     g.forward_ms = 0
     g.n_passes = 0
     g.adds_products = False
+    g.has_empty = False
     g.multiplies_activations = False
     g.n_kept = 0
     g.backward_from = -1

@@ -4,6 +4,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.limits cimport MOST_ALONG
 from dynet_cy.core.tensor cimport DRAW_WORDS, Dim
 from dynet_cy.core.unlocked cimport let_be_revived, revived
 from dynet_cy.graph.expressions cimport Expression, ForwardExpression, number_in
@@ -24,16 +25,19 @@ from dynet_cy.ops.registry import DimensionError
 
 cdef extern from *:
     """
-    /* 1 if the number of elements, including the batch, is too large to address. */
-    static inline int dy_too_large(const dy_dim *x) {
-        uint64_t n = x->bd;
-        for (uint32_t i = 0; i < x->nd; i++)
+    /* 1 if an axis, the batch or the number of all elements is too large; notes a node without elements. */
+    static inline int dy_too_large(dy_graph *g, const dy_dim *x) {
+        uint64_t n = x->bd, longest = n;
+        for (uint32_t i = 0; i < x->nd; i++) {
+            longest |= x->d[i];
             if (__builtin_mul_overflow(n, (uint64_t)x->d[i], &n))
                 return 1;
-        return n >> 46 != 0;
+        }
+        g->has_empty |= n == 0;
+        return (longest >> 31 | n >> 44) != 0;
     }
     """
-    bint dy_too_large(const Dim* x) nogil
+    bint dy_too_large(Graph* g, const Dim* x) nogil
 
 cdef extern from *:
     """
@@ -123,9 +127,14 @@ cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_
     # Called as if it could not raise: a try block costs more than the rest of this function.
     if (<QuietDimRule>op.dim)(&s, y) == -1:
         fail(g, op, args, n, None)
-    if dy_too_large(y):
-        fail(g, op, args, n, f"the result {describe_dim(y)} is too large")
+    if dy_too_large(g, y):
+        fail(g, op, args, n, too_large(y))
     return 0
+
+
+cdef str too_large(const Dim* y):
+    return (f"the result {describe_dim(y)} is too large: an axis can have {MOST_ALONG} elements (2^31 - 1), the batch "
+            "as many, and an expression 2^44 elements in total")
 
 
 cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reason) except -1:
@@ -440,6 +449,8 @@ cdef uint32_t make_in_place(Graph* g, const Op* op, list arguments, uint32_t n, 
 
 cdef uint32_t leaf_index(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF:
     """A node without arguments and of a given shape, in the current graph `g`."""
+    if dy_too_large(g, dim):
+        raise DimensionError(f"{op.name.decode()}: {too_large(dim)}")
     room_for_node(g)[0] = dim[0]
     return append(g, op, NULL, 0, extra)
 

@@ -107,6 +107,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         int device
         uint8_t multi_device
         uint8_t adds_products
+        uint8_t has_empty
         uint8_t multiplies_activations
         void* device_graphs
         void* plans

@@ -11,6 +11,8 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
+from dynet_cy.core.limits cimport MOST_ALONG
+
 cdef extern from *:
     """
     static _Thread_local int dy_taking_numbers = 0;
@@ -134,8 +136,8 @@ cdef int dim_from_shape(tuple shape, Dim* out, str op) except -1:
     for i, d in enumerate(shape):
         if not isinstance(d, numbers.Real) or d != int(d):
             raise TypeError(f"{op}: shape {shape} must hold whole numbers, not {d!r}")
-        if d < 0 or d >= 2**32:
-            raise ValueError(f"{op}: axis {i} of shape {shape} is out of range")
+        if d < 0 or d > MOST_ALONG:
+            raise ValueError(f"{op}: axis {i} of shape {shape} is out of range, from 0 to {MOST_ALONG} (2^31 - 1)")
         total *= int(d)
         out.d[i] = int(d)
     if total >= 2**44:

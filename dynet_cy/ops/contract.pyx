@@ -3,6 +3,7 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
+from dynet_cy.core.limits cimport MOST_ALONG
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of,
 )
@@ -32,6 +33,9 @@ cdef int contract_dim(const Shapes* s, Dim* z) except -1:
     z.nd = 2
     z.d[0] = axis_of(s.x[0], 0)
     z.d[1] = axis_of(s.x[0], 1)
+    if size_of(z) > MOST_ALONG:                 # they are the rows of a matrix
+        raise DimensionError(
+            f"the first two axes of x have {size_of(z)} elements, at most {MOST_ALONG} (2^31 - 1) are possible")
     if s.n == 3 and not same_shape(s.x[2], z):
         raise DimensionError(f"b must be a matrix of {z.d[0]} x {z.d[1]}")
     return 0

@@ -3,6 +3,7 @@
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.limits cimport MOST_ALONG
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, element, size_of, total_of,
 )
@@ -28,6 +29,8 @@ cdef inline bint adds(bint accumulate, const Tensor* dx, uint32_t b) noexcept no
 cdef int check_image(const Dim* x, const dy_window* w, bint valid, str what) except -1:
     if x.nd > 3:
         raise DimensionError("x must have at most 3 axes: rows, columns, channels")
+    if <size_t>axis_of(x, 0) * axis_of(x, 1) > MOST_ALONG:          # they are the rows of a matrix
+        raise DimensionError(f"an image has at most {MOST_ALONG} elements in each channel (2^31 - 1)")
     if w.size[0] == 0 or w.size[1] == 0 or w.stride[0] == 0 or w.stride[1] == 0:
         raise DimensionError(f"sizes and strides of the {what} must be positive")
     if valid and (dy_window_reach(w, 0) > axis_of(x, 0) or dy_window_reach(w, 1) > axis_of(x, 1)):
@@ -42,8 +45,8 @@ cdef int set_pair(Extra* extra, int at, object values, str op, str name) except 
     numbers = list(values)
     if len(numbers) != 2:
         raise ValueError(f"{op}: {name} must have two numbers, for rows and columns, not {values!r}")
-    extra.attrs[at].i = numbers[0]
-    extra.attrs[at + 1].i = numbers[1]
+    extra.attrs[at].i = <int>whole(numbers[0], op, name)
+    extra.attrs[at + 1].i = <int>whole(numbers[1], op, name)
     if extra.attrs[at].i < 1 or extra.attrs[at + 1].i < 1:
         raise ValueError(f"{op}: {name} must be positive, not {values!r}")
     return 0
@@ -102,7 +105,7 @@ cdef struct Divided:
 
 
 cdef inline size_t multiplications(const Filters* v, size_t images) noexcept nogil:
-    return v.result * (v.filters // v.outputs) * images
+    return v.result * v.w.size[0] * v.w.size[1] * v.w.channels * images
 
 
 cdef uint32_t parts_of(const Filters* v, uint32_t images) noexcept nogil:
@@ -479,6 +482,9 @@ cdef int conv_transpose2d_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void conv_transpose2d_forward(const Call* c) noexcept nogil:
     cdef Filters v = filters_of(c, &c.y.dim)
+    if v.outputs == 0:                          # x has no channels
+        K.fill(total_of(&c.y.dim), 0, c.y.v)
+        return
     set_image(&v, &c.x[1], &c.x[0], c.work, &c.y, False)
 
 
@@ -790,7 +796,7 @@ KMAX.saved = kmax_saved
 KMAX.work = kmax_work
 
 
-def kmax_pooling(x, int k, d=1):
+def kmax_pooling(x, k: int, d=1):
     """The k greatest elements along an axis, in the order of x; of equal elements the first.
 
     Args:
@@ -807,7 +813,7 @@ def kmax_pooling(x, int k, d=1):
     """
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    extra.attrs[0].i = k
+    extra.attrs[0].i = <int>whole(k, "kmax_pooling", "k")
     extra.attrs[1].i = <int>axis_in(x, d, "kmax_pooling")
     return apply1x(KMAX, x, &extra)
 
@@ -868,5 +874,5 @@ def kmh_ngram(x, v: int):
     if n < 1:
         raise ValueError(f"kmh_ngram: v must be at least 1, not {v}")
     memset(&extra, 0, sizeof(Extra))
-    extra.attrs[0].u = <uint32_t>min(n, <Py_ssize_t>0xFFFFFFFF)
+    extra.attrs[0].u = <uint32_t>n
     return apply1x(KMH_NGRAM, x, &extra)

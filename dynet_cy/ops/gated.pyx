@@ -7,6 +7,7 @@ from dynet_cy.core.tensor cimport Call, Dim, cols_of, element, rows_of, same_sha
 from dynet_cy.graph.making cimport apply, sequence
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_UNARY_logistic, DY_UNARY_tanh, K
+from dynet_cy.ops.indices cimport whole
 from dynet_cy.ops.linalg cimport (
     affine_transform_backward, affine_transform_dim, affine_transform_factors, affine_transform_forward,
 )
@@ -168,7 +169,7 @@ def tanh_affine(exprs: Iterable[Expression]):
     return apply(GATED, exprs, &extra)
 
 
-def tree_lstm_gates(exprs: Iterable[Expression], int children):
+def tree_lstm_gates(exprs: Iterable[Expression], children: int):
     """All gates of a node of a Tree-LSTM (Tai, Socher and Manning, ACL 2015), from `affine_transform` of its input
     and of the outputs of its children.
 
@@ -190,9 +191,10 @@ def tree_lstm_gates(exprs: Iterable[Expression], int children):
         array([0.953, 0.953, 0.995, 0.953])
     """
     cdef Extra extra
-    if children < 0:
+    cdef Py_ssize_t n = whole(children, "tree_lstm_gates", "children")
+    if n < 0:
         raise ValueError(f"tree_lstm_gates: children must not be negative: {children}")
-    set_gates(&extra, <uint32_t>children + 3, 2, 1)
+    set_gates(&extra, <uint32_t>n + 3, 2, 1)
     return apply(GATED, exprs, &extra)
 
 
@@ -330,7 +332,7 @@ cdef void set_tree(Extra* extra, uint32_t children) noexcept:
     extra.attrs[0].u = children
 
 
-def tree_lstm_c(gates, cells: Iterable[Expression], int children=-1):
+def tree_lstm_c(gates, cells: Iterable[Expression], children: int = -1):
     """The cell of a node of a Tree-LSTM: i u + f1 c1 + f2 c2 + ...
 
     Shapes: ``gates {(3+children)H}`` as from `tree_lstm_gates`, each of ``cells {H}`` -> ``{H}``.
@@ -349,7 +351,8 @@ def tree_lstm_c(gates, cells: Iterable[Expression], int children=-1):
     """
     cdef Extra extra
     cdef list args = [gates] + sequence(cells, b"tree_lstm_c")
-    set_tree(&extra, <uint32_t>(len(args) - 1 if children < 0 else children))
+    cdef Py_ssize_t n = whole(children, "tree_lstm_c", "children")
+    set_tree(&extra, <uint32_t>(len(args) - 1 if n < 0 else n))
     return apply(TREE_C, args, &extra)
 
 

@@ -5,21 +5,32 @@ import numbers
 import numpy as np
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
+from dynet_cy.core.limits cimport MOST_ALONG
 from dynet_cy.graph.expressions cimport dim_of
 from dynet_cy.graph.making cimport expression
 
 from dynet_cy.ops.registry import DimensionError
 
+cdef extern from "Python.h":
+    # NULL: numbers that are too large become the largest.
+    Py_ssize_t as_size "PyNumber_AsSsize_t"(object value, PyObject* error) except? -1
+
 
 cdef Py_ssize_t whole(object value, str op, str what="an index") except? -1:
-    """A whole number, which may be given as a float such as the result of a division."""
-    if type(value) is int or hasattr(value, "__index__"):
-        return value
-    if not isinstance(value, numbers.Real) or value != value // 1:
-        raise TypeError(f"{op}: {what} must be a whole number, not {value!r}")
-    return int(value)
+    """An index, an axis or a size, which may be given as a float such as the result of a division."""
+    cdef Py_ssize_t i
+    if type(value) is not int and not hasattr(value, "__index__"):
+        if not isinstance(value, numbers.Real) or value != value // 1:
+            raise TypeError(f"{op}: {what} must be a whole number, not {value!r}")
+        value = int(value)
+    i = as_size(value, NULL)
+    if not -MOST_ALONG <= i <= MOST_ALONG:
+        raise (IndexError if what == "an index" else DimensionError)(
+            f"{op}: {what} is {value}, but no axis has more than {MOST_ALONG} elements (2^31 - 1)")
+    return i
 
 
 cdef Py_ssize_t axis_in(object x, object axis, str op, str what="d") except -1:
@@ -39,7 +50,7 @@ cdef Py_ssize_t axis_in(object x, object axis, str op, str what="d") except -1:
 cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -1:
     """One index, for every batch element; it is stored at `place`."""
     cdef Py_ssize_t index = whole(value, op)
-    if index < 0 or index > 0xFFFFFFFF:
+    if index < 0:
         raise IndexError(f"{op}: index {index} is out of range")
     place[0] = <uint32_t>index
     extra.items = place
@@ -58,7 +69,7 @@ cdef bytes index_words(object values, str op):
         raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
     for value in values:
         index = whole(value, op)
-        if index < 0 or index > 0xFFFFFFFF:
+        if index < 0:
             raise IndexError(f"{op}: index {index} is out of range")
         words[i] = <uint32_t>index
         i += 1
@@ -83,9 +94,9 @@ cdef bytes set_indices(Extra* extra, object values, str op):
         array = array.astype(np.int64)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
-    if array.min() < 0 or array.max() > 0xFFFFFFFF:
+    if array.min() < 0 or array.max() > MOST_ALONG:
         worst = array.min() if array.min() < 0 else array.max()
-        raise IndexError(f"{op}: index {worst} is out of range")
+        raise IndexError(f"{op}: index {worst} is out of range: from 0 to {MOST_ALONG} - 1 are possible (2^31 - 2)")
     held = array.astype(np.uint32).tobytes()
     extra.items = <const uint32_t*><const char*>held
     extra.n_items = len(array)

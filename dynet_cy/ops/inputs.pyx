@@ -6,6 +6,7 @@ import numpy as np
 
 from libc.string cimport memset
 
+from dynet_cy.core.limits cimport MOST_ALONG
 from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.computing cimport forget_to_set
 from dynet_cy.graph.expressions cimport Expression
@@ -39,8 +40,9 @@ cdef int dim_with_batch(object shape, object batch_size, Dim* dim, str op) excep
         shape = (shape,)
     dim_from_shape(tuple(shape), dim, op)
     n = int(batch_size)
-    if n < 1 or n != batch_size or n >= 2**32:
-        raise ValueError(f"{op}: the batch size must be a positive whole number, not {batch_size}")
+    if n < 1 or n != batch_size or n > MOST_ALONG:
+        raise ValueError(
+            f"{op}: the batch size must be a positive whole number up to {MOST_ALONG} (2^31 - 1), not {batch_size}")
     dim.bd = n
     return 0
 
@@ -350,8 +352,10 @@ def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any
         array([5., 0., 6., 0.])
     """
     op = "sparse_inputTensor"
+    cdef Dim size_of_result
     on = asked_device(device, op)
     shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    dim_from_shape(shape, &size_of_result, op)
     floats = floats_in(values, op, "values", 1)
     if len(idxs) != len(shape):
         raise ValueError(f"{op}: idxs has {len(idxs)} lists, shape {shape} has {len(shape)} axes")
@@ -361,7 +365,7 @@ def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any
         if indices.size == 0:
             indices = indices.astype(np.int64)
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
-            raise TypeError(f"{op}: idxs[{axis}] must be a list of whole numbers")
+            raise TypeError(f"{op}: idxs[{axis}] must be a list of whole numbers, not {given!r}")
         if indices.shape != floats.shape:
             raise ValueError(f"{op}: idxs[{axis}] has {indices.size} indices for {floats.size} values")
         for i in indices[(indices < 0) | (indices >= size)]:

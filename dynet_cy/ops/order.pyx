@@ -145,7 +145,7 @@ cdef Expression ordered(const Op* op, object x, object axis, object count, bint 
         extra.attrs[1].u = dim.d[d] if d < <Py_ssize_t>dim.nd else 0
     else:
         k = whole(count, name, "k")
-        if k < 0 or k > 0xFFFFFFFF:
+        if k < 0:
             raise DimensionError(f"{name}: k is {k}, which is not a number of elements")
         extra.attrs[1].u = <uint32_t>k
     extra.attrs[2].u = descending

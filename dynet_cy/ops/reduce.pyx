@@ -9,7 +9,7 @@ from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1x
 from dynet_cy.graph.structs cimport Extra
 from dynet_cy.ops.axes cimport without
-from dynet_cy.ops.indices cimport axis_in
+from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport Op, Shapes, register
 from dynet_cy.ops.sweeps cimport (
     ALL_AXES, BATCH_BIT, Sweep, count_of, power, power_run, sum_run, sum_run_backward, sums_of, sweep_backward,
@@ -58,11 +58,12 @@ cdef uint32_t mask_of(object x, object d, object b, str op) except? 0xFFFFFFFF:
     return mask
 
 
-cdef int number_of(int n, str op) except -1:
+cdef int number_of(object n, str op) except -1:
     """The number to divide by; 0 stands for the number of elements."""
-    if n < 0:
+    cdef int number = <int>whole(n, op, "n")
+    if number < 0:
         raise ValueError(f"{op}: n must not be negative, but it is {n}")
-    return n
+    return number
 
 
 cdef Expression reduced(const Op* op, object x, uint32_t mask, int n, int r):
@@ -123,7 +124,7 @@ def sum_elems(x):
     return reduced(SUM, x, ALL_AXES, 0, 1)
 
 
-def sum_dim(x, d: Sequence[int], b=False, int n=0):
+def sum_dim(x, d: Sequence[int], b=False, n: int = 0):
     """Sum along some axes.
 
     Args:
@@ -139,6 +140,7 @@ def sum_dim(x, d: Sequence[int], b=False, int n=0):
         >>> dy.sum_dim(dy.inputTensor([[1, 4], [3, 2]]), [0]).npvalue()
         array([4., 6.])
     """
+    whole(n, "sum_dim", "n")
     return reduced(SUM, x, mask_of(x, d, b, "sum_dim"), 0, 1)
 
 
@@ -185,10 +187,11 @@ MOMENT.work = sweep_work
 MOMENT.assigns = True
 
 
-cdef int order(int r, str op) except -1:
-    if r < 1:
+cdef int order(object r, str op) except -1:
+    cdef int number = <int>whole(r, op, "r")
+    if number < 1:
         raise ValueError(f"{op}: r is {r}, the order of a moment must be at least 1")
-    return r
+    return number
 
 
 def mean_elems(x):
@@ -204,7 +207,7 @@ def mean_elems(x):
     return reduced(MOMENT, x, ALL_AXES, 0, 1)
 
 
-def mean_dim(x, d: Sequence[int], b=False, int n=0):
+def mean_dim(x, d: Sequence[int], b=False, n: int = 0):
     """Mean along some axes.
 
     Args:
@@ -237,7 +240,7 @@ def mean_batches(x):
     return reduced(MOMENT, x, BATCH_BIT, 0, 1)
 
 
-def moment_elems(x, int r):
+def moment_elems(x, r: int):
     """Mean of the r-th powers of all elements: a scalar for each batch element.
 
     Args:
@@ -254,7 +257,7 @@ def moment_elems(x, int r):
     return reduced(MOMENT, x, ALL_AXES, 0, order(r, "moment_elems"))
 
 
-def moment_dim(x, d: Sequence[int], int r, b=False, int n=0):
+def moment_dim(x, d: Sequence[int], r: int, b=False, n: int = 0):
     """Mean of the r-th powers along some axes; see `mean_dim`.
 
     Args:
@@ -275,7 +278,7 @@ def moment_dim(x, d: Sequence[int], int r, b=False, int n=0):
     return reduced(MOMENT, x, mask_of(x, d, b, "moment_dim"), number_of(n, "moment_dim"), order(r, "moment_dim"))
 
 
-def moment_batches(x, int r):
+def moment_batches(x, r: int):
     """Mean of the r-th powers of all batch elements: one batch element of the same shape.
 
     Args:
@@ -362,7 +365,7 @@ def std_elems(x):
     return reduced(STD, x, ALL_AXES, 0, 1)
 
 
-def std_dim(x, d: Sequence[int], b=False, int n=0):
+def std_dim(x, d: Sequence[int], b=False, n: int = 0):
     """Population standard deviation along some axes.
 
     The gradient is 0 where all elements are equal.

@@ -36,7 +36,7 @@ cdef enum:
 
 cdef inline uint32_t word_of(Py_ssize_t i) noexcept:
     """An index as a word; a negative one becomes larger than any axis."""
-    return 0x7FFFFFFF if i > 0x7FFFFFFF else <uint32_t><int32_t>max(i, <Py_ssize_t>-0x7FFFFFFF)
+    return <uint32_t><int32_t>i
 
 
 cdef inline void set_axis(Extra* extra, Py_ssize_t axis) noexcept:
@@ -607,7 +607,7 @@ def scatter_rows(x, rs: _Ints, n: int):
     """
     cdef Extra extra
     cdef Py_ssize_t k, count = len(rs), size = whole(n, "scatter_rows", "n")
-    if size < 0 or size > 0x7FFFFFFF:
+    if size < 0:
         raise DimensionError(f"scatter_rows: n is {n}, which is not a number of elements")
     if count == 0:
         expression(x, "scatter_rows", "x")
@@ -707,7 +707,7 @@ cdef Expression strided(Expression x, list ranges):
     for i in range(nd):
         r = ranges[i]
         items[3 * i] = r.start if len(r) else 0
-        items[3 * i + 1] = <uint32_t><int32_t>(r.step if len(r) else 1)
+        items[3 * i + 1] = <uint32_t><int32_t>(r.step if len(r) > 1 else 1)     # else it may be any number
         items[3 * i + 2] = len(r)
         if r != range(dim_of(x).d[i]):
             changed += 1

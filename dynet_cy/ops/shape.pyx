@@ -125,12 +125,12 @@ def reshape(x, d: float | Sequence[float], batch_size: float = 1):
             return reshape(x, known_sizes(x, d, batch_size), batch_size)
         if n == 7:
             raise DimensionError(f"reshape: shape {d} has more than 7 axes")
-        if size < 0 or size > 0xFFFFFFFF:
+        if size < 0:
             raise DimensionError(f"reshape: axis {n} of shape {d} is out of range")
         sizes[n] = <unsigned int>size
         n += 1
     size = whole(batch_size, "reshape", "batch_size")
-    if size < 1 or size > 0xFFFFFFFF:
+    if size < 1:
         raise DimensionError(f"reshape: batch_size must be at least 1, not {batch_size}")
     return reshaped(x, sizes, n, <unsigned int>size)
 
@@ -542,7 +542,7 @@ cdef Op* FOLD_ROWS = register(b"fold_rows", b"x", fold_rows_dim, fold_rows_forwa
                               fold_rows_backward)
 
 
-def fold_rows(x, unsigned int nrows=2):
+def fold_rows(x, nrows: int = 2):
     """Sums of groups of nrows consecutive rows.
 
     Shapes: ``x {m,n}`` -> ``{m/nrows,n}``.
@@ -556,8 +556,11 @@ def fold_rows(x, unsigned int nrows=2):
                [7.]])
     """
     cdef Extra extra
+    cdef Py_ssize_t n = whole(nrows, "fold_rows", "nrows")
+    if n < 1:
+        raise DimensionError(f"fold_rows: nrows must be at least 1, not {nrows}")
     memset(&extra, 0, sizeof(Extra))
-    extra.attrs[0].u = nrows
+    extra.attrs[0].u = <uint32_t>n
     return apply1x(FOLD_ROWS, x, &extra)
 
 

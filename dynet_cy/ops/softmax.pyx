@@ -132,11 +132,11 @@ SOFTMAX.ragged = True
 SOFTMAX.assigns = True
 
 
-cdef Expression normalized(const Op* op, object x, int d, str name):
+cdef Expression normalized(const Op* op, object x, object d, str name):
     """x to the op, which normalizes it along axis d."""
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
-    extra.attrs[0].i = d if d >= 0 else <int>axis_in(x, d, name)
+    extra.attrs[0].i = <int>axis_in(x, d, name)
     return apply1x(op, x, &extra)
 
 
@@ -145,7 +145,7 @@ cdef object unmasked(object x, object mask):
     return where(mask, x, -INFINITY)
 
 
-def softmax(x, int d=0, mask: Expression | npt.ArrayLike | None = None):
+def softmax(x, d: int = 0, mask: Expression | npt.ArrayLike | None = None):
     """Positive numbers that sum to one along an axis: e^x / sum e^x.
 
     Args:
@@ -197,7 +197,7 @@ SOFTMIN.ragged = True
 SOFTMIN.assigns = True
 
 
-def softmin(x, int d=0):
+def softmin(x, d: int = 0):
     """Softmax of -x along an axis: the smallest element gets the greatest weight.
 
     Args:
@@ -360,7 +360,7 @@ RESTRICTED.work = one_per_item
 RESTRICTED.infinite = True
 
 
-def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | npt.ArrayLike | None = None):
+def log_softmax(x, restrict: _Ints | None = None, d: int = 0, mask: Expression | npt.ArrayLike | None = None):
     """Logarithm of the softmax along an axis.
 
     Args:
@@ -382,7 +382,7 @@ def log_softmax(x, restrict: _Ints | None = None, int d=0, mask: Expression | np
         array([-0.693, -0.693,   -inf])
     """
     cdef Extra extra
-    cdef Py_ssize_t axis = d if d >= 0 else axis_in(x, d, "log_softmax")
+    cdef Py_ssize_t axis = axis_in(x, d, "log_softmax")
     memset(&extra, 0, sizeof(Extra))
     if restrict is None:
         if mask is not None:

@@ -12,6 +12,7 @@ from libc.stdlib cimport qsort
 from libc.string cimport memset
 
 from dynet_cy.core.interrupts cimport Interrupts, interrupted
+from dynet_cy.core.limits cimport MOST_ALONG
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, WANTED, Batch, Graph, Node, args_of, nodes_of, order_of, state_of,
@@ -51,8 +52,8 @@ cdef struct Queue:
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
-# A flattened batch is one vector, whose length must fit into a Dim.
-cdef size_t MOST_FLAT = 0xFFFFFFFFu
+# A flattened batch is one vector, whose length must fit one axis.
+cdef size_t MOST_FLAT = MOST_ALONG
 
 # At least MANY_APART nodes of one size run as one call of their own, even if nodes of other
 # sizes are ready, provided that their results have at most SMALL_APART floats.

@@ -69,7 +69,7 @@ cdef inline bint is_large(const Graph* g, const Node* x) noexcept nogil:
 cdef inline bint may_join(const Graph* g, const Batch* batch) noexcept nogil:
     cdef uint32_t id = order_of(g)[batch.first]
     cdef const Node* x = &nodes_of(g)[id]
-    return (op_at(x.op).joins and batch.form != EACH and state_of(g)[id] & NEEDS_GRAD
+    return (op_at(x.op).joins and batch.form != EACH and batch.bytes and state_of(g)[id] & NEEDS_GRAD
             and columns_of(g, batch) < ENOUGH_COLUMNS and is_large(g, x))
 
 

@@ -229,15 +229,21 @@ static int DY_N(sgemm_way)(int ta, int tb, size_t m, size_t n, size_t k) {
 #endif
 
 /* Long sums are computed in blocks. OpenBLAS does this itself, except in sgemv and in products that it treats as small. */
-#define DY_IN_BLOCKS(k, p, q) (size_t p = 0, q; q = (k) - p < DY_TERMS ? (k) - p : DY_TERMS, p < (k); p += q)
+#define DY_IN_PARTS(k, most, p, q) (size_t p = 0, q; q = (k) - p < (most) ? (k) - p : (most), p < (k); p += q)
+#define DY_IN_BLOCKS(k, p, q) DY_IN_PARTS(k, DY_TERMS, p, q)
 #define DY_LIBRARY_SMALL 1000000
+/* OpenBLAS takes sizes as int. Rows and strides always are (core/limits.pxd), but the columns of many examples, which are one
+ * matrix, or of a tensor, whose axes after the first are one, may be more. */
+#ifndef DY_LIBRARY_MOST
+#define DY_LIBRARY_MOST 0x40000000
+#endif
 
 /* y = alpha op(A) x + beta y, op(A) with m rows and k columns. */
 static void DY_N(gemv)(int ta, size_t m, size_t k, float alpha, const float *a, size_t lda, const float *x, size_t step,
                        float beta, float *y, size_t ystep) {
     enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112, ROWS = 1024 };
     float part[ROWS];
-    if (k <= DY_TERMS) {
+    if (k <= DY_TERMS && m <= DY_LIBRARY_MOST) {
         scipy_cblas_sgemv(COL_MAJOR, ta ? TRANSPOSED : PLAIN, (int)(ta ? k : m), (int)(ta ? m : k), alpha, a, (int)lda, x,
                           (int)step, beta, y, (int)ystep);
         return;
@@ -288,10 +294,11 @@ static void DY_N(sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k
 #endif
     default: {
         size_t most = m * n * k > DY_LIBRARY_SMALL ? k : DY_TERMS;
-        for (size_t p = 0; p < k; p += most)
-            scipy_cblas_sgemm(COL_MAJOR, ta ? TRANSPOSED : PLAIN, tb ? TRANSPOSED : PLAIN, (int)m, (int)n,
-                              (int)(k - p < most ? k - p : most), alpha, a + p * as, (int)lda, b + p * bs, (int)ldb,
-                              p ? 1 : beta, c, (int)ldc);
+        for DY_IN_PARTS(n, DY_LIBRARY_MOST, j, columns)
+            for DY_IN_PARTS(k, most < DY_LIBRARY_MOST ? most : DY_LIBRARY_MOST, p, q)
+                scipy_cblas_sgemm(COL_MAJOR, ta ? TRANSPOSED : PLAIN, tb ? TRANSPOSED : PLAIN, (int)m, (int)columns, (int)q,
+                                  alpha, a + p * as, (int)lda, b + p * bs + j * (tb ? 1 : ldb), (int)ldb, p ? 1 : beta,
+                                  c + j * ldc, (int)ldc);
     }
     }
 }
@@ -308,4 +315,5 @@ static void DY_N(sgemm)(int ta, int tb, size_t m, size_t n, size_t k, float alph
     DY_N(sgemm_by)(DY_N(sgemm_way)(ta, tb, m, n, k), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 #undef DY_IN_BLOCKS
+#undef DY_IN_PARTS
 #undef DY_LIBRARY_SMALL

@@ -133,6 +133,7 @@ typedef struct {
     int device;                 /* where it runs: 0 for the CPU, 1 + n for GPU number n */
     uint8_t multi_device;       /* its nodes run on several devices, as `devices` says */
     uint8_t adds_products;      /* a node of it adds a product to something: see schedule/sums */
+    uint8_t has_empty;          /* a node of it has no elements: kernels and BLAS are not called for such */
     uint8_t multiplies_activations; /* whether a node of it multiplies one elementwise: see schedule/gates */
     void *device_graphs;        /* what the backend of devices keeps for it */
     uint64_t shortages;         /* the process's count of shortages when the graph last freed memory */

@@ -204,8 +204,8 @@ def test_sizes_are_checked_before_numbers_are_drawn(memory_left, monkeypatch) ->
         with pytest.raises(MemoryError, match=rf"{what} \(134217728, 2\): 2,147,483,648 bytes needed"):
             add((2**27, 2), init=never)
     arena.set_limit(0)
-    with pytest.raises(MemoryError, match=r"add_parameters \(4294967295, 1024\): .* left of what this machine has"):
-        collection.add_parameters((2**32 - 1, 1024), init=never)
+    with pytest.raises(MemoryError, match=r"add_parameters \(2147483647, 4096\): .* left of what this machine has"):
+        collection.add_parameters((2**31 - 1, 4096), init=never)
     assert collection.parameter_count() == 0
     assert collection.add_parameters(3, init=1.0).as_array().tolist() == [1, 1, 1]
 
