@@ -1,10 +1,12 @@
-"""Where the compiled modules are missing, importing this module raises an ImportError that says what to do.
+"""Where the compiled modules cannot be imported, importing this module raises an ImportError that says what to do.
 
-A clone of the repository has them only after a build in place.
+A clone of the repository has them only after a build in place. They belong to the main interpreter of a process: an
+import in another one would keep the main one from importing them.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
 import sys
 from pathlib import Path
@@ -27,4 +29,17 @@ def _check(folder: Path) -> None:
     )
 
 
+def _check_interpreter() -> None:
+    try:  # the name from Python 3.13 on, and the one before
+        interpreters = importlib.import_module("_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters")
+    except ImportError:  # there is only one interpreter then
+        return
+    if interpreters.get_current() != interpreters.get_main():
+        raise ImportError(
+            "dynet_cy works in the main interpreter of a process only, not in a subinterpreter: import it there, or in "
+            "another process"
+        )
+
+
 _check(Path(__file__).resolve().parent)
+_check_interpreter()

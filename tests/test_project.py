@@ -173,6 +173,36 @@ def test_installed_package_has_headers_and_types() -> None:
     assert not [str(p) for p in wanted if not (installed / p).exists()]
 
 
+SUBINTERPRETERS = """
+import sys
+import {module} as interpreters
+if {first}:
+    import dynet_cy as dy
+for name in ("dynet_cy", "dynet_cy.fibers", "dynet_cy.memory.storage"):
+    one = interpreters.create()
+    code = "try:\\n    import " + name + "\\nexcept ImportError as error:\\n    print(error)"
+    interpreters.run_string(one, code)
+    interpreters.destroy(one)
+sys.stdout.flush()
+import dynet_cy as dy
+print(dy.batched_map(lambda i: dy.scalarInput(i).value(), [1, 2]))
+"""
+
+
+@pytest.mark.fibers
+@pytest.mark.parametrize("first", [False, True])
+def test_a_subinterpreter_gets_an_import_error(first: bool, tmp_path: Path) -> None:
+    module = "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    pytest.importorskip(module)
+    done = run_python(tmp_path, SUBINTERPRETERS.format(module=module, first=first))
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert [line.partition(",")[0] for line in lines[:3]] == [
+        "dynet_cy works in the main interpreter of a process only"
+    ] * 3
+    assert lines[3:] == ["[1.0, 2.0]"]
+
+
 def test_extension_modules_are_built() -> None:
     for path in STUBS:
         module = importlib.import_module(module_of(path))
