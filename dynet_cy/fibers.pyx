@@ -19,6 +19,7 @@ from cpython.contextvars cimport PyContext_Copy, PyContext_CopyCurrent, PyContex
 from cpython.object cimport PyObject
 from cpython.pycapsule cimport PyCapsule_Import
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport free, realloc
 
 from dynet_cy.core.atomic cimport add_to
 from dynet_cy.execute.cpu cimport end_passes_at
@@ -231,6 +232,11 @@ cdef list parked_fibers():
 
 # ---- items ----------------------------------------------------------------------------
 
+cdef struct _Nodes:
+    uint32_t begin
+    uint32_t end
+
+
 @cython.no_gc                       # like a waiting fiber: its references are dropped when it ends
 cdef class _Item:
     """One call of a function: a fiber, and its random stream."""
@@ -245,7 +251,8 @@ cdef class _Item:
     cdef uint32_t draws
     cdef uint64_t host_draws
     cdef uint32_t scope
-    cdef list made                                  # the nodes that it and its maps have made: begin and end of ranges
+    cdef _Nodes* made                               # ranges of nodes that it and the items of its maps have made
+    cdef uint32_t n_made, room                      # how many, and how many there is room for
     cdef int depth                                  # of Python's calls, when it began
     cdef object wanted                              # the expression or list of expressions that it waits for
     cdef list storages                              # the storages of parameters that they have made; None: none
@@ -273,27 +280,41 @@ cdef class _Item:
 
     cdef int inherit(self, _Item item) except -1:
         """Take what an item of its map has made."""
-        self.made += item.made
+        cdef uint32_t i
+        for i in range(item.n_made):
+            self.note_made(item.made[i].begin, item.made[i].end)
         if item.storages is not None:
             self.storages = (self.storages or []) + item.storages
         return 0
 
     cdef bint has_made(self, uint32_t node):
-        cdef Py_ssize_t i
-        for i in range(0, len(self.made), 2):
-            if <uint32_t>self.made[i] <= node < <uint32_t>self.made[i + 1]:
+        cdef uint32_t i
+        for i in range(self.n_made):
+            if self.made[i].begin <= node < self.made[i].end:
                 return True
         return False
 
     cdef int note_made(self, uint32_t begin, uint32_t end) except -1:
-        """Note that it has made the nodes from `begin` to before `end`, which are the newest."""
+        """Note that it has made the nodes from `begin` to before `end`."""
+        cdef _Nodes* larger
         if begin == end:
             return 0
-        if self.made and self.made[-1] == begin:
-            self.made[-1] = end
-        else:
-            self.made += (begin, end)
+        if self.n_made and self.made[self.n_made - 1].end == begin:
+            self.made[self.n_made - 1].end = end
+            return 0
+        if self.n_made == self.room:
+            larger = <_Nodes*>realloc(self.made, (2 * self.room + 4) * sizeof(_Nodes))
+            if larger == NULL:
+                raise MemoryError("the nodes of an item of batched_map")
+            self.made = larger
+            self.room = 2 * self.room + 4
+        self.made[self.n_made].begin = begin
+        self.made[self.n_made].end = end
+        self.n_made += 1
         return 0
+
+    def __dealloc__(self):
+        free(self.made)
 
 
 cdef class _Owner:
@@ -707,7 +728,6 @@ cdef class Fibers(SharedRequests):
         item.context = context
         item.key = mixed(owner.key, index)
         item.scope = owner.scope
-        item.made = []
         return item
 
     cdef int stop_all(self, list items) except -1:
