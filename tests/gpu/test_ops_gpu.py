@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import test_offsets
 import test_ops
 from table import CASES, Case
 
@@ -73,6 +74,15 @@ def test_gradients_are_those_of_the_cpu(case: Case, rng, rows) -> None:
         set_default_device(1)
         for actual, wanted in zip(found, desired):
             test_ops.close(actual, wanted, 10 * case.tol)
+
+
+@pytest.mark.skipif(not test_offsets.EXACT, reason="no type of floats with more digits than float64")
+@pytest.mark.parametrize("case", test_offsets.rows(), ids=lambda c: c.id)
+def test_values_with_offsets(case: Case, rows) -> None:
+    """Values and gradients next to large arguments: exp and log keep their digits on the device too."""
+    rows(case)
+    for offset in test_offsets.OFFSETS:
+        test_offsets.test_offsets(case, offset)
 
 
 @each_with_gradient
