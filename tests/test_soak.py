@@ -14,6 +14,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
+import dynet_cy as dy
+
 FILE = Path(__file__).resolve().parent.parent / "tools" / "soak.py"
 
 
@@ -30,7 +32,7 @@ def soak():
 @pytest.mark.parametrize("number", range(3))
 def test_every_kind(soak, number):
     for kind, _ in soak.ROUNDS:
-        if kind.__name__ not in ("fresh", "processes", "beside") or number == 0:
+        if kind.__name__ not in ("fresh", "processes", "beside", "endings") or number == 0:
             kind(np.random.default_rng([5, number]))
 
 
@@ -52,9 +54,14 @@ def test_differences_are_found(soak, monkeypatch):
         ("out_of_memory", "Numpy", "tanh", staticmethod(np.sin), "value after a lack of memory"),
         ("fresh", "soak", "repeat", lambda *_: "0", "bits of a fresh process"),
         ("changes", "Changing", "change", lambda *_: None, "value after set"),
+        ("changing_maps", "Changing", "change", lambda *_: None, "value in an item of a map"),
         ("sharing", "Numpy", "tanh", staticmethod(np.sin), "in a thread that reads"),
+        ("sizes", "soak", "OF_ANY_SIZE", [("mn", dy.transpose, lambda a: a.T + 1)], "value of mn"),
+        ("offsets", "soak", "OF_ANY_OFFSET", [(dy.log_softmax, lambda x: x - x.max())], "value at offset"),
         ("calls", "Numpy", "tanh", staticmethod(np.sin), "value after calls of all kinds"),
+        ("huge", "dy", "pick", lambda *_: dy.scalarInput(1), "pick of"),
         ("beside", "soak", "FILE", "/none", "a process that saves beside another"),
+        ("endings", "soak", "FILE", "/none", "a fresh process"),
     ],
 )
 def test_faults_of_other_kinds_are_found(soak, monkeypatch, kind, where, name, wrong, message):

@@ -1320,10 +1320,9 @@ def gpu(rng):
 ROUNDS = [
     (values_and_gradients, 8), (cached_plans, 2), (anomalies, 2), (out_of_memory, 2), (training, 4), (frozen, 2),
     (saving, 1), (reverts, 3), (errors, 3), (maps, 2), (threads, 2), (builders, 3), (interrupts, 1), (changes, 4),
-    (sharing, 2), (calls, 4), (fresh, 0.03), (processes, 0.03), (beside, 0.03),
+    (changing_maps, 4), (sharing, 2), (sizes, 4), (offsets, 4), (calls, 4), (huge, 0.5), (fresh, 0.03),
+    (processes, 0.03), (beside, 0.03), (endings, 0.03),
 ]  # fmt: skip
-# Kinds that find faults which are not mended yet: `--awaited` adds them.
-AWAITED = [(changing_maps, 4), (sizes, 4), (offsets, 4), (huge, 0.5), (endings, 0.03)]
 
 
 def add_gpu(kind):
@@ -1452,7 +1451,6 @@ def main():
     parser.add_argument(
         "--apart", action="store_true", help="each round in a process of its own, to go on after crashes"
     )
-    parser.add_argument("--awaited", action="store_true", help="kinds of rounds that still find faults, too")
     parser.add_argument("--gpu", choices=["emulated", "real"], help="programs on GPU:0 as well")
     parser.add_argument("--repeat", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--job", nargs=2, help=argparse.SUPPRESS)
@@ -1472,8 +1470,6 @@ def main():
     if args.ending is not None:
         ENDINGS[args.ending[0]](int(args.ending[1]))
         return 0
-    if args.awaited:
-        ROUNDS.extend(AWAITED)
     if args.gpu:
         add_gpu(args.gpu)
     seed = int.from_bytes(os.urandom(4), "little") if args.seed is None else args.seed
