@@ -1124,6 +1124,20 @@ def offsets(rng):
     close(p.grad_as_array(), slopes, f"gradient at offset {offset}", 1e-5)
 
 
+@contextlib.contextmanager
+def little_memory(more=2 << 30):
+    """A block in which the process may grow by so many bytes: beyond, NumPy and the engine raise MemoryError."""
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * PAGE
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    most = [limit for limit in (now + more, soft, hard) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_AS, (min(most), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
 def _functions():
     """The public functions that make expressions, by name: a new one is called without a further word."""
     of = ("dynet_cy.ops", "dynet_cy.functions")
@@ -1151,6 +1165,7 @@ def calls(rng):
         stack.callback(model.clear)
         stack.callback(dy.config.set, mem=0)
         stack.enter_context(warnings.catch_warnings())
+        stack.enter_context(little_memory())  # such as that of arange(2**31)
         warnings.simplefilter("ignore", RuntimeWarning)  # of expressions that are compared with numbers
         for _ in range(30):
             name = names[int(rng.integers(len(names)))]
