@@ -178,7 +178,8 @@ print(*sorted(set(ends)))
 
 
 def test_a_program_goes_on_after_a_timeout(run) -> None:
-    assert lines(run(*COMPAT, program=TIMEOUT)) == ["StaleExpressionError"]
+    (ends,) = lines(run(*COMPAT, program=TIMEOUT))
+    assert set(ends.split()) <= {"StaleExpressionError", "RuntimeError"}  # the latter: the main thread was computing
 
 
 TWO_AT_ONCE = """

@@ -86,9 +86,10 @@ class Extractor:
     def __init__(self, words, tags, viterbi, trainer):
         self.words, self.tags, self.viterbi = words, tags, viterbi
         self.model = dynet.ParameterCollection()
-        kinds = {"adam": (dynet.AdamTrainer, 0.01), "sgd": (dynet.SimpleSGDTrainer, 0.1)}
-        kind, learning_rate = kinds[trainer]
-        self.trainer = kind(self.model, learning_rate)
+        if trainer == "adam":  # a large eps: where a gradient is 0 in theory, Adam would make a step of its rounding
+            self.trainer = dynet.AdamTrainer(self.model, 0.01, eps=1e-4)
+        else:
+            self.trainer = dynet.SimpleSGDTrainer(self.model, 0.1)
         wide, hidden = size(8), size(8)
         self.table = self.model.add_lookup_parameters((len(words), wide))
         self.tag_table = self.model.add_lookup_parameters((len(tags), size(4)))
