@@ -124,7 +124,7 @@ def pooling(w: Writer, step: Step, args: list[Value]) -> str:
     rows = w.whole(0)
     x, made = images(w, args[0], 3)
     window = [w.whole(1), abs(rows)]
-    how = {"strides": [w.whole(3), w.whole(2)], "auto_pad": padding(rows > 0)}
+    how: dict[str, Any] = {"strides": [w.whole(3), w.whole(2)], "auto_pad": padding(rows > 0)}
     set_pads(w, args[0], [(n,) for n in window], how)
     found = w.add("MaxPool" if step.op == "maxpooling2d" else "AveragePool", x, kernel_shape=window, **how)
     return from_pooling(w, step, args, found, made)
