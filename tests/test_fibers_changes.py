@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,17 @@ def of_parameter(name: str) -> Callable[[], tuple[dy.Expression, Callable[[int],
                 dy.squared_norm(w + rows[0]).backward()
             trainer.update()
 
+        def with_file(save: Callable[..., Any], load: Callable[[str], Any]) -> Callable[[int], Any]:
+            def change(k: int) -> None:
+                with tempfile.TemporaryDirectory() as folder, dy.ComputationGraph():
+                    other = dy.ParameterCollection()
+                    other.parameters_from_numpy(np.array([k, 3.0]))
+                    other.lookup_parameters_from_numpy(np.full((3, 2), k / 2))
+                    save(other, str(Path(folder, "file")))
+                    load(str(Path(folder, "file")))
+
+            return change
+
         changes: dict[str, Callable[[int], Any]] = {
             "set_value": lambda k: w.set_value([k, 1]),
             "zero": lambda k: w.zero(),
@@ -245,6 +257,11 @@ def of_parameter(name: str) -> Callable[[], tuple[dy.Expression, Callable[[int],
             "init_row": lambda k: rows.init_row(0, [k, 2]),
             "init_from_array": lambda k: rows.init_from_array(np.full((3, 2), k)),
             "update": with_gradient,
+            "populate": with_file(dy.ParameterCollection.save, model.populate),
+            "populate_by_name": with_file(dy.ParameterCollection.save, model.populate_by_name),
+            "load_safetensors": with_file(
+                lambda other, file: dy.save_safetensors(file, other), lambda file: dy.load_safetensors(file, model)
+            ),
         }
         return LazySum(w, rows), changes[name]
 
@@ -261,7 +278,10 @@ class LazySum:
         return (dy.lookup(self.rows, 0, update=False) + self.w * 2).value()
 
 
-PARAMETER_CHANGES = ["set_value", "zero", "scale", "clip_inplace", "init_row", "init_from_array", "update"]
+PARAMETER_CHANGES = [
+    *["set_value", "zero", "scale", "clip_inplace", "init_row", "init_from_array", "update"],
+    *["populate", "populate_by_name", "load_safetensors"],
+]
 SHARED = {
     **{f.__name__: f for f in (shared_input, shared_lookup, shared_pick)},
     **{name: of_parameter(name) for name in PARAMETER_CHANGES},

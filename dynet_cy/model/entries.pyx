@@ -36,7 +36,6 @@ def write_entry(_Stored x not None, fname, key, append):
 
 def read_entry(_Stored x not None, fname, key):
     """Read one parameter from a text model file."""
-    check_change(x.storage, f"populate of {x.full_name}")
     fill_entry(x, find_entry(fname, key, isinstance(x, LookupParameters)), fname)
 
 
@@ -50,6 +49,11 @@ def fill_entry(_Stored x not None, entry, fname):
         raise ModelMismatchError(
             f"has dimensions {entry.dim} in the file, {file_dim(x)} in the collection",
             os.fspath(fname), parameter=x.full_name)
+    check_change(x.storage, f"populate of {x.full_name}")
+    fill(x, entry)
+
+
+cdef int fill(_Stored x, entry) except -1:
     values = np.ascontiguousarray(entry.values, np.float32)
     x.put(x.storage.values, 0, x.members.decay.meant(x.p.id, values), x.p.size)
     value_changed(x.p)
@@ -57,6 +61,7 @@ def fill_entry(_Stored x not None, entry, fname):
     if entry.grads is not None and x.p.updated:
         x.put(x.storage.grads, 0, np.ascontiguousarray(entry.grads, np.float32), x.p.size)
         note_whole_gradient(x)
+    return 0
 
 
 def fill_entries(collection, entries, fname):
@@ -75,7 +80,6 @@ def fill_entries(collection, entries, fname):
                    if left[entry.kind] else f"no {entry.kind} is left to be filled"),
                 os.fspath(fname), parameter=entry.name)
         matched.append((left[entry.kind].pop(0), entry))
-    check_change(collection.storage, "populate")
     for x, entry in matched:
         fill_entry(x, entry, fname)
 
@@ -92,7 +96,7 @@ def add_entry(collection, entry):
         x = collection.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0), name.partition("_")[0])
     else:
         x = collection.parameters_from_numpy(values, name.partition("_")[0])
-    fill_entry(x, entry, "")
+    fill(x, entry)                          # it is new: no item has used it
     return x
 
 

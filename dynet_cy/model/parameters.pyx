@@ -718,7 +718,6 @@ cdef class LookupParameters(_Stored):
             >>> table[1].npvalue()
             array([3., 4.])
         """
-        about_to_change(self, "init_from_array")
         array = floats_like(arr, f"init_from_array of {self.full_name}", tuple(self.shape))
         set_array(self, self.members.decay.meant(self.p.id, array))
 
@@ -866,7 +865,7 @@ def settled_array(_Stored x not None):
 
 def set_array(_Stored x not None, array):
     """Set the value from an array of its shape, such as that of `settled_array`."""
-    x.check_made()
+    about_to_change(x, "new value")
     x.fill(floats_like(array, f"the value of {x.full_name}", tuple(x.shape)), x.storage.values)
     x.p.factor = 1
     value_changed(x.p)
