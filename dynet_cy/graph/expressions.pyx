@@ -1,9 +1,9 @@
 """Expressions: the number of a node and the version of its graph, which is checked on each use."""
 
+import opcode
 import sys
 import warnings
 from numbers import Real
-from opcode import opmap
 
 import numpy as np
 
@@ -923,8 +923,8 @@ cdef bint truth_of(Expression comparison) except -1:
 # Instructions of Python with which a program itself, rather than a function such as `filter` or `list.index` that it
 # calls, asks for a truth value or compares.
 cdef frozenset TESTS = frozenset(
-    {code for name, code in opmap.items() if name in ("TO_BOOL", "UNARY_NOT") or name.partition("IF_")[2]})
-cdef frozenset COMPARISONS = frozenset({opmap["COMPARE_OP"]})
+    {code for name, code in opcode.opmap.items() if name in ("TO_BOOL", "UNARY_NOT") or name.partition("IF_")[2]})
+cdef frozenset COMPARISONS = frozenset({opcode.opmap["COMPARE_OP"]})
 
 cdef str ARRAY_OF_VALUES = (
     "an array of expressions holds their values, and nothing is trained through it; write `dy.esum(list)` for the sum, "
