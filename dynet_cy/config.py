@@ -57,7 +57,7 @@ from dynet_cy.kernels import precision as _precision
 from dynet_cy.memory import arena as _arena
 from dynet_cy.model import weight_decay as _weight_decay
 from dynet_cy.parallel import runtime as _parallel
-from dynet_cy.schedule import beside as _beside
+from dynet_cy.schedule import siblings as _siblings
 
 __all__ = ["DynetParams", "add_options", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
@@ -172,7 +172,7 @@ def set(
     if batch_requests is not None:
         if batch_requests not in (0, 1):
             raise ValueError(f"batch_requests must be 0 or 1, not {batch_requests!r}")
-        _beside.switch(bool(batch_requests))
+        _siblings.switch(bool(batch_requests))
     if precision is not None:
         _precision.set_precision(precision)
     if check is not None and bool(check) != _checks:
@@ -229,7 +229,7 @@ def get() -> dict[str, Any]:
         "threads": _pool.threads(),
         "flush_denormals": _pool.flushes_denormals(),
         "check": _checks,
-        "batch_requests": _beside.is_on(),
+        "batch_requests": _siblings.is_on(),
         "precision": _precision.precision(),
     }
 

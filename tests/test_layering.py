@@ -90,12 +90,39 @@ def test_imports_go_down(path: Path) -> None:
         assert layer <= own, f"{path} imports {target}, from a higher layer"
 
 
+def cycles(uses: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other, directly or through others."""
+    left = {module: {m for m in targets if m in uses and m != module} for module, targets in uses.items()}
+    while True:
+        ready = {module for module, targets in left.items() if not targets}
+        if not ready:
+            return sorted(left)
+        left = {module: targets - ready for module, targets in left.items() if module not in ready}
+
+
+@pytest.mark.parametrize("package", ["schedule", "execute"])
+def test_no_modules_import_each_other(package: str) -> None:
+    uses: dict[str, set[str]] = {}
+    for path in FILES:
+        if path.parts[0] == package and path.name != "__init__.py":
+            source = (ROOT / PACKAGE / path).read_text(encoding="utf-8")
+            uses.setdefault(module_name(path), set()).update(imported(source, path, KNOWN))
+    assert uses
+    assert not cycles(uses)
+
+
+def test_cycles_are_found() -> None:
+    assert cycles({"a": {"b", "x"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == ["a", "b", "c"]
+    assert not cycles({"a": {"b", "c"}, "b": {"c"}, "c": set()})
+
+
 def test_devices_share_the_walk_only() -> None:
-    """Devices share only execute/walk; the CPU executor is used only where part of a graph runs on the CPU."""
+    """Devices share the walk and the gradients; the CPU executor is used only where part of a graph runs on the CPU."""
     users = set()
     for path in FILES:
         source = (ROOT / PACKAGE / path).read_text(encoding="utf-8")
-        if path.parts[0] == "gpu" and imported(source, path, KNOWN) & {"execute.cpu", "execute.collect"}:
+        of_cpu = {"execute.cpu", "execute.pieces", "execute.views"}
+        if path.parts[0] == "gpu" and imported(source, path, KNOWN) & of_cpu:
             users.add(module_name(path))
     assert users == {"gpu.multi_device"}
 

@@ -4,28 +4,32 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.interrupts cimport coarse_ms, raise_interrupt
+from dynet_cy.execute.accumulation cimport (
+    Background, Journal, Use, begin_background, begin_journal, end_background, end_journal, gradient_hooks, list_uses,
+    take_back,
+)
 from dynet_cy.execute.anomaly cimport bad_collected, check_before, checking, raise_anomaly
-from dynet_cy.execute.background cimport Background, begin_background, end_background
-from dynet_cy.execute.collect cimport collect, multiply, sums_of
-from dynet_cy.execute.contributions cimport collected_of, multiply_collected, multiply_one
-from dynet_cy.execute.gradient_hooks cimport Use, gradient_hooks, list_uses
-from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal, take_back
-from dynet_cy.execute.joined cimport run_backward_joined
+from dynet_cy.execute.gradients cimport (
+    backward_call, backward_each, backward_pieces, backward_views, begin_at, collect, collected_of, multiply,
+    multiply_collected, multiply_one, open_backward, run_backward, run_backward_joined, sums_of,
+)
 from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, list_batches, note, now, profiling
 from dynet_cy.execute.walk cimport (
-    Device, Failure, begin_at, begin_walk, open_backward, raise_failure, raise_of_op, run_backward,
-    run_planned_at_once, take,
+    Device, Failure, Form, begin_walk, forward_call, forward_each, forward_pieces, forward_views, raise_failure,
+    raise_of_op, run_planned_at_once, take,
 )
 from dynet_cy.graph.hooks cimport ENGINE_CPU, Engine, engine
-from dynet_cy.graph.structs cimport COMPUTED, Batch, Node, nodes_of, state_of
+from dynet_cy.graph.structs cimport (
+    COLUMNS, COMPUTED, EACH, FLATTENED, FORMS, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Node, nodes_of, state_of,
+)
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param
-from dynet_cy.ops.registry cimport CPU, any_raises
-from dynet_cy.schedule.beside cimport drop_beside
+from dynet_cy.ops.registry cimport CPU
+from dynet_cy.schedule.siblings cimport drop_siblings
 from dynet_cy.schedule.plan cimport drop_plan, plan
 from dynet_cy.schedule.plan_cache cimport drop_plan_cache
 
@@ -48,9 +52,23 @@ cdef int fill(Walk* w, float* to, size_t n, float x) noexcept nogil:
     return 0
 
 
+cdef Form[FORMS] forms
+cdef int form
+for form in (ONE, STACKED, FLATTENED, COLUMNS):     # the walk runs batches of one node by itself
+    forms[form].forward = forward_call
+    forms[form].backward = backward_call
+forms[EACH].forward = forward_each
+forms[EACH].backward = backward_each
+for form in (PIECES, TILES):
+    forms[form].forward = forward_pieces
+    forms[form].backward = backward_pieces
+forms[VIEWS].forward = forward_views
+forms[VIEWS].backward = backward_views
+
 cdef Device cpu
 memset(&cpu, 0, sizeof(Device))
 cpu.kind = CPU
+cpu.forms = forms
 cpu.zero = zero
 cpu.fill = fill
 cpu.collect = collect
@@ -131,7 +149,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         check_before(g, target)
     lock_graph(g)
     with nogil:
-        begin_journal(&journal, checking or any_raises() or g.forward_ms >= LONG_FORWARD)
+        begin_journal(&journal, checking or g.may_raise or g.forward_ms >= LONG_FORWARD)
         # Gradients are sent while the pass runs, so they cannot be undone.
         journal.irrevocable = gradient_hooks().complete != NULL
         enter_pool()
@@ -261,7 +279,7 @@ cdef int finish_collected(Walk* w) noexcept nogil:
 
 cdef void closed(Graph* g) noexcept nogil:
     drop_plan_cache(g)
-    drop_beside(g)
+    drop_siblings(g)
 
 
 cdef Engine* hooks = engine(ENGINE_CPU)

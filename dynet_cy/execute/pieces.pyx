@@ -19,17 +19,15 @@ from libc.string cimport memset
 
 from dynet_cy.core.atomic cimport Number, add_to
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, total_of
-from dynet_cy.execute.prefetch cimport fetch
+from dynet_cy.schedule.prefetch cimport fetch
 from dynet_cy.graph.structs cimport (
-    FLATTENED, LIVE, NEEDS_GRAD, Batch, Graph, Node, args_of, gradient_at, nodes_of, order_of, state_of,
+    LIVE, NEEDS_GRAD, Batch, Graph, Node, args_of, gradient_at, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
-from dynet_cy.ops.registry cimport MAX_OPS, Op, op_at
-from dynet_cy.schedule.views cimport LONG
+from dynet_cy.ops.registry cimport Op, op_at
 
 
 cdef enum:
-    MOST_TOGETHER = 32              # batches
     FEW = 4                         # arguments; for nodes with more of them, pieces of backward have one node
     TILE = 1 << 17                  # bytes of results that, with arguments and gradients, fit the second-level cache
 
@@ -45,67 +43,13 @@ cdef struct Part:
     const uint32_t* ids             # of its nodes
     Tensor* x
     Call call
-    float** dx                      # with `whole`: of each argument
+    float** dx                      # with `backward_all`: of each argument
     uint8_t* adds
-    WholeBackward whole             # or NULL
     uint32_t at                     # forward: the first node that has not run; backward: one past the last such node
 
-cdef WholeBackward[MAX_OPS] whole_backward
-memset(whole_backward, 0, sizeof(whole_backward))
-
-
-cdef void set_whole_backward(uint32_t op, WholeBackward run) noexcept nogil:
-    whole_backward[op] = run
-
-
-# ---- which batches --------------------------------------------------------------------
 
 cdef inline Node* first_node(const Graph* g, const Batch* batch) noexcept nogil:
     return &nodes_of(g)[order_of(g)[batch.first]]
-
-
-cdef bint may_run_in_pieces(const Graph* g, const Batch* batch) noexcept nogil:
-    """Ops that save values do not run in pieces, since saved values are one block for the whole batch.
-
-    The same holds for gradients that are prepared for all arguments, unless that can be done piece by piece.
-    """
-    cdef Node* node
-    cdef const Op* op
-    if batch.form != FLATTENED or batch.count == 1:
-        return False
-    node = first_node(g, batch)
-    op = op_at(node.op)
-    return (total_of(&node.dim) >= LONG and op.saved == NULL and op.raised == NULL and node.item_count == 0
-            and (op.prepare == NULL or whole_backward[node.op] != NULL))
-
-
-cdef bint must_run_in_pieces(const Graph* g, const Batch* batch) noexcept nogil:
-    return whole_backward[first_node(g, batch).op] != NULL
-
-
-cdef inline bint is_rising(const Graph* g, const Batch* batch) noexcept nogil:
-    """Whether the nodes of a batch are in the order in which they were made."""
-    cdef const uint32_t* ids = order_of(g) + batch.first
-    cdef uint32_t j
-    for j in range(1, batch.count):
-        if ids[j] < ids[j - 1]:
-            return False
-    return True
-
-
-cdef uint32_t together_with(const Graph* g, const Batch* batch, uint32_t n) noexcept nogil:
-    cdef uint32_t k = 0
-    while k < n and k < MOST_TOGETHER and may_run_in_pieces(g, &batch[k]) and is_rising(g, &batch[k]):
-        k += 1
-    return k
-
-
-cdef uint32_t together_before(const Graph* g, const Batch* batch, const Batch* first) noexcept nogil:
-    cdef uint32_t k = 0
-    while batch >= first and k < MOST_TOGETHER and ran_in_pieces(batch) and is_rising(g, batch):
-        batch -= 1
-        k += 1
-    return k
 
 
 # ---- parts and pieces -----------------------------------------------------------------
@@ -145,8 +89,7 @@ cdef Part* open_parts(Graph* g, const Batch* batch, uint32_t n, bint back, size_
         memset(p.x, 0, node.nargs * sizeof(Tensor))
         for i in range(node.nargs):
             make_flat(&p.x[i].dim)
-        p.whole = whole_backward[node.op]
-        if back and p.whole != NULL:
+        if back and p.op.backward_all != NULL:
             p.dx = <float**>take(g, node.nargs * sizeof(float*), needed)
             p.adds = <uint8_t*>take(g, node.nargs, needed)
             if p.dx == NULL or p.adds == NULL:
@@ -243,7 +186,7 @@ cdef bint overlap(const Part* p, size_t n) noexcept nogil:
 
 # ---- forward --------------------------------------------------------------------------
 
-cdef size_t forward_in_pieces(Graph* g, const Batch* batch, uint32_t n) noexcept nogil:
+cdef size_t compute_pieces(Graph* g, const Batch* batch, uint32_t n) noexcept nogil:
     cdef size_t top = g.scratch.top, needed = 0
     cdef Part* parts = open_parts(g, batch, n, False, &needed)
     cdef Part* leader
@@ -279,7 +222,7 @@ cdef void forward_below(const Graph* g, Part* p, uint32_t limit) noexcept nogil:
 
 # ---- backward -------------------------------------------------------------------------
 
-cdef size_t backward_in_pieces(Graph* g, const Batch* batch, uint32_t n, uint32_t* n_live) noexcept nogil:
+cdef size_t pieces_backward(Graph* g, const Batch* batch, uint32_t n, uint32_t* n_live) noexcept nogil:
     cdef size_t top = g.scratch.top, needed = 0
     cdef Part* parts = open_parts(g, batch, n, True, &needed)
     cdef Part* leader
@@ -321,8 +264,8 @@ cdef uint32_t backward_from(Graph* g, Part* p, uint32_t limit) noexcept nogil:
         p.call.dy.v = gradient_at(g, p.call.y.v)
         for i in range(p.call.n):
             argument_backward(g, p, i, first, after)
-        if p.whole != NULL:
-            p.whole(&p.call, p.dx, p.adds)
+        if p.op.backward_all != NULL:
+            p.op.backward_all(&p.call, p.dx, p.adds)
         first = after
     return n_live
 
@@ -333,7 +276,7 @@ cdef void argument_backward(Graph* g, Part* p, uint32_t i, uint32_t first, uint3
     cdef Call* c = &p.call
     cdef uint8_t of_first = state[args_of(g, &nodes_of(g)[p.ids[first]])[i]]
     cdef uint32_t j
-    if p.whole != NULL:
+    if p.op.backward_all != NULL:
         p.dx[i] = NULL
     if not of_first & NEEDS_GRAD:
         return
@@ -342,7 +285,7 @@ cdef void argument_backward(Graph* g, Part* p, uint32_t i, uint32_t first, uint3
     if not c.accumulate and not p.op.assigns:
         memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
         c.accumulate = True
-    if p.whole != NULL:
+    if p.op.backward_all != NULL:
         p.dx[i] = c.dx.v
         p.adds[i] = c.accumulate
     else:

@@ -6,7 +6,7 @@ from dynet_cy.core.atomic cimport Setting
 from dynet_cy.graph.structs cimport Graph
 
 cdef enum:
-    WEIGHT_GRADIENTS = 0xFFFFFFFF   # instead of an op: the products of execute/collect
+    WEIGHT_GRADIENTS = 0xFFFFFFFF   # instead of an op: the products of execute/gradients
 
 # The level; 0: nothing is measured.
 cdef Setting profiling

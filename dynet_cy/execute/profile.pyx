@@ -16,7 +16,7 @@ from dynet_cy.graph.origin cimport current_line, origin_at, release_code, scope_
 from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
 from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport MAX_OPS, op_at
-from dynet_cy.schedule.beside cimport was_waiting, track_requests
+from dynet_cy.schedule.siblings cimport was_waiting, track_requests
 
 
 cdef extern from "<time.h>" nogil:

@@ -1,11 +1,9 @@
-"""Batches of views (schedule/views): where their values are, and how backward completes their gradients."""
+"""Batches of views (schedule/plan): where their values are, and how backward completes their gradients."""
 
 from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.structs cimport Batch, Graph
 
-# Whether the nodes of a planned batch can be views: the ranges that they pick from one argument do not overlap.
-cdef bint lie_apart(const Graph* g, const Batch* batch) noexcept nogil
 # Let the values of its nodes point into those of their arguments.
 cdef void place_views(Graph* g, const Batch* batch) noexcept nogil
 # Complete the gradients of the arguments, which contain those of the views, and return how many views are live.

@@ -1,74 +1,26 @@
-"""Batches of views (schedule/views): where their values are, and how backward completes their gradients.
+"""Batches of views (schedule/plan): where their values are, and how backward completes their gradients.
 
-Within such a batch, the nodes with the same argument follow each other.  When the batch was planned, the argument had
+When the batch was planned, the argument had
 no other users.  Other nodes may use it later, and their contributions would mix with the gradients of the views.  So
 before backward these views are copied to the memory that was reserved for them, and have their own gradients from then
 on.
 """
 
-from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.atomic cimport Number, add_to
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.execute.prefetch cimport fetch
 from dynet_cy.graph.structs cimport (
-    COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Graph, Node, args_of, batches_of, gradient_at, nodes_of,
+    COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, VIEWS, Batch, Graph, Node, args_of, batches_of, gradient_at, nodes_of,
     order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
-from dynet_cy.schedule.views cimport VIEWS, view_at
+from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch_from, view_at
 
 
 cdef Number n_views = 0           # since `reset`
 cdef Number n_copied = 0
-
-
-# How many nodes are prefetched at once.
-cdef enum:
-    AHEAD = 64
-
-
-cdef inline void fetch_from(const Graph* g, const Batch* batch, uint32_t first, uint32_t* fetched) noexcept nogil:
-    """Prefetch the next nodes if `first` has not been prefetched yet."""
-    if first >= fetched[0]:
-        fetched[0] = min(batch.count, first + AHEAD)
-        fetch(g, order_of(g) + batch.first + first, fetched[0] - first)
-
-
-cdef inline uint32_t argument_of(const Graph* g, uint32_t node) noexcept nogil:
-    return args_of(g, &nodes_of(g)[node])[0]
-
-
-cdef inline uint32_t end_of_run(const Graph* g, const Batch* batch, uint32_t first) noexcept nogil:
-    """The end of the run of nodes, from `first` on, that have the same argument."""
-    cdef const uint32_t* ids = order_of(g) + batch.first
-    cdef uint32_t j = first + 1
-    while j < batch.count and argument_of(g, ids[j]) == argument_of(g, ids[first]):
-        j += 1
-    return j
-
-
-cdef bint lie_apart(const Graph* g, const Batch* batch) noexcept nogil:
-    cdef const uint32_t* ids = order_of(g) + batch.first
-    cdef const Node* nodes = nodes_of(g)
-    cdef const Node* x
-    cdef uint32_t j, k, end, first = 0, fetched = 0
-    cdef ptrdiff_t at, other
-    while first < batch.count:
-        fetch_from(g, batch, first, &fetched)
-        end = end_of_run(g, batch, first)
-        for j in range(first, end):
-            x = &nodes[ids[j]]
-            at = view_at(g, x)
-            for k in range(first, j):
-                other = view_at(g, &nodes[ids[k]])
-                if (at < other + <ptrdiff_t>total_of(&nodes[ids[k]].dim)
-                        and other < at + <ptrdiff_t>total_of(&x.dim)):
-                    return False
-        first = end
-    return True
 
 
 cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:

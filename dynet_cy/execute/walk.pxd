@@ -1,4 +1,4 @@
-"""The walk over batches, forward and backward: the rules, for all devices.
+"""The walk over the batches of a plan: the rules, for all devices.  Forward is in this module, backward in `gradients`.
 
 The walk decides where the values, the gradients and the working memory of a batch are, which arguments have to be laid
 side by side or listed, and how each contribution to a gradient is added.  Then it calls the functions of a Device:
@@ -10,18 +10,22 @@ to the device pointer, which is what calls and lists contain.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from dynet_cy.core.interrupts cimport Interrupts, interrupted
-from dynet_cy.core.tensor cimport Call, total_of
+from dynet_cy.core.interrupts cimport Interrupts
+from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
+from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.anomaly cimport Finding
-from dynet_cy.execute.background cimport Addition, Background, finish_background
-from dynet_cy.execute.journal cimport Journal, take_back
 from dynet_cy.graph.structs cimport (
-    COMPUTED, WANTED, Batch, Graph, Node, batches_of, nodes_of, order_of, state_of, take_values,
+    COMPUTED, ONE, STACKED, WANTED, Batch, Graph, Node, args_of, batches_of, items_of, nodes_of, order_of, state_of,
+    take_values, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Factors, Op
 
+
+cdef extern from *:
+    uint64_t atomic_load "__atomic_load_n"(const uint64_t* p, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
 
 # What went wrong in a nogil function, for the error that is raised after it.
 cdef struct Failure:
@@ -65,10 +69,16 @@ cdef struct Walk:
     bint pending                    # copies are listed but not made yet: what they read must not be overwritten
     Failure failure
 
+# How batches of a form run: `n` that follow each other, more than one only of the form TILES.
+cdef struct Form:
+    int (*forward)(Walk* w, Batch* batch, uint32_t n) noexcept nogil        # their results have memory
+    int (*backward)(Walk* w, Batch* batch, uint32_t n) noexcept nogil
+
 # The functions that a walk calls.  They return 0, or -1 after a failure, which they store in the walk.
 # Pointers are those that ops on the device get, unless a comment says otherwise.
 cdef struct Device:
     int kind                        # selects the `needs` of ops: CPU or GPU
+    const Form* forms               # how batches run, by their form
 
     # On the CPU, the functions from here up to `settle` are NULL: either the walk does the work itself, because it is
     # done for each node, or there is nothing to do.
@@ -113,18 +123,6 @@ cdef inline void* take(Walk* w, size_t n) noexcept nogil:
     return p
 
 
-cdef inline bint stops(Walk* w, size_t bytes) noexcept nogil:
-    """Whether the pass ends here because a signal handler has raised an exception.
-
-    Backward ends only if its changes can be undone.  Passes on a GPU are only listed at this time, and do not end.
-    """
-    if not w.at_once or not interrupted(&w.failure.interrupts, bytes) or w.whole:
-        return False
-    if w.background != NULL:
-        finish_background(w.background)
-    return w.journal == NULL or take_back(w.journal)
-
-
 cdef inline int settle(Walk* w) noexcept nogil:
     """Make pending copies run before the commands that follow."""
     return w.device.settle(w) if w.pending else 0
@@ -154,15 +152,115 @@ cdef inline float* place_of(Walk* w, const void* p) noexcept nogil:
     return <float*>p if w.at_once else w.device.place(w, p)
 
 
+# ---- arguments and calls
+# Bring the arguments and items of a batch into the form that its call needs: shared by all nodes, read in place,
+# listed, or gathered first.
+cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil
+# The same for the items only.
+cdef int lay_items(Walk* w, Batch* batch) noexcept nogil
+# Set the call of a batch: its arguments and result, in the form of the batch.
+cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept nogil
+
+# Calls with more arguments than this keep their tensors in the scratch arena.
+cdef enum:
+    FEW = 8
+
+
+cdef inline uint32_t uses_in(const Batch* batch, const Node* a, const Node* y) noexcept nogil:
+    """How many copies of an argument a node needs: one, or one for each batch element if it has batch size 1."""
+    return y.dim.bd if batch.form == STACKED and a.dim.bd == 1 else 1
+
+
+cdef inline void set_tensor(Tensor* t, const Dim* dim, uint32_t bd, float* v) noexcept nogil:
+    t.dim = dim[0]
+    t.dim.bd = bd
+    t.v = v
+    t.bstride = size_of(dim) if bd > 1 else 0
+    t.list = NULL
+    t.pack = NULL
+
+
+cdef inline void set_shared(Tensor* t, const Node* a) noexcept nogil:
+    """Set an argument that is a single node, perhaps a parameter."""
+    set_tensor(t, &a.dim, a.dim.bd, value_of(a))
+    if a.val == NULL:
+        t.pack = <Packed*>&(<Param*>a.object).pack
+
+
+cdef inline int begin_call(Walk* w, const Batch* batch, Node* node, Tensor* few, Call* c) noexcept nogil:
+    """Set everything in a call except its arguments and its result."""
+    c.x = few
+    if node.nargs > FEW:
+        c.x = <Tensor*>take(w, node.nargs * sizeof(Tensor))
+        if c.x == NULL:
+            return -1
+    c.n = node.nargs
+    c.accumulate = 0
+    c.before = 0
+    c.attrs = node.attrs
+    c.items = NULL
+    c.item_count = node.item_count
+    c.object = node.object
+    c.seed = w.seed
+    c.stream = atomic_load(&w.g.stream, RELAXED)         # another thread may set the seed
+    c.saved = batch.saved
+    c.work = NULL
+    return 0
+
+
+cdef inline int set_call_of_one(Walk* w, const Batch* batch, Node* node, Tensor* few, Call* c) noexcept nogil:
+    """Set the call of a batch of one node, which reads all of its arguments in place."""
+    cdef Graph* g = w.g
+    cdef Node* nodes = nodes_of(g)
+    cdef const uint32_t* args = args_of(g, node)
+    cdef uint32_t i
+    if begin_call(w, batch, node, few, c):
+        return -1
+    for i in range(node.nargs):
+        set_shared(<Tensor*>&c.x[i], &nodes[args[i]])
+    set_tensor(&c.y, &node.dim, node.dim.bd, batch.y)
+    c.items = items_of(g, node)
+    return 0
+
+
+cdef inline bint is_empty(const Walk* w, const Dim* dim) noexcept nogil:
+    """Whether a tensor of a call has no elements.  No op is called forward if its result is empty, nor backward for an
+    argument if that or the result is, so kernels need not expect sizes of 0 there."""
+    return w.g.has_empty and total_of(dim) == 0
+
+
+cdef inline void clear_call(Batch* batch) noexcept nogil:
+    """A batch has no arguments, items and saved values of its own yet."""
+    batch.x = NULL
+    batch.items = NULL
+    batch.saved = NULL
+    batch.saved_of = NULL
+
+
+cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* one) noexcept nogil:
+    """Make a batch of node j of an EACH batch; the caller sets its y."""
+    one.first = batch.first + j
+    one.count = 1
+    one.bd = nodes_of(g)[order_of(g)[one.first]].dim.bd
+    one.form = ONE
+    one.x = NULL
+    one.items = NULL
+
+
 # ---- forward
 # Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
 # Allocate the values of a planned batch, and compute them, or list the call that will.  Its nodes must have no values
 # yet.
 cdef int run_forward(Walk* w, Batch* batch) noexcept nogil
+# The functions of forms, forward: one call, or a call for each node; and those that only the CPU has.
+cdef int forward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil
+cdef int forward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil
+cdef int forward_pieces(Walk* w, Batch* batch, uint32_t n) noexcept nogil
+cdef int forward_views(Walk* w, Batch* batch, uint32_t n) noexcept nogil
 
 
-cdef inline bint make_room(Graph* g, Batch* batch) noexcept nogil:
+cdef inline bint allocate_values(Graph* g, Batch* batch) noexcept nogil:
     """Allocate the values of a batch, side by side; False if there is no memory for `batch.bytes` bytes."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
@@ -177,7 +275,7 @@ cdef inline bint make_room(Graph* g, Batch* batch) noexcept nogil:
     return batch.y != NULL
 
 
-cdef inline void hand_out_values(Graph* g, const Batch* batch, uint32_t number) noexcept nogil:
+cdef inline void assign_values(Graph* g, const Batch* batch, uint32_t number) noexcept nogil:
     """Give each node of a batch its part of the values."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef Node* node
@@ -200,10 +298,3 @@ cdef inline void count_as_run(Graph* g) noexcept nogil:
         state[ids[j]] = (state[ids[j]] | COMPUTED) & <uint8_t>~WANTED
     g.n_order += batch.count
     g.n_batches += 1
-
-
-# ---- backward: mark nodes, begin with the target, and go over batches
-cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil
-cdef int begin_at(Walk* w, uint32_t target) noexcept nogil
-cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil
-cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil

@@ -1,8 +1,8 @@
 """Passes over a graph on a device: the commands of a pass, and the walk that lists them.
 
-The walk over batches (execute/walk) calls the functions of a GPU, which append commands to a pass.  Tables that the
-device reads (items, lists of pointers, moves) and inputs are collected.  Then `run_pass` of gpu/passes sends these in
-one upload and runs the commands.
+The walk over batches (execute/walk, execute/gradients) calls the functions of a GPU, which append commands to a pass.
+Tables that the device reads (items, lists of pointers, moves) and inputs are collected.  Then `run_pass` of gpu/passes
+sends these in one upload and runs the commands.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t

@@ -9,14 +9,16 @@ from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Tensor, total_of
-from dynet_cy.execute.contributions cimport collected_of
-from dynet_cy.execute.walk cimport Collected, Device, begin_walk, settle, take
+from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of
+from dynet_cy.execute.walk cimport Collected, Device, Form, begin_walk, forward_call, forward_each, settle, take
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
 from dynet_cy.gpu.memory cimport Range
 from dynet_cy.gpu.mirrored cimport begin_use, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at
-from dynet_cy.graph.structs cimport NO_BATCH, SENT, Batch, Node, args_of, nodes_of, order_of, state_of
+from dynet_cy.graph.structs cimport (
+    COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, nodes_of, order_of, state_of,
+)
 from dynet_cy.memory.arena cimport arena_alloc, arena_extend, arena_rewind, array_push, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport GPU, Factors, Op
@@ -370,9 +372,19 @@ cdef int gather_factors(Walk* w, const Part* first, const Factors* f) noexcept n
 
 # ---- passes ----------------------------------------------------------------------------
 
+# Plans choose no other forms for devices.
+cdef Form[FORMS] forms
+cdef int form
+for form in (ONE, STACKED, FLATTENED, COLUMNS):
+    forms[form].forward = forward_call
+    forms[form].backward = backward_call
+forms[EACH].forward = forward_each
+forms[EACH].backward = backward_each
+
 cdef Device gpu
 memset(&gpu, 0, sizeof(Device))
 gpu.kind = GPU
+gpu.forms = forms
 gpu.place = place
 gpu.took = took
 gpu.send_arguments = send_arguments

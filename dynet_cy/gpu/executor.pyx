@@ -7,7 +7,7 @@ from libc.string cimport memset
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.execute.anomaly cimport Finding, bad_values, checking, raise_anomaly
 from dynet_cy.execute.profile cimport list_batches, profiling
-from dynet_cy.execute.walk cimport count_as_run, hand_out_values, run_forward
+from dynet_cy.execute.walk cimport assign_values, count_as_run, run_forward
 from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.gradients cimport backward
 from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch
@@ -79,7 +79,7 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
                     s.walk.number = number
                     error = run_forward(&s.walk, &batches_of(g)[number])
                 if not error:
-                    hand_out_values(g, &batches_of(g)[number], number)
+                    assign_values(g, &batches_of(g)[number], number)
         if error:
             raise_pass_failure(&s, "the values of the graph")
         run_pass(&s, "the values of the graph")

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.execute.journal cimport Journal
+from dynet_cy.execute.accumulation cimport Journal
 from dynet_cy.gpu.commands cimport Pass
 from dynet_cy.graph.structs cimport Graph
 

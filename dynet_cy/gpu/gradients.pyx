@@ -3,10 +3,9 @@
 
 from libc.stdint cimport uint64_t
 
+from dynet_cy.execute.accumulation cimport begin_journal, end_journal, note_before, take_back
 from dynet_cy.execute.anomaly cimport check_before, checking
-from dynet_cy.execute.contributions cimport multiply_collected
-from dynet_cy.execute.journal cimport begin_journal, end_journal, note_before, take_back
-from dynet_cy.execute.walk cimport begin_at, open_backward, run_backward
+from dynet_cy.execute.gradients cimport begin_at, multiply_collected, open_backward, run_backward
 from dynet_cy.gpu.commands cimport begin_pass
 from dynet_cy.gpu.driver cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport DeviceGraph, device_graph

@@ -12,14 +12,13 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport total_of
+from dynet_cy.execute.accumulation cimport Journal, begin_journal, end_journal
 from dynet_cy.execute.anomaly cimport Finding, bad_values, check_before, checking, raise_anomaly
-from dynet_cy.execute.contributions cimport contribute
 from dynet_cy.execute.cpu cimport begin_cpu_walk, finish_collected
-from dynet_cy.execute.journal cimport Journal, begin_journal, end_journal
+from dynet_cy.execute.gradients cimport begin_at, contribute, open_backward, run_backward
 from dynet_cy.execute.profile cimport list_batches, profiling
 from dynet_cy.execute.walk cimport (
-    Walk, begin_at, count_as_run, hand_out_values, make_room, open_backward, raise_failure, run_backward,
-    run_planned_at_once, settle,
+    Walk, allocate_values, assign_values, clear_call, count_as_run, raise_failure, run_planned_at_once, settle,
 )
 from dynet_cy.gpu.clips cimport check_updates
 from dynet_cy.gpu.commands cimport Pass, begin_pass
@@ -131,11 +130,8 @@ cdef int copy_forward(Graph* g, int device) except -1:
     cdef size_t top = g.values.top
     cdef Finding finding
     memset(&finding, 0, sizeof(Finding))
-    batch.x = NULL
-    batch.items = NULL
-    batch.saved = NULL
-    batch.saved_of = NULL
-    if not make_room(g, batch):
+    clear_call(batch)
+    if not allocate_values(g, batch):
         out_of_memory("the values of the graph")
     try:
         take_from(g, batch, source_of(&nodes_of(g)[order_of(g)[batch.first]]))
@@ -146,7 +142,7 @@ cdef int copy_forward(Graph* g, int device) except -1:
     except BaseException:
         untake_values(g, batch.y, batch.bytes, top)
         raise
-    hand_out_values(g, batch, g.n_batches)
+    assign_values(g, batch, g.n_batches)
     count_as_run(g)
     if g.forward_only:
         release_arguments(g, batch)

@@ -9,9 +9,9 @@ from dynet_cy.core.interrupts cimport raised_here
 from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.forgetting cimport forget
 from dynet_cy.graph.graph cimport Requests, owner_of
-from dynet_cy.graph.hooks cimport ENGINE_GPU, Beside, PassHooks, beside_hooks, engine, engine_of, pass_hooks
+from dynet_cy.graph.hooks cimport ENGINE_GPU, Siblings, PassHooks, sibling_hooks, engine, engine_of, pass_hooks
 from dynet_cy.graph.structs cimport (
-    COMPUTED, LIVE, NO_BATCH, NO_NODE, SENT, Batch, Graph, Node, Taken, batches_of, device_of, gradient_at, nodes_of,
+    COMPUTED, LIVE, NO_BATCH, NO_NODE, SENT, Absorbed, Batch, Graph, Node, batches_of, device_of, gradient_at, nodes_of,
     order_of, state_of,
 )
 from dynet_cy.graph.table cimport Table, graph_table, hold, let_go
@@ -23,7 +23,7 @@ from dynet_cy.memory.storage cimport Param
 cdef enum:
     FETCHED_TOGETHER = 1 << 16      # bytes; copying this many from a device takes about as long as requesting them
 
-cdef Beside* beside = beside_hooks()
+cdef Siblings* siblings = sibling_hooks()
 cdef PassHooks* passes = pass_hooks()
 cdef Table* table = graph_table()
 
@@ -58,7 +58,7 @@ cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
     """Compute a node; True if `wanted`, its expression, waited for other items of a batched map: see computing.pxd."""
     if requested(g, wanted):
         return True
-    compute_beside(g, index)
+    compute_siblings(g, index)
     return False
 
 
@@ -77,18 +77,18 @@ cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wa
 
 cdef void note_asked(Graph* g, uint32_t index) noexcept:
     hold(table, g.slot)
-    beside.asked(g, index)
+    siblings.asked(g, index)
     let_go(table, g.slot)
 
 
-cdef int compute_beside(Graph* g, uint32_t index) except -1:
+cdef int compute_siblings(Graph* g, uint32_t index) except -1:
     """Compute a requested value, and similar ones that are likely to be requested next."""
     cdef const uint32_t* targets = &index
     cdef uint64_t raised
     cdef uint32_t n = 1
-    if g.strategy and not g.immediate and beside.ask != NULL:
+    if g.strategy and not g.immediate and siblings.ask != NULL:
         hold(table, g.slot)
-        n = beside.ask(g, &index, &targets)
+        n = siblings.ask(g, &index, &targets)
         let_go(table, g.slot)
     if n == 1:
         return run_pass(g, targets, n)
@@ -97,7 +97,7 @@ cdef int compute_beside(Graph* g, uint32_t index) except -1:
         return run_pass(g, targets, n)
     except (MemoryError, ValueError):       # perhaps caused by a value that was not requested
         hold(table, g.slot)
-        beside.failed(g)
+        siblings.failed(g)
         let_go(table, g.slot)
         if raised_here() != raised:         # raised by a signal handler
             raise
@@ -187,23 +187,23 @@ cdef tuple full_shape(const Dim* d):
 
 cdef object gradient_of(Graph* g, uint32_t index, const uint8_t* states):
     """A new array with the gradient of a node in an arena, given the states of all nodes."""
-    cdef const Taken* taken = <const Taken*>g.taken.base
-    cdef size_t i, n = 0 if g.forward_only else g.taken.top // sizeof(Taken)
+    cdef const Absorbed* absorbed = <const Absorbed*>g.absorbed.base
+    cdef size_t i, n = 0 if g.forward_only else g.absorbed.top // sizeof(Absorbed)
     gradient = arrived_at(g, index, states)
     for i in range(n):
-        if taken[i].part == index:
-            gradient += of_term(g, &taken[i], states)
-            taken = <const Taken*>g.taken.base          # a pass may have moved it
+        if absorbed[i].part == index:
+            gradient += of_term(g, &absorbed[i], states)
+            absorbed = <const Absorbed*>g.absorbed.base     # a pass may have moved it
     return gradient
 
 
-cdef object of_term(Graph* g, const Taken* taken, const uint8_t* states):
-    """The gradient of what a sum has taken in: that of the sum, for a factor times the other one."""
-    cdef uint32_t factor = taken.factor
-    gradient = arrived_at(g, taken.sum, states)
+cdef object of_term(Graph* g, const Absorbed* part, const uint8_t* states):
+    """The gradient of a node that a sum has absorbed: that of the sum, for a factor times the other one."""
+    cdef uint32_t factor = part.factor
+    gradient = arrived_at(g, part.sum, states)
     if factor == NO_NODE:
         return gradient
-    if not state_of(g)[factor] & COMPUTED:              # taken in too
+    if not state_of(g)[factor] & COMPUTED:              # absorbed too
         run_pass(g, &factor, 1)
     return gradient * array_of(value_here(g, &nodes_of(g)[factor]), full_shape(&nodes_of(g)[factor].dim))
 

@@ -4,9 +4,9 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.graph.hooks cimport beside_hooks
+from dynet_cy.graph.hooks cimport sibling_hooks
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, NO_BATCH, REVERT_BITS, SENT, Batch, Graph, Node, Taken, Use, batches_of, drop_unneeded,
+    COMPUTED, DROPPED, NO_BATCH, REVERT_BITS, SENT, Absorbed, Batch, Graph, Node, Use, batches_of, drop_unneeded,
     holder_in, nodes_of, origin_of, state_of, uses_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
@@ -22,8 +22,8 @@ cdef int forget(Graph* g) except -1:
     if g.forward_only:
         raise RuntimeError("recalculate: the graph was renewed with forward_only=True, which drops what that needs")
     lock_graph(g)
-    if g.beside != NULL:
-        beside_hooks().cut(g, 0, False)
+    if g.siblings != NULL:
+        sibling_hooks().cut(g, 0, False)
     for i in range(g.n_nodes):
         if nodes[i].batch != NO_BATCH:
             state[i] &= <uint8_t>~(COMPUTED | SENT)
@@ -77,19 +77,19 @@ cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_to
     g.devices.top = g.n_nodes if g.multi_device else 0
     g.origins.top = min(g.origins.top, g.n_nodes * sizeof(uint32_t))
     if not g.forward_only:
-        forget_taken(g)
+        forget_absorbed(g)
 
 
-cdef void forget_taken(Graph* g) noexcept:
-    """Forget the records of `taken` that involve nodes beyond the last one."""
-    cdef const Taken* all = <const Taken*>g.taken.base
-    cdef Taken* to = <Taken*>g.taken.base
-    cdef size_t i, n = g.taken.top // sizeof(Taken)
+cdef void forget_absorbed(Graph* g) noexcept:
+    """Forget the records of absorbed nodes that involve nodes beyond the last one."""
+    cdef const Absorbed* all = <const Absorbed*>g.absorbed.base
+    cdef Absorbed* to = <Absorbed*>g.absorbed.base
+    cdef size_t i, n = g.absorbed.top // sizeof(Absorbed)
     for i in range(n):
         if all[i].part < g.n_nodes and all[i].sum < g.n_nodes:
             to[0] = all[i]
             to += 1
-    g.taken.top = <char*>to - g.taken.base
+    g.absorbed.top = <char*>to - g.absorbed.base
 
 
 cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
@@ -163,8 +163,8 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
             renumber(holder_in(&uses[k]), k, g.version)
         numbers[i] = k
         k += 1
-    if g.beside != NULL:
-        beside_hooks().renumber(g, numbers)
+    if g.siblings != NULL:
+        sibling_hooks().renumber(g, numbers)
     g.n_nodes = k
     take_back(g, k * sizeof(Node), n_args * sizeof(uint32_t), n_items * sizeof(uint32_t))
     return numbers

@@ -16,7 +16,7 @@ from dynet_cy.graph.current cimport (
 from dynet_cy.graph.forgetting cimport (
     LEAST_TO_COMPACT, Renumber, compact_nodes, forget, forget_since, more_epochs, next_epoch, take_back,
 )
-from dynet_cy.graph.hooks cimport ENGINE_CPU, ENGINE_GPU, beside_hooks, engine
+from dynet_cy.graph.hooks cimport ENGINE_CPU, ENGINE_GPU, sibling_hooks, engine
 from dynet_cy.graph.placing cimport let_move
 from dynet_cy.graph.random_state cimport take_stream
 from dynet_cy.graph.structs cimport (
@@ -540,8 +540,8 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     """Drop all nodes.  False if there is no memory for the list of free memory."""
     cdef int i
     g.strategy = strategy
-    if g.beside != NULL:
-        beside_hooks().cut(g, 0, False)
+    if g.siblings != NULL:
+        sibling_hooks().cut(g, 0, False)
     g.renewal = atomic_add(&renewals, 1, RELAXED) << REVERT_BITS
     set_version(&g.version, g.renewal, RELEASE)
     g.n_renewals += 1
@@ -552,9 +552,8 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     g.n_forgets = 0
     g.forward_ms = 0
     g.n_passes = 0
-    g.adds_products = False
     g.has_empty = False
-    g.multiplies_activations = False
+    g.may_raise = False
     g.n_kept = 0
     g.backward_from = -1
     g.device = default_device()
@@ -580,8 +579,8 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
 cdef void go_back(Graph* g, const Point* to) noexcept:
     """Drop the nodes made, and the values computed, since a checkpoint."""
     cdef uint32_t i
-    if g.beside != NULL:
-        beside_hooks().cut(g, to.n_nodes, False)
+    if g.siblings != NULL:
+        sibling_hooks().cut(g, to.n_nodes, False)
     next_epoch(g)
     if g.forward_only:
         for i in range(g.n_nodes - to.n_nodes):

@@ -23,8 +23,8 @@ cdef enum:
 cdef Engine* engine(int kind) noexcept
 cdef Engine* engine_of(const Graph* g) noexcept
 
-# Which values are computed along with the requested one: filled in by schedule/beside, which explains how.
-cdef struct Beside:
+# Which values are computed along with the requested one: filled in by schedule/siblings, which explains how.
+cdef struct Siblings:
     # The targets of a pass for one requested value, which is the first of them.
     uint32_t (*ask)(Graph* g, const uint32_t* target, const uint32_t** targets) noexcept nogil
     # A computed value was requested; called if g.early is not 0.
@@ -36,7 +36,7 @@ cdef struct Beside:
     # Nodes have new numbers; 0xFFFFFFFF for a dropped one.
     void (*renumber)(Graph* g, const uint32_t* numbers) noexcept nogil
 
-cdef Beside* beside_hooks() noexcept
+cdef Siblings* sibling_hooks() noexcept
 
 # Called around each pass while profiling is on: filled in by execute/profile.
 cdef struct PassHooks:

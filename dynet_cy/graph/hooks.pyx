@@ -6,7 +6,7 @@ from dynet_cy.graph.structs cimport Graph
 operators = {}
 
 cdef Engine[ENGINE_COUNT] engines
-cdef Beside beside
+cdef Siblings siblings
 cdef PassHooks passes
 
 
@@ -14,8 +14,8 @@ cdef Engine* engine(int kind) noexcept:
     return &engines[kind]
 
 
-cdef Beside* beside_hooks() noexcept:
-    return &beside
+cdef Siblings* sibling_hooks() noexcept:
+    return &siblings
 
 
 cdef PassHooks* pass_hooks() noexcept:

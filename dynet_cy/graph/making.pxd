@@ -45,7 +45,6 @@ cdef list sequence(object xs, const char* function)
 cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra)
 
 # Parts of these, for a current graph that the caller has claimed.
-cdef Expression apply2_in(Graph* g, const Op* op, object a, object b)
 cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF
 cdef uint32_t leaf_index(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF

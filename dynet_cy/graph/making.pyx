@@ -167,7 +167,7 @@ cdef inline void write_node(Node* node, const Op* op, uint32_t n, size_t args_to
 
 cdef inline bint is_simple(const Graph* g, const Op* op, const Extra* extra) noexcept:
     """Whether a node needs no bookkeeping besides its struct, arguments and items."""
-    return (not (op.random or g.forward_only or g.multi_device or g.immediate or noting)
+    return (not (op.random or op.raised != NULL or g.forward_only or g.multi_device or g.immediate or noting)
             and (extra == NULL or not (extra.state or extra.device)))
 
 
@@ -227,6 +227,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
         args_top -= n * sizeof(uint32_t)
     else:
         own_args = <uint32_t*>array_push(&g.args, n * sizeof(uint32_t))
+    g.may_raise |= op.raised != NULL
     if op.random:
         item_count = DRAW_WORDS
         n_items = node.dim.bd * DRAW_WORDS
@@ -377,25 +378,17 @@ cdef Expression apply1(const Op* op, object x):
 cdef Expression apply2x(const Op* op, object a, object b, Extra* extra):
     """The node op(a, b), in the current graph."""
     cdef Graph* g = claim_current()
+    cdef uint32_t args[2]
     try:
-        return make_pair(g, op, a, b, extra)
+        args[0] = argument(g, op, 0, a)
+        args[1] = argument(g, op, 1, b)
+        return wrap(g, add_node(g, op, args, 2, extra))
     finally:
         release_current(g)
 
 
 cdef Expression apply2(const Op* op, object a, object b):
     return apply2x(op, a, b, NULL)
-
-
-cdef Expression apply2_in(Graph* g, const Op* op, object a, object b):
-    return make_pair(g, op, a, b, NULL)
-
-
-cdef inline Expression make_pair(Graph* g, const Op* op, object a, object b, Extra* extra):
-    cdef uint32_t args[2]
-    args[0] = argument(g, op, 0, a)
-    args[1] = argument(g, op, 1, b)
-    return wrap(g, add_node(g, op, args, 2, extra))
 
 
 cdef Expression apply(const Op* op, object xs, Extra* extra):

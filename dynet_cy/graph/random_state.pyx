@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
-from dynet_cy.graph.hooks cimport beside_hooks
+from dynet_cy.graph.hooks cimport sibling_hooks
 from dynet_cy.graph.structs cimport RUNNING, Graph
 from dynet_cy.graph.table cimport Table, graph_table, hold, let_go
 
@@ -84,8 +84,8 @@ cdef void forget_requests(Graph* g) noexcept:
     It decides which nodes run together, and so in which order sums are rounded. Training resumed from a saved state,
     here or in another process, must get the same bits.
     """
-    if g.beside != NULL and g.version != RUNNING:
-        beside_hooks().cut(g, 0, True)
+    if g.siblings != NULL and g.version != RUNNING:
+        sibling_hooks().cut(g, 0, True)
 
 
 cdef list streams_of_graphs(bint forget):

@@ -22,10 +22,16 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int REVERT_BITS "DY_REVERT_BITS"
     bint same_renewal "dy_same_renewal"(uint64_t a, uint64_t b)
 
+    int ONE "DY_ONE"
     int STACKED "DY_STACKED"
     int FLATTENED "DY_FLATTENED"
     int COLUMNS "DY_COLUMNS"
     int EACH "DY_EACH"
+    int PIECES "DY_PIECES"
+    int TILES "DY_TILES"
+    int VIEWS "DY_VIEWS"
+    enum:
+        FORMS "DY_FORMS"                            # how many
 
     ctypedef struct Node "dy_node":
         uint16_t op
@@ -59,7 +65,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
 
-    ctypedef struct Taken "dy_taken":
+    ctypedef struct Absorbed "dy_absorbed":
         uint32_t part
         uint32_t sum
         uint32_t factor
@@ -76,7 +82,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Array holes
         Array devices
         Array origins
-        Array taken
+        Array absorbed
         Arena arenas[4]
         Arena values
         Arena grads
@@ -106,12 +112,11 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t n_passes
         int device
         uint8_t multi_device
-        uint8_t adds_products
         uint8_t has_empty
-        uint8_t multiplies_activations
+        uint8_t may_raise
         void* device_graphs
         void* plans
-        void* beside
+        void* siblings
         uint32_t early
         uint32_t n_kept
 

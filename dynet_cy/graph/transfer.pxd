@@ -4,14 +4,14 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Attr
 from dynet_cy.graph.structs cimport Node
-from dynet_cy.ops.registry cimport Op
+from dynet_cy.ops.registry cimport TRANSFERS, Op, op_at
 
 # Its nodes have no forward and backward: executors of graphs on several devices copy, both ways.
 cdef Op* TO_DEVICE
 
 
 cdef inline bint is_transfer(const Node* x) noexcept nogil:
-    return x.op == TO_DEVICE.id
+    return op_at(x.op).role == TRANSFERS
 
 
 cdef inline int source_of(const Node* x) noexcept nogil:

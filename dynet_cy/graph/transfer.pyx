@@ -13,6 +13,7 @@ from dynet_cy.graph.hooks import operators
 
 TO_DEVICE = register(b"to_device", b"e", same_dim, NULL, NULL)
 TO_DEVICE.batching = FLAT
+TO_DEVICE.role = TRANSFERS
 TO_DEVICE.no_gradient_because = b"the executor of multi-device graphs copies values, and gradients back"
 
 

@@ -19,7 +19,7 @@ from dynet_cy.graph.expressions cimport (
     OPERATOR_MUL, OPERATOR_NEG, OPERATOR_POW, OPERATOR_SUB, Expression, dim_of, number_in, set_operator,
 )
 from dynet_cy.graph.making cimport (
-    add_node, apply, apply1, apply2, apply2_in, claim_current, expression, release_current, wrap,
+    add_node, apply, apply1, apply2, claim_current, expression, release_current, wrap,
 )
 from dynet_cy.graph.messages cimport describe_dim
 from dynet_cy.graph.structs cimport Graph, nodes_of
@@ -32,11 +32,9 @@ from dynet_cy.kernels.kernels cimport (
     DY_UNARY_scale, DY_UNARY_shift, K, dy_kernels,
 )
 from dynet_cy.kernels.ranges cimport InRanges, in_ranges
-from dynet_cy.ops.linalg cimport AFFINE, MATMUL
-from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register, same_dim
+from dynet_cy.ops.linalg cimport MATMUL
+from dynet_cy.ops.registry cimport ADDS, FLAT, MULTIPLIES, Backward, Forward, Op, Shapes, register, same_dim
 from dynet_cy.ops.unary cimport UNARY, apply_unary
-from dynet_cy.schedule.gates cimport MAYBE
-from dynet_cy.schedule.sums cimport note_addition, set_sum_ops
 
 from dynet_cy.ops.inputs import constant, inputTensor
 from dynet_cy.ops.registry import DimensionError
@@ -78,6 +76,8 @@ for which in range(DY_BINARY_COUNT):
     BINARY[which].one_column[0] = BINARY[which].one_column[1] = True
     BINARY[which].ragged = True
     BINARY[which].assigns = True
+BINARY[DY_BINARY_add].role = ADDS
+BINARY[DY_BINARY_mul].role = MULTIPLIES
 
 
 cdef void drop_last_ones(Dim* y) noexcept:
@@ -173,7 +173,7 @@ def colwise_add(x, y):
         raise DimensionError(
             f"colwise_add: x must be a matrix and y a vector of as many rows\n"
             f"    x  {describe_dim(a)}\n    y  {describe_dim(b)}")
-    return sum_of(expression(x, "colwise_add", "x"), expression(y, "colwise_add", "y"))
+    return apply2(BINARY[DY_BINARY_add], expression(x, "colwise_add", "x"), expression(y, "colwise_add", "y"))
 
 
 def bmin(x, y: Expression | _Number):
@@ -407,32 +407,17 @@ cdef object operand(object value, str op, str argument):
     return number(value, op, argument)
 
 
-set_sum_ops(MATMUL.id, BINARY[DY_BINARY_add].id, AFFINE.id)
-
-
-cdef Expression sum_of(Expression a, Expression b):
-    cdef Graph* g = claim_current()
-    cdef uint32_t[2] args
-    try:
-        args[0] = number_in(g, a)
-        args[1] = number_in(g, b)
-        note_addition(g, args, MATMUL.id)
-        return wrap(g, add_node(g, BINARY[<int>DY_BINARY_add], args, 2, NULL))
-    finally:
-        release_current(g)
-
-
 cdef object add(object a, object b):
     if isinstance(a, Expression) and isinstance(b, Expression):
-        return sum_of(a, b)
+        return apply2(BINARY[DY_BINARY_add], a, b)
     if isinstance(a, Expression):
         b = operand(b, "+", "the right side")
         if isinstance(b, Expression):
-            return sum_of(a, b)
+            return apply2(BINARY[DY_BINARY_add], a, b)
         return apply_unary(DY_UNARY_shift, a, b, 0)
     a = operand(a, "+", "the left side")
     if isinstance(a, Expression):
-        return sum_of(a, b)
+        return apply2(BINARY[DY_BINARY_add], a, b)
     return apply_unary(DY_UNARY_shift, b, a, 0)
 
 
@@ -477,14 +462,7 @@ def cmult(x, y):
         >>> dy.cmult(dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
         array([3., 8.])
     """
-    cdef Graph* g = claim_current()
-    cdef Expression product
-    try:
-        product = apply2_in(g, BINARY[<int>DY_BINARY_mul], x, y)
-        g.multiplies_activations |= MAYBE
-        return product
-    finally:
-        release_current(g)
+    return apply2(BINARY[DY_BINARY_mul], x, y)
 
 
 cdef Expression times(Expression a, Expression b):

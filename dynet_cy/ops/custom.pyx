@@ -21,7 +21,7 @@ from dynet_cy.graph.making cimport apply
 from dynet_cy.graph.structs cimport Extra, Graph
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
-from dynet_cy.ops.registry cimport Op, Shapes, register_nameless, same_dim, set_raises
+from dynet_cy.ops.registry cimport Op, Shapes, register_nameless, same_dim
 
 from dynet_cy.ops.registry import DimensionError, describe
 
@@ -341,7 +341,9 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
     try:
         d.number = len(definitions)
         d.op = register_nameless(d.c_name, d.c_args, custom_dim, custom_forward, custom_backward)
-        set_raises(d.op, custom_prepare, custom_prepared, custom_raised)
+        d.op.prepare = custom_prepare
+        d.op.prepared = custom_prepared
+        d.op.raised = custom_raised
         definitions.append(d)
     finally:
         drop(&definitions_lock)

@@ -1,4 +1,4 @@
-"""Sums of products of activations, y = c + f(a) g(b) + ...: the op that `schedule/gates` changes such sums to.
+"""Sums of products of activations, y = c + f(a) g(b) + ...: the op that such sums become in a plan (schedule/rewrite).
 
 Its arguments are c, unless their number is even, and then a and b of each product, which has an attribute for f and g.
 All have the same shape.
@@ -8,14 +8,12 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, total_of
-from dynet_cy.execute.pieces cimport set_whole_backward
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_add, DY_BINARY_mul, DY_UNARY_gelu, DY_UNARY_logistic, DY_UNARY_rectify, DY_UNARY_silu, DY_UNARY_tanh, K,
 )
-from dynet_cy.ops.arithmetic cimport BINARY
 from dynet_cy.ops.registry cimport FLAT, Op, register, same_dim
 from dynet_cy.ops.unary cimport UNARY
-from dynet_cy.schedule.gates cimport MOST_PRODUCTS, set_activation, set_gate_ops
+from dynet_cy.schedule.rewrite cimport MOST_PRODUCTS, add_rewrite, sums_of_activations
 
 cdef enum:
     BLOCK = 256                                 # floats
@@ -70,7 +68,7 @@ cdef inline void through(uint32_t f, size_t n, const float* x, const float* fx, 
         K.unary_bwd[f - 1](n, x, fx, product, 0, 0, dx, add)
 
 
-cdef void gates_whole_backward(const Call* c, float* const* dx, const uint8_t* adds) noexcept nogil:
+cdef void gates_backward_all(const Call* c, float* const* dx, const uint8_t* adds) noexcept nogil:
     cdef float[BLOCK] of_a
     cdef float[BLOCK] of_b
     cdef size_t total = total_of(&c.y.dim), at = 0, n
@@ -111,7 +109,7 @@ cdef void gates_prepare(const Call* c) noexcept nogil:
     memset(adds, 0, sizeof(adds))
     for i in range(c.n):
         dx[i] = c.work + i * total_of(&c.y.dim)
-    gates_whole_backward(c, dx, adds)
+    gates_backward_all(c, dx, adds)
 
 
 cdef void gates_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -127,10 +125,10 @@ GATES.batching = FLAT
 GATES.assigns = True
 GATES.prepare = gates_prepare
 GATES.prepared = gates_prepared
-set_whole_backward(GATES.id, gates_whole_backward)
-set_gate_ops(BINARY[<int>DY_BINARY_mul].id, BINARY[<int>DY_BINARY_add].id, GATES.id)
+GATES.backward_all = gates_backward_all
+add_rewrite("gates", sums_of_activations, GATES)
 
 # Activations that are quick to compute again.
 cdef int which
 for which in (DY_UNARY_gelu, DY_UNARY_logistic, DY_UNARY_rectify, DY_UNARY_silu, DY_UNARY_tanh):
-    set_activation(UNARY[which].id, <uint32_t>which + 1)
+    UNARY[which].activation = <uint8_t>(which + 1)

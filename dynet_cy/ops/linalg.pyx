@@ -10,8 +10,9 @@ from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport gemm, product, weight_gradient
 from dynet_cy.kernels.ranges cimport ELEMENT_COST, in_ranges
-from dynet_cy.ops.registry cimport LIST, SHARE, DimRule, Factors, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport LIST, PRODUCT, SHARE, DimRule, Factors, Op, Shapes, register, same_dim
 from dynet_cy.ops.terms cimport Terms, begin_terms, end_terms, next_term, terms_work
+from dynet_cy.schedule.rewrite cimport add_rewrite, sums_of_products
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -117,6 +118,7 @@ MATMUL.ragged = True
 MATMUL.joins = True
 MATMUL.assigns = True
 MATMUL.factors = matmul_factors
+MATMUL.role = PRODUCT
 
 
 # ---- affine_transform: y = b + W1 x1 + W2 x2 + ... ----------------------------
@@ -219,6 +221,7 @@ AFFINE.one_column[0] = True
 AFFINE.joins = True
 AFFINE.assigns = True
 AFFINE.factors = affine_transform_factors
+add_rewrite("sums", sums_of_products, AFFINE)
 
 
 def affine_transform(exprs: Iterable[Expression]):

@@ -1,5 +1,6 @@
 """The table of ops, which owns every Op and is never freed."""
 
+from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.core.tensor cimport Attr, Call, Dim
@@ -12,6 +13,10 @@ cdef extern from "dynet_cy/op.h" nogil:
     int BATCH "DY_BATCH"
     int FLAT "DY_FLAT"
     int ALONE "DY_ALONE"
+    int ADDS "DY_ADDS"
+    int MULTIPLIES "DY_MULTIPLIES"
+    int PRODUCT "DY_PRODUCT"
+    int TRANSFERS "DY_TRANSFERS"
 
     ctypedef struct Shapes "dy_shapes":
         uint32_t n
@@ -36,6 +41,9 @@ cdef extern from "dynet_cy/op.h" nogil:
     ctypedef size_t (*PartOf "dy_part")(const Call* c, uint32_t i) noexcept nogil
     ctypedef void (*Prepare "dy_prepare")(const Call* c) noexcept nogil
     ctypedef void* (*Raised "dy_raised")() noexcept nogil
+    ctypedef void (*BackwardAll "dy_backward_all")(const Call* c, float* const* dx, const uint8_t* adds) noexcept nogil
+    ctypedef ptrdiff_t (*ViewOf "dy_view_of")(const Dim* x, const Dim* y, const Attr* attrs,
+                                              const uint32_t* items) noexcept nogil
 
     ctypedef struct Factors "dy_factors":
         const float* left
@@ -77,8 +85,12 @@ cdef extern from "dynet_cy/op.h" nogil:
         PartOf part
         Prepare prepare
         Saved prepared
+        BackwardAll backward_all
+        ViewOf view
         Raised raised
         uint8_t batching
+        uint8_t role
+        uint8_t activation
         uint8_t rule[3]
         uint8_t columns
         uint8_t one_column[3]
@@ -103,8 +115,5 @@ cdef Op* register(const char* name, const char* args, DimRule dim, Forward forwa
 # The same, but the name need not be unique.
 cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forward forward,
                            Backward backward) except NULL
-# Whether there are ops whose calls may raise an exception.
-cdef bint any_raises() noexcept nogil
-cdef void set_raises(Op* op, Prepare prepare, Saved prepared, Raised raised) noexcept nogil
 cdef Op* op_at(uint32_t id) noexcept nogil
 cdef int same_dim(const Shapes* s, Dim* y) except -1

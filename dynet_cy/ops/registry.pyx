@@ -3,8 +3,6 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.atomic cimport Flag
-
 # Pointers to ops are kept by families and graphs, so the table never moves.
 cdef Op table[MAX_OPS]
 cdef uint32_t n_ops = 0
@@ -56,22 +54,6 @@ cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forw
     op.no_gradient_because = b""
     n_ops += 1
     return op
-
-
-cdef Flag raises = False
-
-
-cdef bint any_raises() noexcept nogil:
-    return raises
-
-
-cdef void set_raises(Op* op, Prepare prepare, Saved prepared, Raised raised) noexcept nogil:
-    """Let calls of an op raise exceptions, as ops that run Python code may."""
-    global raises
-    op.prepare = prepare
-    op.prepared = prepared
-    op.raised = raised
-    raises = True
 
 
 cdef Op* op_at(uint32_t id) noexcept nogil:

@@ -18,7 +18,6 @@ from dynet_cy.ops.axes cimport Split, split_at, without
 from dynet_cy.ops.indices cimport axis_in, check_count, set_indices, whole
 from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register
 from dynet_cy.ops.shape cimport concatenated
-from dynet_cy.schedule.views cimport set_view
 
 from dynet_cy.graph.hooks import operators
 from dynet_cy.ops.arithmetic import esum
@@ -302,7 +301,7 @@ cdef ptrdiff_t range_view(const Dim* x, const Dim* y, const Attr* attrs, const u
     return <ptrdiff_t>(items[0] * s.pre) if s.post == 1 and x.bd == 1 and y.bd == 1 else -1
 
 
-set_view(PICK_RANGE.id, range_view)
+PICK_RANGE.view = range_view
 
 
 cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t axis):

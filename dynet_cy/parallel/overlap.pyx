@@ -26,7 +26,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcmp, memcpy
 
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
-from dynet_cy.execute.gradient_hooks cimport gradient_hooks
+from dynet_cy.execute.accumulation cimport gradient_hooks
 from dynet_cy.execute.profile cimport now
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.buffers cimport memory_of

@@ -1,6 +1,6 @@
 """Which batches run backward together, and in which order; see joining.pxd.
 
-An agenda decides, as in `schedule/batched`, but it schedules batches instead of nodes, and begins at the loss: a batch
+An agenda decides, as in `schedule/plan`, but it schedules batches instead of nodes, and begins at the loss: a batch
 is ready when all users of its values have run backward.  Batches that cannot be joined run as soon as they are ready.
 Of the others, those of one signature run when all of them are ready.  If there is no such signature, one whose batches
 depend on each other comes next, since they can never all be ready at once.
@@ -17,7 +17,7 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.counting cimport Counts, add_counts, clear, counted
-from dynet_cy.schedule.signature cimport Signatures, signature_of, signatures_open
+from dynet_cy.schedule.signature cimport Signatures, has_parameter_value, signature_of, signatures_open
 
 # A product with ENOUGH_COLUMNS columns gains nothing from more; MOST_COLUMNS limits the memory of a call.
 cdef enum:
@@ -73,6 +73,16 @@ cdef inline bint may_join(const Graph* g, const Batch* batch) noexcept nogil:
             and columns_of(g, batch) < ENOUGH_COLUMNS and is_large(g, x))
 
 
+cdef uint32_t typical_node(const Graph* g, const Batch* batch) noexcept nogil:
+    """The first node without a parameter in place of a value, if there is one: its signature is that of the batch."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef uint32_t j
+    for j in range(batch.count):
+        if not has_parameter_value(g, &nodes_of(g)[ids[j]]):
+            return ids[j]
+    return ids[0]
+
+
 cdef bint find_signatures(Graph* g, uint32_t n, Work* w) noexcept nogil:
     """Find the signatures of the batches that may be joined; False if no two are equal."""
     cdef const Batch* batches = batches_of(g)
@@ -86,7 +96,7 @@ cdef bint find_signatures(Graph* g, uint32_t n, Work* w) noexcept nogil:
         return False
     for b in range(n):
         w.sig[b] = NONE
-        if may_join(g, &batches[b]) and signature_of(g, &w.signatures, order_of(g)[batches[b].first], 0, &w.sig[b]):
+        if may_join(g, &batches[b]) and signature_of(g, &w.signatures, typical_node(g, &batches[b]), 0, &w.sig[b]):
             return False
     return w.signatures.n < n_may
 

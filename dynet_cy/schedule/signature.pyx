@@ -30,10 +30,10 @@ cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil:
     """An empty table for at most `most` signatures, in the scratch arena."""
     s.n = 0
     s.table_size = 16
-    while s.table_size <= 2 * most:             # for each node its signature and that of its kin
+    while s.table_size <= 3 * most:             # for each node its signature, that of its kin, and that `of_values`
         s.table_size *= 2
     s.table = <uint32_t*>arena_alloc(&g.scratch, s.table_size * sizeof(uint32_t))
-    s.keys = <Key*>arena_alloc(&g.scratch, 2 * most * sizeof(Key))
+    s.keys = <Key*>arena_alloc(&g.scratch, 3 * most * sizeof(Key))
     if s.table == NULL or s.keys == NULL:
         return -1
     memset(s.table, 0, s.table_size * sizeof(uint32_t))
@@ -93,7 +93,21 @@ cdef inline bint is_flat(Graph* g, const Node* x) noexcept nogil:
     return True
 
 
-cdef inline bint has_columns(Graph* g, const Op* op, const Node* x) noexcept nogil:
+cdef bint has_parameter_value(const Graph* g, const Node* x) noexcept nogil:
+    cdef const uint32_t* args = args_of(g, x)
+    cdef uint32_t i
+    for i in range(x.nargs):
+        if state_of(g)[args[i]] & SHARED and may_be_value(op_at(x.op), i):
+            return True
+    return False
+
+
+cdef inline bint is_shared(const Graph* g, const Op* op, uint32_t i, uint32_t arg, bint as_values) noexcept nogil:
+    """Whether argument i is a parameter that all nodes share; `as_values`: only if it can not be a value."""
+    return state_of(g)[arg] & SHARED and not (as_values and may_be_value(op, i))
+
+
+cdef inline bint has_columns(Graph* g, const Op* op, const Node* x, bint as_values) noexcept nogil:
     """Whether all arguments have as many columns as the result, except those that the whole batch shares."""
     cdef const uint32_t* args = args_of(g, x)
     cdef const Node* a
@@ -104,7 +118,7 @@ cdef inline bint has_columns(Graph* g, const Op* op, const Node* x) noexcept nog
         if rule_of(op, i) == SHARE:
             if a.dim.bd != 1:
                 return False
-        elif state_of(g)[args[i]] & SHARED:
+        elif is_shared(g, op, i, args[i], as_values):
             if cols_of(&a.dim) != 1 or not op.one_column[rule_index(i)]:
                 return False
         elif cols_of(&a.dim) * a.dim.bd != n or (rule_of(op, i) == LIST and cols_of(&x.dim) == 1):
@@ -112,8 +126,8 @@ cdef inline bint has_columns(Graph* g, const Op* op, const Node* x) noexcept nog
     return True
 
 
-cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key) noexcept nogil:
-    """Write the key of a node and return its length in words."""
+cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key, bint as_values) noexcept nogil:
+    """Write the key of a node, perhaps with parameters `as_values`, and return its length in words."""
     cdef Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)
     cdef Node* x = &nodes[id]
@@ -132,11 +146,11 @@ cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key) noe
         key.form = FLATTENED
         write_head(g, x, KEY_FLAT, w)
         return HEAD_WORDS
-    columns = op.columns and has_columns(g, op, x)
+    columns = op.columns and has_columns(g, op, x, as_values)
     at = write_head(g, x, KEY_COLUMNS if columns else KEY_SHAPES, w)
     for i in range(x.nargs):
         a = &nodes[args[i]]
-        shared = state[args[i]] & SHARED or rule_of(op, i) == SHARE
+        shared = is_shared(g, op, i, args[i], as_values) or rule_of(op, i) == SHARE
         if rule_of(op, i) == LIST:
             all_shared = False
         elif not columns and a.dim.bd != (1 if shared else x.dim.bd):
@@ -175,7 +189,7 @@ cdef uint32_t write_kin(Graph* g, uint32_t id, uint32_t* w) noexcept nogil:
     return <uint32_t>(at - w)
 
 
-cdef inline uint32_t find(Graph* g, Signatures* s, uint32_t* w, uint32_t n, bint* is_new) noexcept nogil:
+cdef inline uint32_t find(Graph* g, Signatures* s, uint32_t* w, uint32_t n) noexcept nogil:
     """Number of the signature with this key; a new one if the key is not known.
 
     The key is at the top of the scratch arena, and stays there if it is new.
@@ -188,7 +202,6 @@ cdef inline uint32_t find(Graph* g, Signatures* s, uint32_t* w, uint32_t n, bint
         key = &s.keys[s.table[at] - 1]
         if key.hash == h and key.n_words == n and memcmp(key.words, w, n * sizeof(uint32_t)) == 0:
             arena_rewind(&g.scratch, top)
-            is_new[0] = False
             return s.table[at] - 1
         at = (at + 1) & (s.table_size - 1)
     arena_rewind(&g.scratch, top + n * sizeof(uint32_t))
@@ -197,11 +210,11 @@ cdef inline uint32_t find(Graph* g, Signatures* s, uint32_t* w, uint32_t n, bint
     key.n_words = n
     key.hash = h
     key.form = EACH
-    key.kin = s.n
+    key.kin = key.of_values = s.n
     key.by_node = False
+    key.n_nodes = 0
     s.n += 1
     s.table[at] = s.n
-    is_new[0] = True
     return s.n - 1
 
 
@@ -213,12 +226,12 @@ cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
     cdef uint32_t* w = <uint32_t*>arena_push(&g.scratch, most)
     cdef Key described
     cdef Key* key
-    cdef bint is_new
     if w == NULL:
         return -1
-    out[0] = find(g, s, w, write_key(g, node, w, &described), &is_new)
+    out[0] = find(g, s, w, write_key(g, node, w, &described, False))
     key = &s.keys[out[0]]
-    if not is_new:
+    key.n_nodes += 1
+    if key.n_nodes > 1:
         key.rising = key.rising and depth > key.deepest
         key.deepest = depth
         return 0
@@ -230,7 +243,12 @@ cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
         w = <uint32_t*>arena_push(&g.scratch, most)
         if w == NULL:
             return -1
-        key.kin = find(g, s, w, write_kin(g, node, w), &is_new)
+        key.kin = find(g, s, w, write_kin(g, node, w))
+    if device_of(g, node) == 0 and has_parameter_value(g, x):
+        w = <uint32_t*>arena_push(&g.scratch, most)
+        if w == NULL:
+            return -1
+        key.of_values = find(g, s, w, write_key(g, node, w, &described, True))
     return 0
 
 
@@ -240,17 +258,15 @@ cdef size_t most_words(const Node* x) noexcept nogil:
 
 cdef uint32_t write_queue(Graph* g, uint32_t node, uint32_t* w) noexcept nogil:
     cdef Key key
-    cdef uint32_t n = write_key(g, node, w, &key)
+    cdef uint32_t n = write_key(g, node, w, &key, False)
     if op_at(nodes_of(g)[node].op).ragged and key.form != FLATTENED:
         n = write_kin(g, node, w)
     return n
 
 
-cdef uint32_t queue_of(const Signatures* s, uint32_t signature) noexcept nogil:
-    """Number of the signature in whose queue the nodes of a signature wait.  Call it when all nodes have a signature.
-
-    Nodes that share an argument, and several of which may be ready at once, gain more
-    from running as one call than from staying in step with nodes of other sizes.
-    """
-    cdef const Key* key = &s.keys[signature]
-    return signature if key.by_node and not key.rising else key.kin
+cdef void settle_values(Signatures* s) noexcept nogil:
+    """Parameters are copied beside values where there are more of these: many nodes gain more if they share one."""
+    cdef uint32_t i
+    for i in range(s.n):
+        if s.keys[s.keys[i].of_values].n_nodes < s.keys[i].n_nodes:
+            s.keys[i].of_values = i

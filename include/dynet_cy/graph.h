@@ -53,12 +53,18 @@ typedef struct {
     float **list;
 } dy_laid;
 
-/* How the nodes of a batch run. */
+/* How the nodes of a batch run: its form, which the plan chooses.  Executors have a function for each, forward and
+ * backward. */
 enum {
+    DY_ONE,                     /* a single node: one call, with arguments in place */
     DY_STACKED,                 /* one call: arguments concatenated along the batch */
     DY_FLATTENED,               /* one call: an elementwise op on one long vector, without shapes */
     DY_COLUMNS,                 /* one call: the columns of all nodes are one matrix */
-    DY_EACH                     /* a call for each node, with arguments in place */
+    DY_EACH,                    /* a call for each node, with arguments in place */
+    DY_PIECES,                  /* a call for each run of nodes that are adjacent in all arguments: elementwise ops */
+    DY_TILES,                   /* the same, in tiles, together with neighbours of this form */
+    DY_VIEWS,                   /* no call: the results are parts of their arguments in memory */
+    DY_FORMS
 };
 
 /* Nodes that were run together; needed again in backward. */
@@ -75,12 +81,12 @@ typedef struct {
     uint32_t live;              /* forward-only graphs: how many of its values are still needed */
 } dy_batch;
 
-/* A product, an activation, or a sum that a larger sum has taken in: it has no value, unless one is asked for, and the
+/* A product, an activation, or a sum that a larger sum has absorbed: it has no value, unless one is requested, and the
  * gradient of the sum is its own too, times the value of the other factor where it is a factor of a product. */
 typedef struct {
     uint32_t part, sum;         /* nodes */
     uint32_t factor;            /* a node, or DY_NO_NODE */
-} dy_taken;
+} dy_absorbed;
 
 #define DY_NO_NODE UINT32_MAX
 
@@ -97,7 +103,7 @@ typedef struct {
             dy_array uses;      /* forward-only graphs: see liveness.h */
             union {
                 dy_array holes; /* of the same graphs */
-                dy_array taken; /* of all others: dy_taken */
+                dy_array absorbed;  /* of all others: dy_absorbed */
             };
             dy_array devices;   /* multi-device graphs: uint8 by node number, where it runs */
             dy_array origins;   /* uint32 by node number, as far as recorded: see graph/origin.pxd */
@@ -132,13 +138,12 @@ typedef struct {
     uint32_t n_passes;          /* forward passes that have computed something since the renewal */
     int device;                 /* where it runs: 0 for the CPU, 1 + n for GPU number n */
     uint8_t multi_device;       /* its nodes run on several devices, as `devices` says */
-    uint8_t adds_products;      /* a node of it adds a product to something: see schedule/sums */
     uint8_t has_empty;          /* a node of it has no elements: kernels and BLAS are not called for such */
-    uint8_t multiplies_activations; /* whether a node of it multiplies one elementwise: see schedule/gates */
+    uint8_t may_raise;          /* a node of it runs Python code, forward and backward */
     void *device_graphs;        /* what the backend of devices keeps for it */
     uint64_t shortages;         /* the process's count of shortages when the graph last freed memory */
     void *plans;                /* the cache of schedule/plan_cache; NULL: none yet */
-    void *beside;               /* statistics of schedule/beside; NULL: none yet */
+    void *siblings;             /* statistics of schedule/siblings; NULL: none yet */
     uint32_t early;             /* number of values that were computed early and not asked for yet */
     uint32_t n_kept;            /* nodes at the last checkpoint: those stay as they were made */
 } dy_graph;

@@ -19,6 +19,15 @@ enum {
     DY_ALONE                    /* never: `alone_because` says why */
 };
 
+/* What an op is to those that look at the nodes of a plan.  Rewrites know sums of products by their roles. */
+enum {
+    DY_NO_ROLE,
+    DY_ADDS,                    /* adds two arguments */
+    DY_MULTIPLIES,              /* multiplies two arguments, element by element */
+    DY_PRODUCT,                 /* multiplies two matrices */
+    DY_TRANSFERS                /* copies its argument to another device, which executors do themselves */
+};
+
 /* The input of a shape rule: the shapes of the arguments, attributes and items. */
 typedef struct {
     uint32_t n;
@@ -48,6 +57,12 @@ typedef size_t (*dy_part)(const dy_call *c, uint32_t i);
 typedef void (*dy_prepare)(const dy_call *c);
 /* The exception of the last forward or prepare of this thread, a new reference to a Python object; NULL if there was none. */
 typedef void *(*dy_raised)(void);
+
+/* The gradients of all arguments of a piece of a call: into dx[i], unless it is NULL, and added to it if adds[i]. */
+typedef void (*dy_backward_all)(const dy_call *c, float *const *dx, const uint8_t *adds);
+
+/* Where the result of an op of one argument begins in the argument, in floats; -1: it is not one piece of it. */
+typedef ptrdiff_t (*dy_view_of)(const dy_dim *x, const dy_dim *y, const dy_attr *attrs, const uint32_t *items);
 
 /* A gradient of shape rows x cols as a product L R': L is rows x n, R is cols x n, both contiguous. */
 typedef struct {
@@ -84,8 +99,12 @@ typedef struct dy_op {
     dy_part part;               /* NULL: backward needs no c->before */
     dy_prepare prepare;         /* NULL: none */
     dy_saved prepared;
+    dy_backward_all backward_all;   /* NULL, or: of an elementwise op, the gradients of all arguments at once */
+    dy_view_of view;            /* NULL, or: the result may be a part of the argument in memory */
     dy_raised raised;           /* NULL: forward and prepare cannot fail */
     uint8_t batching;
+    uint8_t role;
+    uint8_t activation;         /* 0, or 1 + its number in unary.def: quick to compute, so backward may do it again */
     uint8_t rule[3];            /* of argument 0, of 1, 3, 5..., of 2, 4, 6... */
     uint8_t columns;            /* works column by column: columns of several nodes may form one matrix */
     uint8_t one_column[3];      /* with `columns`, as in `rule`: may be one vector for all columns */

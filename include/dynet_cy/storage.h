@@ -44,7 +44,7 @@ typedef struct {
     uint8_t updated;            /* it is trained; a constant otherwise */
     uint8_t in_place;           /* graphs read the numbers in place, so the factor must stay 1 */
     uint8_t has_gradient;       /* a graph has added to the gradient since the last update */
-    uint64_t pass_number;       /* which backward pass did so last; see execute/journal.pxd */
+    uint64_t pass_number;       /* which backward pass did so last; see execute/accumulation.pxd */
 } dy_param;
 
 /* Note that values of the storage that p is in have changed. */

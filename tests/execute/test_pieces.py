@@ -9,7 +9,9 @@ from gate_programs import N, Program
 import dynet_cy as dy
 from dynet_cy import profiling
 from dynet_cy.execute import pieces, views
-from dynet_cy.schedule.changes import gates
+from dynet_cy.schedule.rewrite import rewrites
+
+gates = rewrites["gates"]
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.schedule.changes import sums
+from dynet_cy.schedule.rewrite import rewrites
+
+sums = rewrites["sums"]
 
 pytestmark = pytest.mark.usefixtures("device")
 

@@ -507,8 +507,10 @@ def test_settings_are_changed_while_passes_run() -> None:
     """Passes read them without the lock of Python."""
     from dynet_cy.execute import pieces, profile, views
     from dynet_cy.kernels import pool, precision
-    from dynet_cy.schedule import beside, joining, plan_cache
-    from dynet_cy.schedule.changes import sums
+    from dynet_cy.schedule import joining, plan_cache, siblings
+    from dynet_cy.schedule.rewrite import rewrites
+
+    sums = rewrites["sums"]
 
     precisions = ["float32", "float32" if precision.bf16_missing() else "bf16"]
     rounds = itertools.count()
@@ -519,7 +521,7 @@ def test_settings_are_changed_while_passes_run() -> None:
     def change():
         k = next(rounds)
         sums.set_on(bool(k % 2))
-        beside.switch(bool(k // 2 % 2))
+        siblings.switch(bool(k // 2 % 2))
         profile.set_level(k % 2)
         precision.set_precision(precisions[k // 3 % 2])
         dy.config.set(autobatch=k % 3, check=bool(k % 4 == 1), flush_denormals=bool(k % 2))

@@ -11,6 +11,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import profiling
+from dynet_cy.execute import accumulation
 
 
 def soft_forward(x, w, *, scale=1.0):
@@ -476,3 +477,14 @@ def test_a_name_may_come_again() -> None:
     two = dy.custom_op("again", lambda x: x + 2)
     z = two(dy.scalarInput(1))
     assert (y.value(), z.value()) == (2, 3)
+
+
+def test_other_graphs_pay_nothing() -> None:
+    """Only backward over a graph with such an op copies gradients, so that it can be undone."""
+    p = dy.ParameterCollection().parameters_from_numpy(np.ones(4))
+    custom = dy.custom_op("not_everywhere", lambda x: x, lambda dy_, y, x: dy_)
+    for function, copied in ((dy.tanh, 0), (custom, 1), (dy.tanh, 0)):
+        dy.renew_cg()
+        accumulation.reset()
+        dy.sum_elems(function(p)).backward()  # the gradient is not zero from the second round on
+        assert accumulation.counts() == (copied if function is custom else 0)

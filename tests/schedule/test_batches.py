@@ -7,6 +7,8 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import profiling
+from dynet_cy.graph.nodes import nodes
+from dynet_cy.schedule import joining
 
 
 def run(strategy: int, build, collection) -> tuple[float, list[np.ndarray]]:
@@ -180,3 +182,58 @@ def test_layers_of_two_directions_wait_for_both() -> None:
     assert products[2:4] == [str(2 * (n - 1) + n), str(2 * (n - 1) + 1)]
     together = next(line for line in calls if line[-1] == "concatenate")
     assert together[2:4] == [str(n), "1"]
+
+
+def test_a_parameter_in_place_of_a_value() -> None:
+    """Its nodes run in one call with those that have a value there; a parameter that all nodes share is not copied."""
+    collection = dy.ParameterCollection()
+    rng = np.random.default_rng(5)
+    empty, other, b, v = (collection.parameters_from_numpy(rng.uniform(-1, 1, 8)) for _ in range(4))
+    w, u = (collection.parameters_from_numpy(rng.uniform(-1, 1, shape)) for shape in ((5, 8), (5, 16)))
+
+    def build():
+        xs = [dy.tanh(b + dy.inputVector(np.linspace(-1, k / 7, 8))) for k in range(12)]
+        seconds = [empty if k % 3 == 0 else other if k % 5 == 0 else xs[k - 1] for k in range(12)]
+        both = [dy.concatenate([x, y]) for x, y in zip(xs, seconds)]
+        losses = [dy.sum_elems(dy.tanh(u * x)) for x in both]
+        losses += [dy.sum_elems(dy.logistic(w * y)) for y in seconds]
+        losses += [dy.dot_product(x, y) for x, y in zip(xs, seconds)]
+        losses += [dy.squared_norm(y) + dy.pick(y, k % 8) for k, y in enumerate(seconds)]
+        losses += [dy.dot_product(v, dy.exp(x)) for x in xs]
+        return dy.esum(losses)
+
+    check(build, collection)
+    dy.renew_cg(autobatching=1)
+    build().forward()
+    batches: dict[str, set[int | None]] = {}
+    for node in nodes(dy.cg()):
+        if node.computed and node.args:
+            batches.setdefault(node.op, set()).add(node.batch)
+    once = {op: len(found) for op, found in batches.items() if op in ("concatenate", "squared_norm", "pick")}
+    assert once == {"concatenate": 1, "squared_norm": 1, "pick": 1}
+    assert len(batches["matmul"]) == 2  # of w and of u
+    assert len(batches["dot_product"]) == 2  # those with v stay apart, since many nodes share it
+
+
+def test_a_parameter_among_values_in_several_passes() -> None:
+    """Batches of products that are joined in backward, some of them with a parameter in place of a value."""
+    collection = dy.ParameterCollection()
+    rng = np.random.default_rng(6)
+    w = collection.parameters_from_numpy(rng.uniform(-0.1, 0.1, (64, 64)))
+    start = collection.parameters_from_numpy(rng.uniform(-1, 1, 64))
+    least = joining.set_least_size(1000)
+    try:
+
+        def build():
+            states, losses = [start] * 4, []
+            for step in range(5):
+                states = [
+                    dy.tanh(w * (start if (k + step) % 3 == 0 else x)) if k % 2 else x for k, x in enumerate(states)
+                ]
+                losses += [dy.sum_elems(dy.square(x)) for x in states]
+                losses[-1].value()
+            return dy.esum(losses)
+
+        check(build, collection)
+    finally:
+        joining.set_least_size(least)

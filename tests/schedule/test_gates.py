@@ -11,7 +11,9 @@ from sum_programs import Program, Value
 import dynet_cy as dy
 from dynet_cy.execute import pieces
 from dynet_cy.graph.nodes import nodes
-from dynet_cy.schedule.changes import gates
+from dynet_cy.schedule.rewrite import rewrites
+
+gates = rewrites["gates"]
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,9 @@ from sum_programs import ORDERS, Program, recurrent
 
 import dynet_cy as dy
 from dynet_cy.graph.nodes import nodes
-from dynet_cy.schedule.changes import sums
+from dynet_cy.schedule.rewrite import rewrites
+
+sums = rewrites["sums"]
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,6 @@
-class Changes:
+class Rewrite:
     def counts(self) -> tuple[int, int]: ...
     def reset(self) -> None: ...
     def set_on(self, value: bool) -> bool: ...
 
-sums: Changes
-gates: Changes
+rewrites: dict[str, Rewrite]

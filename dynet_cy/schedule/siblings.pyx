@@ -26,7 +26,7 @@ from libc.string cimport memcmp, memset
 from dynet_cy.core.atomic cimport Flag
 from dynet_cy.core.tensor cimport same_shape
 from dynet_cy.graph.graph cimport ComputationGraph
-from dynet_cy.graph.hooks cimport Beside, beside_hooks
+from dynet_cy.graph.hooks cimport Siblings, sibling_hooks
 from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, args_of, holder_in, nodes_of, state_of, uses_of,
 )
@@ -34,7 +34,7 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.signature cimport most_words, write_queue
-from dynet_cy.schedule.wanted cimport mark_wanted
+from dynet_cy.schedule.plan cimport mark_wanted
 
 
 cdef enum:
@@ -91,7 +91,7 @@ cdef Flag tracked = False           # find groups even if it is off
 
 
 cdef inline Requests* requests_of(const Graph* g) noexcept nogil:
-    return <Requests*>g.beside
+    return <Requests*>g.siblings
 
 
 cdef inline uint64_t mixed(uint64_t h, uint64_t w) noexcept nogil:
@@ -254,7 +254,8 @@ cdef struct Marked:
 cdef int mark(Graph* g, const uint32_t* targets, uint32_t n, Marked* m) noexcept nogil:
     """Mark the nodes that the targets need; nothing may be marked before."""
     cdef size_t top = g.order.top
-    cdef int failed = mark_wanted(g, targets, n, &m.lowest, &m.highest, &m.count)
+    cdef uint32_t none = 0              # rewrites
+    cdef int failed = mark_wanted(g, targets, n, &m.lowest, &m.highest, &m.count, 0, &none)
     array_rewind(&g.order, top)
     return failed
 
@@ -451,7 +452,7 @@ cdef uint32_t ask(Graph* g, const uint32_t* target, const uint32_t** targets) no
         return 1
     if s == NULL:
         s = <Requests*>calloc(1, sizeof(Requests))
-        g.beside = s
+        g.siblings = s
         if s == NULL:
             return 1
     s.looks += 4 * <uint64_t>note_ran(g, s)
@@ -530,10 +531,10 @@ cdef void renumber(Graph* g, const uint32_t* numbers) noexcept nogil:
 
 
 cdef bint was_waiting(const Graph* g) noexcept nogil:
-    return g.beside != NULL and requests_of(g).waiting
+    return g.siblings != NULL and requests_of(g).waiting
 
 
-cdef void drop_beside(Graph* g) noexcept nogil:
+cdef void drop_siblings(Graph* g) noexcept nogil:
     cdef Requests* s = requests_of(g)
     cdef int b
     if s == NULL:
@@ -543,7 +544,7 @@ cdef void drop_beside(Graph* g) noexcept nogil:
         free(s.groups[b].states)
     free(s.targets)
     free(s)
-    g.beside = NULL
+    g.siblings = NULL
 
 
 cdef void track_requests(bint is_to_be) noexcept:
@@ -551,7 +552,7 @@ cdef void track_requests(bint is_to_be) noexcept:
     tracked = is_to_be
 
 
-cdef Beside* hooks = beside_hooks()
+cdef Siblings* hooks = sibling_hooks()
 hooks.ask = ask
 hooks.asked = asked
 hooks.failed = failed

@@ -1,0 +1,978 @@
+"""Backward over the batches that have run; see gradients.pxd.
+
+The first contribution to a node's gradient assigns it, later ones are added.  Gradients of parameters go straight to
+their storage, except two kinds, which are collected over the pass.  The gradient of a weight matrix is a sum of
+products L R', one for each call of the ops that use it.  A product with few columns is limited by memory traffic on
+the matrix rather than by arithmetic, so the columns of many calls are laid side by side and multiplied at once.  Each
+contribution to the gradient of a small parameter is small, compared to the cost of locking the parameter and recording
+the change.  So the contributions of one pass are summed separately, where no other thread sees them, and added once.
+
+Batches of different forward passes that run backward as one call (schedule/joining) form a temporary batch, which
+exists for this call only: its list of nodes follows those of the batches that have run, in `graph.order`.  As in
+forward, the arguments are laid side by side.  The gradients of the results are copied side by side too, and the
+gradients that the call computes are added to those of the arguments.
+"""
+
+from libc.stdint cimport uint8_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.interrupts cimport interrupted
+from dynet_cy.execute.accumulation cimport (
+    MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, take_back,
+)
+from dynet_cy.execute.anomaly cimport bad_gradients, checking
+from dynet_cy.execute.pieces cimport neighbours_before, pieces_backward
+from dynet_cy.execute.profile cimport note_call, now, profiling
+from dynet_cy.execute.views cimport part_views, views_backward
+from dynet_cy.execute.walk cimport (
+    FEW, arrange, is_empty, lay_items, op_raised, place_of, set_call, set_call_of_one, set_one, set_tensor, settle,
+    take, take_table, uses_in,
+)
+from dynet_cy.graph.structs cimport (
+    LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, Graph, args_of, batches_of, gradient_at, nodes_of,
+    open_gradients, order_of, state_of,
+)
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.product cimport weight_gradient
+from dynet_cy.memory.arena cimport arena_alloc, arena_offset, arena_rewind, array_push, array_rewind, segment_of
+from dynet_cy.memory.storage cimport note_gradient, pthread_mutex_t
+from dynet_cy.ops.registry cimport Needs, op_at
+from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
+
+
+cdef extern from "<pthread.h>" nogil:
+    int pthread_mutex_lock(pthread_mutex_t* m)
+    int pthread_mutex_unlock(pthread_mutex_t* m)
+
+# A product with ENOUGH_COLUMNS columns gains nothing from more; smaller matrices than LEAST_SIZE stay in the
+# first-level cache.
+cdef enum:
+    ENOUGH_COLUMNS = 128
+    MOST_COLUMNS = 256
+    LEAST_SIZE = 1024
+
+cdef const Op* ops = op_at(0)                   # all ops; the table never moves
+
+
+cdef inline bint stops(Walk* w, size_t bytes) noexcept nogil:
+    """Whether the pass ends here because a signal handler has raised an exception.
+
+    Backward ends only if its changes can be undone.  Passes on a GPU are only listed at this time, and do not end.
+    """
+    if not w.at_once or not interrupted(&w.failure.interrupts, bytes) or w.whole:
+        return False
+    if w.background != NULL:
+        finish_background(w.background)
+    return w.journal == NULL or take_back(w.journal)
+
+
+# ---- locks of parameters ---------------------------------------------------------------
+
+cdef inline void begin_parameter(Walk* w, Param* p) noexcept nogil:
+    """Lock the gradient of a parameter for a contribution, and record it in the journal."""
+    pthread_mutex_lock(&p.lock)
+    if w.journal != NULL:
+        note_before(w.journal, p)
+
+
+cdef inline void begin_addition(Walk* w, Param* p) noexcept nogil:
+    """`begin_parameter` for a contribution that is made now: those that another thread computes come before it."""
+    cdef const Collected* x
+    if w.background != NULL:
+        x = collected_of(w, p)
+        if x != NULL and x.added != NULL and not is_made(x.added):
+            finish_background(w.background)
+    begin_parameter(w, p)
+
+
+cdef inline void end_parameter(Param* p) noexcept nogil:
+    note_gradient(p)
+    pthread_mutex_unlock(&p.lock)
+
+
+# ---- numbers -----------------------------------------------------------------------
+
+cdef inline int add_numbers(Walk* w, uint32_t node, float* to, const float* source, size_t n, float scale,
+                            bint accumulate) noexcept nogil:
+    if not w.at_once:
+        return w.device.add(w, node, to, source, n, scale, accumulate)
+    if scale != 1:
+        if accumulate:
+            K.axpy(n, scale, source, to)
+        else:
+            K.scale(n, scale, source, to)
+    elif accumulate:
+        K.add(n, source, to)
+    else:
+        memcpy(to, source, n * sizeof(float))
+    return 0
+
+
+cdef inline int add_contribution(Walk* w, uint32_t node, const Node* a, uint8_t* state, const float* source, size_t n,
+                                 float scale) noexcept nogil:
+    """Add n numbers, times scale, to the gradient of a node, if it needs one: the first contribution assigns."""
+    cdef bint live = (state[0] & LIVE) != 0
+    if a.val == NULL:
+        return contribute_to_parameter(w, node, source, n, scale) if state[0] & TRAINABLE else 0
+    if not state[0] & NEEDS_GRAD:
+        return 0
+    state[0] |= LIVE
+    return add_numbers(w, node, gradient_at(w.g, a.val), source, n, scale, live)
+
+
+cdef int contribute_to_parameter(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil:
+    cdef Param* p = <Param*>nodes_of(w.g)[node].object
+    cdef int failed
+    begin_addition(w, p)
+    failed = add_numbers(w, node, p.grad, source, n, scale, True)
+    end_parameter(p)
+    return failed
+
+
+cdef int contribute(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil:
+    return add_contribution(w, node, &nodes_of(w.g)[node], &state_of(w.g)[node], source, n, scale)
+
+
+cdef int add_each(Walk* w, const Batch* batch, uint32_t i, const float* source) noexcept nogil:
+    """Add gradients that are side by side, one for each node, to those of the nodes' arguments i."""
+    cdef Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* a
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j, arg
+    cdef size_t n
+    for j in range(batch.count):
+        arg = args_of(g, &nodes[ids[j]])[i]
+        a = &nodes[arg]
+        n = total_of(&a.dim)
+        for _ in range(uses_in(batch, a, &nodes[ids[j]])):
+            if add_contribution(w, arg, a, &state[arg], source, n, 1):
+                return -1
+            source += n
+    return 0
+
+
+cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcept nogil:
+    """Add dy, times a number, to the gradients of all arguments that have the batch size of the result."""
+    cdef Graph* g = w.g
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* node
+    cdef const float* source = c.dy.v
+    cdef uint32_t i, j
+    for j in range(batch.count):
+        node = &nodes_of(g)[ids[j]]
+        for i in range(c.n):
+            if c.x[i].dim.bd == c.y.dim.bd and contribute(w, args_of(g, node)[i], source, total_of(&node.dim), scale):
+                return -1
+        source += total_of(&node.dim)
+    return settle(w)
+
+
+# ---- contributions collected over a pass ---------------------------------------------
+
+cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil:
+    """The collected contributions to a parameter; NULL: none so far."""
+    cdef Collected* x = w.collected
+    while x != NULL and x.p != p:
+        x = x.next
+    return x
+
+
+cdef int multiply_one(Walk* w, Collected* x) noexcept nogil:
+    """Add the collected contributions to the gradient of a parameter."""
+    cdef int failed
+    if x.product.n == 0:
+        return 0
+    if w.background != NULL and x.sums == NULL and add_later(w, x, &x.product):
+        x.added.left = <float*>x.product.left           # until it is made; see `room_for_factors`
+        x.added.right = <float*>x.product.right
+        x.product.left = NULL
+        x.product.n = 0
+        return 0
+    begin_addition(w, x.p)
+    failed = w.device.multiply(w, x)
+    end_parameter(x.p)
+    x.product.n = 0
+    return failed
+
+
+cdef bint add_later(Walk* w, Collected* x, const Factors* f) noexcept nogil:
+    """Let another thread add a product to the gradient of a parameter.
+
+    False: it is large, or there is no memory for that.  Then no other thread is busy in the background.
+    """
+    cdef Addition* a = NULL
+    if f.rows * f.cols * f.n <= MOST_IN_BACKGROUND:
+        a = <Addition*>arena_alloc(&w.g.grads, sizeof(Addition))
+    if a == NULL:
+        finish_background(w.background)
+        return False
+    begin_parameter(w, x.p)
+    add_in_background(w.background, a, x.p, f, x.added)
+    end_parameter(x.p)
+    x.added = a
+    return True
+
+
+cdef int multiply_collected(Walk* w) noexcept nogil:
+    """Add all collected contributions to the gradients of their parameters."""
+    cdef size_t top = w.g.scratch.top
+    cdef Collected* x = w.collected
+    while x != NULL:
+        if multiply_one(w, x) or stops(w, x.p.size * sizeof(float)):
+            return -1
+        arena_rewind(&w.g.scratch, top)
+        x = x.next
+    return 0
+
+
+# ---- contributions collected on the CPU ------------------------------------------------
+
+cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
+    """Copy the factors, side by side; 0 if that gains nothing or there is no memory."""
+    cdef Collected* c
+    cdef Factors* x
+    if f.rows * f.cols < LEAST_SIZE:
+        return 0
+    if f.n >= ENOUGH_COLUMNS:
+        return w.background != NULL and lasts(w, f.left) and lasts(w, f.right) and multiply_later(w, p, f)
+    c = products_of(w, p, f)
+    if c == NULL or not room_for_factors(w, c):
+        return 0
+    x = &c.product
+    if x.n + f.n > MOST_COLUMNS:
+        multiply_one(w, c)
+        if not room_for_factors(w, c):
+            return 0
+    memcpy(<float*>x.left + x.rows * x.n, f.left, f.rows * f.n * sizeof(float))
+    memcpy(<float*>x.right + x.cols * x.n, f.right, f.cols * f.n * sizeof(float))
+    x.n += f.n
+    return 1
+
+
+cdef Collected* products_of(Walk* w, Param* p, const Factors* f) noexcept nogil:
+    """What is collected for a weight matrix; NULL if there is no memory."""
+    cdef Collected* c = collected_of(w, p)
+    if c == NULL:
+        c = <Collected*>arena_alloc(&w.g.grads, sizeof(Collected))
+        if c == NULL:
+            return NULL
+        c.product = f[0]
+        c.product.n = 0
+        c.product.left = NULL
+        c.p = p
+        c.sums = NULL
+        c.added = NULL
+        c.next = w.collected
+        w.collected = c
+    return c
+
+
+cdef bint room_for_factors(Walk* w, Collected* c) noexcept nogil:
+    """Give a product memory for its factors, if it has none: that of an earlier one that has been added, or new."""
+    cdef Factors* x = &c.product
+    cdef Addition* a = c.added
+    if x.left != NULL:
+        return True
+    while a != NULL and (a.left == NULL or not is_made(a)):
+        a = a.before
+    if a != NULL:
+        x.left = a.left
+        x.right = a.right
+        a.left = NULL
+        return True
+    x.right = <float*>arena_alloc(&w.g.grads, x.cols * MOST_COLUMNS * sizeof(float))
+    if x.right != NULL:
+        x.left = <float*>arena_alloc(&w.g.grads, x.rows * MOST_COLUMNS * sizeof(float))
+    return x.left != NULL
+
+
+cdef inline bint lasts(const Walk* w, const float* v) noexcept nogil:
+    """Whether numbers stay what they are as long as the pass: all do but those in working memory of a batch."""
+    return segment_of(&w.g.scratch, v) == NULL or arena_offset(&w.g.scratch, v) < w.lasting
+
+
+cdef bint multiply_later(Walk* w, Param* p, const Factors* f) noexcept nogil:
+    """Let another thread multiply factors where they are; False: this one has to do it."""
+    cdef Collected* c = products_of(w, p, f)
+    return c != NULL and add_later(w, c, f)
+
+
+cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
+    """The sums for the gradient of a small parameter; NULL for a large parameter, and if there is no memory."""
+    cdef Collected* c = w.summed
+    if c != NULL and c.p == p:                  # the common case: the same parameter as last time
+        return c
+    if p.size >= LEAST_SIZE or checking:        # checks must see each contribution at the node that made it
+        return NULL
+    c = collected_of(w, p)
+    if c == NULL:
+        c = <Collected*>arena_alloc(&w.g.grads, sizeof(Collected))
+        if c == NULL:
+            return NULL
+        c.sums = <float*>arena_alloc(&w.g.grads, p.size * sizeof(float))
+        if c.sums == NULL:
+            return NULL
+        c.product.n = 0
+        c.added = NULL
+        c.p = p
+        c.next = w.collected
+        w.collected = c
+    w.summed = c
+    return c
+
+
+cdef int multiply(Walk* w, Collected* c) noexcept nogil:
+    cdef const Factors* x = &c.product
+    if c.sums != NULL:
+        K.add(c.p.size, c.sums, c.p.grad)
+    else:
+        weight_gradient(x.rows, x.cols, x.n, x.left, x.right, 1, c.p.grad)
+    return 0
+
+
+# ---- arguments of a call ---------------------------------------------------------------
+
+cdef inline int zero_gradient(Walk* w, const Node* x) noexcept nogil:
+    return w.device.zero(w, gradient_at(w.g, x.val), total_of(&x.dim))
+
+
+cdef inline int one_backward(Walk* w, const Batch* batch, const Op* op, Call* c, uint32_t i) noexcept nogil:
+    """Run the op's backward for one argument; `c.accumulate` says whether it adds."""
+    cdef int failed = 0
+    if w.at_once:
+        op.backward(c, i)
+    else:
+        failed = w.device.backward(w, batch, op, c, i)
+    c.first = 0
+    return failed
+
+
+cdef inline int backward_into(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
+                              bint accumulate) noexcept nogil:
+    """Run the op's backward for one argument, adding to its gradient or else assigning it."""
+    if not needs.assigns and not accumulate:
+        if w.device.fill(w, c.dx.v, total_of(&c.dx.dim), 0):
+            return -1
+        accumulate = True
+    c.accumulate = accumulate
+    return one_backward(w, batch, op, c, i)
+
+
+cdef int leaf_backward(Walk* w, const Batch* batch, const Op* op, Call* c, Param* p) noexcept nogil:
+    """Compute the gradient of rows of a table; the op records which rows these are."""
+    cdef int failed
+    begin_addition(w, p)
+    failed = one_backward(w, batch, op, c, 0)
+    p.has_gradient = 1
+    pthread_mutex_unlock(&p.lock)
+    return failed
+
+
+cdef int parameter_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
+                            Param* p) noexcept nogil:
+    """Compute the gradient of an argument that is a parameter; it is in the storage."""
+    cdef Factors factors
+    cdef Collected* sums
+    cdef int done
+    if needs.factors != NULL:
+        factors.n = 0
+        needs.factors(c, i, &factors)
+        if factors.n:
+            c.first = 0
+            done = w.device.collect(w, p, &factors)
+            if done:
+                return 0 if done == 1 else -1
+    sums = w.device.sums(w, p) if w.device.sums != NULL else NULL
+    if sums != NULL:
+        c.dx.v = sums.sums
+        done = backward_into(w, batch, op, needs, c, i, sums.product.n != 0)
+        sums.product.n = 1
+        return done
+    if settle(w):
+        return -1
+    begin_addition(w, p)
+    c.dx.v = p.grad if w.at_once else p.device_grad
+    c.accumulate = True
+    done = one_backward(w, batch, op, c, i)
+    end_parameter(p)
+    return done
+
+
+cdef inline int take_work(Walk* w, const Needs* needs, Call* c, uint32_t i) noexcept nogil:
+    """Working memory for the gradient of argument i."""
+    cdef float* work
+    if needs.work == NULL:
+        return 0
+    work = <float*>take(w, needs.work(c, <int>i) * sizeof(float))
+    if work == NULL:
+        return -1
+    c.work = place_of(w, work)
+    return 0
+
+
+cdef inline int value_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
+                               const Node* a, uint8_t* state) noexcept nogil:
+    """Compute the gradient of an argument that is one value, in place."""
+    c.dx.v = place_of(w, gradient_at(w.g, a.val))
+    if settle(w) or backward_into(w, batch, op, needs, c, i, (state[0] & LIVE) != 0):
+        return -1
+    state[0] |= LIVE
+    return 0
+
+
+cdef int shared_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
+                         uint32_t arg) noexcept nogil:
+    """Compute the gradient of an argument that is one node for the whole batch: a value or a parameter."""
+    cdef const Node* a = &nodes_of(w.g)[arg]
+    cdef uint8_t* state = &state_of(w.g)[arg]
+    if not state[0] & NEEDS_GRAD or not (a.val != NULL or state[0] & TRAINABLE):
+        return 0
+    if take_work(w, needs, c, i):
+        return -1
+    c.dx = c.x[i]
+    if a.val == NULL:
+        return parameter_backward(w, batch, op, needs, c, i, <Param*>a.object)
+    return value_backward(w, batch, op, needs, c, i, a, state)
+
+
+cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
+                       uint32_t i) noexcept nogil:
+    """Compute the gradient of an argument that is read as a list: it is written through a list of pointers too."""
+    cdef Graph* g = w.g
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef float** dx = <float**>take_table(w, batch.bd * sizeof(float*))
+    # For each node, its argument if that has no gradient yet, otherwise NULL.
+    cdef Node** empty = <Node**>take(w, batch.count * sizeof(Node*))
+    cdef uint32_t j, arg
+    cdef size_t n = 0, stride
+    cdef bint adds = not needs.assigns, among_values = False
+    cdef float* at
+    cdef Node* a
+    if dx == NULL or empty == NULL:
+        return -1
+    for j in range(batch.count):
+        arg = args_of(g, &nodes[ids[j]])[i]
+        a = &nodes[arg]
+        if a.val == NULL:
+            among_values = True
+            at = <float*>take_zeros(w, total_of(&a.dim))
+            if at == NULL:
+                return -1
+        else:
+            at = place_of(w, gradient_at(g, a.val))
+        stride = size_of(&a.dim) if a.dim.bd > 1 else 0
+        for _ in range(nodes[ids[j]].dim.bd):
+            dx[n] = at
+            at += stride
+            n += 1
+        empty[j] = NULL
+        # Several batch elements share it, or it has a gradient, perhaps from an earlier node of this batch.
+        if a.dim.bd != nodes[ids[j]].dim.bd or state[arg] & LIVE:
+            adds = True
+        if a.val != NULL and not state[arg] & LIVE:
+            # Even an argument that needs no gradient has memory for one.
+            empty[j] = a
+            state[arg] |= LIVE if state[arg] & NEEDS_GRAD else 0
+    if adds:
+        for j in range(batch.count):
+            if empty[j] != NULL and zero_gradient(w, empty[j]):
+                return -1
+        if settle(w):
+            return -1
+    c.dx.list = <float**>place_of(w, dx)
+    c.accumulate = adds
+    if one_backward(w, batch, op, c, i):
+        return -1
+    return add_to_parameters(w, batch, i, dx) if among_values else 0
+
+
+cdef inline void* take_zeros(Walk* w, size_t n) noexcept nogil:
+    cdef void* p = take(w, n * sizeof(float))
+    if p != NULL:
+        memset(p, 0, n * sizeof(float))
+    return p
+
+
+cdef int add_to_parameters(Walk* w, const Batch* batch, uint32_t i, float* const* dx) noexcept nogil:
+    """Add listed gradients to those of arguments that are parameters."""
+    cdef const uint32_t* ids = order_of(w.g) + batch.first
+    cdef const Node* nodes = nodes_of(w.g)
+    cdef uint32_t j, arg
+    cdef size_t n = 0
+    for j in range(batch.count):
+        arg = args_of(w.g, &nodes[ids[j]])[i]
+        if nodes[arg].val == NULL and contribute(w, arg, dx[n], total_of(&nodes[arg].dim), 1):
+            return -1
+        n += nodes[ids[j]].dim.bd
+    return 0
+
+
+cdef int adjacent_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
+                           bint live) noexcept nogil:
+    """Compute the gradients of arguments that are read in place, so that each occurs once.
+
+    Args:
+        live: one of them has a gradient already, so all are added to.
+    """
+    cdef Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j, arg
+    if settle(w):
+        return -1
+    if live:
+        for j in range(batch.count):
+            arg = args_of(g, &nodes[ids[j]])[i]
+            if not state[arg] & LIVE and zero_gradient(w, &nodes[arg]):
+                return -1
+        if settle(w):
+            return -1
+    c.dx.v = place_of(w, gradient_at(g, batch.x[i].v))
+    if backward_into(w, batch, op, needs, c, i, live):
+        return -1
+    for j in range(batch.count):
+        state[args_of(g, &nodes[ids[j]])[i]] |= LIVE
+    return 0
+
+
+cdef int scattered_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
+                            uint32_t i) noexcept nogil:
+    """Compute the gradients of arguments that were copied side by side, and add each to its node's."""
+    cdef float* at = needs.same(c, i) if needs.same != NULL else NULL
+    if at != NULL:                              # they are somewhere already
+        return add_each(w, batch, i, at)
+    at = <float*>take(w, total_of(&c.dx.dim) * sizeof(float))
+    if at == NULL:
+        return -1
+    c.dx.v = place_of(w, at)
+    if backward_into(w, batch, op, needs, c, i, False):
+        return -1
+    return add_each(w, batch, i, c.dx.v)
+
+
+cdef int argument_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
+                           uint32_t i) noexcept nogil:
+    """Compute the gradient of argument i of all nodes of a batch."""
+    cdef Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const uint8_t* state = state_of(g)
+    cdef uint32_t j, arg = args_of(g, &nodes[ids[0]])[i]
+    cdef uint32_t n_need = 0, n_live = 0        # arguments that need a gradient, and those that have one already
+    if batch.count == 1 or (batch.x[i].v == NULL and batch.x[i].list == NULL):
+        return shared_backward(w, batch, op, needs, c, i, arg)
+    for j in range(batch.count):
+        arg = args_of(g, &nodes[ids[j]])[i]
+        n_need += (state[arg] & NEEDS_GRAD) != 0
+        n_live += (state[arg] & LIVE) != 0
+    if n_need == 0:
+        return 0
+    if take_work(w, needs, c, i):
+        return -1
+    c.dx = c.x[i]
+    if batch.x[i].list != NULL:
+        return list_backward(w, batch, op, needs, c, i)
+    if batch.x[i].v == nodes[args_of(g, &nodes[ids[0]])[i]].val and n_need == batch.count:
+        return adjacent_backward(w, batch, op, needs, c, i, n_live != 0)
+    return scattered_backward(w, batch, op, needs, c, i)
+
+
+# ---- the forms ---------------------------------------------------------------------------
+
+cdef inline int begin_arguments(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c) noexcept nogil:
+    """Do what comes before the gradients of the arguments: prepare them, and those that are dy times a number."""
+    c.first = 1
+    if w.at_once and op.prepare != NULL:
+        c.work = <float*>take(w, op.prepared(c) * sizeof(float))
+        if c.work == NULL:
+            return -1
+        op.prepare(c)
+        if op_raised(op, &w.failure):
+            return -1
+    return spread(w, batch, c, needs.spread(c)) if needs.spread != NULL else 0
+
+
+cdef int contribute_nothing(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
+    """Add zeros to the gradients of argument i of all nodes of a batch: the result or the argument has no elements."""
+    cdef Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* a
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j, arg
+    for j in range(batch.count):
+        arg = args_of(g, &nodes[ids[j]])[i]
+        a = &nodes[arg]
+        if a.val == NULL:
+            if state[arg] & TRAINABLE:
+                begin_parameter(w, <Param*>a.object)
+                end_parameter(<Param*>a.object)
+        elif state[arg] & NEEDS_GRAD and not state[arg] & LIVE:
+            if zero_gradient(w, a):
+                return -1
+            state[arg] |= LIVE
+    return settle(w)
+
+
+cdef int contribute_nothing_at_all(Walk* w, const Batch* batch, uint32_t n) noexcept nogil:
+    """Add zeros to the gradients of all n arguments."""
+    cdef uint32_t i
+    for i in range(n):
+        if contribute_nothing(w, batch, i):
+            return -1
+    return 0
+
+
+cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
+    """`call_backward` for a batch of one node on the CPU; it omits what only other batches and devices need."""
+    cdef Graph* g = w.g
+    cdef const Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t number = order_of(g)[batch.first]
+    cdef Node* node = &nodes_of(g)[number]
+    cdef const Op* op = &ops[node.op]
+    cdef const uint32_t* args = args_of(g, node)
+    cdef const Needs* needs = &op.needs[w.kind]
+    cdef const Node* a
+    cdef Tensor few[FEW]
+    cdef Call c
+    cdef uint32_t i
+    cdef uint8_t* of_arg
+    cdef size_t top
+    if (state[number] & (LIVE | NEEDS_GRAD)) != (LIVE | NEEDS_GRAD):
+        w.n_live = 0
+        return 0
+    w.n_live = 1
+    w.n_live_in_batch += 1
+    if set_call_of_one(w, batch, node, few, &c):
+        return -1
+    if is_empty(w, &node.dim):
+        return contribute_nothing_at_all(w, batch, node.nargs)
+    set_tensor(&c.dy, &node.dim, node.dim.bd, gradient_at(g, batch.y))
+    if begin_arguments(w, batch, op, needs, &c):
+        return -1
+    if node.nargs == 0:
+        return leaf_backward(w, batch, op, &c, <Param*>node.object) if state[number] & TRAINABLE else 0
+    top = g.scratch.top
+    for i in range(node.nargs):
+        a = &nodes[args[i]]
+        of_arg = &state[args[i]]
+        if needs.spread != NULL and a.dim.bd == node.dim.bd:
+            continue                            # done by `spread`
+        if is_empty(w, &a.dim):
+            if contribute_nothing(w, batch, i):
+                return -1
+        elif of_arg[0] & NEEDS_GRAD and (a.val != NULL or of_arg[0] & TRAINABLE):
+            if take_work(w, needs, &c, i):
+                return -1
+            if a.val == NULL:
+                c.dx = c.x[i]
+                if parameter_backward(w, batch, op, needs, &c, i, <Param*>a.object):
+                    return -1
+            else:
+                set_tensor(&c.dx, &a.dim, a.dim.bd, gradient_at(g, a.val))
+                if backward_into(w, batch, op, needs, &c, i, (of_arg[0] & LIVE) != 0):
+                    return -1
+                of_arg[0] |= LIVE
+            arena_rewind(&g.scratch, top)
+        if op.part != NULL:
+            c.before += op.part(&c, i)
+    return 0
+
+
+cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    """Compute the gradients of the arguments of one call."""
+    cdef Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* node = &nodes[ids[0]]
+    cdef const uint8_t* state = state_of(g)
+    cdef const Op* op = &ops[node.op]
+    cdef const Needs* needs = &op.needs[w.kind]
+    cdef Tensor few[FEW]
+    cdef Call c
+    cdef uint32_t i, j, n_live = 0
+    cdef size_t top
+    for j in range(batch.count):
+        n_live += (state[ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
+    w.n_live = n_live
+    w.n_live_in_batch += n_live
+    if n_live == 0:
+        return 0
+    if n_live < batch.count:                    # the loss does not depend on the others
+        for j in range(batch.count):
+            if not state[ids[j]] & LIVE and zero_gradient(w, &nodes[ids[j]]):
+                return -1
+        if settle(w):
+            return -1
+    if set_call(w, batch, few, &c):
+        return -1
+    c.dy = c.y
+    c.dy.v = w.dy if w.dy != NULL else place_of(w, gradient_at(g, batch.y))
+    if is_empty(w, &c.y.dim):
+        return contribute_nothing_at_all(w, batch, node.nargs)
+    if not w.at_once and w.device.begin_backward(w, batch, op, &c):
+        return -1
+    if begin_arguments(w, batch, op, needs, &c):
+        return -1
+    if node.nargs == 0 and state[ids[0]] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
+        return -1
+    top = g.scratch.top
+    for i in range(node.nargs):
+        if needs.spread != NULL and c.x[i].dim.bd == c.y.dim.bd:
+            continue                            # done by `spread`
+        if (contribute_nothing(w, batch, i) if is_empty(w, &c.x[i].dim)
+                else argument_backward(w, batch, op, needs, &c, i)):
+            return -1
+        if op.part != NULL:
+            c.before += op.part(&c, i)
+        if not w.pending:
+            arena_rewind(&g.scratch, top)
+    if settle(w):
+        return -1
+    arena_rewind(&g.scratch, top)
+    return 0
+
+
+cdef int backward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    """Compute the gradients of the arguments of an EACH batch, node by node."""
+    cdef Graph* g = w.g
+    cdef Batch one
+    cdef uint32_t j
+    cdef size_t size, top = g.scratch.top
+    one.y = batch.y
+    for j in range(batch.count):
+        set_one(g, batch, j, &one)
+        one.saved = batch.saved_of[j] if batch.saved_of != NULL else NULL
+        size = total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
+        if (lay_items(w, &one) or (backward_of_one(w, &one) if w.at_once else backward_call(w, &one, 1))
+                or stops(w, size * sizeof(float))):
+            return -1
+        arena_rewind(&g.scratch, top)
+        one.y += size
+    return 0
+
+
+cdef int backward_pieces(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    """Compute the gradients of the arguments of n batches that ran in pieces."""
+    w.failure.needed = pieces_backward(w.g, batch, n, &w.n_live_in_batch)
+    return -1 if w.failure.needed else 0
+
+
+cdef int backward_views(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    """Complete the gradients of the arguments, which contain those of the views."""
+    w.n_live_in_batch = views_backward(w.g, batch)
+    return 0
+
+
+# ---- the beginning of a pass --------------------------------------------------------------
+
+cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
+    """Mark the nodes up to target that need a gradient, and allocate the gradients."""
+    cdef Graph* g = w.g
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t i, k
+    cdef uint8_t needs
+    cdef Node* node = nodes_of(g)
+    cdef const uint32_t* args
+    w.failure.needed = part_views(g, target)
+    if w.failure.needed:
+        return -1
+    for i in range(target + 1):
+        # A parameter may have been frozen or unfrozen since; `aside` passes have marked their parameters already.
+        if node.nargs == 0 and node.object != NULL and not g.aside:
+            state[i] &= <uint8_t>~TRAINABLE
+            if node.attrs[0].u and (<Param*>node.object).updated:
+                state[i] |= TRAINABLE
+        needs = full or state[i] & TRAINABLE
+        args = args_of(g, node)
+        for k in range(node.nargs):
+            needs |= state[args[k]] & NEEDS_GRAD
+        state[i] = (state[i] & <uint8_t>~(LIVE | NEEDS_GRAD)) | (NEEDS_GRAD if needs else 0)
+        node += 1
+    for i in range(target + 1, g.n_nodes):
+        state[i] &= <uint8_t>~(LIVE | NEEDS_GRAD)
+    if open_gradients(g):
+        return 0
+    w.failure.needed = g.values.top
+    return -1
+
+
+cdef int begin_at(Walk* w, uint32_t target) noexcept nogil:
+    """Set the gradient of the target to one."""
+    cdef Node* x = &nodes_of(w.g)[target]
+    cdef float* one
+    if x.val != NULL:
+        state_of(w.g)[target] |= LIVE
+        return w.device.fill(w, place_of(w, gradient_at(w.g, x.val)), x.dim.bd, 1)
+    one = <float*>take_table(w, sizeof(float))
+    if one == NULL:
+        return -1
+    one[0] = 1
+    if contribute(w, target, place_of(w, one), 1, 1):
+        return -1
+    return settle(w)
+
+
+# ---- the loop ------------------------------------------------------------------------------
+
+cdef inline bint is_looked_at(const Walk* w) noexcept nogil:
+    return w.at_once and (profiling or checking)
+
+
+cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
+    """Compute the gradients of the arguments of batches, the last batch first."""
+    cdef const Graph* g = w.g
+    cdef Batch* batch
+    cdef size_t top = g.scratch.top
+    cdef uint32_t number = last + 1, together
+    cdef bint looked_at = is_looked_at(w)
+    while number > first:
+        number -= 1
+        batch = &batches_of(g)[number]
+        together = 1
+        if batch.form == TILES and not looked_at:
+            together = neighbours_before(batch, &batches_of(g)[first])
+        if step_back(w, batch, number, together, top, looked_at):
+            return -1
+        number -= together - 1
+    w.number = NO_BATCH
+    return 0
+
+
+cdef int go_back(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
+    """Compute the gradients of the arguments of one batch."""
+    return step_back(w, batch, number, 1, w.g.scratch.top, is_looked_at(w))
+
+
+cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t together, size_t top,
+                          bint looked_at) noexcept nogil:
+    """Compute the gradients of the arguments of a batch, then call the hooks and check for signals.
+
+    Args:
+        together: how many batches, this one last, run backward together.
+        top: the end of working memory.
+    """
+    cdef uint64_t begun = 0
+    cdef bint failed
+    w.number = number
+    w.n_live_in_batch = 0
+    if looked_at:
+        begun = now()
+    failed = (batch_backward(w, batch, together)
+              or (looked_at and w.n_live_in_batch and look_at(w, batch, begun)))
+    arena_rewind(&w.g.scratch, top)
+    if failed:
+        return -1
+    while True:
+        if stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
+            return -1
+        together -= 1
+        if together == 0:
+            return 0
+        batch -= 1
+        w.number -= 1
+
+
+cdef inline int batch_backward(Walk* w, Batch* batch, uint32_t together) noexcept nogil:
+    if together == 1 and ops[nodes_of(w.g)[order_of(w.g)[batch.first]].op].backward == NULL:
+        return 0
+    if batch.form == ONE and w.at_once:
+        return backward_of_one(w, batch)
+    return w.device.forms[batch.form].backward(w, batch - (together - 1), together)
+
+
+cdef int look_at(Walk* w, const Batch* batch, uint64_t begun) noexcept nogil:
+    """Profile and check a batch that has run backward."""
+    if profiling:
+        note_call(w.g, batch.first, batch.count, True, w.n_live_in_batch, begun)
+    return -1 if checking and bad_gradients(w.g, batch, &w.failure.finding) else 0
+
+
+# ---- joined batches ------------------------------------------------------------------------
+
+cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
+    cdef BackwardPlan plan
+    cdef const Step* step
+    cdef uint32_t i, number
+    cdef int failed = 0
+    if not plan_backward(g, last, &plan):
+        return run_backward(w, 0, last)
+    for i in range(plan.n_steps):
+        step = &plan.steps[i]
+        if step.count > 1:
+            failed = join(w, plan.numbers + step.first, step.count, step.form)
+        else:
+            number = plan.numbers[step.first]
+            failed = go_back(w, &batches_of(g)[number], number)
+        if failed:
+            break
+    arena_rewind(&g.scratch, top)
+    return failed
+
+
+cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) noexcept nogil:
+    """Run some batches backward as one."""
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top, order_top = g.order.top
+    cdef Batch joined
+    cdef int failed
+    memset(&joined, 0, sizeof(Batch))
+    joined.form = form
+    failed = list_nodes(w, numbers, count, &joined)
+    if not failed and joined.count:
+        w.dy = <float*>take(w, joined.bytes)
+        failed = -1
+        if w.dy != NULL:
+            gather_gradients(w, &joined)
+            failed = (arrange(w, &joined, op_at(nodes_of(g)[order_of(g)[joined.first]].op))
+                      or go_back(w, &joined, NO_BATCH))
+    w.dy = NULL
+    array_rewind(&g.order, order_top)
+    arena_rewind(&g.scratch, top)
+    return failed
+
+
+cdef int list_nodes(Walk* w, const uint32_t* numbers, uint32_t count, Batch* joined) noexcept nogil:
+    """The nodes of some batches, without those that the loss does not depend on."""
+    cdef Graph* g = w.g
+    cdef const Batch* batch
+    cdef uint32_t* to
+    cdef uint32_t i, j, id
+    joined.first = <uint32_t>(g.order.top // sizeof(uint32_t))
+    for i in range(count):
+        batch = &batches_of(g)[numbers[i]]
+        to = <uint32_t*>array_push(&g.order, batch.count * sizeof(uint32_t))
+        if to == NULL:
+            w.failure.needed = batch.count * sizeof(uint32_t)
+            return -1
+        for j in range(batch.count):
+            id = order_of(g)[batch.first + j]
+            if state_of(g)[id] & LIVE:
+                to[0] = id
+                to += 1
+                joined.count += 1
+                joined.bd += nodes_of(g)[id].dim.bd
+                joined.bytes += total_of(&nodes_of(g)[id].dim) * sizeof(float)
+        array_rewind(&g.order, (joined.first + joined.count) * sizeof(uint32_t))
+    return 0
+
+
+cdef void gather_gradients(Walk* w, const Batch* joined) noexcept nogil:
+    cdef const Graph* g = w.g
+    cdef const Node* node
+    cdef float* to = w.dy
+    cdef size_t n
+    cdef uint32_t j
+    for j in range(joined.count):
+        node = &nodes_of(g)[order_of(g)[joined.first + j]]
+        n = total_of(&node.dim)
+        memcpy(to, gradient_at(g, node.val), n * sizeof(float))
+        to += n
