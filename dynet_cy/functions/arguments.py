@@ -15,6 +15,7 @@ from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 
 MOST_ALONG = 2**31 - 1  # elements along an axis, as in core/limits.pxd
+MOST_ELEMENTS = 2**44  # of an expression, as in graph/making.pyx
 
 Number = Union[float, "np.floating[Any]", "np.integer[Any]"]
 Tensor = Union[Expression, "npt.NDArray[Any]"]
@@ -57,9 +58,19 @@ def axis_in(x: Expression, axis: Any, function: str, name: str = "axis") -> int:
 
 def size_in(value: Any, function: str, name: str) -> int:
     """A number of elements, checked."""
+    if not hasattr(value, "__index__"):
+        raise TypeError(f"{function}: {name} must be a whole number, not {value!r}")
     if not 0 <= value <= MOST_ALONG:
         raise ValueError(f"{function}: {name} must be from 0 to {MOST_ALONG} (2^31 - 1), not {value}")
     return int(value)
+
+
+def are_floats(values: Any) -> bool:
+    """Whether these are floats, and not whole numbers so large that NumPy makes floats of them."""
+    array = np.asarray(values)
+    if array.dtype.kind != "f" or not (np.abs(array) >= 2**63).any():
+        return array.dtype.kind == "f"
+    return any(isinstance(value, (float, np.floating)) for value in np.asarray(values, object).ravel())
 
 
 def integers(values: Any, function: str, name: str) -> npt.NDArray[Any]:

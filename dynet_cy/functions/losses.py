@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.functions.arguments import Operand, axis_in, expression, integers, shape_of, tensor
+from dynet_cy.functions.arguments import Operand, are_floats, axis_in, expression, integers, shape_of, tensor
 from dynet_cy.functions.shapes import Integers, gather
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import arithmetic, unary
@@ -129,7 +129,7 @@ def cross_entropy(
         return pickneglogsoftmax(x, targets)  # one node, whatever the reduction
     log_p = log_softmax(x, d=k)
     own_factor = factors.reshape([n if i == k else 1 for i in range(len(shape_of(x)))])
-    if isinstance(targets, Expression) or np.asarray(targets).dtype.kind == "f":
+    if isinstance(targets, Expression) or are_floats(targets):
         if ignore_index is not None:
             raise ValueError("cross_entropy: ignore_index is for targets that are classes, not probabilities")
         p = tensor(targets, "cross_entropy", "targets")

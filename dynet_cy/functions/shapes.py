@@ -9,7 +9,16 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.functions.arguments import Number, axis_in, expression, integers, shape_of, size_in
+from dynet_cy.functions.arguments import (
+    MOST_ALONG,
+    MOST_ELEMENTS,
+    Number,
+    axis_in,
+    expression,
+    integers,
+    shape_of,
+    size_in,
+)
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import select, shape
 from dynet_cy.ops.arithmetic import cmult, where
@@ -134,7 +143,8 @@ def eye(n: int, m: int | None = None) -> Expression:
     """A matrix with 1 on its diagonal and 0 elsewhere, ``{n,n}`` or ``{n,m}``.
 
     Raises:
-        ValueError: a size is negative or above 2^31 - 1.
+        TypeError: a size is not a whole number.
+        ValueError: a size is negative or above 2^31 - 1, or the matrix would have 2^44 elements or more.
 
     Example:
         >>> dy.eye(2).npvalue()
@@ -142,14 +152,19 @@ def eye(n: int, m: int | None = None) -> Expression:
                [0., 1.]])
     """
     rows = size_in(n, "eye", "n")
-    return inputTensor(np.eye(rows, rows if m is None else size_in(m, "eye", "m"), dtype=np.float32))
+    columns = rows if m is None else size_in(m, "eye", "m")
+    if rows * columns >= MOST_ELEMENTS:
+        raise ValueError(
+            f"eye: {rows} x {columns} is too large: an expression has less than {MOST_ELEMENTS} elements (2^44)"
+        )
+    return inputTensor(np.eye(rows, columns, dtype=np.float32))
 
 
 def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expression:
     """The numbers from start up to, but not including, stop, as a vector; from 0 up to start if stop is not given.
 
     Raises:
-        ValueError: step is 0.
+        ValueError: step is 0, or there are more than 2^31 - 1 numbers.
 
     Example:
         >>> dy.arange(1, 4).npvalue()
@@ -157,7 +172,10 @@ def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expre
     """
     if step == 0:
         raise ValueError("arange: step must not be 0")
-    numbers = np.arange(start) if stop is None else np.arange(start, stop, step)
+    first, end = (0, start) if stop is None else (start, stop)
+    if (end - first if step > 0 else first - end) > MOST_ALONG * abs(step):
+        raise ValueError(f"arange: {end} is more than {MOST_ALONG} steps of {step} from {first} (2^31 - 1)")
+    numbers = np.arange(first, end, step)
     return inputVector(numbers.astype(np.float32)) if len(numbers) else zeros(0)
 
 

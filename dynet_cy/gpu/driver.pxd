@@ -22,6 +22,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     int MOST_PARAMETERS "DY_MOST_PARAMETERS"
     int NO_ROOM "DY_NO_ROOM"
     int FORKED "DY_FORKED"
+    int PRODUCT_TOO_LARGE "DY_PRODUCT_TOO_LARGE"
     int MOST_CHUNKS "DY_MOST_CHUNKS"
     int THREADS "DY_THREADS"
 

@@ -294,6 +294,9 @@ cdef str text_of(Gpu* gpu, int error):
         return "out of memory of the host for what is to be launched"
     if error == FORKED:
         return AFTER_FORK
+    if error == PRODUCT_TOO_LARGE:
+        return ("a size of a matrix product, or the stride of its columns, is above 2147483647 (2^31 - 1), the limit of "
+                "cuBLAS")
     gpu.driver.cuGetErrorString(error, &text)
     return f"{text.decode('utf-8', 'replace') if text != NULL else 'unknown error'} (error {error})"
 

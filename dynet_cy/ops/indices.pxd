@@ -7,6 +7,7 @@ from dynet_cy.ops.registry cimport Shapes
 
 cdef Py_ssize_t whole(object value, str op, str what=*) except? -1
 cdef Py_ssize_t axis_in(object x, object axis, str op, str what=*) except -1
+cdef object whole_where_possible(object array, str op)
 cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -1
 cdef bytes set_indices(Extra* extra, object values, str op)
 cdef bint is_list(object values)

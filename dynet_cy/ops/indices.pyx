@@ -47,6 +47,16 @@ cdef Py_ssize_t axis_in(object x, object axis, str op, str what="d") except -1:
     return i + n
 
 
+cdef object whole_where_possible(object array, str op):
+    """An array of indices: floats that are whole numbers, such as results of a division, as integers."""
+    if array.dtype.kind not in "fu" or not np.isfinite(array).all() or (array != np.floor(array)).any():
+        return array
+    for value in array[np.abs(array) > MOST_ALONG].ravel():
+        raise IndexError(
+            f"{op}: an index is {int(value)}, but no axis has more than {MOST_ALONG} elements (2^31 - 1)")
+    return array.astype(np.int64)
+
+
 cdef int set_index(Extra* extra, uint32_t* place, object value, str op) except -1:
     """One index, for every batch element; it is stored at `place`."""
     cdef Py_ssize_t index = whole(value, op)
@@ -89,9 +99,7 @@ cdef bytes set_indices(Extra* extra, object values, str op):
         extra.n_items = <uint32_t>len(values)
         extra.item_count = 1
         return held
-    array = np.asarray(values)
-    if array.dtype.kind == "f" and (array == np.floor(array)).all() and np.isfinite(array).all():
-        array = array.astype(np.int64)
+    array = whole_where_possible(np.asarray(values), op)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise TypeError(f"{op}: a list of indices is needed, not {values!r}")
     if array.min() < 0 or array.max() > MOST_ALONG:

@@ -15,7 +15,7 @@ from dynet_cy.graph.structs cimport Extra, Graph, items_of, nodes_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.axes cimport Split, split_at, without
-from dynet_cy.ops.indices cimport axis_in, check_count, set_indices, whole
+from dynet_cy.ops.indices cimport axis_in, check_count, set_indices, whole, whole_where_possible
 from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register
 from dynet_cy.ops.shape cimport concatenated
 
@@ -794,11 +794,7 @@ cdef object listed(object key):
         raise TypeError("an index must be known when the graph is made; it cannot be an expression")
     if not isinstance(key, list) and not (getattr(key, "ndim", 0) and hasattr(key, "__array__")):
         return None
-    array = np.asarray(key)
-    if array.size == 0 and array.dtype.kind == "f":
-        array = array.astype(np.int64)
-    if array.dtype.kind == "f" and (array == np.floor(array)).all():
-        array = array.astype(np.int64)
+    array = whole_where_possible(np.asarray(key), "[]")
     if array.dtype.kind not in "iub":
         raise TypeError(f"a list of indices must hold whole numbers or bools, not {key!r}")
     return array

@@ -175,8 +175,8 @@ static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.
     DY_SLOTS_6, DY_SLOTS_5, DY_SLOTS_4, DY_SLOTS_3, DY_SLOTS_2, DY_SLOTS_1)(__VA_ARGS__)
 
 /* Error numbers in addition to those of the driver. DY_FORKED: a GPU is used in a process that was forked from one that
- * had used it. */
-enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_NO_ROOM, DY_FORKED };
+ * had used it. DY_PRODUCT_TOO_LARGE: a size or a stride is no int, which cuBLAS takes. */
+enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_NO_ROOM, DY_FORKED, DY_PRODUCT_TOO_LARGE };
 
 /* With the lock held, gpu->error can be read directly; these functions are also called without the lock, to ask whether
  * the device is lost. */
@@ -367,7 +367,10 @@ static inline int dy_product_now(dy_gpu *gpu, const dy_product *p) {
     return dy_gpu_failed(gpu, -status, -1);
 }
 
-static inline int dy_multiply(dy_gpu *gpu, dy_product p) {
+/* `sizes`: the bits of all sizes and strides of columns, which p has as int. */
+static inline int dy_multiply(dy_gpu *gpu, size_t sizes, dy_product p) {
+    if (sizes >> 31)
+        return dy_gpu_failed(gpu, DY_PRODUCT_TOO_LARGE, -1);
     if (gpu->records) {
         dy_product *r = (dy_product *)dy_add_record(gpu, DY_RECORD_PRODUCT, sizeof(dy_product));
         if (r) {
@@ -388,9 +391,10 @@ static inline int dy_gpu_gemm(dy_gpu *gpu, int ta, int tb, size_t m, size_t n, s
         return gpu->error;
     if (k == 0)                 /* C = beta C, with beta 0 or 1; in calls where k can be 0, C has no gaps (ldc == m) */
         return beta == 0 ? dy_gpu_fill(gpu, m * n, 0, c) : 0;
-    return dy_multiply(gpu, (dy_product){.ta = ta, .tb = tb, .m = (int)m, .n = (int)n, .k = (int)k, .lda = (int)lda,
-                                         .ldb = (int)ldb, .ldc = (int)ldc, .alpha = alpha, .beta = beta, .a = a,
-                                         .b = b, .c = c});
+    return dy_multiply(gpu, m | n | k | lda | ldb | ldc,
+                       (dy_product){.ta = ta, .tb = tb, .m = (int)m, .n = (int)n, .k = (int)k, .lda = (int)lda,
+                                    .ldb = (int)ldb, .ldc = (int)ldc, .alpha = alpha, .beta = beta, .a = a, .b = b,
+                                    .c = c});
 }
 
 /* The same for `count` products whose matrices are stride_a, stride_b, stride_c floats apart; a stride may be 0. */
@@ -402,10 +406,11 @@ static inline int dy_gpu_gemm_strided(dy_gpu *gpu, int ta, int tb, size_t m, siz
         return gpu->error;
     if (k == 0)
         return beta == 0 ? dy_gpu_fill(gpu, m * n * count, 0, c) : 0;
-    return dy_multiply(gpu, (dy_product){.ta = ta, .tb = tb, .m = (int)m, .n = (int)n, .k = (int)k, .lda = (int)lda,
-                                         .ldb = (int)ldb, .ldc = (int)ldc, .count = (int)count, .alpha = alpha,
-                                         .beta = beta, .a = a, .b = b, .c = c, .stride_a = (int64_t)stride_a,
-                                         .stride_b = (int64_t)stride_b, .stride_c = (int64_t)stride_c});
+    return dy_multiply(gpu, m | n | k | lda | ldb | ldc | count,
+                       (dy_product){.ta = ta, .tb = tb, .m = (int)m, .n = (int)n, .k = (int)k, .lda = (int)lda,
+                                    .ldb = (int)ldb, .ldc = (int)ldc, .count = (int)count, .alpha = alpha,
+                                    .beta = beta, .a = a, .b = b, .c = c, .stride_a = (int64_t)stride_a,
+                                    .stride_b = (int64_t)stride_b, .stride_c = (int64_t)stride_c});
 }
 
 /* Execute the records. */

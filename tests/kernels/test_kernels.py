@@ -472,13 +472,15 @@ def test_updates_without_gradients(k: Isa, name: str, n: int, keeps: bool) -> No
 
 SIZES = [(1, 1, 1), (7, 1, 5), (1, 6, 9), (8, 2, 3), (33, 3, 17), (64, 4, 16), (40, 5, 1), (100, 6, 20), (50, 7, 33),
          (24, 8, 64), (17, 9, 8), (13, 20, 4), (65, 33, 8), (30, 40, 50), (130, 203, 300), (49, 150, 1100),
-         (3, 1, 2049), (1, 3, 4097), (2, 2, 5000), (70, 3, 2050), (1100, 1, 4100), (1, 1100, 4100)]  # fmt: skip
+         (3, 1, 2049), (1, 3, 4097), (2, 2, 5000), (70, 3, 2050), (1100, 1, 4100), (1, 1100, 4100),
+         (1100, 1, 30), (1, 1100, 30), (20, 1100, 60)]  # fmt: skip
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("ta", [0, 1])
 @pytest.mark.parametrize("tb", [0, 1])
 def test_gemm(k: Isa, size: tuple[int, int, int], ta: int, tb: int) -> None:
+    """ "scalar" calls OpenBLAS in parts, since its limit is 1,050: see native/scalar.c."""
     m, n, inner = size
     a = floats(*((inner, m) if ta else (m, inner)), seed=1)
     b = floats(*((n, inner) if tb else (inner, n)), seed=2)

@@ -91,6 +91,9 @@ A = np.arange(24.0).reshape(4, 3, 2) / 8
     ("key", "error", "message"),
     [
         ([4], IndexError, "Index too large: 4 > 3 along axis 0"),
+        ([0, 2**63], IndexError, "[]: an index is 9223372036854775808, but no axis has more than 2147483647 elements"),
+        ([2**63 + 1], IndexError, "[]: an index is 9223372036854775809, but no axis has more"),
+        (np.array([0, -(2.0**70)]), IndexError, "[]: an index is -1180591620717411303424, but no axis has more"),
         ((slice(None), [-4]), IndexError, "Index too small: -4 < -3 along axis 1"),
         ([True, False], IndexError, "a mask of shape (2,) does not fit axes of sizes (4,)"),
         ([0.5], TypeError, "a list of indices must hold whole numbers or bools"),
