@@ -173,7 +173,7 @@ def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expre
     if step == 0:
         raise ValueError("arange: step must not be 0")
     first, end = (0, start) if stop is None else (start, stop)
-    if (end - first if step > 0 else first - end) > MOST_ALONG * abs(step):
+    if (end - first if step > 0 else first - end) > MOST_ALONG * abs(float(step)):
         raise ValueError(f"arange: {end} is more than {MOST_ALONG} steps of {step} from {first} (2^31 - 1)")
     numbers = np.arange(first, end, step)
     return inputVector(numbers.astype(np.float32)) if len(numbers) else zeros(0)

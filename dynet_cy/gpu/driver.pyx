@@ -295,8 +295,8 @@ cdef str text_of(Gpu* gpu, int error):
     if error == FORKED:
         return AFTER_FORK
     if error == PRODUCT_TOO_LARGE:
-        return ("a size of a matrix product, or the stride of its columns, is above 2147483647 (2^31 - 1), the limit of "
-                "cuBLAS")
+        return ("a size of a matrix product, or the stride of its columns, is above 2147483647 (2^31 - 1), the limit "
+                "of cuBLAS")
     gpu.driver.cuGetErrorString(error, &text)
     return f"{text.decode('utf-8', 'replace') if text != NULL else 'unknown error'} (error {error})"
 
