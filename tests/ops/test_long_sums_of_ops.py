@@ -66,6 +66,11 @@ def chain(x, transitions):
     return total + np.logaddexp(a, b)
 
 
+def score(x, tags, transitions):
+    """The score of a sequence of tags."""
+    return x.astype(float)[tags, np.arange(len(tags))].sum() + transitions.astype(float)[tags[:-1], tags[1:]].sum()
+
+
 WORDS = 200_000
 SCORES = RNG.normal(size=(2, WORDS)).astype(np.float32)
 MOVES = RNG.normal(size=(2, 2)).astype(np.float32)
@@ -97,6 +102,7 @@ VALUES = {
     "softmax-columns": (lambda: dy.softmax(put(SIGNED[None]), 1), softmax(S)),
     "constrained_softmax": (lambda: dy.constrained_softmax(put(SIGNED), dy.ones(N)), softmax(S)),
     "log_softmax": (lambda: dy.log_softmax(put(SIGNED)), S - log_sum(S)),
+    "log_softmax_along": (lambda: dy.log_softmax(put(SIGNED[None]), d=1), S - log_sum(S)),
     "restricted_log_softmax": (
         lambda: dy.log_softmax(put(POSITIVE), range(60_000))[:60_000],
         P[:60_000] - log_sum(P[:60_000]),
@@ -165,7 +171,11 @@ VALUES = {
     ),
     "crf_score": (
         lambda: dy.crf_score(put(SCORES), TAGS, put(MOVES), put(ENDS), put(ENDS)),
-        SCORES.astype(float)[TAGS, np.arange(WORDS)].sum() + MOVES.astype(float)[TAGS[:-1], TAGS[1:]].sum(),
+        score(SCORES, TAGS, MOVES),
+    ),
+    "crf_loss": (
+        lambda: dy.crf_loss(put(SCORES[:, :60_000]), TAGS[:60_000], put(MOVES), put(ENDS), put(ENDS)),
+        chain(SCORES[:, :60_000], MOVES) - score(SCORES[:, :60_000], TAGS[:60_000], MOVES),
     ),
     # No labels: one alignment, of blanks alone.
     "ctc_loss": (lambda: dy.ctc_loss(put(np.full((2, WORDS), -0.1, np.float32)), []), WORDS * float(np.float32(0.1))),
@@ -205,6 +215,7 @@ def rms_slope(v, d):
 GRADIENTS = {
     "softmax": (SIGNED, dy.softmax, softmax(S) * (P - (softmax(S) * P).sum())),
     "log_softmax": (SIGNED, dy.log_softmax, P - softmax(S) * P.sum()),
+    "log_softmax_along": (SIGNED[None], lambda x: dy.log_softmax(x, d=1)[0], P - softmax(S) * P.sum()),
     "logsumexp_dim": (SIGNED, lambda x: dy.logsumexp_dim(x), softmax(S)),
     "sparsemax": (EQUAL * 1e-9, dy.sparsemax, P - P.mean()),
     "cumsum": (SIGNED, dy.cumsum, np.cumsum(P[::-1])[::-1]),

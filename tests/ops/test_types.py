@@ -20,7 +20,12 @@ OTHERS = {
 }
 # By function and argument, where the name of the argument is not enough.
 SPECIAL = {("sum_dim", "d"): [0], ("mean_dim", "d"): [0], ("moment_dim", "d"): [0], ("std_dim", "d"): [0]}
-SPECIAL |= {("hinge_dim", "v"): [0], ("poisson_loss", "x"): 1, ("tree_lstm_gates", "children"): 2}
+SPECIAL |= {
+    ("hinge_dim", "v"): [0],
+    ("poisson_loss", "x"): 1,
+    ("tree_lstm_gates", "children"): 2,
+    ("crf_loss", "tags"): [0],
+}
 
 
 def signatures() -> dict[str, list[tuple[str, str, bool]]]:
