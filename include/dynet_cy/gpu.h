@@ -404,8 +404,11 @@ static inline int dy_gpu_gemm_strided(dy_gpu *gpu, int ta, int tb, size_t m, siz
                                       size_t count) {
     if (gpu->error || m == 0 || n == 0 || count == 0)
         return gpu->error;
-    if (k == 0)
-        return beta == 0 ? dy_gpu_fill(gpu, m * n * count, 0, c) : 0;
+    if (k == 0) {               /* the matrices of C have no gaps, but may lie apart, as those of a group do */
+        for (size_t i = 0; beta == 0 && i < count; i++)
+            dy_gpu_fill(gpu, m * n, 0, c + i * stride_c);
+        return gpu->error;
+    }
     return dy_multiply(gpu, m | n | k | lda | ldb | ldc | count,
                        (dy_product){.ta = ta, .tb = tb, .m = (int)m, .n = (int)n, .k = (int)k, .lda = (int)lda,
                                     .ldb = (int)ldb, .ldc = (int)ldc, .count = (int)count, .alpha = alpha,

@@ -145,9 +145,10 @@ ASKS = [
 
 
 @pytest.mark.parametrize("program", ASKS + ["e == 0", "0 == e", "e != 0"])
-def test_what_a_program_itself_asks_is_a_trap(program: str) -> None:
+def test_what_a_program_itself_asks_is_a_trap(program: str, tmp_path) -> None:
     text = f"import dynet_cy as dy\ndef f(e):\n    {program}\nf(dy.scalarInput(0))"
-    result = subprocess.run([sys.executable, "-W", "error", "-c", text], capture_output=True, text=True)
+    command = [sys.executable, "-W", "error", "-c", text]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert "RuntimeWarning: an Expression " in result.stderr
 
 
@@ -217,9 +218,9 @@ print(*[x.message for x in said], sep="\\n")
 
 
 @pytest.mark.parametrize("program", [*JOINS, READS])
-def test_an_array_of_expressions_is_a_trap(program: str) -> None:
+def test_an_array_of_expressions_is_a_trap(program: str, tmp_path) -> None:
     text = f"PROGRAM = {program!r}\n{ARRAYS}"
-    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True, cwd=tmp_path)
     expected = "an array of expressions holds their values, and nothing is trained through it; write `dy.esum(list)`"
     said = result.stdout.split()
     assert (expected.split() == said[: len(expected.split())]) if program in JOINS else not said
