@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from dynet_cy.memory import arena
 # Exceptions that Python would ignore: pytest turns them into warnings, which are errors here; in processes that tests
 # start, sitecustomize.py in this folder ends the process with an error.
 _IGNORED = str(Path(__file__).parent / "ignored_exceptions")
+# The source tree, which has no compiled modules if the package is installed: Python would import it in place of that.
+_SOURCE = Path(__file__).parent.parent
 _start = subprocess.Popen.__init__
 
 
@@ -34,7 +37,9 @@ def _checking(environment: Mapping[str, str]) -> dict[str, str]:
 
 @functools.wraps(_start)
 def _start_checking(self: Any, *args: Any, env: Mapping[str, str] | None = None, **named: Any) -> None:
-    """Start a program with the check, also if the caller passes an environment."""
+    """Start a program with the check, also if the caller passes an environment, and not in the source tree by default."""
+    if named.get("cwd") is None and Path.cwd() == _SOURCE:
+        named["cwd"] = tempfile.gettempdir()
     _start(self, *args, env=None if env is None else _checking(env), **named)
 
 

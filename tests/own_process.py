@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Whether this process runs under a sanitizer, which reserves the whole address space: limits of memory end it.
+SANITIZED = any(name in os.environ.get("LD_PRELOAD", "") for name in ("libasan", "libtsan"))
+
 
 def environment(**variables: str) -> dict[str, str]:
     """The environment of this process, with its module path and further variables."""

@@ -925,6 +925,7 @@ cdef bint truth_of(Expression comparison) except -1:
 cdef frozenset TESTS = frozenset(
     {code for name, code in opcode.opmap.items() if name in ("TO_BOOL", "UNARY_NOT") or name.partition("IF_")[2]})
 cdef frozenset COMPARISONS = frozenset({opcode.opmap["COMPARE_OP"]})
+cdef int EXTENDED_ARG = opcode.EXTENDED_ARG
 
 cdef str ARRAY_OF_VALUES = (
     "an array of expressions holds their values, and nothing is trained through it; write `dy.esum(list)` for the sum, "
@@ -937,7 +938,11 @@ cdef set said = set()
 cdef bint program_does(frozenset instructions) except -1:
     """Whether one of these instructions of the program is running."""
     frame = sys._getframe()
-    return frame.f_code.co_code[frame.f_lasti] in instructions
+    cdef bytes code = frame.f_code.co_code
+    cdef Py_ssize_t at = frame.f_lasti
+    while <unsigned char>code[at] == EXTENDED_ARG:      # up to Python 3.10 the position of the prefix
+        at += 2
+    return <unsigned char>code[at] in instructions
 
 
 cdef int say_once(str message, frozenset instructions) except -1:

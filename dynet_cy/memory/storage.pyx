@@ -113,13 +113,15 @@ cdef class Plane:
 
     cdef int extend(self, size_t floats) except -1:
         """Make room for a total number of floats.  New ones are zero."""
-        cdef size_t needed = floats * sizeof(float), had
+        cdef size_t had, needed = floats * sizeof(float)
         if self.held is not None:
             if needed > <size_t>self.held.view.len:
                 raise MemoryError(
                     f"parameters need {needed:,} bytes but the mapping they live in has "
                     f"{self.held.view.len:,}; supply a larger one")
             return 0
+        floats = max(floats, STEP)                      # also entries without elements have an address
+        needed = floats * sizeof(float)
         had = self.arena.top // sizeof(float)
         if floats <= had:
             return 0

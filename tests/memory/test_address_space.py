@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from own_process import environment
+from own_process import SANITIZED, environment
 
 import dynet_cy as dy
 from dynet_cy.memory import arena
@@ -33,7 +33,7 @@ def run_within(limit: int, code: str, folder: Path) -> str:
     resource = pytest.importorskip("resource")
     if not sys.platform.startswith("linux"):
         pytest.skip("only Linux limits the address space")
-    if "libasan" in os.environ.get("LD_PRELOAD", "") or "libtsan" in os.environ.get("LD_PRELOAD", ""):
+    if SANITIZED:
         pytest.skip("sanitizers reserve the whole address space")
     done = subprocess.run(
         [sys.executable, "-c", code],

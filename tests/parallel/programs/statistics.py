@@ -47,6 +47,7 @@ def main(folder: str) -> None:
     dy.parallel.save_checkpoint(f"{folder}/checkpoint", model, trainer)
     dy.parallel.load_checkpoint(f"{folder}/checkpoint", model, trainer)
     note("loaded")
+    dy.parallel.barrier()
     for step in range(STEPS, 2 * STEPS):  # all at once: nothing is torn
         dy.renew_cg()
         norm(dy.inputTensor(minibatch(rank, step), batched=True)).value()
