@@ -113,15 +113,13 @@ cdef class Plane:
 
     cdef int extend(self, size_t floats) except -1:
         """Make room for a total number of floats.  New ones are zero."""
-        cdef size_t had, needed = floats * sizeof(float)
+        cdef size_t needed = floats * sizeof(float), had
         if self.held is not None:
             if needed > <size_t>self.held.view.len:
                 raise MemoryError(
                     f"parameters need {needed:,} bytes but the mapping they live in has "
                     f"{self.held.view.len:,}; supply a larger one")
             return 0
-        floats = max(floats, STEP)                      # also entries without elements have an address
-        needed = floats * sizeof(float)
         had = self.arena.top // sizeof(float)
         if floats <= had:
             return 0
@@ -307,7 +305,8 @@ cdef class Storage:
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL:
         """A new entry of zeros: a parameter, or a table of that many rows."""
         cdef size_t size = size_of(dim) * (rows if rows else 1)
-        cdef size_t top = self.top + (size + STEP - 1) // STEP * STEP
+        # Entries without elements take a step too: each has an address of its own.
+        cdef size_t top = self.top + max(size + STEP - 1, STEP) // STEP * STEP
         cdef Param* p
         try:
             for plane in self.planes:
