@@ -437,7 +437,8 @@ cdef class Expression:
         up the gradients of all its expressions, graphs and backward passes.
 
         All constants of one parameter in a graph (`const_parameter(p)`, `p.expr()`) are
-        one expression, whose gradient is the sum over all their uses.
+        one expression, whose gradient is the sum over all their uses; see `const_parameter` for
+        programs with ``import dynet``.
 
         After ``backward(full=True)``, gradients stay available until the next backward or
         renewal, whatever happens to the parameters.  A plain ``backward()`` leaves out the

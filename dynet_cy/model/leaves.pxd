@@ -8,6 +8,7 @@ from dynet_cy.memory.storage cimport Param, Storage
 
 # The node of a parameter in the current graph; its value is in the storage.
 cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xFFFFFFFF
+cdef uint32_t constant_leaf(Param* p, Storage storage) except? 0xFFFFFFFF
 cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uint32_t n, bint update)
 # `row_number` for anything but a small int in range.
 cdef uint32_t odd_row_number(const Param* p, str name, row, str op) except? 0xFFFFFFFF

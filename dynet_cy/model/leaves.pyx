@@ -5,6 +5,7 @@ import numbers
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.dynet_rules cimport follows_dynet
 from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.graph.computing cimport forget_to_set
@@ -42,23 +43,39 @@ cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xF
         release_current(g)
 
 
+cdef uint32_t constant_leaf(Param* p, Storage storage) except? 0xFFFFFFFF:
+    """A constant; in a program written for DyNet each has a gradient of its own."""
+    cdef Graph* g
+    if not follows_dynet():
+        return parameter_leaf(p, storage, False)
+    g = claim_current()
+    try:
+        return new_leaf_in(owner_of(g), p, storage, False)
+    finally:
+        release_current(g)
+
+
 cdef uint32_t leaf_in(ComputationGraph graph, Param* p, Storage storage, bint update) except? 0xFFFFFFFF:
-    cdef Extra extra
-    cdef Dim dim
     key = (p.id, update)
     index = graph.leaves.get(key)
     if index is None:
-        memset(&extra, 0, sizeof(Extra))
-        extra.attrs[0].u = update
-        extra.object = p
-        extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
-        dim = dim_with_rows(&p.dim, p.rows)
-        extra.device = 1 + p.device
-        settle(p)
-        p.in_place = 1
-        index = leaf_index(&graph.g, PARAMETER_LEAF, &dim, &extra)
-        graph.leaves[key] = index
-        graph.keep.setdefault(storage)
+        index = graph.leaves[key] = new_leaf_in(graph, p, storage, update)
+    return index
+
+
+cdef uint32_t new_leaf_in(ComputationGraph graph, Param* p, Storage storage, bint update) except? 0xFFFFFFFF:
+    cdef Extra extra
+    cdef Dim dim = dim_with_rows(&p.dim, p.rows)
+    cdef uint32_t index
+    memset(&extra, 0, sizeof(Extra))
+    extra.attrs[0].u = update
+    extra.object = p
+    extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
+    extra.device = 1 + p.device
+    settle(p)
+    p.in_place = 1
+    index = leaf_index(&graph.g, PARAMETER_LEAF, &dim, &extra)
+    graph.keep.setdefault(storage)
     return index
 
 

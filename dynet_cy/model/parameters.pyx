@@ -20,7 +20,7 @@ from dynet_cy.memory.changes cimport check_change, see_whole
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, forget_gradient, lend, pthread_mutex_t, touch, value_changed,
 )
-from dynet_cy.model.leaves cimport lookup_rows, parameter_leaf, row_number, settle
+from dynet_cy.model.leaves cimport constant_leaf, lookup_rows, parameter_leaf, row_number, settle
 
 from dynet_cy.devices import device_name
 from dynet_cy.model.matching import ParameterShape
@@ -825,6 +825,9 @@ def parameter(*parameters):
 def const_parameter(*parameters):
     """The expressions of parameters in the current graph as constants: without gradients.
 
+    All constants of one parameter in a graph are one expression; in a program with ``import dynet``, this function makes
+    a new one each time, as in DyNet, so that each has a gradient of its own.
+
     Returns:
         An expression, or a tuple of them for several parameters.
 
@@ -842,8 +845,12 @@ def const_parameter(*parameters):
 
 
 cdef _constant(_Stored p):
-    p.enter()               # as in DyNet, so that the parameter itself has a gradient in this graph, too: zero
-    return p.expr(False)
+    cdef Graph* g = claim_current()
+    try:
+        p.enter()           # as in DyNet, so that the parameter itself has a gradient in this graph, too: zero
+        return wrap(g, constant_leaf(p.p, p.storage))
+    finally:
+        release_current(g)
 
 
 cdef _Stored _checked(p, str op):

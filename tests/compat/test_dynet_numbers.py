@@ -240,3 +240,41 @@ def test_training(tmp_path: Path, trainer: str) -> None:
     program = TRAINING.replace("TRAINER", trainer)
     have, want = ([float(x) for x in printed(tmp_path, how, program)] for how in (COMPAT, ()))
     assert have == pytest.approx(want, rel=1e-4, abs=1e-4)
+
+
+CONSTANTS = """
+import dynet as dy
+import numpy as np
+
+m = dy.ParameterCollection()
+w = m.add_parameters(2, init=dy.ConstInitializer(1.0))
+table = m.add_lookup_parameters((3, 2), init=dy.ConstInitializer(1.0))
+
+def gradients(what, make):
+    dy.renew_cg()
+    xs = make()
+    loss = dy.esum([dy.sum_elems(x) * 10**k for k, x in enumerate(xs)])
+    loss.value()
+    loss.backward(full=True)
+    print(what, *[int(x.gradient().ravel()[0]) for x in xs], int(w.grad_as_array()[0]))
+    dy.SimpleSGDTrainer(m, 0.0).update()
+
+gradients("const_parameter", lambda: [dy.const_parameter(w), dy.const_parameter(w), dy.const_parameter(w)])
+gradients("of two", lambda: list(dy.const_parameter(w, w)))
+gradients("of a batch", lambda: [dy.const_parameter(w) * dy.scalarInput(1), dy.const_parameter(w)])
+gradients("expr", lambda: [w.expr(False), w.expr(False)])
+gradients("expr, const", lambda: [w.expr(False), dy.const_parameter(w), w.expr(False)])
+gradients("trained", lambda: [w.expr(True), dy.const_parameter(w), dy.const_parameter(w)])
+"""
+
+
+@both
+def test_each_constant_has_its_own_gradient(tmp_path: Path, how: tuple[str, ...]) -> None:
+    assert printed(tmp_path, how, CONSTANTS) == [
+        "const_parameter 1 10 100 0",
+        "of two 1 10 0",
+        "of a batch 1 10 0",
+        "expr 11 11 0",
+        "expr, const 101 10 101 0",
+        "trained 1 10 100 1",
+    ]
