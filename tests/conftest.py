@@ -6,7 +6,7 @@ import functools
 import gc
 import os
 import subprocess
-import tempfile
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,9 @@ def _checking(environment: Mapping[str, str]) -> dict[str, str]:
 
 @functools.wraps(_start)
 def _start_checking(self: Any, *args: Any, env: Mapping[str, str] | None = None, **named: Any) -> None:
-    """Start a program with the check, also if the caller passes an environment, and not in the source tree by default."""
+    """Start a program with the check, also if the caller passes an environment; not in the source tree by default."""
     if named.get("cwd") is None and Path.cwd() == _SOURCE:
-        named["cwd"] = tempfile.gettempdir()
+        named["cwd"] = sys.prefix
     _start(self, *args, env=None if env is None else _checking(env), **named)
 
 

@@ -15,8 +15,8 @@ from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.anomaly cimport Finding
 from dynet_cy.graph.structs cimport (
-    COMPUTED, ONE, STACKED, WANTED, Batch, Graph, Node, args_of, batches_of, items_of, nodes_of, order_of, state_of,
-    take_values, value_of,
+    COLUMNS, COMPUTED, EACH, FLATTENED, ONE, STACKED, WANTED, Batch, Graph, Node, args_of, batches_of, items_of,
+    nodes_of, order_of, state_of, take_values, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
@@ -260,16 +260,30 @@ cdef int forward_pieces(Walk* w, Batch* batch, uint32_t n) noexcept nogil
 cdef int forward_views(Walk* w, Batch* batch, uint32_t n) noexcept nogil
 
 
+# The most elements along an axis of a call: `MOST_ALONG`, or fewer in tests.
+cdef size_t most_along
+
+
+cdef inline bint is_too_long(const Batch* batch, uint64_t bd) noexcept nogil:
+    """Whether a tensor of all nodes would be too long along an axis, so that each needs a call of its own."""
+    if batch.form == STACKED:
+        return bd > most_along
+    return batch.bytes > most_along * sizeof(float) and (batch.form == FLATTENED or batch.form == COLUMNS)
+
+
 cdef inline bint allocate_values(Graph* g, Batch* batch) noexcept nogil:
     """Allocate the values of a batch, side by side; False if there is no memory for `batch.bytes` bytes."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
+    cdef uint64_t bd = 0
     cdef uint32_t j
-    batch.bd = 0
     batch.bytes = 0
     for j in range(batch.count):
-        batch.bd += nodes[ids[j]].dim.bd
+        bd += nodes[ids[j]].dim.bd
         batch.bytes += total_of(&nodes[ids[j]].dim) * sizeof(float)
+    batch.bd = <uint32_t>bd
+    if is_too_long(batch, bd):
+        batch.form = EACH
     batch.live = batch.count
     batch.y = <float*>take_values(g, batch.bytes)
     return batch.y != NULL

@@ -9,13 +9,14 @@ from cpython.ref cimport Py_DECREF, Py_INCREF
 from libc.string cimport memcpy
 
 from dynet_cy.core.interrupts cimport begin_interrupts, interrupted, raise_interrupt
+from dynet_cy.core.limits cimport MOST_ALONG
 from dynet_cy.core.tensor cimport cols_of, rows_of
 from dynet_cy.execute.anomaly cimport NOTHING, bad_values, checking, raise_anomaly
 from dynet_cy.execute.pieces cimport compute_pieces, neighbours
 from dynet_cy.execute.profile cimport note_call, now, profiling
 from dynet_cy.execute.views cimport place_views
 from dynet_cy.graph.structs cimport (
-    COLUMNS, FLATTENED, NO_BATCH, SHARED, TILES, Laid, release_arguments, untake_values,
+    NO_BATCH, SHARED, TILES, Laid, release_arguments, untake_values,
 )
 from dynet_cy.kernels.draws cimport random_seed
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
@@ -24,6 +25,8 @@ from dynet_cy.schedule.signature cimport may_be_value
 
 PARTIAL = ("Gradients of parameters hold a part of this backward, beside what they held before: set them to zero "
            "before the next one")
+
+most_along = MOST_ALONG
 
 cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 
@@ -497,3 +500,18 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
         if w.end and g.n_batches < end and now() >= w.end:
             return 1
     return 0
+
+
+def set_most_along(size_t elements):
+    """Run batches whose tensors are longer than this along an axis node by node: for tests.
+
+    Args:
+        elements: the limit of every axis at first.
+
+    Returns:
+        The previous number.
+    """
+    global most_along
+    before = most_along
+    most_along = elements
+    return before

@@ -825,8 +825,8 @@ def parameter(*parameters):
 def const_parameter(*parameters):
     """The expressions of parameters in the current graph as constants: without gradients.
 
-    All constants of one parameter in a graph are one expression; in a program with ``import dynet``, this function makes
-    a new one each time, as in DyNet, so that each has a gradient of its own.
+    All constants of one parameter in a graph are one expression; in a program with ``import dynet``, this function
+    makes a new one each time, as in DyNet, so that each has a gradient of its own.
 
     Returns:
         An expression, or a tuple of them for several parameters.

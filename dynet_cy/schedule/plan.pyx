@@ -14,11 +14,10 @@ from libc.stdlib cimport qsort
 from libc.string cimport memset
 
 from dynet_cy.core.interrupts cimport Interrupts, interrupted
-from dynet_cy.core.limits cimport MOST_ALONG
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, FLATTENED, ONE, PIECES, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of,
-    batches_of, device_of, nodes_of, order_of, state_of,
+    COMPUTED, EACH, FLATTENED, ONE, PIECES, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of, batches_of,
+    device_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.graph.timeline cimport SCHEDULING, begin_span, end_span
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
@@ -258,9 +257,6 @@ cdef struct Queue:
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
-# A flattened batch is one vector, whose length must fit one axis.
-cdef size_t MOST_FLAT = MOST_ALONG
-
 # At least MANY_APART nodes of one size run as one call of their own, even if nodes of other
 # sizes are ready, provided that their results have at most SMALL_APART floats.
 cdef enum:
@@ -373,25 +369,15 @@ cdef bint is_mixed(const Work* w, const Queue* q) noexcept nogil:
 
 cdef int write_alike(Graph* g, const Work* w, const Queue* q, uint32_t lowest,
                      uint32_t* at) noexcept nogil:
-    """Write ready nodes of one signature as one batch, or as several if one would be too long."""
+    """Write ready nodes of one signature as one batch."""
     cdef uint32_t* order = order_of(g)
     cdef uint32_t i = q.head
     cdef uint32_t form = w.signatures.keys[w.sig[i]].form
-    cdef bint adds_up = form == FLATTENED or form == COLUMNS
-    cdef size_t n, floats = 0
     cdef const Node* x
     cdef Batch* batch = start(g, at[0], form)
     if batch == NULL:
         return -1
     while i != NONE:
-        if adds_up:
-            n = total_of(&nodes_of(g)[lowest + i].dim)
-            floats += n
-            if floats > MOST_FLAT and batch.count:
-                batch = start(g, at[0], form)
-                if batch == NULL:
-                    return -1
-                floats = n
         order[at[0]] = lowest + i
         at[0] += 1
         batch.count += 1

@@ -80,13 +80,12 @@ static void DY_N(pack_columns)(int tb, size_t w, size_t k, const float *b, size_
  * a sum depends on k only. */
 static void DY_N(gemm)(const float *panels, int ta, int tb, size_t m, size_t n, size_t k, const float *a, size_t lda,
                        const float *b, size_t ldb, float beta, float *c, size_t ldc) {
-    enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112, HEIGHT = DY_PANEL * DY_W, COLUMNS = DY_ROOM_COLUMNS / DY_PASS };
+    enum { HEIGHT = DY_PANEL * DY_W, COLUMNS = DY_ROOM_COLUMNS / DY_PASS };
     _Static_assert(HEIGHT * DY_PASS <= DY_ROOM_PANEL, "room.h");
     size_t pairs = DY_PAIRS_OF(k), passes = (pairs + DY_PASS - 1) / DY_PASS, blocks = (n + COLUMNS - 1) / COLUMNS;
     float *room = dy_room(), *columns = room + DY_ROOM_PANEL;
     if (!room) { /* there is no memory: exact factors */
-        scipy_cblas_sgemm(COL_MAJOR, ta ? TRANSPOSED : PLAIN, tb ? TRANSPOSED : PLAIN, (int)m, (int)n, (int)k, 1, a, (int)lda,
-                          b, (int)ldb, beta, c, (int)ldc);
+        dy_kernels_get(NULL)->sgemm(ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
         return;
     }
     for (size_t u = 0, j = 0, w; u < blocks; u++, j += w) {

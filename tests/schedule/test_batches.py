@@ -7,6 +7,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import profiling
+from dynet_cy.execute import walk
 from dynet_cy.graph.nodes import nodes
 from dynet_cy.schedule import joining
 
@@ -237,3 +238,24 @@ def test_a_parameter_among_values_in_several_passes() -> None:
         check(build, collection)
     finally:
         joining.set_least_size(least)
+
+
+@pytest.mark.parametrize("most", [1, 5, 64])
+def test_batches_beyond_the_limit_of_an_axis(most: int) -> None:
+    """Products, elementwise ops and minibatches whose joined tensors would be too long run node by node."""
+    collection = dy.ParameterCollection()
+    rng = np.random.default_rng(8)
+    w = collection.parameters_from_numpy(rng.uniform(-1, 1, (8, 8)))
+    table = collection.lookup_parameters_from_numpy(rng.uniform(-1, 1, (10, 8)))
+    before = walk.set_most_along(most)
+    try:
+
+        def build():
+            xs = [dy.lookup_batch(table, [k % 3, 5]) if k % 2 else table[k] for k in range(8)]
+            ys = [dy.tanh(w * x) + x for x in xs]
+            zs = [dy.softmax(dy.concatenate([x, y])) for x, y in zip(xs, ys)]
+            return dy.sum_batches(dy.esum([dy.pick(z, k) for k, z in enumerate(zs)]))
+
+        check(build, collection)
+    finally:
+        walk.set_most_along(before)
