@@ -384,13 +384,21 @@ static inline int dy_multiply(dy_gpu *gpu, size_t sizes, dy_product p) {
 /* It must have no padding, so that records can be compared byte by byte. */
 _Static_assert(sizeof(dy_product) == 104, "a product without padding");
 
+/* C = beta C, with beta 0 or 1: a product without terms. */
+static inline int dy_gpu_no_terms(dy_gpu *gpu, size_t m, size_t n, float beta, float *c, size_t ldc) {
+    size_t columns = ldc == m ? n : 1; /* without gaps */
+    for (size_t j = 0; beta == 0 && j < n && !gpu->error; j += columns)
+        dy_gpu_fill(gpu, m * columns, 0, c + j * ldc);
+    return gpu->error;
+}
+
 /* C = alpha op(A) op(B) + beta C as in BLAS, column-major; with beta 0, C is not read. */
 static inline int dy_gpu_gemm(dy_gpu *gpu, int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a,
                               size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc) {
     if (gpu->error || m == 0 || n == 0)
         return gpu->error;
-    if (k == 0)                 /* C = beta C, with beta 0 or 1; in calls where k can be 0, C has no gaps (ldc == m) */
-        return beta == 0 ? dy_gpu_fill(gpu, m * n, 0, c) : 0;
+    if (k == 0)
+        return dy_gpu_no_terms(gpu, m, n, beta, c, ldc);
     return dy_multiply(gpu, m | n | k | lda | ldb | ldc,
                        (dy_product){.ta = ta, .tb = tb, .m = (int)m, .n = (int)n, .k = (int)k, .lda = (int)lda,
                                     .ldb = (int)ldb, .ldc = (int)ldc, .alpha = alpha, .beta = beta, .a = a, .b = b,
@@ -404,9 +412,9 @@ static inline int dy_gpu_gemm_strided(dy_gpu *gpu, int ta, int tb, size_t m, siz
                                       size_t count) {
     if (gpu->error || m == 0 || n == 0 || count == 0)
         return gpu->error;
-    if (k == 0) {               /* the matrices of C have no gaps, but may lie apart, as those of a group do */
-        for (size_t i = 0; beta == 0 && i < count; i++)
-            dy_gpu_fill(gpu, m * n, 0, c + i * stride_c);
+    if (k == 0) {
+        for (size_t i = 0; i < count; i++)
+            dy_gpu_no_terms(gpu, m, n, beta, c + i * stride_c, ldc);
         return gpu->error;
     }
     return dy_multiply(gpu, m | n | k | lda | ldb | ldc | count,

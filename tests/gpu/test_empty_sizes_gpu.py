@@ -12,8 +12,7 @@ sys.path.append(str(Path(__file__).parents[1] / "sweeps"))
 from sweep import failures
 
 
-# Not yet "rows": of its 15,258 calls, a convolution in groups without channels was still wrong on the emulated driver.
-@pytest.mark.parametrize("part", ["fused", "functions"])
+@pytest.mark.parametrize("part", ["rows", "fused", "functions"])
 def test_sizes_of_0_on_the_device(device: str, tmp_path: Path, part: str) -> None:
     n, failed = failures(tmp_path, "empty_sizes", part, "1", DYNET_CY_POISON="1")
     assert not failed, f"{len(failed)} of {n} calls:\n" + "\n".join(text[:600] for text in failed[:30])
