@@ -7,10 +7,12 @@ of single kernels under emulation need g++ alone, and run everywhere.
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from pathlib import Path
 
+import cannot_run
 import pytest
 
 import dynet_cy as dy
@@ -30,6 +32,7 @@ if EMULATED:
     os.environ.setdefault("EMU_DEVICES", "2")
 
 
+@functools.cache
 def why_not() -> str:
     """Why there is no device, or ""."""
     try:
@@ -39,9 +42,12 @@ def why_not() -> str:
     return ""
 
 
+cannot_run.NEEDED["device"] = why_not
+
+
 @pytest.fixture(scope="session")
 def device() -> str:
-    """The name of the device; tests that use it are skipped where there is none."""
+    """The name of the device; tests that use it are left out where there is none (cannot_run.py)."""
     reason = why_not()
     if reason:
         pytest.skip(reason)
