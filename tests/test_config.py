@@ -20,9 +20,13 @@ from dynet_cy import config
 
 
 @pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
+def restored(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Settings of their own, with one thread by default here and in other processes: the number of CPUs may change."""
     before = config.get()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    config.set(threads=0)
     yield
+    monkeypatch.undo()
     config.set(before["mem"], before["seed"], before["autobatch"], weight_decay=before["weight_decay"], threads=0)
     dy.renew_cg()
 
@@ -40,7 +44,7 @@ NOT_SET = {
     "shared_params": 0,
     "requested_gpus": 0,
     "gpu_mask": [],
-    "threads": config.get()["threads"],
+    "threads": 1,
     "flush_denormals": True,
     "batch_requests": True,
     "precision": "float32",

@@ -137,19 +137,18 @@ class Data:
 def run(tmp_path: Path, text: str, interrupted: bool = False) -> tuple[int, str, str]:
     program = tmp_path / "p.py"
     program.write_text(PROGRAM + text, encoding="utf-8")
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, str(program)], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        if interrupted:
-            assert process.stdout is not None
-            assert "stuck\n" in iter(process.stdout.readline, "")
-            time.sleep(0.2)
-            process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-    finally:
-        process.kill()
-        process.wait()
+    ) as process:
+        try:
+            if interrupted:
+                assert process.stdout is not None
+                assert "stuck\n" in iter(process.stdout.readline, "")
+                time.sleep(0.2)
+                process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
     return process.returncode, out, err
 
 

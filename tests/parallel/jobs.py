@@ -86,7 +86,7 @@ def launch(
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
     before = shared_memory()
-    launcher = subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, "-m", "dynet_cy.launch", "-n", str(n), *options, str(PROGRAMS / program), *map(str, args)],
         cwd=folder,
         stdin=subprocess.DEVNULL,
@@ -94,14 +94,13 @@ def launch(
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, TOKEN: token, "TMPDIR": str(temporary), **(variables or {})},
-    )
-    try:
-        if during is not None:
-            during(launcher, token)
-        out, err = launcher.communicate(timeout=timeout)
-    finally:
-        launcher.kill()
-        launcher.wait()
+    ) as launcher:
+        try:
+            if during is not None:
+                during(launcher, token)
+            out, err = launcher.communicate(timeout=timeout)
+        finally:
+            launcher.kill()
     until = time.monotonic() + 10
     while processes_with(token) and time.monotonic() < until:
         time.sleep(0.02)
