@@ -24,7 +24,7 @@ def flat(found: list[list[Any]]) -> list[Any]:
     return [x for batch in found for x in batch]
 
 
-@pytest.mark.parametrize("module", [dy.data, stopping], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [dy.data.batching, stopping], ids=lambda module: module.__name__)
 def test_examples(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     finder = doctest.DocTestFinder()
@@ -257,7 +257,7 @@ def test_bad_costs() -> None:
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("packed", [False, True])
 def test_lines(end: str, packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dy.data, "_BLOCK", 5)
+    monkeypatch.setattr("dynet_cy.data.files._BLOCK", 5)
     want = ["één", "", "two words", "x" * 20, "last"]
     path = tmp_path / ("t.gz" if packed else "t")
     content = ("\r\n".join(want[:2]) + "\n" + "\n".join(want[2:]) + end).encode()
@@ -329,7 +329,7 @@ def test_random_numbers_of_the_program_are_left_alone() -> None:
 def test_updates_are_as_many_on_all_processes(shard: str, updates: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """131 batches on two processes: `len` is the number on each, `updates` the common number for schedules."""
     for rank in range(2):
-        monkeypatch.setattr("dynet_cy.data.current", lambda rank=rank: SimpleNamespace(rank=rank, size=2))
+        monkeypatch.setattr("dynet_cy.data.batching.current", lambda rank=rank: SimpleNamespace(rank=rank, size=2))
         data = dy.data.batches(range(131), 1, shard=shard)
         assert data.updates == updates
         assert len(data) == (updates if shard in ("pad", "drop") else [66, 65][rank])

@@ -56,6 +56,15 @@ class WordVectors:
 
     Raises:
         ValueError: the number of rows is not that of words
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> vectors = dy.nn.WordVectors(["the", "dog"], [[1, 2, 3], [4, 5, 6]])
+        >>> "dog" in vectors, vectors["dog"].tolist()
+        (True, [4.0, 5.0, 6.0])
+        >>> table = dy.ParameterCollection().lookup_parameters_from_numpy(vectors.array)
+        >>> table[1].npvalue().tolist()
+        [4.0, 5.0, 6.0]
     """
 
     def __init__(self, words: Iterable[str], array: npt.ArrayLike) -> None:
@@ -69,7 +78,13 @@ class WordVectors:
 
     @property
     def dim(self) -> int:
-        """Length of a vector."""
+        """Length of a vector.
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> dy.nn.WordVectors(["the", "dog"], [[1, 2, 3], [4, 5, 6]]).dim
+            3
+        """
         return int(self.array.shape[1])
 
     def __len__(self) -> int:
@@ -108,6 +123,16 @@ class WordVectors:
 
         Raises:
             ValueError: an empty vocabulary, or `padding` is not one of its numbers
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> vectors = dy.nn.WordVectors(["the", "dog"], [[1, 2, 3], [4, 5, 6]])
+            >>> vocabulary = dy.data.Vocabulary(["a", "dog"])
+            >>> layer = vectors.embedding(dy.ParameterCollection(), vocabulary.words)
+            >>> layer(vocabulary["dog"]).npvalue().tolist()
+            [4.0, 5.0, 6.0]
+            >>> layer.table.shape()  # a row for each word, a lookup table like others
+            (3, 3)
         """
         if words is None:
             return Embedding.from_numpy(self.array, model, padding, frozen)

@@ -11,13 +11,10 @@ Data are lists, anything else with ``__getitem__`` and ``__len__`` (data sets of
 
 from __future__ import annotations
 
-import gzip
 import math
 import operator
-import os
 import random
 import threading
-import weakref
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +29,7 @@ from dynet_cy.parallel.trainer import end_share
 from dynet_cy.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
 from dynet_cy.train.update import updates_made
 
-__all__ = ["Batches", "Lines", "batches", "lines"]
+__all__ = ["Batches", "batches"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -564,99 +561,3 @@ def _whole(value: Any, name: str, least: int) -> int | None:
     if number < least:
         raise ValueError(f"batches: {name} must be at least {least}, not {number}")
     return number
-
-
-class Lines(Sequence[str]):
-    """The lines of a text file, by their numbers from 0 on; made by `lines`.
-
-    Only the positions of the lines are held in memory, 8 bytes each. Several threads may read at once.
-    """
-
-    def __init__(self, path: str | os.PathLike[str], encoding: str) -> None:
-        self._path = os.fspath(path)
-        self._encoding = encoding
-        self._file = -1
-        self._content = b""
-        if self._path.endswith(".gz"):
-            with gzip.open(self._path) as packed:
-                self._content = packed.read()
-            self._size = len(self._content)
-        else:
-            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            weakref.finalize(self, os.close, self._file)
-            self._size = os.fstat(self._file).st_size
-        found = [np.zeros(1, np.int64)]
-        for start in range(0, self._size, _BLOCK):
-            block = self._read(start, min(start + _BLOCK, self._size))
-            found.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")).astype(np.int64) + start + 1)
-        ends = np.concatenate(found)
-        self._places = ends if ends[-1] == self._size else np.append(ends, self._size)
-
-    def _read(self, begin: int, end: int) -> bytes:
-        if self._file < 0:
-            return self._content[begin:end]
-        parts = []
-        while begin < end:
-            part = os.pread(self._file, end - begin, begin)
-            if not part:
-                raise ValueError(f"lines: {self._path} has become shorter since it was opened")
-            parts.append(part)
-            begin += len(part)
-        return b"".join(parts)
-
-    def __len__(self) -> int:
-        return len(self._places) - 1
-
-    @overload
-    def __getitem__(self, number: int) -> str: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> list[str]: ...
-
-    def __getitem__(self, number: int | slice) -> str | list[str]:
-        if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(len(self)))]
-        i = operator.index(number)
-        i += len(self) if i < 0 else 0
-        if not 0 <= i < len(self):
-            raise IndexError(f"lines: {self._path} has {len(self)} lines, and no line {number}")
-        line = self._read(int(self._places[i]), int(self._places[i + 1]))
-        try:
-            return line.decode(self._encoding).rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"lines: {self._path}, line {i + 1}: {error}") from error
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._path, self._encoding)
-
-    def __repr__(self) -> str:
-        return f"<Lines of {self._path}: {len(self)}>"
-
-
-_BLOCK = 1 << 20
-
-
-def lines(path: str | os.PathLike[str], encoding: str = "utf-8") -> Lines:
-    """The lines of a text file as data for `batches`: a sequence of text without the ends of the lines.
-
-    The file is read once to find the lines, and each line is read when it is needed; so all of them can be shuffled.
-    A file whose name ends in ".gz" is unpacked into memory.
-
-    Args:
-        path: name of the file
-        encoding: the encoding of the text, in which a newline must be the byte 10
-
-    Raises:
-        OSError: the file cannot be read
-        ValueError: when a line is read: it is not text in that encoding, or the file has been truncated since
-
-    Example:
-        >>> from pathlib import Path
-        >>> _ = Path("numbers.txt").write_text("one\\ntwo\\nthree\\n")
-        >>> text = dy.data.lines("numbers.txt")
-        >>> len(text), text[2]
-        (3, 'three')
-        >>> list(dy.data.batches(text, 2))
-        [['one', 'two'], ['three']]
-    """
-    return Lines(path, encoding)

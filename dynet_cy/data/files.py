@@ -1,0 +1,149 @@
+"""The lines of text files."""
+
+from __future__ import annotations
+
+import gzip
+import operator
+import os
+import weakref
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Union, overload
+
+import numpy as np
+
+__all__ = ["FileName", "Lines", "lines", "numbered_lines"]
+
+FileName = Union[str, "os.PathLike[str]"]
+
+# What reading a file raises that is cut off, or is no gzip file although its name says so.
+_NOT_WHOLE = (EOFError, zlib.error, gzip.BadGzipFile)
+
+
+def numbered_lines(path: FileName) -> Iterator[tuple[int, str]]:
+    """The lines of a UTF-8 text file, plain or gzipped (".gz"), without their ends; each with its number, from 1 on.
+
+    A byte order mark at the beginning is left out.
+
+    Raises:
+        OSError: the file cannot be read
+        ValueError: a line is not UTF-8, or a gzip file is not whole; it names the file and the line
+    """
+    name = os.fspath(path)
+    number = 0
+    with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
+        try:
+            for number, line in enumerate(file, 1):
+                text = line.decode("utf-8").rstrip("\r\n")
+                yield number, text.lstrip("\ufeff") if number == 1 else text
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{name}, line {number}: {error}") from error
+        except _NOT_WHOLE as error:
+            raise ValueError(f"{name}, after line {number}: not a whole gzip file: {error}") from error
+
+
+class Lines(Sequence[str]):
+    """The lines of a text file, by their numbers from 0 on; made by `lines`.
+
+    Only the positions of the lines are held in memory, 8 bytes each. Several threads may read at once.
+
+    Example:
+        >>> with open("numbers.txt", "w") as file:
+        ...     _ = file.write("one\\ntwo\\n")
+        >>> text = dy.data.lines("numbers.txt")
+        >>> text[-1], text[:1]
+        ('two', ['one'])
+    """
+
+    def __init__(self, path: FileName, encoding: str) -> None:
+        self._path = os.fspath(path)
+        self._encoding = encoding
+        self._file = -1
+        self._content = b""
+        if self._path.endswith(".gz"):
+            try:
+                with gzip.open(self._path) as packed:
+                    self._content = packed.read()
+            except _NOT_WHOLE as error:
+                raise ValueError(f"lines: {self._path}: not a whole gzip file: {error}") from error
+            self._size = len(self._content)
+        else:
+            self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._file)
+            self._size = os.fstat(self._file).st_size
+        found = [np.zeros(1, np.int64)]
+        for start in range(0, self._size, _BLOCK):
+            block = self._read(start, min(start + _BLOCK, self._size))
+            found.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")).astype(np.int64) + start + 1)
+        ends = np.concatenate(found)
+        self._places = ends if ends[-1] == self._size else np.append(ends, self._size)
+
+    def _read(self, begin: int, end: int) -> bytes:
+        if self._file < 0:
+            return self._content[begin:end]
+        parts = []
+        while begin < end:
+            part = os.pread(self._file, end - begin, begin)
+            if not part:
+                raise ValueError(f"lines: {self._path} has become shorter since it was opened")
+            parts.append(part)
+            begin += len(part)
+        return b"".join(parts)
+
+    def __len__(self) -> int:
+        return len(self._places) - 1
+
+    @overload
+    def __getitem__(self, number: int) -> str: ...
+
+    @overload
+    def __getitem__(self, number: slice) -> list[str]: ...
+
+    def __getitem__(self, number: int | slice) -> str | list[str]:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        i = operator.index(number)
+        i += len(self) if i < 0 else 0
+        if not 0 <= i < len(self):
+            raise IndexError(f"lines: {self._path} has {len(self)} lines, and no line {number}")
+        line = self._read(int(self._places[i]), int(self._places[i + 1]))
+        try:
+            return line.decode(self._encoding).rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"lines: {self._path}, line {i + 1}: {error}") from error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._path, self._encoding)
+
+    def __repr__(self) -> str:
+        return f"<Lines of {self._path}: {len(self)}>"
+
+
+_BLOCK = 1 << 20
+
+
+def lines(path: FileName, encoding: str = "utf-8") -> Lines:
+    """The lines of a text file as data for `batches`: a sequence of text without the ends of the lines.
+
+    The file is read once to find the lines, and each line is read when it is needed; so all of them can be shuffled.
+    A file whose name ends in ".gz" is unpacked into memory.
+
+    Args:
+        path: name of the file
+        encoding: the encoding of the text, in which a newline must be the byte 10
+
+    Raises:
+        OSError: the file cannot be read
+        ValueError: a gzip file is not whole; or, when a line is read: it is not text in that encoding, or the file has
+            been truncated since
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("numbers.txt").write_text("one\\ntwo\\nthree\\n")
+        >>> text = dy.data.lines("numbers.txt")
+        >>> len(text), text[2]
+        (3, 'three')
+        >>> list(dy.data.batches(text, 2))
+        [['one', 'two'], ['three']]
+    """
+    return Lines(path, encoding)

@@ -1,0 +1,215 @@
+"""`dy.data`'s readers of files: CoNLL-U, tables, texts with labels, parallel text, word vectors."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.data import ConlluSentence, read_conllu, read_labelled, read_parallel, read_tsv
+
+# A sentence with a multiword token, empty nodes before, within and behind its words, and comments; and a bare one.
+FIRST = """# sent_id = 1
+# text = vámonos al mar
+0.1\tnode\t_\t_\t_\t_\t_\t_\t_\t_
+1-2\tvámonos\t_\t_\t_\t_\t_\t_\t_\tSpaceAfter=No
+1\tvamos\tir\tVERB\t_\tMood=Imp\t0\troot\t_\t_
+2\tnos\tnosotros\tPRON\tP1\t_\t1\tobj\t1:obj\t_
+2.1\tempty\t_\t_\t_\t_\t_\t_\t1:x\t_
+3-4\tal\t_\t_\t_\t_\t_\t_\t_\t_
+3\ta\ta\tADP\t_\t_\t5\tcase\t_\t_
+4\tel\tel\tDET\t_\t_\t5\tdet\t_\t_
+5\tmar\tmar\tNOUN\t_\t_\t1\tobl\t_\t_
+5.1\tend\t_\t_\t_\t_\t_\t_\t_\t_
+"""
+SECOND = "1\tno\u00a0break\t_\t_\t_\t_\t_\t_\t_\t_\n"
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    data = text.encode() if isinstance(text, str) else text
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.conllu", "t.conllu.gz"])
+def test_conllu_is_read_and_written(tmp_path: Path, name: str) -> None:
+    text = f"{FIRST}\n{SECOND}\n"
+    first, second = sentences = read_conllu(str(write(tmp_path / name, text)))
+    assert first.form == ["vamos", "nos", "a", "el", "mar"]
+    assert first.upos == ["VERB", "PRON", "ADP", "DET", "NOUN"]
+    assert first.head == [0, 1, 5, 5, 1]
+    assert first.xpos[1], first.feats[0] == ("P1", "Mood=Imp")
+    assert first.is_tree()
+    assert [before for before, _ in first.other_lines] == [0, 0, 2, 2, 5]
+    assert second.form == ["no\u00a0break"]
+    assert second.head == [None]
+    assert not second.is_tree()
+    assert "".join(f"{sentence}\n" for sentence in sentences) == text
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\n\n\n"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_conllu_ends_and_begins_in_several_ways(tmp_path: Path, ending: str, newline: str, mark: str) -> None:
+    text = (mark + FIRST.rstrip("\n") + ending).replace("\n", newline)
+    (sentence,) = read_conllu(write(tmp_path / "t", text))
+    assert str(sentence) == FIRST
+
+
+def word(number: object, head: object = 0, upos: str = "NOUN", form: str = "dog") -> str:
+    return f"{number}\t{form}\t_\t{upos}\t_\t_\t{head}\troot\t_\t_\n"
+
+
+NODE = "\tx\t_\t_\t_\t_\t_\t_\t_\t_\n"
+BLANK = "(is a blank line missing?)"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (word(1) + "2\tsees\tVERB\n", "line 2: 3 columns separated by tabs, CoNLL-U has 10"),
+        (word(1) + "2-3\tx\n", "line 2: 2 columns separated by tabs, CoNLL-U has 10"),
+        (word(1).replace("\n", "\t_\n"), "line 1: 11 columns"),
+        (word(1) + word(1), f"line 2: word 2 of the sentence has the id '1' {BLANK}"),
+        (word(1) + word(3), f"line 2: word 2 of the sentence has the id '3' {BLANK}"),
+        (word(2), f"line 1: word 1 of the sentence has the id '2' {BLANK}"),
+        (word("１"), "line 1: word 1 of the sentence has the id '１'"),
+        (word(1) + "1-2" + NODE, "line 2: word 2 of the sentence has the id '1-2'"),
+        (word(1) + "3-2" + NODE, "line 2: word 2 of the sentence has the id '3-2'"),
+        (word(1) + "2.1" + NODE, "line 2: word 2 of the sentence has the id '2.1'"),
+        ("1-3" + NODE + word(1) + word(2, 1) + "\n", "line 4: a multiword token goes on to word 3, there are 2"),
+        ("\n" + word(1) + word(2, 3), "line 3: HEAD '3' is not a word of the sentence, which has 2"),
+        (word(1, -1), "line 1: HEAD '-1' is not a word"),
+        (word(1, "x"), "line 1: HEAD 'x' is not a word"),
+        (word(1, "9" * 5000), "line 1: HEAD '999"),
+        (word(1, "01"), "line 1: HEAD '01' is not a word"),
+        (word(1, upos="_"), "line 1: no UPOS for the word 'dog'"),
+        (word(1, "_"), "line 1: no HEAD for the word 'dog'"),
+        ("# a\n" + word(1, 2) + word(2, 1), "line 2: the sentence that begins here must have one root and no cycle"),
+        (word(1, 0) + word(2, 0), "line 1: the sentence that begins here must have one root and no cycle"),
+        (word(1, 1), "line 1: the sentence that begins here must have one root and no cycle"),
+        ("", "no sentence in 0 lines"),
+        ("# nothing\n\n", "no sentence in 2 lines"),
+    ],
+)
+def test_conllu_errors(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path / "bad.conllu", text)
+    with pytest.raises(ValueError, match="bad") as caught:
+        read_conllu(path, ["upos", "HEAD"])
+    assert str(caught.value).startswith(str(path))
+    assert message in str(caught.value)
+
+
+def test_conllu_arguments(tmp_path: Path) -> None:
+    path = write(tmp_path / "t", FIRST)
+    with pytest.raises(ValueError, match="required: 'POS' is none of ID, FORM"):
+        read_conllu(path, ["POS"])
+    sentence = read_conllu(path)[0]
+    assert sentence.column("UPOS") is sentence.upos
+    with pytest.raises(ValueError, match="'comments' is none of FORM"):
+        sentence.column("comments")
+    with pytest.raises(ValueError, match="2 words, but 1 items in head"):
+        ConlluSentence(["a", "b"], head=[0])
+    assert pickle.loads(pickle.dumps(sentence)) == sentence
+
+
+def test_other_heads_than_those_of_a_file() -> None:
+    deep = ConlluSentence(["x"] * 5000, head=[*range(5000)])
+    assert deep.is_tree()
+    deep.head[0] = 5000
+    assert not deep.is_tree()
+    assert not ConlluSentence(["x"], head=[-1]).is_tree()
+    assert not ConlluSentence(["x", "y"], head=[0, 7]).is_tree()
+    assert not ConlluSentence([]).is_tree()
+
+
+@pytest.mark.parametrize("read", [read_conllu, read_labelled, read_parallel, lambda path: read_tsv(path, ["a", "b"])])
+def test_damaged_files(tmp_path: Path, read) -> None:
+    good = word(1, 0) if read is read_conllu else "a\tb\n"
+    path = write(tmp_path / "latin", good.encode() + "\xff\n".encode("latin-1"))
+    with pytest.raises(ValueError, match="latin, line 2: 'utf-8' codec can't decode byte 0xff"):
+        read(path)
+    packed = write(tmp_path / "t.gz", good * 2000 if read is not read_conllu else f"{good}\n" * 2000)
+    packed.write_bytes(packed.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"t\.gz, after line \d+: not a whole gzip file"):
+        read(packed)
+    plain = tmp_path / "plain.gz"
+    plain.write_text(good)
+    with pytest.raises(ValueError, match=r"plain\.gz, after line 0: not a whole gzip file"):
+        read(plain)
+    with pytest.raises(OSError, match="none"):
+        read(tmp_path / "none")
+    if read is not read_conllu:
+        with pytest.raises(ValueError, match="empty: the file is empty"):
+            read(write(tmp_path / "empty", ""))
+
+
+def test_lines_of_a_damaged_gzip_file(tmp_path: Path) -> None:
+    packed = write(tmp_path / "t.gz", "a\n")
+    packed.write_bytes(packed.read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"t\.gz: not a whole gzip file"):
+        dy.data.lines(packed)
+
+
+def test_tables(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.tsv.gz", 'a\t"b c\td\r\n\u00e9\t \t\u2028\n')
+    assert read_tsv(path, ["x", "y", "z"]) == [("a", '"b c', "d"), ("\u00e9", " ", "\u2028")]
+    for text in ("a\tb\n", "a\tb\tc\td\n", "a\t\tc\n", "\n"):
+        with pytest.raises(ValueError, match=r"t, line 2: expected x, y and z, separated by tabs, not '"):
+            read_tsv(write(tmp_path / "t", f"a\tb\tc\n{text}"), ["x", "y", "z"])
+
+
+def test_texts_with_labels(tmp_path: Path) -> None:
+    path = write(tmp_path / "t", "good\ta  b\tc\nbad\t\n")
+    assert read_labelled(path) == [(["a", "b", "c"], "good"), ([], "bad")]
+    assert read_labelled(path, tokenize=lambda text: text) == [("a  b\tc", "good"), ("", "bad")]
+    path = write(tmp_path / "t", "a b\tc\tgood\n")
+    assert read_labelled(path, label_last=True) == [(["a", "b", "c"], "good")]
+    for text, last, message in [
+        ("good\n", False, "a label, a tab and a text are needed, not 'good'"),
+        ("\ttext\n", False, "a label, a tab and a text are needed"),
+        ("\n", False, "a label, a tab and a text are needed, not ''"),
+        ("text\t\n", True, "a text, a tab and a label are needed"),
+        ("text\n", True, "a text, a tab and a label are needed"),
+    ]:
+        with pytest.raises(ValueError, match="bad, line 2: " + message):
+            read_labelled(write(tmp_path / "bad", "a\tb\n" + text), label_last=last)
+
+
+def test_parallel_text(tmp_path: Path) -> None:
+    one, other = write(tmp_path / "de.gz", "das Haus\n\n"), write(tmp_path / "en", "the house\nempty")
+    want = [(["das", "Haus"], ["the", "house"]), ([], ["empty"])]
+    assert read_parallel(one, other) == want
+    assert read_parallel(write(tmp_path / "both", "das Haus\tthe house\n\tempty\n")) == want
+    write(tmp_path / "en", "the house\n")
+    with pytest.raises(ValueError, match=r"de\.gz has 2 lines, .*en has 1: the sentences"):
+        read_parallel(one, other)
+    for text in ("das Haus\n", "a\tb\tc\n", "\n"):
+        with pytest.raises(ValueError, match="both, line 2: expected a sentence, a tab and its translation, not '"):
+            read_parallel(write(tmp_path / "both", "a\tb\n" + text))
+
+
+@pytest.mark.parametrize("header", ["", "2 3\n"])
+def test_word_vectors_as_lookup_parameters(tmp_path: Path, header: str) -> None:
+    vectors = dy.data.read_vectors(write(tmp_path / "t.vec", f"{header}the 1 2 3\ndog 4 5 6\n"))
+    assert vectors.words == ["the", "dog"]
+    assert vectors.array.dtype == np.float32
+    model = dy.ParameterCollection()
+    table = model.add_lookup_parameters(vectors.array.shape, init=vectors.array)
+    assert table[1].npvalue().tolist() == [4, 5, 6]
+    vocabulary = dy.data.Vocabulary(["a", "Dog"])
+    table = vectors.embedding(model, vocabulary.words).table
+    assert table[vocabulary["Dog"]].npvalue().tolist() == [4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("a 1 2\nb 3\n", "line 2"), ("2 2\na 1 2\n", "1 words, the first line says 2"), ("", "line 1: neither a header")],
+)
+def test_word_vectors_of_different_lengths(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=r"t\.vec.*" + message):
+        dy.data.read_vectors(write(tmp_path / "t.vec", text))
