@@ -213,10 +213,8 @@ def test_only_one_argument_is_trained(case: Case, rng, graph) -> None:
 # ---- minibatches -------------------------------------------------------------
 
 
-@each_case
+@pytest.mark.parametrize("case", [c for c in CASES if not c.whole_batch], ids=lambda c: c.id)
 def test_batch_elements_are_as_alone(case: Case, rng, graph) -> None:
-    if case.whole_batch:
-        pytest.skip("elements are not independent")
     for sizes in case.batch_sizes():
         if max(sizes) == 1:
             continue
