@@ -104,7 +104,12 @@ def test_imports_go_down() -> None:
 
 def test_imports_that_do_not_go_down_are_all_found() -> None:
     layers = {"core": 0, "graph": 1, "train": 2}
-    uses = {"core/a.pyx": {"graph", "train"}, "graph/b.py": {"core", "new"}, "new.py": {"core"}, "train/c.pxd": {"core"}}
+    uses = {
+        "core/a.pyx": {"graph", "train"},
+        "graph/b.py": {"core", "new"},
+        "new.py": {"core"},
+        "train/c.pxd": {"core"},
+    }
     assert upward({Path(path): targets for path, targets in uses.items()}, layers) == [
         "core/a.pyx imports graph, from a higher layer",
         "core/a.pyx imports train, from a higher layer",
