@@ -259,6 +259,7 @@ cdef class _Item:
     cdef bint woken                                 # they are computed, but it has not gone on yet
     cdef object raising                             # the exception to raise when it continues
     cdef _Map inner                                 # the map that it has called and waits for
+    cdef bint begun
     cdef bint stopped
     cdef bint done
     cdef object fiber
@@ -267,6 +268,7 @@ cdef class _Item:
 
     cdef int call(self) except -1:
         self.depth = recursion_depth()
+        self.begun = True
         try:
             PyContext_Enter(self.context)
             try:
@@ -436,6 +438,14 @@ cdef class _Calls(_Owner):
         return 0
 
 
+# Where an item is while others run: among those that wait for values, or that can continue, or in none of these lists.
+# A frame that waits holds no list: it would keep the items, and their results.
+cdef enum _Queue:
+    WAITING
+    READY
+    NOWHERE
+
+
 cdef class Fibers(SharedRequests):
     """Calls that run as fibers on one graph, and the values they wait for, which `Expression.value` and others request.
 
@@ -512,23 +522,64 @@ cdef class Fibers(SharedRequests):
         if item.stopped:
             raise GreenletExit
         item.wanted = wanted
-        self.waiting.append(item)
-        self.pause(item)
+        self.pause(item, WAITING)
         item.wanted = None
         return True
 
-    cdef int pause(self, _Item item) except -1:
-        """Let others run until the running item can continue."""
-        cdef _Item other = self.next_item()
-        self.put_away(item)
-        if other is None:
-            switch_to(<PyObject*>self.hub, NULL)
-        else:
-            self.bring(other)
-            switch_to(<PyObject*>other.fiber, NULL)
+    cdef int pause(self, _Item item, _Queue queue) except -1:
+        """Let others run until the running item can continue.
+
+        `queue`: of which it is then the last.  If there is no memory for that, the item goes on at once, with a
+        MemoryError, and is in no queue.
+        """
+        cdef _Item other
+        cdef bint woken, queued = False
+        self.note_made(item)
+        other = self.next_item()
+        woken = other is not None and other.woken
+        try:
+            if queue == WAITING:
+                self.waiting.append(item)
+            elif queue == READY:
+                self.ready.append(item)
+            queued = True
+            self.put_away(item)
+            if other is None:
+                switch_to(<PyObject*>self.hub, NULL)
+            else:
+                self.bring(other)
+                switch_to(<PyObject*>other.fiber, NULL)
+        except MemoryError:
+            if not queued:
+                self.put_back(other)
+            elif self.current is not item:          # of the switch itself
+                self.stay(item, queue, other, woken)
+            raise
         if item.raising is not None:
             error, item.raising = item.raising, None
             raise error
+        return 0
+
+    cdef int stay(self, _Item item, _Queue queue, _Item other, bint woken) except -1:
+        """Undo a pause whose switch has failed."""
+        if other is not None:
+            self.put_away(other)
+            other.woken = woken
+            self.n_woken += woken
+            self.put_back(other)
+        if queue == WAITING:
+            self.waiting.pop()
+        elif queue == READY:
+            self.ready.pop()
+        return self.bring(item)
+
+    cdef int put_back(self, _Item other) except -1:
+        """Undo `next_item`."""
+        if self.n_resumed and other is not None:    # the place of the last one that was taken from there
+            self.n_resumed -= 1
+            self.ready[self.n_resumed] = other
+        elif other is not None:
+            self.callers.append(other)              # from which it was taken, so that there is room
         return 0
 
     # ---- changes of what others may read
@@ -540,8 +591,7 @@ cdef class Fibers(SharedRequests):
         """
         cdef _Item item = self.current
         if self.n_woken and self.inside() and not item.stopped:
-            self.ready.append(item)
-            self.pause(item)
+            self.pause(item, READY)
         return 0
 
     cdef int check_set(self, uint32_t node, str what) except -1:
@@ -640,7 +690,10 @@ cdef class Fibers(SharedRequests):
         own.waiter, item.inner = item, own
         self.open_up(own)
         try:
-            self.pause(item)
+            self.pause(item, NOWHERE)
+        except BaseException:
+            own.arguments = None                    # no more of its items begin
+            raise
         finally:
             item.inner = None
         return own.results
@@ -736,7 +789,9 @@ cdef class Fibers(SharedRequests):
         for item in items:
             item.stopped = True
         for item in items:
-            if not item.done:
+            if not item.begun:
+                item.done = True
+            elif not item.done:
                 item.raising = GreenletExit()
                 self.resume(item)
         return 0
@@ -824,7 +879,9 @@ cdef class Fibers(SharedRequests):
             g.draw_key, g.draws = key, drawn
             drawing[0] = outer
             set_scope(outside)
-        item, self.ended = self.ended, None
+            if not item.begun:                      # there was no memory for the switch
+                item.fiber = None
+            item, self.ended = self.ended, None
         if item is None:
             return 0
         self.note_made(item)
