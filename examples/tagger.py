@@ -12,13 +12,9 @@ finds by itself what it can compute together.
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
 import sys
 import time
-import zlib
-from collections import Counter
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -27,35 +23,9 @@ from tqdm import tqdm
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.curves import Curves
+from dynet_cy.data import CONLLU_COLUMNS, Vocabulary, read_conllu
 
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
-
-UNKNOWN = 0  # the id of everything outside a vocabulary
-
-
-class Vocabulary:
-    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
-
-    def __init__(self, counts: dict[str, int]) -> None:
-        self.counts = counts
-        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
-
-    def __len__(self) -> int:
-        return len(self.ids) + 1
-
-    def id(self, thing: str) -> int:
-        return self.ids.get(thing, UNKNOWN)
-
-    def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
-        """Draw whether to treat an item as unknown in training, so that the vector for unknown items is trained.
-        An item that occurred n times is hidden with the probability rate / (rate + n).
-        """
-        return rng.random() * (self.counts.get(thing, 0) + rate) < rate
-
-
-def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
-    return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
 class Tagger:
@@ -66,7 +36,7 @@ class Tagger:
         self.words = Vocabulary(spec["words"])
         self.frequent = Vocabulary(spec["frequent"])
         self.letters = Vocabulary(spec["letters"])
-        self.tags = {tag: i for i, tag in enumerate(spec["tags"])}
+        self.tags = Vocabulary(spec["tags"], unknown=None)
         self.training = False  # whether to apply dropout
         self.rng = random.Random(spec["seed"])
 
@@ -84,7 +54,7 @@ class Tagger:
 
     def spell(self, form: str) -> dy.Expression:
         """Read the letters of a word in both directions and keep the two last states."""
-        letters = [self.letter_vectors[self.letters.id(letter)] for letter in form]
+        letters = [self.letter_vectors[self.letters[letter]] for letter in form]
         forward = self.spell_forward.initial_state().transduce(letters)
         backward = self.spell_backward.initial_state().transduce(letters[::-1])
         return dy.concatenate([forward[-1], backward[-1]])
@@ -95,10 +65,10 @@ class Tagger:
         The form of a frequent word has its own vector; that of a rare word is read letter by letter.
         """
         word = form.lower()
-        hidden = self.training and self.words.hide(word, self.spec["word_dropout"], self.rng)
-        word_vector = self.word_vectors[UNKNOWN if hidden else self.words.id(word)]
-        if form in self.frequent.ids and not hidden:
-            return dy.concatenate([word_vector, self.frequent_vectors[self.frequent.id(form)]])
+        hidden = self.training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
+        word_vector = self.word_vectors[0 if hidden else self.words[word]]
+        if form in self.frequent and not hidden:
+            return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
         if form not in spellings:
             spellings[form] = self.spell(form)
         return dy.concatenate([word_vector, spellings[form]])
@@ -139,7 +109,7 @@ class Tagger:
         scores = self.scores(words, spellings)
         if scores:
             dy.forward(scores)  # all at once, so that it can be batched
-        return [self.spec["tags"][s.npvalue().argmax()] for s in scores]
+        return self.tags.decode(s.npvalue().argmax() for s in scores)
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -149,42 +119,33 @@ def train(tagger: Tagger, training: list[Sentence], dev: list[Sentence], args: a
     """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(tagger.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    total = sum(len(words) for words, _ in training)
-    best, best_words, best_epoch, done = -1.0, "", 0, 0
+    total, done = sum(len(words) for words, _ in training), 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
+    stopping = dy.EarlyStopping(tagger.pc, args.patience, path=args.model)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
             tagger.training = True
             summed, start = 0.0, time.perf_counter()
-            with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
-                for batch in data:
-                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
-                    dy.renew_cg()
-                    loss = tagger.loss(batch)
-                    value = loss.value()
-                    loss.backward()
-                    trainer.update()
-                    words = sum(len(words) for words, _ in batch)
-                    done += words
-                    summed += value * words
-                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                    bar.update(words)
+            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
+                trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
+                dy.renew_cg()
+                loss = tagger.loss(batch)
+                words = sum(len(words) for words, _ in batch)
+                summed += loss.value() * words
+                loss.backward()
+                trainer.update()
+                done += words
             seconds = time.perf_counter() - start
             tagger.training = False
-            score, found = accuracy(tagger, dev)
+            score = accuracy(tagger, dev)
             curves.add(epoch, loss=summed / total, accuracy=score)
-            print(
-                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} words/s, "
-                f"dev {found}",
-                flush=True,
-            )
-            if score > best:
-                best, best_words, best_epoch = score, found, epoch
-                dy.save_safetensors(args.model, tagger.pc, extra=tagger.spec)
-            elif epoch - best_epoch >= args.patience:
+            speed = f"{seconds:.1f} s, {total / seconds:.0f} words/s"
+            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev accuracy {score:.2%}", flush=True)
+            stopping.report(score, extra=tagger.spec)
+            if stopping.stopped:
                 print(f"no better for {args.patience} epochs: stopping")
                 break
-    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+    print(f"best dev accuracy {stopping.best:.2%} after epoch {stopping.best_at}, model saved in {args.model}")
 
 
 def load(path: Path) -> Tagger:
@@ -197,45 +158,29 @@ def load(path: Path) -> Tagger:
     return tagger
 
 
-def hold_out(items: list[Sentence], source: object) -> tuple[list[Sentence], list[Sentence]]:
-    """Split into items for training and, every tenth item, items for measuring."""
-    if len(items) < 2:
-        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
-    return [item for i, item in enumerate(items) if i % 10], items[::10]
-
-
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
     """Collect the vocabularies, and the sizes given on the command line."""
     forms = [form for words, _ in sentences for form in words]
+    sizes = ("word_dim", "letter_dim", "letter_hidden", "hidden", "dropout", "word_dropout", "seed")
     return {
-        "words": count((form.lower() for form in forms), least=2),
-        "frequent": count(forms, least=args.frequent),
-        "letters": count((letter for form in forms for letter in form), least=5),
+        "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
+        "frequent": Vocabulary(forms, min_count=args.frequent).counts,
+        "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
         "tags": sorted({tag for _, tags in sentences for tag in tags}),
-        "word_dim": args.word_dim,
-        "letter_dim": args.letter_dim,
-        "letter_hidden": args.letter_hidden,
-        "hidden": args.hidden,
-        "dropout": args.dropout,
-        "word_dropout": args.word_dropout,
-        "seed": args.seed,
+        **{name: getattr(args, name) for name in sizes},
     }
 
 
-def accuracy(tagger: Tagger, sentences: list[Sentence]) -> tuple[float, str]:
-    """Return the share of words whose tag is right, as a number and as text."""
-    right = total = 0
+def accuracy(tagger: Tagger, sentences: list[Sentence]) -> float:
+    """Return the share of words whose tag is right."""
+    right = 0
     for batch in dy.data.batches(sentences, 64):
-        found = tagger.tag([words for words, _ in batch])
-        for guessed, (_, tags) in zip(found, batch):
+        for guessed, (_, tags) in zip(tagger.tag([words for words, _ in batch]), batch):
             right += sum(a == b for a, b in zip(guessed, tags))
-            total += len(tags)
-    return right / total, f"accuracy {right / total:.2%}"
+    return right / sum(len(words) for words, _ in sentences)
 
 
 # -- data ----------------------------------------------------------------------------------------
-
-COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
 
 def default_treebank() -> Path:
@@ -248,49 +193,9 @@ def default_treebank() -> Path:
     return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
 
 
-def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
-    """Read a treebank in CoNLL-U, plain or gzipped: for each sentence its words, as dicts of their columns.
-
-    Multiword tokens (ids such as 3-4) and empty nodes (3.1) are left out; the columns `required` must not be empty.
-    """
-    sentences: list[list[dict[str, str]]] = []
-    rows: list[dict[str, str]] = []
-    number = 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for line in lines:
-                number += 1
-                text = line.decode("utf-8").rstrip("\r\n")
-                if not text.strip() and rows:  # the sentence ends
-                    sentences.append(rows)
-                    rows = []
-                if not text.strip() or text.startswith("#"):
-                    continue
-                row = dict(zip(COLUMNS, text.split("\t")))
-                if text.count("\t") != 9:
-                    raise ValueError(f"{1 + text.count(chr(9))} columns separated by tabs, CoNLL-U has 10")
-                if "-" in row["ID"] or "." in row["ID"]:
-                    continue
-                if row["ID"] != str(len(rows) + 1):
-                    place = f"word {len(rows) + 1} of the sentence"
-                    raise ValueError(f"{place} has the id {row['ID']!r} (is a blank line missing?)")
-                for column in required:
-                    if row[column] in ("", "_"):
-                        raise ValueError(f"no {column} for the word {row['FORM']!r}")
-                rows.append(row)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # raised above, or by bytes that are not UTF-8
-        raise ValueError(f"{path}, line {number}: {error}") from error
-    sentences += [rows] if rows else []  # the last blank line may be missing
-    if not sentences:
-        raise ValueError(f"{path}: no sentence in {number} lines")
-    return sentences
-
-
 def read_sentences(path: Path, column: str) -> list[Sentence]:
     """Return the words of all sentences, with one column for each word."""
-    return [([row["FORM"] for row in rows], [row[column] for row in rows]) for rows in read_rows(path, [column])]
+    return [(sentence.form, sentence.column(column)) for sentence in read_conllu(path, required=[column])]
 
 
 # -- command line --------------------------------------------------------------------------------
@@ -300,12 +205,14 @@ def train_command(args: argparse.Namespace) -> None:
     training = read_sentences(args.train or default_treebank(), args.column)
     if args.dev:
         dev = read_sentences(args.dev, args.column)
-    else:
-        training, dev = hold_out(training, args.train)
+    elif len(training) < 2:
+        raise ValueError(f"{args.train}: one sentence only, none is left to train on; give --dev FILE too")
+    else:  # every tenth
+        training, dev = [sentence for i, sentence in enumerate(training) if i % 10], training[::10]
     tagger = Tagger(new_spec(training, args))
     print(
-        f"{len(training)} training and {len(dev)} dev sentences, {len(tagger.words.ids)} words, "
-        f"{len(tagger.letters.ids)} letters and {len(tagger.tags)} tags in the vocabulary"
+        f"{len(training)} training and {len(dev)} dev sentences, {len(tagger.words.counts)} words, "
+        f"{len(tagger.letters.counts)} letters and {len(tagger.tags)} tags in the vocabulary"
     )
     train(tagger, training, dev, args)
     print_tagged(load(args.model), [dev[0][0]])
@@ -333,8 +240,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("file", nargs="?", default="-", help="tag: text, one sentence per line, split into words; - for standard input")
     add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
     add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
-    add("--column", choices=COLUMNS[3:], default="UPOS", help="what to predict")
-    add_sizes(parser)
+    add("--column", choices=CONLLU_COLUMNS[3:], default="UPOS", help="what to predict")
+    add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
+    add("--word-dim", type=int, default=100)
+    add("--letter-dim", type=int, default=32)
+    add("--letter-hidden", type=int, default=50, help="units in each direction")
+    add("--hidden", type=int, default=128, help="units in each direction")
+    add("--dropout", type=float, default=0.33)
+    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
     add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
     add("--patience", type=int, default=3, help="epochs without a better score before it stops")
     add("--batch", type=int, default=16, help="sentences in a minibatch")
@@ -345,17 +258,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
     config.add_options(parser)
     return parser.parse_intermixed_args(argv)
-
-
-def add_sizes(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
-    add("--word-dim", type=int, default=100)
-    add("--letter-dim", type=int, default=32)
-    add("--letter-hidden", type=int, default=50, help="units in each direction")
-    add("--hidden", type=int, default=128, help="units in each direction")
-    add("--dropout", type=float, default=0.33)
-    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
 
 
 def main() -> None:

@@ -12,13 +12,9 @@ layers of all of them together, whatever their lengths.
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
 import sys
 import time
-import zlib
-from collections import Counter
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -27,35 +23,9 @@ from tqdm import tqdm
 import dynet_cy as dy
 from dynet_cy import config, nn
 from dynet_cy.curves import Curves
+from dynet_cy.data import CONLLU_COLUMNS, Vocabulary, read_conllu
 
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
-
-UNKNOWN = 0  # the id of everything outside a vocabulary
-
-
-class Vocabulary:
-    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
-
-    def __init__(self, counts: dict[str, int]) -> None:
-        self.counts = counts
-        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
-
-    def __len__(self) -> int:
-        return len(self.ids) + 1
-
-    def id(self, thing: str) -> int:
-        return self.ids.get(thing, UNKNOWN)
-
-    def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
-        """Draw whether to treat an item as unknown in training, so that the vector for unknown items is trained.
-        An item that occurred n times is hidden with the probability rate / (rate + n).
-        """
-        return rng.random() * (self.counts.get(thing, 0) + rate) < rate
-
-
-def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
-    return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
 class Tagger(nn.Layer):
@@ -66,7 +36,7 @@ class Tagger(nn.Layer):
         self.sizes = sizes
         self.words = Vocabulary(sizes["words"])
         self.letters = Vocabulary(sizes["letters"])
-        self.tags = {tag: i for i, tag in enumerate(sizes["tags"])}
+        self.tags = Vocabulary(sizes["tags"], unknown=None)
         self.rng = random.Random(sizes["seed"])
 
         pc, dim, letter_dim = self.collection, sizes["dim"], sizes["letter_dim"]
@@ -83,12 +53,12 @@ class Tagger(nn.Layer):
     def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
         """Add two vectors: one looked up for the word in lower case, and one made of the letters of its form."""
         word = form.lower()
-        hidden = self.training and self.words.hide(word, self.sizes["word_dropout"], self.rng)
+        hidden = self.training and self.words.word_dropout(word, self.sizes["word_dropout"], self.rng)
         if form not in spellings:
             # A column for each letter, which depends on its neighbours; then the maximum of each row.
-            letters = self.spell(self.letter_vectors([self.letters.id(letter) for letter in form]))
+            letters = self.spell(self.letter_vectors([self.letters[letter] for letter in form]))
             spellings[form] = dy.max_dim(letters, 1) if len(form) > 1 else letters
-        return self.word_vectors(UNKNOWN if hidden else self.words.id(word)) + spellings[form]
+        return self.word_vectors(0 if hidden else self.words[word]) + spellings[form]
 
     def __call__(self, words: list[str], spellings: dict[str, dy.Expression]) -> dy.Expression:
         """Return the scores of all tags, a column for each word.
@@ -103,7 +73,7 @@ class Tagger(nn.Layer):
         spellings: dict[str, dy.Expression] = {}
         losses = []
         for words, tags in sentences:
-            right = [self.tags[tag] for tag in tags]
+            right = self.tags.encode(tags)
             # The columns of a sentence as a batch: one loss for each.
             scores = dy.reshape(self(words, spellings), (len(self.tags),), len(words))
             losses.append(dy.sum_batches(dy.pickneglogsoftmax_batch(scores, right)))
@@ -117,7 +87,7 @@ class Tagger(nn.Layer):
         if scores:
             dy.forward(scores)  # all at once, so that it can be batched
         found = (s.npvalue().reshape(len(self.tags), -1).argmax(0) for s in scores)
-        return [[self.sizes["tags"][i] for i in next(found)] if words else [] for words in sentences]
+        return [self.tags.decode(next(found)) if words else [] for words in sentences]
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -133,36 +103,30 @@ def train(tagger: Tagger, training: list[Sentence], dev: list[Sentence], args: a
     trainer = dy.AdamTrainer(tagger.collection)
     trainer.set_clip_threshold(1.0)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    total = sum(len(words) for words, _ in training)
-    best, best_words, best_epoch, done = -1.0, "", 0, 0
+    total, done = sum(len(words) for words, _ in training), 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
+    best = dy.EarlyStopping(tagger.collection, path=args.model)  # saves the best model; nothing is stopped
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
             tagger.train()
             summed, start = 0.0, time.perf_counter()
-            with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
-                for batch in data:
-                    words = sum(len(words) for words, _ in batch)
-                    done += words
-                    trainer.learning_rate = learning_rate(done / (args.epochs * total + 1), args)
-                    dy.renew_cg()
-                    loss = tagger.loss(batch)
-                    value = loss.value()
-                    loss.backward()
-                    trainer.update()
-                    summed += value * words
-                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                    bar.update(words)
+            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
+                words = sum(len(words) for words, _ in batch)
+                done += words
+                trainer.learning_rate = learning_rate(done / (args.epochs * total + 1), args)
+                dy.renew_cg()
+                loss = tagger.loss(batch)
+                summed += loss.value() * words
+                loss.backward()
+                trainer.update()
             seconds = time.perf_counter() - start
             tagger.eval()
-            score, found = accuracy(tagger, dev)
+            score = accuracy(tagger, dev)
             curves.add(epoch, loss=summed / total, accuracy=score)
             speed = f"{seconds:.1f} s, {total / seconds:.0f} words/s"
-            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev {found}", flush=True)
-            if score > best:
-                best, best_words, best_epoch = score, found, epoch
-                dy.save_safetensors(args.model, tagger.collection, extra=tagger.sizes)
-    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev accuracy {score:.2%}", flush=True)
+            best.report(score, extra=tagger.sizes)
+    print(f"best dev accuracy {best.best:.2%} after epoch {best.best_at}, model saved in {args.model}")
 
 
 def load(path: Path) -> Tagger:
@@ -175,45 +139,28 @@ def load(path: Path) -> Tagger:
     return tagger.eval()
 
 
-def hold_out(items: list[Sentence], source: object) -> tuple[list[Sentence], list[Sentence]]:
-    """Split into items for training and, every tenth item, items for measuring."""
-    if len(items) < 2:
-        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
-    return [item for i, item in enumerate(items) if i % 10], items[::10]
-
-
 def new_sizes(sentences: list[Sentence], args: argparse.Namespace) -> dict:
     """Collect the vocabularies, and the sizes given on the command line."""
     forms = [form for words, _ in sentences for form in words]
+    sizes = ("layers", "dim", "heads", "hidden", "letter_dim", "dropout", "word_dropout", "seed")
     return {
-        "words": count((form.lower() for form in forms), least=2),
-        "letters": count((letter for form in forms for letter in form), least=5),
+        "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
+        "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
         "tags": sorted({tag for _, tags in sentences for tag in tags}),
-        "layers": args.layers,
-        "dim": args.dim,
-        "heads": args.heads,
-        "hidden": args.hidden,
-        "letter_dim": args.letter_dim,
-        "dropout": args.dropout,
-        "word_dropout": args.word_dropout,
-        "seed": args.seed,
+        **{name: getattr(args, name) for name in sizes},
     }
 
 
-def accuracy(tagger: Tagger, sentences: list[Sentence]) -> tuple[float, str]:
-    """Return the share of words whose tag is right, as a number and as text."""
-    right = total = 0
+def accuracy(tagger: Tagger, sentences: list[Sentence]) -> float:
+    """Return the share of words whose tag is right."""
+    right = 0
     for batch in dy.data.batches(sentences, 64):
-        found = tagger.tag([words for words, _ in batch])
-        for guessed, (_, tags) in zip(found, batch):
+        for guessed, (_, tags) in zip(tagger.tag([words for words, _ in batch]), batch):
             right += sum(a == b for a, b in zip(guessed, tags))
-            total += len(tags)
-    return right / total, f"accuracy {right / total:.2%}"
+    return right / sum(len(words) for words, _ in sentences)
 
 
 # -- data ----------------------------------------------------------------------------------------
-
-COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
 
 def default_treebank() -> Path:
@@ -226,49 +173,9 @@ def default_treebank() -> Path:
     return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
 
 
-def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
-    """Read a treebank in CoNLL-U, plain or gzipped: for each sentence its words, as dicts of their columns.
-
-    Multiword tokens (ids such as 3-4) and empty nodes (3.1) are left out; the columns `required` must not be empty.
-    """
-    sentences: list[list[dict[str, str]]] = []
-    rows: list[dict[str, str]] = []
-    number = 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for line in lines:
-                number += 1
-                text = line.decode("utf-8").rstrip("\r\n")
-                if not text.strip() and rows:  # the sentence ends
-                    sentences.append(rows)
-                    rows = []
-                if not text.strip() or text.startswith("#"):
-                    continue
-                row = dict(zip(COLUMNS, text.split("\t")))
-                if text.count("\t") != 9:
-                    raise ValueError(f"{1 + text.count(chr(9))} columns separated by tabs, CoNLL-U has 10")
-                if "-" in row["ID"] or "." in row["ID"]:
-                    continue
-                if row["ID"] != str(len(rows) + 1):
-                    place = f"word {len(rows) + 1} of the sentence"
-                    raise ValueError(f"{place} has the id {row['ID']!r} (is a blank line missing?)")
-                for column in required:
-                    if row[column] in ("", "_"):
-                        raise ValueError(f"no {column} for the word {row['FORM']!r}")
-                rows.append(row)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # raised above, or by bytes that are not UTF-8
-        raise ValueError(f"{path}, line {number}: {error}") from error
-    sentences += [rows] if rows else []  # the last blank line may be missing
-    if not sentences:
-        raise ValueError(f"{path}: no sentence in {number} lines")
-    return sentences
-
-
 def read_sentences(path: Path, column: str) -> list[Sentence]:
     """Return the words of all sentences, with one column for each word."""
-    return [([row["FORM"] for row in rows], [row[column] for row in rows]) for rows in read_rows(path, [column])]
+    return [(sentence.form, sentence.column(column)) for sentence in read_conllu(path, required=[column])]
 
 
 # -- command line --------------------------------------------------------------------------------
@@ -278,12 +185,14 @@ def train_command(args: argparse.Namespace) -> None:
     training = read_sentences(args.train or default_treebank(), args.column)
     if args.dev:
         dev = read_sentences(args.dev, args.column)
-    else:
-        training, dev = hold_out(training, args.train)
+    elif len(training) < 2:
+        raise ValueError(f"{args.train}: one sentence only, none is left to train on; give --dev FILE too")
+    else:  # every tenth
+        training, dev = [sentence for i, sentence in enumerate(training) if i % 10], training[::10]
     tagger = Tagger(new_sizes(training, args), dy.ParameterCollection())
     print(
-        f"{len(training)} training and {len(dev)} dev sentences, {len(tagger.words.ids)} words, "
-        f"{len(tagger.letters.ids)} letters and {len(tagger.tags)} tags in the vocabulary"
+        f"{len(training)} training and {len(dev)} dev sentences, {len(tagger.words.counts)} words, "
+        f"{len(tagger.letters.counts)} letters and {len(tagger.tags)} tags in the vocabulary"
     )
     train(tagger, training, dev, args)
     print_tagged(load(args.model), [dev[0][0]])
@@ -311,7 +220,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("file", nargs="?", default="-", help="tag: text, one sentence per line, split into words; - for standard input")
     add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
     add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
-    add("--column", choices=COLUMNS[3:], default="UPOS", help="what to predict")
+    add("--column", choices=CONLLU_COLUMNS[3:], default="UPOS", help="what to predict")
     add("--layers", type=int, default=2)
     add("--dim", type=int, default=128, help="length of the vector of a word")
     add("--heads", type=int, default=4)
