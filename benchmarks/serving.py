@@ -154,16 +154,16 @@ class TorchAnalyser:
         with torch.inference_mode():
             inputs = []
             for words in batch:
-                rows = [tagging.words.id(word.lower()) for word in words]
-                forms = [tagging.frequent.id(word) for word in words]
+                rows = [tagging.words[word.lower()] for word in words]
+                forms = [tagging.frequent[word] for word in words]
                 inputs.append(torch.cat([self.tag_words[rows], self.tag_forms[forms]], 1))
             best = (self.read(self.tag_reader, inputs) @ self.tag_w.T + self.tag_b).argmax(2).numpy()
             names = tagging.spec["tags"]
             tags = [[names[tag] for tag in row[: len(words)]] for words, row in zip(batch, best)]
             inputs = []
             for words, row in zip(batch, tags):
-                rows = [parser.inputs.words.id(word.lower()) for word in words]
-                labels = [parser.inputs.tags.id(tag) for tag in row]
+                rows = [parser.inputs.words[word.lower()] for word in words]
+                labels = [parser.inputs.tags[tag] for tag in row]
                 vectors = torch.cat([self.parse_words[rows], self.parse_tags[labels]], 1)
                 inputs.append(torch.cat([self.root[None], vectors]))
             states = self.read(self.parse_reader, inputs)

@@ -16,14 +16,10 @@ what it can compute together, even if all sentences have different lengths.
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
 import sys
 import time
-import zlib
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -33,20 +29,7 @@ from tqdm import tqdm
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.curves import Curves
-
-
-@dataclass
-class Tree:
-    """A sentence and its dependency tree: the head of a word is the number of another, from 1 on, or 0 for the root."""
-
-    words: list[str]
-    tags: list[str]
-    heads: list[int]
-    relations: list[str]
-
-    def __len__(self) -> int:
-        return len(self.words)
-
+from dynet_cy.data import ConlluSentence, Vocabulary, read_conllu
 
 Parses = list[tuple[list[int], list[str]]]  # for each sentence the heads and the relations of its words
 
@@ -60,33 +43,6 @@ SIZES = {
     "dropout": 0.33,
     "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
 }
-
-UNKNOWN = 0  # the id of everything outside a vocabulary
-
-
-class Vocabulary:
-    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
-
-    def __init__(self, counts: dict[str, int]) -> None:
-        self.counts = counts
-        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
-
-    def __len__(self) -> int:
-        return len(self.ids) + 1
-
-    def id(self, thing: str) -> int:
-        return self.ids.get(thing, UNKNOWN)
-
-    def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
-        """Draw whether to treat an item as unknown in training, so that the vector for unknown items is trained.
-        An item that occurred n times is hidden with the probability rate / (rate + n).
-        """
-        return rng.random() * (self.counts.get(thing, 0) + rate) < rate
-
-
-def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
-    return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
 class Inputs:
@@ -105,9 +61,9 @@ class Inputs:
         vectors = []
         for word, tag in zip(words, tags):
             word = word.lower()
-            hidden = training and self.words.hide(word, self.spec["word_dropout"], self.rng)
-            word_vector = self.word_vectors[UNKNOWN if hidden else self.words.id(word)]
-            vector = dy.concatenate([word_vector, self.tag_vectors[self.tags.id(tag)]])
+            hidden = training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
+            word_vector = self.word_vectors[0 if hidden else self.words[word]]
+            vector = dy.concatenate([word_vector, self.tag_vectors[self.tags[tag]]])
             vectors.append(dy.dropout(vector, self.spec["dropout"]) if training else vector)
         return vectors
 
@@ -117,7 +73,7 @@ class Parser:
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
-        self.relations = {relation: i for i, relation in enumerate(spec["relations"])}
+        self.relations = Vocabulary(spec["relations"], unknown=None)
         self.training = False  # whether to apply dropout
         self.pc = pc = dy.ParameterCollection()
         self.inputs = Inputs(pc, spec)
@@ -158,15 +114,15 @@ class Parser:
         hidden = self.drop(dy.rectify(dy.colwise_add(pairs, self.label_bias)))
         return dy.colwise_add(self.label * hidden, self.last_bias)
 
-    def loss(self, batch: list[Tree]) -> dy.Expression:
+    def loss(self, batch: list[ConlluSentence]) -> dy.Expression:
         """Return the mean over all words of the losses for head and relation."""
         if self.training:
             self.reader.set_dropout(self.spec["dropout"])
         losses = []
         for tree in batch:
-            states = self.read(tree.words, tree.tags)
-            losses.append(picked(self.arcs(states), tree.heads))
-            losses.append(picked(self.labels(states, tree.heads), [self.relations[r] for r in tree.relations]))
+            states = self.read(tree.form, tree.column(self.spec["tag_column"]))
+            losses.append(picked(self.arcs(states), tree.head))
+            losses.append(picked(self.labels(states, tree.head), self.relations.encode(tree.deprel)))
         return dy.esum(losses) / sum(len(tree) for tree in batch)
 
     def parse(self, words: list[list[str]], tags: list[list[str]]) -> Parses:
@@ -179,11 +135,8 @@ class Parser:
         heads = [best_tree(matrix.npvalue()) for matrix in scores]
         labels = [self.labels(matrix, found) for matrix, found in zip(states, heads)]
         dy.forward(labels)
-        names = self.spec["relations"]
-        return [
-            (found, [names[i] for i in matrix.npvalue().reshape(len(names), -1).argmax(0)])
-            for found, matrix in zip(heads, labels)
-        ]
+        best = [matrix.npvalue().reshape(len(self.relations), -1).argmax(0) for matrix in labels]
+        return [(found, self.relations.decode(numbers)) for found, numbers in zip(heads, best)]
 
 
 def picked(scores: dy.Expression, right: list[int]) -> dy.Expression:
@@ -250,46 +203,37 @@ def _cycle(heads: np.ndarray) -> np.ndarray:
 # -- training ------------------------------------------------------------------------------------
 
 
-def train(parser: Parser, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
+def train(parser: Parser, training: list[ConlluSentence], dev: list[ConlluSentence], args: argparse.Namespace) -> None:
     """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(parser.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    total = sum(len(tree) for tree in training)
-    best, best_words, best_epoch, done = -1.0, "", 0, 0
+    total, done, best = sum(len(tree) for tree in training), 0, ""
     args.model.parent.mkdir(parents=True, exist_ok=True)
+    stopping = dy.EarlyStopping(parser.pc, args.patience, path=args.model)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
             parser.training = True
             summed, start = 0.0, time.perf_counter()
-            with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
-                for batch in data:
-                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
-                    dy.renew_cg()
-                    loss = parser.loss(batch)
-                    value = loss.value()
-                    loss.backward()
-                    trainer.update()
-                    words = sum(len(tree) for tree in batch)
-                    done += words
-                    summed += value * words
-                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                    bar.update(words)
+            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
+                trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
+                dy.renew_cg()
+                loss = parser.loss(batch)
+                words = sum(len(tree) for tree in batch)
+                summed += loss.value() * words
+                loss.backward()
+                trainer.update()
+                done += words
             seconds = time.perf_counter() - start
             parser.training = False
             score, found = attachment(parser, dev)
             curves.add(epoch, loss=summed / total, LAS=score)
-            print(
-                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} words/s, "
-                f"dev {found}",
-                flush=True,
-            )
-            if score > best:
-                best, best_words, best_epoch = score, found, epoch
-                dy.save_safetensors(args.model, parser.pc, extra=parser.spec)
-            elif epoch - best_epoch >= args.patience:
+            speed = f"{seconds:.1f} s, {total / seconds:.0f} words/s"
+            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev {found}", flush=True)
+            best = found if stopping.report(score, extra=parser.spec) else best
+            if stopping.stopped:
                 print(f"no better for {args.patience} epochs: stopping")
                 break
-    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+    print(f"best dev {best} after epoch {stopping.best_at}, model saved in {args.model}")
 
 
 def load(path: Path) -> Parser:
@@ -302,16 +246,7 @@ def load(path: Path) -> Parser:
     return parser
 
 
-def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
-    """Split into items for training and, every tenth item, items for measuring."""
-    if len(items) < 2:
-        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
-    return [item for i, item in enumerate(items) if i % 10], items[::10]
-
-
 # -- data ----------------------------------------------------------------------------------------
-
-COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 
 
 def default_treebank() -> Path:
@@ -324,93 +259,22 @@ def default_treebank() -> Path:
     return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
 
 
-def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
-    """Read a treebank in CoNLL-U, plain or gzipped: for each sentence its words, as dicts of their columns.
-
-    Multiword tokens (ids such as 3-4) and empty nodes (3.1) are left out; the columns `required` must not be empty.
-    """
-    sentences: list[list[dict[str, str]]] = []
-    rows: list[dict[str, str]] = []
-    number = 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for line in lines:
-                number += 1
-                text = line.decode("utf-8").rstrip("\r\n")
-                if not text.strip() and rows:  # the sentence ends
-                    sentences.append(rows)
-                    rows = []
-                if not text.strip() or text.startswith("#"):
-                    continue
-                row = dict(zip(COLUMNS, text.split("\t")))
-                if text.count("\t") != 9:
-                    raise ValueError(f"{1 + text.count(chr(9))} columns separated by tabs, CoNLL-U has 10")
-                if "-" in row["ID"] or "." in row["ID"]:
-                    continue
-                if row["ID"] != str(len(rows) + 1):
-                    place = f"word {len(rows) + 1} of the sentence"
-                    raise ValueError(f"{place} has the id {row['ID']!r} (is a blank line missing?)")
-                for column in required:
-                    if row[column] in ("", "_"):
-                        raise ValueError(f"no {column} for the word {row['FORM']!r}")
-                rows.append(row)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # raised above, or by bytes that are not UTF-8
-        raise ValueError(f"{path}, line {number}: {error}") from error
-    sentences += [rows] if rows else []  # the last blank line may be missing
-    if not sentences:
-        raise ValueError(f"{path}: no sentence in {number} lines")
-    return sentences
+def read_trees(path: Path, tags: str) -> list[ConlluSentence]:
+    return read_conllu(path, required=[tags, "HEAD", "DEPREL"])
 
 
-def read_trees(path: Path, tags: str = "UPOS") -> list[Tree]:
-    """Return the trees of all sentences, with one column as the tags of their words."""
-    trees = []
-    for number, rows in enumerate(read_rows(path, [tags, "HEAD", "DEPREL"]), start=1):
-        words, labels, heads, relations = ([row[column] for row in rows] for column in ("FORM", tags, "HEAD", "DEPREL"))
-        for head in heads:
-            if not head.isdecimal() or int(head) > len(words):
-                raise ValueError(f"{path}, sentence {number}: HEAD {head!r} is not a word")
-        trees.append(Tree(words, labels, [int(head) for head in heads], relations))
-        if not is_tree(trees[-1].heads):
-            raise ValueError(f"{path}, sentence {number}: it must have one root and no cycle")
-    return trees
-
-
-def is_tree(heads: list[int]) -> bool:
-    """Return whether exactly one word has the head 0, and all other words are below it."""
-    reached: set[int] = {0}
-    for word in range(1, len(heads) + 1):
-        path = []
-        while word not in reached and word not in path:
-            path.append(word)
-            word = heads[word - 1]
-        if word not in reached:  # a cycle
-            return False
-        reached.update(path)
-    return heads.count(0) == 1
-
-
-def attachment(parser: Parser, trees: list[Tree]) -> tuple[float, str]:
+def attachment(parser: Parser, trees: list[ConlluSentence]) -> tuple[float, str]:
     """Return LAS, and UAS and LAS as text: the share of words, with punctuation, whose head (and relation) is right."""
     heads = both = total = 0
+    tags = parser.spec["tag_column"]
     for batch in dy.data.batches(trees, 64):
-        found = parser.parse([tree.words for tree in batch], [tree.tags for tree in batch])
+        found = parser.parse([tree.form for tree in batch], [tree.column(tags) for tree in batch])
         for tree, (guessed, relations) in zip(batch, found):
-            for head, right, relation, name in zip(guessed, tree.heads, relations, tree.relations):
-                heads += head == right
-                both += head == right and relation == name
+            right = [head == gold for head, gold in zip(guessed, tree.head)]
+            heads += sum(right)
+            both += sum(same and relation == gold for same, relation, gold in zip(right, relations, tree.deprel))
             total += len(tree)
     return both / total, f"UAS {heads / total:.2%}, LAS {both / total:.2%}"
-
-
-def print_tree(rows: Iterable[dict[str, str]], heads: list[int], relations: list[str]) -> None:
-    """Print a sentence in CoNLL-U; columns that are not given are empty."""
-    for number, (row, head, relation) in enumerate(zip(rows, heads, relations), start=1):
-        row = {**row, "ID": str(number), "HEAD": str(head), "DEPREL": relation, "DEPS": "_"}
-        print("\t".join(row.get(column, "_") for column in COLUMNS))
-    print(flush=True)
 
 
 # -- command line --------------------------------------------------------------------------------
@@ -420,12 +284,15 @@ def train_command(args: argparse.Namespace) -> None:
     training = read_trees(args.train or default_treebank(), args.tags)[: args.limit]
     if args.dev:
         dev = read_trees(args.dev, args.tags)[: args.limit]
-    else:
-        training, dev = hold_out(training, args.train or "--limit 1")
+    elif len(training) < 2:
+        source = args.train or "--limit 1"
+        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
+    else:  # every tenth
+        training, dev = [tree for i, tree in enumerate(training) if i % 10], training[::10]
     spec = {
-        "words": count((word.lower() for tree in training for word in tree.words), least=2),
-        "tags": count(tag for tree in training for tag in tree.tags),
-        "relations": sorted({relation for tree in training for relation in tree.relations}),
+        "words": Vocabulary((word.lower() for tree in training for word in tree.form), min_count=2).counts,
+        "tags": Vocabulary(tag for tree in training for tag in tree.column(args.tags)).counts,
+        "relations": sorted({relation for tree in training for relation in tree.deprel}),
         "tag_column": args.tags,
         "seed": args.seed,
         **{size: getattr(args, size) for size in SIZES},
@@ -435,8 +302,8 @@ def train_command(args: argparse.Namespace) -> None:
         f"{len(spec['tags'])} tags and {len(spec['relations'])} relations"
     )
     train(Parser(spec), training, dev, args)
-    rows = [{"FORM": word, args.tags: tag} for word, tag in zip(dev[0].words, dev[0].tags)]
-    print_tree(rows, *load(args.model).parse([dev[0].words], [dev[0].tags])[0])
+    tags = {args.tags.lower(): dev[0].column(args.tags)}
+    print_parsed(load(args.model), [ConlluSentence(dev[0].form, **tags)])
 
 
 def parse_command(args: argparse.Namespace) -> None:
@@ -444,12 +311,15 @@ def parse_command(args: argparse.Namespace) -> None:
     if args.file is None:
         raise ValueError("parse: a file is needed")
     parser = load(args.model)
-    tags = parser.spec["tag_column"]
-    sentences = read_rows(args.file, [tags])
-    for batch in dy.data.batches(sentences, 64):
-        words = [[row["FORM"] for row in rows] for rows in batch]
-        for rows, found in zip(batch, parser.parse(words, [[row[tags] for row in rows] for rows in batch])):
-            print_tree(rows, *found)
+    for batch in dy.data.batches(read_conllu(args.file, required=[parser.spec["tag_column"]]), 64):
+        print_parsed(parser, batch)
+
+
+def print_parsed(parser: Parser, sentences: list[ConlluSentence]) -> None:
+    tags = [sentence.column(parser.spec["tag_column"]) for sentence in sentences]
+    found = parser.parse([sentence.form for sentence in sentences], tags)
+    for sentence, (heads, relations) in zip(sentences, found):
+        print(replace(sentence, head=heads, deprel=relations, deps=[]), flush=True)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

@@ -17,6 +17,7 @@ import pytest
 from programs import numbers, output, run
 
 import dynet_cy as dy
+from dynet_cy.data import ConlluSentence
 
 pytest.importorskip("tqdm", reason="the examples need tqdm")
 
@@ -89,15 +90,15 @@ def test_parser_learns_and_parses(script: str, treebank: list[object], tmp_path:
 def test_parser_wrong_trees(example, tmp_path: Path) -> None:
     good = "1\tdog\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_\n2\tbarks\t_\tVERB\t_\t_\t0\troot\t_\t_\n"
     for change, message in [
-        (("\t0\troot", "\t1\troot"), "sentence 1: it must have one root and no cycle"),
-        (("\t2\tnsubj", "\t0\tnsubj"), "sentence 1: it must have one root and no cycle"),
-        (("\t2\tnsubj", "\t3\tnsubj"), "sentence 1: HEAD '3' is not a word"),
-        (("\t2\tnsubj", "\t-1\tnsubj"), "sentence 1: HEAD '-1' is not a word"),
+        (("\t0\troot", "\t1\troot"), "line 1: the sentence that begins here must have one root and no cycle"),
+        (("\t2\tnsubj", "\t0\tnsubj"), "line 1: the sentence that begins here must have one root and no cycle"),
+        (("\t2\tnsubj", "\t3\tnsubj"), "line 1: HEAD '3' is not a word"),
+        (("\t2\tnsubj", "\t-1\tnsubj"), "line 1: HEAD '-1' is not a word"),
         (("nsubj", "_"), "line 1: no DEPREL for the word 'dog'"),
     ]:
         (tmp_path / "bad.conllu").write_text(good.replace(*change) + "\n")
         with pytest.raises(ValueError, match=re.escape(f"bad.conllu, {message}")):
-            example("graph_parser").read_trees(tmp_path / "bad.conllu")
+            example("graph_parser").read_trees(tmp_path / "bad.conllu", "UPOS")
 
 
 def test_model_of_another_program(tmp_path: Path) -> None:
@@ -117,8 +118,11 @@ def test_parser_learns_without_exploring(script: str, treebank: list[object], tm
     assert max(numbers(r"LAS ([\d.]+)%$", text)) > 90
 
 
-def all_trees(example, words: int) -> list[tuple[int, ...]]:
-    is_tree = example("graph_parser").is_tree
+def is_tree(heads: list[int]) -> bool:
+    return ConlluSentence(["w"] * len(heads), head=heads).is_tree()
+
+
+def all_trees(words: int) -> list[tuple[int, ...]]:
     return [heads for heads in itertools.product(range(words + 1), repeat=words) if is_tree(list(heads))]
 
 
@@ -126,12 +130,12 @@ def test_best_tree(example) -> None:
     rng = np.random.default_rng(1)
     best_tree = example("graph_parser").best_tree
     for words in (1, 2, 3, 4, 5):
-        trees = all_trees(example, words)
+        trees = all_trees(words)
         for _ in range(30):
             scores = rng.normal(size=(words + 1, words))
             best = max(trees, key=lambda heads: sum(scores[head, j] for j, head in enumerate(heads)))
             assert best_tree(scores) == list(best)
-        assert example("graph_parser").is_tree(best_tree(np.zeros((words + 1, words))))
+        assert is_tree(best_tree(np.zeros((words + 1, words))))
 
 
 def crosses(heads: tuple[int, ...]) -> bool:
@@ -143,7 +147,7 @@ def oracle_of(example, script: str, heads: tuple[int, ...]):
     """The oracle of a tree, and the names of the actions."""
     arc_hybrid = example(script)
     words = len(heads)
-    tree = arc_hybrid.Tree(["w"] * words, ["t"] * words, list(heads), [f"r{i % 2}" for i in range(words)])
+    tree = ConlluSentence(["w"] * words, head=list(heads), deprel=[f"r{i % 2}" for i in range(words)])
     names = arc_hybrid.actions_for(["r0", "r1"])
     return arc_hybrid.Oracle(tree, {name: i for i, name in enumerate(names)}), names
 
@@ -152,7 +156,7 @@ def oracle_of(example, script: str, heads: tuple[int, ...]):
 def test_the_oracle_makes_all_trees_without_crossing_arcs(example, script: str) -> None:
     arc_hybrid, rng = example(script), random.Random(1)
     for words in (1, 2, 3, 4, 5):
-        for heads in all_trees(example, words):
+        for heads in all_trees(words):
             oracle, names = oracle_of(example, script, heads)
             for choose in (lambda best: best[0], lambda best: best[-1], rng.choice):
                 now, steps = arc_hybrid.Configuration(words), 0
@@ -162,9 +166,9 @@ def test_the_oracle_makes_all_trees_without_crossing_arcs(example, script: str) 
                     now.apply(action)
                     steps += 1
                 assert steps == 2 * words
-                made = now.heads[1:] == oracle.tree.heads
+                made = now.heads[1:] == oracle.tree.head
                 assert made == (not crosses(heads))
-                assert not made or now.relations[1:] == oracle.tree.relations
+                assert not made or now.relations[1:] == oracle.tree.deprel
 
 
 def right_arcs_at_most(now, heads: list[int]) -> int:
@@ -184,7 +188,7 @@ def test_the_oracle_knows_what_is_best_after_errors(example, script: str) -> Non
     """The cheapest actions are those that lead to the most correct arcs, in all kinds of configurations."""
     arc_hybrid, rng = example(script), random.Random(2)
     for words in (2, 3, 4):
-        for heads in all_trees(example, words):
+        for heads in all_trees(words):
             if crosses(heads):
                 continue
             oracle, names = oracle_of(example, script, heads)
@@ -194,7 +198,7 @@ def test_the_oracle_knows_what_is_best_after_errors(example, script: str) -> Non
                 for kind in now.allowed():
                     after = copy.deepcopy(now)
                     after.apply((kind, "r0"))
-                    reached[kind] = right_arcs_at_most(after, oracle.tree.heads)
+                    reached[kind] = right_arcs_at_most(after, oracle.tree.head)
                 best = {names[number][0] for number in oracle.best(now)}
                 assert best == {kind for kind, right in reached.items() if right == max(reached.values())}
                 now.apply((rng.choice(sorted(now.allowed())), "r0"))
@@ -208,7 +212,7 @@ def test_all_ways_of_allowed_actions_end_in_a_tree(example, script: str) -> None
         now = arc_hybrid.Configuration(rng.randrange(1, 8))
         while not now.over():
             now.apply((rng.choice(sorted(now.allowed())), "r"))
-        assert arc_hybrid.is_tree(now.heads[1:])
+        assert is_tree(now.heads[1:])
 
 
 @pytest.mark.parametrize("script", ["transition_parser", "stack_lstm_parser"])
@@ -217,6 +221,7 @@ def test_sentences_together_are_parsed_as_alone(example, script: str) -> None:
     parser = example(script)
     sizes = {name: min(value, 8) if isinstance(value, int) else 0.0 for name, value in parser.SIZES.items()}
     spec = {"words": {"a": 1, "b": 1, "c": 1}, "tags": {}, "relations": ["r", "s"], "seed": 1, **sizes, "explore": 0.5}
+    spec["tag_column"] = "UPOS"
     dy.reset_random_seed(3)
     net = parser.Parser(spec)
     words = [["a", "b", "c", "b"], ["b"], ["c", "a"], ["a", "b", "a", "c", "c", "b", "a"]]
@@ -225,8 +230,8 @@ def test_sentences_together_are_parsed_as_alone(example, script: str) -> None:
     assert dy.cg().n_batches() < 14 * 40
     assert together == [net.parse([w], [t])[0] for w, t in zip(words, tags)]
     for heads, _ in together:
-        assert parser.is_tree(heads)
-    trees = [parser.Tree(w, t, *found) for w, t, found in zip(words, tags, together)]
+        assert is_tree(heads)
+    trees = [ConlluSentence(w, upos=t, head=h, deprel=r) for w, t, (h, r) in zip(words, tags, together)]
     net.training = True
     seeds = [net.rng.random() for _ in trees]
     dy.renew_cg()
