@@ -17,7 +17,7 @@ import dynet_cy as dy
 from dynet_cy.graph.random_state import random_state
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 
-TRAINERS = [n[: -len("Trainer")] for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]
+TRAINERS = [n[: -len("Trainer")] for n in dy.__all__ if n.endswith("Trainer") and n not in ("Trainer", "PythonTrainer")]
 
 
 class Model:

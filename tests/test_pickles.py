@@ -17,7 +17,7 @@ from dynet_cy import rnn
 Copier = Callable[[Any], Any]
 # Builders that take layers, sizes and a collection.
 BUILDERS = [n[: -len("Builder")] for n in rnn.__all__ if issubclass(getattr(rnn, n), rnn._RNNBuilder) and n[0] != "_"]
-TRAINERS = [n[: -len("Trainer")] for n in dy.__all__ if n.endswith("Trainer") and n != "Trainer"]
+TRAINERS = [n[: -len("Trainer")] for n in dy.__all__ if n.endswith("Trainer") and n not in ("Trainer", "PythonTrainer")]
 
 
 @pytest.fixture(params=["deepcopy", *range(2, pickle.HIGHEST_PROTOCOL + 1)])

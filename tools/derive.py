@@ -505,7 +505,7 @@ def quoted(names: Sequence[str]) -> Iterator[str]:
 
 def package() -> Iterator[tuple[Path, str]]:
     """The names of trainers and builders in the `__init__.py` of their packages and of dynet_cy."""
-    own = ["Trainer", *(name for name, _, _ in trainers())]
+    own = ["Trainer", "PythonTrainer", *(name for name, _, _ in trainers())]
     more = [*own, "ParameterGroup"]
     built = builders()
     public = sorted([*(n for names in built.values() for n in names), "RNNState"])
@@ -516,6 +516,7 @@ def package() -> Iterator[tuple[Path, str]]:
         imports=iter(
             [
                 *imported("dynet_cy.train.groups", ["ParameterGroup"]),
+                *imported("dynet_cy.train.python_trainer", ["PythonTrainer"]),
                 *imported("dynet_cy.train.trainer", ["Trainer"]),
                 *imported("dynet_cy.train.trainers", [name for name, _, _ in trainers()]),
                 "",

@@ -140,6 +140,13 @@ def on_devices(trainer: Trainer) -> bool:
     return bool(storage.device or storage.beside)
 
 
+def steps_in_python(trainer: Trainer) -> bool:
+    """Whether it computes the steps of whole parameters, in Python."""
+    from dynet_cy.train import PythonTrainer
+
+    return isinstance(trainer, PythonTrainer)
+
+
 class LocalCommunicator(Communicator):
     """The communicator of a process that trains alone: rank 0 of 1."""
 

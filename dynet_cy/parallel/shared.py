@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dynet_cy import replacing
 from dynet_cy.parallel.board import Board
-from dynet_cy.parallel.communicator import Communicator, Floats, on_devices
+from dynet_cy.parallel.communicator import Communicator, Floats, on_devices, steps_in_python
 
 if TYPE_CHECKING:
     from dynet_cy.train import Trainer
@@ -118,14 +118,14 @@ class SharedCommunicator(Communicator):
     def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
         """Updates in shared memory: synchronous, with each rank updating its part, or asynchronous, without locks.
 
-        If parameters live on devices, each rank updates all parameters.
+        If parameters live on devices, or the trainer computes steps in Python, each rank updates all parameters.
         """
         from dynet_cy.parallel.lock_free import lock_free
         from dynet_cy.parallel.shared_update import shared
 
         if self.mode == "async":
             return lock_free(self, trainer)
-        if on_devices(trainer):
+        if on_devices(trainer) or steps_in_python(trainer):
             return super().reducer(trainer, reduction)
         return shared(self, trainer, reduction)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from dynet_cy.kernels.precision import precision
 from dynet_cy.parallel.collective import CollectiveReducer
-from dynet_cy.parallel.communicator import ParallelError
+from dynet_cy.parallel.communicator import ParallelError, steps_in_python
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train import Trainer
 from dynet_cy.train.update import updates_made
@@ -43,7 +43,8 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
 
     Raises:
         ParallelError: the ranks have different models or trainers; the message says what differs.
-        RuntimeError: training is asynchronous, and the parameters live on a GPU, or there is a moving average.
+        RuntimeError: training is asynchronous, and the parameters live on a GPU, or there is a moving average, or the
+            trainer is a `PythonTrainer`.
         TypeError: the argument is not a trainer.
         ValueError: the reduction is unknown.
     """
@@ -58,6 +59,10 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
     communicator.wrapped += 1
     if communicator.mode == "async" and trainer._settings()["_average"] is not None:
         raise RuntimeError("wrap: moving averages are not for asynchronous training")
+    if communicator.mode == "async" and steps_in_python(trainer):
+        raise RuntimeError(
+            f"wrap: {type(trainer).__name__} computes its steps in Python, which is not for asynchronous training"
+        )
     trainer._reducer = reducer = communicator.reducer(trainer, reduction)
     if isinstance(reducer, CollectiveReducer):
         reducer.set_number(communicator.wrapped)

@@ -2,6 +2,7 @@
 
 # derived: imports, by tools/derive.py
 from dynet_cy.train.groups import ParameterGroup
+from dynet_cy.train.python_trainer import PythonTrainer
 from dynet_cy.train.trainer import Trainer
 from dynet_cy.train.trainers import (
     AdadeltaTrainer,
@@ -27,6 +28,7 @@ __all__ = [
     "CyclicalSGDTrainer",
     "MomentumSGDTrainer",
     "ParameterGroup",
+    "PythonTrainer",
     "RMSPropTrainer",
     "SimpleSGDTrainer",
     "Trainer",

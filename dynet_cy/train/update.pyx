@@ -20,7 +20,9 @@ from dynet_cy.train.clipping cimport clip
 from dynet_cy.train.groups cimport begin_groups, restored_groups
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.rules cimport constants_of
-from dynet_cy.train.structs cimport FROZEN, KEPT, MOVES, GroupSettings, Outcome, TrainerSettings, Update
+from dynet_cy.train.structs cimport (
+    FROZEN, KEPT, MOST_STATES, MOVES, GroupSettings, Outcome, TrainerSettings, Update,
+)
 
 
 # Memory from which another process reads the number of updates; see `note_updates_in`.
@@ -94,7 +96,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
             u.entries[i] = p = (<_Stored>stored[i]).p
             if p.updated:
                 u.roles[i] = MOVES if names is None or (<_Stored>stored[i]).full_name in names else KEPT
-        for i in range(len(planes)):
+        for i in range(min(len(planes), MOST_STATES)):          # those that rules of optim.def may have
             u.states[i] = (<Plane>planes[i]).memory()
         u.rule = trainer._rule
         u.scale = 1

@@ -28,7 +28,7 @@ ARGUMENTS: dict[str, dict[str, float]] = {
 TRAINERS = {
     name[: -len("Trainer")]: partial(getattr(dy, name), **ARGUMENTS.get(name[: -len("Trainer")], {}))
     for name in dy.__all__
-    if name.endswith("Trainer") and name != "Trainer"
+    if name.endswith("Trainer") and name not in ("Trainer", "PythonTrainer")
 }
 
 
@@ -728,3 +728,25 @@ def test_a_subset_after_an_update_that_was_dropped(on) -> None:
     np.testing.assert_array_equal(q.as_array(), [0.5, 0.5])
     assert trainer.skipped_updates == 1
     assert trainer._steps == 2
+
+
+def test_steps_in_python_need_the_host(on) -> None:
+    class SGD(dy.PythonTrainer):
+        def step(self, p, settings):
+            return -settings.learning_rate * p.gradient
+
+    message = "SGD: steps in Python need parameters in the memory of the host"
+    on(1)
+    model = dy.ParameterCollection()
+    model.add_parameters(3, init=1.0)
+    with pytest.raises(RuntimeError, match=message):
+        SGD(model)
+    on(0)
+    other = dy.ParameterCollection()
+    other.add_parameters(3, init=1.0)
+    trainer = SGD(other)
+    v = other.add_parameters(3, init=1.0, device="GPU:0")
+    dy.squared_norm(v).backward()
+    for action in (trainer.update, lambda: trainer.gradient_norm):
+        with pytest.raises(RuntimeError, match=message):
+            action()

@@ -419,7 +419,7 @@ def others() -> Iterator[Call]:
     yield "custom op", custom_op
     yield from networks()
     for name in train.__all__:
-        if issubclass(getattr(train, name), dy.Trainer) and name != "Trainer":
+        if issubclass(getattr(train, name), dy.Trainer) and name not in ("Trainer", "PythonTrainer"):
             yield name, trainer(getattr(train, name))
     yield "files", files
 

@@ -26,7 +26,7 @@ ELSEWHERE = {"AdamWTrainer": "test_groups.py"}
 def test_every_trainer_is_compared() -> None:
     import dynet_cy
 
-    names = {n for n in dynet_cy.__all__ if n.endswith("Trainer") and n != "Trainer"}
+    names = {n for n in dynet_cy.__all__ if n.endswith("Trainer") and n not in ("Trainer", "PythonTrainer")}
     assert names == reference.RULES.keys() | ELSEWHERE.keys()
 
 

@@ -1,0 +1,11 @@
+from typing import final
+
+from dynet_cy.memory.changes import Change
+from dynet_cy.train.host import HostBackend
+from dynet_cy.train.python_trainer import PythonTrainer
+
+@final
+class StepChange(Change): ...
+
+class PythonBackend(HostBackend):
+    def __init__(self, trainer: PythonTrainer) -> None: ...
