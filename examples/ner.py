@@ -18,13 +18,9 @@ one kind.
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
 import sys
 import time
-import zlib
-from collections import Counter
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -34,35 +30,9 @@ from tqdm import tqdm
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.curves import Curves
+from dynet_cy.data import ConlluSentence, Vocabulary, read_conllu
 
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
-
-UNKNOWN = 0  # the id of everything outside a vocabulary
-
-
-class Vocabulary:
-    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
-
-    def __init__(self, counts: dict[str, int]) -> None:
-        self.counts = counts
-        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
-
-    def __len__(self) -> int:
-        return len(self.ids) + 1
-
-    def id(self, thing: str) -> int:
-        return self.ids.get(thing, UNKNOWN)
-
-    def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
-        """Draw whether to treat an item as unknown in training, so that the vector for unknown items is trained.
-        An item that occurred n times is hidden with the probability rate / (rate + n).
-        """
-        return rng.random() * (self.counts.get(thing, 0) + rate) < rate
-
-
-def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
-    return {thing: n for thing, n in Counter(things).items() if n >= least}
 
 
 class Tagger:
@@ -73,7 +43,7 @@ class Tagger:
         self.words = Vocabulary(spec["words"])
         self.frequent = Vocabulary(spec["frequent"])
         self.letters = Vocabulary(spec["letters"])
-        self.tags = {tag: i for i, tag in enumerate(spec["tags"])}
+        self.tags = Vocabulary(spec["tags"], unknown=None)
         self.training = False  # whether to apply dropout
         self.rng = random.Random(spec["seed"])
 
@@ -91,7 +61,7 @@ class Tagger:
 
     def spell(self, form: str) -> dy.Expression:
         """Read the letters of a word in both directions and keep the two last states."""
-        letters = [self.letter_vectors[self.letters.id(letter)] for letter in form]
+        letters = [self.letter_vectors[self.letters[letter]] for letter in form]
         forward = self.spell_forward.initial_state().transduce(letters)
         backward = self.spell_backward.initial_state().transduce(letters[::-1])
         return dy.concatenate([forward[-1], backward[-1]])
@@ -102,10 +72,10 @@ class Tagger:
         The form of a frequent word has its own vector; that of a rare word is read letter by letter.
         """
         word = form.lower()
-        hidden = self.training and self.words.hide(word, self.spec["word_dropout"], self.rng)
-        word_vector = self.word_vectors[UNKNOWN if hidden else self.words.id(word)]
-        if form in self.frequent.ids and not hidden:
-            return dy.concatenate([word_vector, self.frequent_vectors[self.frequent.id(form)]])
+        hidden = self.training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
+        word_vector = self.word_vectors[0 if hidden else self.words[word]]
+        if form in self.frequent and not hidden:
+            return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
         if form not in spellings:
             spellings[form] = self.spell(form)
         return dy.concatenate([word_vector, spellings[form]])
@@ -157,7 +127,7 @@ class Recognizer(Tagger):
         losses = []
         for words, tags in sentences:
             scores = self.scores(words, spellings)
-            losses.append(self.log_sum(scores) - self.score(scores, [self.tags[tag] for tag in tags]))
+            losses.append(self.log_sum(scores) - self.score(scores, self.tags.encode(tags)))
         return dy.esum(losses) / sum(len(words) for words, _ in sentences)
 
     def tag(self, sentences: list[list[str]]) -> list[list[str]]:
@@ -168,9 +138,9 @@ class Recognizer(Tagger):
         if any(sentences):
             dy.forward([matrix for matrix in found if matrix is not None])  # all at once, so that it can be batched
         chain = [parameter.npvalue() for parameter in (self.transitions, self.first, self.last)]
-        names, shape = self.spec["tags"], (len(self.tags), -1)
+        shape = (len(self.tags), -1)
         return [
-            [] if matrix is None else [names[i] for i in viterbi(matrix.npvalue().reshape(shape).T, *chain)]
+            [] if matrix is None else self.tags.decode(viterbi(matrix.npvalue().reshape(shape).T, *chain))
             for matrix in found
         ]
 
@@ -196,42 +166,33 @@ def train(recognizer: Recognizer, training: list[Sentence], dev: list[Sentence],
     """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(recognizer.pc)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    total = sum(len(words) for words, _ in training)
-    best, best_words, best_epoch, done = -1.0, "", 0, 0
+    total, done, best = sum(len(words) for words, _ in training), 0, ""
     args.model.parent.mkdir(parents=True, exist_ok=True)
+    stopping = dy.EarlyStopping(recognizer.pc, args.patience, path=args.model)
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
             recognizer.training = True
             summed, start = 0.0, time.perf_counter()
-            with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
-                for batch in data:
-                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
-                    dy.renew_cg()
-                    loss = recognizer.loss(batch)
-                    value = loss.value()
-                    loss.backward()
-                    trainer.update()
-                    words = sum(len(words) for words, _ in batch)
-                    done += words
-                    summed += value * words
-                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                    bar.update(words)
+            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
+                trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
+                dy.renew_cg()
+                loss = recognizer.loss(batch)
+                words = sum(len(words) for words, _ in batch)
+                summed += loss.value() * words
+                loss.backward()
+                trainer.update()
+                done += words
             seconds = time.perf_counter() - start
             recognizer.training = False
             score, found = f1(recognizer, dev)
             curves.add(epoch, loss=summed / total, F1=score)
-            print(
-                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} words/s, "
-                f"dev {found}",
-                flush=True,
-            )
-            if score > best:
-                best, best_words, best_epoch = score, found, epoch
-                dy.save_safetensors(args.model, recognizer.pc, extra=recognizer.spec)
-            elif epoch - best_epoch >= args.patience:
+            speed = f"{seconds:.1f} s, {total / seconds:.0f} words/s"
+            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev {found}", flush=True)
+            best = found if stopping.report(score, extra=recognizer.spec) else best
+            if stopping.stopped:
                 print(f"no better for {args.patience} epochs: stopping")
                 break
-    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+    print(f"best dev {best} after epoch {stopping.best_at}, model saved in {args.model}")
 
 
 def load(path: Path) -> Recognizer:
@@ -244,28 +205,16 @@ def load(path: Path) -> Recognizer:
     return recognizer
 
 
-def hold_out(items: list[Sentence], source: object) -> tuple[list[Sentence], list[Sentence]]:
-    """Split into items for training and, every tenth item, items for measuring."""
-    if len(items) < 2:
-        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
-    return [item for i, item in enumerate(items) if i % 10], items[::10]
-
-
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
     """Collect the vocabularies, and the sizes given on the command line."""
     forms = [form for words, _ in sentences for form in words]
+    sizes = ("word_dim", "letter_dim", "letter_hidden", "hidden", "dropout", "word_dropout", "seed")
     return {
-        "words": count((form.lower() for form in forms), least=2),
-        "frequent": count(forms, least=args.frequent),
-        "letters": count((letter for form in forms for letter in form), least=5),
+        "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
+        "frequent": Vocabulary(forms, min_count=args.frequent).counts,
+        "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
         "tags": sorted({tag for _, tags in sentences for tag in tags}),
-        "word_dim": args.word_dim,
-        "letter_dim": args.letter_dim,
-        "letter_hidden": args.letter_hidden,
-        "hidden": args.hidden,
-        "dropout": args.dropout,
-        "word_dropout": args.word_dropout,
-        "seed": args.seed,
+        **{name: getattr(args, name) for name in sizes},
     }
 
 
@@ -288,40 +237,32 @@ def read_tagged(path: Path) -> list[Sentence]:
     """Read the sentences of a file, plain or gzipped, with their tags as BIO; its suffix selects the format."""
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if kind == ".conllu":
-        return [([row["FORM"] for row in rows], proper_nouns(rows)) for rows in read_rows(path, ["UPOS"])]
+        return [(sentence.form, proper_nouns(sentence)) for sentence in read_conllu(path, required=["UPOS"])]
     sentences: list[Sentence] = []
     pairs: list[list[str]] = []
-    number = 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for line in lines:
-                number += 1
-                # Split only at blanks and tabs: a word may contain a no-break space.
-                fields = [field for field in line.decode("utf-8").strip("\r\n").replace("\t", " ").split(" ") if field]
-                if kind != ".conll":
-                    pairs = [field.rsplit("|", 1) for field in fields]
-                elif fields and fields[0] != "-DOCSTART-":
-                    pairs.append([fields[0], fields[-1]] if len(fields) > 1 else fields)
-                for pair in pairs[-1:] if kind == ".conll" else pairs:
-                    if len(pair) < 2 or pair[1] != "O" and pair[1][:2] not in ("B-", "I-"):
-                        raise ValueError(f"no tag (O, B-... or I-...) at {pair[0]!r}")
-                if pairs and (kind != ".conll" or not fields):  # the sentence ends
-                    sentences.append(([word for word, _ in pairs], to_bio([tag for _, tag in pairs])))
-                    pairs = []
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}, line {number}: {error}") from error
-    if pairs:  # the last blank line is missing: accept it
-        sentences.append(([word for word, _ in pairs], to_bio([tag for _, tag in pairs])))
+    lines = dy.data.lines(path)
+    for number, line in enumerate(lines, 1):
+        # Split only at blanks and tabs: a word may contain a no-break space.
+        fields = [field for field in line.replace("\t", " ").split(" ") if field]
+        if kind != ".conll":
+            pairs = [field.rsplit("|", 1) for field in fields]
+        elif fields and fields[0] != "-DOCSTART-":
+            pairs.append([fields[0], fields[-1]] if len(fields) > 1 else fields)
+        for pair in pairs[-1:] if kind == ".conll" else pairs:
+            if len(pair) < 2 or pair[1] != "O" and pair[1][:2] not in ("B-", "I-"):
+                raise ValueError(f"{path}, line {number}: no tag (O, B-... or I-...) at {pair[0]!r}")
+        if pairs and (kind != ".conll" or not fields or number == len(lines)):  # the sentence ends
+            sentences.append(([word for word, _ in pairs], to_bio([tag for _, tag in pairs])))
+            pairs = []
     if not sentences:
-        raise ValueError(f"{path}: no sentence in {number} lines")
+        raise ValueError(f"{path}: no sentence in {len(lines)} lines")
     return sentences
 
 
-def proper_nouns(rows: list[dict[str, str]]) -> list[str]:
+def proper_nouns(sentence: ConlluSentence) -> list[str]:
     """Tag the sequences of proper nouns in a sentence of a treebank."""
-    proper = [row["UPOS"] == "PROPN" or "Proper=True" in row["FEATS"].split("|") for row in rows]
+    columns = zip(sentence.upos, sentence.feats)
+    proper = [tag == "PROPN" or "Proper=True" in feats.split("|") for tag, feats in columns]
     return to_bio(["I-NAME" if is_proper else "O" for is_proper in proper])
 
 
@@ -342,9 +283,6 @@ def entities(tags: list[str]) -> set[tuple[int, int, str]]:
     }
 
 
-COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
-
-
 def default_treebank() -> Path:
     """The Turkish web treebank of the package turkish-treebanks."""
     try:
@@ -355,46 +293,6 @@ def default_treebank() -> Path:
     return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
 
 
-def read_rows(path: Path, required: list[str]) -> list[list[dict[str, str]]]:
-    """Read a treebank in CoNLL-U, plain or gzipped: for each sentence its words, as dicts of their columns.
-
-    Multiword tokens (ids such as 3-4) and empty nodes (3.1) are left out; the columns `required` must not be empty.
-    """
-    sentences: list[list[dict[str, str]]] = []
-    rows: list[dict[str, str]] = []
-    number = 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for line in lines:
-                number += 1
-                text = line.decode("utf-8").rstrip("\r\n")
-                if not text.strip() and rows:  # the sentence ends
-                    sentences.append(rows)
-                    rows = []
-                if not text.strip() or text.startswith("#"):
-                    continue
-                row = dict(zip(COLUMNS, text.split("\t")))
-                if text.count("\t") != 9:
-                    raise ValueError(f"{1 + text.count(chr(9))} columns separated by tabs, CoNLL-U has 10")
-                if "-" in row["ID"] or "." in row["ID"]:
-                    continue
-                if row["ID"] != str(len(rows) + 1):
-                    place = f"word {len(rows) + 1} of the sentence"
-                    raise ValueError(f"{place} has the id {row['ID']!r} (is a blank line missing?)")
-                for column in required:
-                    if row[column] in ("", "_"):
-                        raise ValueError(f"no {column} for the word {row['FORM']!r}")
-                rows.append(row)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # raised above, or by bytes that are not UTF-8
-        raise ValueError(f"{path}, line {number}: {error}") from error
-    sentences += [rows] if rows else []  # the last blank line may be missing
-    if not sentences:
-        raise ValueError(f"{path}: no sentence in {number} lines")
-    return sentences
-
-
 # -- command line --------------------------------------------------------------------------------
 
 
@@ -402,13 +300,16 @@ def train_command(args: argparse.Namespace) -> None:
     training = read_tagged(args.train or default_treebank())[: args.limit]
     if args.dev:
         dev = read_tagged(args.dev)[: args.limit]
-    else:
-        training, dev = hold_out(training, args.train or "--limit 1")
+    elif len(training) < 2:
+        source = args.train or "--limit 1"
+        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
+    else:  # every tenth
+        training, dev = [sentence for i, sentence in enumerate(training) if i % 10], training[::10]
     recognizer = Recognizer(new_spec(training, args))
     print(
         f"{len(training)} training sentences with {sum(len(entities(tags)) for _, tags in training)} entities, "
         f"{len(dev)} dev sentences with {sum(len(entities(tags)) for _, tags in dev)}; "
-        f"tags {' '.join(recognizer.tags)}"
+        f"tags {' '.join(recognizer.tags.words)}"
     )
     train(recognizer, training, dev, args)
     print_tagged(load(args.model), [dev[0][0]])

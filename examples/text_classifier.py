@@ -9,8 +9,8 @@ The network is that of Kim, "Convolutional neural networks for sentence classifi
 (dy.nn) and written for one text, a matrix with a column for each word.  A minibatch is the sum of the losses of its
 texts, which the engine computes together, whatever their lengths.
 
-Vectors may come from word2vec, fastText or GloVe, see `nn.read_vectors`.  They are not trained, so that the vectors of
-words that are not in the training texts still fit the others; `--tune` trains them too.  Without
+Vectors may come from word2vec, fastText or GloVe, see `dy.data.read_vectors`.  They are not trained, so that the
+vectors of words that are not in the training texts still fit the others; `--tune` trains them too.  Without
 `--vectors` they begin with random numbers and are trained.
 """
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import Counter
 from importlib import metadata
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from tqdm import tqdm
 import dynet_cy as dy
 from dynet_cy import config, nn
 from dynet_cy.curves import Curves
+from dynet_cy.data import Vocabulary, WordVectors, read_labelled, read_vectors
 
 Text = tuple[list[str], str]  # its words, and its label
 
@@ -38,36 +38,36 @@ UNKNOWN = ""  # stands for all words outside the vocabulary; its number is 0
 class Classifier(nn.Layer):
     """The network.  `sizes` holds everything needed to build it again, except the weights."""
 
-    def __init__(self, sizes: dict, model: dy.ParameterCollection, vectors: nn.WordVectors | None = None) -> None:
+    def __init__(self, sizes: dict, model: dy.ParameterCollection, vectors: WordVectors | None = None) -> None:
         super().__init__(model, (sizes,))
         self.sizes = sizes
-        self.labels = sizes["labels"]
-        self.ids = {word: i for i, word in enumerate(sizes["words"])}
+        self.labels = Vocabulary(sizes["labels"], unknown=None)
+        self.words = Vocabulary(sizes["words"], unknown=UNKNOWN)
         pc, dim, filters = self.collection, sizes["dim"], sizes["filters"]
         if vectors is None:
-            self.embed = nn.Embedding(len(self.ids), dim, pc, frozen=sizes["frozen"])
+            self.embed = nn.Embedding(len(self.words), dim, pc, frozen=sizes["frozen"])
         else:
-            self.embed = vectors.embedding(pc, sizes["words"], frozen=sizes["frozen"])
+            self.embed = vectors.embedding(pc, self.words.words, frozen=sizes["frozen"])
         self.convolve = nn.LayerList([(nn.Conv1d, dim, filters, width, 1, "same") for width in sizes["widths"]], pc)
         self.dropout = nn.Dropout(sizes["dropout"])
         self.out = nn.Linear(filters * len(sizes["widths"]), len(self.labels), pc)
 
     def __call__(self, words: list[str]) -> dy.Expression:
         """Return the scores of all labels."""
-        x = self.embed([self.ids.get(word, self.ids.get(word.lower(), 0)) for word in words or [UNKNOWN]])
+        x = self.embed([self.words[word if word in self.words else word.lower()] for word in words or [UNKNOWN]])
         found = [dy.rectify(convolve(x)) for convolve in self.convolve]  # a column for each word
         greatest = dy.concatenate([dy.max_dim(dy.reshape(f, (-1, len(words or [UNKNOWN]))), 1) for f in found])
         return self.out(self.dropout(greatest))
 
     def loss(self, texts: list[Text]) -> dy.Expression:
         """Return the mean loss of a minibatch."""
-        return dy.average([dy.pickneglogsoftmax(self(words), self.labels.index(label)) for words, label in texts])
+        return dy.average([dy.pickneglogsoftmax(self(words), self.labels[label]) for words, label in texts])
 
     def classify(self, texts: list[list[str]]) -> list[str]:
         """Return the best label of each text."""
         dy.renew_cg(forward_only=True)
         scores = [self(words) for words in texts]
-        return [self.labels[int(np.argmax(s))] for s in dy.npvalues(scores)]  # requested together: one batch
+        return self.labels.decode(np.argmax(s) for s in dy.npvalues(scores))  # requested together: one batch
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -123,12 +123,11 @@ def load(path: Path) -> Classifier:
     return classifier.eval()
 
 
-def new_sizes(training: list[Text], vectors: nn.WordVectors | None, args: argparse.Namespace) -> dict:
+def new_sizes(training: list[Text], vectors: WordVectors | None, args: argparse.Namespace) -> dict:
     """Collect the vocabulary and the labels, and the sizes given on the command line."""
-    counts = Counter(word for words, _ in training for word in words)
-    words = [UNKNOWN, *(word for word, n in counts.items() if n >= args.least)]
+    words = Vocabulary((word for words, _ in training for word in words), args.least, unknown=UNKNOWN).words
     if vectors is not None:
-        words += vectors.words[: args.most_vectors]
+        words += tuple(vectors.words[: args.most_vectors])
     return {
         "words": list(dict.fromkeys(words)),
         "labels": sorted({label for _, label in training}),
@@ -145,12 +144,7 @@ def new_sizes(training: list[Text], vectors: nn.WordVectors | None, args: argpar
 
 def read_texts(path: Path) -> list[Text]:
     """Read a label, a tab and a text from each line; blanks separate words."""
-    texts = []
-    for number, line in enumerate(dy.data.lines(path), 1):
-        label, tab, text = line.partition("\t")
-        if not tab or not label:
-            raise ValueError(f"{path}, line {number}: a label, a tab and a text are needed, not {line!r:.80}")
-        texts.append((text.split(), label))
+    texts = read_labelled(path)
     if len({label for _, label in texts}) < 2:
         raise ValueError(f"{path}: texts with at least two labels are needed")
     return texts
@@ -180,7 +174,7 @@ def train_command(args: argparse.Namespace) -> None:
         dev = read_texts(args.dev)
     else:  # every tenth
         training, dev = [text for i, text in enumerate(training) if i % 10], training[::10]
-    vectors = None if args.vectors is None else nn.read_vectors(args.vectors)
+    vectors = None if args.vectors is None else read_vectors(args.vectors)
     classifier = Classifier(new_sizes(training, vectors, args), dy.ParameterCollection(), vectors)
     words = {word for words, _ in training for word in words}
     known = "random vectors"
