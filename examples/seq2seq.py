@@ -17,11 +17,9 @@ hypothesis; `batched_map` runs many side by side.
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterable
 from functools import partial
 from importlib import metadata
@@ -259,40 +257,31 @@ def train(inflector: Inflector, training: list[Pair], dev: list[Pair], args: arg
     """Train for all epochs; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(inflector.pc, alpha=args.learning_rate)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    training = list(training)
-    best, done = -1.0, 0
+    done = 0
     args.model.parent.mkdir(parents=True, exist_ok=True)
+    best = dy.EarlyStopping(inflector.pc, path=args.model)  # saves the best model; nothing is stopped
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
             inflector.training = True
             summed, letters, start = 0.0, 0, time.perf_counter()
-            with tqdm(total=len(training), desc=f"epoch {epoch}", unit="pair", leave=False, disable=None) as bar:
-                for batch in data:
-                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * len(training)))
-                    done += len(batch)
-                    inflector.sampling = args.sampling * done / (args.epochs * len(training))
-                    dy.renew_cg()
-                    count = sum(len(target) + 1 for _, target in batch)
-                    loss = inflector.loss(batch) / count
-                    value = loss.scalar_value()
-                    loss.backward()
-                    trainer.update()
-                    summed += value * count
-                    letters += count
-                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                    bar.update(len(batch))
+            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
+                trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * len(training)))
+                done += len(batch)
+                inflector.sampling = args.sampling * done / (args.epochs * len(training))
+                dy.renew_cg()
+                count = sum(len(target) + 1 for _, target in batch)
+                loss = inflector.loss(batch) / count
+                summed += loss.value() * count
+                letters += count
+                loss.backward()
+                trainer.update()
             seconds = time.perf_counter() - start
             inflector.training = False
             right = accuracy(inflector, dev, width=1)
             curves.add(epoch, loss=summed / letters, accuracy=right)
-            print(
-                f"epoch {epoch}: loss {summed / letters:.4f}, {seconds:.1f} s, {len(training) / seconds:.0f} pairs/s, "
-                f"dev accuracy {right:.2%}",
-                flush=True,
-            )
-            if right > best:
-                best = right
-                dy.save_safetensors(args.model, inflector.pc, extra=inflector.spec)
+            speed = f"{seconds:.1f} s, {len(training) / seconds:.0f} pairs/s"
+            print(f"epoch {epoch}: loss {summed / letters:.4f}, {speed}, dev accuracy {right:.2%}", flush=True)
+            best.report(right, extra=inflector.spec)
 
 
 # -- data ----------------------------------------------------------------------------------------
@@ -309,25 +298,9 @@ def make_pair(lemma: str, form: str, tags: str) -> Pair:
     return [f"<{tag}>" for tag in tags.split(";")] + list(lemma), list(form)
 
 
-def read_tsv(path: Path) -> list[Pair]:
+def read_pairs(path: Path) -> list[Pair]:
     """Return the pairs of a file in the format of the SIGMORPHON tasks: lemma, form, tags, separated by tabs."""
-    pairs = []
-    number = 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for line in lines:
-                number += 1
-                fields = line.decode("utf-8").rstrip("\r\n").split("\t")
-                if len(fields) != 3 or not all(fields):
-                    raise ValueError(f"expected lemma, form and tags, separated by tabs, not {line!r}")
-                pairs.append(make_pair(*fields))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:  # raised above, or by bytes that are not UTF-8
-        raise ValueError(f"{path}, line {number}: {error}") from error
-    if not pairs:
-        raise ValueError(f"{path}: no pairs")
-    return pairs
+    return [make_pair(*row) for row in dy.data.read_tsv(path, ["lemma", "form", "tags"])]
 
 
 def read_lemminflect(count: int) -> tuple[list[Pair], list[Pair]]:
@@ -341,12 +314,11 @@ def read_lemminflect(count: int) -> tuple[list[Pair], list[Pair]]:
         raise ValueError("no pairs: pip install lemminflect, or give some with --train FILE") from None
     path = next(Path(str(file.locate())) for file in files if file.name == "infl_lu.csv.gz")
     forms: dict[str, list[Pair]] = {}
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            lemma, part_of_speech, *columns = line.rstrip("\n").split(",")
-            for tags, variants in zip(SLOTS[part_of_speech], columns):
-                if variants:  # otherwise there is no such form, or it is the same as the previous one
-                    forms.setdefault(lemma, []).append(make_pair(lemma, variants.split("/")[0], tags))
+    for line in dy.data.lines(path):
+        lemma, part_of_speech, *columns = line.split(",")
+        for tags, variants in zip(SLOTS[part_of_speech], columns):
+            if variants:  # otherwise there is no such form, or it is the same as the previous one
+                forms.setdefault(lemma, []).append(make_pair(lemma, variants.split("/")[0], tags))
     rng = random.Random(0)
     lemmas = sorted(forms)
     rng.shuffle(lemmas)
@@ -367,8 +339,8 @@ def load(path: Path) -> Inflector:
 
 def train_command(args: argparse.Namespace) -> None:
     if args.train:
-        training = read_tsv(args.train)
-        dev = read_tsv(args.dev) if args.dev else training[::10]
+        training = read_pairs(args.train)
+        dev = read_pairs(args.dev) if args.dev else training[::10]
         if not args.dev:
             training = [pair for i, pair in enumerate(training) if i % 10]
         if not training:
