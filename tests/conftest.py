@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cannot_run import pytest_leave_out_cases, pytest_pycollect_makeitem  # noqa: F401 - hooks
+from quick import pytest_collection_modifyitems, pytest_ignore_collect  # noqa: F401 - hooks
 
 import dynet_cy as dy
 from dynet_cy import config
