@@ -14,16 +14,15 @@ model saved here.
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
 import sys
 import time
-from collections import Counter
 from importlib import metadata
 from pathlib import Path
 
 import dynet_cy as dy
 from dynet_cy import config
+from dynet_cy.data import Vocabulary, read_conllu
 
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
 
@@ -99,18 +98,18 @@ class Tagger:
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
-        self.words, self.frequent, self.letters, self.tags = (
-            {thing: i for i, thing in enumerate(spec[kind], start=first)}  # 0 is for unknown ones; no tag is unknown
-            for kind, first in (("words", 1), ("frequent", 1), ("letters", 1), ("tags", 0))
-        )
+        self.words = Vocabulary(spec["words"])
+        self.frequent = Vocabulary(spec["frequent"])
+        self.letters = Vocabulary(spec["letters"])
+        self.tags = Vocabulary(spec["tags"], unknown=None)
         self.training = False  # whether to apply dropout
         self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
         letter_dim, letter_hidden, hidden = spec["letter_dim"], spec["letter_hidden"], spec["hidden"]
-        self.word_vectors = pc.add_lookup_parameters((len(self.words) + 1, spec["word_dim"]))
-        self.frequent_vectors = pc.add_lookup_parameters((len(self.frequent) + 1, 2 * letter_hidden))
-        self.letter_vectors = pc.add_lookup_parameters((len(self.letters) + 1, letter_dim))
+        self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
+        self.frequent_vectors = pc.add_lookup_parameters((len(self.frequent), 2 * letter_hidden))
+        self.letter_vectors = pc.add_lookup_parameters((len(self.letters), letter_dim))
         self.spellers = [dy.LSTMBuilder(1, letter_dim, letter_hidden, pc) for _ in range(2)]
         self.readers = [dy.LSTMBuilder(1, spec["word_dim"] + 2 * letter_hidden, hidden, pc) for _ in range(2)]
         self.W = pc.add_parameters((len(self.tags), 2 * hidden))
@@ -118,14 +117,13 @@ class Tagger:
 
     def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
         """Join two vectors: one of the word in lower case, and one of its form, which is spelled if it is rare."""
-        word, rate = form.lower(), self.spec["word_dropout"]
-        # Words are sometimes treated as unknown, rare ones more often, to train the vector for unknown words.
-        hidden = self.training and self.rng.random() * (self.spec["words"].get(word, 0) + rate) < rate
-        word_vector = self.word_vectors[0 if hidden else self.words.get(word, 0)]
+        word = form.lower()
+        hidden = self.training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
+        word_vector = self.word_vectors[0 if hidden else self.words[word]]
         if form in self.frequent and not hidden:
             return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
         if form not in spellings:
-            letters = [self.letter_vectors[self.letters.get(letter, 0)] for letter in form]
+            letters = [self.letter_vectors[self.letters[letter]] for letter in form]
             forward, backward = both_ways(self.spellers, letters)
             spellings[form] = dy.concatenate([forward[-1], backward[-1]])
         return dy.concatenate([word_vector, spellings[form]])
@@ -157,8 +155,8 @@ class Tagger:
             spellings: dict[str, dy.Expression] = {}
             scores = [scores for words, _ in batch for scores in self.scores(words, spellings)]
             dy.forward(scores)  # all at once, so that it can be batched
-            tags = [self.tags.get(tag) for _, tags in batch for tag in tags]
-            right += sum(int(s.npvalue().argmax()) == tag for s, tag in zip(scores, tags))
+            tags = [tag for _, tags in batch for tag in tags]
+            right += sum(self.tags.words[s.npvalue().argmax()] == tag for s, tag in zip(scores, tags))
         return right / max(sum(map(size, sentences)), 1)
 
 
@@ -172,15 +170,11 @@ def both_ways(builders: list[dy.LSTMBuilder], inputs: list[dy.Expression]) -> li
 
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
     """Collect the vocabularies, with how often each thing was seen, and the sizes given on the command line."""
-
-    def count(things: list[str], least: int) -> dict[str, int]:
-        return {thing: n for thing, n in Counter(things).items() if n >= least}
-
     forms = [form for words, _ in sentences for form in words]
     vocabularies = {
-        "words": count([form.lower() for form in forms], 2),
-        "frequent": count(forms, args.frequent),
-        "letters": count([letter for form in forms for letter in form], 5),
+        "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
+        "frequent": Vocabulary(forms, min_count=args.frequent).counts,
+        "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
         "tags": sorted({tag for _, tags in sentences for tag in tags}),
     }
     sizes = ("word_dim", "letter_dim", "letter_hidden", "hidden", "dropout", "word_dropout", "seed")
@@ -198,21 +192,7 @@ def turkish_treebank() -> Path:
 
 def read_sentences(path: Path) -> list[Sentence]:
     """Read words and tags (UPOS) of a treebank in CoNLL-U, plain or gzipped."""
-    sentences: list[Sentence] = []
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            columns = line.rstrip("\n").split("\t")
-            if not columns[0].isdecimal():  # comments, multiword tokens, empty nodes
-                continue
-            if len(columns) != 10:
-                raise ValueError(f"{path}, line {number}: {len(columns)} columns separated by tabs, CoNLL-U has 10")
-            if columns[0] == "1":
-                sentences.append(([], []))
-            if columns[0] != str(len(sentences[-1][0]) + 1 if sentences else 1):
-                raise ValueError(f"{path}, line {number}: the id {columns[0]} does not follow the one before")
-            sentences[-1][0].append(columns[1])
-            sentences[-1][1].append(columns[3])
-    return sentences
+    return [(sentence.form, sentence.upos) for sentence in read_conllu(path, required=["UPOS"])]
 
 
 # -- command line --------------------------------------------------------------------------------
@@ -256,7 +236,7 @@ def main() -> None:
         if not training or not dev:
             raise ValueError(f"{len(training)} sentences to train on and {len(dev)} to measure with: both are needed")
         train(Tagger(new_spec(training, args)), training, dev, args)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"train_tagger.py: {error}")
     except KeyboardInterrupt:
         sys.exit("train_tagger.py: interrupted")

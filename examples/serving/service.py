@@ -14,9 +14,7 @@ side by side: a new request joins the running ones at their next step.
 from __future__ import annotations
 
 import argparse
-import gzip
 import sys
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from importlib import metadata
 from pathlib import Path
@@ -29,6 +27,7 @@ from starlette.routing import Route
 
 import dynet_cy as dy
 from dynet_cy import config
+from dynet_cy.data import Vocabulary, read_conllu
 
 LONGEST = 200  # words in a sentence
 Answer = Callable[[list[str]], Awaitable[dict]]
@@ -93,10 +92,10 @@ class Tagger:
     def __init__(self, spec: dict) -> None:
         """`spec` holds everything needed to build the network again, except the weights."""
         self.spec = spec
-        self.words = {word: i for i, word in enumerate(spec["words"], start=1)}  # 0 is for unknown ones
-        self.tags = {tag: i for i, tag in enumerate(spec["tags"])}
+        self.words = Vocabulary(spec["words"])
+        self.tags = Vocabulary(spec["tags"], unknown=None)
         self.pc = pc = dy.ParameterCollection()
-        self.word_vectors = pc.add_lookup_parameters((len(self.words) + 1, spec["word_dim"]))
+        self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
         self.tag_vectors = pc.add_lookup_parameters((len(self.tags) + 1, spec["tag_dim"]))  # the last: no tag yet
         self.reader = dy.BiRNNBuilder(1, spec["word_dim"], 2 * spec["hidden"], pc, dy.LSTMBuilder)
         self.W = pc.add_parameters((len(self.tags), 2 * spec["hidden"]))
@@ -104,7 +103,7 @@ class Tagger:
         self.b = pc.add_parameters(len(self.tags), init=0)
 
     def read(self, words: list[str]) -> list[dy.Expression]:
-        return self.reader.transduce([self.word_vectors[self.words.get(word.lower(), 0)] for word in words])
+        return self.reader.transduce([self.word_vectors[self.words[word.lower()]] for word in words])
 
     def scores(self, state: dy.Expression, previous: int) -> dy.Expression:
         return dy.affine_transform([self.b, self.W, state, self.U, self.tag_vectors[previous]])
@@ -114,11 +113,11 @@ class Tagger:
         found = [len(self.tags)]
         for state in self.read(words):
             found.append(int(self.scores(state, found[-1]).npvalue().argmax()))  # what comes next depends on this value
-        return [self.spec["tags"][tag] for tag in found[1:]]
+        return self.tags.decode(found[1:])
 
     def loss(self, words: list[str], tags: list[str]) -> dy.Expression:
         """Return the summed loss of a sentence, with the right tag before each word."""
-        right = [self.tags[tag] for tag in tags]
+        right = self.tags.encode(tags)
         steps = zip(self.read(words), [len(self.tags), *right], right)
         return dy.esum([dy.pickneglogsoftmax(self.scores(state, previous), tag) for state, previous, tag in steps])
 
@@ -135,11 +134,13 @@ def load(path: Path) -> Tagger:
 
 def train(args: argparse.Namespace) -> None:
     sentences = read_sentences(args.train or turkish_treebank())
+    if len(sentences) < 2:
+        raise ValueError(f"{args.train}: 1 sentence, at least 2 are needed")
     training, dev = [item for i, item in enumerate(sentences) if i % 10], sentences[::10]
-    counts = Counter(word.lower() for words, _ in training for word in words)
+    words = Vocabulary((word.lower() for words, _ in training for word in words), min_count=2)
     tags = sorted({tag for _, tags in training for tag in tags})
     sizes = {"word_dim": args.word_dim, "tag_dim": args.tag_dim, "hidden": args.hidden}
-    tagger = Tagger({"words": [word for word, n in counts.items() if n > 1], "tags": tags, **sizes})
+    tagger = Tagger({"words": words.counts, "tags": tags, **sizes})
     trainer = dy.AdamTrainer(tagger.pc, args.learning_rate)
     data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
     for epoch in range(1, args.epochs + 1):
@@ -171,23 +172,7 @@ def turkish_treebank() -> Path:
 
 def read_sentences(path: Path) -> list[Sentence]:
     """Read words and tags (UPOS) of a treebank in CoNLL-U, plain or gzipped."""
-    sentences: list[Sentence] = []
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            columns = line.rstrip("\n").split("\t")
-            if not columns[0].isdecimal():  # comments, multiword tokens, empty nodes
-                continue
-            if len(columns) != 10:
-                raise ValueError(f"{path}, line {number}: {len(columns)} columns separated by tabs, CoNLL-U has 10")
-            if columns[0] == "1":
-                sentences.append(([], []))
-            if columns[0] != str(len(sentences[-1][0]) + 1 if sentences else 1):
-                raise ValueError(f"{path}, line {number}: the id {columns[0]} does not follow the one before")
-            sentences[-1][0].append(columns[1])
-            sentences[-1][1].append(columns[3])
-    if len(sentences) < 2:
-        raise ValueError(f"{path}: {len(sentences)} sentences, at least 2 are needed")
-    return sentences
+    return [(sentence.form, sentence.upos) for sentence in read_conllu(path, required=["UPOS"])]
 
 
 # -- command line --------------------------------------------------------------------------------
@@ -223,7 +208,7 @@ def main() -> None:
     dy.reset_random_seed(args.seed)
     try:
         (train if args.command == "train" else serve)(args)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"service.py: {error}")
     except KeyboardInterrupt:
         sys.exit("service.py: interrupted")

@@ -101,12 +101,15 @@ def test_going_on(tmp_path: Path, treebank: list[object]) -> None:
     assert "epoch 1:" not in text
 
 
+WORD = "\ta\ta\tNOUN\t_\t_\t0\troot\t_\t_"  # the columns after the id
+
+
 @pytest.mark.parametrize(
     ("script", "text", "message"),
     [
         ("train_tagger.py", "1\tthe\tthe\tDET", "line 1: 4 columns separated by tabs, CoNLL-U has 10"),
-        ("train_tagger.py", "1" + "\ta" * 9 + "\n3" + "\ta" * 9, "line 2: the id 3 does not follow the one before"),
-        ("train_tagger.py", "1" + "\ta" * 9, "0 sentences to train on and 1 to measure with: both are needed"),
+        ("train_tagger.py", "1" + WORD + "\n3" + WORD, "line 2: word 2 of the sentence has the id '3'"),
+        ("train_tagger.py", "1" + WORD, "0 sentences to train on and 1 to measure with: both are needed"),
         ("train_tree_lstm.py", "(3 (2 very) (3 good))\n(3 (2 very) (3 good)", "line 2: not one tree"),
         ("train_tree_lstm.py", "(3 good) (2 long)", "line 1: not one tree"),
         ("train_tree_lstm.py", "(3 good))", "line 1: not a tree of words and pairs"),
