@@ -319,6 +319,47 @@ def test_gradients_that_another_thread_adds_are_kept() -> None:
     np.testing.assert_array_equal(table.grad_as_array()[:, 0], [0, 1, 1, 0])
 
 
+def test_interrupted_at_any_time() -> None:
+    """When a signal handler raises, all parameters have an update or none has it."""
+
+    class Interrupted(Exception):
+        pass
+
+    class Counting(dy.PythonTrainer):
+        state_names = ("count",)
+
+        def step(self, p: Any, settings: Any) -> Any:
+            p.state["count"] += 1
+            return np.ones(p.value.shape, np.float32)
+
+    def interrupt(number: int, frame: Any) -> None:
+        raise Interrupted
+
+    m = dy.ParameterCollection()
+    own = [m.add_parameters((300, 300), init=0.0) for _ in range(6)]
+    trainer = Counting(m)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    interrupted = 0
+    try:
+        for k in range(60):
+            signal.setitimer(signal.ITIMER_REAL, 0.0005 + 0.00025 * k)
+            try:
+                for _ in range(1000):
+                    trainer.update()
+            except Interrupted:
+                interrupted += 1
+            assert len({float(x) for p in own for x in (p.as_array().min(), p.as_array().max())}) == 1
+            assert own[0].as_array()[0, 0] == trainer._steps
+            assert {float(s.min()) for states in trainer._state_arrays() for s in states} == {trainer._steps}
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert interrupted == 60
+    made = trainer._steps
+    trainer.update()
+    assert (own[0].as_array() == made + 1).all()
+
+
 def test_wrong_classes() -> None:
     m = dy.ParameterCollection()
     with pytest.raises(TypeError, match="derived from, with a method step"):
