@@ -13,12 +13,10 @@ up a column of words at a time, and masks the losses of the padding.  Both give 
 from __future__ import annotations
 
 import argparse
-import gzip
 import math
 import random
 import sys
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable
 from importlib import metadata
@@ -197,25 +195,18 @@ def train(model: LanguageModel, training: list[list[int]], dev: list[list[int]],
     with Curves(args.curves, args.tensorboard) as curves:
         for epoch in range(1, args.epochs + 1):
             summed, start = 0.0, time.perf_counter()
-            with tqdm(total=total, desc=f"epoch {epoch}", unit=args.unit, leave=False, disable=None) as bar:
-                for batch in data:
-                    count = sum(map(len, batch))
-                    dy.renew_cg()
-                    loss = loss_of(batch, training=True) / count
-                    value = loss.scalar_value()
-                    loss.backward()
-                    trainer.update()
-                    summed += value * count
-                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                    bar.update(count)
+            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
+                count = sum(map(len, batch))
+                dy.renew_cg()
+                loss = loss_of(batch, training=True) / count
+                summed += loss.value() * count
+                loss.backward()
+                trainer.update()
             seconds = time.perf_counter() - start
             found = perplexity(model, dev, args)
             curves.add(epoch, loss=summed / total, perplexity=found)
-            print(
-                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} {args.unit}s/s, "
-                f"dev perplexity {found:.2f}",
-                flush=True,
-            )
+            speed = f"{seconds:.1f} s, {total / seconds:.0f} {args.unit}s/s"
+            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev perplexity {found:.2f}", flush=True)
             if found < best:
                 best = found
                 dy.save_safetensors(args.model, model.pc, extra=model.spec)
@@ -229,13 +220,7 @@ def train(model: LanguageModel, training: list[list[int]], dev: list[list[int]],
 
 def read_text(path: Path) -> list[list[str]]:
     """Return the words of each line that is not empty, of plain text or gzipped."""
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-            sentences = [words for words in map(str.split, lines) if words]
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: not a whole gzip file: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8: {error}") from error
+    sentences = [words for words in map(str.split, dy.data.lines(path)) if words]
     if not sentences:
         raise ValueError(f"{path}: no words")
     return sentences
@@ -263,14 +248,9 @@ def default_sentences() -> list[list[str]]:
     except metadata.PackageNotFoundError:
         raise ValueError("no text: pip install turkish-treebanks, or give some with --train FILE") from None
     print("learning from Turkish sentences (package turkish-treebanks); --train FILE takes text of any language")
-    found: list[list[str]] = []
-    for name in ("web.conllu", "wiki.conllu"):
-        path = next(Path(str(file.locate())) for file in files if file.name == name)
-        for block in path.read_text(encoding="utf-8").split("\n\n"):
-            rows = [line.split("\t") for line in block.splitlines() if not line.startswith("#")]
-            words = [row[1] for row in rows if row[0].isdecimal()]
-            found += [words] if words else []
-    return found
+    names = {file.name: str(file.locate()) for file in files}
+    paths = [names[name] for name in ("web.conllu", "wiki.conllu")]
+    return [sentence.form for path in paths for sentence in dy.data.read_conllu(path)]
 
 
 # -- command line --------------------------------------------------------------------------------

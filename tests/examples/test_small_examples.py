@@ -67,14 +67,15 @@ def test_rnnlm_ways_to_batch_agree(text: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"", "no words"), (b"\xff\n", "not UTF-8"), (b"one\n", "one sentence only")],
+    [(b"", "no words"), (b"\xff\n", "line 1: 'utf-8' codec can't decode byte 0xff"), (b"one\n", "one sentence only")],
 )
 def test_rnnlm_bad_text(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(content)
     done = run("rnnlm.py", "--train", path, cwd=tmp_path)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"rnnlm.py: {path}: ")
+    assert done.stderr.startswith("rnnlm.py: ")
+    assert str(path) in done.stderr
     assert message in done.stderr
 
 
