@@ -596,18 +596,20 @@ def test_kills_at_random_times(tmp_path: Path) -> None:
         "print(end='.', flush=True)\nwhile True:\n    dy.save('m', [w])\n    dy.save('m', v)\n"
     )
     for i in range(6):
-        job = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE)
-        assert job.stdout is not None
-        job.stdout.read(1)
-        while not (tmp_path / "m.meta").exists():  # until the first save has ended, there is nothing to read
-            assert job.poll() is None
-            time.sleep(0.001)
-        time.sleep(0.05 + 0.0137 * i)
-        for _ in range(20):  # it can be read meanwhile too
-            assert loaded(tmp_path) in ([1.0], [2.0, 2.0])
-        job.kill()
-        job.wait()
-        job.stdout.close()
+        with subprocess.Popen(
+            [sys.executable, "-c", code], cwd=tmp_path, env=environment(), stdout=subprocess.PIPE
+        ) as job:
+            try:
+                assert job.stdout is not None
+                job.stdout.read(1)
+                while not (tmp_path / "m.meta").exists():  # until the first save has ended, there is nothing to read
+                    assert job.poll() is None
+                    time.sleep(0.001)
+                time.sleep(0.05 + 0.0137 * i)
+                for _ in range(20):  # it can be read meanwhile too
+                    assert loaded(tmp_path) in ([1.0], [2.0, 2.0])
+            finally:
+                job.kill()
         assert loaded(tmp_path) in ([1.0], [2.0, 2.0])
     dy.save(tmp_path / "m", [])
     assert sorted(os.listdir(tmp_path)) == ["m.data", "m.meta"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from parallel import jobs
@@ -174,16 +176,17 @@ def test_jobs_beside_and_inside_each_other(tmp_path) -> None:
     program = tmp_path / "job.py"
     program.write_text(JOB)
     command = [sys.executable, "-m", "dynet_cy.launch", "-n"]
-    beside = [
-        subprocess.Popen([*command, str(n), str(program)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for n in (1, 2, 3)
-    ]
-    outer = jobs.launch(tmp_path, program, "inside")
     values = {n: (1 - 0.25 * (n + 1)) ** 3 for n in (1, 2, 3)}  # the mean of 2 (rank + 1) is n + 1
-    assert outer.code == 0, outer.err
-    for n in values:
-        assert f"size {n} value {values[n]}" in outer.out
-    for n, job in enumerate(beside, 1):
-        out, err = job.communicate(timeout=60)
-        assert job.returncode == 0, err
-        assert out.count(f"size {n} value {values[n]}") == n
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with contextlib.ExitStack() as stack:
+        beside = {n: stack.enter_context(subprocess.Popen([*command, str(n), str(program)], **pipes)) for n in values}
+        for job in beside.values():
+            stack.callback(job.kill)  # if the test fails; else it has ended
+        outer = jobs.launch(tmp_path, program, "inside")
+        assert outer.code == 0, outer.err
+        for n in values:
+            assert f"size {n} value {values[n]}" in outer.out
+        for n, job in beside.items():
+            out, err = job.communicate(timeout=60)
+            assert job.returncode == 0, err
+            assert out.count(f"size {n} value {values[n]}") == n
