@@ -18,13 +18,10 @@ children are known.
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
 import sys
 import time
-import zlib
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,34 +30,7 @@ from tqdm import tqdm
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.curves import Curves
-
-UNKNOWN = 0  # the id of everything outside a vocabulary
-
-
-class Vocabulary:
-    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
-
-    def __init__(self, counts: dict[str, int]) -> None:
-        self.counts = counts
-        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
-
-    def __len__(self) -> int:
-        return len(self.ids) + 1
-
-    def id(self, thing: str) -> int:
-        return self.ids.get(thing, UNKNOWN)
-
-    def hide(self, thing: str, rate: float, rng: random.Random) -> bool:
-        """Draw whether to treat an item as unknown in training, so that the vector for unknown items is trained.
-        An item that occurred n times is hidden with the probability rate / (rate + n).
-        """
-        return rng.random() * (self.counts.get(thing, 0) + rate) < rate
-
-
-def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
-    return {thing: n for thing, n in Counter(things).items() if n >= least}
-
+from dynet_cy.data import Vocabulary
 
 LABELS = 5
 
@@ -120,8 +90,8 @@ class Sentiment:
             cell = new + dy.cmult(forget_left, left_cell) + dy.cmult(forget_right, right_cell)
         else:
             word = tree.word.lower()
-            hidden = self.training and self.words.hide(word, self.spec["word_dropout"], self.rng)
-            vector = self.drop(self.word_vectors[UNKNOWN if hidden else self.words.id(word)])
+            hidden = self.training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
+            vector = self.drop(self.word_vectors[0 if hidden else self.words[word]])
             rows = dy.affine_transform([self.leaf_bias, self.leaf, vector])
             gates = dy.logistic(self.part(rows, 0, 2))
             cell = dy.cmult(self.part(gates, 0), dy.tanh(self.part(rows, 2)))
@@ -219,7 +189,9 @@ def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]
 
 def new_spec(training: list[Tree], args: argparse.Namespace) -> dict:
     """Collect the vocabulary, and the sizes given on the command line."""
-    words = count((node.word.lower() for tree in training for node in tree.nodes() if node.word), least=2)
+    words = Vocabulary(
+        (node.word.lower() for tree in training for node in tree.nodes() if node.word), min_count=2
+    ).counts
     sizes = {size: getattr(args, size) for size in ("word_dim", "hidden", "dropout", "word_dropout", "seed")}
     return {"words": words, **sizes}
 
@@ -240,22 +212,16 @@ def accuracy(network: Sentiment, trees: list[Tree]) -> tuple[float, str]:
 
 def read_trees(path: Path) -> list[Tree]:
     """Read a file, plain or gzipped, with one tree per line."""
-    trees, number = [], 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as lines:
-            for line in lines:
-                number += 1
-                # Split only at blanks and tabs: a word may contain a no-break space.
-                tokens = line.decode("utf-8").strip("\r\n ").replace("(", " ( ").replace(")", " ) ").split(" ")
-                tokens = [token for token in tokens if token]
-                if tokens:
-                    trees.append(tree_of(tokens))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}, after line {number}: not a whole gzip file: {error}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}, line {number}: {error}") from error
+    trees, lines = [], dy.data.lines(path)
+    for number, line in enumerate(lines, 1):
+        # Split only at blanks and tabs: a word may contain a no-break space.
+        tokens = [token for token in line.replace("(", " ( ").replace(")", " ) ").split(" ") if token]
+        try:
+            trees += [tree_of(tokens)] if tokens else []
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
     if not trees:
-        raise ValueError(f"{path}: no tree in {number} lines")
+        raise ValueError(f"{path}: no tree in {len(lines)} lines")
     return trees
 
 
