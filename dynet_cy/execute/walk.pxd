@@ -25,6 +25,7 @@ from dynet_cy.ops.registry cimport Factors, Op
 
 cdef extern from *:
     uint64_t atomic_load "__atomic_load_n"(const uint64_t* p, int order) nogil
+    uint8_t is_set "__atomic_load_n"(const uint8_t* p, int order) nogil
     int RELAXED "__ATOMIC_RELAXED"
 
 # What went wrong in a nogil function, for the error that is raised after it.
@@ -226,7 +227,7 @@ cdef inline int set_call_of_one(Walk* w, const Batch* batch, Node* node, Tensor*
 cdef inline bint is_empty(const Walk* w, const Dim* dim) noexcept nogil:
     """Whether a tensor of a call has no elements.  No op is called forward if its result is empty, nor backward for an
     argument if that or the result is, so kernels need not expect sizes of 0 there."""
-    return w.g.has_empty and total_of(dim) == 0
+    return is_set(&w.g.has_empty, RELAXED) and total_of(dim) == 0
 
 
 cdef inline void clear_call(Batch* batch) noexcept nogil:

@@ -33,7 +33,8 @@ cdef extern from *:
             if (__builtin_mul_overflow(n, (uint64_t)x->d[i], &n))
                 return 1;
         }
-        g->has_empty |= n == 0;
+        if (n == 0)
+            __atomic_store_n(&g->has_empty, 1, __ATOMIC_RELAXED);      /* another thread may run nodes it has made */
         return (longest >> 31 | n >> 44) != 0;
     }
     """

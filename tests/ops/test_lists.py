@@ -90,7 +90,9 @@ def test_work_with_more_arguments(graph: Any, name: str) -> None:
 
     def backward(n: int, attempt: int) -> int:
         dy.renew_cg(autobatching=0)
-        dy.inputVector([0.0] * (1 + 100 * attempt))  # memory begins elsewhere in each attempt
+        # All values get into the segment of memory after this vector's: finding the segment of a value takes longer, the
+        # more there are.  Memory begins elsewhere in each attempt.
+        dy.inputVector([0.0] * (100000 + 100 * attempt))
         loss = dy.sum_batches(dy.sum_elems(LISTS[name](n)))
         loss.forward()
         loss.backward(full=True)
