@@ -90,8 +90,8 @@ def test_work_with_more_arguments(graph: Any, name: str) -> None:
 
     def backward(n: int, attempt: int) -> int:
         dy.renew_cg(autobatching=0)
-        # All values get into the segment of memory after this vector's: finding the segment of a value takes longer, the
-        # more there are.  Memory begins elsewhere in each attempt.
+        # All values get into the segment of memory after this vector's, since the segment of a value takes longer to find
+        # where there are more of them.  Memory begins elsewhere in each attempt.
         dy.inputVector([0.0] * (100000 + 100 * attempt))
         loss = dy.sum_batches(dy.sum_elems(LISTS[name](n)))
         loss.forward()
