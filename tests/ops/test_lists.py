@@ -90,7 +90,7 @@ def test_work_with_more_arguments(graph: Any, name: str) -> None:
 
     def backward(n: int, attempt: int) -> int:
         dy.renew_cg(autobatching=0)
-        # All values get into the segment of memory after this vector's, since the segment of a value takes longer to find
+        # All values get into the segment of memory after this vector's: looking for the segment of a value takes longer
         # where there are more of them.  Memory begins elsewhere in each attempt.
         dy.inputVector([0.0] * (100000 + 100 * attempt))
         loss = dy.sum_batches(dy.sum_elems(LISTS[name](n)))
