@@ -1,5 +1,7 @@
 from typing import final
 
+from typing_extensions import Self
+
 from dynet_cy.memory.changes import Change
 from dynet_cy.train.host import HostBackend
 from dynet_cy.train.python_trainer import PythonTrainer
@@ -8,4 +10,4 @@ from dynet_cy.train.python_trainer import PythonTrainer
 class StepChange(Change): ...
 
 class PythonBackend(HostBackend):
-    def __init__(self, trainer: PythonTrainer) -> None: ...
+    def __new__(cls, trainer: PythonTrainer) -> Self: ...
