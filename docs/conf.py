@@ -87,6 +87,17 @@ def kind(name: str) -> str:
     return DIRECTIVES["function" if callable(value) else "data"]
 
 
+def block(name: str) -> str:
+    """What documents a public name.  A module's page leaves out what it has from another module, which documents it."""
+    value = getattr(dynet_cy, name)
+    options = ""
+    if inspect.ismodule(value):
+        home = value.__name__
+        others = [n for n in value.__all__ if not getattr(getattr(value, n), "__module__", home).startswith(home)]
+        options = f"   :exclude-members: {', '.join(others)}\n" if others else ""
+    return f"```{{eval-rst}}\n.. {kind(name)}:: dynet_cy.{name}\n{options}```\n"
+
+
 def groups() -> dict[str, list[str]]:
     """The public names under the bold words of surface.md, each once."""
     found: dict[str, list[str]] = {}
@@ -119,8 +130,7 @@ def write_reference(folder: Path) -> None:
         pages[f"{name}.md"] = f"# {title}\n\n```{{eval-rst}}\n.. automodule:: dynet_cy.{name}\n```\n"
     for title, names in groups().items():
         file = re.sub(r"\W+", "-", title.lower()).strip("-")
-        blocks = [f"```{{eval-rst}}\n.. {kind(name)}:: dynet_cy.{name}\n```\n" for name in names]
-        pages[f"{file}.md"] = f"# {title}\n\n" + "\n".join(blocks)
+        pages[f"{file}.md"] = f"# {title}\n\n" + "\n".join(block(name) for name in names)
         entries.append(file)
     listed = "\n".join(entries[len(MODULES) :] + entries[: len(MODULES)])
     pages["index.md"] = (
