@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dynet_cy
+from dynet_cy.data import ConlluSentence
 
 dynet = pytest.importorskip("dynet")
 
@@ -19,14 +20,15 @@ pytestmark = pytest.mark.peer
 DRY = {"dropout": 0.0, "word_dropout": 0.0, "seed": 1}
 
 
-def sentences(module: ModuleType, count: int) -> list:
+def sentences(count: int) -> list[ConlluSentence]:
     """Random sentences of different lengths with projective trees: the head of each word is the next one."""
     rng = random.Random(1)
     trees = []
     for _ in range(count):
         n = rng.randrange(1, 7)
         words = [rng.choice("abcdef") for _ in range(n)]
-        trees.append(module.Tree(words, [w.upper() for w in words], [*range(2, n + 1), 0], [f"r{w}" for w in words]))
+        tags, relations = [w.upper() for w in words], [f"r{w}" for w in words]
+        trees.append(ConlluSentence(words, upos=tags, head=[*range(2, n + 1), 0], deprel=relations))
     return trees
 
 
@@ -36,8 +38,9 @@ def parser(module: ModuleType, engine: ModuleType):
         "words": dict.fromkeys("abcde", 1),
         "tags": dict.fromkeys("ABCDE", 1),
         "relations": [f"r{w}" for w in "abcdef"],
+        "tag_column": "UPOS",
     }
-    return module.Parser({**sizes, **vocabularies, **DRY}), sentences(module, 24)
+    return module.Parser({**sizes, **vocabularies, **DRY}), sentences(24)
 
 
 def recognizer(module: ModuleType, engine: ModuleType):
