@@ -182,10 +182,11 @@ def test_infinities_of_a_restricted_log_softmax_stay_in_memory(tmp_path: Path) -
         done = run_python(tmp_path, RESTRICTED, library)
         values[library] = np.array([line.split()[1] for line in done.stdout.splitlines()], float)
         assert len(values[library]) == 80
-    wrong = np.isnan(values["dynet"])
+    loss = np.log(np.exp(np.arange(8.0)).sum())  # all rows of W are equal
+    np.testing.assert_allclose(values["dynet_cy"], loss, rtol=1e-6)
+    wrong = ~np.isclose(values["dynet"], loss, rtol=1e-6)  # NaN, or 0, depending on what the memory held
     assert wrong.any()
-    np.testing.assert_allclose(values["dynet_cy"][~wrong], values["dynet"][~wrong], rtol=1e-6)
-    assert np.isfinite(values["dynet_cy"]).all()
+    assert not wrong.all()
 
 
 # ---- what is a defect of DyNet's, also for programs that were written for it ----
