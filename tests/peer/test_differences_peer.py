@@ -35,7 +35,7 @@ def test_what_the_tests_know_is_on_the_page() -> None:
 
 def test_what_the_page_says_of_ops_and_errors_is_tested() -> None:
     sections = {s.splitlines()[0]: s for s in PAGE.read_text().split("\n## ")}
-    assert [*sections][-2:] == ["Ops", "Errors"]
+    assert [*sections][1:] == ["Arrays of expressions", "Graphs and threads", "Ops", "Errors"]
     cells = first_cells(sections["Ops"] + "\n" + sections["Errors"])
     assert set(cells) - known() == set()
     assert len(set(cells)) == len(cells)
@@ -186,7 +186,6 @@ def test_infinities_of_a_restricted_log_softmax_stay_in_memory(tmp_path: Path) -
     np.testing.assert_allclose(values["dynet_cy"], loss, rtol=1e-6)
     wrong = ~np.isclose(values["dynet"], loss, rtol=1e-6)  # NaN, or 0, depending on what the memory held
     assert wrong.any()
-    assert not wrong.all()
 
 
 # ---- what is a defect of DyNet's, also for programs that were written for it ----
