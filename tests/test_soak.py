@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
+import importlib
 import os
 import signal
 import subprocess
@@ -21,12 +21,17 @@ FILE = Path(__file__).resolve().parent.parent / "tools" / "soak.py"
 
 @pytest.fixture(scope="module")
 def soak():
-    spec = importlib.util.spec_from_file_location("soak", FILE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(FILE.parent))
+        module = importlib.import_module("soak")
     before = signal.signal(signal.SIGALRM, module._stop)
     yield module
     signal.signal(signal.SIGALRM, before)
+
+
+def module_of(kind):
+    """The module of a kind of rounds."""
+    return sys.modules[kind.__module__]
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -38,7 +43,7 @@ def test_every_kind(soak, number):
 
 def test_differences_are_found(soak, monkeypatch):
     """A wrong op is reported as a failure."""
-    monkeypatch.setattr(soak.Numpy, "tanh", staticmethod(np.sin))
+    monkeypatch.setattr(module_of(soak.values_and_gradients).Numpy, "tanh", staticmethod(np.sin))
     with pytest.raises(AssertionError, match="value with autobatch 0"):
         [soak.values_and_gradients(np.random.default_rng(number)) for number in range(20)]
 
@@ -50,22 +55,23 @@ def test_differences_are_found(soak, monkeypatch):
         ("anomalies", "dy", "detect_anomaly", contextlib.nullcontext, "an anomaly was not found"),
         ("training", "dy", "load_safetensors", lambda *_: None, "trained on from a file"),
         ("cached_plans", "plan_cache", "counts", lambda: (3, 0), "scheduled 3 times more"),
-        ("frozen", "soak", "make_trainer", lambda *_: [mock.MagicMock()] * 2, "nothing was trained"),
+        ("frozen", "", "make_trainer", lambda *_: [mock.MagicMock()] * 2, "nothing was trained"),
         ("out_of_memory", "Numpy", "tanh", staticmethod(np.sin), "value after a lack of memory"),
-        ("fresh", "soak", "repeat", lambda *_: "0", "bits of a fresh process"),
+        ("fresh", "", "repeat", lambda *_: "0", "bits of a fresh process"),
         ("changes", "Changing", "change", lambda *_: None, "value after set"),
         ("changing_maps", "Changing", "change", lambda *_: None, "value in an item of a map"),
         ("sharing", "Numpy", "tanh", staticmethod(np.sin), "in a thread that reads"),
-        ("sizes", "soak", "OF_ANY_SIZE", [("mn", dy.transpose, lambda a: a.T + 1)], "value of mn"),
-        ("offsets", "soak", "OF_ANY_OFFSET", [(dy.log_softmax, lambda x: x - x.max())], "value at offset"),
+        ("sizes", "", "OF_ANY_SIZE", [("mn", dy.transpose, lambda a: a.T + 1)], "value of mn"),
+        ("offsets", "", "OF_ANY_OFFSET", [(dy.log_softmax, lambda x: x - x.max())], "value at offset"),
         ("calls", "Numpy", "tanh", staticmethod(np.sin), "value after calls of all kinds"),
         ("huge", "dy", "pick", lambda *_: dy.scalarInput(1), "pick of"),
-        ("beside", "soak", "FILE", "/none", "a process that saves beside another"),
-        ("endings", "soak", "FILE", "/none", "a fresh process"),
+        ("beside", "", "FILE", "/none", "a process that saves beside another"),
+        ("endings", "", "FILE", "/none", "a fresh process"),
     ],
 )
 def test_faults_of_other_kinds_are_found(soak, monkeypatch, kind, where, name, wrong, message):
-    monkeypatch.setattr(soak if where == "soak" else getattr(soak, where), name, wrong)
+    module = module_of(getattr(soak, kind))
+    monkeypatch.setattr(getattr(module, where) if where else module, name, wrong)
     with pytest.raises(AssertionError, match=message):
         [getattr(soak, kind)(np.random.default_rng(number)) for number in range(20)]
 

@@ -1,0 +1,1 @@
+"""The rounds of tools/soak.py, by subject."""
