@@ -32,7 +32,8 @@ cdef enum:
     NODE_WORDS = 21                 # most words of a node, arguments not counted
     ARGUMENT_WORDS = 12             # most words of an argument
     MOST_ARGUMENTS = 0x7FFFFFF      # most arguments of a node that can be described
-    SEEN = 1024
+    SEEN_GROUPS = 256
+    SEEN_WAYS = 4                   # hashes of one group
 
 # GAP takes the place of an op, OUTSIDE that of an argument's number.
 cdef uint32_t GAP = 0xFFFF
@@ -57,7 +58,9 @@ cdef struct PlanCache:
     CachedPlan* first
     uint32_t n
     size_t bytes
-    uint64_t seen[SEEN]             # the last hash seen for each value of its low bits
+    # The hashes seen last, in groups by their low bits, in each group the newest first.  A group holds several:
+    # structures that alternate would otherwise displace each other where their low bits are equal, and none be cached.
+    uint64_t seen[SEEN_GROUPS][SEEN_WAYS]
 
 
 cdef inline uint32_t* words_of(CachedPlan* k) noexcept nogil:
@@ -198,13 +201,26 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
     return True
 
 
+cdef bint was_seen(PlanCache* plans, uint64_t hash) noexcept nogil:
+    """Return whether the hash is one of those seen last; make it the newest of its group."""
+    cdef uint64_t* group = &plans.seen[hash % SEEN_GROUPS][0]
+    cdef uint64_t previous, current = hash
+    cdef int i
+    for i in range(SEEN_WAYS):
+        previous = group[i]
+        group[i] = current
+        if previous == hash:
+            return True
+        current = previous
+    return False
+
+
 cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
     """Cache the plan just made, if its structure has been seen before."""
     cdef PlanCache* plans = <PlanCache*>g.plans
     cdef uint32_t n_batches = <uint32_t>(g.batches.top // sizeof(Batch)) - g.n_batches
     cdef const Batch* batch = batches_of(g) + g.n_batches
     cdef size_t bytes
-    cdef uint64_t* seen
     cdef uint32_t* w
     cdef uint32_t i
     cdef CachedPlan* k
@@ -216,9 +232,7 @@ cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
         g.plans = plans
         if plans == NULL:
             return
-    seen = &plans.seen[s.hash % SEEN]
-    if seen[0] != s.hash:
-        seen[0] = s.hash
+    if not was_seen(plans, s.hash):
         return
     bytes = sizeof(CachedPlan) + (s.n_words + s.count + 2 * <size_t>n_batches) * sizeof(uint32_t)
     if bytes > most_bytes:

@@ -135,6 +135,19 @@ def test_what_differs_is_scheduled_anew(model: Model, what: str) -> None:
             assert made + reused == 6
 
 
+@pytest.mark.parametrize("alternating", [2, 3, 4])
+def test_structures_whose_hashes_are_near_are_cached(model: Model, alternating: int) -> None:
+    """Structures that alternate are cached, though the hashes seen last are kept by their low bits only."""
+    plan_cache.set_hash_mask(~0xFFFF & (2**64 - 1))
+    with dy.ComputationGraph() as graph:
+        for k in range(3):
+            plan_cache.reset()
+            for i in range(alternating):
+                graph.renew(autobatching=1)
+                dy.esum([dy.tanh(model.w * model.table[j]) for j in range(i + 2)]).value()
+        assert plan_cache.counts() == (0, alternating)
+
+
 def test_which_nodes_are_computed_matters(model: Model) -> None:
     plan_cache.set_hash_mask(0)
     values = []
