@@ -140,7 +140,7 @@ def test_structures_whose_hashes_are_near_are_cached(model: Model, alternating: 
     """Structures that alternate are cached, though the hashes seen last are kept by their low bits only."""
     plan_cache.set_hash_mask(~0xFFFF & (2**64 - 1))
     with dy.ComputationGraph() as graph:
-        for k in range(3):
+        for _ in range(3):
             plan_cache.reset()
             for i in range(alternating):
                 graph.renew(autobatching=1)
