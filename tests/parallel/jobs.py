@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -51,13 +53,22 @@ def shared_memory() -> set[str]:
 
 
 def left_in_shared_memory(before: set[str]) -> set[str]:
-    """Names that are new and stay; those of jobs that run beside the tests disappear within seconds."""
+    """Names that are new, stay, and belong to no living process: those of jobs that run beside the tests do not count."""
     left = shared_memory() - before
     until = time.monotonic() + 10
     while left and time.monotonic() < until:
         time.sleep(0.1)
-        left &= shared_memory()
+        left &= shared_memory() - mapped_in_shared_memory()
     return left
+
+
+def mapped_in_shared_memory() -> set[str]:
+    """Names of shared memory that a living process has mapped."""
+    found = set()
+    for file in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            found |= set(re.findall(r" /dev/shm/(\S+)", file.read_text()))
+    return found
 
 
 def launch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from parallel import jobs
-from parallel.programs import statistics as program
+from parallel.programs import batch_statistics as program
 
 N = 2
 
@@ -17,7 +17,7 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_running_statistics(tmp_path, mode) -> None:
     """Synchronous: each rank has those of its own minibatches; asynchronous: there is one copy, which all move."""
-    result = jobs.launch(tmp_path, "statistics.py", tmp_path, n=N, options=["--mode", mode])
+    result = jobs.launch(tmp_path, "batch_statistics.py", tmp_path, n=N, options=["--mode", mode])
     assert result.code == 0, result.err
     ranks = [jobs.arrays(tmp_path / f"{rank}.npz") for rank in range(N)]
 
