@@ -232,6 +232,13 @@ cdef list parked_fibers():
 
 # ---- items ----------------------------------------------------------------------------
 
+# Endless recursion through maps of several items would double the number of items that wait at each depth, and never
+# reach the greatest depth. From MANY_NESTED items of nested maps on, calls go into depth: nested maps run one item at
+# a time, and a pass computes the values of the AT_ONCE items that have requested them last.
+cdef enum:
+    MANY_NESTED = 1 << 15           # about 8 KB each
+    AT_ONCE = 64
+
 cdef struct _Nodes:
     uint32_t begin
     uint32_t end
@@ -267,8 +274,11 @@ cdef class _Item:
     cdef object error                               # its exception
 
     cdef int call(self) except -1:
+        cdef Fibers fibers = self.fibers
+        cdef bint nested = self.owner.waiter is not None
         self.depth = recursion_depth()
         self.begun = True
+        fibers.n_nested += nested
         try:
             PyContext_Enter(self.context)
             try:
@@ -277,6 +287,7 @@ cdef class _Item:
                 PyContext_Exit(self.context)
         except BaseException as error:
             self.error = error
+        fibers.n_nested -= nested
         self.done = True
         return 0
 
@@ -376,8 +387,12 @@ cdef class _Map(_Owner):
         self.results = []
         self.running = {}
 
-    cdef bint has_room(self):
-        return self.arguments is not None and len(self.running) < self.width
+    cdef bint has_room(self, Fibers fibers):
+        if self.arguments is None:
+            return False
+        if self.waiter is not None and fibers.n_nested >= MANY_NESTED:
+            return not self.running
+        return <Py_ssize_t>len(self.running) < self.width
 
     cdef bint done(self):
         return self.arguments is None and not self.running
@@ -469,6 +484,7 @@ cdef class Fibers(SharedRequests):
     cdef uint32_t n_before                          # nodes when it went on
     cdef _Item ended                                # the item that has returned or raised
     cdef list waiting                               # items that wait for a pass
+    cdef Py_ssize_t n_nested                        # items of nested maps that have begun and not ended
     cdef list ready                                 # items that can continue;
     cdef Py_ssize_t n_resumed                       # how many of them already have,
     cdef Py_ssize_t n_woken                         # and how many have values to read
@@ -762,7 +778,7 @@ cdef class Fibers(SharedRequests):
         cdef _Map own
         while self.open:
             own = self.open[-1]
-            if own.has_room():
+            if own.has_room(self):
                 return own
             own.is_open = False
             self.open.pop()
@@ -894,6 +910,8 @@ cdef class Fibers(SharedRequests):
         cdef list waiting = self.waiting, wanted = []
         cdef _Item item
         self.waiting = []
+        if self.n_nested >= MANY_NESTED:
+            self.waiting, waiting = waiting[:-AT_ONCE], waiting[-AT_ONCE:]
         for item in waiting:
             if not item.stopped:
                 if type(item.wanted) is list:
@@ -918,8 +936,9 @@ cdef class Fibers(SharedRequests):
             self.wake(waiting)
         else:
             if longest:
-                self.waiting = [item for item in waiting if not item.stopped and not self.computed(item)]
-                self.cut = bool(self.waiting)
+                left = [item for item in waiting if not item.stopped and not self.computed(item)]
+                self.waiting += left
+                self.cut = bool(left)
                 if self.cut:
                     waiting = [item for item in waiting if item.stopped or self.computed(item)]
             self.wake(waiting)

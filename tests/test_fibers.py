@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 import weakref
+from functools import partial
 from pathlib import Path
 
 import greenlet
@@ -771,7 +772,7 @@ def endless(width: int, limit: int) -> tuple[int, int, int]:
     def item(depth: int) -> list:
         nonlocal begun, deepest
         begun, deepest = begun + 1, max(deepest, depth)
-        dy.scalarInput(depth).value()
+        dy.tanh(dy.scalarInput(depth)).value()
         return dy.batched_map(item, [depth + 1] * width)
 
     def count(event: str, args: object) -> None:
@@ -801,6 +802,35 @@ def test_endless_recursion_is_an_error() -> None:
     assert 1.9 < twice_deepest / deepest < 2.2
     for number, levels in [(switches, begun), (twice_switches, twice_begun)]:
         assert number < 8 * levels  # unwinding takes a few for each level
+
+
+def test_endless_recursion_of_several_items_is_an_error() -> None:
+    begun, deepest, switches = endless(2, 300)  # in the breadth, there would be 2^90 items at that depth
+    assert 60 < deepest < 300
+    assert begun < 80_000
+    assert switches < 8 * begun
+
+
+def test_more_nested_items_than_run_at_once() -> None:
+    """From 32,768 nested items on, calls go into depth; results and random numbers are those of the plain order."""
+
+    def leaf(i: int) -> float:
+        return (dy.scalarInput(i) + dy.random_normal(1)).value()
+
+    def tree(width: int | None, depth: int) -> list:
+        x = leaf(depth)
+        return [x, *(dy.batched_map(partial(tree, width), [depth - 1] * 2, width=width) if depth else [])]
+
+    def wide(width: int | None, n: int) -> float:
+        return sum(dy.batched_map(leaf, range(n), width=width))
+
+    for function, argument in [(tree, 14), (wide, 34_000)]:
+        found = []
+        for width in (None, 1):
+            dy.reset_random_seed(1)
+            dy.renew_cg()
+            found.append(dy.batched_map(partial(function, width), [argument]))
+        assert found[0] == found[1]
 
 
 def test_an_error_ends_the_maps_around_it_before_more_of_their_items_begin() -> None:

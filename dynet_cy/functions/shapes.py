@@ -164,7 +164,7 @@ def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expre
     """The numbers from start up to, but not including, stop, as a vector; from 0 up to start if stop is not given.
 
     Raises:
-        ValueError: step is 0, or there are more than 2^31 - 1 numbers.
+        ValueError: step is 0, an argument is not finite, or there are more than 2^31 - 1 numbers.
 
     Example:
         >>> dy.arange(1, 4).npvalue()
@@ -173,9 +173,12 @@ def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expre
     if step == 0:
         raise ValueError("arange: step must not be 0")
     first, end = (0, start) if stop is None else (start, stop)
+    if not all(map(math.isfinite, (first, end, step))):
+        raise ValueError(f"arange: start, stop and step must be finite, not {first}, {end} and {step}")
     if (end - first if step > 0 else first - end) > MOST_ALONG * abs(float(step)):
         raise ValueError(f"arange: {end} is more than {MOST_ALONG} steps of {step} from {first} (2^31 - 1)")
-    numbers = np.arange(first, end, step)
+    # NumPy refuses large numbers also where there is nothing between them.
+    numbers = np.arange(first, end, step) if (end - first) * step > 0 else np.empty(0)
     return inputVector(numbers.astype(np.float32)) if len(numbers) else zeros(0)
 
 

@@ -35,6 +35,7 @@ CASES = [
     one("pad-all", (4, 3), lambda dy, x: dy.pad(x, 1), lambda x: np.pad(x, 1)),
     many("outer", [(4,), (3,)], lambda dy, x, y: dy.outer(x, y), np.outer),
     one("eye", (3, 4), lambda dy, x: x + dy.eye(3, 4), lambda x: x + np.eye(3, 4)),
+    one("arange-empty", (4,), lambda dy, x: dy.concatenate([x, dy.arange(0, -(2**70), 1)]), lambda x: x),
     one("arange", (4,), lambda dy, x: x + dy.arange(1, 3, 0.5), lambda x: x + np.arange(1, 3, 0.5)),
     one("gather", (4, 3), lambda dy, x: dy.gather(x, PLACES), lambda x: np.take_along_axis(x, PLACES, 0)),
     one("gather-last", (4, 3), lambda dy, x: dy.gather(x, COLS, -1), lambda x: np.take_along_axis(x, COLS, 1)),

@@ -157,6 +157,7 @@ WRONG = {
     "arange": (lambda: dy.arange(0, 3, 0), ValueError, "arange: step must not be 0"),
     "arange-large": (lambda: dy.arange(2**63), ValueError, r"9223372036854775808 is more than 2147483647 steps of 1"),
     "arange-float": (lambda: dy.arange(0, 1, 1e-300), ValueError, "arange: 1 is more than 2147483647 steps of 1e-300"),
+    "arange-nan": (lambda: dy.arange(float("nan")), ValueError, "arange: start, stop and step must be finite"),
     "arange-down": (lambda: dy.arange(0, -(2**40), -1), ValueError, "more than 2147483647 steps of -1 from 0"),
     "eye": (lambda: dy.eye(2**31 - 1), ValueError, "eye: 2147483647 x 2147483647 is too large"),
     "eye-axis": (lambda: dy.eye(2, 2**31), ValueError, "eye: m must be from 0 to 2147483647"),
