@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dynet_cy import config
-from dynet_cy.data import hold_out
+from dynet_cy.data import hold_out, installed
 from dynet_cy.graph.random_state import set_seed
 from dynet_cy.model import ParameterCollection
 from dynet_cy.training import Training
@@ -136,20 +136,21 @@ def input_lines(file: str | os.PathLike[str] = "-", size: int = 64) -> Iterator[
 
 
 def read_data(
-    args: argparse.Namespace, read: Callable[[Path], list[T]], default: Callable[[], list[T]]
+    args: argparse.Namespace, read: Callable[[Path], Sequence[T]], default: tuple[str, str] | Callable[[], Sequence[T]]
 ) -> tuple[list[T], list[T]]:
     """The data to train with and those to measure with, by the options ``--train``, ``--dev`` and ``--limit``.
 
     Args:
         args: what a `Parser` with these options has parsed
         read: a function that reads a file
-        default: a function that returns the data to train with if there is no ``--train``
+        default: what to train with if there is no ``--train``: the names of an installed package and of its file, see
+            `data.installed`; or a function that returns the data
 
     Returns:
         Both; without ``--dev``, every tenth of the data is held out, see `data.hold_out`.
 
     Raises:
-        OSError, ValueError: those of `read`; or nothing is left to train with
+        OSError, ValueError: those of `read`; or the package is not installed, or nothing is left to train with
 
     Example:
         >>> from dynet_cy import commandline
@@ -157,13 +158,19 @@ def read_data(
         >>> commandline.read_data(args, dy.data.lines, lambda: list("abcdefgh"))
         (['b', 'c', 'd', 'e'], ['a'])
     """
-    found = list(read(args.train) if args.train else default())[: args.limit]
+    if args.train:
+        found = read(args.train)
+    elif callable(default):
+        found = default()
+    else:
+        found = read(installed(*default))
+        print(f"learning from {default[1]} of the package {default[0]}; --train FILE takes other data")
     if args.dev:
-        return found, list(read(args.dev))[: args.limit]
+        return list(found)[: args.limit], list(read(args.dev))[: args.limit]
     try:
-        return hold_out(found)
+        return hold_out(list(found)[: args.limit])
     except ValueError as error:
-        raise ValueError(f"{args.train or '--train'}: {error}; give --dev FILE too") from None
+        raise ValueError(f"{args.train or '--limit'}: {error}; give --dev FILE too") from None
 
 
 def training(
