@@ -79,7 +79,7 @@ from dynet_cy.schedules import (
     StepSchedule,
     WarmupSchedule,
 )
-from dynet_cy.search import Hypothesis, OneOf, beam_search
+from dynet_cy.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.serving import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
 from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
 from dynet_cy.stopping import EarlyStopping
@@ -213,6 +213,7 @@ __all__ = [
     "Hypothesis",
     "OneOf",
     "beam_search",
+    "best_tree",
     # serving
     "Server",
     "ServerCall",

@@ -1,4 +1,4 @@
-"""Beam search: the most probable output of a decoder that writes one token after the other."""
+"""Decoding: the most probable output of a decoder that writes one token after the other, and the best tree of words."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
+import numpy.typing as npt
 
 from dynet_cy.fibers import batched_map
 
-__all__ = ["Hypothesis", "OneOf", "beam_search"]
+__all__ = ["Hypothesis", "OneOf", "beam_search", "best_tree"]
 
 # Maps the tokens so far to those that may come next; None: all.
 Allowed = Callable[[list[int]], Optional[Sequence[int]]]
@@ -105,3 +106,70 @@ class OneOf:
         for token in tokens:
             node = node[token]
         return list(node)
+
+
+def best_tree(scores: npt.NDArray[Any]) -> list[int]:
+    """The heads of words in the dependency tree with the highest total score that has a single root: the maximum
+    spanning tree, by the algorithm of Chu and Liu (1965) and Edmonds (1967).
+
+    Args:
+        scores: array (n + 1, n), n at least 1: element (i, j) is the score of word i, or of the root 0, as the head of
+            word j + 1
+
+    Returns:
+        The heads of the words 1 to n; 0 for the one below the root.
+
+    Raises:
+        ValueError: the shape is another one
+
+    Example:
+        >>> dy.best_tree(np.array([[1.0, 2.0], [0.0, 9.0], [8.0, 0.0]]))  # each word prefers the other one
+        [2, 0]
+    """
+    if scores.ndim != 2 or scores.shape[0] != scores.shape[1] + 1 or not scores.shape[1]:
+        raise ValueError(f"best_tree: scores of shape (n + 1, n) are needed, not {scores.shape}")
+    words = scores.shape[1]
+    square = np.full((words + 1, words + 1), -np.inf)
+    square[:, 1:] = scores
+    square[0] -= (np.ptp(scores) + 1) * words  # a second root costs more than anything else can gain
+    np.fill_diagonal(square, -np.inf)
+    return [int(head) for head in _arborescence(square)[1:]]
+
+
+def _arborescence(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The heads of all nodes in the best tree with root 0: choose heads greedily, and contract cycles."""
+    heads = scores[:, 1:].argmax(0)
+    heads = np.concatenate([[0], heads])
+    cycle = _cycle(heads)
+    if not len(cycle):
+        return heads
+    rest = np.setdiff1d(np.arange(len(heads)), cycle)  # begins with node 0
+    # The cycle becomes one node, the last.  An arc into it costs the arc of the cycle that it replaces.
+    into = scores[np.ix_(rest, cycle)] - scores[heads[cycle], cycle]
+    out = scores[np.ix_(cycle, rest)]
+    smaller = np.full((len(rest) + 1, len(rest) + 1), -np.inf)
+    smaller[:-1, :-1] = scores[np.ix_(rest, rest)]
+    smaller[:-1, -1] = into.max(1)
+    smaller[-1, :-1] = out.max(0)
+    found = _arborescence(smaller)
+    from_cycle = found[:-1] == len(rest)
+    heads[rest] = np.where(from_cycle, cycle[out.argmax(0)], rest[np.where(from_cycle, 0, found[:-1])])
+    entering = found[-1]
+    heads[cycle[into[entering].argmax()]] = rest[entering]
+    return heads
+
+
+def _cycle(heads: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The nodes of a cycle; none if there is no cycle."""
+    free = {0}  # nodes from which the root is reached
+    for start in range(1, len(heads)):
+        path: dict[int, None] = {}
+        node = start
+        while node not in free and node not in path:
+            path[node] = None
+            node = int(heads[node])
+        if node in path:
+            steps = list(path)
+            return np.array(steps[steps.index(node) :])
+        free.update(path)
+    return np.array([], int)
