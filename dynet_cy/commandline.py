@@ -192,4 +192,5 @@ def training(
         <EarlyStopping: patience=2, mode='max', min_delta=0.0, best None of 0>
     """
     files = {"path": getattr(args, "model", None), "picture": args.curves, "tensorboard": args.tensorboard}
-    return Training(collection, data, args.epochs, patience=getattr(args, "patience", None), **files, **options)
+    settings = {"patience": getattr(args, "patience", None), **files, **options}
+    return Training(collection, data, args.epochs, **settings)

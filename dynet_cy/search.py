@@ -1,4 +1,4 @@
-"""Decoding: the most probable output of a decoder that writes one token after the other, and the best tree of words."""
+"""Decoding: the most probable output of a decoder that writes token by token, and the best tree of words."""
 
 from __future__ import annotations
 
