@@ -136,7 +136,9 @@ def input_lines(file: str | os.PathLike[str] = "-", size: int = 64) -> Iterator[
 
 
 def read_data(
-    args: argparse.Namespace, read: Callable[[Path], Sequence[T]], default: tuple[str, str] | Callable[[], Sequence[T]]
+    args: argparse.Namespace,
+    read: Callable[[Path], Sequence[T]],
+    default: tuple[str, str] | Callable[[], Sequence[T]] | None = None,
 ) -> tuple[list[T], list[T]]:
     """The data to train with and those to measure with, by the options ``--train``, ``--dev`` and ``--limit``.
 
@@ -144,7 +146,7 @@ def read_data(
         args: what a `Parser` with these options has parsed
         read: a function that reads a file
         default: what to train with if there is no ``--train``: the names of an installed package and of its file, see
-            `data.installed`; or a function that returns the data
+            `data.installed`; or a function that returns the data; None: there must be a ``--train``
 
     Returns:
         Both; without ``--dev``, every tenth of the data is held out, see `data.hold_out`.
@@ -160,6 +162,8 @@ def read_data(
     """
     if args.train:
         found = read(args.train)
+    elif default is None:
+        raise ValueError("--train FILE is needed")
     elif callable(default):
         found = default()
     else:
