@@ -101,16 +101,16 @@ def bits(model: LanguageModel, ids: np.ndarray, args: argparse.Namespace) -> flo
 
 
 def train(model: LanguageModel, text: str, dev: str, args: argparse.Namespace) -> None:
-    """Train with windows at random places; an epoch is `every` minibatches of them."""
+    """Train with windows at random places; an epoch is `steps` minibatches of them."""
     trainer = dy.AdamTrainer(model.collection, args.learning_rate)
     trainer.set_clip_threshold(1.0)
-    rising = round(args.warmup * args.steps)
-    trainer.schedule = dy.WarmupSchedule(rising, then=dy.CosineSchedule(args.steps - rising))
+    updates = args.epochs * args.steps
+    rising = max(1, round(args.warmup * updates))
+    trainer.schedule = dy.WarmupSchedule(rising, then=dy.CosineSchedule(updates - rising))
     ids, held_out = model.encode(text), model.encode(dev)
     draw, size = random.Random(args.seed), min(args.context + 1, len(ids))
-    args.epochs = math.ceil(args.steps / args.every)
     options = {"extra": model.sizes, "unit": "characters", "mode": "min", "shown": ".3f"}
-    for epoch in commandline.training(args, model.collection, range(args.every), **options):
+    for epoch in commandline.training(args, model.collection, range(args.steps), **options):
         model.train()
         for _ in epoch:
             begins = [draw.randrange(len(ids) - size + 1) for _ in range(args.batch)]
@@ -146,7 +146,7 @@ def python_documentation() -> str:
 
 
 def main(args: argparse.Namespace) -> None:
-    for name in ("every", "batch", "context", "texts", "length"):
+    for name in ("steps", "batch", "context", "texts", "length"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, not {getattr(args, name)}")
     if args.command == "write":
@@ -174,6 +174,7 @@ def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = commandline.Parser(
         "Train a language model of characters, or write with one.",
+        epochs=5,
         batch=16,  # windows
         learning_rate=0.003,  # the greatest
         sizes=SIZES,
@@ -182,8 +183,9 @@ if __name__ == "__main__":
     add("command", nargs="?", choices=["train", "write"], default="train")
     add("beginning", nargs="?", default="", help="write: the text to continue")
     add("--train", type=Path, metavar="FILE", help="text, plain or .gz; else Python's own documentation")
-    add("--steps", type=int, default=500, help="minibatches to train with")
-    add("--every", type=int, default=100, help="steps between measurements with the last twentieth of the text")
+    add(
+        "--steps", type=int, default=100, help="minibatches in an epoch; the last twentieth of the text is the dev text"
+    )
     add("--context", type=int, default=128, help="characters in a window")
     add("--warmup", type=float, default=0.1, help="the fraction of training in which the learning rate rises")
     add("--texts", type=int, default=1, help="write: number of texts")

@@ -102,7 +102,7 @@ def train(tagger: Tagger, sentences: list[Sentence], dev: list[Sentence], args: 
     trainer.set_clip_threshold(1.0)
     data = dy.data.batches(sentences, args.batch, shuffle=True, seed=args.seed)
     updates = args.epochs * len(data)
-    rising = round(args.warmup * updates)
+    rising = max(1, round(args.warmup * updates))
     trainer.schedule = dy.WarmupSchedule(rising, then=dy.LinearSchedule(updates - rising))
     for epoch in commandline.training(args, tagger.collection, data, extra=tagger.sizes, unit="words"):
         tagger.train()
