@@ -13,6 +13,7 @@ from dynet_cy import config
 from dynet_cy.data import hold_out, installed
 from dynet_cy.graph.random_state import set_seed
 from dynet_cy.model import ParameterCollection
+from dynet_cy.parallel.runtime import current
 from dynet_cy.training import Training
 
 __all__ = ["Parser", "input_lines", "read_data", "training"]
@@ -36,6 +37,7 @@ class Parser(argparse.ArgumentParser):
         learning_rate: default of ``--learning-rate``
         sizes: further options that are numbers, by their names, with their defaults: sizes of layers, rates of dropout
         saves: whether there is an option ``--model``
+        curves: whether there are ``--curves`` and ``--tensorboard``
 
     Example:
         >>> from dynet_cy import commandline
@@ -56,6 +58,7 @@ class Parser(argparse.ArgumentParser):
         learning_rate: float | None = None,
         sizes: Mapping[str, float] | None = None,
         saves: bool = True,
+        curves: bool = True,
     ) -> None:
         program = Path(sys.argv[0])
         super().__init__(program.name, None, description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
@@ -77,8 +80,9 @@ class Parser(argparse.ArgumentParser):
         if saves:
             model = Path("runs", f"{program.stem}.safetensors")
             self.add_argument("--model", type=Path, metavar="FILE", default=model, help="the trained model")
-        self.add_argument("--curves", type=Path, metavar="FILE", help="plot the training: .svg, .png or .pdf")
-        self.add_argument("--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard")
+        if curves:
+            self.add_argument("--curves", type=Path, metavar="FILE", help="plot the training: .svg, .png or .pdf")
+            self.add_argument("--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard")
         config.add_options(self)
 
     def run(self, main: Callable[[argparse.Namespace], Any], argv: Sequence[str] | None = None) -> None:
@@ -168,7 +172,8 @@ def read_data(
         found = default()
     else:
         found = read(installed(*default))
-        print(f"learning from {default[1]} of the package {default[0]}; --train FILE takes other data")
+        if current().rank == 0:
+            print(f"learning from {default[1]} of the package {default[0]}; --train FILE takes other data")
     if args.dev:
         return list(found)[: args.limit], list(read(args.dev))[: args.limit]
     try:

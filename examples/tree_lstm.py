@@ -141,15 +141,7 @@ def count(trees: list[Tree]) -> int:
 
 
 def read(path: Path) -> list[Tree]:
-    """Read binary trees with labels from 0 to 4, one tree per line."""
-    trees = read_trees(path)
-    for tree in trees:
-        for node in tree.nodes():
-            word = len(node.parts) == 1 and isinstance(node.parts[0], str)
-            pair = len(node.parts) == 2 and all(isinstance(part, Tree) for part in node.parts)
-            if node.label not in "01234" or not (word or pair):
-                raise ValueError(f"{path}: {node} is not a label from 0 to 4 with a word or two nodes")
-    return trees
+    return read_trees(path, labels="01234", binary=True)
 
 
 NOUNS = ["the film", "the plot", "this story", "every scene", "the music", "her role", "the ending", "its hero"]

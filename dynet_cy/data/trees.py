@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from dynet_cy.data.files import FileName, numbered_lines
@@ -109,24 +109,26 @@ def _spaced(text: str) -> str:
     return text.replace("(", " ( ").replace(")", " ) ").replace("\t", " ")
 
 
-def read_trees(path: FileName) -> list[Tree]:
+def read_trees(path: FileName, labels: Collection[str] | None = None, binary: bool = False) -> list[Tree]:
     """Read a treebank in brackets, with one tree on each line, such as the Stanford Sentiment Treebank.
 
     Args:
         path: name of the file, UTF-8; gzipped if it ends in ".gz". Empty lines are left out.
+        labels: the labels that there may be; None: any
+        binary: whether each node must have one word, or two nodes
 
     Returns:
         At least one tree.
 
     Raises:
         OSError: the file cannot be read
-        ValueError: a line is not a tree, the text is not UTF-8, or there is no tree. The message names the file and the
-            line.
+        ValueError: a line is not such a tree, the text is not UTF-8, or there is no tree. The message names the file
+            and the line.
 
     Example:
         >>> from pathlib import Path
         >>> _ = Path("trees").write_text("(3 (2 a) (4 (3 very) (3 good)))\\n")
-        >>> [tree] = dy.data.read_trees("trees")
+        >>> [tree] = dy.data.read_trees("trees", labels="01234", binary=True)
         >>> tree.label, tree.words()
         ('3', ['a', 'very', 'good'])
     """
@@ -135,8 +137,18 @@ def read_trees(path: FileName) -> list[Tree]:
         if _spaced(line).strip(" "):
             try:
                 trees.append(parse_tree(line))
+                _check(trees[-1], labels, binary)
             except ValueError as error:
                 raise ValueError(f"{os.fspath(path)}, line {number}: {error}") from None
     if not trees:
         raise ValueError(f"{os.fspath(path)}: no tree in {number} lines")
     return trees
+
+
+def _check(tree: Tree, labels: Collection[str] | None, binary: bool) -> None:
+    for node in tree.nodes():
+        if labels is not None and node.label not in labels:
+            raise ValueError(f"the label {node.label!r:.80} is none of {' '.join(labels)}")
+        inner = sum(isinstance(part, Tree) for part in node.parts)
+        if binary and (len(node.parts), inner) not in ((1, 0), (2, 2)):
+            raise ValueError(f"a node of {len(node.parts)} parts; it must hold one word, or two nodes")
