@@ -15,10 +15,10 @@ import dynet_cy._built  # first: says what is wrong where the others would fail 
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # puts the executor in place
 import dynet_cy.ops.gates  # type: ignore[import-not-found]  # noqa: F401 - the op that plans make of gates
-from dynet_cy import data, functions, nn, onnx, parallel
+from dynet_cy import data, functions, metrics, nn, onnx, parallel
 from dynet_cy._version import __version__
 from dynet_cy.anomaly import AnomalyError, detect_anomaly
-from dynet_cy.checkpoint import load_safetensors, read_extra, save_safetensors
+from dynet_cy.checkpoint import load_network, load_safetensors, read_extra, save_safetensors
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.extension import get_cython_path, get_include
@@ -79,10 +79,12 @@ from dynet_cy.schedules import (
     StepSchedule,
     WarmupSchedule,
 )
+from dynet_cy.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.serving import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
 from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
 from dynet_cy.stopping import EarlyStopping
 from dynet_cy.textfile import ModelFileError
+from dynet_cy.training import Epoch, Training
 
 # isort: split
 # derived: packages, by tools/derive.py
@@ -190,6 +192,7 @@ __all__ = [
     "ModelFileError",
     "load",
     "load_generator",
+    "load_network",
     "load_safetensors",
     "read_extra",
     "save",
@@ -206,6 +209,11 @@ __all__ = [
     "nn",
     # files for other programs
     "onnx",
+    # decoding
+    "Hypothesis",
+    "OneOf",
+    "beam_search",
+    "best_tree",
     # serving
     "Server",
     "ServerCall",
@@ -221,7 +229,10 @@ __all__ = [
     "WarmupSchedule",
     # data
     "EarlyStopping",
+    "Epoch",
+    "Training",
     "data",
+    "metrics",
     # several processes
     "parallel",
     # derived: names of builders and trainers, by tools/derive.py

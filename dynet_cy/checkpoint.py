@@ -17,9 +17,9 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -53,9 +53,10 @@ from dynet_cy.schema import (
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.train import Trainer
 
-__all__ = ["load_safetensors", "read_extra", "save_safetensors"]
+__all__ = ["load_network", "load_safetensors", "read_extra", "save_safetensors"]
 
 FileName = Union[str, "os.PathLike[str]"]
+N = TypeVar("N")
 Stored = Union[Parameters, LookupParameters]
 
 _KEY = "dynet_cy"
@@ -475,6 +476,43 @@ def read_extra(path: FileName) -> dict[str, Any]:
     with _opened(path) as checkpoint:
         extra: dict[str, Any] = checkpoint.state.get("extra", {})
         return extra
+
+
+def load_network(path: FileName, make: Callable[[dict[str, Any]], N]) -> N:
+    """Build the network of a checkpoint again, and read its parameters.
+
+    Args:
+        path: name of the file.
+        make: a function of the `extra` that was saved, such as the class of the network, which returns the network. Its
+            `ParameterCollection` is its attribute ``pc``, or else ``collection``, as that of the layers of `nn`.
+
+    Returns:
+        The network.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ModelFileError: the file is cut off, something else, or that of a network with other parameters.
+        ValueError: `extra` lacks what `make` looks up in it, so the file is that of another program.
+
+    Example:
+        >>> class Network:
+        ...     def __init__(self, sizes):
+        ...         self.sizes, self.pc = sizes, dy.ParameterCollection()
+        ...         self.W = self.pc.add_parameters((sizes["rows"], 2))
+        >>> network = Network({"rows": 3})
+        >>> dy.save_safetensors("network.safetensors", network.pc, extra=network.sizes)
+        >>> same = dy.load_network("network.safetensors", Network)
+        >>> bool((same.W.as_array() == network.W.as_array()).all())
+        True
+    """
+    extra = read_extra(path)
+    try:
+        network = make(extra)
+    except KeyError as error:
+        raise ValueError(f"{os.fspath(path)}: the model of another program: it has no {error}") from error
+    collection: Any = getattr(network, "pc", None) or network.collection  # type: ignore[attr-defined]
+    load_safetensors(path, collection)
+    return network
 
 
 @contextmanager

@@ -12,18 +12,15 @@ played side by side: a step is written for one of them, and the engine computes 
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 import dynet_cy as dy
-from dynet_cy import config
+from dynet_cy import commandline
 from dynet_cy.curves import Curves
 
 
@@ -127,15 +124,15 @@ def loss(network: Network, target: Network, memory: Memory, chosen: np.ndarray, 
 
 def train(network: Network, target: Network, environments: list, trial, args: argparse.Namespace) -> None:
     """Learn by playing in `environments`; save the network when a trial in another environment is the best so far."""
-    trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
-    args.model.parent.mkdir(parents=True, exist_ok=True)
+    trainer = dy.AdamTrainer(network.pc)
     rng = np.random.default_rng(args.seed)
     players = [Player(environment, args.seed + i) for i, environment in enumerate(environments)]
     memory = Memory(args.memory, network.spec["observation"])
     recent: deque[float] = deque(maxlen=100)
-    episodes, learnt, shown, best, start = 0, 0, 0, -np.inf, time.perf_counter()
-    curves = Curves(args.curves, args.tensorboard)
-    with curves, tqdm(total=args.steps, unit="step", leave=False, disable=None) as bar:
+    episodes, learnt, shown, start = 0, 0, 0, time.perf_counter()
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    best = dy.EarlyStopping(network.pc, path=args.model)  # saves the best network; nothing is stopped
+    with Curves(args.curves, args.tensorboard) as curves:
         for step in range(len(players), args.steps + len(players), len(players)):
             exploration = max(args.exploration, 1 - step / (args.explore * args.steps))
             dy.renew_cg(forward_only=True)
@@ -153,20 +150,16 @@ def train(network: Network, target: Network, environments: list, trial, args: ar
                 error.backward()
                 trainer.update()
                 target.follow(network, args.follow)
-            bar.update(len(players))
             if recent and (step // args.report > shown or step >= args.steps):
                 shown = step // args.report
-                seconds = time.perf_counter() - start
                 found = mean_return(trial, network.best_action, episodes=10, seed=2 * 10**6)
                 curves.add(step, mean_return=float(np.mean(recent)), best_actions=found)
-                tqdm.write(
+                print(
                     f"step {step}: {episodes} episodes, mean return of the last {len(recent)} {np.mean(recent):.1f}, "
-                    f"of the best actions {found:.1f}, {seconds:.1f} s"
+                    f"of the best actions {found:.1f}, {time.perf_counter() - start:.1f} s",
+                    flush=True,
                 )
-                sys.stdout.flush()
-                if found > best:
-                    best = found
-                    dy.save_safetensors(args.model, network.pc, extra=network.spec)
+                best.report(found, extra=network.spec)
 
 
 # -- environments --------------------------------------------------------------------------------
@@ -203,56 +196,38 @@ def mean_return(environment, act: Callable[[np.ndarray], int], episodes: int, se
     return total / episodes
 
 
-# -- command line --------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Learn to act by deep Q-learning.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--env", default="CartPole-v1", help="an environment of gymnasium with discrete actions")
-    parser.add_argument("--model", type=Path, metavar="FILE", default=Path("runs/dqn.safetensors"))
-    parser.add_argument("--environments", type=int, default=4, help="played side by side")
-    parser.add_argument("--steps", type=int, default=40000, help="of all environments; the learning rate falls to 0")
-    parser.add_argument("--warm-up", type=int, default=1000, help="steps before learning starts")
-    parser.add_argument("--every", type=int, default=2, help="steps from one minibatch to the next")
-    parser.add_argument("--follow", type=float, default=0.02, help="how much the copy follows after each minibatch")
-    parser.add_argument("--report", type=int, default=4000, help="steps between two reports; the best is saved")
-    parser.add_argument("--memory", type=int, default=50000, help="steps to remember")
-    parser.add_argument("--batch", type=int, default=64, help="steps in a minibatch")
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--discount", type=float, default=0.95)
-    parser.add_argument("--exploration", type=float, default=0.02, help="final rate of random actions")
-    parser.add_argument(
-        "--explore", type=float, default=0.1, help="fraction of the steps over which the rate falls from 1"
-    )
-    parser.add_argument("--learning-rate", type=float, default=0.001)
-    parser.add_argument(
-        "--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf"
-    )
-    parser.add_argument(
-        "--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)"
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    config.add_options(parser)
-    args = parser.parse_args()
-    dy.reset_random_seed(args.seed)
-    try:
-        environments = [make_environment(args.env) for _ in range(args.environments)]
-        observation = environments[0].observation_space.shape[0]
-        spec = {"observation": observation, "actions": int(environments[0].action_space.n), "hidden": args.hidden}
-        network, target = Network(spec), Network(spec)
-        target.follow(network)
-        train(network, target, environments, make_environment(args.env), args)
-        network = Network(dy.read_extra(args.model))
-        dy.load_safetensors(args.model, network.pc)
-        found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
-        print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
-    except (OSError, ValueError) as error:
-        sys.exit(f"dqn.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("dqn.py: interrupted")
+def main(args: argparse.Namespace) -> None:
+    environments = [make_environment(args.env) for _ in range(args.environments)]
+    observation = environments[0].observation_space.shape[0]
+    spec = {"observation": observation, "actions": int(environments[0].action_space.n), "hidden": args.hidden}
+    network, target = Network(spec), Network(spec)
+    target.follow(network)
+    train(network, target, environments, make_environment(args.env), args)
+    network = dy.load_network(args.model, Network)
+    found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
+    print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
 
 
 if __name__ == "__main__":
-    main()
+    parser = commandline.Parser(
+        "Learn to act by deep Q-learning.",
+        batch=64,  # steps
+        learning_rate=0.001,  # falls to 0
+        sizes={"hidden": 128},
+    )
+    add = parser.add_argument
+    add("--env", default="CartPole-v1", help="an environment of gymnasium with discrete actions")
+    add("--environments", type=int, default=4, help="played side by side")
+    add("--steps", type=int, default=40000, help="of all environments")
+    add("--warm-up", type=int, default=1000, help="steps before learning starts")
+    add("--every", type=int, default=2, help="steps from one minibatch to the next")
+    add("--follow", type=float, default=0.02, help="how much the copy follows after each minibatch")
+    add("--report", type=int, default=4000, help="steps between two reports; the best is saved")
+    add("--memory", type=int, default=50000, help="steps to remember")
+    add("--discount", type=float, default=0.95)
+    add("--exploration", type=float, default=0.02, help="final rate of random actions")
+    add("--explore", type=float, default=0.1, help="fraction of the steps over which the rate falls from 1")
+    parser.run(main)

@@ -19,20 +19,24 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
-import time
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 import dynet_cy as dy
-from dynet_cy import config
-from dynet_cy.curves import Curves
-from dynet_cy.data import ConlluSentence, Vocabulary, read_conllu
+from dynet_cy import commandline, metrics
+from dynet_cy.data import Vocabulary, read_conllu, read_entities
 
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
+
+SIZES = {
+    "word_dim": 100,
+    "letter_dim": 32,
+    "letter_hidden": 50,  # units in each direction
+    "hidden": 128,  # units in each direction
+    "dropout": 0.33,
+    "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
+}
 
 
 class Tagger:
@@ -162,164 +166,76 @@ def viterbi(scores: np.ndarray, transitions: np.ndarray, first: np.ndarray, last
 # -- training ------------------------------------------------------------------------------------
 
 
-def train(recognizer: Recognizer, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
+def train(recognizer: Recognizer, sentences: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
     """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(recognizer.pc)
-    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    total, done, best = sum(len(words) for words, _ in training), 0, ""
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    stopping = dy.EarlyStopping(recognizer.pc, args.patience, path=args.model)
-    with Curves(args.curves, args.tensorboard) as curves:
-        for epoch in range(1, args.epochs + 1):
-            recognizer.training = True
-            summed, start = 0.0, time.perf_counter()
-            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
-                trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
-                dy.renew_cg()
-                loss = recognizer.loss(batch)
-                words = sum(len(words) for words, _ in batch)
-                summed += loss.value() * words
-                loss.backward()
-                trainer.update()
-                done += words
-            seconds = time.perf_counter() - start
-            recognizer.training = False
-            score, found = f1(recognizer, dev)
-            curves.add(epoch, loss=summed / total, F1=score)
-            speed = f"{seconds:.1f} s, {total / seconds:.0f} words/s"
-            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev {found}", flush=True)
-            best = found if stopping.report(score, extra=recognizer.spec) else best
-            if stopping.stopped:
-                print(f"no better for {args.patience} epochs: stopping")
-                break
-    print(f"best dev {best} after epoch {stopping.best_at}, model saved in {args.model}")
+    data = dy.data.batches(sentences, args.batch, shuffle=True, seed=args.seed)
+    words = sum(len(words) for words, _ in sentences)
+    training = commandline.training(args, recognizer.pc, data, extra=recognizer.spec, unit="words", total=words)
+    for epoch in training:
+        recognizer.training = True
+        for batch in epoch:
+            trainer.learning_rate = args.learning_rate * (1 - training.done)
+            dy.renew_cg()
+            loss = recognizer.loss(batch)
+            epoch.add(loss.value(), sum(len(words) for words, _ in batch))
+            loss.backward()
+            trainer.update()
+        recognizer.training = False
+        epoch.report(**f1(recognizer, dev)._asdict())
 
 
-def load(path: Path) -> Recognizer:
-    """Build the network that was saved, and read its weights."""
-    try:
-        recognizer = Recognizer(dy.read_extra(path))
-    except KeyError as error:
-        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
-    dy.load_safetensors(path, recognizer.pc)
-    return recognizer
+def f1(recognizer: Recognizer, sentences: list[Sentence]) -> metrics.PrecisionRecall:
+    """Return precision, recall and F1: an entity is right if its bounds and its kind are."""
+    batches = dy.data.batches([words for words, _ in sentences], 64)
+    found = [metrics.entities(tags) for batch in batches for tags in recognizer.tag(batch)]
+    return metrics.precision_recall(found, [metrics.entities(tags) for _, tags in sentences])
 
 
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
     """Collect the vocabularies, and the sizes given on the command line."""
     forms = [form for words, _ in sentences for form in words]
-    sizes = ("word_dim", "letter_dim", "letter_hidden", "hidden", "dropout", "word_dropout", "seed")
     return {
         "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
         "frequent": Vocabulary(forms, min_count=args.frequent).counts,
         "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
         "tags": sorted({tag for _, tags in sentences for tag in tags}),
-        **{name: getattr(args, name) for name in sizes},
+        "seed": args.seed,
+        **{size: getattr(args, size) for size in SIZES},
     }
 
 
-def f1(recognizer: Recognizer, sentences: list[Sentence]) -> tuple[float, str]:
-    """Return F1, and precision, recall and F1 as text: an entity is right if its bounds and its kind are."""
-    right = guessed = true = 0
-    for batch in dy.data.batches(sentences, 64):
-        for tags, (_, gold) in zip(recognizer.tag([words for words, _ in batch]), batch):
-            found, wanted = entities(tags), entities(gold)
-            right, guessed, true = right + len(found & wanted), guessed + len(found), true + len(wanted)
-    score = 2 * right / max(1, guessed + true)
-    precision, recall = right / max(1, guessed), right / max(1, true)
-    return score, f"precision {precision:.2%}, recall {recall:.2%}, F1 {score:.2%}"
+# -- the program ---------------------------------------------------------------------------------
 
 
-# -- data ----------------------------------------------------------------------------------------
-
-
-def read_tagged(path: Path) -> list[Sentence]:
-    """Read the sentences of a file, plain or gzipped, with their tags as BIO; its suffix selects the format."""
+def read(path: Path) -> list[Sentence]:
+    """Read the sentences of a file, plain or gzipped, with their tags as BIO; its suffix says which format it has."""
     kind = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    if kind == ".conllu":
-        return [(sentence.form, proper_nouns(sentence)) for sentence in read_conllu(path, required=["UPOS"])]
-    sentences: list[Sentence] = []
-    pairs: list[list[str]] = []
-    lines = dy.data.lines(path)
-    for number, line in enumerate(lines, 1):
-        # Split only at blanks and tabs: a word may contain a no-break space.
-        fields = [field for field in line.replace("\t", " ").split(" ") if field]
-        if kind != ".conll":
-            pairs = [field.rsplit("|", 1) for field in fields]
-        elif fields and fields[0] != "-DOCSTART-":
-            pairs.append([fields[0], fields[-1]] if len(fields) > 1 else fields)
-        for pair in pairs[-1:] if kind == ".conll" else pairs:
-            if len(pair) < 2 or pair[1] != "O" and pair[1][:2] not in ("B-", "I-"):
-                raise ValueError(f"{path}, line {number}: no tag (O, B-... or I-...) at {pair[0]!r}")
-        if pairs and (kind != ".conll" or not fields or number == len(lines)):  # the sentence ends
-            sentences.append(([word for word, _ in pairs], to_bio([tag for _, tag in pairs])))
-            pairs = []
-    if not sentences:
-        raise ValueError(f"{path}: no sentence in {len(lines)} lines")
+    if kind != ".conllu":
+        return read_entities(path, None if kind == ".conll" else "|")
+    sentences = []
+    for sentence in read_conllu(path, required=["UPOS"]):
+        columns = zip(sentence.upos, sentence.feats)
+        proper = [tag == "PROPN" or "Proper=True" in feats.split("|") for tag, feats in columns]
+        sentences.append((sentence.form, metrics.to_bio(["I-NAME" if is_proper else "O" for is_proper in proper])))
     return sentences
 
 
-def proper_nouns(sentence: ConlluSentence) -> list[str]:
-    """Tag the sequences of proper nouns in a sentence of a treebank."""
-    columns = zip(sentence.upos, sentence.feats)
-    proper = [tag == "PROPN" or "Proper=True" in feats.split("|") for tag, feats in columns]
-    return to_bio(["I-NAME" if is_proper else "O" for is_proper in proper])
-
-
-def to_bio(tags: list[str]) -> list[str]:
-    """Convert tags from either of the two common formats (IOB1, BIO) to BIO: each entity begins with B-."""
-    fixed = []
-    for before, tag in zip(["O", *tags], tags):
-        fixed.append("B" + tag[1:] if tag[0] == "I" and before[1:] != tag[1:] else tag)
-    return fixed
-
-
-def entities(tags: list[str]) -> set[tuple[int, int, str]]:
-    """Return the entities of a sentence: for each its first word, the word after its last, and its kind."""
-    tags = to_bio(tags)
-    starts = [i for i, tag in enumerate(tags) if tag[0] == "B"]
-    return {
-        (i, next((j for j in range(i + 1, len(tags)) if tags[j][0] != "I"), len(tags)), tags[i][2:]) for i in starts
-    }
-
-
-def default_treebank() -> Path:
-    """The Turkish web treebank of the package turkish-treebanks."""
-    try:
-        files = metadata.files("turkish-treebanks") or []
-    except metadata.PackageNotFoundError:
-        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    print("learning from a Turkish treebank (package turkish-treebanks); --train FILE takes one of any language")
-    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
-
-
-# -- command line --------------------------------------------------------------------------------
-
-
-def train_command(args: argparse.Namespace) -> None:
-    training = read_tagged(args.train or default_treebank())[: args.limit]
-    if args.dev:
-        dev = read_tagged(args.dev)[: args.limit]
-    elif len(training) < 2:
-        source = args.train or "--limit 1"
-        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
-    else:  # every tenth
-        training, dev = [sentence for i, sentence in enumerate(training) if i % 10], training[::10]
-    recognizer = Recognizer(new_spec(training, args))
-    print(
-        f"{len(training)} training sentences with {sum(len(entities(tags)) for _, tags in training)} entities, "
-        f"{len(dev)} dev sentences with {sum(len(entities(tags)) for _, tags in dev)}; "
-        f"tags {' '.join(recognizer.tags.words)}"
-    )
-    train(recognizer, training, dev, args)
-    print_tagged(load(args.model), [dev[0][0]])
-
-
-def tag_text(recognizer: Recognizer, file: str) -> None:
-    with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
-        # A user at a terminal wants each answer at once; a file is faster in batches.
-        for batch in dy.data.batches(lines, 1 if lines.isatty() else 64):
-            print_tagged(recognizer, [line.split() for line in batch])
+def main(args: argparse.Namespace) -> None:
+    if args.command == "train":
+        sentences, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
+        recognizer = Recognizer(new_spec(sentences, args))
+        counts = [sum(len(metrics.entities(tags)) for _, tags in part) for part in (sentences, dev)]
+        print(
+            f"{len(sentences)} training sentences with {counts[0]} entities, "
+            f"{len(dev)} dev sentences with {counts[1]}; tags {' '.join(recognizer.tags.words)}"
+        )
+        train(recognizer, sentences, dev, args)
+        print_tagged(dy.load_network(args.model, Recognizer), [dev[0][0]])
+    else:
+        recognizer = dy.load_network(args.model, Recognizer)
+        for lines in commandline.input_lines(args.file):
+            print_tagged(recognizer, [line.split() for line in lines])
 
 
 def print_tagged(recognizer: Recognizer, sentences: list[list[str]]) -> None:
@@ -327,49 +243,18 @@ def print_tagged(recognizer: Recognizer, sentences: list[list[str]]) -> None:
         print(" ".join(f"{word}/{tag}" for word, tag in zip(words, tags)), flush=True)
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Train a recognizer of named entities, or tag text with one.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+if __name__ == "__main__":
+    parser = commandline.Parser(
+        "Train a part-of-speech recognizer, or tag text with one.",
+        data=".conllu, .conll, or lines of word|tag; each plain or .gz",
+        epochs=10,
+        patience=3,
+        batch=16,
+        learning_rate=0.002,  # falls to 0
+        sizes=SIZES,
     )
     add = parser.add_argument
     add("command", nargs="?", choices=["train", "tag"], default="train")
     add("file", nargs="?", default="-", help="tag: text, one sentence per line, split into words; - for standard input")
-    add("--train", type=Path, metavar="FILE", help=".conllu, .conll, or lines of word|tag; each plain or .gz")
-    add("--dev", type=Path, metavar="FILE", help="likewise; else every tenth sentence of the training file")
-    add("--limit", type=int, metavar="N", help="take only the first N sentences of each file")
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
-    add("--word-dim", type=int, default=100)
-    add("--letter-dim", type=int, default=32)
-    add("--letter-hidden", type=int, default=50, help="units in each direction")
-    add("--hidden", type=int, default=128, help="units in each direction")
-    add("--dropout", type=float, default=0.33)
-    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
-    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
-    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
-    add("--batch", type=int, default=16, help="sentences in a minibatch")
-    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
-    add("--seed", type=int, default=1)
-    add("--model", type=Path, metavar="FILE", default=Path("runs/ner.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
-    config.add_options(parser)
-    return parser.parse_intermixed_args(argv)
-
-
-def main() -> None:
-    args = parse(sys.argv[1:])
-    dy.reset_random_seed(args.seed)
-    try:
-        if args.command == "tag":
-            tag_text(load(args.model), args.file)
-        else:
-            train_command(args)
-    except (OSError, ValueError) as error:
-        sys.exit(f"ner.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("ner.py: interrupted")
-
-
-if __name__ == "__main__":
-    main()
+    parser.run(main)

@@ -12,18 +12,15 @@ Several episodes of different lengths are played side by side, and the engine co
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 import dynet_cy as dy
-from dynet_cy import config
+from dynet_cy import commandline
 from dynet_cy.curves import Curves
 
 
@@ -110,12 +107,10 @@ def loss(episodes: list[Episode], discount: float) -> dy.Expression:
 
 
 def train(network: Network, environments: list, args: argparse.Namespace) -> None:
-    trainer = dy.AdamTrainer(network.pc, alpha=args.learning_rate)
-    args.model.parent.mkdir(parents=True, exist_ok=True)
+    trainer = dy.AdamTrainer(network.pc, args.learning_rate)
     recent: deque[float] = deque(maxlen=100)
     steps, start, shown = 0, time.perf_counter(), 0
-    curves = Curves(args.curves, args.tensorboard)
-    with curves, tqdm(total=args.episodes, unit="episode", leave=False, disable=None) as bar:
+    with Curves(args.curves, args.tensorboard) as curves:
         for played in range(0, args.episodes, len(environments)):
             episodes = play(network, environments[: args.episodes - played], args.seed + played)
             error = loss(episodes, args.discount)
@@ -124,8 +119,6 @@ def train(network: Network, environments: list, args: argparse.Namespace) -> Non
             trainer.update()
             recent.extend(sum(episode.rewards) for episode in episodes)
             steps += sum(len(episode.rewards) for episode in episodes)
-            bar.set_postfix(mean=f"{np.mean(recent):.1f}", refresh=False)
-            bar.update(len(episodes))
             now = played + len(episodes)
             if now // args.report > shown or now == args.episodes:
                 shown = now // args.report
@@ -172,47 +165,31 @@ def mean_return(environment, act: Callable[[np.ndarray], int], episodes: int, se
     return total / episodes
 
 
-# -- command line --------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Learn to act by REINFORCE.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    parser.add_argument("--env", default="CartPole-v1", help="an environment of gymnasium with discrete actions")
-    parser.add_argument("--model", type=Path, metavar="FILE", default=Path("runs/reinforce.safetensors"))
-    parser.add_argument("--episodes", type=int, default=500)
-    parser.add_argument("--batch", type=int, default=8, help="episodes played side by side, for each update")
-    parser.add_argument("--report", type=int, default=100, help="episodes between two reports")
-    parser.add_argument("--hidden", type=int, default=64)
-    parser.add_argument("--discount", type=float, default=0.99)
-    parser.add_argument("--learning-rate", type=float, default=0.01)
-    parser.add_argument(
-        "--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf"
-    )
-    parser.add_argument(
-        "--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)"
-    )
-    parser.add_argument("--seed", type=int, default=1)
-    config.add_options(parser)
-    args = parser.parse_args()
-    dy.reset_random_seed(args.seed)
-    try:
-        environments = [make_environment(args.env) for _ in range(args.batch)]
-        observation = environments[0].observation_space.shape[0]
-        actions = int(environments[0].action_space.n)
-        network = Network({"observation": observation, "actions": actions, "hidden": args.hidden})
-        train(network, environments, args)
-        dy.save_safetensors(args.model, network.pc, extra=network.spec)
-        network = Network(dy.read_extra(args.model))
-        dy.load_safetensors(args.model, network.pc)
-        found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
-        print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
-    except (OSError, ValueError) as error:
-        sys.exit(f"reinforce.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("reinforce.py: interrupted")
+def main(args: argparse.Namespace) -> None:
+    environments = [make_environment(args.env) for _ in range(args.batch)]
+    observation = environments[0].observation_space.shape[0]
+    actions = int(environments[0].action_space.n)
+    network = Network({"observation": observation, "actions": actions, "hidden": args.hidden})
+    train(network, environments, args)
+    args.model.parent.mkdir(parents=True, exist_ok=True)
+    dy.save_safetensors(args.model, network.pc, extra=network.spec)
+    network = dy.load_network(args.model, Network)
+    found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
+    print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
 
 
 if __name__ == "__main__":
-    main()
+    parser = commandline.Parser(
+        "Learn to act by REINFORCE.",
+        batch=8,  # episodes played side by side, for each update
+        learning_rate=0.01,
+        sizes={"hidden": 64},
+    )
+    parser.add_argument("--env", default="CartPole-v1", help="an environment of gymnasium with discrete actions")
+    parser.add_argument("--episodes", type=int, default=500)
+    parser.add_argument("--report", type=int, default=100, help="episodes between two reports")
+    parser.add_argument("--discount", type=float, default=0.99)
+    parser.run(main)

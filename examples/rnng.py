@@ -19,67 +19,23 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
-import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
-from pathlib import Path
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 import dynet_cy as dy
-from dynet_cy import config
-from dynet_cy.curves import Curves
+from dynet_cy import commandline
+from dynet_cy.data import Tree, Vocabulary, read_trees
 
-UNKNOWN = 0  # the id of everything outside a vocabulary
-
-
-class Vocabulary:
-    """Numbers items from 1 on; 0 is for unknown ones.  `counts` holds how often each occurred in training."""
-
-    def __init__(self, counts: dict[str, int]) -> None:
-        self.counts = counts
-        self.ids = {thing: i for i, thing in enumerate(counts, start=1)}
-
-    def __len__(self) -> int:
-        return len(self.ids) + 1
-
-    def id(self, thing: str) -> int:
-        return self.ids.get(thing, UNKNOWN)
-
-
-def count(things: Iterable[str], least: int = 1) -> dict[str, int]:
-    """Count items, in the order of their first occurrence; leave out those that occur less often than `least`."""
-    return {thing: n for thing, n in Counter(things).items() if n >= least}
-
+SIZES = {
+    "word_dim": 48,
+    "hidden": 96,  # units of the LSTM over the stack
+    "dropout": 0.2,
+}
 
 WRITE, CLOSE = 0, 1  # the actions, before those that open
 MOST_OPEN, IN_A_ROW = 40, 6  # constituents open at once, and opened without a word between
-
-
-class Tree(NamedTuple):
-    """A constituent: its parts are words and constituents."""
-
-    label: str
-    parts: tuple[str | Tree, ...]
-
-    def words(self) -> list[str]:
-        return [word for part in self.parts for word in (part.words() if isinstance(part, Tree) else [part])]
-
-    def spans(self, start: int = 0) -> Iterator[tuple[str, int, int]]:
-        """Yield all constituents: label, first word, and the word after the last."""
-        at = start
-        for part in self.parts:
-            if isinstance(part, Tree):
-                yield from part.spans(at)
-            at += len(part.words()) if isinstance(part, Tree) else 1
-        yield self.label, start, at
-
-    def __str__(self) -> str:
-        return f"({self.label} {' '.join(map(str, self.parts))})"
 
 
 class Entry(NamedTuple):
@@ -121,7 +77,7 @@ class Grammar:
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
-        self.words, self.labels = Vocabulary(spec["words"]), spec["labels"]
+        self.words, self.labels = Vocabulary(spec["words"], unknown="?"), spec["labels"]
         self.training = False  # whether to apply dropout
 
         self.pc = pc = dy.ParameterCollection()
@@ -161,7 +117,7 @@ class Grammar:
         if action == CLOSE:
             return self.close(state)
         if action == WRITE:
-            vector, entry, opened, row = self.word_vectors[self.words.id(word)], (word, ""), state.opened, 0
+            vector, entry, opened, row = self.word_vectors[self.words[word]], (word, ""), state.opened, 0
         else:
             label = self.labels[action - 2]
             vector, entry = self.label_vectors[action - 2], (None, label)
@@ -192,7 +148,7 @@ class Grammar:
             seen = self.seen(state)
             losses.append(-dy.pick(self.action_scores(state, seen), action))
             if action == WRITE:
-                losses.append(dy.pickneglogsoftmax(self.word_scores(seen), self.words.id(word)))
+                losses.append(dy.pickneglogsoftmax(self.word_scores(seen), self.words[word]))
             state = self.take(state, action, word)
         return dy.esum(losses)
 
@@ -225,7 +181,7 @@ class Grammar:
         seen = self.seen(state)
         actions, words = self.action_scores(state, seen), dy.log_softmax(self.word_scores(seen))
         dy.forward([actions, words])
-        values, own = actions.npvalue(), words.npvalue()[self.words.id(word or "")]
+        values, own = actions.npvalue(), words.npvalue()[self.words[word or ""]]
         found = []
         for action in state.possible(len(self.labels)):
             if word is not None or action == CLOSE:
@@ -238,14 +194,14 @@ class Grammar:
 
     def sample(self, seed: float, longest: int = 30) -> Tree | None:
         """Draw a tree with its words; None if it becomes too long."""
-        rng, state, names = np.random.default_rng(int(seed * 2**32)), self.start(), ["?", *self.words.ids]
+        rng, state = np.random.default_rng(int(seed * 2**32)), self.start()
         written = 0
         while not state.finished():
             seen = self.seen(state)
             action, word = draw(rng, self.action_scores(state, seen)), ""
             if action == WRITE:
                 written += 1
-                word = names[draw(rng, dy.log_softmax(self.word_scores(seen)))]
+                word = self.words.words[draw(rng, dy.log_softmax(self.word_scores(seen)))]
             if written > longest:
                 return None
             state = self.take(state, action, word)
@@ -271,115 +227,37 @@ def actions_of(tree: Tree, labels: list[str]) -> Iterator[tuple[int, str]]:
 # -- training ------------------------------------------------------------------------------------
 
 
-def train(grammar: Grammar, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
+def train(grammar: Grammar, trees: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
     """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(grammar.pc)
-    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    total = sum(len(tree.words()) for tree in training)
-    best, best_words, best_epoch, done = -1.0, "", 0, 0
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    with Curves(args.curves, args.tensorboard) as curves:
-        for epoch in range(1, args.epochs + 1):
-            grammar.training = True
-            summed, start = 0.0, time.perf_counter()
-            with tqdm(total=total, desc=f"epoch {epoch}", unit=" words", leave=False, disable=None) as bar:
-                for batch in data:
-                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
-                    dy.renew_cg()
-                    loss = grammar.loss(batch)
-                    value = loss.value()
-                    loss.backward()
-                    trainer.update()
-                    words = sum(len(tree.words()) for tree in batch)
-                    done += words
-                    summed += value * words
-                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                    bar.update(words)
-            seconds = time.perf_counter() - start
-            grammar.training = False
-            score, found = f1(grammar, dev, args.beam)
-            curves.add(epoch, loss=summed / total, F1=score)
-            print(
-                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} words/s, "
-                f"dev {found}",
-                flush=True,
-            )
-            if score > best:
-                best, best_words, best_epoch = score, found, epoch
-                dy.save_safetensors(args.model, grammar.pc, extra=grammar.spec)
-            elif epoch - best_epoch >= args.patience:
-                print(f"no better for {args.patience} epochs: stopping")
-                break
-    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+    data = dy.data.batches(trees, args.batch, shuffle=True, seed=args.seed)
+    words = sum(len(tree.words()) for tree in trees)
+    training = commandline.training(args, grammar.pc, data, extra=grammar.spec, unit="words", total=words)
+    for epoch in training:
+        grammar.training = True
+        for batch in epoch:
+            trainer.learning_rate = args.learning_rate * (1 - training.done)
+            dy.renew_cg()
+            loss = grammar.loss(batch)
+            epoch.add(loss.value(), sum(len(tree.words()) for tree in batch))
+            loss.backward()
+            trainer.update()
+        grammar.training = False
+        epoch.report(F1=f1(grammar, dev, args.beam))
 
 
-def load(path: Path) -> Grammar:
-    """Build the network that was saved, and read its weights."""
-    try:
-        grammar = Grammar(dy.read_extra(path))
-    except KeyError as error:
-        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
-    dy.load_safetensors(path, grammar.pc)
-    return grammar
+def f1(grammar: Grammar, trees: list[Tree], width: int) -> float:
+    """Return the F1 of labelled constituents."""
+    found = []
+    for batch in dy.data.batches([tree.words() for tree in trees], 64):
+        found += [tree.spans() for tree in grammar.parse(batch, width)]
+    return dy.metrics.precision_recall(found, [tree.spans() for tree in trees]).F1
 
 
-def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
-    """Split into items for training and, every tenth item, items for measuring."""
-    if len(items) < 2:
-        raise ValueError(f"{source}: one tree only, none is left to train on; give --dev FILE too")
-    return [item for i, item in enumerate(items) if i % 10], items[::10]
+# -- the program ---------------------------------------------------------------------------------
 
 
-def f1(grammar: Grammar, trees: list[Tree], width: int) -> tuple[float, str]:
-    """Return the F1 of labelled constituents, as a number and as text."""
-    right = found = wanted = 0
-    for batch in dy.data.batches(trees, 64):
-        for tree, guess in zip(batch, grammar.parse([tree.words() for tree in batch], width)):
-            gold, own = list(tree.spans()), list(guess.spans())
-            right += sum((Counter(gold) & Counter(own)).values())
-            wanted, found = wanted + len(gold), found + len(own)
-    score = 2 * right / (wanted + found)
-    return score, f"F1 {score:.2%}"
-
-
-# -- data ----------------------------------------------------------------------------------------
-
-
-def read_trees(path: Path) -> list[Tree]:
-    """Read bracketed trees, one tree per line; words need no constituent of their own."""
-    trees = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        if line.strip():
-            try:
-                trees.append(read_tree(line))
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from None
-    if not trees:
-        raise ValueError(f"{path}: no trees")
-    return trees
-
-
-def read_tree(line: str) -> Tree:
-    opened: list[tuple[str, list]] = [("", [])]
-    tokens = iter(line.replace("(", " ( ").replace(")", " ) ").split())
-    for token in tokens:
-        if token == "(":
-            opened.append((next(tokens, ")"), []))
-            if opened[-1][0] in "()":
-                raise ValueError("expected a label after '('")
-        elif token == ")":
-            label, parts = opened.pop()
-            if not opened or not parts:
-                raise ValueError("a ')' without its '('" if not opened else f"the constituent {label} is empty")
-            opened[-1][1].append(Tree(label, tuple(parts)))
-        else:
-            opened[-1][1].append(token)
-    if len(opened) > 1 or len(opened[0][1]) != 1 or not isinstance(opened[0][1][0], Tree):
-        raise ValueError("expected one whole tree, such as (S (NP the dog) (VP barks))")
-    return opened[0][1][0]
-
-
-def made_up_trees(size: int, seed: int) -> list[Tree]:
+def made_up_trees(seed: int, size: int = 1000) -> list[Tree]:
     """Generate sentences in which `of` belongs to the noun before it, and `with` to the verb."""
     rng = random.Random(seed)
 
@@ -400,83 +278,42 @@ def made_up_trees(size: int, seed: int) -> list[Tree]:
     return [Tree("S", (noun_phrase(0), verb_phrase())) for _ in range(size)]
 
 
-# -- command line --------------------------------------------------------------------------------
-
-
-def train_command(args: argparse.Namespace) -> None:
-    training = read_trees(args.train) if args.train else made_up_trees(1000, args.seed)
-    if args.dev:
-        dev = read_trees(args.dev)
-    else:
-        training, dev = hold_out(training, args.train or "--limit 1")
-    training, dev = training[: args.limit], dev[: args.limit]
+def main(args: argparse.Namespace) -> None:
+    if args.command == "parse":
+        grammar = dy.load_network(args.model, Grammar)
+        for lines in commandline.input_lines():
+            for tree in grammar.parse([line.split() for line in lines if line.strip()], args.beam):
+                print(tree, flush=True)
+        return
+    trees, dev = commandline.read_data(args, read_trees, lambda: made_up_trees(args.seed))
     spec = {
-        "words": count((word for tree in training for word in tree.words()), least=args.least),
-        "labels": sorted({label for tree in training for label, _, _ in tree.spans()}),
-        **{size: getattr(args, size) for size in ("word_dim", "hidden", "dropout")},
+        "words": Vocabulary((word for tree in trees for word in tree.words()), min_count=args.least).counts,
+        "labels": sorted({label for tree in trees for label, _, _ in tree.spans()}),
+        **{size: getattr(args, size) for size in SIZES},
     }
-    print(
-        f"{len(training)} training and {len(dev)} dev trees, {len(spec['words'])} words, {len(spec['labels'])} labels"
-    )
-    train(Grammar(spec), training, dev, args)
-    best = load(args.model)
+    print(f"{len(trees)} training and {len(dev)} dev trees, {len(spec['words'])} words, {len(spec['labels'])} labels")
+    train(Grammar(spec), trees, dev, args)
+    best = dy.load_network(args.model, Grammar)
     dy.renew_cg(forward_only=True)
     rng = random.Random(args.seed)
     for tree in dy.batched_map(best.sample, [rng.random() for _ in range(args.samples)]):
         print("sample:", tree or "(too long)")
 
 
-def parse_command(args: argparse.Namespace) -> None:
-    grammar, sentences = load(args.model), filter(None, map(str.split, sys.stdin))
-    while batch := list(islice(sentences, 64)):
-        for tree in grammar.parse(batch, args.beam):
-            print(tree, flush=True)
-
-
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Train a recurrent neural network grammar, or parse with one.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+if __name__ == "__main__":
+    parser = commandline.Parser(
+        "Train a recurrent neural network grammar, or parse with one.",
+        data="bracketed trees, one tree per line; else trees are made up",
+        epochs=5,
+        patience=3,
+        batch=16,
+        learning_rate=0.004,  # falls to 0
+        sizes=SIZES,
     )
     add = parser.add_argument
-    add(
-        "command",
-        nargs="?",
-        choices=["train", "parse"],
-        default="train",
-        help="parse: the sentences of the standard input",
-    )
-    add("--train", type=Path, metavar="FILE", help="bracketed trees, one tree per line; else trees are made up")
-    add("--dev", type=Path, metavar="FILE", help="else every tenth tree of the training file")
-    add("--limit", type=int, metavar="N", help="take only the first N trees of each")
+    text = "parse: the sentences of the standard input"
+    add("command", nargs="?", choices=["train", "parse"], default="train", help=text)
     add("--least", type=int, default=1, help="words seen less often are unknown")
-    add("--word-dim", type=int, default=48)
-    add("--hidden", type=int, default=96, help="units of the LSTM over the stack")
-    add("--dropout", type=float, default=0.2)
     add("--samples", type=int, default=3, help="trees to draw at the end")
     add("--beam", type=int, default=10, help="partial trees kept at each word")
-    add("--epochs", type=int, default=5, help="the learning rate falls to 0 over them")
-    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
-    add("--batch", type=int, default=16, help="trees in a minibatch")
-    add("--learning-rate", type=float, default=0.004, help="initial learning rate")
-    add("--seed", type=int, default=1)
-    add("--model", type=Path, metavar="FILE", default=Path("runs/rnng.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
-    config.add_options(parser)
-    return parser.parse_intermixed_args(argv)
-
-
-def main() -> None:
-    args = parse(sys.argv[1:])
-    dy.reset_random_seed(args.seed)
-    try:
-        (train_command if args.command == "train" else parse_command)(args)
-    except (OSError, ValueError) as error:
-        sys.exit(f"rnng.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("rnng.py: interrupted")
-
-
-if __name__ == "__main__":
-    main()
+    parser.run(main)

@@ -15,22 +15,20 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
-
-import numpy as np
-from tqdm import tqdm
 
 import dynet_cy as dy
-from dynet_cy import config
-from dynet_cy.curves import Curves
+from dynet_cy import commandline
 
 END, UNKNOWN = 0, 1  # the ids of the end of a sentence (also its beginning), and of all rare words
+
+SIZES = {
+    "dim": 128,  # of the embeddings
+    "hidden": 256,
+    "layers": 1,
+    "dropout": 0.3,
+}
 
 
 # -- the network ---------------------------------------------------------------------------------
@@ -114,55 +112,8 @@ class LanguageModel:
         def allowed(tokens: list[int]) -> list[int]:
             return [forced[len(tokens)]] if len(tokens) < len(forced) else known
 
-        return self.write(search(self.start(training=False), step, width, longest, allowed).tokens)
-
-
-# -- beam search ---------------------------------------------------------------------------------
-
-# Maps the tokens so far to those that may come next; None: all.
-Allowed = Callable[[list[int]], Optional[list[int]]]
-
-
-class Hypothesis(NamedTuple):
-    """A partial output of a beam search."""
-
-    tokens: list[int]  # END comes last
-    score: float  # log probability
-    state: Any  # before the last token is read
-
-
-def search(
-    state: Any,
-    step: Callable[[Any, int], tuple[Any, dy.Expression]],
-    width: int,
-    longest: int,
-    allowed: Allowed = lambda tokens: None,
-) -> Hypothesis:
-    """Keep the `width` most probable partial outputs at each step; return the most probable complete one.
-
-    `step(state, token)` lets a state read a token, END at first, and returns the next state and an expression
-    with the log probabilities of the tokens to come.  The steps of all hypotheses, and those of other searches that
-    run in the same `batched_map`, are computed together.
-    """
-
-    def expand(hypothesis: Hypothesis) -> list[Hypothesis]:
-        state, scores = step(hypothesis.state, hypothesis.tokens[-1] if hypothesis.tokens else END)
-        values, tokens = scores.npvalue(), allowed(hypothesis.tokens)
-        ids = np.arange(len(values)) if tokens is None else np.array(tokens, int)
-        best = ids[np.argsort(-values[ids], kind="stable")[:width]].tolist()
-        return [Hypothesis([*hypothesis.tokens, i], hypothesis.score + float(values[i]), state) for i in best]
-
-    beginnings, ended = [Hypothesis([], 0.0, state)], []
-    for _ in range(longest):
-        candidates = [candidate for found in dy.batched_map(expand, beginnings) for candidate in found]
-        candidates.sort(key=lambda candidate: -candidate.score)
-        ended += [candidate for candidate in candidates[:width] if candidate.tokens[-1] == END]
-        beginnings = [candidate for candidate in candidates[:width] if candidate.tokens[-1] != END]
-        best = max((hypothesis.score for hypothesis in ended), default=float("-inf"))
-        beginnings = [candidate for candidate in beginnings if candidate.score > best]  # scores only fall
-        if not beginnings:
-            break
-    return max(ended or beginnings, key=lambda hypothesis: hypothesis.score)
+        found = dy.beam_search(self.start(training=False), step, width, longest, END, allowed)
+        return self.write(found.tokens)
 
 
 # -- training ------------------------------------------------------------------------------------
@@ -183,39 +134,25 @@ def perplexity(model: LanguageModel, sentences: list[list[int]], args: argparse.
     return math.exp(total / sum(map(len, sentences)))
 
 
-def train(model: LanguageModel, training: list[list[int]], dev: list[list[int]], args: argparse.Namespace) -> None:
+def train(model: LanguageModel, sentences: list[list[int]], dev: list[list[int]], args: argparse.Namespace) -> None:
     """Train for all epochs; halve the learning rate after an epoch that is not better, save after one that is."""
-    trainer = dy.AdamTrainer(model.pc, alpha=args.learning_rate)
-    trainer.set_clip_threshold(5.0)
+    trainer = dy.AdamTrainer(model.pc, args.learning_rate)
     loss_of = model.loss_auto if args.batching == "auto" else model.loss_manual
-    data = minibatches(training, args.batch, args.seed)
-    total = sum(map(len, training))
-    best = math.inf
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    with Curves(args.curves, args.tensorboard) as curves:
-        for epoch in range(1, args.epochs + 1):
-            summed, start = 0.0, time.perf_counter()
-            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
-                count = sum(map(len, batch))
-                dy.renew_cg()
-                loss = loss_of(batch, training=True) / count
-                summed += loss.value() * count
-                loss.backward()
-                trainer.update()
-            seconds = time.perf_counter() - start
-            found = perplexity(model, dev, args)
-            curves.add(epoch, loss=summed / total, perplexity=found)
-            speed = f"{seconds:.1f} s, {total / seconds:.0f} {args.unit}s/s"
-            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev perplexity {found:.2f}", flush=True)
-            if found < best:
-                best = found
-                dy.save_safetensors(args.model, model.pc, extra=model.spec)
-            else:
-                trainer.learning_rate /= 2
-    print(f"best dev perplexity {best:.2f}, model saved in {args.model}")
+    data = minibatches(sentences, args.batch, args.seed)
+    options = {"extra": model.spec, "unit": f"{args.unit}s", "mode": "min", "shown": ".2f"}
+    for epoch in commandline.training(args, model.pc, data, **options):
+        for batch in epoch:
+            tokens = sum(map(len, batch))
+            dy.renew_cg()
+            loss = loss_of(batch, training=True) / tokens
+            epoch.add(loss.value(), tokens)
+            loss.backward()
+            trainer.update()
+        if not epoch.report(perplexity=perplexity(model, dev, args)):
+            trainer.learning_rate /= 2
 
 
-# -- data ----------------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------
 
 
 def read_text(path: Path) -> list[list[str]]:
@@ -226,93 +163,50 @@ def read_text(path: Path) -> list[list[str]]:
     return sentences
 
 
-def read_sentences(args: argparse.Namespace) -> tuple[list[list[str]], list[list[str]]]:
-    """Return the sentences for training and for measuring; without --dev, the latter are every tenth."""
-    training = read_text(args.train) if args.train else default_sentences()
-    if args.dev:
-        dev = read_text(args.dev)
-    else:
-        dev, training = training[::10], [s for i, s in enumerate(training) if i % 10]
-        if not training:
-            raise ValueError(f"{args.train}: one sentence only, none is left to train on; give --dev FILE too")
-    training, dev = training[: args.limit], dev[: args.limit]
-    if args.unit == "letter":
-        training, dev = ([list(" ".join(words)) for words in sentences] for sentences in (training, dev))
-    return training, dev
-
-
-def default_sentences() -> list[list[str]]:
+def turkish_sentences() -> list[list[str]]:
     """Return the words of the two Turkish treebanks of the package turkish-treebanks."""
-    try:
-        files = metadata.files("turkish-treebanks") or []
-    except metadata.PackageNotFoundError:
-        raise ValueError("no text: pip install turkish-treebanks, or give some with --train FILE") from None
     print("learning from Turkish sentences (package turkish-treebanks); --train FILE takes text of any language")
-    names = {file.name: str(file.locate()) for file in files}
-    paths = [names[name] for name in ("web.conllu", "wiki.conllu")]
+    paths = [dy.data.installed("turkish-treebanks", name) for name in ("web.conllu", "wiki.conllu")]
     return [sentence.form for path in paths for sentence in dy.data.read_conllu(path)]
 
 
-# -- command line --------------------------------------------------------------------------------
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Train a language model.", formatter_class=argparse.ArgumentDefaultsHelpFormatter
+def main(args: argparse.Namespace) -> None:
+    sentences, dev = commandline.read_data(args, read_text, turkish_sentences)
+    if args.unit == "letter":
+        sentences, dev = ([list(" ".join(words)) for words in part] for part in (sentences, dev))
+    counts = Counter(token for sentence in sentences for token in sentence)
+    vocabulary = [token for token, count in counts.items() if count > args.rare]
+    sizes = {name: getattr(args, name) for name in SIZES}
+    model = LanguageModel({"vocabulary": vocabulary, "unit": args.unit, **sizes})
+    unknown = sum(token not in model.ids for sentence in dev for token in sentence) / sum(map(len, dev))
+    print(
+        f"{args.batching} batching: {len(sentences)} training and {len(dev)} dev sentences, "
+        f"{len(model.ids)} {args.unit}s in the vocabulary, {unknown:.1%} of dev unknown"
     )
-    add = parser.add_argument
-    add("--train", type=Path, metavar="FILE", help="text, one sentence per line, plain or .gz; else turkish-treebanks")
-    add("--dev", type=Path, metavar="FILE", help="text; else every tenth sentence of the training text")
-    add("--limit", type=int, metavar="N", help="use only the first N sentences of each")
-    add("--unit", choices=["word", "letter"], default="word", help="what to predict")
-    add("--batching", choices=["auto", "manual"], default="auto")
-    add("--model", type=Path, metavar="FILE", default=Path("runs/rnnlm.safetensors"))
-    add("--rare", type=int, default=1, help="words that occur this often or less are unknown words")
-    add("--epochs", type=int, default=8)
-    add("--batch", type=int, default=32, help="sentences in a minibatch")
-    add("--dim", type=int, default=128, help="size of the embeddings")
-    add("--hidden", type=int, default=256)
-    add("--layers", type=int, default=1)
-    add("--dropout", type=float, default=0.3)
-    add("--learning-rate", type=float, default=0.002)
-    add("--samples", type=int, default=3, help="sentences to draw from the model at the end")
-    add("--beam", type=int, default=4, help="width of the beam search that continues beginnings of dev sentences")
-    add("--curves", type=Path, metavar="FILE", help="plot the training to this file: .svg, .png or .pdf")
-    add("--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard (tensorboardX)")
-    add("--seed", type=int, default=1)
-    config.add_options(parser)
-    return parser.parse_args()
-
-
-def main() -> None:
-    args = parse()
-    dy.reset_random_seed(args.seed)
-    try:
-        training, dev = read_sentences(args)
-        counts = Counter(token for sentence in training for token in sentence)
-        spec = {"vocabulary": [token for token, count in counts.items() if count > args.rare]}
-        spec.update({name: getattr(args, name) for name in ("unit", "dim", "hidden", "layers", "dropout")})
-        model = LanguageModel(spec)
-        unknown = sum(token not in model.ids for sentence in dev for token in sentence) / sum(map(len, dev))
-        print(
-            f"{args.batching} batching: {len(training)} training and {len(dev)} dev sentences, "
-            f"{len(model.ids)} {args.unit}s in the vocabulary, {unknown:.1%} of dev unknown"
-        )
-        train(model, [model.encode(s) for s in training], [model.encode(s) for s in dev], args)
-        model = LanguageModel(dy.read_extra(args.model))
-        dy.load_safetensors(args.model, model.pc)
-        dy.renew_cg(forward_only=True)
-        rng = random.Random(args.seed)
-        for sample in dy.batched_map(model.sample, [rng.random() for _ in range(args.samples)]):
-            print("sample:", sample)
-        beginnings = [sentence[:2] for sentence in dev[: args.samples]]
-        for sentence in dy.batched_map(lambda beginning: model.best(beginning, args.beam), beginnings):
-            print("best:", sentence)
-    except (OSError, ValueError) as error:
-        sys.exit(f"rnnlm.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("rnnlm.py: interrupted")
+    train(model, [model.encode(s) for s in sentences], [model.encode(s) for s in dev], args)
+    model = dy.load_network(args.model, LanguageModel)
+    dy.renew_cg(forward_only=True)
+    rng = random.Random(args.seed)
+    for sample in dy.batched_map(model.sample, [rng.random() for _ in range(args.samples)]):
+        print("sample:", sample)
+    beginnings = [sentence[:2] for sentence in dev[: args.samples]]
+    for sentence in dy.batched_map(lambda beginning: model.best(beginning, args.beam), beginnings):
+        print("best:", sentence)
 
 
 if __name__ == "__main__":
-    main()
+    parser = commandline.Parser(
+        "Train a language model.",
+        data="text, one sentence per line, plain or .gz; else turkish-treebanks",
+        epochs=8,
+        batch=32,
+        learning_rate=0.002,
+        sizes=SIZES,
+    )
+    add = parser.add_argument
+    add("--unit", choices=["word", "letter"], default="word", help="what to predict")
+    add("--batching", choices=["auto", "manual"], default="auto")
+    add("--rare", type=int, default=1, help="words that occur this often or less are unknown words")
+    add("--samples", type=int, default=3, help="sentences to draw from the model at the end")
+    add("--beam", type=int, default=4, help="width of the beam search that continues beginnings of dev sentences")
+    parser.run(main)

@@ -18,18 +18,13 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
-import time
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 import dynet_cy as dy
-from dynet_cy import config
-from dynet_cy.curves import Curves
+from dynet_cy import commandline
 from dynet_cy.data import ConlluSentence, Vocabulary, read_conllu
 
 Parses = list[tuple[list[int], list[str]]]  # for each sentence the heads and the relations of its words
@@ -294,161 +289,84 @@ def best_allowed(values: np.ndarray, names: list[Action], allowed: set[str]) -> 
 # -- training ------------------------------------------------------------------------------------
 
 
-def train(parser: Parser, training: list[ConlluSentence], dev: list[ConlluSentence], args: argparse.Namespace) -> None:
+def train(parser: Parser, trees: list[ConlluSentence], dev: list[ConlluSentence], args: argparse.Namespace) -> None:
     """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(parser.pc)
-    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    total, done, best = sum(len(tree) for tree in training), 0, ""
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    stopping = dy.EarlyStopping(parser.pc, args.patience, path=args.model)
-    with Curves(args.curves, args.tensorboard) as curves:
-        for epoch in range(1, args.epochs + 1):
-            parser.training = True
-            summed, start = 0.0, time.perf_counter()
-            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
-                trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
-                dy.renew_cg()
-                loss = parser.loss(batch)
-                words = sum(len(tree) for tree in batch)
-                summed += loss.value() * words
-                loss.backward()
-                trainer.update()
-                done += words
-            seconds = time.perf_counter() - start
-            parser.training = False
-            score, found = attachment(parser, dev)
-            curves.add(epoch, loss=summed / total, LAS=score)
-            speed = f"{seconds:.1f} s, {total / seconds:.0f} words/s"
-            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev {found}", flush=True)
-            best = found if stopping.report(score, extra=parser.spec) else best
-            if stopping.stopped:
-                print(f"no better for {args.patience} epochs: stopping")
-                break
-    print(f"best dev {best} after epoch {stopping.best_at}, model saved in {args.model}")
+    data = dy.data.batches(trees, args.batch, shuffle=True, seed=args.seed)
+    words = sum(len(tree) for tree in trees)
+    training = commandline.training(args, parser.pc, data, extra=parser.spec, unit="words", total=words)
+    for epoch in training:
+        parser.training = True
+        for batch in epoch:
+            trainer.learning_rate = args.learning_rate * (1 - training.done)
+            dy.renew_cg()
+            loss = parser.loss(batch)
+            epoch.add(loss.value(), sum(len(tree) for tree in batch))
+            loss.backward()
+            trainer.update()
+        parser.training = False
+        uas, las = dy.metrics.attachment(parse(parser, dev), dev)
+        epoch.report(UAS=uas, LAS=las)
 
 
-def load(path: Path) -> Parser:
-    """Build the network that was saved, and read its weights."""
-    try:
-        parser = Parser(dy.read_extra(path))
-    except KeyError as error:
-        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
-    dy.load_safetensors(path, parser.pc)
-    return parser
-
-
-# -- data ----------------------------------------------------------------------------------------
-
-
-def default_treebank() -> Path:
-    """The Turkish web treebank of the package turkish-treebanks."""
-    try:
-        files = metadata.files("turkish-treebanks") or []
-    except metadata.PackageNotFoundError:
-        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    print("learning from a Turkish treebank (package turkish-treebanks); --train FILE takes one of any language")
-    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
-
-
-def read_trees(path: Path, tags: str) -> list[ConlluSentence]:
-    return read_conllu(path, required=[tags, "HEAD", "DEPREL"])
-
-
-def attachment(parser: Parser, trees: list[ConlluSentence]) -> tuple[float, str]:
-    """Return LAS, and UAS and LAS as text: the share of words, with punctuation, whose head (and relation) is right."""
-    heads = both = total = 0
-    tags = parser.spec["tag_column"]
+def parse(parser: Parser, trees: list[ConlluSentence]) -> Parses:
+    """Return the heads and the relations of sentences whose words have tags."""
+    found: Parses = []
     for batch in dy.data.batches(trees, 64):
-        found = parser.parse([tree.form for tree in batch], [tree.column(tags) for tree in batch])
-        for tree, (guessed, relations) in zip(batch, found):
-            right = [head == gold for head, gold in zip(guessed, tree.head)]
-            heads += sum(right)
-            both += sum(same and relation == gold for same, relation, gold in zip(right, relations, tree.deprel))
-            total += len(tree)
-    return both / total, f"UAS {heads / total:.2%}, LAS {both / total:.2%}"
+        tags = [tree.column(parser.spec["tag_column"]) for tree in batch]
+        found += parser.parse([tree.form for tree in batch], tags)
+    return found
 
 
-# -- command line --------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------
 
 
-def train_command(args: argparse.Namespace) -> None:
-    training = read_trees(args.train or default_treebank(), args.tags)[: args.limit]
-    if args.dev:
-        dev = read_trees(args.dev, args.tags)[: args.limit]
-    elif len(training) < 2:
-        source = args.train or "--limit 1"
-        raise ValueError(f"{source}: one sentence only, none is left to train on; give --dev FILE too")
-    else:  # every tenth
-        training, dev = [tree for i, tree in enumerate(training) if i % 10], training[::10]
-    spec = {
-        "words": Vocabulary((word.lower() for tree in training for word in tree.form), min_count=2).counts,
-        "tags": Vocabulary(tag for tree in training for tag in tree.column(args.tags)).counts,
-        "relations": sorted({relation for tree in training for relation in tree.deprel}),
-        "tag_column": args.tags,
-        "seed": args.seed,
-        **{size: getattr(args, size) for size in SIZES},
-    }
-    print(
-        f"{len(training)} training and {len(dev)} dev sentences, {len(spec['words'])} words, "
-        f"{len(spec['tags'])} tags and {len(spec['relations'])} relations"
-    )
-    train(Parser(spec), training, dev, args)
-    tags = {args.tags.lower(): dev[0].column(args.tags)}
-    print_parsed(load(args.model), [ConlluSentence(dev[0].form, **tags)])
+def main(args: argparse.Namespace) -> None:
+    def read(path: Path) -> list[ConlluSentence]:
+        return read_conllu(path, required=[args.tags, "HEAD", "DEPREL"])
 
-
-def parse_command(args: argparse.Namespace) -> None:
-    """Print a treebank, with its heads and relations replaced by the predicted ones."""
-    if args.file is None:
+    if args.command == "train":
+        trees, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
+        spec = {
+            "words": Vocabulary((word.lower() for tree in trees for word in tree.form), min_count=2).counts,
+            "tags": Vocabulary(tag for tree in trees for tag in tree.column(args.tags)).counts,
+            "relations": sorted({relation for tree in trees for relation in tree.deprel}),
+            "tag_column": args.tags,
+            "seed": args.seed,
+            **{size: getattr(args, size) for size in SIZES},
+        }
+        print(
+            f"{len(trees)} training and {len(dev)} dev sentences, {len(spec['words'])} words, "
+            f"{len(spec['tags'])} tags and {len(spec['relations'])} relations"
+        )
+        train(Parser(spec), trees, dev, args)
+        tags = {args.tags.lower(): dev[0].column(args.tags)}
+        show(dy.load_network(args.model, Parser), [ConlluSentence(dev[0].form, **tags)])
+    elif args.file is None:
         raise ValueError("parse: a file is needed")
-    parser = load(args.model)
-    for batch in dy.data.batches(read_conllu(args.file, required=[parser.spec["tag_column"]]), 64):
-        print_parsed(parser, batch)
+    else:
+        parser = dy.load_network(args.model, Parser)
+        show(parser, read_conllu(args.file, required=[parser.spec["tag_column"]]))
 
 
-def print_parsed(parser: Parser, sentences: list[ConlluSentence]) -> None:
-    tags = [sentence.column(parser.spec["tag_column"]) for sentence in sentences]
-    found = parser.parse([sentence.form for sentence in sentences], tags)
-    for sentence, (heads, relations) in zip(sentences, found):
+def show(parser: Parser, sentences: list[ConlluSentence]) -> None:
+    """Print sentences with the heads and relations that are found."""
+    for sentence, (heads, relations) in zip(sentences, parse(parser, sentences)):
         print(replace(sentence, head=heads, deprel=relations, deps=[]), flush=True)
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Train a stack-LSTM dependency parser, or parse with one.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+if __name__ == "__main__":
+    parser = commandline.Parser(
+        "Train a stack-LSTM dependency parser, or parse with one.",
+        data="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks",
+        epochs=10,
+        patience=3,
+        batch=16,
+        learning_rate=0.002,  # falls to 0
+        sizes=SIZES,
     )
     add = parser.add_argument
     add("command", nargs="?", choices=["train", "parse"], default="train")
     add("file", nargs="?", type=Path, help="parse: a CoNLL-U file, whose words have tags")
-    add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
-    add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
-    add("--limit", type=int, metavar="N", help="take only the first N sentences of each file")
     add("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read with the words")
-    for size, value in SIZES.items():
-        add(f"--{size.replace('_', '-')}", type=type(value), default=value, help="see SIZES in the program")
-    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
-    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
-    add("--batch", type=int, default=16, help="sentences in a minibatch")
-    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
-    add("--seed", type=int, default=1)
-    add("--model", type=Path, metavar="FILE", default=Path("runs/stack_lstm_parser.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
-    config.add_options(parser)
-    return parser.parse_intermixed_args(argv)
-
-
-def main() -> None:
-    args = parse(sys.argv[1:])
-    dy.reset_random_seed(args.seed)
-    try:
-        (train_command if args.command == "train" else parse_command)(args)
-    except (OSError, ValueError) as error:
-        sys.exit(f"stack_lstm_parser.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("stack_lstm_parser.py: interrupted")
-
-
-if __name__ == "__main__":
-    main()
+    parser.run(main)

@@ -13,19 +13,21 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
-import time
-from importlib import metadata
-from pathlib import Path
-
-from tqdm import tqdm
 
 import dynet_cy as dy
-from dynet_cy import config
-from dynet_cy.curves import Curves
+from dynet_cy import commandline
 from dynet_cy.data import CONLLU_COLUMNS, Vocabulary, read_conllu
 
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
+
+SIZES = {
+    "word_dim": 100,
+    "letter_dim": 32,
+    "letter_hidden": 50,  # units in each direction
+    "hidden": 128,  # units in each direction
+    "dropout": 0.33,
+    "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
+}
 
 
 class Tagger:
@@ -115,114 +117,66 @@ class Tagger:
 # -- training ------------------------------------------------------------------------------------
 
 
-def train(tagger: Tagger, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
+def train(tagger: Tagger, sentences: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
     """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(tagger.pc)
-    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    total, done = sum(len(words) for words, _ in training), 0
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    stopping = dy.EarlyStopping(tagger.pc, args.patience, path=args.model)
-    with Curves(args.curves, args.tensorboard) as curves:
-        for epoch in range(1, args.epochs + 1):
-            tagger.training = True
-            summed, start = 0.0, time.perf_counter()
-            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
-                trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
-                dy.renew_cg()
-                loss = tagger.loss(batch)
-                words = sum(len(words) for words, _ in batch)
-                summed += loss.value() * words
-                loss.backward()
-                trainer.update()
-                done += words
-            seconds = time.perf_counter() - start
-            tagger.training = False
-            score = accuracy(tagger, dev)
-            curves.add(epoch, loss=summed / total, accuracy=score)
-            speed = f"{seconds:.1f} s, {total / seconds:.0f} words/s"
-            print(f"epoch {epoch}: loss {summed / total:.4f}, {speed}, dev accuracy {score:.2%}", flush=True)
-            stopping.report(score, extra=tagger.spec)
-            if stopping.stopped:
-                print(f"no better for {args.patience} epochs: stopping")
-                break
-    print(f"best dev accuracy {stopping.best:.2%} after epoch {stopping.best_at}, model saved in {args.model}")
+    data = dy.data.batches(sentences, args.batch, shuffle=True, seed=args.seed)
+    words = sum(len(words) for words, _ in sentences)
+    training = commandline.training(args, tagger.pc, data, extra=tagger.spec, unit="words", total=words)
+    for epoch in training:
+        tagger.training = True
+        for batch in epoch:
+            trainer.learning_rate = args.learning_rate * (1 - training.done)
+            dy.renew_cg()
+            loss = tagger.loss(batch)
+            epoch.add(loss.value(), sum(len(words) for words, _ in batch))
+            loss.backward()
+            trainer.update()
+        tagger.training = False
+        epoch.report(accuracy=accuracy(tagger, dev))
 
 
-def load(path: Path) -> Tagger:
-    """Build the network that was saved, and read its weights."""
-    try:
-        tagger = Tagger(dy.read_extra(path))
-    except KeyError as error:
-        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
-    dy.load_safetensors(path, tagger.pc)
-    return tagger
+def accuracy(tagger: Tagger, sentences: list[Sentence]) -> float:
+    """Return the share of words whose tag is right."""
+    batches = dy.data.batches([words for words, _ in sentences], 64)
+    found = [tags for batch in batches for tags in tagger.tag(batch)]
+    return dy.metrics.accuracy(found, [tags for _, tags in sentences])
 
 
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
     """Collect the vocabularies, and the sizes given on the command line."""
     forms = [form for words, _ in sentences for form in words]
-    sizes = ("word_dim", "letter_dim", "letter_hidden", "hidden", "dropout", "word_dropout", "seed")
     return {
         "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
         "frequent": Vocabulary(forms, min_count=args.frequent).counts,
         "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
         "tags": sorted({tag for _, tags in sentences for tag in tags}),
-        **{name: getattr(args, name) for name in sizes},
+        "seed": args.seed,
+        **{size: getattr(args, size) for size in SIZES},
     }
 
 
-def accuracy(tagger: Tagger, sentences: list[Sentence]) -> float:
-    """Return the share of words whose tag is right."""
-    right = 0
-    for batch in dy.data.batches(sentences, 64):
-        for guessed, (_, tags) in zip(tagger.tag([words for words, _ in batch]), batch):
-            right += sum(a == b for a, b in zip(guessed, tags))
-    return right / sum(len(words) for words, _ in sentences)
+# -- the program ---------------------------------------------------------------------------------
 
 
-# -- data ----------------------------------------------------------------------------------------
+def main(args: argparse.Namespace) -> None:
+    def read(path) -> list[Sentence]:
+        """Return the words of all sentences of a treebank, with the column to predict."""
+        return [(sentence.form, sentence.column(args.column)) for sentence in read_conllu(path, required=[args.column])]
 
-
-def default_treebank() -> Path:
-    """The Turkish web treebank of the package turkish-treebanks."""
-    try:
-        files = metadata.files("turkish-treebanks") or []
-    except metadata.PackageNotFoundError:
-        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    print("learning from a Turkish treebank (package turkish-treebanks); --train FILE takes one of any language")
-    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
-
-
-def read_sentences(path: Path, column: str) -> list[Sentence]:
-    """Return the words of all sentences, with one column for each word."""
-    return [(sentence.form, sentence.column(column)) for sentence in read_conllu(path, required=[column])]
-
-
-# -- command line --------------------------------------------------------------------------------
-
-
-def train_command(args: argparse.Namespace) -> None:
-    training = read_sentences(args.train or default_treebank(), args.column)
-    if args.dev:
-        dev = read_sentences(args.dev, args.column)
-    elif len(training) < 2:
-        raise ValueError(f"{args.train}: one sentence only, none is left to train on; give --dev FILE too")
-    else:  # every tenth
-        training, dev = [sentence for i, sentence in enumerate(training) if i % 10], training[::10]
-    tagger = Tagger(new_spec(training, args))
-    print(
-        f"{len(training)} training and {len(dev)} dev sentences, {len(tagger.words.counts)} words, "
-        f"{len(tagger.letters.counts)} letters and {len(tagger.tags)} tags in the vocabulary"
-    )
-    train(tagger, training, dev, args)
-    print_tagged(load(args.model), [dev[0][0]])
-
-
-def tag_text(tagger: Tagger, file: str) -> None:
-    with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
-        # A user at a terminal wants each answer at once; a file is faster in batches.
-        for batch in dy.data.batches(lines, 1 if lines.isatty() else 64):
-            print_tagged(tagger, [line.split() for line in batch])
+    if args.command == "train":
+        sentences, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
+        tagger = Tagger(new_spec(sentences, args))
+        print(
+            f"{len(sentences)} training and {len(dev)} dev sentences, {len(tagger.words.counts)} words, "
+            f"{len(tagger.letters.counts)} letters and {len(tagger.tags)} tags in the vocabulary"
+        )
+        train(tagger, sentences, dev, args)
+        print_tagged(dy.load_network(args.model, Tagger), [dev[0][0]])
+    else:
+        tagger = dy.load_network(args.model, Tagger)
+        for lines in commandline.input_lines(args.file):
+            print_tagged(tagger, [line.split() for line in lines])
 
 
 def print_tagged(tagger: Tagger, sentences: list[list[str]]) -> None:
@@ -230,49 +184,19 @@ def print_tagged(tagger: Tagger, sentences: list[list[str]]) -> None:
         print(" ".join(f"{word}/{tag}" for word, tag in zip(words, tags)), flush=True)
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Train a part-of-speech tagger, or tag text with one.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+if __name__ == "__main__":
+    parser = commandline.Parser(
+        "Train a part-of-speech tagger, or tag text with one.",
+        data="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks",
+        epochs=10,
+        patience=3,
+        batch=16,
+        learning_rate=0.002,  # falls to 0
+        sizes=SIZES,
     )
     add = parser.add_argument
     add("command", nargs="?", choices=["train", "tag"], default="train")
     add("file", nargs="?", default="-", help="tag: text, one sentence per line, split into words; - for standard input")
-    add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
-    add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
     add("--column", choices=CONLLU_COLUMNS[3:], default="UPOS", help="what to predict")
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
-    add("--word-dim", type=int, default=100)
-    add("--letter-dim", type=int, default=32)
-    add("--letter-hidden", type=int, default=50, help="units in each direction")
-    add("--hidden", type=int, default=128, help="units in each direction")
-    add("--dropout", type=float, default=0.33)
-    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
-    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
-    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
-    add("--batch", type=int, default=16, help="sentences in a minibatch")
-    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
-    add("--seed", type=int, default=1)
-    add("--model", type=Path, metavar="FILE", default=Path("runs/tagger.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
-    config.add_options(parser)
-    return parser.parse_intermixed_args(argv)
-
-
-def main() -> None:
-    args = parse(sys.argv[1:])
-    dy.reset_random_seed(args.seed)
-    try:
-        if args.command == "tag":
-            tag_text(load(args.model), args.file)
-        else:
-            train_command(args)
-    except (OSError, ValueError) as error:
-        sys.exit(f"tagger.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("tagger.py: interrupted")
-
-
-if __name__ == "__main__":
-    main()
+    parser.run(main)

@@ -17,17 +17,12 @@ vectors of words that are not in the training texts still fit the others; `--tun
 from __future__ import annotations
 
 import argparse
-import sys
-import time
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 import dynet_cy as dy
-from dynet_cy import config, nn
-from dynet_cy.curves import Curves
+from dynet_cy import commandline, nn
 from dynet_cy.data import Vocabulary, WordVectors, read_labelled, read_vectors
 
 Text = tuple[list[str], str]  # its words, and its label
@@ -38,8 +33,8 @@ UNKNOWN = ""  # stands for all words outside the vocabulary; its number is 0
 class Classifier(nn.Layer):
     """The network.  `sizes` holds everything needed to build it again, except the weights."""
 
-    def __init__(self, sizes: dict, model: dy.ParameterCollection, vectors: WordVectors | None = None) -> None:
-        super().__init__(model, (sizes,))
+    def __init__(self, sizes: dict, vectors: WordVectors | None = None) -> None:
+        super().__init__(dy.ParameterCollection(), (sizes,))
         self.sizes = sizes
         self.labels = Vocabulary(sizes["labels"], unknown=None)
         self.words = Vocabulary(sizes["words"], unknown=UNKNOWN)
@@ -73,64 +68,40 @@ class Classifier(nn.Layer):
 # -- training ------------------------------------------------------------------------------------
 
 
-def train(classifier: Classifier, training: list[Text], dev: list[Text], args: argparse.Namespace) -> None:
+def train(classifier: Classifier, texts: list[Text], dev: list[Text], args: argparse.Namespace) -> None:
     """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
-    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
+    data = dy.data.batches(texts, args.batch, shuffle=True, seed=args.seed)
     trainer = dy.AdamTrainer(classifier.collection, args.learning_rate)
     trainer.schedule = dy.LinearSchedule(args.epochs * len(data))
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    stopping = dy.EarlyStopping(classifier.collection, args.patience, path=args.model)
-    with Curves(args.curves, args.tensorboard) as curves:
-        for epoch in range(1, args.epochs + 1):
-            classifier.train()
-            summed, start = 0.0, time.perf_counter()
-            for batch in tqdm(data, desc=f"epoch {epoch}", unit=" batches", leave=False, disable=None):
-                dy.renew_cg()
-                loss = classifier.loss(batch)
-                summed += loss.value() * len(batch)
-                loss.backward()
-                trainer.update()
-            speed = len(training) / (time.perf_counter() - start)
-            classifier.eval()
-            score = accuracy(classifier, dev)
-            curves.add(epoch, loss=summed / len(training), accuracy=score)
-            curves.add_histograms(epoch, classifier.collection, gradients=False)
-            numbers = f"loss {summed / len(training):.4f}, {speed:.0f} texts/s, dev accuracy {score:.2%}"
-            print(f"epoch {epoch}: {numbers}", flush=True)
-            stopping.report(score, extra=classifier.sizes)
-            if stopping.stopped:
-                print(f"no better for {args.patience} epochs: stopping")
-                break
-    print(f"best dev accuracy {stopping.best:.2%} after epoch {stopping.best_at}, model saved in {args.model}")
+    training = commandline.training(args, classifier.collection, data, extra=classifier.sizes, unit="texts")
+    for epoch in training:
+        classifier.train()
+        for batch in epoch:
+            dy.renew_cg()
+            loss = classifier.loss(batch)
+            epoch.add(loss.value(), len(batch))
+            loss.backward()
+            trainer.update()
+        classifier.eval()
+        training.curves.add_histograms(epoch.number, classifier.collection, gradients=False)
+        epoch.report(accuracy=accuracy(classifier, dev))
 
 
 def accuracy(classifier: Classifier, texts: list[Text]) -> float:
     """Return the share of texts whose label is right."""
-    right = 0
-    for batch in dy.data.batches(texts, 64):
-        found = classifier.classify([words for words, _ in batch])
-        right += sum(a == label for a, (_, label) in zip(found, batch))
-    return right / len(texts)
+    batches = dy.data.batches([words for words, _ in texts], 64)
+    found = [label for batch in batches for label in classifier.classify(batch)]
+    return dy.metrics.accuracy(found, [label for _, label in texts])
 
 
-def load(path: Path) -> Classifier:
-    """Build the network that was saved, and read its weights."""
-    try:
-        classifier = Classifier(dy.read_extra(path), dy.ParameterCollection())
-    except KeyError as error:
-        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
-    dy.load_safetensors(path, classifier.collection)
-    return classifier.eval()
-
-
-def new_sizes(training: list[Text], vectors: WordVectors | None, args: argparse.Namespace) -> dict:
+def new_sizes(texts: list[Text], vectors: WordVectors | None, args: argparse.Namespace) -> dict:
     """Collect the vocabulary and the labels, and the sizes given on the command line."""
-    words = Vocabulary((word for words, _ in training for word in words), args.least, unknown=UNKNOWN).words
+    words = Vocabulary((word for words, _ in texts for word in words), args.least, unknown=UNKNOWN).words
     if vectors is not None:
         words += tuple(vectors.words[: args.most_vectors])
     return {
         "words": list(dict.fromkeys(words)),
-        "labels": sorted({label for _, label in training}),
+        "labels": sorted({label for _, label in texts}),
         "dim": args.dim if vectors is None else vectors.dim,
         "filters": args.filters,
         "widths": args.widths,
@@ -139,71 +110,52 @@ def new_sizes(training: list[Text], vectors: WordVectors | None, args: argparse.
     }
 
 
-# -- data ----------------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------
 
 
-def read_texts(path: Path) -> list[Text]:
-    """Read a label, a tab and a text from each line; blanks separate words."""
-    texts = read_labelled(path)
-    if len({label for _, label in texts}) < 2:
-        raise ValueError(f"{path}: texts with at least two labels are needed")
-    return texts
-
-
-def default_texts() -> list[Text]:
+def turkish_texts() -> list[Text]:
     """Turkish sentences from the web and from Wikipedia, in the package turkish-treebanks."""
-    try:
-        files = metadata.files("turkish-treebanks") or []
-    except metadata.PackageNotFoundError:
-        raise ValueError("no texts: pip install turkish-treebanks, or give some with --train FILE") from None
     print("learning whether a Turkish sentence is from the web or from Wikipedia; --train FILE takes other texts")
     texts = []
-    for file in files:
-        if file.name in ("web.conllu", "wiki.conllu"):
-            lines = dy.data.lines(str(file.locate()))
-            texts += [(line[9:].split(), file.name[:-7]) for line in lines if line.startswith("# text = ")]
+    for label in ("web", "wiki"):
+        lines = dy.data.lines(dy.data.installed("turkish-treebanks", f"{label}.conllu"))
+        texts += [(line[9:].split(), label) for line in lines if line.startswith("# text = ")]
     return texts
 
 
-# -- command line --------------------------------------------------------------------------------
+def main(args: argparse.Namespace) -> None:
+    if args.command == "train":
+        texts, dev = commandline.read_data(args, read_labelled, turkish_texts)
+        vectors = None if args.vectors is None else read_vectors(args.vectors)
+        classifier = Classifier(new_sizes(texts, vectors, args), vectors)
+        words, known = {word for words, _ in texts for word in words}, "random vectors"
+        if vectors is not None:
+            share = sum(word in vectors or word.lower() in vectors for word in words) / len(words)
+            known = f"{share:.0%} have vectors"
+        print(f"{len(texts)} training and {len(dev)} dev texts, {len(words)} words: {known}")
+        train(classifier, texts, dev, args)
+        text, label = dev[0]
+        found = dy.load_network(args.model, Classifier).eval().classify([text])[0]
+        print(f"{found} (should be {label}): {' '.join(text)}")
+    else:
+        classifier = dy.load_network(args.model, Classifier).eval()
+        for lines in commandline.input_lines(args.file):
+            for line, label in zip(lines, classifier.classify([line.split() for line in lines])):
+                print(f"{label}\t{line}", flush=True)
 
 
-def train_command(args: argparse.Namespace) -> None:
-    training = read_texts(args.train) if args.train else default_texts()
-    if args.dev:
-        dev = read_texts(args.dev)
-    else:  # every tenth
-        training, dev = [text for i, text in enumerate(training) if i % 10], training[::10]
-    vectors = None if args.vectors is None else read_vectors(args.vectors)
-    classifier = Classifier(new_sizes(training, vectors, args), dy.ParameterCollection(), vectors)
-    words = {word for words, _ in training for word in words}
-    known = "random vectors"
-    if vectors is not None:
-        known = f"{sum(word in vectors or word.lower() in vectors for word in words) / len(words):.0%} have vectors"
-    print(f"{len(training)} training and {len(dev)} dev texts, {len(words)} words: {known}")
-    train(classifier, training, dev, args)
-    words, label = dev[0]
-    print(f"{load(args.model).classify([words])[0]} (should be {label}): {' '.join(words)}")
-
-
-def classify_text(classifier: Classifier, file: str) -> None:
-    with sys.stdin if file == "-" else open(file, encoding="utf-8") as lines:
-        # A user at a terminal wants each answer at once; a file is faster in batches.
-        for batch in dy.data.batches(lines, 1 if lines.isatty() else 64):
-            for line, label in zip(batch, classifier.classify([line.split() for line in batch])):
-                print(f"{label}\t{line.rstrip()}", flush=True)
-
-
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Train a text classifier on word vectors, or label text with one.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+if __name__ == "__main__":
+    parser = commandline.Parser(
+        "Train a text classifier on word vectors, or label text with one.",
+        data="a label, a tab and a text on each line; else Turkish sentences",
+        epochs=10,
+        patience=3,
+        batch=32,
+        learning_rate=0.002,  # falls to 0
     )
     add = parser.add_argument
     add("command", nargs="?", choices=["train", "classify"], default="train")
     add("file", nargs="?", default="-", help="classify: one text per line, split into words; - for standard input")
-    add("--train", type=Path, metavar="FILE", help="a label, a tab and a text on each line; else Turkish sentences")
-    add("--dev", type=Path, metavar="FILE", help="the same; else every tenth text of the training file")
     add("--vectors", type=Path, metavar="FILE", help="of word2vec, fastText or GloVe; else they are trained")
     add("--tune", action="store_true", help="train the vectors of the file too")
     add("--most-vectors", type=int, default=100000, help="words of the file to keep: the first, most frequent ones")
@@ -212,31 +164,4 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--filters", type=int, default=64, help="filters of each width")
     add("--widths", type=int, nargs="+", default=[3, 4, 5], help="words that a filter sees at once")
     add("--dropout", type=float, default=0.5)
-    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
-    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
-    add("--batch", type=int, default=32, help="texts in a minibatch")
-    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
-    add("--seed", type=int, default=1)
-    add("--model", type=Path, metavar="FILE", default=Path("runs/text_classifier.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
-    config.add_options(parser)
-    return parser.parse_intermixed_args(argv)
-
-
-def main() -> None:
-    args = parse(sys.argv[1:])
-    dy.reset_random_seed(args.seed)
-    try:
-        if args.command == "classify":
-            classify_text(load(args.model), args.file)
-        else:
-            train_command(args)
-    except (OSError, ValueError) as error:
-        sys.exit(f"text_classifier.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("text_classifier.py: interrupted")
-
-
-if __name__ == "__main__":
-    main()
+    parser.run(main)

@@ -19,38 +19,21 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
-
 import dynet_cy as dy
-from dynet_cy import config
-from dynet_cy.curves import Curves
-from dynet_cy.data import Vocabulary
+from dynet_cy import commandline
+from dynet_cy.data import Tree, Vocabulary, read_trees
 
 LABELS = 5
 
-
-@dataclass
-class Tree:
-    """A phrase: either a word, or two phrases."""
-
-    label: int
-    word: str = ""
-    children: tuple[Tree, ...] = ()
-
-    def nodes(self) -> Iterator[Tree]:
-        """Yield all phrases, parts before the whole."""
-        for child in self.children:
-            yield from child.nodes()
-        yield self
-
-    def __str__(self) -> str:
-        return f"({self.label} {self.word or ' '.join(map(str, self.children))})"
+SIZES = {
+    "word_dim": 100,
+    "hidden": 128,
+    "dropout": 0.3,
+    "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
+}
 
 
 class Sentiment:
@@ -81,15 +64,15 @@ class Sentiment:
 
     def encode(self, tree: Tree, found: list[dy.Expression]) -> tuple[dy.Expression, dy.Expression]:
         """Return the state and the cell of a phrase; append the scores of all its nodes, in the order of `nodes`."""
-        if tree.children:
-            (left, left_cell), (right, right_cell) = (self.encode(child, found) for child in tree.children)
+        if len(tree.parts) == 2:
+            (left, left_cell), (right, right_cell) = (self.encode(part, found) for part in tree.parts)
             rows = dy.affine_transform([self.bias, self.left, left, self.right, right])
             gates = dy.logistic(self.part(rows, 0, 4))
             new = dy.cmult(self.part(gates, 0), dy.tanh(self.part(rows, 4)))
             forget_left, forget_right = self.part(gates, 2), self.part(gates, 3)
             cell = new + dy.cmult(forget_left, left_cell) + dy.cmult(forget_right, right_cell)
         else:
-            word = tree.word.lower()
+            word = tree.parts[0].lower()
             hidden = self.training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
             vector = self.drop(self.word_vectors[0 if hidden else self.words[word]])
             rows = dy.affine_transform([self.leaf_bias, self.leaf, vector])
@@ -111,7 +94,7 @@ class Sentiment:
     def loss(self, trees: list[Tree]) -> dy.Expression:
         """Return the mean loss over all nodes of a minibatch."""
         losses = [
-            dy.pickneglogsoftmax(scores, node.label)
+            dy.pickneglogsoftmax(scores, int(node.label))
             for tree in trees
             for scores, node in zip(self.scores(tree), tree.nodes())
         ]
@@ -128,126 +111,37 @@ class Sentiment:
 # -- training ------------------------------------------------------------------------------------
 
 
-def train(network: Sentiment, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
+def train(network: Sentiment, trees: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
     """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(network.pc)
-    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    total = sum(sum(1 for _ in tree.nodes()) for tree in training)
-    best, best_words, best_epoch, done = -1.0, "", 0, 0
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    with Curves(args.curves, args.tensorboard) as curves:
-        for epoch in range(1, args.epochs + 1):
-            network.training = True
-            summed, start = 0.0, time.perf_counter()
-            with tqdm(total=total, desc=f"epoch {epoch}", unit=" nodes", leave=False, disable=None) as bar:
-                for batch in data:
-                    trainer.learning_rate = args.learning_rate * (1 - done / (args.epochs * total))
-                    dy.renew_cg()
-                    loss = network.loss(batch)
-                    value = loss.value()
-                    loss.backward()
-                    trainer.update()
-                    nodes = sum(sum(1 for _ in tree.nodes()) for tree in batch)
-                    done += nodes
-                    summed += value * nodes
-                    bar.set_postfix(loss=f"{value:.3f}", refresh=False)
-                    bar.update(nodes)
-            seconds = time.perf_counter() - start
-            network.training = False
-            score, found = accuracy(network, dev)
-            curves.add(epoch, loss=summed / total, accuracy=score)
-            print(
-                f"epoch {epoch}: loss {summed / total:.4f}, {seconds:.1f} s, {total / seconds:.0f} nodes/s, "
-                f"dev {found}",
-                flush=True,
-            )
-            if score > best:
-                best, best_words, best_epoch = score, found, epoch
-                dy.save_safetensors(args.model, network.pc, extra=network.spec)
-            elif epoch - best_epoch >= args.patience:
-                print(f"no better for {args.patience} epochs: stopping")
-                break
-    print(f"best dev {best_words} after epoch {best_epoch}, model saved in {args.model}")
+    data = dy.data.batches(trees, args.batch, shuffle=True, seed=args.seed)
+    training = commandline.training(args, network.pc, data, extra=network.spec, unit="nodes", total=count(trees))
+    for epoch in training:
+        network.training = True
+        for batch in epoch:
+            trainer.learning_rate = args.learning_rate * (1 - training.done)
+            dy.renew_cg()
+            loss = network.loss(batch)
+            epoch.add(loss.value(), count(batch))
+            loss.backward()
+            trainer.update()
+        network.training = False
+        found = [labels for batch in dy.data.batches(dev, 64) for labels in network.labels(batch)]
+        right = [[int(node.label) for node in tree.nodes()] for tree in dev]
+        roots = dy.metrics.accuracy([labels[-1] for labels in found], [labels[-1] for labels in right])
+        epoch.report(accuracy_at_all_nodes=dy.metrics.accuracy(found, right), at_the_roots=roots)
 
 
-def load(path: Path) -> Sentiment:
-    """Build the network that was saved, and read its weights."""
-    try:
-        network = Sentiment(dy.read_extra(path))
-    except KeyError as error:
-        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
-    dy.load_safetensors(path, network.pc)
-    return network
-
-
-def hold_out(items: list[Tree], source: object) -> tuple[list[Tree], list[Tree]]:
-    """Split into items for training and, every tenth item, items for measuring."""
-    if len(items) < 2:
-        raise ValueError(f"{source}: one tree only, none is left to train on; give --dev FILE too")
-    return [item for i, item in enumerate(items) if i % 10], items[::10]
-
-
-def new_spec(training: list[Tree], args: argparse.Namespace) -> dict:
-    """Collect the vocabulary, and the sizes given on the command line."""
-    words = Vocabulary(
-        (node.word.lower() for tree in training for node in tree.nodes() if node.word), min_count=2
-    ).counts
-    sizes = {size: getattr(args, size) for size in ("word_dim", "hidden", "dropout", "word_dropout", "seed")}
-    return {"words": words, **sizes}
-
-
-def accuracy(network: Sentiment, trees: list[Tree]) -> tuple[float, str]:
-    """Return the accuracy at the roots, and as text the accuracies at the roots and at all nodes."""
-    roots = right = total = 0
-    for batch in dy.data.batches(trees, 64):
-        for tree, labels in zip(batch, network.labels(batch)):
-            equal = [node.label == label for node, label in zip(tree.nodes(), labels)]
-            roots, right, total = roots + equal[-1], right + sum(equal), total + len(equal)
-    score = roots / len(trees)
-    return score, f"accuracy {score:.2%} at the roots, {right / total:.2%} at all nodes"
+def count(trees: list[Tree]) -> int:
+    """Return the number of all nodes."""
+    return sum(len(list(tree.nodes())) for tree in trees)
 
 
 # -- data ----------------------------------------------------------------------------------------
 
 
-def read_trees(path: Path) -> list[Tree]:
-    """Read a file, plain or gzipped, with one tree per line."""
-    trees, lines = [], dy.data.lines(path)
-    for number, line in enumerate(lines, 1):
-        # Split only at blanks and tabs: a word may contain a no-break space.
-        tokens = [token for token in line.replace("(", " ( ").replace(")", " ) ").split(" ") if token]
-        try:
-            trees += [tree_of(tokens)] if tokens else []
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from error
-    if not trees:
-        raise ValueError(f"{path}: no tree in {len(lines)} lines")
-    return trees
-
-
-def tree_of(tokens: list[str]) -> Tree:
-    """Build a tree from its brackets, labels and words."""
-    open_nodes: list[list] = [[]]  # the contents of nodes that are not closed yet; the first encloses the tree
-    for token in tokens:
-        if token == "(":
-            open_nodes.append([])
-        elif token != ")":
-            open_nodes[-1].append(token)
-        elif len(open_nodes) == 1:
-            raise ValueError("a closing bracket without an opening one")
-        else:
-            label, *parts = open_nodes.pop() or [""]
-            if label not in ("0", "1", "2", "3", "4"):
-                raise ValueError(f"a node begins with {str(label)!r}, not with a label from 0 to 4")
-            if len(parts) == 1 and isinstance(parts[0], str):
-                open_nodes[-1].append(Tree(int(label), word=parts[0]))
-            elif len(parts) == 2 and all(isinstance(part, Tree) for part in parts):
-                open_nodes[-1].append(Tree(int(label), children=tuple(parts)))
-            else:
-                raise ValueError(f"a node of {len(parts)} parts; it must hold one word, or two nodes")
-    if len(open_nodes) > 1 or len(open_nodes[0]) != 1 or not isinstance(open_nodes[0][0], Tree):
-        raise ValueError("not one tree with all brackets closed")
-    return open_nodes[0][0]
+def read(path: Path) -> list[Tree]:
+    return read_trees(path, labels="01234", binary=True)
 
 
 NOUNS = ["the film", "the plot", "this story", "every scene", "the music", "her role", "the ending", "its hero"]
@@ -267,111 +161,84 @@ def made_up_tree(rng: random.Random) -> Tree:
     `but` have the label of the second.
     """
 
+    def value_of(tree: Tree) -> int:
+        return int(tree.label) - 2
+
+    def word(value: int, form: str) -> Tree:
+        return Tree(str(value + 2), (form,))
+
     def join(value: int, *children: Tree) -> Tree:
-        return Tree(value + 2, children=children)
+        return Tree(str(value + 2), children)
 
     def adjective(depth: int) -> Tree:
         if depth == 0 or rng.random() < 0.3:
             value = rng.choice(list(ADJECTIVES))
-            return Tree(value + 2, rng.choice(ADJECTIVES[value]))
+            return word(value, rng.choice(ADJECTIVES[value]))
         inner = adjective(depth - 1)
-        value, sign = inner.label - 2, (inner.label > 2) - (inner.label < 2)
+        value = value_of(inner)
+        sign = (value > 0) - (value < 0)
         if rng.random() < 0.5:
-            return join(max(-2, min(2, value + sign)), Tree(2, "very"), inner)
-        return join(-sign, Tree(2, rng.choice(["not", "hardly"])), inner)
+            return join(max(-2, min(2, value + sign)), word(0, "very"), inner)
+        return join(-sign, word(0, rng.choice(["not", "hardly"])), inner)
 
     def sentence() -> Tree:
         article, noun = rng.choice(NOUNS).split()
         inner = adjective(3)
-        verb = join(inner.label - 2, Tree(2, "is"), inner)
-        return join(inner.label - 2, join(0, Tree(2, article), Tree(2, noun)), verb)
+        verb = join(value_of(inner), word(0, "is"), inner)
+        return join(value_of(inner), join(0, word(0, article), word(0, noun)), verb)
 
     first = sentence()
     if rng.random() < 0.5:
         return first
     second = sentence()
-    value = second.label - 2
-    return join(value, first, join(value, Tree(2, "but"), second))
+    value = value_of(second)
+    return join(value, first, join(value, word(0, "but"), second))
 
 
-# -- command line --------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------
 
 
-def train_command(args: argparse.Namespace) -> None:
-    if args.train:
-        training = read_trees(args.train)
-    else:
+def main(args: argparse.Namespace) -> None:
+    if args.command == "train":
         rng = random.Random(args.seed)
-        training = [made_up_tree(rng) for _ in range(2000)]
-        print("trees made up from a small grammar: give others with --train FILE")
-    training = training[: args.limit]
-    if args.dev:
-        dev = read_trees(args.dev)[: args.limit]
-    else:
-        training, dev = hold_out(training, args.train or "--limit 1")
-    network = Sentiment(new_spec(training, args))
-    print(f"{len(training)} training and {len(dev)} dev trees, {len(network.words) - 1} words")
-    train(network, training, dev, args)
-    print_labelled(load(args.model), dev[:1])
-
-
-def label_command(args: argparse.Namespace) -> None:
-    if args.file is None:
+        trees, dev = commandline.read_data(args, read, lambda: [made_up_tree(rng) for _ in range(2000)])
+        words = (
+            part.lower() for tree in trees for node in tree.nodes() for part in node.parts if isinstance(part, str)
+        )
+        sizes = {size: getattr(args, size) for size in SIZES}
+        network = Sentiment({"words": Vocabulary(words, min_count=2).counts, "seed": args.seed, **sizes})
+        print(f"{len(trees)} training and {len(dev)} dev trees, {len(network.words) - 1} words")
+        train(network, trees, dev, args)
+        print_labelled(dy.load_network(args.model, Sentiment), dev[:1])
+    elif args.file is None:
         raise ValueError("label: a file is needed")
-    trees, network = read_trees(args.file), load(args.model)
-    for batch in dy.data.batches(trees, 64):
-        print_labelled(network, batch)
+    else:
+        network = dy.load_network(args.model, Sentiment)
+        for batch in dy.data.batches(read(args.file), 64):
+            print_labelled(network, batch)
 
 
 def print_labelled(network: Sentiment, trees: list[Tree]) -> None:
     for tree, labels in zip(trees, network.labels(trees)):
-        for node, found in zip(tree.nodes(), labels):
-            node.label = found
-        print(tree, flush=True)
+        print(relabelled(tree, iter(labels)), flush=True)
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Train a Tree-LSTM on the sentiment of phrases, or label with one.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
-    add = parser.add_argument
-    add("command", nargs="?", choices=["train", "label"], default="train")
-    add("file", nargs="?", type=Path, help="label: trees; labels in the file are ignored")
-    add("--train", type=Path, metavar="FILE", help="one tree per line, plain or .gz; else 2,000 trees are made up")
-    add("--dev", type=Path, metavar="FILE", help="likewise; else every tenth tree of those to train on")
-    add("--limit", type=int, metavar="N", help="take only the first N trees of each file")
-    add_sizes(parser)
-    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
-    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
-    add("--batch", type=int, default=25, help="trees in a minibatch")
-    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
-    add("--seed", type=int, default=1)
-    add("--model", type=Path, metavar="FILE", default=Path("runs/tree_lstm.safetensors"))
-    add("--curves", type=Path, metavar="FILE", help="plot loss and score to this file: .svg, .png or .pdf (matplotlib)")
-    add("--tensorboard", type=Path, metavar="DIR", help="log them for TensorBoard (tensorboardX)")
-    config.add_options(parser)
-    return parser.parse_intermixed_args(argv)
-
-
-def add_sizes(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--word-dim", type=int, default=100)
-    add("--hidden", type=int, default=128)
-    add("--dropout", type=float, default=0.3)
-    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
-
-
-def main() -> None:
-    args = parse(sys.argv[1:])
-    dy.reset_random_seed(args.seed)
-    try:
-        (train_command if args.command == "train" else label_command)(args)
-    except (OSError, ValueError) as error:
-        sys.exit(f"tree_lstm.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("tree_lstm.py: interrupted")
+def relabelled(tree: Tree, labels: Iterator[int]) -> Tree:
+    """Return a tree with the labels found, which are in the order of its nodes."""
+    parts = [relabelled(part, labels) if isinstance(part, Tree) else part for part in tree.parts]
+    return Tree(str(next(labels)), tuple(parts))
 
 
 if __name__ == "__main__":
-    main()
+    parser = commandline.Parser(
+        "Train a Tree-LSTM on the sentiment of phrases, or label with one.",
+        data="one tree per line, plain or .gz; else 2,000 trees are made up",
+        epochs=10,
+        patience=3,
+        batch=25,
+        learning_rate=0.002,  # falls to 0
+        sizes=SIZES,
+    )
+    parser.add_argument("command", nargs="?", choices=["train", "label"], default="train")
+    parser.add_argument("file", nargs="?", type=Path, help="label: trees; labels in the file are ignored")
+    parser.run(main)

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import re
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.data import ConlluSentence, read_conllu, read_labelled, read_parallel, read_tsv
+from dynet_cy.data import (
+    ConlluSentence,
+    parse_tree,
+    read_conllu,
+    read_entities,
+    read_labelled,
+    read_parallel,
+    read_trees,
+    read_tsv,
+)
 
 # A sentence with a multiword token, empty nodes before, within and behind its words, and comments; and a bare one.
 FIRST = """# sent_id = 1
@@ -213,3 +224,94 @@ def test_word_vectors_as_lookup_parameters(tmp_path: Path, header: str) -> None:
 def test_word_vectors_of_different_lengths(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ValueError, match=r"t\.vec.*" + message):
         dy.data.read_vectors(write(tmp_path / "t.vec", text))
+
+
+def test_entities_in_columns_and_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text(
+        "-DOCSTART- -X- O\n\nBob NNP I-PER\nsees VBZ O\nMad NNP I-PER\nMax NNP B-PER\n\n"
+        "Paris NNP I-LOC\nBob NNP I-PER\n"
+    )
+    (tmp_path / "a.txt").write_text("Bob|I-PER sees|O Mad|I-PER Max|B-PER\nParis|I-LOC Bob|I-PER\n")
+    wanted = [
+        (["Bob", "sees", "Mad", "Max"], ["B-PER", "O", "B-PER", "B-PER"]),
+        (["Paris", "Bob"], ["B-LOC", "B-PER"]),
+    ]
+    assert read_entities(tmp_path / "a.conll") == wanted
+    assert read_entities(tmp_path / "a.txt", "|") == wanted
+
+
+def test_bad_entities(tmp_path: Path) -> None:
+    for name, content, message in [
+        ("a.txt", "Bob|I-PER\nsees\n", ", line 2: no tag (O, B-... or I-...) at 'sees'"),
+        ("a.txt", "a|b|NOUN\n", ", line 1: no tag (O, B-... or I-...) at 'a|b'"),
+        ("a.conll", "Bob I-PER\nsees\n", ", line 2: no tag (O, B-... or I-...) at 'sees'"),
+        ("a.conll", "\n\n", ": no sentence in 2 lines"),
+    ]:
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ValueError, match=re.escape(name + message)):
+            read_entities(tmp_path / name, None if name.endswith(".conll") else "|")
+
+
+GOOD_TREE = "(3 (2 a) (4 (3 very) (3 good\u00a0one)))"
+
+
+def test_trees(tmp_path: Path) -> None:
+    path = write(tmp_path / "trees.txt.gz", f"{GOOD_TREE}\n\n{GOOD_TREE}\n")
+    trees = read_trees(path, labels="01234", binary=True)
+    assert [str(tree) for tree in trees] == [GOOD_TREE] * 2
+    tree = parse_tree("(S (NP the (A big)\tdog) (VP barks))")
+    assert tree.words() == ["the", "big", "dog", "barks"]
+    assert list(tree.spans()) == [("A", 1, 2), ("NP", 0, 3), ("VP", 3, 4), ("S", 0, 4)]
+    assert [node.label for node in tree.nodes()] == ["A", "NP", "VP", "S"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("(3 (2 a) (4 b)", "expected one whole tree"),
+        ("(3 (2 a) (4 b)))", "a closing bracket without an opening one"),
+        ("(3 a) (3 b)", "expected one whole tree"),
+        ("word", "expected one whole tree"),
+        ("(5 a)", "the label '5' is none of 0 1 2 3 4"),
+        ("()", "expected a label after '(', not ')'"),
+        ("((2 a) 3)", "expected a label after '(', not '('"),
+        ("(3)", "the constituent 3 is empty"),
+        ("(3 a (2 b))", "a node of 2 parts; it must hold one word, or two nodes"),
+        ("(3 (2 a) (2 b) (2 c))", "a node of 3 parts"),
+        ("(3 (2 a))", "a node of 1 parts"),
+    ],
+)
+def test_bad_trees(tmp_path: Path, bad: str, message: str) -> None:
+    path = write(tmp_path / "trees.txt", f"{GOOD_TREE}\n{bad}\n")
+    with pytest.raises(ValueError, match=re.escape(f"trees.txt, line 2: {message}")):
+        read_trees(path, labels="01234", binary=True)
+    with pytest.raises(ValueError, match="no tree in 1 lines"):
+        read_trees(write(path, "\n"))
+
+
+def test_a_file_of_an_installed_package() -> None:
+    assert dy.data.installed("numpy", "METADATA").exists()
+    with pytest.raises(FileNotFoundError, match="the package numpy has no file none.txt"):
+        dy.data.installed("numpy", "none.txt")
+    with pytest.raises(FileNotFoundError, match="no a.conllu: pip install no-such-package"):
+        dy.data.installed("no-such-package", "a.conllu")
+
+
+def test_digits(tmp_path: Path) -> None:
+    def idx(name: str, shape: tuple[int, ...], values: bytes) -> None:
+        write(tmp_path / name, bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + values)
+
+    for part, count in (("train", 2), ("t10k", 1)):
+        idx(f"{part}-images-idx3-ubyte.gz", (count, 2, 3), bytes(range(6 * count)))
+        idx(f"{part}-labels-idx1-ubyte", (count,), bytes([7] * count))
+    training, test = dy.data.read_digits(tmp_path)
+    assert (len(training), len(test)) == (2, 1)
+    image, label = training[1]
+    np.testing.assert_array_equal(image, np.arange(6, 12, dtype=np.float32).reshape(2, 3) / 255)
+    assert (image.dtype, label) == (np.float32, 7)
+    idx("t10k-labels-idx1-ubyte", (1,), bytes([11]))
+    with pytest.raises(ValueError, match="t10k has the label 11, digits go up to 9"):
+        dy.data.read_digits(tmp_path)
+    idx("t10k-labels-idx1-ubyte", (2,), bytes([1, 2]))
+    with pytest.raises(ValueError, match=r"t10k has images \(1, 2, 3\) but labels \(2,\)"):
+        dy.data.read_digits(tmp_path)

@@ -18,16 +18,17 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy import config, curves, profiling
+from dynet_cy import commandline, config, curves, profiling
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
-FIBERS = {"Server", "ServerCall", "ServerClosed", "ServerStatistics", "batched_map"}  # switch stacks
+FIBERS = {"Server", "ServerCall", "ServerClosed", "ServerStatistics", "batched_map", "beam_search"}  # switch stacks
 
 
 def public() -> Iterator[tuple[str, Any]]:
     """All public functions and classes, with the names that programs use."""
-    modules = ((profiling, "profiling."), (curves, "curves."), (config, "config."), (dy.data, "data."))
-    for module, before in ((dy, ""), *modules):
+    modules = {"profiling.": profiling, "curves.": curves, "config.": config, "data.": dy.data}
+    modules |= {"metrics.": dy.metrics, "commandline.": commandline}
+    for before, module in {"": dy, **modules}.items():
         for name in module.__all__:
             value = getattr(module, name)
             if callable(value) and not (before and hasattr(dy, name)):
@@ -126,5 +127,6 @@ def test_every_parameter_is_described() -> None:
         for one, found in [(name, value), *members(name, value)]
         if not hasattr(found, "_fields") and (missing := undescribed(found))
     }
-    # Other functions make these (`Server.submit`, `data.batches`, `data.lines`), so their arguments are not documented.
-    assert {described.partition("(")[0] for described in without} == {"ServerCall", "data.Batches", "data.Lines"}
+    # Others make these (`Server.submit`, `Training`, `data.batches`, `data.lines`): their arguments are not documented.
+    made = {"Epoch", "ServerCall", "data.Batches", "data.Lines"}
+    assert {described.partition("(")[0] for described in without} == made

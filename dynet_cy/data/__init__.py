@@ -5,12 +5,15 @@ words = dy.data.Vocabulary((form for sentence in sentences for form in sentence.
 data = dy.data.batches(sentences, 32, shuffle=True, seed=1)
 """
 
-from dynet_cy.data.batching import Batches, batches
+from dynet_cy.data.batching import Batches, batches, hold_out
 from dynet_cy.data.conllu import CONLLU_COLUMNS, ConlluSentence, read_conllu
-from dynet_cy.data.files import Lines, lines
-from dynet_cy.data.text import read_labelled, read_parallel, read_tsv
+from dynet_cy.data.digits import read_digits, read_idx
+from dynet_cy.data.files import Lines, installed, lines
+from dynet_cy.data.text import read_entities, read_labelled, read_parallel, read_tsv
+from dynet_cy.data.trees import Tree, parse_tree, read_trees
 from dynet_cy.data.vocabulary import Vocabulary
 from dynet_cy.nn.vectors import WordVectors, read_vectors
 
-__all__ = ["CONLLU_COLUMNS", "Batches", "ConlluSentence", "Lines", "Vocabulary", "WordVectors", "batches", "lines"]
-__all__ += ["read_conllu", "read_labelled", "read_parallel", "read_tsv", "read_vectors"]
+__all__ = ["CONLLU_COLUMNS", "Batches", "ConlluSentence", "Lines", "Tree", "Vocabulary", "WordVectors", "batches"]
+__all__ += ["hold_out", "installed", "lines", "parse_tree", "read_conllu", "read_digits", "read_entities", "read_idx"]
+__all__ += ["read_labelled", "read_parallel", "read_trees", "read_tsv", "read_vectors"]

@@ -29,7 +29,7 @@ from dynet_cy.parallel.trainer import end_share
 from dynet_cy.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
 from dynet_cy.train.update import updates_made
 
-__all__ = ["Batches", "batches"]
+__all__ = ["Batches", "batches", "hold_out"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -561,3 +561,23 @@ def _whole(value: Any, name: str, least: int) -> int | None:
     if number < least:
         raise ValueError(f"batches: {name} must be at least {least}, not {number}")
     return number
+
+
+def hold_out(items: Sequence[T], every: int = 10) -> tuple[list[T], list[T]]:
+    """Divide data into items to train with and, every tenth, items to measure with.
+
+    Args:
+        items: all of them
+        every: 10 for every tenth item, the first one included
+
+    Raises:
+        ValueError: there is only one item or none, so that none is left to train with; or `every` is less than 2
+
+    Example:
+        >>> dy.data.hold_out([0, 1, 2, 3, 4, 5], every=3)
+        ([1, 2, 4, 5], [0, 3])
+    """
+    if every < 2 or len(items) < 2:
+        why = f"every must be at least 2, not {every}" if every < 2 else f"{len(items)} items, at least 2 are needed"
+        raise ValueError(f"hold_out: {why}")
+    return [item for i, item in enumerate(items) if i % every], [items[i] for i in range(0, len(items), every)]

@@ -8,16 +8,18 @@ import os
 import weakref
 import zlib
 from collections.abc import Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
 from typing import Any, Union, overload
 
 import numpy as np
 
-__all__ = ["FileName", "Lines", "lines", "numbered_lines"]
+__all__ = ["NOT_WHOLE", "FileName", "Lines", "installed", "lines", "numbered_lines"]
 
 FileName = Union[str, "os.PathLike[str]"]
 
 # What reading a file raises that is cut off, or is no gzip file although its name says so.
-_NOT_WHOLE = (EOFError, zlib.error, gzip.BadGzipFile)
+NOT_WHOLE = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 def numbered_lines(path: FileName) -> Iterator[tuple[int, str]]:
@@ -38,7 +40,7 @@ def numbered_lines(path: FileName) -> Iterator[tuple[int, str]]:
                 yield number, text.lstrip("\ufeff") if number == 1 else text
         except UnicodeDecodeError as error:
             raise ValueError(f"{name}, line {number}: {error}") from error
-        except _NOT_WHOLE as error:
+        except NOT_WHOLE as error:
             raise ValueError(f"{name}, after line {number}: not a whole gzip file: {error}") from error
 
 
@@ -64,7 +66,7 @@ class Lines(Sequence[str]):
             try:
                 with gzip.open(self._path) as packed:
                     self._content = packed.read()
-            except _NOT_WHOLE as error:
+            except NOT_WHOLE as error:
                 raise ValueError(f"lines: {self._path}: not a whole gzip file: {error}") from error
             self._size = len(self._content)
         else:
@@ -147,3 +149,27 @@ def lines(path: FileName, encoding: str = "utf-8") -> Lines:
         [['one', 'two'], ['three']]
     """
     return Lines(path, encoding)
+
+
+def installed(package: str, name: str) -> Path:
+    """A file of data that an installed package has, such as a treebank of "turkish-treebanks".
+
+    Args:
+        package: the name by which pip installs it
+        name: the name of the file, without its folders
+
+    Raises:
+        FileNotFoundError: the package is not installed, or has no such file
+
+    Example:
+        >>> dy.data.installed("numpy", "METADATA").name
+        'METADATA'
+    """
+    try:
+        files = metadata.files(package) or []
+    except metadata.PackageNotFoundError:
+        raise FileNotFoundError(f"no {name}: pip install {package}") from None
+    for file in files:
+        if file.name == name:
+            return Path(str(file.locate()))
+    raise FileNotFoundError(f"the package {package} has no file {name}")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any, Callable, TypeVar, overload
 
 from dynet_cy.data.files import FileName, numbered_lines
+from dynet_cy.metrics import to_bio
 
-__all__ = ["read_labelled", "read_parallel", "read_tsv"]
+__all__ = ["read_entities", "read_labelled", "read_parallel", "read_tsv"]
 
 T = TypeVar("T")
 
@@ -146,6 +147,53 @@ def read_parallel(
         have = f"{os.fspath(source)} has {len(sides[0])} lines, {os.fspath(target)} has {len(sides[1])}"
         raise ValueError(f"{have}: the sentences and their translations must be on the same lines")
     return _some(list(zip(*sides)), source)
+
+
+def read_entities(path: FileName, separator: str | None = None) -> list[tuple[list[str], list[str]]]:
+    """Read sentences with named entities, tagged as IOB1 or BIO: I-PER or B-PER begins one of the kind PER.
+
+    Args:
+        path: name of the file, UTF-8; gzipped if it ends in ".gz"
+        separator: None: a line for each word, with columns of which the first is the word and the last its tag, and an
+            empty line behind each sentence, as in CoNLL-2003; lines that begin with "-DOCSTART-" are left out.
+            Otherwise a line for each sentence, with words and tags such as ``Paris|I-LOC``, as in WikiNER, for "|".
+
+    Returns:
+        The words and the tags of each sentence, the tags as BIO; at least one.
+
+    Raises:
+        OSError: the file cannot be read
+        ValueError: a word has no such tag, the text is not UTF-8, or there is no sentence. The message names the file
+            and the line.
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("train.conll").write_text("Alice NNP I-PER\\nsees VBZ O\\nParis NNP I-LOC\\n\\n")
+        >>> dy.data.read_entities("train.conll")
+        [(['Alice', 'sees', 'Paris'], ['B-PER', 'O', 'B-LOC'])]
+        >>> _ = Path("train.txt").write_text("Alice|I-PER sees|O Paris|I-LOC\\n")
+        >>> dy.data.read_entities("train.txt", "|")
+        [(['Alice', 'sees', 'Paris'], ['B-PER', 'O', 'B-LOC'])]
+    """
+    sentences: list[list[list[str]]] = [[]]
+    number = 0
+    for number, line in numbered_lines(path):
+        fields = [field for field in line.replace("\t", " ").split(" ") if field]  # a word may have a no-break space
+        if separator is not None:
+            pairs = [field.rsplit(separator, 1) for field in fields]
+        elif fields and fields[0] != "-DOCSTART-":
+            pairs = [[fields[0], *fields[1:][-1:]]]
+        else:
+            pairs = []
+        for pair in pairs:
+            if len(pair) < 2 or (pair[1] != "O" and pair[1][:2] not in ("B-", "I-")):
+                raise ValueError(f"{os.fspath(path)}, line {number}: no tag (O, B-... or I-...) at {pair[0]!r:.80}")
+        sentences[-1] += pairs
+        if sentences[-1] and (separator is not None or not fields):  # the sentence ends
+            sentences.append([])
+    if not any(sentences):
+        raise ValueError(f"{os.fspath(path)}: no sentence in {number} lines")
+    return [([word for word, _ in pairs], to_bio([tag for _, tag in pairs])) for pairs in sentences if pairs]
 
 
 def _unexpected(path: FileName, number: int, expected: str, line: str) -> ValueError:

@@ -15,15 +15,21 @@ from __future__ import annotations
 
 import argparse
 import random
-import sys
 import time
-from importlib import metadata
 from pathlib import Path
 
 import dynet_cy as dy
-from dynet_cy import config
+from dynet_cy import commandline
 from dynet_cy.data import Vocabulary, read_conllu
 
+SIZES = {
+    "word_dim": 100,
+    "letter_dim": 32,
+    "letter_hidden": 50,  # units in each direction
+    "hidden": 128,  # units in each direction
+    "dropout": 0.33,
+    "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
+}
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
 
 
@@ -165,82 +171,45 @@ def both_ways(builders: list[dy.LSTMBuilder], inputs: list[dy.Expression]) -> li
     return [lstm.initial_state().transduce(xs) for lstm, xs in zip(builders, (inputs, inputs[::-1]))]
 
 
-# -- data ----------------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------
 
 
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
     """Collect the vocabularies, with how often each thing was seen, and the sizes given on the command line."""
     forms = [form for words, _ in sentences for form in words]
-    vocabularies = {
+    return {
         "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
         "frequent": Vocabulary(forms, min_count=args.frequent).counts,
         "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
         "tags": sorted({tag for _, tags in sentences for tag in tags}),
+        "seed": args.seed,
+        **{size: getattr(args, size) for size in SIZES},
     }
-    sizes = ("word_dim", "letter_dim", "letter_hidden", "hidden", "dropout", "word_dropout", "seed")
-    return {**vocabularies, **{size: getattr(args, size) for size in sizes}}
 
 
-def turkish_treebank() -> Path:
-    """The Turkish web treebank of the package turkish-treebanks."""
-    try:
-        files = metadata.files("turkish-treebanks") or []
-    except metadata.PackageNotFoundError:
-        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
-
-
-def read_sentences(path: Path) -> list[Sentence]:
-    """Read words and tags (UPOS) of a treebank in CoNLL-U, plain or gzipped."""
+def read(path: Path) -> list[Sentence]:
     return [(sentence.form, sentence.upos) for sentence in read_conllu(path, required=["UPOS"])]
 
 
-# -- command line --------------------------------------------------------------------------------
-
-
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a tagger with several processes.")
-    add = parser.add_argument
-    add("--train", type=Path, metavar="FILE", help="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks")
-    add("--dev", type=Path, metavar="FILE", help="CoNLL-U; else every tenth sentence of the training file")
-    add("--limit", type=int, metavar="N", help="take only the first N sentences of each file")
-    add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
-    add("--word-dim", type=int, default=100)
-    add("--letter-dim", type=int, default=32)
-    add("--letter-hidden", type=int, default=50, help="units in each direction")
-    add("--hidden", type=int, default=128, help="units in each direction")
-    add("--dropout", type=float, default=0.33)
-    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
-    add("--checkpoint", type=Path, metavar="FILE", help="save checkpoints here, and resume if it exists")
-    add("--every", type=int, default=100, metavar="N", help="updates between checkpoints")
-    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
-    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
-    add("--batch", type=int, default=16, help="sentences in a minibatch, of each process")
-    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
-    add("--seed", type=int, default=1)
-    add("--model", type=Path, metavar="FILE", default=Path("runs/tagger.safetensors"))
-    config.add_options(parser)
-    return parser.parse_args(argv)
-
-
-def main() -> None:
-    args = parse(sys.argv[1:])
-    dy.reset_random_seed(args.seed)
-    try:
-        training = read_sentences(args.train or turkish_treebank())
-        if args.dev:
-            dev = read_sentences(args.dev)
-        else:
-            training, dev = [item for i, item in enumerate(training) if i % 10], training[::10]
-        training, dev = training[: args.limit], dev[: args.limit]
-        if not training or not dev:
-            raise ValueError(f"{len(training)} sentences to train on and {len(dev)} to measure with: both are needed")
-        train(Tagger(new_spec(training, args)), training, dev, args)
-    except (OSError, ValueError) as error:
-        sys.exit(f"train_tagger.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("train_tagger.py: interrupted")
+def main(args: argparse.Namespace) -> None:
+    sentences, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
+    train(Tagger(new_spec(sentences, args)), sentences, dev, args)
 
 
 if __name__ == "__main__":
-    main()
+    parser = commandline.Parser(
+        "Train a tagger with several processes.",
+        data="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks",
+        epochs=10,
+        patience=3,
+        batch=16,  # of each process
+        learning_rate=0.002,  # falls to 0
+        sizes=SIZES,
+        curves=False,
+    )
+    add = parser.add_argument
+    add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
+    add("--checkpoint", type=Path, metavar="FILE", help="save checkpoints here, and resume if it exists")
+    add("--every", type=int, default=100, metavar="N", help="updates between checkpoints")
+    parser.set_defaults(model=Path("runs/tagger.safetensors"))  # so that tagger.py finds it
+    parser.run(main)

@@ -14,35 +14,21 @@ can label trees with the model saved here.
 from __future__ import annotations
 
 import argparse
-import gzip
 import random
-import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import dynet_cy as dy
-from dynet_cy import config
+from dynet_cy import commandline
+from dynet_cy.data import Tree, Vocabulary, read_trees
 
-LABELS = 5  # from 0, very negative, to 4, very positive
-
-
-@dataclass
-class Tree:
-    """A phrase: either a word, or two phrases."""
-
-    label: int
-    word: str = ""
-    children: tuple[Tree, ...] = ()
-
-    def nodes(self) -> Iterator[Tree]:
-        """Yield all phrases, parts before the whole."""
-        for child in self.children:
-            yield from child.nodes()
-        yield self
-
+LABELS = 5
+SIZES = {
+    "word_dim": 100,
+    "hidden": 128,
+    "dropout": 0.3,
+    "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
+}
 
 # -- training with several processes -------------------------------------------------------------
 
@@ -115,13 +101,13 @@ class Sentiment:
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
-        self.words = {word: i for i, word in enumerate(spec["words"], start=1)}  # 0 is for unknown ones
+        self.words = Vocabulary(spec["words"])
         self.training = False  # whether to apply dropout
         self.rng = random.Random(spec["seed"])
 
         self.pc = pc = dy.ParameterCollection()
         dim, self.hidden = spec["word_dim"], spec["hidden"]
-        self.word_vectors = pc.add_lookup_parameters((len(self.words) + 1, dim))
+        self.word_vectors = pc.add_lookup_parameters((len(self.words), dim))
         # The rows of a word: input gate, output gate, candidate.
         self.leaf = pc.add_parameters((3 * self.hidden, dim))
         self.leaf_bias = pc.add_parameters(3 * self.hidden, init=0)
@@ -133,15 +119,15 @@ class Sentiment:
 
     def encode(self, tree: Tree, found: list[dy.Expression]) -> tuple[dy.Expression, dy.Expression]:
         """Return the state and the cell of a phrase; append the scores of all its nodes, in the order of `nodes`."""
-        if tree.children:
-            (left, left_cell), (right, right_cell) = (self.encode(child, found) for child in tree.children)
+        if len(tree.parts) == 2:
+            (left, left_cell), (right, right_cell) = (self.encode(part, found) for part in tree.parts)
             rows = dy.affine_transform([self.bias, self.left, left, self.right, right])
             gates = dy.logistic(self.part(rows, 0, 4))
             new = dy.cmult(self.part(gates, 0), dy.tanh(self.part(rows, 4)))
             forget_left, forget_right = self.part(gates, 2), self.part(gates, 3)
             cell = new + dy.cmult(forget_left, left_cell) + dy.cmult(forget_right, right_cell)
         else:
-            rows = dy.affine_transform([self.leaf_bias, self.leaf, self.drop(self.embed(tree.word.lower()))])
+            rows = dy.affine_transform([self.leaf_bias, self.leaf, self.drop(self.embed(tree.parts[0].lower()))])
             gates = dy.logistic(self.part(rows, 0, 2))
             cell = dy.cmult(self.part(gates, 0), dy.tanh(self.part(rows, 2)))
         state = dy.cmult(self.part(gates, 1), dy.tanh(cell))
@@ -153,9 +139,8 @@ class Sentiment:
 
     def embed(self, word: str) -> dy.Expression:
         # Words are sometimes treated as unknown, rare ones more often, to train the vector for unknown words.
-        rate = self.spec["word_dropout"]
-        hidden = self.training and self.rng.random() * (self.spec["words"].get(word, 0) + rate) < rate
-        return self.word_vectors[0 if hidden else self.words.get(word, 0)]
+        hidden = self.training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
+        return self.word_vectors[0 if hidden else self.words[word]]
 
     def drop(self, x: dy.Expression) -> dy.Expression:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
@@ -169,7 +154,7 @@ class Sentiment:
     def loss(self, trees: list[Tree]) -> dy.Expression:
         """Return the mean loss over all nodes of a minibatch."""
         losses = [
-            dy.pickneglogsoftmax(scores, node.label)
+            dy.pickneglogsoftmax(scores, int(node.label))
             for tree in trees
             for scores, node in zip(self.scores(tree), tree.nodes())
         ]
@@ -182,50 +167,11 @@ class Sentiment:
             dy.renew_cg(forward_only=True)
             roots = [self.scores(tree)[-1] for tree in batch]
             dy.forward(roots)  # all at once, so that it can be batched
-            right += sum(int(scores.npvalue().argmax()) == tree.label for scores, tree in zip(roots, batch))
+            right += sum(int(scores.npvalue().argmax()) == int(tree.label) for scores, tree in zip(roots, batch))
         return right / max(len(trees), 1)
 
 
-# -- data ----------------------------------------------------------------------------------------
-
-
-def new_spec(training: list[Tree], args: argparse.Namespace) -> dict:
-    """Collect the vocabulary, with how often each word was seen, and the sizes given on the command line."""
-    words = Counter(node.word.lower() for tree in training for node in tree.nodes() if node.word)
-    sizes = {size: getattr(args, size) for size in ("word_dim", "hidden", "dropout", "word_dropout", "seed")}
-    return {"words": {word: n for word, n in words.items() if n > 1}, **sizes}
-
-
-def read_trees(path: Path) -> list[Tree]:
-    """Read a file, plain or gzipped, with one tree per line, such as `(3 (2 a) (4 (3 very) (3 good)))`."""
-    trees = []
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            stack: list = []  # labels, words and trees that are not yet part of one
-            try:
-                for token in line.replace("(", " ( ").replace(")", " ) ").strip().split(" "):
-                    if token == ")":
-                        start = len(stack) - stack[::-1].index("(")
-                        stack[start - 1 :] = [tree_of(*stack[start:])]
-                    elif token:
-                        stack.append(token)
-            except (TypeError, ValueError) as error:
-                raise ValueError(f"{path}, line {number}: not a tree of words and pairs") from error
-            if len(stack) > 1 or not all(isinstance(tree, Tree) for tree in stack):
-                raise ValueError(f"{path}, line {number}: not one tree with all brackets closed")
-            trees += stack
-    return trees
-
-
-def tree_of(label: str, *parts: object) -> Tree:
-    if label not in map(str, range(LABELS)):
-        raise ValueError(label)
-    if len(parts) == 1 and isinstance(parts[0], str):
-        return Tree(int(label), word=parts[0])
-    left, right = parts
-    if isinstance(left, Tree) and isinstance(right, Tree):
-        return Tree(int(label), children=(left, right))
-    raise TypeError(parts)
+# -- the program ---------------------------------------------------------------------------------
 
 
 ADJECTIVES = ["awful dreadful", "dull weak clumsy", "long quiet French", "good fresh charming", "superb brilliant"]
@@ -237,62 +183,45 @@ def made_up_tree(rng: random.Random, depth: int = 4) -> Tree:
     """
     if depth == 0 or rng.random() < 0.2:
         label = rng.randrange(LABELS)
-        return Tree(label, rng.choice(ADJECTIVES[label].split()))
+        return Tree(str(label), (rng.choice(ADJECTIVES[label].split()),))
     inner = made_up_tree(rng, depth - 1)
-    label, sign = inner.label, (inner.label > 2) - (inner.label < 2)
+    label = int(inner.label)
+    sign = (label > 2) - (label < 2)
     kind = rng.choice(["very", "not", "but"])
     if kind == "very":
         label = min(max(label + sign, 0), LABELS - 1)
     elif kind == "not":
         label = 2 - sign
-    pair = Tree(label, children=(Tree(2, kind), inner))
-    return Tree(label, children=(made_up_tree(rng, 1), pair)) if kind == "but" else pair
+    pair = Tree(str(label), (Tree("2", (kind,)), inner))
+    return Tree(str(label), (made_up_tree(rng, 1), pair)) if kind == "but" else pair
 
 
-# -- command line --------------------------------------------------------------------------------
+def read(path: Path) -> list[Tree]:
+    return read_trees(path, labels="01234", binary=True)
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a Tree-LSTM with several processes.")
-    add = parser.add_argument
-    add("--train", type=Path, metavar="FILE", help="one tree per line, plain or .gz; else 2,000 trees are made up")
-    add("--dev", type=Path, metavar="FILE", help="likewise; else every tenth tree of those to train on")
-    add("--limit", type=int, metavar="N", help="take only the first N trees of each file")
-    add("--word-dim", type=int, default=100)
-    add("--hidden", type=int, default=128)
-    add("--dropout", type=float, default=0.3)
-    add("--word-dropout", type=float, default=0.25, help="a word seen n times is hidden at the rate of d / (d + n)")
-    add("--checkpoint", type=Path, metavar="FILE", help="save checkpoints here, and resume if it exists")
-    add("--every", type=int, default=100, metavar="N", help="updates between checkpoints")
-    add("--epochs", type=int, default=10, help="the learning rate falls to 0 over them")
-    add("--patience", type=int, default=3, help="epochs without a better score before it stops")
-    add("--batch", type=int, default=25, help="trees in a minibatch, of each process")
-    add("--learning-rate", type=float, default=0.002, help="initial learning rate")
-    add("--seed", type=int, default=1)
-    add("--model", type=Path, metavar="FILE", default=Path("runs/tree_lstm.safetensors"))
-    config.add_options(parser)
-    return parser.parse_args(argv)
-
-
-def main() -> None:
-    args = parse(sys.argv[1:])
-    dy.reset_random_seed(args.seed)
-    try:
-        rng = random.Random(args.seed)
-        training = read_trees(args.train) if args.train else [made_up_tree(rng) for _ in range(2000)]
-        training = training[: args.limit]
-        if args.dev:
-            dev = read_trees(args.dev)[: args.limit]
-        else:
-            training, dev = [item for i, item in enumerate(training) if i % 10], training[::10]
-        if not training or not dev:
-            raise ValueError(f"{len(training)} trees to train on and {len(dev)} to measure with: both are needed")
-        train(Sentiment(new_spec(training, args)), training, dev, args)
-    except (OSError, EOFError, ValueError) as error:
-        sys.exit(f"train_tree_lstm.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("train_tree_lstm.py: interrupted")
+def main(args: argparse.Namespace) -> None:
+    rng = random.Random(args.seed)
+    trees, dev = commandline.read_data(args, read, lambda: [made_up_tree(rng) for _ in range(2000)])
+    words = (part.lower() for tree in trees for node in tree.nodes() for part in node.parts if isinstance(part, str))
+    sizes = {size: getattr(args, size) for size in SIZES}
+    spec = {"words": Vocabulary(words, min_count=2).counts, "seed": args.seed, **sizes}
+    train(Sentiment(spec), trees, dev, args)
 
 
 if __name__ == "__main__":
-    main()
+    parser = commandline.Parser(
+        "Train a Tree-LSTM with several processes.",
+        data="one tree per line, plain or .gz; else 2,000 trees are made up",
+        epochs=10,
+        patience=3,
+        batch=25,  # of each process
+        learning_rate=0.002,  # falls to 0
+        sizes=SIZES,
+        curves=False,
+    )
+    add = parser.add_argument
+    add("--checkpoint", type=Path, metavar="FILE", help="save checkpoints here, and resume if it exists")
+    add("--every", type=int, default=100, metavar="N", help="updates between checkpoints")
+    parser.set_defaults(model=Path("runs/tree_lstm.safetensors"))  # so that tree_lstm.py finds it
+    parser.run(main)

@@ -14,9 +14,7 @@ side by side: a new request joins the running ones at their next step.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Awaitable, Callable
-from importlib import metadata
 from pathlib import Path
 
 import uvicorn
@@ -26,12 +24,18 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 import dynet_cy as dy
-from dynet_cy import config
+from dynet_cy import commandline
 from dynet_cy.data import Vocabulary, read_conllu
 
 LONGEST = 200  # words in a sentence
 Answer = Callable[[list[str]], Awaitable[dict]]
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
+
+SIZES = {
+    "word_dim": 100,
+    "tag_dim": 16,
+    "hidden": 128,  # units in each direction
+}
 
 
 # -- the service ---------------------------------------------------------------------------------
@@ -71,7 +75,9 @@ def application(answer: Answer, statistics: Callable[[], dict], reload: Callable
 
 
 def serve(args: argparse.Namespace) -> None:
-    with dy.Server(load(args.model).tag, queue=args.queue, width=args.width, deadline=args.deadline) as server:
+    with dy.Server(
+        dy.load_network(args.model, Tagger).tag, queue=args.queue, width=args.width, deadline=args.deadline
+    ) as server:
 
         async def answer(words: list[str]) -> dict:
             return {"words": words, "tags": await server.call_async(words, wait=False)}
@@ -79,7 +85,7 @@ def serve(args: argparse.Namespace) -> None:
         def statistics() -> dict:  # percentiles are nan at first, which JSON does not have
             return {name: None if x != x else x for name, x in server.statistics()._asdict().items()}
 
-        app = application(answer, statistics, lambda: server.reload(load(args.model).tag))
+        app = application(answer, statistics, lambda: server.reload(dy.load_network(args.model, Tagger).tag))
         uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
 
 
@@ -122,97 +128,52 @@ class Tagger:
         return dy.esum([dy.pickneglogsoftmax(self.scores(state, previous), tag) for state, previous, tag in steps])
 
 
-def load(path: Path) -> Tagger:
-    """Build the network that was saved, and read its weights."""
-    try:
-        tagger = Tagger(dy.read_extra(path))
-    except KeyError as error:
-        raise ValueError(f"{path}: the model of another program: it has no {error}") from error
-    dy.load_safetensors(path, tagger.pc)
-    return tagger
-
-
 def train(args: argparse.Namespace) -> None:
-    sentences = read_sentences(args.train or turkish_treebank())
-    if len(sentences) < 2:
-        raise ValueError(f"{args.train}: 1 sentence, at least 2 are needed")
-    training, dev = [item for i, item in enumerate(sentences) if i % 10], sentences[::10]
-    words = Vocabulary((word.lower() for words, _ in training for word in words), min_count=2)
-    tags = sorted({tag for _, tags in training for tag in tags})
-    sizes = {"word_dim": args.word_dim, "tag_dim": args.tag_dim, "hidden": args.hidden}
-    tagger = Tagger({"words": words.counts, "tags": tags, **sizes})
+    sentences, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
+    words = Vocabulary((word.lower() for words, _ in sentences for word in words), min_count=2)
+    tags = sorted({tag for _, tags in sentences for tag in tags})
+    tagger = Tagger({"words": words.counts, "tags": tags, **{size: getattr(args, size) for size in SIZES}})
     trainer = dy.AdamTrainer(tagger.pc, args.learning_rate)
-    data = dy.data.batches(training, args.batch, shuffle=True, seed=args.seed)
-    for epoch in range(1, args.epochs + 1):
-        for batch in data:
+    data = dy.data.batches(sentences, args.batch, shuffle=True, seed=args.seed)
+    for epoch in commandline.training(args, tagger.pc, data, extra=tagger.spec, unit="words"):
+        for batch in epoch:
+            words = sum(len(words) for words, _ in batch)
             dy.renew_cg()
-            loss = dy.esum([tagger.loss(*sentence) for sentence in batch]) / sum(len(words) for words, _ in batch)
+            loss = dy.esum([tagger.loss(*sentence) for sentence in batch]) / words
+            epoch.add(loss.value(), words)
             loss.backward()
             trainer.update()
         dy.renew_cg(forward_only=True)
         found = dy.batched_map(tagger.tag, [words for words, _ in dev])
-        right = [a == b for guessed, (_, tags) in zip(found, dev) for a, b in zip(guessed, tags)]
-        print(f"epoch {epoch}: dev accuracy {sum(right) / len(right):.2%}", flush=True)
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    dy.save_safetensors(args.model, tagger.pc, extra=tagger.spec)
-    print(f"model saved in {args.model}")
+        epoch.report(accuracy=dy.metrics.accuracy(found, [tags for _, tags in dev]))
 
 
-# -- data ----------------------------------------------------------------------------------------
-
-
-def turkish_treebank() -> Path:
-    """The Turkish web treebank of the package turkish-treebanks."""
-    try:
-        files = metadata.files("turkish-treebanks") or []
-    except metadata.PackageNotFoundError:
-        raise ValueError("no treebank: pip install turkish-treebanks, or give one with --train FILE") from None
-    return next(Path(str(file.locate())) for file in files if file.name == "web.conllu")
-
-
-def read_sentences(path: Path) -> list[Sentence]:
+def read(path: Path) -> list[Sentence]:
     """Read words and tags (UPOS) of a treebank in CoNLL-U, plain or gzipped."""
     return [(sentence.form, sentence.upos) for sentence in read_conllu(path, required=["UPOS"])]
 
 
-# -- command line --------------------------------------------------------------------------------
+# -- the program ---------------------------------------------------------------------------------
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="Tag sentences over HTTP, or train the tagger.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+def main(args: argparse.Namespace) -> None:
+    (train if args.command == "train" else serve)(args)
+
+
+if __name__ == "__main__":
+    parser = commandline.Parser(
+        "Tag sentences over HTTP, or train the tagger.",
+        data="train: CoNLL-U; else a treebank from turkish-treebanks",
+        epochs=5,
+        batch=16,  # sentences
+        learning_rate=0.002,
+        sizes=SIZES,
     )
     add = parser.add_argument
     add("command", nargs="?", choices=["serve", "train"], default="serve")
-    add("--model", type=Path, metavar="FILE", default=Path("runs/service.safetensors"))
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=8000)
     add("--deadline", type=float, default=10.0, help="seconds within which a request must be answered")
     add("--queue", type=int, default=1024, help="requests that may wait; further ones are refused")
     add("--width", type=int, default=256, help="requests that run at once")
-    add("--train", type=Path, metavar="FILE", help="train: CoNLL-U; else a treebank from turkish-treebanks")
-    add("--word-dim", type=int, default=100, help="train")
-    add("--tag-dim", type=int, default=16, help="train")
-    add("--hidden", type=int, default=128, help="train: units in each direction")
-    add("--epochs", type=int, default=5, help="train")
-    add("--batch", type=int, default=16, help="train: sentences in a minibatch")
-    add("--learning-rate", type=float, default=0.002, help="train")
-    add("--seed", type=int, default=1, help="train")
-    config.add_options(parser)
-    return parser.parse_intermixed_args(argv)
-
-
-def main() -> None:
-    args = parse(sys.argv[1:])
-    dy.reset_random_seed(args.seed)
-    try:
-        (train if args.command == "train" else serve)(args)
-    except (OSError, ValueError) as error:
-        sys.exit(f"service.py: {error}")
-    except KeyboardInterrupt:
-        sys.exit("service.py: interrupted")
-
-
-if __name__ == "__main__":
-    main()
+    parser.run(main)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -17,69 +16,6 @@ import dynet_cy as dy
 
 pytest.importorskip("tqdm", reason="the examples need tqdm")
 pytestmark = pytest.mark.fibers
-
-
-# -- beam search ---------------------------------------------------------------------------------
-
-LONGEST, TOKENS = 4, 4  # token 0 is the end
-
-
-def step_of(seed: int):
-    """A small model: the state is the tokens so far, and each state has its own scores."""
-    table = np.random.default_rng(seed).normal(0, 2, (TOKENS**LONGEST * 4, TOKENS))
-
-    def step(state: tuple[int, ...], token: int):
-        state = (*state, token)
-        place = sum(t * TOKENS**i for i, t in enumerate(state)) + len(state)
-        return state, dy.log_softmax(dy.inputVector(table[place % len(table)]))
-
-    return step
-
-
-def all_outputs(step, allowed) -> dict[tuple[int, ...], float]:
-    found: dict[tuple[int, ...], float] = {}
-
-    def go(state, tokens: tuple[int, ...], score: float) -> None:
-        if tokens and tokens[-1] == 0:
-            found[tokens] = score
-        elif len(tokens) < LONGEST:
-            state, scores = step(state, tokens[-1] if tokens else 0)
-            values, ids = scores.npvalue(), allowed(list(tokens))
-            for i in range(TOKENS) if ids is None else ids:
-                go(state, (*tokens, i), score + float(values[i]))
-
-    go((), (), 0.0)
-    return found
-
-
-@pytest.mark.parametrize("constrained", [False, True])
-def test_a_wide_beam_finds_the_best(example, constrained: bool) -> None:
-    beam = example("seq2seq")
-    allowed = beam.OneOf([[1, 2], [1, 3, 3], [2], [3, 1, 2]]) if constrained else (lambda tokens: None)
-    for seed in range(10):
-        step = step_of(seed)
-        dy.renew_cg(forward_only=True)
-        outputs = all_outputs(step, allowed)
-        best = max(outputs, key=lambda tokens: outputs[tokens])
-        found = beam.search((), step, TOKENS**LONGEST, LONGEST, allowed)
-        assert tuple(found.tokens) == best
-        assert found.score == pytest.approx(outputs[best], rel=1e-5)
-    if constrained:
-        assert len(outputs) == 4
-
-
-@pytest.mark.parametrize("script", ["seq2seq", "rnnlm"])
-def test_searches_together_find_the_same_in_fewer_passes(example, script: str) -> None:
-    search = partial(example(script).search, (), width=3, longest=LONGEST)
-    dy.renew_cg(autobatching=1)
-    together = dy.batched_map(lambda seed: search(step=step_of(seed)).tokens, range(8))
-    batches = dy.cg().n_batches()
-    alone = []
-    for seed in range(8):
-        dy.renew_cg()
-        alone.append(search(step=step_of(seed)).tokens)
-    assert together == alone
-    assert batches <= 2 * LONGEST
 
 
 # -- translation and language models --------------------------------------------------------------
@@ -154,15 +90,10 @@ def grammar_of(rnng: ModuleType, seed: int):
     return rnng.Grammar(spec)
 
 
-def test_rnng_reads_and_writes_trees(example, tmp_path: Path) -> None:
+def test_rnng_writes_trees(example) -> None:
     rnng = example("rnng")
-    text = "(S (NP the (A big) dog) (VP barks))"
-    tree = rnng.read_tree(text)
-    assert str(tree) == text
-    assert tree.words() == ["the", "big", "dog", "barks"]
-    assert sorted(tree.spans()) == [("A", 1, 2), ("NP", 0, 3), ("S", 0, 4), ("VP", 3, 4)]
     state, grammar = None, grammar_of(rnng, 1)
-    tree = rnng.read_tree("(X (Y a) (X b a))")
+    tree = dy.data.parse_tree("(X (Y a) (X b a))")
     dy.renew_cg()
     state = grammar.start()
     for action, word in rnng.actions_of(tree, ["X", "Y"]):
@@ -170,16 +101,6 @@ def test_rnng_reads_and_writes_trees(example, tmp_path: Path) -> None:
         state = grammar.take(state, action, word)
     assert state.finished()
     assert state.tree() == tree
-    for wrong, message in [
-        ("(S (NP the)", "expected one whole tree"),
-        ("(S ())", "expected a label"),
-        ("(S (NP) a)", "NP is empty"),
-        ("(S a))", "without its"),
-        ("word", "expected one whole tree"),
-    ]:
-        (tmp_path / "bad").write_text(f"(S a)\n{wrong}\n")
-        with pytest.raises(ValueError, match="bad, line 2: .*" + message):
-            rnng.read_trees(tmp_path / "bad")
 
 
 def test_rnng_probabilities_of_actions_sum_to_one(example) -> None:
@@ -187,7 +108,7 @@ def test_rnng_probabilities_of_actions_sum_to_one(example) -> None:
     grammar = grammar_of(rnng, 2)
     dy.renew_cg()
     state = grammar.start()
-    for action, word in rnng.actions_of(rnng.read_tree("(X (Y a) (X b a))"), ["X", "Y"]):
+    for action, word in rnng.actions_of(dy.data.parse_tree("(X (Y a) (X b a))"), ["X", "Y"]):
         values = grammar.action_scores(state, grammar.seen(state)).npvalue()
         possible = state.possible(2)
         assert np.exp(values[possible]).sum() == pytest.approx(1, rel=1e-5)

@@ -70,7 +70,7 @@ class Service:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
-    assert "epoch 8: dev accuracy 100.00%" in train(folder, 1)
+    assert "best dev accuracy 100.00%" in train(folder, 1)
     return folder
 
 

@@ -1,0 +1,205 @@
+"""The command lines of programs that train: the options that all of them have, and errors as messages."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from dynet_cy import config
+from dynet_cy.data import hold_out, installed
+from dynet_cy.graph.random_state import set_seed
+from dynet_cy.model import ParameterCollection
+from dynet_cy.parallel.runtime import current
+from dynet_cy.training import Training
+
+__all__ = ["Parser", "input_lines", "read_data", "training"]
+
+T = TypeVar("T")
+
+
+class Parser(argparse.ArgumentParser):
+    """An `argparse.ArgumentParser` with the usual options of a training program.
+
+    They are ``--seed``, ``--model`` (default: a file in "runs" that is named like the program), ``--curves`` and
+    ``--tensorboard`` for `curves.Curves`, those of dynet_cy, and those that are given a default here. Further ones are
+    added by `add_argument`.
+
+    Args:
+        description: what the program does
+        data: what the files of ``--train`` and ``--dev`` are; see `read_data`. None: there are no such options
+        epochs: default of ``--epochs``; None: there is no such option
+        patience: default of ``--patience``
+        batch: default of ``--batch``
+        learning_rate: default of ``--learning-rate``
+        sizes: further options that are numbers, by their names, with their defaults: sizes of layers, rates of dropout
+        saves: whether there is an option ``--model``
+        curves: whether there are ``--curves`` and ``--tensorboard``
+
+    Example:
+        >>> from dynet_cy import commandline
+        >>> parser = commandline.Parser("Train a tagger.", epochs=10, sizes={"hidden": 128, "dropout": 0.3})
+        >>> args = parser.parse_args(["--epochs", "5", "--dropout", "0"])
+        >>> args.epochs, args.hidden, args.dropout, args.seed
+        (5, 128, 0.0, 1)
+    """
+
+    def __init__(
+        self,
+        description: str,
+        *,
+        data: str | None = None,
+        epochs: int | None = None,
+        patience: int | None = None,
+        batch: int | None = None,
+        learning_rate: float | None = None,
+        sizes: Mapping[str, float] | None = None,
+        saves: bool = True,
+        curves: bool = True,
+    ) -> None:
+        program = Path(sys.argv[0])
+        super().__init__(program.name, None, description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        usual = {
+            "epochs": (epochs, "times to go through the data"),
+            "patience": (patience, "epochs without a better score before it stops"),
+            "batch": (batch, "examples in a minibatch"),
+            "learning_rate": (learning_rate, "learning rate, of the beginning or the greatest"),
+            "seed": (1, "of all random numbers"),
+            **{name: (value, "size or rate in the network") for name, value in (sizes or {}).items()},
+        }
+        for name, (value, text) in usual.items():
+            if value is not None:
+                self.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=text)
+        if data is not None:
+            self.add_argument("--train", type=Path, metavar="FILE", help=data)
+            self.add_argument("--dev", type=Path, metavar="FILE", help="the same; else a tenth of the training data")
+            self.add_argument("--limit", type=int, metavar="N", help="take only the first N examples of each file")
+        if saves:
+            model = Path("runs", f"{program.stem}.safetensors")
+            self.add_argument("--model", type=Path, metavar="FILE", default=model, help="the trained model")
+        if curves:
+            self.add_argument("--curves", type=Path, metavar="FILE", help="plot the training: .svg, .png or .pdf")
+            self.add_argument("--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard")
+        config.add_options(self)
+
+    def run(self, main: Callable[[argparse.Namespace], Any], argv: Sequence[str] | None = None) -> None:
+        """Parse the command line, seed the random numbers of dynet_cy, and call `main` with the arguments.
+
+        The program ends with a message and the status 1, without a traceback, after an `OSError` or a `ValueError`,
+        such as those of bad files, after an `ImportError` of a package that is not installed, and after Ctrl-C.
+
+        Args:
+            main: a function of the namespace of arguments
+            argv: the arguments; by default those of the program
+
+        Example:
+            >>> from dynet_cy import commandline
+            >>> commandline.Parser("Count.", epochs=3).run(lambda args: print(args.epochs), [])
+            3
+        """
+        args = self.parse_intermixed_args(argv)
+        set_seed(args.seed)
+        try:
+            main(args)
+        except (ImportError, OSError, ValueError) as error:
+            sys.exit(f"{self.prog}: {error}")
+        except KeyboardInterrupt:
+            sys.exit(f"{self.prog}: interrupted")
+
+
+def input_lines(file: str | os.PathLike[str] = "-", size: int = 64) -> Iterator[list[str]]:
+    """The lines of a text to process, in batches: one by one at a terminal, where a user waits for each answer.
+
+    Args:
+        file: name of the file, in UTF-8; "-" for the standard input
+        size: how many lines a batch has otherwise
+
+    Raises:
+        OSError: the file cannot be read
+        ValueError: it is not UTF-8
+
+    Example:
+        >>> from dynet_cy import commandline
+        >>> with open("text", "w") as file:
+        ...     _ = file.write("a dog\\na cat\\na bird\\n")
+        >>> list(commandline.input_lines("text", 2))
+        [['a dog', 'a cat'], ['a bird']]
+    """
+    with sys.stdin if file == "-" else open(file, encoding="utf-8") as text:
+        most, batch = 1 if text.isatty() else size, []
+        for line in text:
+            batch.append(line.rstrip("\n"))
+            if len(batch) == most:
+                yield batch
+                batch = []
+        if batch:
+            yield batch
+
+
+def read_data(
+    args: argparse.Namespace,
+    read: Callable[[Path], Sequence[T]],
+    default: tuple[str, str] | Callable[[], Sequence[T]] | None = None,
+) -> tuple[list[T], list[T]]:
+    """The data to train with and those to measure with, by the options ``--train``, ``--dev`` and ``--limit``.
+
+    Args:
+        args: what a `Parser` with these options has parsed
+        read: a function that reads a file
+        default: what to train with if there is no ``--train``: the names of an installed package and of its file, see
+            `data.installed`; or a function that returns the data; None: there must be a ``--train``
+
+    Returns:
+        Both; without ``--dev``, every tenth of the data is held out, see `data.hold_out`.
+
+    Raises:
+        OSError, ValueError: those of `read`; or the package is not installed, or nothing is left to train with
+
+    Example:
+        >>> from dynet_cy import commandline
+        >>> args = commandline.Parser("Train.", data="one word a line").parse_args(["--limit", "5"])
+        >>> commandline.read_data(args, dy.data.lines, lambda: list("abcdefgh"))
+        (['b', 'c', 'd', 'e'], ['a'])
+    """
+    if args.train:
+        found = read(args.train)
+    elif default is None:
+        raise ValueError("--train FILE is needed")
+    elif callable(default):
+        found = default()
+    else:
+        found = read(installed(*default))
+        if current().rank == 0:
+            print(f"learning from {default[1]} of the package {default[0]}; --train FILE takes other data")
+    if args.dev:
+        return list(found)[: args.limit], list(read(args.dev))[: args.limit]
+    try:
+        return hold_out(list(found)[: args.limit])
+    except ValueError as error:
+        raise ValueError(f"{args.train or '--limit'}: {error}; give --dev FILE too") from None
+
+
+def training(
+    args: argparse.Namespace, collection: ParameterCollection, data: Iterable[T], **options: Any
+) -> Training[T]:
+    """A `Training` with the settings of the command line: epochs, patience, where to save the model and its curves.
+
+    Args:
+        args: what a `Parser` has parsed
+        collection: the model
+        data: the batches of an epoch
+        options: further arguments of `Training`
+
+    Example:
+        >>> from dynet_cy import commandline
+        >>> args = commandline.Parser("Train.", epochs=3, patience=2).parse_args([])
+        >>> training = commandline.training(args, model, [["a"]], unit="words")
+        >>> training.stopping
+        <EarlyStopping: patience=2, mode='max', min_delta=0.0, best None of 0>
+    """
+    files = {"path": getattr(args, "model", None), "picture": args.curves, "tensorboard": args.tensorboard}
+    settings = {"patience": getattr(args, "patience", None), **files, **options}
+    return Training(collection, data, args.epochs, **settings)

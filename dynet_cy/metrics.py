@@ -1,0 +1,130 @@
+"""Scores of results: how many are right, precision and recall of things found, attachment of dependency trees."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["PrecisionRecall", "accuracy", "attachment", "entities", "precision_recall", "to_bio"]
+
+
+def accuracy(found: Iterable[Any], right: Iterable[Any]) -> float:
+    """The share of results that are right; if they are lists, such as the tags of sentences, that of their items.
+
+    Args:
+        found: the results
+        right: what they should be
+
+    Returns:
+        A number from 0 to 1; 0 if there are none.
+
+    Raises:
+        ValueError: a list has another length than it should have, or there are more results than there should be
+
+    Example:
+        >>> from dynet_cy import metrics
+        >>> metrics.accuracy(["good", "bad"], ["good", "good"])
+        0.5
+        >>> metrics.accuracy([["DET", "NOUN"], ["VERB"]], [["DET", "VERB"], ["NOUN"]])
+        0.3333333333333333
+    """
+    equal: list[bool] = []
+    for one, gold in _pairs(found, right):
+        lists = isinstance(gold, (list, tuple))
+        equal += [a == b for a, b in _pairs(one, gold)] if lists else [one == gold]
+    return sum(equal) / max(len(equal), 1)
+
+
+def attachment(found: Iterable[tuple[Sequence[int], Sequence[str]]], trees: Iterable[Any]) -> tuple[float, float]:
+    """UAS and LAS of dependency trees: the shares of words whose head is right, and whose head and relation are.
+
+    All words count, punctuation too, and subtypes of relations ("nmod:poss") are relations of their own.
+
+    Args:
+        found: the heads and the relations of each sentence
+        trees: the right ones, as `data.read_conllu` reads them
+
+    Example:
+        >>> from dynet_cy import metrics
+        >>> tree = dy.data.ConlluSentence(["dogs", "bark"], head=[2, 0], deprel=["nsubj", "root"])
+        >>> metrics.attachment([([2, 0], ["obj", "root"])], [tree])
+        (1.0, 0.5)
+    """
+    heads, both = [], []
+    for (guessed, relations), tree in _pairs(found, trees):
+        for head, gold, relation, right in zip(guessed, tree.head, relations, tree.deprel):
+            heads.append(head == gold)
+            both.append(head == gold and relation == right)
+    return sum(heads) / max(len(heads), 1), sum(both) / max(len(both), 1)
+
+
+class PrecisionRecall(NamedTuple):
+    """What `precision_recall` returns: three numbers from 0 to 1."""
+
+    precision: float
+    recall: float
+    F1: float
+
+
+def precision_recall(found: Iterable[Iterable[Any]], right: Iterable[Iterable[Any]]) -> PrecisionRecall:
+    """Precision, recall and their harmonic mean, for things that are found in each of several texts.
+
+    Args:
+        found: the things found in each text, such as entities or constituents; what stands there twice counts twice
+        right: those that should be found
+
+    Example:
+        >>> from dynet_cy import metrics
+        >>> precision, recall, f1 = metrics.precision_recall([["a", "b"], []], [["a"], ["c"]])
+        >>> precision, recall, f1
+        (0.5, 0.5, 0.5)
+    """
+    common = guessed = wanted = 0
+    for one, gold in _pairs(found, right):
+        own, theirs = Counter(one), Counter(gold)
+        common += sum((own & theirs).values())
+        guessed, wanted = guessed + sum(own.values()), wanted + sum(theirs.values())
+    return PrecisionRecall(common / max(guessed, 1), common / max(wanted, 1), 2 * common / max(guessed + wanted, 1))
+
+
+def to_bio(tags: Sequence[str]) -> list[str]:
+    """Tags of entities in the format BIO: B-PER begins one of the kind PER, I-PER continues it, O is outside.
+
+    Tags of IOB1, where B- only separates an entity from one before it, are converted, and so is an I- that continues
+    nothing.
+
+    Args:
+        tags: the tags of a sentence, of either format
+
+    Example:
+        >>> from dynet_cy import metrics
+        >>> metrics.to_bio(["I-PER", "I-PER", "O", "I-LOC", "B-LOC"])
+        ['B-PER', 'I-PER', 'O', 'B-LOC', 'B-LOC']
+    """
+    return [
+        "B" + tag[1:] if tag[0] == "I" and before[1:] != tag[1:] else tag for before, tag in zip(["O", *tags], tags)
+    ]
+
+
+def entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
+    """The entities of a sentence, from its tags: the first word of each, the word after its last, and its kind.
+
+    Args:
+        tags: BIO or IOB1
+
+    Example:
+        >>> from dynet_cy import metrics
+        >>> sorted(metrics.entities(["B-PER", "I-PER", "O", "B-LOC"]))
+        [(0, 2, 'PER'), (3, 4, 'LOC')]
+    """
+    bio = [*to_bio(tags), "O"]
+    starts = [i for i, tag in enumerate(bio) if tag[0] == "B"]
+    return {(i, next(j for j in range(i + 1, len(bio)) if bio[j][0] != "I"), bio[i][2:]) for i in starts}
+
+
+def _pairs(found: Iterable[Any], right: Iterable[Any]) -> list[tuple[Any, Any]]:
+    results, gold = list(found), list(right)
+    if len(results) != len(gold):
+        raise ValueError(f"metrics: {len(results)} results, but {len(gold)} right ones to compare with")
+    return list(zip(results, gold))

@@ -1,0 +1,195 @@
+"""What surrounds a training loop: a progress bar, a line for each epoch, curves, early stopping, the best model."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Generic, TypeVar, Union
+
+from dynet_cy.curves import Curves
+from dynet_cy.model import ParameterCollection
+from dynet_cy.parallel.data import progress
+from dynet_cy.stopping import EarlyStopping
+
+__all__ = ["Epoch", "Training"]
+
+FileName = Union[str, "os.PathLike[str]"]
+T = TypeVar("T")
+
+
+class Training(Generic[T]):
+    """The epochs of a training loop. What is computed stays in the loop; what every loop needs around it is here.
+
+    Each epoch shows a progress bar (with tqdm, if it is installed), and prints a line with loss, speed and scores. The
+    last of the scores decides which epoch is the best one: its parameters are kept, in a file if there is a path. The
+    loop ends after all epochs, or when `patience` epochs in a row were no better; then the best score is printed.
+
+    Args:
+        collection: the model
+        data: the batches of an epoch, such as `data.batches` makes; iterated once for each epoch
+        epochs: how many epochs there are at most
+        patience: after how many epochs without a better score to stop; None: never
+        mode: "max" if the greatest score is the best one, "min" for losses and perplexities
+        path: a file for the best model, as `save_safetensors` writes it; its folder is made if there is none. None: the
+            best parameters are kept in memory, see `EarlyStopping.reload` of `stopping`
+        extra: further data for the file, from which `load_network` builds the network again
+        unit: what is counted, such as "words": the loss is a mean over it, and the speed is in it
+        total: how many of these an epoch has; `done` then counts them. None: it counts batches
+        scored: what the scores are measured on, as the line of text says it
+        shown: how a score is written, as in a format string
+        picture: a file for a plot of the curves, see `curves.Curves`
+        tensorboard: a folder for TensorBoard
+
+    Attributes:
+        curves: the `curves.Curves`, for further numbers and histograms
+        stopping: the `EarlyStopping`
+        done: the share of the training that is over, from 0 to 1, for learning rates
+
+    Raises:
+        ImportError: a picture or a folder for TensorBoard needs a package that is not installed
+        ValueError: `patience`, `mode` or the ending of the picture is wrong
+
+    Example:
+        >>> W, trainer = model.add_parameters(1, init=0.0), dy.SimpleSGDTrainer(model)
+        >>> examples = dy.data.batches([1.0, 2.0, 3.0, 2.0], 2)
+        >>> training = dy.Training(model, examples, epochs=2, mode="min", shown=".2f")
+        >>> for epoch in training:
+        ...     for batch in epoch:
+        ...         graph = dy.renew_cg()
+        ...         loss = dy.average([dy.square(W - x) for x in batch])
+        ...         epoch.add(loss.value(), len(batch))
+        ...         loss.backward()
+        ...         trainer.update()
+        ...     better = epoch.report(error=abs(W.as_array()[0] - 2))
+        epoch 1: loss 3.7950, ... s, ... items/s, dev error 1.26
+        epoch 2: loss 1.8316, ... s, ... items/s, dev error 0.79
+        best dev error 0.79 after epoch 2
+    """
+
+    def __init__(
+        self,
+        collection: ParameterCollection,
+        data: Iterable[T],
+        epochs: int,
+        *,
+        patience: int | None = None,
+        mode: str = "max",
+        path: FileName | None = None,
+        extra: dict[str, Any] | None = None,
+        unit: str = "items",
+        total: float | None = None,
+        scored: str = "dev",
+        shown: str = ".2%",
+        picture: FileName | None = None,
+        tensorboard: FileName | None = None,
+    ) -> None:
+        self.stopping = EarlyStopping(collection, patience or sys.maxsize, mode, path=path)
+        self.curves = Curves(picture, tensorboard)
+        self.done = 0.0
+        self._data, self._epochs, self._patience = data, epochs, patience
+        self._path, self._extra = path, extra
+        self._unit, self._total, self._scored, self._shown = unit, total, scored, shown
+        self._best = ""  # the scores of the best epoch, as text
+
+    def __iter__(self) -> Iterator[Epoch[T]]:
+        """The epochs, until the training ends."""
+        if self._path is not None:
+            os.makedirs(os.path.dirname(os.fspath(self._path)) or ".", exist_ok=True)
+        with self.curves:
+            for number in range(1, self._epochs + 1):
+                yield Epoch(self, number)
+                if self.stopping.stopped:
+                    print(f"no better for {self._patience} epochs: stopping")
+                    break
+        saved = "" if self._path is None else f", model saved in {os.fspath(self._path)}"
+        print(f"best {self._best} after epoch {self.stopping.best_at}{saved}", flush=True)
+
+
+class Epoch(Generic[T]):
+    """An epoch of a `Training`; iterating it yields its batches.
+
+    Attributes:
+        number: counted from 1
+
+    Example:
+        >>> training = dy.Training(model, [["a", "b"], ["c"]], epochs=1, unit="letters")
+        >>> for epoch in training:
+        ...     for batch in epoch:
+        ...         epoch.add(0.5, len(batch))
+        ...     better = epoch.report(precision=0.5, recall=1.0, F1=2 / 3)
+        epoch 1: loss 0.5000, ... s, ... letters/s, dev precision 50.00%, recall 100.00%, F1 66.67%
+        best dev precision 50.00%, recall 100.00%, F1 66.67% after epoch 1
+    """
+
+    def __init__(self, training: Training[T], number: int) -> None:
+        self.number = number
+        self._training = training
+        self._summed = self._units = self._seconds = 0.0
+
+    def __iter__(self) -> Iterator[T]:
+        """The batches, with a progress bar; the time that the loop takes is the time of the epoch."""
+        training = self._training
+        start = time.perf_counter()
+        data: Any = training._data
+        shown = progress(data, desc=f"epoch {self.number}", unit=" batches", leave=False, disable=None)
+        for number, batch in enumerate(shown, start=1):
+            yield batch
+            within = number / len(data) if training._total is None else self._units / training._total
+            training.done = (self.number - 1 + within) / training._epochs
+        self._seconds = time.perf_counter() - start
+
+    def add(self, loss: float, units: float = 1) -> None:
+        """Record the loss of a batch.
+
+        Args:
+            loss: the mean over its units
+            units: how many it has
+
+        Example:
+            >>> for epoch in dy.Training(model, [[1, 2]], epochs=1):
+            ...     for batch in epoch:
+            ...         epoch.add(0.25, len(batch))
+            ...     better = epoch.report(accuracy=0.5)
+            epoch 1: loss 0.2500, ... s, ... items/s, dev accuracy 50.00%
+            best dev accuracy 50.00% after epoch 1
+        """
+        self._summed += loss * units
+        self._units += units
+
+    def report(self, **scores: float) -> bool:
+        """Print the line of the epoch, add its numbers to the curves, and keep the model if it is the best so far.
+
+        Args:
+            scores: by name, an underscore for a blank; the last one decides
+
+        Returns:
+            Whether it is.
+
+        Raises:
+            OSError: the file of the best model, or the one for TensorBoard, cannot be written
+            ValueError: there is no score
+
+        Example:
+            >>> for epoch in dy.Training(model, [[1, 2]], epochs=1):
+            ...     for batch in epoch:
+            ...         epoch.add(0.25, len(batch))
+            ...     better = epoch.report(UAS=0.5, LAS=0.25)
+            epoch 1: loss 0.2500, ... s, ... items/s, dev UAS 50.00%, LAS 25.00%
+            best dev UAS 50.00%, LAS 25.00% after epoch 1
+            >>> better
+            True
+        """
+        training = self._training
+        if not scores:
+            raise ValueError("Epoch.report: a score is needed, as in report(accuracy=0.5)")
+        loss = self._summed / max(self._units, 1)
+        text = ", ".join(f"{name.replace('_', ' ')} {value:{training._shown}}" for name, value in scores.items())
+        speed = f"{self._seconds:.1f} s, {self._units / max(self._seconds, 1e-9):.0f} {training._unit}/s"
+        print(f"epoch {self.number}: loss {loss:.4f}, {speed}, {training._scored} {text}", flush=True)
+        training.curves.add(self.number, loss=loss, **scores)
+        better = training.stopping.report(list(scores.values())[-1], extra=training._extra)
+        if better:
+            training._best = f"{training._scored} {text}"
+        return better

@@ -1,0 +1,44 @@
+"""`dy.metrics`: scores of results."""
+
+from __future__ import annotations
+
+import pytest
+
+from dynet_cy.data import ConlluSentence
+from dynet_cy.metrics import accuracy, attachment, entities, precision_recall, to_bio
+
+
+def test_accuracy() -> None:
+    assert accuracy([], []) == 0
+    assert accuracy(iter("abc"), "abd") == pytest.approx(2 / 3)
+    assert accuracy([["A", "B"], [], ["C"]], [["A", "C"], [], ["C"]]) == pytest.approx(2 / 3)
+    for found, right in [([1], []), ([["A"]], [["A", "B"]])]:
+        with pytest.raises(ValueError, match="1 results, but [02] right ones"):
+            accuracy(found, right)
+
+
+def test_attachment() -> None:
+    trees = [
+        ConlluSentence(["a", "b", "c"], head=[2, 0, 2], deprel=["x", "root", "y"]),
+        ConlluSentence(["d"], head=[0], deprel=["root"]),
+    ]
+    found = [([2, 0, 1], ["y", "root", "y"]), ([0], ["root"])]
+    assert attachment(found, trees) == (0.75, 0.5)
+    assert attachment([], []) == (0, 0)
+
+
+def test_precision_and_recall_count_repetitions() -> None:
+    found = precision_recall([["a", "a", "b"], ["c"]], [["a", "b", "b"], []])
+    assert found == (0.5, 2 / 3, pytest.approx(4 / 7))
+    assert precision_recall([[]], [[]]) == (0, 0, 0)
+
+
+def test_entities() -> None:
+    assert to_bio(["I-A", "I-A", "B-A", "O", "I-B"]) == ["B-A", "I-A", "B-A", "O", "B-B"]
+    assert entities(["B-A", "I-A", "I-B", "O", "I-A", "B-A"]) == {
+        (0, 2, "A"),
+        (2, 3, "B"),
+        (4, 5, "A"),
+        (5, 6, "A"),
+    }
+    assert entities([]) == set()

@@ -1,0 +1,178 @@
+"""`dy.Training` and the command lines of programs that train."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import dynet_cy as dy
+from dynet_cy import commandline
+
+
+@pytest.fixture
+def model() -> dy.ParameterCollection:
+    model = dy.ParameterCollection()
+    model.add_parameters(1, init=0.0, name="w")
+    return model
+
+
+def train(training: dy.Training, scores: list[float]) -> list[float]:
+    """Go through the epochs with these scores; the shares of the training that were over before each batch."""
+    done = []
+    for epoch, score in zip(training, scores):
+        for batch in epoch:
+            done.append(training.done)
+            epoch.add(float(len(batch)), len(batch))
+        training.stopping._collection["w"].set_value([score])
+        epoch.report(UAS=score / 2, LAS=score)
+    return done
+
+
+DATA = ["abc", "d"]
+
+
+def test_lines_and_the_best_model(model: dy.ParameterCollection, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "runs" / "model.safetensors"
+    training = dy.Training(model, DATA, 3, path=path, extra={"size": 1}, unit="letters")
+    assert train(training, [0.25, 0.75, 0.5, 9.0]) == pytest.approx([0, 1 / 6, 1 / 3, 1 / 2, 2 / 3, 5 / 6])
+    printed = re.sub(r"[\d.]+ s, \d+", "T", capsys.readouterr().out).splitlines()
+    assert printed == [
+        "epoch 1: loss 2.5000, T letters/s, dev UAS 12.50%, LAS 25.00%",
+        "epoch 2: loss 2.5000, T letters/s, dev UAS 37.50%, LAS 75.00%",
+        "epoch 3: loss 2.5000, T letters/s, dev UAS 25.00%, LAS 50.00%",
+        f"best dev UAS 37.50%, LAS 75.00% after epoch 2, model saved in {path}",
+    ]
+    assert training.curves.values["LAS"] == [(1, 0.25), (2, 0.75), (3, 0.5)]
+    assert dy.load_safetensors(path, model) == {"size": 1}
+    assert model["w"].as_array().tolist() == [0.75]
+
+
+def test_patience_and_units(model: dy.ParameterCollection, capsys) -> None:
+    training = dy.Training(model, DATA, 9, patience=2, mode="min", total=4, shown=".1f", scored="test")
+    assert train(training, [4.0, 3.0, 3.5, 3.0, 1.0])[:3] == pytest.approx([0, 3 / 36, 4 / 36])
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 6
+    assert printed[-2:] == ["no better for 2 epochs: stopping", "best test UAS 1.5, LAS 3.0 after epoch 2"]
+    training.stopping.reload()
+    assert model["w"].as_array().tolist() == [3.0]
+
+
+def test_no_progress_bar_is_needed(model: dy.ParameterCollection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert len(train(dy.Training(model, DATA, 1), [0.5])) == 2
+
+
+def test_a_score_is_needed(model: dy.ParameterCollection) -> None:
+    epoch = next(iter(dy.Training(model, DATA, 1)))
+    with pytest.raises(ValueError, match="a score is needed"):
+        epoch.report()
+
+
+# -- the command line ----------------------------------------------------------------------------
+
+
+def parser(**options) -> commandline.Parser:
+    return commandline.Parser("Train.", **options)
+
+
+def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["somewhere/tagger.py"])
+    args = parser(data="text", epochs=3, sizes={"word_dim": 8, "dropout": 0.5}).parse_args(["--word-dim", "9"])
+    found = {name: value for name, value in vars(args).items() if value is not None}
+    model = Path("runs/tagger.safetensors")
+    assert found == {"epochs": 3, "word_dim": 9, "dropout": 0.5, "seed": 1, "model": model}
+    assert not hasattr(parser(saves=False, curves=False).parse_args([]), "curves")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("line 2"), "tagger.py: line 2"),
+        (FileNotFoundError("no file"), "tagger.py: no file"),
+        (ImportError("pip install it"), "tagger.py: pip install it"),
+        (KeyboardInterrupt(), "tagger.py: interrupted"),
+    ],
+)
+def test_errors_are_messages(monkeypatch: pytest.MonkeyPatch, error: BaseException, message: str) -> None:
+    def main(args: argparse.Namespace) -> None:
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["somewhere/tagger.py"])
+    with pytest.raises(SystemExit) as caught:
+        parser().run(main, [])
+    assert caught.value.code == message
+
+
+def test_the_seed_is_set() -> None:
+    def draw(args: argparse.Namespace) -> None:
+        dy.renew_cg()
+        found.append(dy.random_normal((1,)).value())
+
+    found: list[float] = []
+    for seed in ("3", "3", "4"):
+        parser().run(draw, ["--seed", seed])
+    assert found[0] == found[1] != found[2]
+
+
+def test_data(tmp_path: Path) -> None:
+    def read(*options: str) -> tuple[list[str], list[str]]:
+        args = parser(data="text").parse_args(options)
+        return commandline.read_data(args, dy.data.lines, lambda: list("abc"))
+
+    train, dev = tmp_path / "train", tmp_path / "dev"
+    train.write_text("1\n2\n3\n")
+    dev.write_text("4\n")
+    assert read() == (["b", "c"], ["a"])
+    assert read("--train", str(train), "--limit", "2") == (["2"], ["1"])
+    assert read("--train", str(train), "--dev", str(dev)) == (["1", "2", "3"], ["4"])
+    with pytest.raises(ValueError, match="dev: hold_out: 1 items, at least 2 are needed; give --dev FILE too"):
+        read("--train", str(dev))
+    with pytest.raises(ValueError, match="--train FILE is needed"):
+        commandline.read_data(parser(data="text").parse_args([]), dy.data.lines)
+
+
+def test_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal:
+        def __init__(self, *args, **named) -> None:
+            self.lines = iter(["a\n", "b"])
+
+        def __enter__(self):
+            return self.lines_of()
+
+        def __exit__(self, *error) -> None: ...
+
+        def lines_of(self):
+            return self
+
+        def __iter__(self):
+            return self.lines
+
+        def isatty(self) -> bool:
+            return True
+
+    (tmp_path / "text").write_text("a\nb\nc\n")
+    assert list(commandline.input_lines(tmp_path / "text", 2)) == [["a", "b"], ["c"]]
+    monkeypatch.setattr(builtins, "open", Terminal)
+    assert list(commandline.input_lines("text", 2)) == [["a"], ["b"]]
+
+
+def test_networks_are_built_again(tmp_path: Path) -> None:
+    class Network(dy.nn.Layer):
+        def __init__(self, sizes: dict) -> None:
+            super().__init__(dy.ParameterCollection(), (sizes,))
+            self.out = dy.nn.Linear(sizes["dim"], 2, self.collection)
+
+    network = Network({"dim": 3})
+    dy.save_safetensors(tmp_path / "model", network.collection, extra={"dim": 3})
+    same = dy.load_network(tmp_path / "model", Network)
+    assert same.collection.parameters_list()[0].as_array().tolist() == (
+        network.collection.parameters_list()[0].as_array().tolist()
+    )
+    dy.save_safetensors(tmp_path / "other", network.collection, extra={"rows": 3})
+    with pytest.raises(ValueError, match="other: the model of another program: it has no 'dim'"):
+        dy.load_network(tmp_path / "other", Network)
