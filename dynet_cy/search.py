@@ -123,7 +123,7 @@ def best_tree(scores: npt.NDArray[Any]) -> list[int]:
         ValueError: the shape is another one
 
     Example:
-        >>> dy.best_tree(np.array([[1.0, 2.0], [0.0, 9.0], [8.0, 0.0]]))  # each word prefers the other one
+        >>> dy.best_tree(np.array([[1.0, 2.0], [0.0, 9.0], [9.5, 0.0]]))  # each word prefers the other one
         [2, 0]
     """
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1] + 1 or not scores.shape[1]:

@@ -39,8 +39,8 @@ SIZES = {
 }
 
 
-class Tagger:
-    """The scores of the tags for each word.  `spec` holds everything needed to build it again, except the weights."""
+class Recognizer:
+    """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
@@ -62,6 +62,8 @@ class Tagger:
         self.read_backward = dy.LSTMBuilder(1, inputs, spec["hidden"], pc)
         self.W = pc.add_parameters((len(self.tags), 2 * spec["hidden"]))
         self.b = pc.add_parameters(len(self.tags), init=0)
+        self.transitions = pc.add_parameters((len(self.tags), len(self.tags)))  # (i, j): tag j after tag i
+        self.first, self.last = pc.add_parameters(len(self.tags), init=0), pc.add_parameters(len(self.tags), init=0)
 
     def spell(self, form: str) -> dy.Expression:
         """Read the letters of a word in both directions and keep the two last states."""
@@ -99,16 +101,6 @@ class Tagger:
         backward = self.read_backward.initial_state().transduce(inputs[::-1])[::-1]
         states = [self.drop(dy.concatenate([f, b])) for f, b in zip(forward, backward)]
         return [dy.affine_transform([self.b, self.W, state]) for state in states]
-
-
-class Recognizer(Tagger):
-    """The tagger, with further scores for each pair of adjacent tags."""
-
-    def __init__(self, spec: dict) -> None:
-        super().__init__(spec)
-        tags = len(self.tags)
-        self.transitions = self.pc.add_parameters((tags, tags))  # (i, j): tag j after tag i
-        self.first, self.last = self.pc.add_parameters(tags, init=0), self.pc.add_parameters(tags, init=0)
 
     def log_sum(self, scores: list[dy.Expression]) -> dy.Expression:
         """Return the logarithm of the sum, over all sequences of tags, of the exponential of the sequence's score."""

@@ -40,7 +40,8 @@ class Classifier(nn.Layer):
         self.words = Vocabulary(sizes["words"], unknown=UNKNOWN)
         pc, dim, filters = self.collection, sizes["dim"], sizes["filters"]
         if vectors is None:
-            self.embed = nn.Embedding(len(self.words), dim, pc, frozen=sizes["frozen"])
+            # Small at first, so that the vectors of words that training has not changed hardly count.
+            self.embed = nn.Embedding(len(self.words), dim, pc, frozen=sizes["frozen"], init=dy.GlorotInitializer())
         else:
             self.embed = vectors.embedding(pc, self.words.words, frozen=sizes["frozen"])
         self.convolve = nn.LayerList([(nn.Conv1d, dim, filters, width, 1, "same") for width in sizes["widths"]], pc)

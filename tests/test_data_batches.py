@@ -338,3 +338,11 @@ def test_updates_are_as_many_on_all_processes(shard: str, updates: int, monkeypa
 def test_updates_of_a_stream_are_not_known() -> None:
     with pytest.raises(TypeError, match="nobody knows how many"):
         _ = dy.data.batches(iter(range(3)), 1).updates
+
+
+def test_hold_out() -> None:
+    assert dy.data.hold_out(range(21)) == ([i for i in range(21) if i % 10], [0, 10, 20])
+    with pytest.raises(ValueError, match="hold_out: at least 2 items are needed, not 0"):
+        dy.data.hold_out([])
+    with pytest.raises(ValueError, match="hold_out: every must be at least 2, not 1"):
+        dy.data.hold_out([1, 2, 3], every=1)

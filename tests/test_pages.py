@@ -123,6 +123,11 @@ table = model.add_lookup_parameters((10, 100))
     + """
 training, dev, network = examples, examples[:8], Network()
 batches, dev_loss, dev_score, path = [examples[:16]] * 2, 0.5, 0.5, "point"
+data, sizes = dy.data.batches(examples, 16), {"hidden": 4}
+import sys
+from dynet_cy import commandline
+Path("train.tsv").write_text("good\\tfine\\n" * 20)
+sys.argv = ["program.py", "--train", "train.tsv"]
 """,
 }
 

@@ -130,7 +130,7 @@ def test_data(tmp_path: Path) -> None:
     assert read() == (["b", "c"], ["a"])
     assert read("--train", str(train), "--limit", "2") == (["2"], ["1"])
     assert read("--train", str(train), "--dev", str(dev)) == (["1", "2", "3"], ["4"])
-    with pytest.raises(ValueError, match="dev: hold_out: 1 items, at least 2 are needed; give --dev FILE too"):
+    with pytest.raises(ValueError, match="dev: hold_out: at least 2 items are needed, not 1; give --dev FILE too"):
         read("--train", str(dev))
     with pytest.raises(ValueError, match="--train FILE is needed"):
         commandline.read_data(parser(data="text").parse_args([]), dy.data.lines)

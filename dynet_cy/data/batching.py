@@ -577,7 +577,8 @@ def hold_out(items: Sequence[T], every: int = 10) -> tuple[list[T], list[T]]:
         >>> dy.data.hold_out([0, 1, 2, 3, 4, 5], every=3)
         ([1, 2, 4, 5], [0, 3])
     """
-    if every < 2 or len(items) < 2:
-        why = f"every must be at least 2, not {every}" if every < 2 else f"{len(items)} items, at least 2 are needed"
-        raise ValueError(f"hold_out: {why}")
+    if every < 2:
+        raise ValueError(f"hold_out: every must be at least 2, not {every}")
+    if len(items) < 2:
+        raise ValueError(f"hold_out: at least 2 items are needed, not {len(items)}")
     return [item for i, item in enumerate(items) if i % every], [items[i] for i in range(0, len(items), every)]

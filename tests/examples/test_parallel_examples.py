@@ -109,7 +109,7 @@ WORD = "\ta\ta\tNOUN\t_\t_\t0\troot\t_\t_"  # the columns after the id
     [
         ("train_tagger.py", "1\tthe\tthe\tDET", "line 1: 4 columns separated by tabs, CoNLL-U has 10"),
         ("train_tagger.py", "1" + WORD + "\n3" + WORD, "line 2: word 2 of the sentence has the id '3'"),
-        ("train_tagger.py", "1" + WORD, "1 items, at least 2 are needed; give --dev FILE too"),
+        ("train_tagger.py", "1" + WORD, "at least 2 items are needed, not 1; give --dev FILE too"),
         ("train_tree_lstm.py", "(3 (2 very) (3 good))\n(3 (2 very) (3 good)", "line 2: expected one whole tree"),
         ("train_tree_lstm.py", "(3 good) (2 long)", "line 1: expected one whole tree"),
         ("train_tree_lstm.py", "(3 good))", "line 1: a closing bracket without an opening one"),

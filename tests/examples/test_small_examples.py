@@ -70,7 +70,7 @@ def test_rnnlm_ways_to_batch_agree(text: Path, tmp_path: Path) -> None:
     [
         (b"", "no words"),
         (b"\xff\n", "line 1: 'utf-8' codec can't decode byte 0xff"),
-        (b"one\n", "1 items, at least 2 are needed"),
+        (b"one\n", "at least 2 items are needed, not 1"),
     ],
 )
 def test_rnnlm_bad_text(tmp_path: Path, content: bytes, message: str) -> None:

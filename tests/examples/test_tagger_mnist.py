@@ -126,7 +126,7 @@ GOOD = "1\tdog\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
         (GOOD.encode() + b"\n" + GOOD.encode("utf-16-le"), "line 3: "),
         (GOOD.replace("dog", "\xff").encode("latin-1"), "line 1: 'utf-8' codec can't decode byte 0xff"),
         (b"# nothing\n", "no sentence in 1 lines"),
-        (GOOD.encode(), "1 items, at least 2 are needed; give --dev FILE too"),
+        (GOOD.encode(), "at least 2 items are needed, not 1; give --dev FILE too"),
         (b"", "no sentence in 0 lines"),
     ],
 )
