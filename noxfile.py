@@ -138,8 +138,8 @@ def built(session: nox.Session) -> tuple[Path, Path]:
     with locked(tree.name):
         if not list(tree.glob("*.whl")):
             clone(session, tree.name)
-            session.run("python3", "-m", "venv", tree / ".venv")
             with shared_c(tree), session.chdir(tree):
+                session.run("python3", "-m", "venv", ".venv")
                 session.run(".venv/bin/pip", "wheel", "--no-deps", ".", external=True)
     (wheel,) = tree.glob("*.whl")
     return tree, wheel
