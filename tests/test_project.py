@@ -25,7 +25,7 @@ SOURCE = ROOT / "dynet_cy"
 STUBS = sorted(p.relative_to(SOURCE).with_suffix("") for p in SOURCE.rglob("*.pyx"))
 TOP_LEVEL = [
     *["setup.py", "pyproject.toml", "dynet_cy", "include", "cuda", "tests", "examples", "benchmarks", "docs", "tools"],
-    *[".ci/run", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"],
+    *[".ci/run", "noxfile.py", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"],
 ]
 
 
@@ -92,6 +92,16 @@ def test_version_is_in_one_place() -> None:
     assert not [p for p in places if version in p.read_text(encoding="utf-8")]
 
 
+def test_a_release_is_the_newest_of_the_changelog_and_the_one_to_cite() -> None:
+    if "dev" in dynet_cy.__version__:
+        pytest.skip("no release")
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version, date = re.search(r"^## (\d+\.\d+\.\d+) \((\d{4}-\d\d-\d\d)\)$", changelog, flags=re.MULTILINE).groups()
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert version == dynet_cy.__version__
+    assert f"\nversion: {version}\ndate-released: {date}\n" in citation
+
+
 def test_readme_has_two_commands_and_ci_runs_them() -> None:
     commands = runpy.run_path(str(ROOT / ".ci" / "readme_commands.py"))["commands"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -101,10 +111,17 @@ def test_readme_has_two_commands_and_ci_runs_them() -> None:
     assert "[examples]" in found[0]
     assert "[test]" in found[1]
     assert "pytest" in found[1]
-    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert "readme_commands.py" in script
-    for number, step in enumerate(["readme_main", "readme_tests"]):
-        assert f'{step}() {{\n    readme_copy\n    run_in readme "${{commands[{number}]}}"\n' in script
+    noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    assert "MAIN, TESTS = " in noxfile
+    assert "    readme(session, clone(session, session.name), MAIN)\n" in noxfile
+    assert '    readme(session, tree, " ".join([TESTS, *map(shlex.quote, session.posargs)]))\n' in noxfile
+
+
+def test_hosted_integration_runs_all_steps() -> None:
+    noxfile = (ROOT / "noxfile.py").read_text(encoding="utf-8")
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8")
+    hosted = re.search(r"session:\s+\[(.+?)\]", workflow)
+    assert hosted[1].split(", ") == re.findall(r"^@step\(.*\)\ndef (\w+)", noxfile, flags=re.MULTILINE)
 
 
 def test_readme_program_prints_what_readme_says() -> None:
