@@ -1,4 +1,4 @@
-"""Layers that work column by column: Linear, Embedding, norms, dropout, activations, highway."""
+"""Layers that work column by column: Linear, Embedding, norms, dropout, activations, gates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dynet_cy.nn.layer import Layer, activation, share
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops import api as ops
 
-__all__ = ["Activation", "Dropout", "Embedding", "Highway", "LayerNorm", "Linear", "RMSNorm"]
+__all__ = ["Activation", "Dropout", "Embedding", "GatedLinear", "Highway", "LayerNorm", "Linear", "RMSNorm"]
 
 Ids = Union[int, Sequence[int], npt.NDArray[np.integer[Any]]]
 
@@ -384,3 +384,57 @@ class Highway(Layer):
         gate = ops.logistic(ops.affine_transform([self.b_t, self.W_t, x]))
         new = self.activation(ops.affine_transform([self.b, self.W, x]))
         return x + ops.cmult(gate, new - x)
+
+
+class GatedLinear(Layer):
+    """(W x + b) * f(V x + c) for each column, elementwise: a linear layer with a gate (Dauphin et al., "Language
+    modeling with gated convolutional networks", ICML 2017; with "silu" or "gelu" as f, Shazeer, "GLU variants improve
+    transformer", 2020).
+
+    Parameters: those of two `Linear`, `value` (W and b) and `gate` (V and c).
+
+    Args:
+        input_dim: length of the columns of x
+        output_dim: length of those of the result
+        model: where the parameters go
+        activation: the name of f; see `Activation`
+        bias: whether there are b and c (default: yes)
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
+        ValueError: a number is less than 1, or there is no such activation
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> layer = dy.nn.GatedLinear(3, 2, dy.ParameterCollection(), activation="silu")
+        >>> layer(dy.zeros((3, 5))).dim()
+        ((2, 5), 1)
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        model: ParameterCollection,
+        activation: str = "logistic",
+        bias: bool = True,
+    ) -> None:
+        super().__init__(model, (input_dim, output_dim, activation, bool(bias)))
+        self.value = Linear(input_dim, output_dim, self.collection, bias)
+        self.gate = Linear(input_dim, output_dim, self.collection, bias)
+        self.activation = Activation(activation)
+
+    def __call__(self, x: Expression) -> Expression:
+        """(W x + b) * f(V x + c).
+
+        Args:
+            x: shape ``{input_dim}`` or ``{input_dim,n}``
+
+        Returns:
+            Expression of shape ``{output_dim}`` or ``{output_dim,n}``.
+
+        Raises:
+            TypeError: no expression
+            DimensionError: another number of rows
+        """
+        return ops.cmult(self.value(x), self.activation(self.gate(x)))

@@ -16,7 +16,7 @@ from dynet_cy.ops.registry import DimensionError
 from dynet_cy.rnn.birnn import BiRNNBuilder
 from dynet_cy.rnn.builder import _RNNBuilder, positive_integer
 
-__all__ = ["ACTIVATIONS", "Layer"]
+__all__ = ["Layer"]
 
 Self = TypeVar("Self", bound="Layer")
 Description = Union[str, tuple[Any, ...]]

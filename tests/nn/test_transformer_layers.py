@@ -9,8 +9,8 @@ import pickle
 import numpy as np
 import pytest
 from layer_checks import check_layer, check_minibatch, parameters, randomized, sentences
+from layer_reference import layer_norm, linear
 from test_attention_layers import HEADS, D, attention
-from test_basic_layers import layer_norm, linear
 
 import dynet_cy as dy
 from dynet_cy import nn
