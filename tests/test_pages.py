@@ -162,6 +162,8 @@ def test_every_block_is_run_or_explained() -> None:
     assert set(NEEDS) <= first
 
 
+# Blocks are run like cells: a block that assigns a layer to a variable replaces the layer that is there.
+@pytest.mark.filterwarnings("ignore:.* was made again")
 @pytest.mark.parametrize("name", GIVEN)
 def test_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

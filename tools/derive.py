@@ -484,7 +484,7 @@ def number(text: str) -> str:
     if text == "self" or ":" in text:
         return text
     name, equals, default = text.partition("=")
-    return f"{name}: {'ParameterCollection' if name == 'm' else 'float'}" + (f" = {default}" if equals else "")
+    return f"{name}: {'CollectionOrLayer' if name == 'm' else 'float'}" + (f" = {default}" if equals else "")
 
 
 def builders() -> dict[str, list[str]]:

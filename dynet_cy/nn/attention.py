@@ -149,6 +149,7 @@ class MultiHeadAttention(Layer):
             TypeError: no expression
             DimensionError: another number of rows, or a mask of another shape
         """
+        x = self._checked(x, self.dim)
         return self._attend(x, self._memory(x, memory), 0, causal, mask)
 
     def weights(
@@ -168,6 +169,7 @@ class MultiHeadAttention(Layer):
             Expression of shape ``{n,m}``, whose columns sum to 1, with a batch element for each head of each batch
             element.
         """
+        x = self._checked(x, self.dim)
         past = self._memory(x, memory)
         shape, batch = x.dim()
         n, queries = past.columns, _columns(shape)
@@ -188,7 +190,7 @@ class MultiHeadAttention(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        self._checked(memory, self.dim, "memory")
+        memory = self._checked(memory, self.dim, "memory")
         return self._keys_values(memory, first)
 
     def _keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
@@ -209,7 +211,7 @@ class MultiHeadAttention(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
         first = 0 if past is None else past.columns
         here = self._keys_values(x, first)
         past = here if past is None else past.joined(here)
@@ -218,7 +220,6 @@ class MultiHeadAttention(Layer):
     # ---- parts
 
     def _memory(self, x: Expression, memory: Memory | None) -> KeysValues:
-        self._checked(x, self.dim)
         if memory is None:
             return self._keys_values(x)
         return memory if isinstance(memory, KeysValues) else self.keys_values(memory)
@@ -349,7 +350,7 @@ class PointerAttention(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        self._checked(memory, self.memory_dim, "memory")
+        memory = self._checked(memory, self.memory_dim, "memory")
         return self.W * memory
 
     def __call__(self, memory: Expression, query: Expression, keys: Expression | None = None) -> Expression:
@@ -367,13 +368,14 @@ class PointerAttention(Layer):
             TypeError: no expression
             DimensionError: another shape
         """
-        shape, _ = self._checked(memory, self.memory_dim, "memory")
-        if len(self._checked(query, self.query_dim, "query")[0]) > 1:
+        memory = self._checked(memory, self.memory_dim, "memory")
+        query = self._checked(query, self.query_dim, "query")
+        if len(query.dim()[0]) > 1:
             raise DimensionError(f"PointerAttention: argument query: expected a vector, got {query.dim()[0]}")
         keys = self.keys(memory) if keys is None else keys
         asked = ops.affine_transform([self.b, self.U, query])
         scores = self.v * ops.tanh(keys + asked)
-        return ops.reshape(scores, (_columns(shape),), scores.dim()[1])
+        return ops.reshape(scores, (_columns(memory.dim()[0]),), scores.dim()[1])
 
 
 class BiaffineAttention(Layer):
@@ -427,8 +429,8 @@ class BiaffineAttention(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        n = _columns(self._checked(x, self.x_dim)[0])
-        m = _columns(self._checked(y, self.y_dim, "y")[0])
+        x, y = self._checked(x, self.x_dim), self._checked(y, self.y_dim, "y")
+        n, m = _columns(x.dim()[0]), _columns(y.dim()[0])
         if self.bias:
             x, y = self._with_one(x, n), self._with_one(y, m)
         rows = self.x_dim + self.bias

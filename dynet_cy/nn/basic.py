@@ -13,7 +13,7 @@ from dynet_cy.functions.norms import rms_norm
 from dynet_cy.graph import Expression
 from dynet_cy.initializers import NormalInitializer, PyInitializer
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn.layer import Layer, activation, share
+from dynet_cy.nn.layer import Layer, activation, as_input, share
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops import api as ops
 
@@ -64,7 +64,7 @@ class Linear(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        self._checked(x, self.input_dim)
+        x = self._checked(x, self.input_dim)
         return self.W * x if self.b is None else ops.affine_transform([self.b, self.W, x])
 
     def _take_pytorch(self, weights: Weights) -> None:
@@ -212,7 +212,7 @@ class LayerNorm(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
         return ops.layer_norm(x, self.g, self.b, eps=self.eps)
 
     def after(self, x: Expression, found: Expression, dropout: float = 0.0) -> Expression:
@@ -237,7 +237,7 @@ class LayerNorm(Layer):
             >>> norm.after(dy.inputVector([1, 0, 3]), dy.inputVector([0, 2, 0])).npvalue().round(3)
             array([-1.225,  0.   ,  1.225])
         """
-        self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
         return ops.residual_layer_norm(x, found, self.g, self.b, dropout, self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
@@ -280,7 +280,7 @@ class RMSNorm(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
         return rms_norm(x, self.g, eps=self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
@@ -308,6 +308,7 @@ class Dropout(Layer):
         Args:
             x: any expression
         """
+        x = as_input(x, "Dropout")
         return ops.dropout(x, self.rate) if self.now > 0 else x
 
     @property
@@ -336,7 +337,7 @@ class Activation(Layer):
 
     def __call__(self, x: Expression) -> Expression:
         """The function of each element of x."""
-        return self.function(x)
+        return self.function(as_input(x, "Activation"))
 
 
 class Highway(Layer):
@@ -380,7 +381,7 @@ class Highway(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
         gate = ops.logistic(ops.affine_transform([self.b_t, self.W_t, x]))
         new = self.activation(ops.affine_transform([self.b, self.W, x]))
         return x + ops.cmult(gate, new - x)

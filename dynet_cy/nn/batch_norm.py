@@ -9,7 +9,7 @@ from dynet_cy.functions.arguments import positive
 from dynet_cy.functions.norms import batch_norm
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn.layer import Layer, Stored, share
+from dynet_cy.nn.layer import Layer, Stored, as_input, share
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops.registry import DimensionError
 
@@ -82,8 +82,7 @@ class BatchNorm(Layer):
             DimensionError: another number of channels
             ValueError: in training mode, a channel has only one element
         """
-        if not isinstance(x, Expression):
-            raise TypeError(f"BatchNorm: argument x: expected an expression, got {x!r:.80}")
+        x = as_input(x, "BatchNorm")
         shape, batch = x.dim()
         axis = self.axis + len(shape) if self.axis < 0 else self.axis
         if not 0 <= axis < len(shape) or shape[axis] != self.dim:

@@ -59,7 +59,7 @@ class CRF(Layer):
             DimensionError: another number of rows, or more or fewer tags than words
             IndexError: there is no such tag
         """
-        self._checked(x, self.tags)
+        x = self._checked(x, self.tags)
         return ops.crf_loss(x, tags, self.transitions, self.start, self.end)
 
     def marginals(self, x: Expression) -> Expression:
@@ -75,7 +75,7 @@ class CRF(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        self._checked(x, self.tags)
+        x = self._checked(x, self.tags)
         return ops.crf_marginals(x, self.transitions, self.start, self.end)
 
     def __call__(self, x: Expression) -> Expression:
@@ -91,7 +91,7 @@ class CRF(Layer):
             TypeError: no expression
             DimensionError: another number of rows
         """
-        self._checked(x, self.tags)
+        x = self._checked(x, self.tags)
         return ops.crf_viterbi(x, self.transitions, self.start, self.end)
 
     def best(self, x: Expression) -> list[int]:

@@ -64,7 +64,8 @@ class SinusoidalPositions(Layer):
             DimensionError: another number of rows
             ValueError: `first` is negative
         """
-        shape, _ = self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
+        shape, _ = x.dim()
         if first < 0:
             raise ValueError(f"SinusoidalPositions: argument first: expected a position from 0 on, got {first!r}")
         table = _sinusoids(self.dim, int(first), shape[1] if len(shape) > 1 else 1)

@@ -154,6 +154,7 @@ class TransformerEncoderLayer(_Block):
             TypeError: no expression
             DimensionError: another number of rows, or a mask of another shape
         """
+        x = self._checked(x, self.dim)
         found = self.attention(self._before(0, x), causal=causal, mask=mask)
         return self._feed_forward(self._after(0, x, found))
 
@@ -164,6 +165,7 @@ class TransformerEncoderLayer(_Block):
             x: shape ``{dim}`` or ``{dim,m}``
             past: from the last step; None at the beginning
         """
+        x = self._checked(x, self.dim)
         found, past = self.attention.step(self._before(0, x), past)
         return self._feed_forward(self._after(0, x, found)), past
 
@@ -209,6 +211,7 @@ class TransformerDecoderLayer(_Block):
             TypeError: no expression
             DimensionError: another number of rows, or a mask of another shape
         """
+        x = self._checked(x, self.dim)
         return self._rest(self._after(0, x, self.attention(self._before(0, x), causal=True)), memory, mask)
 
     def step(self, x: Expression, past: KeysValues | None, memory: Memory) -> tuple[Expression, KeysValues]:
@@ -219,6 +222,7 @@ class TransformerDecoderLayer(_Block):
             past: from the last step; None at the beginning
             memory: as in a call
         """
+        x = self._checked(x, self.dim)
         found, past = self.attention.step(self._before(0, x), past)
         return self._rest(self._after(0, x, found), memory, None), past
 

@@ -40,7 +40,7 @@ def test_names(collection) -> None:
     assert repr(below).startswith("<ParameterCollection /rnn/")
 
 
-@pytest.mark.parametrize("name", ["a/b", "a_b", "a b", "a#b"])
+@pytest.mark.parametrize("name", ["a/b", "a b", "a#b"])
 def test_names_that_are_not_possible(name: str, collection) -> None:
     for add in (lambda: collection.add_parameters(1, name=name), lambda: collection.add_subcollection(name)):
         with pytest.raises(ValueError, match="could not include"):

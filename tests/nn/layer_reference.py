@@ -32,7 +32,7 @@ def rms_norm(p, x):
 
 
 def gated_linear(p, x, f):
-    return linear(p, x, "linear/") * f(linear(p, x, "linear_1/"))
+    return linear(p, x, "value/") * f(linear(p, x, "gate/"))
 
 
 def highway(p, x):
@@ -53,7 +53,7 @@ LAYERS = {
     "highway": ((nn.Highway, D, "tanh"), highway),
     "sequential": (
         (nn.Sequential, ((nn.Linear, D, 3), "tanh", (nn.Linear, 3, 2))),
-        lambda p, x: linear(p, np.tanh(linear(p, x, "linear/")), "linear_1/"),
+        lambda p, x: linear(p, np.tanh(linear(p, x, "0/")), "2/"),
     ),
 }
 

@@ -64,8 +64,19 @@ def test_errors(name: str) -> None:
     layer = made(name)
     with pytest.raises(dy.DimensionError, match=r"argument x: expected 4 rows, got \(3, 2\)"):
         layer(dy.zeros((3, 2)))
-    with pytest.raises(TypeError, match="argument x: expected an expression"):
-        layer(np.zeros((4, 2)))
+    for x in ("text", None, [[1.0, 2.0], [3.0]], np.array(["a"]), [dy.zeros(4)]):
+        with pytest.raises(TypeError, match="argument x: expected an expression, an array or a list of numbers"):
+            layer(x)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_arrays_and_lists_are_inputs(name: str) -> None:
+    layer = made(name)
+    x = sentences(D)[0][0]
+    want = layer(dy.inputTensor(x)).npvalue()
+    for given in (x, x.astype(np.float64), x.tolist()):
+        np.testing.assert_array_equal(layer(given).npvalue(), want)
+    assert len(layer([1, 2, 3, 4]).dim()[0]) == 1
 
 
 def test_errors_of_constructors() -> None:
