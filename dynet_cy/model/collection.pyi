@@ -12,6 +12,7 @@ from dynet_cy.memory.storage import Plane, Storage
 from dynet_cy.model.matching import Matched, Renaming
 from dynet_cy.model.parameters import LookupParameters, Parameters
 from dynet_cy.model.whole import CollectionOrLayer
+from dynet_cy.textfile import Entry
 
 _FileName: TypeAlias = str | PathLike[str]
 _File: TypeAlias = _FileName | IO[bytes]
@@ -28,6 +29,14 @@ def take_place(new: ParameterCollection, old: ParameterCollection) -> bool: ...
 def named(
     collection: ParameterCollection, separator: str = "/"
 ) -> tuple[dict[str, Parameters | LookupParameters], dict[str, str]]: ...
+def fill_by_name(
+    collection: ParameterCollection,
+    entries: Iterable[Entry],
+    fname: _FileName,
+    prefix: str,
+    strict: bool = True,
+    rename: Renaming = None,
+) -> Matched: ...
 def load_arrays(
     collection: ParameterCollection,
     state: Mapping[str, npt.ArrayLike],

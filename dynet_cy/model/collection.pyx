@@ -848,23 +848,9 @@ class ParameterCollection:
             >>> report.loaded, report.missing
             (['W'], ['out'])
         """
-        own, first = named(self)
         prefix = key if key.endswith("/") else key + "/"
-        entries = {entry.name: entry for entry in read_text_model(fname, lambda kind, name: name.startswith(prefix))}
-        found, report = matches(entries, own, prefix, rename, first)
-        words = complaint(report, prefix, {name: entry.dim for name, entry in entries.items()},
-                          {name: file_dim(x) for name, x in own.items()})
-        if strict and words:
-            raise ModelMismatchError(words, os.fspath(fname))
-        for name, given in found.items():
-            kind = LOOKUP if isinstance(own[name], LookupParameters) else PARAMETER
-            if (entries[given].kind, entries[given].dim) != (kind, file_dim(own[name])):
-                raise ModelMismatchError(
-                    f"is a {entries[given].kind} of dimensions {entries[given].dim}, where a {kind} of "
-                    f"{file_dim(own[name])} is needed for {own[name].name()}", os.fspath(fname), parameter=given)
-        for name, given in found.items():
-            fill_entry(own[name], entries[given], fname)
-        return report
+        return fill_by_name(self, read_text_model(fname, lambda kind, name: name.startswith(prefix)), fname,
+                            prefix, strict, rename)
 
     def write_to_textfile(self, fname, key="", append=False):
         """DyNet's other name for `save`.
@@ -957,6 +943,26 @@ def named(collection, separator="/"):
     first = {old[above:].replace("/", separator): new[below:].replace("/", separator)
              for old, new in collection._first_names().items()}
     return own, first
+
+
+def fill_by_name(collection, entries, fname, prefix, strict=True, rename=None):
+    """Fill a collection from entries of a text model file: see `ParameterCollection.populate_by_name`."""
+    own, first = named(collection)
+    entries = {entry.name: entry for entry in entries}
+    found, report = matches(entries, own, prefix, rename, first)
+    words = complaint(report, prefix, {name: entry.dim for name, entry in entries.items()},
+                      {name: file_dim(x) for name, x in own.items()})
+    if strict and words:
+        raise ModelMismatchError(words, os.fspath(fname))
+    for name, given in found.items():
+        kind = LOOKUP if isinstance(own[name], LookupParameters) else PARAMETER
+        if (entries[given].kind, entries[given].dim) != (kind, file_dim(own[name])):
+            raise ModelMismatchError(
+                f"is a {entries[given].kind} of dimensions {entries[given].dim}, where a {kind} of "
+                f"{file_dim(own[name])} is needed for {own[name].name()}", os.fspath(fname), parameter=given)
+    for name, given in found.items():
+        fill_entry(own[name], entries[given], fname)
+    return report
 
 
 def load_arrays(collection, state, strict, prefix, rename, separator="/"):

@@ -96,7 +96,7 @@ class LayerType(abc.ABCMeta):
     @property
     def __signature__(cls) -> inspect.Signature:
         """That of the constructor, which `__call__` would hide."""
-        own = inspect.signature(cls.__init__)  # type: ignore[misc] - this is not one of an instance
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]  # cls is not an instance
         return own.replace(parameters=list(own.parameters.values())[1:])
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import load_arrays, named
 from dynet_cy.model.matching import Matched, Renaming
 from dynet_cy.model.parameters import settled_array
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.nn.construction import LayerType, all_parts, begin_in, not_begun, replace_part, stored
 from dynet_cy.nn.weights import Array, Weights, read_tensors
 from dynet_cy.ops import api
@@ -81,13 +82,14 @@ class Layer(metaclass=LayerType):
 
     _constructed = False
 
-    def __init__(self, model: ParameterCollection | None = None, spec: tuple[Any, ...] = ()) -> None:
+    def __init__(self, model: CollectionOrLayer | None = None, spec: tuple[Any, ...] = ()) -> None:
         name = type(self).__name__
+        given: Any = as_collection(model)
         if model is None:
             self.collection = ParameterCollection()
-        elif isinstance(model, ParameterCollection):
-            begin_in(model)
-            self.collection = model.add_subcollection(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
+        elif isinstance(given, ParameterCollection):
+            begin_in(given)
+            self.collection = given.add_subcollection(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
         else:
             raise TypeError(f"{name}: argument model: expected a ParameterCollection, got {type(model).__name__}")
         self.spec = spec
