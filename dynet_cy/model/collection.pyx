@@ -166,10 +166,10 @@ cdef class _Members:
 
     def reduced(self, _Stored x not None):
         """The function and arguments that restore a parameter from its pickle."""
-        numbers = [(<_Stored>entry).p.id for entry in self.entries]
-        if x.p.id not in numbers:
+        ids = [(<_Stored>entry).p.id for entry in self.entries]
+        if x.p.id not in ids:
             raise ValueError(f"{x.full_name} has been removed from its collection and cannot be pickled")
-        return _restored_member, (self, numbers.index(x.p.id))
+        return _restored_member, (self, ids.index(x.p.id))
 
     def __reduce__(self):
         return _restored_members, ([_entry_state(x) for x in self.entries], self.former)
@@ -743,7 +743,7 @@ class ParameterCollection:
         return load_arrays(self, state, strict, prefix, rename)
 
     def copy_from(self, other, strict=True, rename=None):
-        """Set values to those of the parameters of the same names in another collection or layer; see `load_state_dict`.
+        """Set values to those of the parameters of the same names in another collection; see `load_state_dict`.
 
         Example:
             >>> pretrained = dy.ParameterCollection()

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.nn.basic import Dropout
-from dynet_cy.nn.layer import Layer, Stored
+from dynet_cy.nn.layer import Input, Layer, Stored
 from dynet_cy.nn.positions import distance_bias, rotate
 from dynet_cy.nn.weights import Array, Weights
 from dynet_cy.ops import api as ops
@@ -48,7 +48,7 @@ class KeysValues(NamedTuple):
         )
 
 
-Memory = Union[Expression, KeysValues]
+Memory = Union[Input, KeysValues]
 
 
 def _columns(shape: tuple[int, ...]) -> int:
@@ -126,7 +126,7 @@ class MultiHeadAttention(Layer):
 
     def __call__(
         self,
-        x: Expression,
+        x: Input,
         memory: Memory | None = None,
         *,
         causal: bool = False,
@@ -146,7 +146,7 @@ class MultiHeadAttention(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
         x = self._checked(x, self.dim)
@@ -154,7 +154,7 @@ class MultiHeadAttention(Layer):
 
     def weights(
         self,
-        x: Expression,
+        x: Input,
         memory: Memory | None = None,
         *,
         causal: bool = False,
@@ -179,7 +179,7 @@ class MultiHeadAttention(Layer):
         found = ops.reshape(self._found(x, past, 0, causal, mask, 0.0), (n, self.heads, queries), batch)
         return ops.reshape(ops.transpose(found, (0, 2, 1)), (n, queries), self.heads * batch)
 
-    def keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
+    def keys_values(self, memory: Input, first: int = 0) -> KeysValues:
         """Keys and values of a memory, to reuse in several calls.
 
         Args:
@@ -187,7 +187,7 @@ class MultiHeadAttention(Layer):
             first: the position of its first column
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
         memory = self._checked(memory, self.dim, "memory")
@@ -196,7 +196,7 @@ class MultiHeadAttention(Layer):
     def _keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
         return KeysValues(self._placed(1, memory, first), self._project(2, memory))
 
-    def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
+    def step(self, x: Input, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
         """Causal attention of the next columns of a sequence, given the previous ones: the result of a call with
         `causal=True` for these columns.
 
@@ -208,7 +208,7 @@ class MultiHeadAttention(Layer):
             Expression of the shape of x, and keys and values of all columns up to here.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
         x = self._checked(x, self.dim)
@@ -337,7 +337,7 @@ class PointerAttention(Layer):
         self.v = self._matrix(1, self.hidden_dim, "v")
         self.b = self._vector(self.hidden_dim)
 
-    def keys(self, memory: Expression) -> Expression:
+    def keys(self, memory: Input) -> Expression:
         """W m, for calls with many queries.
 
         Args:
@@ -347,13 +347,13 @@ class PointerAttention(Layer):
             Expression of shape ``{hidden_dim,n}``.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
         memory = self._checked(memory, self.memory_dim, "memory")
         return self.W * memory
 
-    def __call__(self, memory: Expression, query: Expression, keys: Expression | None = None) -> Expression:
+    def __call__(self, memory: Input, query: Input, keys: Expression | None = None) -> Expression:
         """The scores of the columns.
 
         Args:
@@ -365,7 +365,7 @@ class PointerAttention(Layer):
             Expression of shape ``{n}``.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another shape
         """
         memory = self._checked(memory, self.memory_dim, "memory")
@@ -415,7 +415,7 @@ class BiaffineAttention(Layer):
         super().__init__(model, (self.x_dim, self.y_dim, self.classes, self.bias))
         self.U: Parameters = self._matrix(self.classes * (self.x_dim + self.bias), self.y_dim + self.bias, "U")
 
-    def __call__(self, x: Expression, y: Expression) -> Expression:
+    def __call__(self, x: Input, y: Input) -> Expression:
         """The scores of all pairs.
 
         Args:
@@ -426,7 +426,7 @@ class BiaffineAttention(Layer):
             Expression of shape ``{n,m}``, or ``{n,m,classes}``.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
         x, y = self._checked(x, self.x_dim), self._checked(y, self.y_dim, "y")

@@ -13,7 +13,7 @@ from dynet_cy.functions.norms import rms_norm
 from dynet_cy.graph import Expression
 from dynet_cy.initializers import NormalInitializer, PyInitializer
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn.layer import Layer, activation, as_input, share
+from dynet_cy.nn.layer import Input, Layer, activation, as_input, share
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops import api as ops
 
@@ -51,7 +51,7 @@ class Linear(Layer):
         self.W = self._matrix(self.output_dim, self.input_dim)
         self.b = self._vector(self.output_dim) if bias else None
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """W x + b.
 
         Args:
@@ -61,7 +61,7 @@ class Linear(Layer):
             Expression of shape ``{output_dim}`` or ``{output_dim,n}``.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
         x = self._checked(x, self.input_dim)
@@ -199,7 +199,7 @@ class LayerNorm(Layer):
         self.g = self._vector(self.dim, 1.0, "g")
         self.b = self._vector(self.dim)
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The normalized columns.
 
         Args:
@@ -209,7 +209,7 @@ class LayerNorm(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
         x = self._checked(x, self.dim)
@@ -227,7 +227,7 @@ class LayerNorm(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or different shapes
             ValueError: `dropout` is not between 0 and 1
 
@@ -267,7 +267,7 @@ class RMSNorm(Layer):
         super().__init__(model, (self.dim, self.eps))
         self.g = self._vector(self.dim, 1.0, "g")
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The normalized columns.
 
         Args:
@@ -277,7 +277,7 @@ class RMSNorm(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
         x = self._checked(x, self.dim)
@@ -302,7 +302,7 @@ class Dropout(Layer):
         self.rate = share(rate, "Dropout", "rate")
         super().__init__(None, (self.rate,))
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """x, with elements dropped in training mode.
 
         Args:
@@ -335,7 +335,7 @@ class Activation(Layer):
         self.function = activation(name, "Activation")
         super().__init__(None, (name,))
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The function of each element of x."""
         return self.function(as_input(x, "Activation"))
 
@@ -368,7 +368,7 @@ class Highway(Layer):
         self.W_t = self._matrix(self.dim, self.dim, "Wt")
         self.b_t = self._vector(self.dim, float(gate_bias), "bt")
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The mixture of f(W x + b) and x.
 
         Args:
@@ -378,7 +378,7 @@ class Highway(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
         x = self._checked(x, self.dim)
@@ -425,7 +425,7 @@ class GatedLinear(Layer):
         self.gate = Linear(input_dim, output_dim, self.collection, bias)
         self.activation = Activation(activation)
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """(W x + b) * f(V x + c).
 
         Args:
@@ -435,7 +435,7 @@ class GatedLinear(Layer):
             Expression of shape ``{output_dim}`` or ``{output_dim,n}``.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
         return ops.cmult(self.value(x), self.activation(self.gate(x)))

@@ -8,7 +8,7 @@ from typing import Any
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn.basic import Activation
-from dynet_cy.nn.layer import Description, Layer
+from dynet_cy.nn.layer import Description, Input, Layer, as_input
 
 __all__ = ["LayerList", "Sequential"]
 
@@ -78,12 +78,13 @@ class Sequential(LayerList):
         ((4, 5), 1)
     """
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The result of the last layer; x if there are no layers.
 
         Args:
             x: the input of the first layer
         """
+        found = as_input(x, "Sequential")
         for layer in self.layers:
-            x = layer(x)
-        return x
+            found = layer(found)
+        return found

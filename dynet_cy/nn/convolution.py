@@ -8,7 +8,7 @@ from typing import Union
 from dynet_cy.functions.convolutions import conv_transpose1d
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn.layer import Layer, as_input
+from dynet_cy.nn.layer import Input, Layer, as_input
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
@@ -76,7 +76,7 @@ class Conv1d(Layer):
         self.W = self._matrix(self.output_dim, self.width * self.input_dim // self.groups)
         self.b = self._vector(self.output_dim) if bias else None
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The result for each window.
 
         Args:
@@ -86,7 +86,7 @@ class Conv1d(Layer):
             Expression of shape ``{output_dim,m}`` with m = (n + padding - dilation (width - 1) - 1) // stride + 1.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or fewer columns than a window
         """
         x = self._checked(x, self.input_dim)
@@ -183,7 +183,7 @@ class Conv2d(Layer):
         self.W = self.collection.add_parameters(shape, init="glorot", name="W")
         self.b = self._vector(self.output_channels) if bias else None
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The filtered image.
 
         Args:
@@ -194,7 +194,7 @@ class Conv2d(Layer):
             stride + 1, and h / stride, rounded up, for "same".
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of channels, or an image smaller than a filter
         """
         x = as_input(x, type(self).__name__)
@@ -270,7 +270,7 @@ class ConvTranspose2d(Layer):
         self.W = self.collection.add_parameters(shape, init="glorot", name="W")
         self.b = self._vector(self.output_channels) if bias else None
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The larger image.
 
         Args:
@@ -281,7 +281,7 @@ class ConvTranspose2d(Layer):
             dilation (rows - 1) + output_padding + 1.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of channels, or nothing is left without the padding
         """
         x = as_input(x, type(self).__name__)
@@ -353,7 +353,7 @@ class ConvTranspose1d(Layer):
         self.W = self.collection.add_parameters(shape, init="glorot", name="W")
         self.b = self._vector(self.output_dim) if bias else None
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The longer matrix.
 
         Args:
@@ -364,7 +364,7 @@ class ConvTranspose1d(Layer):
             output_padding + 1.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or nothing is left without the padding
         """
         x = self._checked(x, self.input_dim)

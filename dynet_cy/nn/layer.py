@@ -30,6 +30,7 @@ __all__ = ["Layer"]
 Self = TypeVar("Self", bound="Layer")
 Description = Union[str, tuple[Any, ...]]
 Stored = Union[Parameters, LookupParameters]
+Input = Union[Expression, npt.NDArray[Any], Sequence[Any]]
 
 _FUNCTIONS = ("elu", "gelu", "log_sigmoid", "logistic", "rectify", "selu", "silu", "softplus", "softsign", "tanh")
 ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {name: getattr(api, name) for name in _FUNCTIONS}
@@ -338,7 +339,7 @@ class Layer(metaclass=LayerType):
         return repr(self.spec)
 
 
-def as_input(x: Any, layer: str, argument: str = "x") -> Expression:
+def as_input(x: Input, layer: str, argument: str = "x") -> Expression:
     """An expression as it is; an array or a list of numbers as an input."""
     if isinstance(x, Expression):
         return x

@@ -233,7 +233,7 @@ class Trainer(MovingAverages, Restorable):
         the number of updates do not depend on groups, so a group may be made at any time.
 
         Args:
-            params: a parameter or table, a ParameterCollection or a layer (all parameters that it has now), or a list of
+            params: a parameter or table, a ParameterCollection or layer (all parameters that it has now), or a list of
                 these.
             learning_rate: step size of these parameters.  A `schedule` of the trainer scales it; changes that the
                 trainer makes itself, such as the cycle of `CyclicalSGDTrainer`, do not affect it.
