@@ -310,10 +310,10 @@ class TransformerEncoder(_Stack):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
-        x = as_input(x, type(self).__name__)
+        y = as_input(x, type(self).__name__)
         for layer in self.layers:
-            x = layer(x, causal=causal, mask=mask)
-        return self._finish(x)
+            y = layer(y, causal=causal, mask=mask)
+        return self._finish(y)
 
     def step(self, x: Input, state: Sequence[Past] | None = None) -> tuple[Expression, tuple[KeysValues, ...]]:
         """The result of a call with `causal=True` for the next columns, from keys and values of the previous ones.
@@ -329,13 +329,13 @@ class TransformerEncoder(_Stack):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or the state of another stack
         """
-        x = as_input(x, type(self).__name__)
+        y = as_input(x, type(self).__name__)
         past = _for_layers(state, self)
         found: list[KeysValues] = []
         for layer, before in zip(self.layers, past):
-            x, after = layer.step(x, before)
+            y, after = layer.step(y, before)
             found.append(after)
-        return self._finish(x), tuple(found)
+        return self._finish(y), tuple(found)
 
 
 class TransformerDecoder(_Stack):
@@ -379,10 +379,10 @@ class TransformerDecoder(_Stack):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
-        x = as_input(x, type(self).__name__)
+        y = as_input(x, type(self).__name__)
         for layer in self.layers:
-            x = layer(x, memory, mask=mask)
-        return self._finish(x)
+            y = layer(y, memory, mask=mask)
+        return self._finish(y)
 
     def start(self, memory: Input) -> DecoderState:
         """The state before the first step.
@@ -410,12 +410,12 @@ class TransformerDecoder(_Stack):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or the state of another stack
         """
-        x = as_input(x, type(self).__name__)
+        y = as_input(x, type(self).__name__)
         past: list[Past] = []
         for layer, before, memory in zip(self.layers, _for_layers(state.past, self), state.memory):
-            x, after = layer.step(x, before, memory)
+            y, after = layer.step(y, before, memory)
             past.append(after)
-        return self._finish(x), DecoderState(tuple(past), state.memory)
+        return self._finish(y), DecoderState(tuple(past), state.memory)
 
 
 def _for_layers(state: Sequence[Past] | None, stack: _Stack) -> Sequence[Past]:
