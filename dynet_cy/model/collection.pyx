@@ -28,7 +28,7 @@ from dynet_cy.model.parameters cimport (
 from dynet_cy.devices import check_device, device_name
 from dynet_cy.initializers import NumpyInitializer, as_initializer
 from dynet_cy.kernels.draws import HostRandom
-from dynet_cy.memory.storage import parameter_names
+from dynet_cy.memory.storage import parameter_names as _parameter_names
 from dynet_cy.model.dynet_decay import DynetDecay
 from dynet_cy.model.entries import add_entry, check_key, entry_of, fill_entry, find_entry
 from dynet_cy.model.matching import complaint, matches
@@ -136,7 +136,7 @@ cdef class _Members:
                     entry.full_name = new + entry.full_name[len(old):]
                     if x is not None:
                         (<_Stored>x).full_name = entry.full_name
-                    parameter_names[entry.p.id] = entry.full_name
+                    _parameter_names[entry.p.id] = entry.full_name
                     if first != entry.full_name:
                         self.former[entry.full_name] = first
         finally:
