@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, Union
@@ -27,7 +28,9 @@ from safetensors import SafetensorError, safe_open
 from dynet_cy._version import __version__
 from dynet_cy.graph.random_state import random_state, set_random_state
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model.matching import complaint, matches
 from dynet_cy.model.parameters import gradient_state, set_array, set_gradient_state, settled_array
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.replacing import replacing
 from dynet_cy.schema import (
     ANY,
@@ -117,21 +120,24 @@ def _stored(collection: ParameterCollection) -> list[Stored]:
     return [*collection.parameters_list(), *collection.lookup_parameters_list()]
 
 
-def _check(function: str, collection: Any, trainer: Any) -> None:
+def _checked(function: str, given: Any, trainer: Any) -> ParameterCollection:
+    """The collection that was given, or that of a layer."""
+    collection = as_collection(given)
     if not isinstance(collection, ParameterCollection):
-        raise TypeError(f"{function}: collection must be a ParameterCollection, not {type(collection).__name__}")
+        raise TypeError(f"{function}: collection must be a ParameterCollection, not {type(given).__name__}")
     if trainer is None:
-        return
+        return collection
     if not isinstance(trainer, Trainer):
         raise TypeError(f"{function}: trainer must be a Trainer, not {type(trainer).__name__}")
     trained = trainer.collection
     if trained.storage is not collection.storage or not trained.name().startswith(collection.name()):
         raise ValueError(f"{function}: the trainer is not one of {collection.name()} of this model")
+    return collection
 
 
 def save_safetensors(
     path: FileName,
-    collection: ParameterCollection,
+    collection: CollectionOrLayer,
     trainer: Trainer | None = None,
     extra: dict[str, Any] | None = None,
 ) -> None:
@@ -142,7 +148,7 @@ def save_safetensors(
 
     Args:
         path: name of the file.
-        collection: what to save, with all below it.
+        collection: what to save, with all below it: a collection or a layer.
         trainer: its trainer, whose learning rate, clipping, counts, momentum and moments are saved too.
         extra: anything that JSON can hold, such as the number of the epoch and the place in the data.
 
@@ -158,7 +164,7 @@ def save_safetensors(
         >>> dy.load_safetensors("point.safetensors", model, trainer)
         {'epoch': 3}
     """
-    _check("save_safetensors", collection, trainer)
+    collection = _checked("save_safetensors", collection, trainer)
     tensors: dict[str, np.ndarray[Any, Any]] = {}
     kinds = {}
     for x in _stored(collection):
@@ -228,6 +234,7 @@ class _Checkpoint:
         self.path = os.fspath(path)
         self.file = file
         self.names = set(file.keys())
+        self.given: dict[str, str] = {}  # the name in the file for each name in the collection
         text = (file.metadata() or {}).get(_KEY)
         self.state: dict[str, Any] = {}
         if text is not None:
@@ -262,36 +269,42 @@ class _Checkpoint:
                 f"has shape {tuple(found.get_shape())} in the file, {shape} in the collection", parameter
             )
 
-    def check_parameters(self, stored: list[Stored]) -> None:
-        own = {x.name(): x for x in stored}
+    def check_parameters(self, collection: ParameterCollection, strict: bool) -> list[Stored]:
+        """Find the names of the parameters in the file, which may be older ones, and compare them.
+
+        Returns:
+            The parameters that are in the file: all of them, if `strict` is True.
+        """
+        own = {x.name(): x for x in _stored(collection)}
         # All our parameters' names begin with "/", and may have a colon; those of their gradients and states have one.
-        there = {name for name in self.names if name.startswith("/") or ":" not in name}
-        for names, message in (
-            (own.keys() - there, "the file has no "),
-            (there - own.keys(), "the collection has no "),
-        ):
-            if names:
-                listed = sorted(names)
-                more = f" and {len(listed) - 5} more" if len(listed) > 5 else ""
-                raise self.mismatch(message + ", ".join(listed[:5]) + more)
+        there = sorted(name for name in self.names if name.startswith("/") or ":" not in name)
+        self.given, report = matches(there, own, "", None, collection._first_names())
+        shapes = {name: tuple(self.file.get_slice(name).get_shape()) for name in there}
+        words = complaint(report, "", shapes, {name: x.shape() for name, x in own.items()})
+        if words and strict:
+            raise self.mismatch(f"the file and the collection have different parameters: {words}")
+        if words:
+            warnings.warn(f"load_safetensors of {self.path}: {words}", stacklevel=3)
         kinds = self.state.get("kinds", {})
-        for name, x in own.items():
+        for own_name, name in self.given.items():
+            x = own[own_name]
             if kinds.get(name, type(x).__name__) != type(x).__name__:
-                raise self.mismatch(f"is {kinds[name]} in the file, {type(x).__name__} in the collection", name)
-            self.check_tensor(name, x.shape(), name)
+                raise self.mismatch(f"is {kinds[name]} in the file, {type(x).__name__} in the collection", own_name)
+            self.check_tensor(name, x.shape(), own_name)
             gradient, rows = f"gradient:{name}", f"rows:{name}"
             if gradient not in self.names:
                 continue
             if isinstance(x, Parameters):
-                self.check_tensor(gradient, x.shape(), name)
+                self.check_tensor(gradient, x.shape(), own_name)
                 continue
             if rows not in self.names:
-                raise self.mismatch("the file has gradients of rows, but not which", name)
+                raise self.mismatch("the file has gradients of rows, but not which", own_name)
             count = (*self.file.get_slice(rows).get_shape(), 0)[0]
-            self.check_tensor(rows, (count,), name, "U32")
-            self.check_tensor(gradient, (count, *x.shape()[1:]), name)
+            self.check_tensor(rows, (count,), own_name, "U32")
+            self.check_tensor(gradient, (count, *x.shape()[1:]), own_name)
             if count and self.file.get_tensor(rows).max() >= len(x):
-                raise self.mismatch("the file has gradients of rows that are not there", name)
+                raise self.mismatch("the file has gradients of rows that are not there", own_name)
+        return [own[name] for name in own if name in self.given]
 
     def check_trainer(self, trainer: Trainer) -> None:
         there = self.state.get("trainer")
@@ -308,15 +321,17 @@ class _Checkpoint:
             self.check(value, _SETTINGS.get(name, like(own[name])), f"the trainer's setting {name}")
         if there["settings"]["_swapped"] and there["settings"]["_average"] is None:
             raise self.damaged(ValueError("the parameters are set to a moving average that is not there"))
-        wanted_groups = [group["names"] for group in own["_groups"]]
-        groups = [group["names"] for group in there["settings"].get("_groups", own["_groups"])]
+        wanted_groups = [[self.in_file(name) for name in group["names"]] for group in own["_groups"]]
+        groups = [group["names"] for group in there["settings"].get("_groups", ())]
+        if "_groups" not in there["settings"]:
+            groups = wanted_groups
         if groups != wanted_groups:
             raise self.mismatch(f"the trainer has the groups of parameters {wanted_groups}, the file {groups}")
         without = there.get("without_state", ())
         wanted = {
-            f"trainer:{number}:{x.name()}": x
+            f"trainer:{number}:{self.in_file(x.name())}": x
             for x in trainer.collection._below()
-            if x.name() not in without
+            if self.in_file(x.name()) not in without
             for number in range(trainer._n_planes(there["settings"]))
         }
         found = {name for name in self.names if name.startswith("trainer:")}
@@ -341,9 +356,13 @@ class _Checkpoint:
             except Exception as error:  # of any kind: programs define their own schedules
                 raise self.damaged(error) from error
 
+    def in_file(self, name: str) -> str:
+        """The name in the file of a parameter."""
+        return self.given.get(name, name)
+
     def fill(self, stored: list[Stored]) -> None:
         for x in stored:
-            name = x.name()
+            name = self.in_file(x.name())
             value = self.file.get_tensor(name)
             set_array(x, value)
             gradient: Any = None
@@ -356,14 +375,20 @@ class _Checkpoint:
     def fill_trainer(self, trainer: Trainer) -> None:
         there = self.state["trainer"]
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in there["settings"].items()}
+        if "_groups" in settings:
+            now = {name: own for own, name in self.given.items()}
+            groups = settings["_groups"]
+            settings["_groups"] = tuple(
+                {**group, "names": [now.get(name, name) for name in group["names"]]} for group in groups
+            )
         planes = range(trainer._n_planes(settings))
 
         without = there.get("without_state", ())
 
         def arrays() -> Iterator[list[Any] | None]:
             for x in trainer.collection._below():
-                names = [f"trainer:{number}:{x.name()}" for number in planes]
-                yield None if x.name() in without else [self.file.get_tensor(name) for name in names]
+                names = [f"trainer:{number}:{self.in_file(x.name())}" for number in planes]
+                yield None if self.in_file(x.name()) in without else [self.file.get_tensor(name) for name in names]
 
         trainer._restore(settings, arrays())
         trainer.collection._set_decay_state(there["weight_decay"])
@@ -403,19 +428,25 @@ def _write(path: FileName, tensors: dict[str, np.ndarray[Any, Any]], state: dict
 
 
 def load_safetensors(
-    path: FileName, collection: ParameterCollection, trainer: Trainer | None = None, random: bool = False
+    path: FileName,
+    collection: CollectionOrLayer,
+    trainer: Trainer | None = None,
+    random: bool = False,
+    strict: bool = True,
 ) -> dict[str, Any]:
     """Read a checkpoint into a model that has the same parameters, by their names.
 
     The whole file is checked first; a file that does not fit changes nothing. Files of other programs are accepted if
-    their tensors have the full names of the parameters, such as "/encoder/W". Gradients become those of the file, or
-    zero.
+    their tensors have the full names of the parameters, such as "/encoder/W". So are files with the names that the
+    parameters of layers had before they followed attributes. Gradients become those of the file, or zero.
 
     Args:
         path: name of the file.
-        collection: what to fill.
+        collection: what to fill: a collection or a layer.
         trainer: a trainer of the same class, to be set as it was when the file was written, weight decay included.
         random: whether to restore the random streams (dropout, noise, initial values) as well (default: False).
+        strict: False: parameters that are missing in the file stay as they are, what is unexpected in it is left out,
+            and a warning names both. Shapes must be equal all the same, and the state of a trainer must fit.
 
     Returns:
         The `extra` that was saved.
@@ -433,10 +464,9 @@ def load_safetensors(
         >>> dy.load_safetensors("point.safetensors", model, trainer)
         {'epoch': 3}
     """
-    _check("load_safetensors", collection, trainer)
-    stored = _stored(collection)
+    collection = _checked("load_safetensors", collection, trainer)
     with _opened(path) as checkpoint:
-        checkpoint.check_parameters(stored)
+        stored = checkpoint.check_parameters(collection, strict)
         if trainer is not None:
             checkpoint.check_trainer(trainer)
         if random and "random" not in checkpoint.state:

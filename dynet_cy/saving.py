@@ -24,6 +24,7 @@ import io
 import os
 import pickle
 import reprlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import IO, Any, Union
@@ -33,11 +34,12 @@ import numpy as np
 from dynet_cy import nn, rnn, softmax_builders
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.model.collection import adding, taken_back
+from dynet_cy.model.collection import adding, fill_by_name, taken_back
 from dynet_cy.model.entries import add_entry, fill_entries
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.replacing import Replacement, locked
 from dynet_cy.restoring import Forbidden, Restorer, calling_package, may_be_a_class
-from dynet_cy.textfile import Entry, ModelFileError, ModelMismatchError, scan_text_model
+from dynet_cy.textfile import Entry, Header, ModelFileError, ModelMismatchError, scan_text_model
 from dynet_cy.unpickling import Name, unpickle
 
 __all__ = ["ForbiddenClassError", "load", "load_generator", "save"]
@@ -246,9 +248,10 @@ _TRIES = 5  # attempts to read files that another process is replacing
 class _Loader:
     """Reads one pair of files."""
 
-    def __init__(self, basename: BaseName, classes: Iterable[Any], trusted: bool, package: str) -> None:
+    def __init__(self, basename: BaseName, classes: Iterable[Any], trusted: bool, strict: bool, package: str) -> None:
         base = os.fspath(basename)
         self.meta, self.data = base + ".meta", base + ".data"
+        self.strict = strict
         self.trusted = trusted or os.environ.get("DYNET_CY_TRUSTED_FILES") == "1"
         self.own = _own_classes()
         allowed = list(classes)
@@ -383,10 +386,12 @@ class _Loader:
             yield None
             headers, entries = scan_text_model(file, self.data)
             numbers = sum(header.n_numbers for header in headers)
+            at = 0
             for item in items:
                 if len(item) == 2:
                     kind, name = item
                     (entry,) = self.take(entries, 1, name)
+                    at += 1
                     if entry.name != name or entry.kind + "s" != kind:
                         message = f"{entry.kind} {entry.name} stands where {self.meta} has {kind} {name}"
                         raise ModelMismatchError(message, self.data)
@@ -396,17 +401,42 @@ class _Loader:
                     x = self.made(cls, spec, params, len(headers), numbers)
                     part = x.param_collection()
                     count = len(part.parameters_list()) + len(part.lookup_parameters_list())
+                    if isinstance(x, nn.Layer):
+                        count = self.below(headers[at:], name) or count
                     taken = self.take(entries, count, f"{cls.__name__} {name}")
+                    at += count
                     if not all(entry.name.startswith(name) for entry in taken):
                         stray = next(entry.name for entry in taken if not entry.name.startswith(name))
                         message = f"{stray} stands where {self.meta} has {cls.__name__} {name} of {count} parameters"
                         raise ModelMismatchError(message, self.data)
-                    fill_entries(part, taken, self.data)
+                    if isinstance(x, nn.Layer):
+                        self.fill_layer(part, taken, f"{cls.__name__} {name}", name)
+                    else:
+                        fill_entries(part, taken, self.data)
                     yield x
             left = next(entries, None)
             if left is not None:
                 message = f"there is more than {self.meta} lists: {left.name}"
                 raise ModelMismatchError(message, self.data)
+
+    def below(self, headers: list[Header], name: str) -> int:
+        """How many entries follow that are of a layer; 0 if it has a root of its own, whose name others have too."""
+        seen: set[str] = set()
+        for header in headers if name != "/" else ():
+            if not header.name.startswith(name) or header.name in seen:
+                break
+            seen.add(header.name)
+        return len(seen)
+
+    def fill_layer(self, part: ParameterCollection, entries: list[Entry], what: str, name: str) -> None:
+        """Fill a layer, by the names of its parameters."""
+        try:
+            fill_by_name(part, entries, self.data, name)
+        except ModelMismatchError as error:
+            if self.strict or error.parameter is not None:
+                raise
+            warnings.warn(f"{what}: {error}", stacklevel=2)
+            fill_by_name(part, entries, self.data, name, strict=False)
 
     def added(self, params: ParameterCollection, entry: Entry) -> Any:
         try:
@@ -443,7 +473,12 @@ class _Loader:
 
 
 def load_generator(
-    basename: BaseName, params: ParameterCollection, *, classes: Iterable[Any] = (), trusted: bool = False
+    basename: BaseName,
+    params: CollectionOrLayer,
+    *,
+    classes: Iterable[Any] = (),
+    trusted: bool = False,
+    strict: bool = True,
 ) -> Iterator[Any]:
     """Like `load`, but yields the objects one by one.
 
@@ -451,20 +486,26 @@ def load_generator(
 
     Args:
         basename: the names of the files without `.data` and `.meta`.
-        params, classes, trusted: see `load`.
+        params, classes, trusted, strict: see `load`.
 
     Example:
         >>> dy.save("model", [model.add_parameters(2), model.add_parameters(3)])
         >>> [p.shape() for p in dy.load_generator("model", dy.ParameterCollection())]
         [(2,), (3,)]
     """
-    if not isinstance(params, ParameterCollection):
+    collection = as_collection(params)
+    if not isinstance(collection, ParameterCollection):
         raise TypeError(f"load: params must be a ParameterCollection, not {type(params).__name__}")
-    return _Loader(basename, classes, trusted, calling_package(2)).objects(params)
+    return _Loader(basename, classes, trusted, strict, calling_package(2)).objects(collection)
 
 
 def load(
-    basename: BaseName, params: ParameterCollection, *, classes: Iterable[Any] = (), trusted: bool = False
+    basename: BaseName,
+    params: CollectionOrLayer,
+    *,
+    classes: Iterable[Any] = (),
+    trusted: bool = False,
+    strict: bool = True,
 ) -> list[Any]:
     """Read files written by `save`, or by DyNet's `save`; all parameters are added to `params`.
 
@@ -475,11 +516,13 @@ def load(
 
     Args:
         basename: the names of the files without `.data` and `.meta`.
-        params: the collection to which the parameters are added.
+        params: the collection or layer to which the parameters are added.
         classes: further classes (and factory functions) that the file may name. Those with `from_spec` may also have
             many more parameters than the file.
         trusted: whether to unpickle `basename.meta` without any check. The file can then run any code. The environment
             variable ``DYNET_CY_TRUSTED_FILES=1`` does the same for programs that cannot be edited. Default: False.
+        strict: whether the names of a layer's parameters must be those of the file (default: True). If not, those that
+            are missing keep their initial values, and a warning names them. Shapes must be equal all the same.
 
     Returns:
         The objects in the order in which they were saved.
@@ -489,6 +532,7 @@ def load(
         ForbiddenClassError: the file names any other class, or asks to call one.
         ModelFileError: a file is truncated or of another kind, or they do not belong together. `params` is left
             unchanged.
+        ModelMismatchError: a layer's parameters have other names or shapes than in the file.
 
     Example:
         >>> rnn = dy.LSTMBuilder(1, 2, 3, model)
@@ -497,6 +541,6 @@ def load(
         >>> type(same).__name__, same.spec[:3]
         ('VanillaLSTMBuilder', (1, 2, 3))
     """
-    objects = load_generator(basename, params, classes=classes, trusted=trusted)
-    with taken_back(params):
+    objects = load_generator(basename, params, classes=classes, trusted=trusted, strict=strict)
+    with taken_back(as_collection(params)):
         return list(objects)

@@ -10,6 +10,7 @@ import numpy as np
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.ops.api import (
     affine_transform,
     concatenate,
@@ -58,9 +59,10 @@ class SoftmaxBuilder:
 
     _collection: ParameterCollection
 
-    def _open(self, rep_dim: int, pc: ParameterCollection, bias: bool) -> None:
+    def _open(self, rep_dim: int, pc: CollectionOrLayer, bias: bool) -> None:
         name = type(self).__name__
         self.rep_dim = positive_integer(rep_dim, name, "rep_dim")
+        pc = as_collection(pc)
         if not isinstance(pc, ParameterCollection):
             raise TypeError(f"{name}: argument pc: expected a ParameterCollection, got {type(pc).__name__}")
         self.bias = bool(bias)
@@ -240,7 +242,7 @@ class StandardSoftmaxBuilder(SoftmaxBuilder):
 
     _collection_name = "standard-softmax-builder"
 
-    def __init__(self, rep_dim: int, num_classes: int, pc: ParameterCollection, bias: bool = True) -> None:
+    def __init__(self, rep_dim: int, num_classes: int, pc: CollectionOrLayer, bias: bool = True) -> None:
         self.num_classes = positive_integer(num_classes, type(self).__name__, "num_classes")
         self._open(rep_dim, pc, bias)
         self._layer = self._affine(self.num_classes)
@@ -305,7 +307,7 @@ class ClassFactoredSoftmaxBuilder(SoftmaxBuilder):
         rep_dim: int,
         cluster_file: Path,
         word_dict: Mapping[str, int],
-        pc: ParameterCollection,
+        pc: CollectionOrLayer,
         bias: bool = True,
     ) -> None:
         if not isinstance(word_dict, Mapping):

@@ -10,6 +10,7 @@ import numpy as np
 from dynet_cy.checkpoint import load_safetensors, save_safetensors
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import set_array, settled_array
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.parallel.files import everywhere, together
 from dynet_cy.parallel.runtime import current
 from dynet_cy.schedules import Record
@@ -27,14 +28,14 @@ class EarlyStopping:
     With several processes, all must report the same values (`parallel.average`); rank 0 writes the file.
 
     Args:
-        collection: the model
+        collection: the model, or a layer of `dy.nn`
         patience: the number of values in a row without improvement after which to stop (default: 3)
         mode: "max" if the greatest value is the best one, as of scores; "min" for losses
         min_delta: by how much a value must be better than the best one to count as better (default: 0)
         path: a file for the best parameters, as `save_safetensors` writes it; None keeps them in memory
 
     Raises:
-        TypeError: it is not a ParameterCollection, or a setting is not a number
+        TypeError: it is not a ParameterCollection or layer, or a setting is not a number
         ValueError: `patience` is less than 1, `min_delta` negative or not finite, or there is no such mode
 
     Example:
@@ -54,15 +55,16 @@ class EarlyStopping:
 
     def __init__(
         self,
-        collection: ParameterCollection,
+        collection: CollectionOrLayer,
         patience: int = 3,
         mode: str = "max",
         min_delta: float = 0.0,
         path: FileName | None = None,
     ) -> None:
-        if not isinstance(collection, ParameterCollection):
+        own = as_collection(collection)
+        if not isinstance(own, ParameterCollection):
             raise TypeError(f"EarlyStopping: a ParameterCollection is needed, not {type(collection).__name__}")
-        self._collection = collection
+        self._collection = own
         self._record = Record(patience, mode, min_delta, "EarlyStopping")
         self._path = None if path is None else os.fspath(path)
         self._kept: dict[str, np.ndarray[Any, Any]] = {}

@@ -190,9 +190,11 @@ class TestFilesThatDoNotFit:
         save_file(tensors, path, {"dynet_cy": json.dumps(state)})
 
     def test_names(self, saved: Path) -> None:
-        self.refuse(saved, ModelMismatchError, "the file has no /T", e="T")
+        self.refuse(
+            saved, ModelMismatchError, r"missing: /T; unexpected: /E; perhaps|missing: /T; unexpected: /E", e="T"
+        )
         self.rewrite(saved, lambda tensors, state: tensors.update({"/more": tensors["/W"]}))
-        self.refuse(saved, ModelMismatchError, "the collection has no /more")
+        self.refuse(saved, ModelMismatchError, "unexpected: /more")
 
     @pytest.mark.parametrize("name", ["/W", "trainer:1:/W", "gradient:/W", "gradient:/E", "rows:/E"])
     def test_shapes_and_types(self, saved: Path, name: str) -> None:
@@ -344,7 +346,7 @@ def test_names_with_a_colon(tmp_path: Path, name: str) -> None:
     assert f"/{name}" in load_file(tmp_path / "m")
     dy.load_safetensors(tmp_path / "m", other.pc, other.trainer)
     assert_same(other.everything(), model.everything())
-    with pytest.raises(ModelMismatchError, match=f"the file has no /E|the collection has no /{name}"):
+    with pytest.raises(ModelMismatchError, match=f"missing: /E; unexpected: /{name}"):
         dy.load_safetensors(tmp_path / "m", Model().pc)
 
 

@@ -7,9 +7,11 @@ The Python blocks of a page run in order in one namespace. What a page leaves to
 from __future__ import annotations
 
 import doctest
+import importlib
 import importlib.util
 import re
 import runpy
+import shutil
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +22,7 @@ import pytest
 import trainer_reference
 
 import dynet_cy as dy
+from dynet_cy import nn
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -164,6 +167,8 @@ def test_every_block_is_run_or_explained() -> None:
     assert set(NEEDS) <= first
 
 
+# Blocks are run like cells: a block that assigns a layer to a variable replaces the layer that is there.
+@pytest.mark.filterwarnings("ignore:.* was made again")
 @pytest.mark.parametrize("name", GIVEN)
 def test_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -180,17 +185,18 @@ def test_page(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     dy.renew_cg()
 
 
-def section(title: str) -> dict[str, str]:
-    """The blocks of a section of docs/add-an-op.md, by language."""
+def section(title: str) -> list[Block]:
+    """The blocks of a section of docs/add-an-op.md."""
     page = ROOT / "docs" / "add-an-op.md"
-    begin, end = (page.read_text(encoding="utf-8").index(t) for t in (f"## {title}\n", "## A recurrent network\n"))
-    lines = [page.read_text(encoding="utf-8").count("\n", 0, at) for at in (begin, end)]
-    return {block.language: block.text for block in blocks(page) if lines[0] < block.line < lines[1]}
+    before, _, rest = page.read_text(encoding="utf-8").partition(f"## {title}\n")
+    begin = before.count("\n")
+    end = begin + rest.partition("\n## ")[0].count("\n")
+    return [block for block in blocks(page) if begin < block.line <= end + 1]
 
 
 def test_guides_trainer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The three parts of the guide's trainer agree, have all that tests demand, and are read by tools/derive.py."""
-    parts = section("A trainer")
+    parts = {block.language: block.text for block in section("A trainer")}
     # The rule is C that is Python, too; several updates without a gradient amount to what it says.
     rule, idle = (body.replace(";", "") for body in re.findall(r"\{\n(.*?)^\}", parts["c"], re.M | re.S))
     monkeypatch.setattr(trainer_reference, "RULES", {})
@@ -223,3 +229,47 @@ def test_guides_trainer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     source.write_text(derive["TRAINERS"].read_text(encoding="utf-8") + "\n\n" + parts["cython"], encoding="utf-8")
     derive["trainers"].__globals__["TRAINERS"] = source
     assert f"class {name}(Trainer):" in "\n".join(derive["stubs_of_trainers"]())
+
+
+def test_guides_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The guide's layer passes the tests of all layers, and tools/derive.py finds its name."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "nn"))
+    checks = importlib.import_module("test_basic_layers")
+    reference = importlib.import_module("layer_reference")
+    layer, row, listed = (block.text for block in section("A layer"))
+    # Where the guide adds the class, its row, and its row of the list.
+    known = vars(nn.basic).copy()
+    exec(layer, known)
+    (name,) = known.keys() - vars(nn.basic).keys()
+    for module in (nn.basic, nn):
+        monkeypatch.setattr(module, name, known[name], raising=False)
+        monkeypatch.setattr(module, "__all__", [*module.__all__, name])
+    rows = vars(reference).copy()
+    exec(row, rows)
+    ((key, _),) = rows["LAYERS"].items()
+    monkeypatch.setitem(reference.LAYERS, *next(iter(rows["LAYERS"].items())))
+    page = (ROOT / "docs" / "layers.md").read_text(encoding="utf-8")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "layers.md").write_text(page.replace("| `Highway(", f"{listed}| `Highway("), encoding="utf-8")
+    monkeypatch.setattr(checks, "PAGE", tmp_path / "docs" / "layers.md")
+    for check in (checks.test_values_and_gradients, checks.test_a_vector_is_a_column, checks.test_errors):
+        dy.renew_cg()
+        check(key)
+    checks.test_files_pickles_and_copies(key, tmp_path)
+    checks.test_every_layer_says_what_it_takes()
+    checks.test_every_layer_has_a_row_or_tests_of_its_own()
+    checks.test_every_layer_is_in_the_list_of_the_page()
+    (example,) = doctest.DocTestFinder(recurse=False).find(known[name], name, False, globs={})
+    assert example.examples, "a layer needs an example"
+    assert doctest.DocTestRunner().run(example).failed == 0
+    # What is derived.
+    derive = runpy.run_path(str(ROOT / "tools" / "derive.py"))
+    shutil.copytree(derive["LAYERS"], tmp_path / "nn", ignore=shutil.ignore_patterns("__pycache__"))
+    source = (tmp_path / "nn" / "basic.py").read_text(encoding="utf-8")
+    source = source.replace('__all__ = ["Activation",', f'__all__ = ["{name}", "Activation",') + "\n\n" + layer
+    (tmp_path / "nn" / "basic.py").write_text(source, encoding="utf-8")
+    derive["layers"].__globals__["LAYERS"] = tmp_path / "nn"
+    ((_, derived),) = derive["layers"]()
+    assert name in derived.partition("from dynet_cy.nn.basic import ")[2].partition("\nfrom ")[0]
+    assert f'    "{name}",\n' in derived
+    assert f"`{name}`" in "\n".join(derive["listed_layers"]())

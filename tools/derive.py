@@ -447,10 +447,11 @@ def differences(found: Sequence[Family]) -> tuple[Path, str]:
     return path, line.sub(f"| {names} | not there |", text)
 
 
-# ---- trainers and builders ---------------------------------------------------------------------
+# ---- trainers, builders and layers -------------------------------------------------------------
 
 TRAINERS = ROOT / "dynet_cy" / "train" / "trainers.pyx"
 BUILDERS = ROOT / "dynet_cy" / "rnn"
+LAYERS = ROOT / "dynet_cy" / "nn"
 
 
 def trainers() -> list[tuple[str, str, str]]:
@@ -483,7 +484,7 @@ def number(text: str) -> str:
     if text == "self" or ":" in text:
         return text
     name, equals, default = text.partition("=")
-    return f"{name}: {'ParameterCollection' if name == 'm' else 'float'}" + (f" = {default}" if equals else "")
+    return f"{name}: {'CollectionOrLayer' if name == 'm' else 'float'}" + (f" = {default}" if equals else "")
 
 
 def builders() -> dict[str, list[str]]:
@@ -492,8 +493,8 @@ def builders() -> dict[str, list[str]]:
 
 
 def imported(module: str, names: Sequence[str]) -> Iterator[str]:
-    """An import statement as ruff would format it, with the names in order regardless of case."""
-    names = sorted(names, key=lambda n: (n.startswith("_"), n.lower()))
+    """An import statement as ruff would format it: classes, functions, private names, each regardless of case."""
+    names = sorted(names, key=lambda n: (n.startswith("_"), n[0].islower(), n.lower()))
     line = f"from {module} import {', '.join(names)}"
     yield from [line] if len(line) <= WIDTH else [f"from {module} import (", *(f"    {n}," for n in names), ")"]
 
@@ -537,7 +538,25 @@ def package() -> Iterator[tuple[Path, str]]:
         ROOT / "docs" / "surface.md",
         trainers=in_words("Trainers", own, surface),
         builders=in_words("Recurrent networks", public, surface),
+        layers=listed_layers(),
     )
+    yield from layers()
+
+
+def layers() -> Iterator[tuple[Path, str]]:
+    """The layers in the `__init__.py` of `dynet_cy/nn`."""
+    modules = offered(LAYERS)
+    lines = [line for module, names in modules.items() for line in imported(f"dynet_cy.nn.{module}", names)]
+    names = sorted(name for names in modules.values() for name in names)
+    yield with_regions(LAYERS / "__init__.py", imports=iter([*lines, ""]), names=quoted(names))
+
+
+def listed_layers() -> Iterator[str]:
+    """The same in docs/surface.md, module by module."""
+    names = "; ".join(", ".join(f"`{name}`" for name in names) for names in offered(LAYERS).values())
+    yield ""
+    yield from wrapped(f"**Layers** ([layers.md](layers.md)): the module `nn`: {names}.", "")
+    yield ""
 
 
 def in_words(title: str, names: Sequence[str], surface: dict[str, object]) -> Iterator[str]:

@@ -28,10 +28,12 @@ from dynet_cy.model.parameters cimport (
 from dynet_cy.devices import check_device, device_name
 from dynet_cy.initializers import NumpyInitializer, as_initializer
 from dynet_cy.kernels.draws import HostRandom
+from dynet_cy.memory.storage import parameter_names as _parameter_names
 from dynet_cy.model.dynet_decay import DynetDecay
 from dynet_cy.model.entries import add_entry, check_key, entry_of, fill_entry, find_entry
 from dynet_cy.model.matching import complaint, matches
 from dynet_cy.model.parameters import gradient_state, set_array, set_gradient_state, settled_array
+from dynet_cy.model.whole import as_collection
 from dynet_cy.model.weight_decay import checked_weight_decay, get_default_weight_decay
 from dynet_cy.textfile import LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model
 
@@ -43,16 +45,28 @@ cdef class _Members:
 
     Each of them holds a reference to it, so that the memory stays while any of them is in use.  Entries refer only to
     the storage: there is no reference cycle, and the memory is freed with its last user.
+
+    `names` holds the full names of all parameters, tables and sub-collections, each of which is there once.  Those that
+    have been renamed are in `former`, with their first full names, by which older files know them.
     """
 
     cdef Storage storage
     cdef list entries
+    cdef set names
+    cdef dict former
+    cdef set automatic              # the full names of parameters that were not given, or not given in full
+    cdef object collections         # the sub-collections that are in use: a WeakSet
+    cdef int made                   # how many sub-collections there have been
     cdef object allowance           # what may be added now; None for anything
     cdef readonly object decay      # what weight decay means in programs written for DyNet
 
     def __init__(self):
         self.storage = Storage(default_device())
         self.entries = []
+        self.names = set()
+        self.former = {}
+        self.automatic = set()
+        self.collections = weakref.WeakSet()
         self.decay = DynetDecay()
 
     cdef _Stored add(self, int device, cls, const Dim* d, uint32_t rows, str name):
@@ -60,6 +74,7 @@ cdef class _Members:
         cdef Storage storage = self.storage.on(device)
         entry = new_stored(cls, storage, storage.add(d, rows, name), name)
         self.entries.append(entry)
+        self.names.add(name)
         self.decay.added((<_Stored>entry).p.id)
         return self.shown(entry)
 
@@ -80,12 +95,84 @@ cdef class _Members:
         """All entries whose names begin with `name`, in the order in which they were added."""
         return [self.shown(x) for x in self.entries if (<_Stored>x).full_name.startswith(name)]
 
+    cdef add_collection(self, collection):
+        """Note a sub-collection, whose name is set."""
+        self.collections.add(collection)
+        self.names.add(collection._name)
+        self.made += 1
+        collection._number = self.made
+
+    cdef str first_name(self, x):
+        """The full name under which a parameter or sub-collection was made."""
+        if isinstance(x, _Stored):
+            return self.former.get((<_Stored>x).full_name, (<_Stored>x).full_name)
+        return x._first_name
+
+    cdef str free(self, str name):
+        """A full name, with a number appended if it is in use."""
+        stem, end = (name[:-1], "/") if name.endswith("/") else (name, "")
+        n = 0
+        while name in self.names:
+            n += 1
+            name = f"{stem}_{n}{end}"
+        return name
+
+    cdef int rename(self, str old, str new, str old_first="", str new_first="") except -1:
+        """Change the full name of a parameter; or, where they end with "/", of a sub-collection and all below it.
+
+        First names that begin with `old_first` change too.
+        """
+        cdef _Stored entry
+        cdef bint whole = not old.endswith("/")
+        take(&users_lock)
+        try:
+            for entry in self.entries:
+                if entry.full_name == old if whole else entry.full_name.startswith(old):
+                    x = None if entry.user is None else entry.user()
+                    first = self.former.pop(entry.full_name, entry.full_name)
+                    if first.startswith(old_first):
+                        first = new_first + first[len(old_first):]
+                    self.automatic.discard(entry.full_name)
+                    entry.full_name = new + entry.full_name[len(old):]
+                    if x is not None:
+                        (<_Stored>x).full_name = entry.full_name
+                    _parameter_names[entry.p.id] = entry.full_name
+                    if first != entry.full_name:
+                        self.former[entry.full_name] = first
+        finally:
+            drop(&users_lock)
+        if not whole:
+            for collection in list(self.collections):
+                if collection._name.startswith(old):
+                    collection._name = new + collection._name[len(old):]
+                    if collection._first_name.startswith(old_first):
+                        collection._first_name = new_first + collection._first_name[len(old_first):]
+        self.names = {new + name[len(old):] if name == old or not whole and name.startswith(old) else name
+                      for name in self.names}
+        return 0
+
+    cdef int remove(self, str name) except -1:
+        """Forget a parameter, or a sub-collection and all below it.  Their memory stays allocated.
+
+        The objects of a program can still be used.  Their names no longer begin with "/", as if they had a root of
+        their own, so what is added to such a collection is not below this one.
+        """
+        cdef _Stored entry
+        self.rename(name, "removed:" + name)
+        self.entries = [entry for entry in self.entries if not entry.full_name.startswith("removed:")]
+        self.names = {name for name in self.names if not name.startswith("removed:")}
+        self.former = {name: first for name, first in self.former.items() if not name.startswith("removed:")}
+        return 0
+
     def reduced(self, _Stored x not None):
         """The function and arguments that restore a parameter from its pickle."""
-        return _restored_member, (self, [(<_Stored>entry).p.id for entry in self.entries].index(x.p.id))
+        ids = [(<_Stored>entry).p.id for entry in self.entries]
+        if x.p.id not in ids:
+            raise ValueError(f"{x.full_name} has been removed from its collection and cannot be pickled")
+        return _restored_member, (self, ids.index(x.p.id))
 
     def __reduce__(self):
-        return _restored_members, ([_entry_state(x) for x in self.entries],)
+        return _restored_members, ([_entry_state(x) for x in self.entries], self.former)
 
 
 class _Allowance:
@@ -123,14 +210,72 @@ def taken_back(collection):
     """A block whose new parameters and names are removed from the collection if it raises.  Their memory stays
     allocated."""
     cdef _Members members = collection._members
-    count = len(members.entries)
+    cdef _Stored entry
+    count, made = len(members.entries), members.made
     taken, below = dict(collection._taken), dict(collection._taken_below)
     try:
         yield
     except BaseException:
-        del members.entries[count:]
+        for name in [c._name for c in members.collections if c._number > made]:
+            members.remove(name)
+        for name in [entry.full_name for entry in members.entries[count:]]:
+            members.remove(name)
         collection._taken, collection._taken_below = taken, below
         raise
+
+
+def name_members(collection, wanted):
+    """Rename parameters and sub-collections whose names were made automatically.
+
+    Args:
+        collection: only what belongs to it directly is renamed.
+        wanted: pairs of an object and its name, which gets a number if it is in use.
+    """
+    cdef _Members members = collection._members
+    changes = []
+    for x, name in wanted:
+        old = x._name if isinstance(x, ParameterCollection) else (<_Stored>x).full_name
+        if is_unnamed(collection, x):
+            end = ""
+            if isinstance(x, ParameterCollection):
+                x._named, end = True, "/"
+            changes.append((old, f"{collection._name}{name}{end}"))
+    changes = [(old, new) for old, new in changes if old != new]
+    if not {new for _, new in changes}.isdisjoint(members.names):   # two may swap their names
+        for i, (old, new) in enumerate(changes):
+            between = f"{collection._name} {i}" + "/" * old.endswith("/")
+            members.rename(old, between)
+            changes[i] = between, new
+    for old, new in changes:
+        members.rename(old, members.free(new))
+
+
+def is_unnamed(collection, x):
+    """Whether something belongs directly to a collection and has a name that was made automatically."""
+    cdef _Members members = collection._members
+    if isinstance(x, ParameterCollection):
+        return not x._named and x._members is members and _parent(x._name) == collection._name
+    return (isinstance(x, _Stored) and (<_Stored>x).members is members
+            and (<_Stored>x).full_name in members.automatic and _parent((<_Stored>x).full_name) == collection._name)
+
+
+def take_place(new, old):
+    """Remove a sub-collection, and give its names to another one beside it.
+
+    Returns:
+        Whether they are beside each other.
+    """
+    cdef _Members members = old._members
+    if new._members is not members or new is old or _parent(new._name) != _parent(old._name) or old._name == "/":
+        return False
+    name = old._name
+    members.remove(name)
+    members.rename(new._name, name, new._first_name, old._first_name)
+    return True
+
+
+cdef str _parent(str name):
+    return name.rstrip("/").rpartition("/")[0] + "/"
 
 
 class ParameterCollection:
@@ -148,13 +293,16 @@ class ParameterCollection:
         ((2,), 1)
     """
 
+    _named = False              # whether its name follows an attribute
+
     def __init__(self):
-        self._name = "/"
+        self._name = self._first_name = "/"
         self._members = _Members()
         self._taken = {}
         self._taken_below = {}
         self._weight_decay = get_default_weight_decay()
         self._decay_due = 0.0
+        (<_Members>self._members).add_collection(self)
 
     def name(self):
         """Full name, beginning with the "/" of the root; ends with "/".
@@ -181,7 +329,7 @@ class ParameterCollection:
         """Add a sub-collection; its parameters belong to this collection, too.
 
         Args:
-            name: without "/" and "_"; a number is appended if it is taken.
+            name: without "/", "#" and spaces; a number is appended if it is taken.
 
         Returns:
             ParameterCollection.
@@ -195,13 +343,16 @@ class ParameterCollection:
             >>> W.name(), len(model.parameters_list())
             ('/layer/W', 1)
         """
+        cdef _Members members = self._members
         below = ParameterCollection.__new__(ParameterCollection)
-        below._name = self._name + _free_name(name or "", self._taken_below, "Submodel") + "/"
-        below._members = self._members
+        free = _free_name(name or "", self._taken_below, "Submodel") + "/"
+        below._name, below._first_name = members.free(self._name + free), self._first_name + free
+        below._members = members
         below._taken = {}
         below._taken_below = {}
         below._weight_decay = self._weight_decay
         below._decay_due = 0.0
+        members.add_collection(below)
         return below
 
     def add_parameters(self, dim, init=None, name="", device="", scale=1.0, mean=0.0, std=1.0):
@@ -211,7 +362,7 @@ class ParameterCollection:
             dim: shape, a tuple or one number; if `init` is an array, its shape.
             init: an initializer, a number, an array, or one of "glorot" (the
                 default), "uniform", "normal", "he", "identity", "saxe".
-            name: without "/" and "_"; a number is appended if it is taken.
+            name: without "/", "#" and spaces; a number is appended if it is taken.
             device: "CPU" or "GPU:0" and so on; "" for the default device.
             scale: of "uniform" and "saxe" (default: 1).
             mean: of "normal" (default: 0).
@@ -281,6 +432,7 @@ class ParameterCollection:
         cdef Dim d
         cdef uint32_t rows = 0
         cdef _Stored made
+        cdef _Members members = self._members
         is_lookup = cls is LookupParameters
         what = "add_lookup_parameters" if is_lookup else "add_parameters"
         number = check_device(device, what) if device != "" else default_device()
@@ -303,20 +455,25 @@ class ParameterCollection:
         else:
             dim_from_shape(shape, &d, what)
             file_shape = shape
-        allowance = (<_Members>self._members).allowance
+        allowance = members.allowance
         if allowance is not None and not isinstance(init, (np.ndarray, NumpyInitializer)):
             allowance.take(file_shape)
         initializer = as_initializer(init, shape, lookup=is_lookup, scale=scale, mean=mean, std=std)
-        (<_Members>self._members).storage.check_room(f"{what} {shape}", prod(file_shape))
+        members.storage.check_room(f"{what} {shape}", prod(file_shape))
         values = np.empty(file_shape, np.float32, order="F")
         initializer.fill(values, HostRandom(), is_lookup)
-        name = self._new_name(name, own_name)
-        made = (<_Members>self._members).add(number, cls, &d, rows, name)
+        free = self._new_name(name, own_name)
+        full = members.free(self._name + free)
+        made = members.add(number, cls, &d, rows, full)
+        if full != self._first_name + free:
+            members.former[full] = self._first_name + free
+        if not name or free != name:
+            members.automatic.add(full)
         made.put(made.storage.values, 0, made.members.decay.meant(made.p.id, values), made.p.size)
         return made
 
     def _new_name(self, name, own_name):
-        """The full name of a new parameter.
+        """The name of a new parameter in its collection.
 
         In programs written for DyNet, one that is loaded keeps the name that it has in the file, if it is free, and
         takes the next number of parameters without a name, as DyNet counts.  `_taken` has the names too, after a "/".
@@ -328,7 +485,48 @@ class ParameterCollection:
             while "/" + free in self._taken:
                 free = _free_name(name, self._taken, "Parameter")
             self._taken["/" + free] = 1
-        return self._name + free
+        return free
+
+    def remove(self, x):
+        """Remove a parameter, a table, or a layer, builder or sub-collection with all its parameters.
+
+        Trainers and files then pass over them, and their names are free.  Expressions can still use them.  Their memory
+        stays allocated as long as the collection.
+
+        Args:
+            x: what to remove; it is in this collection, or in one below.
+
+        Raises:
+            TypeError: it is something else.
+            ValueError: it is not in this collection.
+
+        Example:
+            >>> W, rnn = model.add_parameters(2, name="W"), dy.LSTMBuilder(1, 2, 3, model)
+            >>> model.remove(rnn)
+            >>> model.keys()
+            ['W']
+        """
+        cdef _Members members = self._members
+        part = x
+        if not isinstance(x, (_Stored, ParameterCollection)):
+            holds = getattr(type(x), "param_collection", None)
+            part = None if holds is None else holds(x)
+        if isinstance(part, _Stored):
+            name, own = (<_Stored>part).full_name, (<_Stored>part).members
+        elif isinstance(part, ParameterCollection):
+            name, own = part._name, part._members
+        else:
+            raise TypeError(f"remove: a parameter, layer, builder or collection is needed, not {type(x).__name__}")
+        if own is not members or name == self._name or not name.startswith(self._name):
+            raise ValueError(f"remove: {name} is not in {self._name} of this model")
+        last = members.first_name(part).rstrip("/").rpartition("/")[2]
+        above = _parent(name)
+        members.remove(name)
+        for collection in list(members.collections):
+            if collection._name == above:
+                taken = collection._taken if isinstance(part, _Stored) else collection._taken_below
+                if taken.get(last) == 1:
+                    del taken[last]
 
     def set_weight_decay(self, lam):
         """Make every update of a trainer multiply all values by 1 - lambda, after its step.
@@ -461,6 +659,10 @@ class ParameterCollection:
         """Parameters and tables by their names relative to this collection, in the order in which they were added."""
         return {x.name()[len(self._name):]: x for x in self._below()}
 
+    def _first_names(self):
+        """The full names of all parameters and tables below, by the full names under which they were made."""
+        return {(<_Members>self._members).first_name(x): x.name() for x in self._below()}
+
     def keys(self):
         """The names of all parameters and tables below, in the order in which they were added: "W", "encoder/W".
 
@@ -538,15 +740,7 @@ class ParameterCollection:
             >>> model.load_state_dict({"old/W": np.ones(2)}, strict=False, prefix="old/")
             Matched(loaded=['W'], missing=['b'], unexpected=[])
         """
-        own = self._by_name()
-        found, report = matches(state.keys(), own, prefix, rename)
-        if strict and complaint(report):
-            raise ValueError(f"load_state_dict of {self._name}: {complaint(report)}")
-        arrays = {name: floats_like(state[given], f"load_state_dict of {own[name].name()} from {given}",
-                                    tuple(own[name].shape)) for name, given in found.items()}
-        for name, array in arrays.items():
-            set_array(own[name], array)
-        return report
+        return load_arrays(self, state, strict, prefix, rename)
 
     def copy_from(self, other, strict=True, rename=None):
         """Set values to those of the parameters of the same names in another collection; see `load_state_dict`.
@@ -559,6 +753,7 @@ class ParameterCollection:
             >>> W.as_array()
             array([0., 0.], dtype=float32)
         """
+        other = as_collection(other)
         if not isinstance(other, ParameterCollection):
             raise TypeError(f"copy_from: a ParameterCollection is needed, not {type(other).__name__}")
         return self.load_state_dict(other.state_dict(), strict, "", rename)
@@ -653,21 +848,9 @@ class ParameterCollection:
             >>> report.loaded, report.missing
             (['W'], ['out'])
         """
-        own = self._by_name()
         prefix = key if key.endswith("/") else key + "/"
-        entries = {entry.name: entry for entry in read_text_model(fname, lambda kind, name: name.startswith(prefix))}
-        found, report = matches(entries, own, prefix, rename)
-        if strict and complaint(report):
-            raise ModelMismatchError(complaint(report), os.fspath(fname))
-        for name, given in found.items():
-            kind = LOOKUP if isinstance(own[name], LookupParameters) else PARAMETER
-            if (entries[given].kind, entries[given].dim) != (kind, file_dim(own[name])):
-                raise ModelMismatchError(
-                    f"is a {entries[given].kind} of dimensions {entries[given].dim}, where a {kind} of "
-                    f"{file_dim(own[name])} is needed for {own[name].name()}", os.fspath(fname), parameter=given)
-        for name, given in found.items():
-            fill_entry(own[name], entries[given], fname)
-        return report
+        return fill_by_name(self, read_text_model(fname, lambda kind, name: name.startswith(prefix)), fname,
+                            prefix, strict, rename)
 
     def write_to_textfile(self, fname, key="", append=False):
         """DyNet's other name for `save`.
@@ -736,8 +919,8 @@ class ParameterCollection:
         return add_entry(self, find_entry(fname, key, True))
 
     def __reduce__(self):
-        own = {k: v for k, v in self.__dict__.items() if k not in _RESTORED}
-        return _restored_collection, (type(self), {k: self.__dict__[k] for k in _RESTORED}), own or None
+        own = {k: v for k, v in self.__dict__.items() if k not in (*_RESTORED, "_number")}
+        return _restored_collection, (type(self), {k: getattr(self, k) for k in _RESTORED}), own or None
 
     def __repr__(self):
         return f"<ParameterCollection {self._name} of {len(self)} parameters, {self.parameter_count():,} numbers>"
@@ -752,15 +935,67 @@ class ParameterCollection:
                 f"<tr><th>name</th><th>shape</th><th>numbers</th><th></th></tr>{rows}</table>")
 
 
+def named(collection, separator="/"):
+    """Parameters and tables by their names relative to a collection; and these names by those under which they were
+    made, which older files have."""
+    below, above = len(collection._name), len(collection._first_name)
+    own = {x.name()[below:].replace("/", separator): x for x in collection._below()}
+    first = {old[above:].replace("/", separator): new[below:].replace("/", separator)
+             for old, new in collection._first_names().items()}
+    return own, first
+
+
+def fill_by_name(collection, entries, fname, prefix, strict=True, rename=None):
+    """Fill a collection from entries of a text model file: see `ParameterCollection.populate_by_name`."""
+    own, first = named(collection)
+    entries = {entry.name: entry for entry in entries}
+    found, report = matches(entries, own, prefix, rename, first)
+    words = complaint(report, prefix, {name: entry.dim for name, entry in entries.items()},
+                      {name: file_dim(x) for name, x in own.items()})
+    if strict and words:
+        raise ModelMismatchError(words, os.fspath(fname))
+    for name, given in found.items():
+        kind = LOOKUP if isinstance(own[name], LookupParameters) else PARAMETER
+        if (entries[given].kind, entries[given].dim) != (kind, file_dim(own[name])):
+            raise ModelMismatchError(
+                f"is a {entries[given].kind} of dimensions {entries[given].dim}, where a {kind} of "
+                f"{file_dim(own[name])} is needed for {own[name].name()}", os.fspath(fname), parameter=given)
+    for name, given in found.items():
+        fill_entry(own[name], entries[given], fname)
+    return report
+
+
+def load_arrays(collection, state, strict, prefix, rename, separator="/"):
+    """Set values from named arrays: see `ParameterCollection.load_state_dict`."""
+    own, first = named(collection, separator)
+    found, report = matches(state.keys(), own, prefix, rename, first)
+    shapes = {name: np.shape(state[name]) for name in report.unexpected} if strict else {}
+    words = complaint(report, prefix, shapes, {name: tuple(x.shape) for name, x in own.items()})
+    if strict and words:
+        raise ValueError(f"load_state_dict of {collection._name}: {words}")
+    arrays = {name: floats_like(state[given], f"load_state_dict of {own[name].name()} from {given}",
+                                tuple(own[name].shape)) for name, given in found.items()}
+    for name, array in arrays.items():
+        set_array(own[name], array)
+    return report
+
+
 def _free_name(name, taken, what):
     if not isinstance(name, str):
         raise TypeError(f"{what} name must be a string, not {type(name).__name__}")
-    if set(name) & set("/_ #"):
-        raise ValueError(f"{what} name could not include '/', '_', ' ' and '#': {name!r}")
+    if set(name) & set("/ #"):
+        raise ValueError(f"{what} name could not include '/', ' ' and '#': {name!r}")
     n = taken.get(name, 0)
+    if not n and name:
+        taken[name] = 1
+        return name
+    # The first use of a name gets no number, but an empty name is always numbered.  A name such as W_1 may have been
+    # given by the program, and one made here counts as given.
+    while f"{name}_{n}" in taken:
+        n += 1
     taken[name] = n + 1
-    # The first use of a name gets no number, but an empty name is always numbered.
-    return f"{name}_{n}" if n or not name else name
+    taken[f"{name}_{n}"] = 1
+    return f"{name}_{n}"
 
 
 # ---- pickling ----------------------------------------------------------------
@@ -769,19 +1004,21 @@ def _free_name(name, taken, what):
 # So objects that are pickled together still share memory when they are restored.
 
 # The attributes restored here; others belong to derived classes.
-_RESTORED = ("_name", "_members", "_taken", "_taken_below", "_weight_decay", "_decay_due")
+_RESTORED = ("_name", "_members", "_taken", "_taken_below", "_weight_decay", "_decay_due", "_first_name", "_named")
 
 
 def _restored_collection(cls, state):
-    """A collection from its pickle."""
+    """A collection from its pickle.  Those of earlier versions have no first name."""
     made = cls.__new__(cls)
-    made.__dict__.update(state)
+    made.__dict__.update({"_first_name": state["_name"], **state})
+    (<_Members>made._members).add_collection(made)
     return made
 
 
-def _restored_members(entries):
+def _restored_members(entries, former=()):
     """The members of a root collection from their pickle."""
-    members = _Members()
+    cdef _Members members = _Members()
+    members.former.update(former)
     members.storage.check_room("the parameters of a pickle", sum([value.size for _, _, value, *_ in entries]), False)
     for entry in entries:
         _add_restored(members, *entry)

@@ -1,6 +1,7 @@
 """Parameters as entries of text model files."""
 
 import os
+import re
 
 import numpy as np
 
@@ -89,13 +90,14 @@ def add_entry(collection, entry):
     cdef _Stored x
     values = entry.values.reshape(entry.dim, order="F")
     name = entry.name.rpartition("/")[2]
+    without_number = re.sub(r"_\d+$", "", name)
     if follows_dynet():                     # such programs find parameters in files by names that DyNet has given
         cls, array = (LookupParameters, np.moveaxis(values, -1, 0)) if entry.kind == LOOKUP else (Parameters, values)
         x = collection._add(cls, array.shape, NumpyInitializer(array), "", "", None, None, None, name)
     elif entry.kind == LOOKUP:
-        x = collection.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0), name.partition("_")[0])
+        x = collection.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0), without_number)
     else:
-        x = collection.parameters_from_numpy(values, name.partition("_")[0])
+        x = collection.parameters_from_numpy(values, without_number)
     fill(x, entry)                          # it is new: no item has used it
     return x
 

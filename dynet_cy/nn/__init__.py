@@ -1,7 +1,8 @@
 """Layers: objects that own parameters and are called on expressions. docs/layers.md explains them."""
 
+# derived: imports, by tools/derive.py
 from dynet_cy.nn.attention import BiaffineAttention, KeysValues, MultiHeadAttention, PointerAttention
-from dynet_cy.nn.basic import Activation, Dropout, Embedding, Highway, LayerNorm, Linear, RMSNorm
+from dynet_cy.nn.basic import Activation, Dropout, Embedding, GatedLinear, Highway, LayerNorm, Linear, RMSNorm
 from dynet_cy.nn.batch_norm import BatchNorm
 from dynet_cy.nn.containers import LayerList, Sequential
 from dynet_cy.nn.convolution import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d
@@ -17,7 +18,10 @@ from dynet_cy.nn.transformer import (
 )
 from dynet_cy.nn.vectors import WordVectors, read_vectors
 
+# end of imports
+
 __all__ = [
+    # derived: names, by tools/derive.py
     "Activation",
     "BatchNorm",
     "BiaffineAttention",
@@ -29,6 +33,7 @@ __all__ = [
     "DecoderState",
     "Dropout",
     "Embedding",
+    "GatedLinear",
     "Highway",
     "KeysValues",
     "Layer",
@@ -46,4 +51,5 @@ __all__ = [
     "TransformerEncoderLayer",
     "WordVectors",
     "read_vectors",
+    # end of names
 ]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.nn.basic import Dropout
-from dynet_cy.nn.layer import Layer, Stored
+from dynet_cy.nn.layer import Input, Layer, Stored
 from dynet_cy.nn.positions import distance_bias, rotate
 from dynet_cy.nn.weights import Array, Weights
 from dynet_cy.ops import api as ops
@@ -48,7 +48,7 @@ class KeysValues(NamedTuple):
         )
 
 
-Memory = Union[Expression, KeysValues]
+Memory = Union[Input, KeysValues]
 
 
 def _columns(shape: tuple[int, ...]) -> int:
@@ -126,7 +126,7 @@ class MultiHeadAttention(Layer):
 
     def __call__(
         self,
-        x: Expression,
+        x: Input,
         memory: Memory | None = None,
         *,
         causal: bool = False,
@@ -146,14 +146,15 @@ class MultiHeadAttention(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
+        x = self._checked(x, self.dim)
         return self._attend(x, self._memory(x, memory), 0, causal, mask)
 
     def weights(
         self,
-        x: Expression,
+        x: Input,
         memory: Memory | None = None,
         *,
         causal: bool = False,
@@ -168,6 +169,7 @@ class MultiHeadAttention(Layer):
             Expression of shape ``{n,m}``, whose columns sum to 1, with a batch element for each head of each batch
             element.
         """
+        x = self._checked(x, self.dim)
         past = self._memory(x, memory)
         shape, batch = x.dim()
         n, queries = past.columns, _columns(shape)
@@ -177,7 +179,7 @@ class MultiHeadAttention(Layer):
         found = ops.reshape(self._found(x, past, 0, causal, mask, 0.0), (n, self.heads, queries), batch)
         return ops.reshape(ops.transpose(found, (0, 2, 1)), (n, queries), self.heads * batch)
 
-    def keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
+    def keys_values(self, memory: Input, first: int = 0) -> KeysValues:
         """Keys and values of a memory, to reuse in several calls.
 
         Args:
@@ -185,16 +187,16 @@ class MultiHeadAttention(Layer):
             first: the position of its first column
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        self._checked(memory, self.dim, "memory")
+        memory = self._checked(memory, self.dim, "memory")
         return self._keys_values(memory, first)
 
     def _keys_values(self, memory: Expression, first: int = 0) -> KeysValues:
         return KeysValues(self._placed(1, memory, first), self._project(2, memory))
 
-    def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
+    def step(self, x: Input, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
         """Causal attention of the next columns of a sequence, given the previous ones: the result of a call with
         `causal=True` for these columns.
 
@@ -206,10 +208,10 @@ class MultiHeadAttention(Layer):
             Expression of the shape of x, and keys and values of all columns up to here.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
         first = 0 if past is None else past.columns
         here = self._keys_values(x, first)
         past = here if past is None else past.joined(here)
@@ -218,7 +220,6 @@ class MultiHeadAttention(Layer):
     # ---- parts
 
     def _memory(self, x: Expression, memory: Memory | None) -> KeysValues:
-        self._checked(x, self.dim)
         if memory is None:
             return self._keys_values(x)
         return memory if isinstance(memory, KeysValues) else self.keys_values(memory)
@@ -336,7 +337,7 @@ class PointerAttention(Layer):
         self.v = self._matrix(1, self.hidden_dim, "v")
         self.b = self._vector(self.hidden_dim)
 
-    def keys(self, memory: Expression) -> Expression:
+    def keys(self, memory: Input) -> Expression:
         """W m, for calls with many queries.
 
         Args:
@@ -346,13 +347,13 @@ class PointerAttention(Layer):
             Expression of shape ``{hidden_dim,n}``.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        self._checked(memory, self.memory_dim, "memory")
+        memory = self._checked(memory, self.memory_dim, "memory")
         return self.W * memory
 
-    def __call__(self, memory: Expression, query: Expression, keys: Expression | None = None) -> Expression:
+    def __call__(self, memory: Input, query: Input, keys: Expression | None = None) -> Expression:
         """The scores of the columns.
 
         Args:
@@ -364,16 +365,17 @@ class PointerAttention(Layer):
             Expression of shape ``{n}``.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another shape
         """
-        shape, _ = self._checked(memory, self.memory_dim, "memory")
-        if len(self._checked(query, self.query_dim, "query")[0]) > 1:
+        memory = self._checked(memory, self.memory_dim, "memory")
+        query = self._checked(query, self.query_dim, "query")
+        if len(query.dim()[0]) > 1:
             raise DimensionError(f"PointerAttention: argument query: expected a vector, got {query.dim()[0]}")
         keys = self.keys(memory) if keys is None else keys
         asked = ops.affine_transform([self.b, self.U, query])
         scores = self.v * ops.tanh(keys + asked)
-        return ops.reshape(scores, (_columns(shape),), scores.dim()[1])
+        return ops.reshape(scores, (_columns(memory.dim()[0]),), scores.dim()[1])
 
 
 class BiaffineAttention(Layer):
@@ -413,7 +415,7 @@ class BiaffineAttention(Layer):
         super().__init__(model, (self.x_dim, self.y_dim, self.classes, self.bias))
         self.U: Parameters = self._matrix(self.classes * (self.x_dim + self.bias), self.y_dim + self.bias, "U")
 
-    def __call__(self, x: Expression, y: Expression) -> Expression:
+    def __call__(self, x: Input, y: Input) -> Expression:
         """The scores of all pairs.
 
         Args:
@@ -424,11 +426,11 @@ class BiaffineAttention(Layer):
             Expression of shape ``{n,m}``, or ``{n,m,classes}``.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        n = _columns(self._checked(x, self.x_dim)[0])
-        m = _columns(self._checked(y, self.y_dim, "y")[0])
+        x, y = self._checked(x, self.x_dim), self._checked(y, self.y_dim, "y")
+        n, m = _columns(x.dim()[0]), _columns(y.dim()[0])
         if self.bias:
             x, y = self._with_one(x, n), self._with_one(y, m)
         rows = self.x_dim + self.bias

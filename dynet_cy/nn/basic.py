@@ -1,4 +1,4 @@
-"""Layers that work column by column: Linear, Embedding, norms, dropout, activations, highway."""
+"""Layers that work column by column: Linear, Embedding, norms, dropout, activations, gates."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dynet_cy.functions.norms import rms_norm
 from dynet_cy.graph import Expression
 from dynet_cy.initializers import NormalInitializer, PyInitializer
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn.layer import Layer, activation, share
+from dynet_cy.nn.layer import Input, Layer, activation, as_input, share
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops import api as ops
 
-__all__ = ["Activation", "Dropout", "Embedding", "Highway", "LayerNorm", "Linear", "RMSNorm"]
+__all__ = ["Activation", "Dropout", "Embedding", "GatedLinear", "Highway", "LayerNorm", "Linear", "RMSNorm"]
 
 Ids = Union[int, Sequence[int], npt.NDArray[np.integer[Any]]]
 
@@ -51,7 +51,7 @@ class Linear(Layer):
         self.W = self._matrix(self.output_dim, self.input_dim)
         self.b = self._vector(self.output_dim) if bias else None
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """W x + b.
 
         Args:
@@ -61,10 +61,10 @@ class Linear(Layer):
             Expression of shape ``{output_dim}`` or ``{output_dim,n}``.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        self._checked(x, self.input_dim)
+        x = self._checked(x, self.input_dim)
         return self.W * x if self.b is None else ops.affine_transform([self.b, self.W, x])
 
     def _take_pytorch(self, weights: Weights) -> None:
@@ -199,7 +199,7 @@ class LayerNorm(Layer):
         self.g = self._vector(self.dim, 1.0, "g")
         self.b = self._vector(self.dim)
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The normalized columns.
 
         Args:
@@ -209,10 +209,10 @@ class LayerNorm(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
         return ops.layer_norm(x, self.g, self.b, eps=self.eps)
 
     def after(self, x: Expression, found: Expression, dropout: float = 0.0) -> Expression:
@@ -227,7 +227,7 @@ class LayerNorm(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or different shapes
             ValueError: `dropout` is not between 0 and 1
 
@@ -237,7 +237,7 @@ class LayerNorm(Layer):
             >>> norm.after(dy.inputVector([1, 0, 3]), dy.inputVector([0, 2, 0])).npvalue().round(3)
             array([-1.225,  0.   ,  1.225])
         """
-        self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
         return ops.residual_layer_norm(x, found, self.g, self.b, dropout, self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
@@ -267,7 +267,7 @@ class RMSNorm(Layer):
         super().__init__(model, (self.dim, self.eps))
         self.g = self._vector(self.dim, 1.0, "g")
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The normalized columns.
 
         Args:
@@ -277,10 +277,10 @@ class RMSNorm(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
         return rms_norm(x, self.g, eps=self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
@@ -302,12 +302,13 @@ class Dropout(Layer):
         self.rate = share(rate, "Dropout", "rate")
         super().__init__(None, (self.rate,))
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """x, with elements dropped in training mode.
 
         Args:
             x: any expression
         """
+        x = as_input(x, "Dropout")
         return ops.dropout(x, self.rate) if self.now > 0 else x
 
     @property
@@ -334,9 +335,9 @@ class Activation(Layer):
         self.function = activation(name, "Activation")
         super().__init__(None, (name,))
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The function of each element of x."""
-        return self.function(x)
+        return self.function(as_input(x, "Activation"))
 
 
 class Highway(Layer):
@@ -367,7 +368,7 @@ class Highway(Layer):
         self.W_t = self._matrix(self.dim, self.dim, "Wt")
         self.b_t = self._vector(self.dim, float(gate_bias), "bt")
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The mixture of f(W x + b) and x.
 
         Args:
@@ -377,10 +378,64 @@ class Highway(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
         gate = ops.logistic(ops.affine_transform([self.b_t, self.W_t, x]))
         new = self.activation(ops.affine_transform([self.b, self.W, x]))
         return x + ops.cmult(gate, new - x)
+
+
+class GatedLinear(Layer):
+    """(W x + b) * f(V x + c) for each column, elementwise: a linear layer with a gate (Dauphin et al., "Language
+    modeling with gated convolutional networks", ICML 2017; with "silu" or "gelu" as f, Shazeer, "GLU variants improve
+    transformer", 2020).
+
+    Parameters: those of two `Linear`, `value` (W and b) and `gate` (V and c).
+
+    Args:
+        input_dim: length of the columns of x
+        output_dim: length of those of the result
+        model: where the parameters go
+        activation: the name of f; see `Activation`
+        bias: whether there are b and c (default: yes)
+
+    Raises:
+        TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
+        ValueError: a number is less than 1, or there is no such activation
+
+    Example:
+        >>> import dynet_cy as dy
+        >>> layer = dy.nn.GatedLinear(3, 2, dy.ParameterCollection(), activation="silu")
+        >>> layer(dy.zeros((3, 5))).dim()
+        ((2, 5), 1)
+    """
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        model: ParameterCollection,
+        activation: str = "logistic",
+        bias: bool = True,
+    ) -> None:
+        super().__init__(model, (input_dim, output_dim, activation, bool(bias)))
+        self.value = Linear(input_dim, output_dim, self.collection, bias)
+        self.gate = Linear(input_dim, output_dim, self.collection, bias)
+        self.activation = Activation(activation)
+
+    def __call__(self, x: Input) -> Expression:
+        """(W x + b) * f(V x + c).
+
+        Args:
+            x: shape ``{input_dim}`` or ``{input_dim,n}``
+
+        Returns:
+            Expression of shape ``{output_dim}`` or ``{output_dim,n}``.
+
+        Raises:
+            TypeError: neither an expression nor numbers
+            DimensionError: another number of rows
+        """
+        return ops.cmult(self.value(x), self.activation(self.gate(x)))

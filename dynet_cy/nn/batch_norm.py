@@ -9,7 +9,7 @@ from dynet_cy.functions.arguments import positive
 from dynet_cy.functions.norms import batch_norm
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn.layer import Layer, Stored, share
+from dynet_cy.nn.layer import Input, Layer, Stored, as_input, share
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops.registry import DimensionError
 
@@ -68,7 +68,7 @@ class BatchNorm(Layer):
     def _trained(self) -> Iterator[Stored]:
         yield from (self.g, self.b)
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The normalized channels.
 
         Args:
@@ -78,12 +78,11 @@ class BatchNorm(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of channels
             ValueError: in training mode, a channel has only one element
         """
-        if not isinstance(x, Expression):
-            raise TypeError(f"BatchNorm: argument x: expected an expression, got {x!r:.80}")
+        x = as_input(x, "BatchNorm")
         shape, batch = x.dim()
         axis = self.axis + len(shape) if self.axis < 0 else self.axis
         if not 0 <= axis < len(shape) or shape[axis] != self.dim:

@@ -8,8 +8,7 @@ from typing import Any
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn.basic import Activation
-from dynet_cy.nn.layer import Description, Layer
-from dynet_cy.nn.weights import Weights
+from dynet_cy.nn.layer import Description, Input, Layer, as_input
 
 __all__ = ["LayerList", "Sequential"]
 
@@ -57,9 +56,8 @@ class LayerList(Layer):
     def _outline(self) -> str:
         return "[" + ", ".join(f"{type(layer).__name__} {layer._outline()}" for layer in self.layers) + "]"
 
-    def _take_pytorch(self, weights: Weights) -> None:
-        for i, layer in enumerate(self.layers):
-            layer._take_pytorch(weights.below(str(i)))
+    def _saved_name(self, name: str) -> str:
+        return name[len("layers/") :] if name.startswith("layers/") else name
 
 
 class Sequential(LayerList):
@@ -80,12 +78,13 @@ class Sequential(LayerList):
         ((4, 5), 1)
     """
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The result of the last layer; x if there are no layers.
 
         Args:
             x: the input of the first layer
         """
+        found = as_input(x, "Sequential")
         for layer in self.layers:
-            x = layer(x)
-        return x
+            found = layer(found)
+        return found

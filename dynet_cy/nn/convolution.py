@@ -8,7 +8,7 @@ from typing import Union
 from dynet_cy.functions.convolutions import conv_transpose1d
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn.layer import Layer
+from dynet_cy.nn.layer import Input, Layer, as_input
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
@@ -76,7 +76,7 @@ class Conv1d(Layer):
         self.W = self._matrix(self.output_dim, self.width * self.input_dim // self.groups)
         self.b = self._vector(self.output_dim) if bias else None
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The result for each window.
 
         Args:
@@ -86,10 +86,11 @@ class Conv1d(Layer):
             Expression of shape ``{output_dim,m}`` with m = (n + padding - dilation (width - 1) - 1) // stride + 1.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or fewer columns than a window
         """
-        shape, batch = self._checked(x, self.input_dim)
+        x = self._checked(x, self.input_dim)
+        shape, batch = x.dim()
         x = _padded(x, 1, self.before, self.after, (self.input_dim, *shape[1:]))
         n = (shape[1] if len(shape) > 1 else 1) + self.before + self.after
         if n <= self.reach:
@@ -182,7 +183,7 @@ class Conv2d(Layer):
         self.W = self.collection.add_parameters(shape, init="glorot", name="W")
         self.b = self._vector(self.output_channels) if bias else None
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The filtered image.
 
         Args:
@@ -193,9 +194,10 @@ class Conv2d(Layer):
             stride + 1, and h / stride, rounded up, for "same".
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of channels, or an image smaller than a filter
         """
+        x = as_input(x, type(self).__name__)
         sizes = _image(self, x)
         for axis, count in enumerate(self.around):
             x = _padded(x, axis, count, count, tuple(sizes))
@@ -268,7 +270,7 @@ class ConvTranspose2d(Layer):
         self.W = self.collection.add_parameters(shape, init="glorot", name="W")
         self.b = self._vector(self.output_channels) if bias else None
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The larger image.
 
         Args:
@@ -279,9 +281,10 @@ class ConvTranspose2d(Layer):
             dilation (rows - 1) + output_padding + 1.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of channels, or nothing is left without the padding
         """
+        x = as_input(x, type(self).__name__)
         _image(self, x)
         y = ops.conv_transpose2d(x, self.W, self.stride, True, self.dilation, self.groups)
         y = _cut(self, y, self.padding, self.output_padding)
@@ -350,7 +353,7 @@ class ConvTranspose1d(Layer):
         self.W = self.collection.add_parameters(shape, init="glorot", name="W")
         self.b = self._vector(self.output_dim) if bias else None
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The longer matrix.
 
         Args:
@@ -361,10 +364,10 @@ class ConvTranspose1d(Layer):
             output_padding + 1.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or nothing is left without the padding
         """
-        self._checked(x, self.input_dim)
+        x = self._checked(x, self.input_dim)
         y = conv_transpose1d(x, self.W, self.stride, self.dilation, self.groups)
         y = _cut(self, y, (0, self.padding), (0, self.output_padding))
         return y if self.b is None else y + self.b
@@ -411,8 +414,6 @@ def _groups(layer: Layer, value: int, inputs: int, outputs: int) -> int:
 def _image(layer: Layer, x: Expression) -> list[int]:
     """Rows, columns and channels of an image, after checking the channels."""
     name, wanted = type(layer).__name__, layer.spec[0]
-    if not isinstance(x, Expression):
-        raise TypeError(f"{name}: argument x: expected an expression, got {x!r:.80}")
     shape, _ = x.dim()
     sizes = [*shape, 1, 1][:3]
     if len(shape) > 3 or len(sizes) < 3 or sizes[2] != wanted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dynet_cy.functions.sequences import Tags
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn.layer import Layer
+from dynet_cy.nn.layer import Input, Layer
 from dynet_cy.ops import api as ops
 
 __all__ = ["CRF"]
@@ -44,7 +44,7 @@ class CRF(Layer):
         self.start = self._vector(self.tags, 0.0, "start")
         self.end = self._vector(self.tags, 0.0, "end")
 
-    def loss(self, x: Expression, tags: Tags) -> Expression:
+    def loss(self, x: Input, tags: Tags) -> Expression:
         """-log p(tags | x).
 
         Args:
@@ -55,14 +55,14 @@ class CRF(Layer):
             Expression of shape ``{1}``. Sentences of different lengths run together.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or more or fewer tags than words
             IndexError: there is no such tag
         """
-        self._checked(x, self.tags)
+        x = self._checked(x, self.tags)
         return ops.crf_loss(x, tags, self.transitions, self.start, self.end)
 
-    def marginals(self, x: Expression) -> Expression:
+    def marginals(self, x: Input) -> Expression:
         """The probability of each tag for each word. There is no gradient.
 
         Args:
@@ -72,13 +72,13 @@ class CRF(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        self._checked(x, self.tags)
+        x = self._checked(x, self.tags)
         return ops.crf_marginals(x, self.transitions, self.start, self.end)
 
-    def __call__(self, x: Expression) -> Expression:
+    def __call__(self, x: Input) -> Expression:
         """The sequence of tags with the greatest score, as a vector of whole numbers. There is no gradient.
 
         Args:
@@ -88,13 +88,13 @@ class CRF(Layer):
             Expression of shape ``{n}``.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        self._checked(x, self.tags)
+        x = self._checked(x, self.tags)
         return ops.crf_viterbi(x, self.transitions, self.start, self.end)
 
-    def best(self, x: Expression) -> list[int]:
+    def best(self, x: Input) -> list[int]:
         """The best sequence of tags, as a list of ints; computes x.
 
         Args:

@@ -2,37 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, TypeVar, Union
 
+import numpy as np
+import numpy.typing as npt
+
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model.collection import load_arrays, named
+from dynet_cy.model.matching import Matched, Renaming
+from dynet_cy.model.parameters import settled_array
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.nn.construction import LayerType, all_parts, begin_in, not_begun, replace_part, stored
 from dynet_cy.nn.weights import Array, Weights, read_tensors
 from dynet_cy.ops import api
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.rnn.birnn import BiRNNBuilder
 from dynet_cy.rnn.builder import _RNNBuilder, positive_integer
 
-__all__ = ["ACTIVATIONS", "Layer"]
+__all__ = ["Layer"]
 
 Self = TypeVar("Self", bound="Layer")
 Description = Union[str, tuple[Any, ...]]
 Stored = Union[Parameters, LookupParameters]
+Input = Union[Expression, npt.NDArray[Any], Sequence[Any]]
 
 _FUNCTIONS = ("elu", "gelu", "log_sigmoid", "logistic", "rectify", "selu", "silu", "softplus", "softsign", "tanh")
 ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {name: getattr(api, name) for name in _FUNCTIONS}
 """The functions that layers take by name."""
 
 
-class Layer:
+class Layer(metaclass=LayerType):
     """Base class of the library's layers, and of yours.
 
     A layer owns a sub-collection of a model with its parameters, and may hold further layers, and builders of recurrent
-    networks, as attributes, or in lists that are attributes. A layer of your own has a constructor with an argument
-    `model`, which passes the model and its other arguments on to this class, and a method `__call__`:
+    networks, as attributes, or in lists and dictionaries that are attributes. The names of parameters follow the
+    attributes: `hidden.W`, `layers.0.b`. A layer of your own has a constructor with an argument `model`, which passes
+    the model and its other arguments on to this class, and a method `__call__`:
 
         class Scorer(dy.nn.Layer):
             def __init__(self, dim, classes, model, dropout=0.0):
@@ -46,8 +57,14 @@ class Layer:
 
     A new layer is in training mode.
 
+    A constructor that raises an error leaves nothing in the model. A new layer that becomes an attribute in place of
+    another one replaces it in the collection too, with a warning. So does a new layer that a cell of a notebook assigns
+    to a variable with a layer of the same class and collection, which another cell made, or this one when it ran last.
+
+    A layer is accepted in place of the collection of its parameters: `AdamTrainer(net)`, `save_safetensors(file, net)`.
+
     Args:
-        model: where the sub-collection goes; None for a layer without parameters
+        model: where the sub-collection goes; None for a collection of its own
         spec: the arguments of the constructor without the model, from which `from_spec` recreates the layer: numbers,
             strings, None, tuples of them
 
@@ -64,12 +81,16 @@ class Layer:
     collection: ParameterCollection
     """The sub-collection that holds the parameters."""
 
-    def __init__(self, model: ParameterCollection | None = None, spec: tuple[Any, ...] = ()) -> None:
+    _constructed = False
+
+    def __init__(self, model: CollectionOrLayer | None = None, spec: tuple[Any, ...] = ()) -> None:
         name = type(self).__name__
+        given: Any = as_collection(model)
         if model is None:
             self.collection = ParameterCollection()
-        elif isinstance(model, ParameterCollection):
-            self.collection = model.add_subcollection(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
+        elif isinstance(given, ParameterCollection):
+            begin_in(given)
+            self.collection = given.add_subcollection(re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower())
         else:
             raise TypeError(f"{name}: argument model: expected a ParameterCollection, got {type(model).__name__}")
         self.spec = spec
@@ -78,12 +99,22 @@ class Layer:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError(f"{type(self).__name__} has no __call__")
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("collection", "spec", "training"):
+            raise AttributeError(f"{name}: {not_begun(type(self))}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        before = vars(self).get(name)
+        super().__setattr__(name, value)
+        if self._constructed:
+            replace_part(self, name, before, value)
+
     def sublayers(self) -> Iterator[Layer | _RNNBuilder | BiRNNBuilder]:
-        """The layers and builders of recurrent networks that are attributes of this one, or in lists that are."""
-        for value in vars(self).values():
-            for item in value if isinstance(value, (list, tuple)) else (value,):
-                if isinstance(item, (Layer, _RNNBuilder, BiRNNBuilder)):
-                    yield item
+        """The layers and builders of recurrent networks that are attributes, or in lists or dictionaries that are."""
+        for part, _ in all_parts(self):
+            if isinstance(part, (Layer, _RNNBuilder, BiRNNBuilder)):
+                yield part
 
     # ---- modes
 
@@ -139,9 +170,98 @@ class Layer:
 
     def _trained(self) -> Iterator[Stored]:
         """The parameters of this layer itself that trainers change."""
-        for value in vars(self).values():
-            if isinstance(value, (Parameters, LookupParameters)):
-                yield value
+        for part, _ in all_parts(self):
+            if isinstance(part, (Parameters, LookupParameters)):
+                yield part
+
+    # ---- parameters
+
+    def parameters(self) -> list[Stored]:
+        """All parameters and tables of the layer and of all in it, in the order in which they were made.
+
+        Raises:
+            ValueError: some are outside of its collection
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> [p.shape for p in dy.nn.Linear(3, 2, dy.Model()).parameters()]
+            [(2, 3), (2,)]
+        """
+        return list(self._named().values())
+
+    def named_parameters(self) -> Iterator[tuple[str, Stored]]:
+        """Pairs of name and parameter (or table): the attributes that lead to it, with dots between them.
+
+        Raises:
+            ValueError: some are outside of its collection
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> layers = dy.nn.Sequential([(dy.nn.Linear, 3, 2), "tanh", (dy.nn.Linear, 2, 2)], dy.Model())
+            >>> [name for name, p in layers.named_parameters()]
+            ['0.W', '0.b', '2.W', '2.b']
+        """
+        yield from self._named().items()
+
+    def _named(self) -> dict[str, Stored]:
+        return named(self._whole_collection(), ".")[0]
+
+    def _whole_collection(self) -> ParameterCollection:
+        """The collection, after a check that it holds the parameters of all parts."""
+        below = self.collection._below()
+        own = set(map(id, below))
+        for part, name in all_parts(self):
+            place = part._whole_collection() if isinstance(part, Layer) else stored(part)
+            held = place._below() if isinstance(place, ParameterCollection) else [place]
+            if not own.issuperset(map(id, held)):
+                raise ValueError(
+                    f"{type(self).__name__}: its attribute {name.replace('/', '.')} has parameters in {place.name()}, "
+                    f"outside of {self.collection.name()}: make them with self.collection, or pass the model instead"
+                )
+        return self.collection
+
+    def state_dict(self) -> dict[str, npt.NDArray[np.float32]]:
+        """The values of all parameters and tables by name, as new arrays; see `named_parameters`.
+
+        Raises:
+            ValueError: some are outside of its collection
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> layer = dy.nn.Linear(3, 2, dy.Model())
+            >>> {name: array.shape for name, array in layer.state_dict().items()}
+            {'W': (2, 3), 'b': (2,)}
+        """
+        return {name: settled_array(x) for name, x in self._named().items()}
+
+    def load_state_dict(
+        self, state: Mapping[str, npt.ArrayLike], strict: bool = True, prefix: str = "", rename: Renaming = None
+    ) -> Matched:
+        """Set values from named arrays, such as those of `state_dict`. Nothing is changed unless all of them fit.
+
+        Args:
+            state: a mapping of names to arrays
+            strict: whether all names must be on both sides
+            prefix: only names that begin with it are used, and it is removed from them
+            rename: a mapping of names in `state`, without the prefix, to names here, or a function of a name
+
+        Returns:
+            A tuple ``(loaded, missing, unexpected)`` of lists of names.
+
+        Raises:
+            ValueError: names are missing or unexpected and `strict` is True, or a shape differs
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> one, other = dy.nn.Linear(3, 2, dy.Model()), dy.nn.Linear(3, 2, dy.Model())
+            >>> other.load_state_dict(one.state_dict())
+            Matched(loaded=['W', 'b'], missing=[], unexpected=[])
+        """
+        return load_arrays(self._whole_collection(), state, strict, prefix, rename, ".")
+
+    def _saved_name(self, name: str) -> str:
+        """The name in the collection of a part of the layer, from that of its attribute, such as `layers/0`."""
+        return name
 
     # ---- files
 
@@ -187,13 +307,9 @@ class Layer:
         """
         if any(True for _ in self._trained()):
             raise NotImplementedError(f"{type(self).__name__}.load_pytorch: PyTorch has no such layer")
-        for name, value in vars(self).items():
-            if isinstance(value, Layer):
-                value._take_pytorch(weights.below(name))
-            elif isinstance(value, (list, tuple)):
-                for i, item in enumerate(value):
-                    if isinstance(item, Layer):
-                        item._take_pytorch(weights.below(f"{name}.{i}"))
+        for part, name in all_parts(self):
+            if isinstance(part, Layer):
+                part._take_pytorch(weights.below(self._saved_name(name).replace("/", ".")))
 
     # ---- for derived classes
 
@@ -207,14 +323,13 @@ class Layer:
         """An integer of at least 1."""
         return positive_integer(value, type(self).__name__, argument)
 
-    def _checked(self, x: Any, rows: int, argument: str = "x") -> tuple[tuple[int, ...], int]:
-        """The shape and the batch size of an expression, after checking its number of rows."""
-        if not isinstance(x, Expression):
-            raise TypeError(f"{type(self).__name__}: argument {argument}: expected an expression, got {x!r:.80}")
-        shape, batch = x.dim()
+    def _checked(self, x: Any, rows: int, argument: str = "x") -> Expression:
+        """The input, as an expression, after checking its number of rows."""
+        found = as_input(x, type(self).__name__, argument)
+        shape = found.dim()[0]
         if not shape or shape[0] != rows:
             raise DimensionError(f"{type(self).__name__}: argument {argument}: expected {rows} rows, got {shape}")
-        return shape, batch
+        return found
 
     def __repr__(self) -> str:
         mode = "" if self.training else ", evaluation mode"
@@ -222,6 +337,25 @@ class Layer:
 
     def _outline(self) -> str:
         return repr(self.spec)
+
+
+def as_input(x: Input, layer: str, argument: str = "x") -> Expression:
+    """An expression as it is; an array or a list of numbers as an input."""
+    if isinstance(x, Expression):
+        return x
+    numbers = np.empty(0, object)
+    if isinstance(x, np.ndarray) or isinstance(x, (list, tuple)) and not _holds_expressions(x):
+        with contextlib.suppress(ValueError):  # lists of different lengths
+            numbers = np.asarray(x)
+    if numbers.dtype.kind not in "fiub" or numbers.size == 0:
+        expected = "expected an expression, an array or a list of numbers"
+        raise TypeError(f"{layer}: argument {argument}: {expected}, got {x!r:.80}")
+    return api.inputTensor(numbers)
+
+
+def _holds_expressions(x: Any) -> bool:
+    """Whether a list has expressions, which NumPy would replace by their values."""
+    return isinstance(x, Expression) or isinstance(x, (list, tuple)) and any(map(_holds_expressions, x))
 
 
 def activation(name: Any, layer: str) -> Callable[[Expression], Expression]:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters
-from dynet_cy.nn.layer import Layer
+from dynet_cy.nn.layer import Input, Layer
 from dynet_cy.ops import api as ops
 
 __all__ = ["SinusoidalPositions"]
@@ -49,7 +49,7 @@ class SinusoidalPositions(Layer):
             raise ValueError(f"SinusoidalPositions: argument dim: expected an even number, got {dim}")
         super().__init__(None, (self.dim,))
 
-    def __call__(self, x: Expression, first: int = 0) -> Expression:
+    def __call__(self, x: Input, first: int = 0) -> Expression:
         """x with positions.
 
         Args:
@@ -60,11 +60,12 @@ class SinusoidalPositions(Layer):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
             ValueError: `first` is negative
         """
-        shape, _ = self._checked(x, self.dim)
+        x = self._checked(x, self.dim)
+        shape, _ = x.dim()
         if first < 0:
             raise ValueError(f"SinusoidalPositions: argument first: expected a position from 0 on, got {first!r}")
         table = _sinusoids(self.dim, int(first), shape[1] if len(shape) > 1 else 1)

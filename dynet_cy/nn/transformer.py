@@ -11,7 +11,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn.attention import KeysValues, Memory, MultiHeadAttention
 from dynet_cy.nn.basic import Activation, Dropout, LayerNorm, Linear
-from dynet_cy.nn.layer import Layer
+from dynet_cy.nn.layer import Input, Layer, as_input
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops.registry import DimensionError
 
@@ -140,7 +140,7 @@ class TransformerEncoderLayer(_Block):
         ((8, 5), 1)
     """
 
-    def __call__(self, x: Expression, *, causal: bool = False, mask: npt.ArrayLike | None = None) -> Expression:
+    def __call__(self, x: Input, *, causal: bool = False, mask: npt.ArrayLike | None = None) -> Expression:
         """The columns, each with information from the others.
 
         Args:
@@ -151,19 +151,21 @@ class TransformerEncoderLayer(_Block):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
+        x = self._checked(x, self.dim)
         found = self.attention(self._before(0, x), causal=causal, mask=mask)
         return self._feed_forward(self._after(0, x, found))
 
-    def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
+    def step(self, x: Input, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
         """The result of a call with `causal=True` for the next columns; see `MultiHeadAttention.step`.
 
         Args:
             x: shape ``{dim}`` or ``{dim,m}``
             past: from the last step; None at the beginning
         """
+        x = self._checked(x, self.dim)
         found, past = self.attention.step(self._before(0, x), past)
         return self._feed_forward(self._after(0, x, found)), past
 
@@ -194,7 +196,7 @@ class TransformerDecoderLayer(_Block):
     def _add_attention(self, rate: float) -> None:
         self.cross = MultiHeadAttention(self.dim, self.heads, self.collection, rate)
 
-    def __call__(self, x: Expression, memory: Memory, *, mask: npt.ArrayLike | None = None) -> Expression:
+    def __call__(self, x: Input, memory: Memory, *, mask: npt.ArrayLike | None = None) -> Expression:
         """The columns, each with information from the previous ones and from the memory.
 
         Args:
@@ -206,12 +208,13 @@ class TransformerDecoderLayer(_Block):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
+        x = self._checked(x, self.dim)
         return self._rest(self._after(0, x, self.attention(self._before(0, x), causal=True)), memory, mask)
 
-    def step(self, x: Expression, past: KeysValues | None, memory: Memory) -> tuple[Expression, KeysValues]:
+    def step(self, x: Input, past: KeysValues | None, memory: Memory) -> tuple[Expression, KeysValues]:
         """The result of a call for the next columns; see `MultiHeadAttention.step`.
 
         Args:
@@ -219,6 +222,7 @@ class TransformerDecoderLayer(_Block):
             past: from the last step; None at the beginning
             memory: as in a call
         """
+        x = self._checked(x, self.dim)
         found, past = self.attention.step(self._before(0, x), past)
         return self._rest(self._after(0, x, found), memory, None), past
 
@@ -292,7 +296,7 @@ class TransformerEncoder(_Stack):
 
     _block = TransformerEncoderLayer
 
-    def __call__(self, x: Expression, *, causal: bool = False, mask: npt.ArrayLike | None = None) -> Expression:
+    def __call__(self, x: Input, *, causal: bool = False, mask: npt.ArrayLike | None = None) -> Expression:
         """The columns, each with information from the others.
 
         Args:
@@ -303,14 +307,15 @@ class TransformerEncoder(_Stack):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
+        y = as_input(x, type(self).__name__)
         for layer in self.layers:
-            x = layer(x, causal=causal, mask=mask)
-        return self._finish(x)
+            y = layer(y, causal=causal, mask=mask)
+        return self._finish(y)
 
-    def step(self, x: Expression, state: Sequence[Past] | None = None) -> tuple[Expression, tuple[KeysValues, ...]]:
+    def step(self, x: Input, state: Sequence[Past] | None = None) -> tuple[Expression, tuple[KeysValues, ...]]:
         """The result of a call with `causal=True` for the next columns, from keys and values of the previous ones.
 
         Args:
@@ -321,15 +326,16 @@ class TransformerEncoder(_Stack):
             Expression of the shape of x, and the state after it: keys and values for each layer.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or the state of another stack
         """
+        y = as_input(x, type(self).__name__)
         past = _for_layers(state, self)
         found: list[KeysValues] = []
         for layer, before in zip(self.layers, past):
-            x, after = layer.step(x, before)
+            y, after = layer.step(y, before)
             found.append(after)
-        return self._finish(x), tuple(found)
+        return self._finish(y), tuple(found)
 
 
 class TransformerDecoder(_Stack):
@@ -358,7 +364,7 @@ class TransformerDecoder(_Stack):
 
     _block = TransformerDecoderLayer
 
-    def __call__(self, x: Expression, memory: Expression, *, mask: npt.ArrayLike | None = None) -> Expression:
+    def __call__(self, x: Input, memory: Input, *, mask: npt.ArrayLike | None = None) -> Expression:
         """The columns, each with information from the previous ones and from the memory.
 
         Args:
@@ -370,26 +376,27 @@ class TransformerDecoder(_Stack):
             Expression of the shape of x.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
+        y = as_input(x, type(self).__name__)
         for layer in self.layers:
-            x = layer(x, memory, mask=mask)
-        return self._finish(x)
+            y = layer(y, memory, mask=mask)
+        return self._finish(y)
 
-    def start(self, memory: Expression) -> DecoderState:
+    def start(self, memory: Input) -> DecoderState:
         """The state before the first step.
 
         Args:
             memory: shape ``{dim,n}``
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
         return DecoderState((None,) * len(self.layers), tuple(layer.cross.keys_values(memory) for layer in self.layers))
 
-    def step(self, x: Expression, state: DecoderState) -> tuple[Expression, DecoderState]:
+    def step(self, x: Input, state: DecoderState) -> tuple[Expression, DecoderState]:
         """The result of a call for the next columns.
 
         Args:
@@ -400,14 +407,15 @@ class TransformerDecoder(_Stack):
             Expression of the shape of x, and the state after it.
 
         Raises:
-            TypeError: no expression
+            TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or the state of another stack
         """
+        y = as_input(x, type(self).__name__)
         past: list[Past] = []
         for layer, before, memory in zip(self.layers, _for_layers(state.past, self), state.memory):
-            x, after = layer.step(x, before, memory)
+            y, after = layer.step(y, before, memory)
             past.append(after)
-        return self._finish(x), DecoderState(tuple(past), state.memory)
+        return self._finish(y), DecoderState(tuple(past), state.memory)
 
 
 def _for_layers(state: Sequence[Past] | None, stack: _Stack) -> Sequence[Past]:

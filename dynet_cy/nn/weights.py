@@ -18,8 +18,6 @@ from dynet_cy.model import LookupParameters, Parameters
 from dynet_cy.model.parameters import set_array
 from dynet_cy.textfile import ModelFileError, ModelMismatchError
 
-__all__ = ["Weights", "read_tensors"]
-
 Array = npt.NDArray[Any]
 FileName = Union[str, "os.PathLike[str]"]
 

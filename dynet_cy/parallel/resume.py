@@ -20,6 +20,7 @@ from dynet_cy.checkpoint import RANDOM, load_safetensors, save_safetensors, stor
 from dynet_cy.graph.random_state import random_state, set_random_state
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.files import FileName, everywhere, together
 from dynet_cy.parallel.runtime import current
@@ -48,7 +49,7 @@ class CheckpointWarning(UserWarning):
 
 def save_checkpoint(
     path: FileName,
-    collection: ParameterCollection,
+    collection: CollectionOrLayer,
     trainer: Trainer | None = None,
     data: Place | None = None,
     generators: Sequence[Generator] = (),
@@ -64,7 +65,7 @@ def save_checkpoint(
 
     Args:
         path: name of the file. The argument of rank 0 is used.
-        collection: the model.
+        collection: the model, or a layer of `dy.nn`.
         trainer: its trainer.
         data: the result of `shard` or `data.batches`. In the middle of an epoch, the current item or batch counts as
             done.
@@ -77,6 +78,7 @@ def save_checkpoint(
             the trainer belongs to another model.
         OSError: the file cannot be written.
     """
+    collection = as_collection(collection)
     communicator = current()
     state = {
         "random": random_state(),
@@ -109,7 +111,7 @@ def save_checkpoint(
 
 def load_checkpoint(
     path: FileName,
-    collection: ParameterCollection,
+    collection: CollectionOrLayer,
     trainer: Trainer | None = None,
     data: Place | None = None,
     generators: Sequence[Generator] = (),
@@ -132,6 +134,7 @@ def load_checkpoint(
         ModelFileError: the file is truncated or not a checkpoint.
         ValueError: the data have another length, seed or setting of shuffle.
     """
+    collection = as_collection(collection)
     communicator = current()
     generators = list(generators)
     with together(communicator), everywhere(path, communicator) as own:

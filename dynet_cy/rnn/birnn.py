@@ -8,6 +8,7 @@ from typing import Any, Callable
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.ops.api import concatenate
 from dynet_cy.rnn.builder import _RNNBuilder, positive_integer
 from dynet_cy.rnn.state import RNNState, in_scope_of
@@ -56,11 +57,12 @@ class BiRNNBuilder:
         num_layers: int | None,
         input_dim: int | None,
         hidden_dim: int | None,
-        model: ParameterCollection,
+        model: CollectionOrLayer,
         rnn_builder_factory: Factory | None,
         builder_layers: Pairs | None = None,
     ) -> None:
         self.spec = (num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers)
+        model = as_collection(model)
         if not isinstance(model, ParameterCollection):
             raise TypeError(f"BiRNNBuilder: argument model: expected a ParameterCollection, got {type(model).__name__}")
         if builder_layers:

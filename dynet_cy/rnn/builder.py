@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Optional, TypeVar
 
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.ops.api import inputVector, random_bernoulli
 from dynet_cy.rnn.state import Binding, RNNState, Steps
 
@@ -41,11 +42,12 @@ class _RNNBuilder:
 
     _binding: Binding | None = None
 
-    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
         name = type(self).__name__
         self.layers = positive_integer(layers, name, "layers")
         self.input_dim = positive_integer(input_dim, name, "input_dim")
         self.hidden_dim = positive_integer(hidden_dim, name, "hidden_dim")
+        model = as_collection(model)
         if not isinstance(model, ParameterCollection):
             raise TypeError(f"{name}: argument model: expected a ParameterCollection, got {type(model).__name__}")
         self.spec = (self.layers, self.input_dim, self.hidden_dim)

@@ -9,6 +9,7 @@ import numpy as np
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.ops.api import (
     affine_transform,
     cmult,
@@ -63,7 +64,7 @@ class _StackedGates(_RNNBuilder):
     forget_bias = 1.0
     weightnoise_std = 0.0
 
-    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
         self._norms: list[list[Parameters]] = []
         super().__init__(layers, input_dim, hidden_dim, model)
         self._rates = (0.0, 0.0)
@@ -280,7 +281,7 @@ class VanillaLSTMBuilder(_StackedGates):
         layers: int,
         input_dim: int,
         hidden_dim: int,
-        model: ParameterCollection,
+        model: CollectionOrLayer,
         ln_lstm: bool = False,
         forget_bias: float = 1.0,
     ) -> None:
@@ -327,7 +328,7 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
         layers: int,
         input_dim: int,
         hidden_dim: int,
-        model: ParameterCollection,
+        model: CollectionOrLayer,
         ln_lstm: bool = False,
         forget_bias: float = 1.0,
     ) -> None:
@@ -414,7 +415,7 @@ class CompactVanillaLSTMBuilder(_StackedGates):
     _collection_name = "compact-vanilla-lstm-builder"
     _default_mask_batch = 0
 
-    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
         super().__init__(layers, input_dim, hidden_dim, model)
 
     def set_weightnoise(self, std: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.rnn.builder import _RNNBuilder, rate
 from dynet_cy.rnn.state import SIMPLE_STEP, Binding, Steps
 
@@ -41,7 +42,7 @@ class SimpleRNNBuilder(_RNNBuilder):
 
     _collection_name = "simple-rnn-builder"
 
-    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
         super().__init__(layers, input_dim, hidden_dim, model)
         self._rates = (0.0, 0.0)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.rnn.builder import positive_integer
 from dynet_cy.rnn.state import in_scope_of
 from dynet_cy.rnn.tree_steps import child_sum_step, nary_step
@@ -45,10 +46,11 @@ class _TreeBuilder:
     _collection_name: str
     _state = TreeState
 
-    def __init__(self, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+    def __init__(self, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
         name = type(self).__name__
         self.input_dim = positive_integer(input_dim, name, "input_dim")
         self.hidden_dim = positive_integer(hidden_dim, name, "hidden_dim")
+        model = as_collection(model)
         if not isinstance(model, ParameterCollection):
             raise TypeError(f"{name}: argument model: expected a ParameterCollection, got {type(model).__name__}")
         self._collection = model.add_subcollection(self._collection_name)
@@ -129,7 +131,7 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
 
     _collection_name = "nary-tree-lstm-builder"
 
-    def __init__(self, N: int, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+    def __init__(self, N: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
         self.N = positive_integer(N, type(self).__name__, "N")
         super().__init__(input_dim, hidden_dim, model)
         self.spec = (self.N, self.input_dim, self.hidden_dim)
@@ -204,7 +206,7 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
 
     _collection_name = "child-sum-tree-lstm-builder"
 
-    def __init__(self, input_dim: int, hidden_dim: int, model: ParameterCollection) -> None:
+    def __init__(self, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
         super().__init__(input_dim, hidden_dim, model)
         self.spec = (self.input_dim, self.hidden_dim)
         self._w, self._u = self._weights(3, self.input_dim), self._weights(3, self.hidden_dim)

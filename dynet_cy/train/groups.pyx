@@ -6,6 +6,7 @@ from libc.stdint cimport uint32_t
 from dynet_cy.model.parameters cimport _Stored
 
 from dynet_cy.model.collection import ParameterCollection
+from dynet_cy.model.whole import as_collection
 
 
 cdef double number(object value, str name) except? -1:
@@ -24,6 +25,7 @@ cdef int check_not_scheduled(object pace) except -1:
 cdef list stored_in(object params, str op):
     if isinstance(params, _Stored):
         return [params]
+    params = as_collection(params)
     if isinstance(params, ParameterCollection):
         return params._below()
     if isinstance(params, (str, bytes)) or not hasattr(params, "__iter__"):

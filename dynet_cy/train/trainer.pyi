@@ -4,13 +4,14 @@ from typing_extensions import TypeAlias
 
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.parameters import LookupParameters, Parameters
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.schedules import Schedule
 from dynet_cy.train.averages import MovingAverages
 from dynet_cy.train.groups import ParameterGroup
 from dynet_cy.train.interfaces import Backend, Reducer
 from dynet_cy.train.state import Restorable
 
-_Params: TypeAlias = Parameters | LookupParameters | ParameterCollection | Iterable[_Params]
+_Params: TypeAlias = Parameters | LookupParameters | CollectionOrLayer | Iterable[_Params]
 
 UPDATE_EPOCH: str
 
@@ -20,7 +21,7 @@ class Trainer(MovingAverages, Restorable):
     _groups: Sequence[ParameterGroup]
     _backend: Backend
     _reducer: Reducer
-    def __init__(self, m: ParameterCollection, learning_rate: float) -> None: ...
+    def __init__(self, m: CollectionOrLayer, learning_rate: float) -> None: ...
     def __del__(self) -> None: ...
     @property
     def collection(self) -> ParameterCollection: ...

@@ -20,6 +20,7 @@ from dynet_cy.train.state cimport catch_up_tables
 from dynet_cy.train.update cimport make_update
 
 from dynet_cy.model.collection import ParameterCollection
+from dynet_cy.model.whole import as_collection
 from dynet_cy.schedules import Pace
 from dynet_cy.train.averages import MovingAverages
 from dynet_cy.train.groups import ParameterGroup
@@ -44,7 +45,7 @@ class Trainer(MovingAverages, Restorable):
     A trainer keeps a reference to its collection, so the parameters live as long as it does.
 
     Args:
-        m: the ParameterCollection to train, with its sub-collections.
+        m: the ParameterCollection to train, with its sub-collections; or a layer of `dy.nn`.
         learning_rate: see each class.
 
     Example:
@@ -78,9 +79,10 @@ class Trainer(MovingAverages, Restorable):
     def __init__(self, m, learning_rate):
         if self._rule is None:
             raise TypeError("Trainer is a base class: use one of its subclasses, such as AdamTrainer")
+        m = as_collection(m)
         if not isinstance(m, ParameterCollection):
             raise TypeError(
-                f"{type(self).__name__}: m must be a ParameterCollection, not {type(m).__name__}")
+                f"{type(self).__name__}: m must be a ParameterCollection or a layer, not {type(m).__name__}")
         self._collection = m
         self._states = []
         for _ in range(self._n_states):
@@ -231,7 +233,8 @@ class Trainer(MovingAverages, Restorable):
         the number of updates do not depend on groups, so a group may be made at any time.
 
         Args:
-            params: a parameter or table, a ParameterCollection (all parameters that it has now), or a list of these.
+            params: a parameter or table, a ParameterCollection or layer (all parameters that it has now), or a list of
+                these.
             learning_rate: step size of these parameters.  A `schedule` of the trainer scales it; changes that the
                 trainer makes itself, such as the cycle of `CyclicalSGDTrainer`, do not affect it.
             weight_decay: each update takes the share learning_rate * weight_decay off the values, before

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from layer_reference import LAYERS
+from layer_reference import D as ROWS
 
 import dynet_cy as dy
 from dynet_cy import nn
@@ -24,6 +26,16 @@ def each(cls: Any, *spec: Any, **options: Any) -> Callable[[dy.ParameterCollecti
     def make(model: dy.ParameterCollection) -> Run:
         layer = cls.from_spec(spec, model)
         return lambda xs: [layer(x, **options) for x in xs]
+
+    return make
+
+
+def row(cls: Any, *spec: Any) -> Callable[[dy.ParameterCollection], Run]:
+    """A layer with a row in layer_reference.py, which is called with that many rows of each sentence."""
+
+    def make(model: dy.ParameterCollection) -> Run:
+        run = each(cls, *spec)(model)
+        return lambda xs: run([x[:ROWS] for x in xs])
 
     return make
 
@@ -59,9 +71,7 @@ def images(model: dy.ParameterCollection) -> Run:
 
 
 PROGRAMS = {
-    "linear": each(
-        nn.Sequential, ((nn.Linear, D, 5), "silu", (nn.Highway, 5), (nn.RMSNorm, 5), (nn.LayerNorm, 5, 0.01))
-    ),
+    **{name: row(*layer) for name, (layer, _) in LAYERS.items()},
     "conv1d": each(nn.Conv1d, D, 4, 3, 2, 1),
     "encoder": each(nn.TransformerEncoder, 2, D, HEADS, HIDDEN, 0.0, "rectify", True, "rotary", causal=True),
     "decoder": decoder,

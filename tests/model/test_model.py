@@ -7,6 +7,7 @@ import mmap
 import os
 import sys
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,7 +41,26 @@ def test_names(collection) -> None:
     assert repr(below).startswith("<ParameterCollection /rnn/")
 
 
-@pytest.mark.parametrize("name", ["a/b", "a_b", "a b", "a#b"])
+def test_names_with_underscores_are_unique(collection, tmp_path: Path) -> None:
+    asked = ["W_out", "W_out", "W", "W_1", "W", "W", "W_1", "W_1_1", "W_0", "", "_1", "", ""]
+    names = ["W_out", "W_out_1", "W", "W_1", "W_2", "W_3", "W_1_1", "W_1_1_1", "W_0", "_0", "_1", "_2", "_3"]
+    assert [collection.add_parameters(1, init=i, name=x).name() for i, x in enumerate(asked)] == [
+        "/" + x for x in names
+    ]
+    below = [collection.add_subcollection(x).name() for x in ("in_put", "rnn", "rnn", "rnn_1", "rnn_2", "rnn")]
+    assert below == ["/in_put/", "/rnn/", "/rnn_1/", "/rnn_1_1/", "/rnn_2/", "/rnn_3/"]
+    collection.save(tmp_path / "m")
+    other = dy.ParameterCollection()
+    for x in asked:
+        other.add_parameters(1, name=x)
+    other.populate_by_name(tmp_path / "m")
+    assert [p.as_array()[0] for p in other.parameters_list()] == list(range(len(asked)))
+    # One that is loaded has the name in the file, without the number that was appended.
+    for name, without in [("/W_out", "/W_out"), ("/W_out_1", "/W_out"), ("/W_2", "/W"), ("/_3", "/_0")]:
+        assert dy.ParameterCollection().load_param(tmp_path / "m", name).name() == without
+
+
+@pytest.mark.parametrize("name", ["a/b", "a b", "a#b"])
 def test_names_that_are_not_possible(name: str, collection) -> None:
     for add in (lambda: collection.add_parameters(1, name=name), lambda: collection.add_subcollection(name)):
         with pytest.raises(ValueError, match="could not include"):

@@ -5,77 +5,43 @@ from __future__ import annotations
 import copy
 import doctest
 import importlib
+import inspect
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from layer_checks import arrays, check_layer, parameters, randomized, sentences
+from layer_reference import ELSEWHERE, LAYERS, D
 
 import dynet_cy as dy
 from dynet_cy import nn
 
-D = 4
-
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def linear(p, x, name=""):
-    return p[name + "W"] @ x + p.get(name + "b", np.zeros(1))[:, None]
-
-
-def layer_norm(p, x, eps=None, name=""):
-    centered = x - x.mean(0)
-    scale = x.std(0) + 1e-8 if eps is None else np.sqrt(x.var(0) + eps)
-    return p[name + "g"][:, None] * centered / scale + p[name + "b"][:, None]
-
-
-def rms_norm(p, x):
-    return p["g"][:, None] * x / np.sqrt((x**2).mean(0) + 1e-6)
-
-
-def highway(p, x):
-    t = sigmoid(p["Wt"] @ x + p["bt"][:, None])
-    return t * np.tanh(p["W"] @ x + p["b"][:, None]) + (1 - t) * x
-
-
-CASES = {
-    "linear": ((nn.Linear, D, 3), linear),
-    "linear_without_bias": ((nn.Linear, D, 3, False), linear),
-    "layer_norm": ((nn.LayerNorm, D), layer_norm),
-    "layer_norm_eps": ((nn.LayerNorm, D, 0.1), lambda p, x: layer_norm(p, x, 0.1)),
-    "rms_norm": ((nn.RMSNorm, D), rms_norm),
-    "highway": ((nn.Highway, D, "tanh"), highway),
-    "sequential": (
-        (nn.Sequential, ((nn.Linear, D, 3), "tanh", (nn.Linear, 3, 2))),
-        lambda p, x: linear(p, np.tanh(linear(p, x, "linear/")), "linear_1/"),
-    ),
-}
+PAGE = Path(__file__).parents[2] / "docs" / "layers.md"
 
 
 def made(name: str, seed: int = 0):
-    cls, *spec = CASES[name][0]
+    cls, *spec = LAYERS[name][0]
     return randomized(cls.from_spec(spec, dy.ParameterCollection()), seed)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", LAYERS)
 def test_values_and_gradients(name: str) -> None:
-    check_layer(made(name), CASES[name][1], sentences(D))
+    check_layer(made(name), LAYERS[name][1], sentences(D))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", LAYERS)
 def test_a_vector_is_a_column(name: str) -> None:
     layer = made(name)
     x = np.random.default_rng(0).normal(size=D)
-    want = CASES[name][1](arrays(layer), x[:, None])[:, 0]
+    want = LAYERS[name][1](arrays(layer), x[:, None])[:, 0]
     found = layer(dy.inputVector(x))
     assert len(found.dim()[0]) == 1
     np.testing.assert_allclose(found.npvalue(), want, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", LAYERS)
 def test_files_pickles_and_copies(name: str, tmp_path: Path) -> None:
     layer = made(name, 3)
     x = sentences(D)[0][0]
@@ -93,13 +59,24 @@ def test_files_pickles_and_copies(name: str, tmp_path: Path) -> None:
         assert not np.array_equal(value(other), value(layer))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", LAYERS)
 def test_errors(name: str) -> None:
     layer = made(name)
     with pytest.raises(dy.DimensionError, match=r"argument x: expected 4 rows, got \(3, 2\)"):
         layer(dy.zeros((3, 2)))
-    with pytest.raises(TypeError, match="argument x: expected an expression"):
-        layer(np.zeros((4, 2)))
+    for x in ("text", None, [[1.0, 2.0], [3.0]], np.array(["a"]), [dy.zeros(4)]):
+        with pytest.raises(TypeError, match="argument x: expected an expression, an array or a list of numbers"):
+            layer(x)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_arrays_and_lists_are_inputs(name: str) -> None:
+    layer = made(name)
+    x = sentences(D)[0][0]
+    want = layer(dy.inputTensor(x)).npvalue()
+    for given in (x, x.astype(np.float64), x.tolist()):
+        np.testing.assert_array_equal(layer(given).npvalue(), want)
+    assert len(layer([1, 2, 3, 4]).dim()[0]) == 1
 
 
 def test_errors_of_constructors() -> None:
@@ -318,6 +295,29 @@ def test_every_layer_says_what_it_takes() -> None:
         assert found.__doc__, name
         if isinstance(found, type) and issubclass(found, nn.Layer) and found.__call__ is not nn.Layer.__call__:
             assert found.__call__.__doc__, name
+
+
+def layer_classes() -> set[str]:
+    classes = {name: value for name in nn.__all__ if isinstance(value := getattr(nn, name), type)}
+    return {name for name, cls in classes.items() if issubclass(cls, nn.Layer)} - {"Layer"}
+
+
+def test_every_layer_has_a_row_or_tests_of_its_own() -> None:
+    rows = {cls.__name__ for (cls, *_), _ in LAYERS.values()}
+    assert rows | set(ELSEWHERE) == layer_classes()
+    assert not rows & set(ELSEWHERE)
+    for name, file in ELSEWHERE.items():
+        assert f"nn.{name}" in (Path(__file__).parent / file).read_text(encoding="utf-8")
+
+
+def test_every_layer_is_in_the_list_of_the_page() -> None:
+    listed = PAGE.read_text(encoding="utf-8").partition("## List of layers")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)\((.*?)\)` \|", listed, re.MULTILINE))
+    assert set(rows) == layer_classes()
+    for name, arguments in rows.items():
+        own = list(inspect.signature(getattr(nn, name)).parameters)
+        shown = [argument.partition("=")[0] for argument in arguments.removesuffix(", ...").split(", ")]
+        assert shown == (own[: len(shown)] if arguments.endswith("...") else own), name
 
 
 def test_embeddings_start_large_enough_to_be_heard_beside_positions() -> None:

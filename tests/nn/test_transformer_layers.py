@@ -9,18 +9,13 @@ import pickle
 import numpy as np
 import pytest
 from layer_checks import check_layer, check_minibatch, parameters, randomized, sentences
+from layer_reference import layer_norm, linear
 from test_attention_layers import HEADS, D, attention
-from test_basic_layers import layer_norm, linear
 
 import dynet_cy as dy
 from dynet_cy import nn
 
 HIDDEN = 5
-ENCODER, DECODER = "transformer-encoder-layer", "transformer-decoder-layer"
-
-
-def numbered(name, i):
-    return f"{name}/" if i == 0 else f"{name}_{i}/"
 
 
 def block(p, x, name, norm_first, eps, attentions):
@@ -28,27 +23,27 @@ def block(p, x, name, norm_first, eps, attentions):
     p = {key[len(name) :]: value for key, value in p.items() if key.startswith(name)}
 
     def feed_forward(y):
-        return linear(p, np.maximum(linear(p, y, "linear/"), 0), "linear_1/")
+        return linear(p, np.maximum(linear(p, y, "linear1/"), 0), "linear2/")
 
     for i, sublayer in enumerate([*(f(p) for f in attentions), feed_forward]):
-        norm = numbered("layer-norm", i)
+        norm = f"norms/{i}/"
         x = x + sublayer(layer_norm(p, x, eps, norm)) if norm_first else layer_norm(p, x + sublayer(x), eps, norm)
     return x
 
 
 def encoder_layer(p, x, name="", norm_first=False, eps=None, causal=False):
     def own(p):
-        return lambda y: attention(p, y, None, causal, name="multi-head-attention/")
+        return lambda y: attention(p, y, None, causal, name="attention/")
 
     return block(p, x, name, norm_first, eps, [own])
 
 
 def decoder_layer(p, x, memory, name="", norm_first=False, eps=None):
     def own(p):
-        return lambda y: attention(p, y, None, True, name="multi-head-attention/")
+        return lambda y: attention(p, y, None, True, name="attention/")
 
     def cross(p):
-        return lambda y: attention(p, y, memory, name="multi-head-attention_1/")
+        return lambda y: attention(p, y, memory, name="cross/")
 
     return block(p, x, name, norm_first, eps, [own, cross])
 
@@ -83,8 +78,8 @@ def test_encoder_stack() -> None:
 
     def reference(p, x):
         for i in range(2):
-            x = encoder_layer(p, x, numbered(ENCODER, i), True, None, True)
-        return layer_norm(p, x, None, "layer-norm/")
+            x = encoder_layer(p, x, f"layers/{i}/", True, None, True)
+        return layer_norm(p, x, None, "norm/")
 
     examples = sentences(D, (4, 1, 3))
     for (x,) in examples:
@@ -100,8 +95,8 @@ def test_decoder_stack() -> None:
     held = {p.name()[len(layer.param_collection().name()) :]: p.as_array() for p in parameters(layer)}
     want = x
     for i in range(2):
-        want = decoder_layer(held, want, memory, numbered(DECODER, i))
-    want = layer_norm(held, want, None, "layer-norm/")
+        want = decoder_layer(held, want, memory, f"layers/{i}/")
+    want = layer_norm(held, want, None, "norm/")
     found = layer(dy.inputTensor(x), dy.inputTensor(memory)).npvalue()
     np.testing.assert_allclose(found, want, rtol=3e-5, atol=3e-5)
     check_minibatch(layer, [(x, memory), (-x, memory + 1)], 2e-5)

@@ -19,6 +19,22 @@ Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 
 
+def layers(array: npt.NDArray[np.float64]) -> None:
+    model = dy.ParameterCollection()
+    net = dy.nn.Linear(4, 3, model)
+    assert_type(net(array), dy.Expression)
+    assert_type(net([1.0, 2.0, 3.0, 4.0]), dy.Expression)
+    assert_type(net.state_dict(), dict[str, Floats])
+    trainer = dy.AdamTrainer(net)
+    trainer.group([net, model.add_parameters(2)], learning_rate=0.1)
+    dy.save_safetensors("m", net, trainer)
+    dy.load_safetensors("m", net, trainer, strict=False)
+    dy.EarlyStopping(net)
+    dy.LSTMBuilder(1, 2, 3, net)
+    model.remove(net)
+    dy.AdamTrainer(3)  # type: ignore[arg-type]
+
+
 def parameters(array: npt.NDArray[np.float64]) -> None:
     model = dy.ParameterCollection()
     w = model.add_parameters((4, 3), init="glorot", name="w")

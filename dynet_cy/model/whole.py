@@ -1,0 +1,27 @@
+"""Collections and what is accepted in their place: layers, by the collection of all their parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, Union, cast
+
+if TYPE_CHECKING:
+    from dynet_cy.model.collection import ParameterCollection
+
+__all__ = ["CollectionOrLayer", "as_collection"]
+
+
+class _Layer(Protocol):
+    def _whole_collection(self) -> ParameterCollection: ...
+
+
+CollectionOrLayer = Union["ParameterCollection", _Layer]
+
+
+def as_collection(x: Any) -> ParameterCollection:
+    """The collection of all parameters of a layer; anything else as it is.
+
+    Raises:
+        ValueError: the layer has parameters outside its collection.
+    """
+    whole = getattr(type(x), "_whole_collection", None)
+    return cast("ParameterCollection", x if whole is None else whole(x))

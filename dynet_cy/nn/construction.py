@@ -1,0 +1,168 @@
+"""Construction of layers: names follow attributes, a constructor that fails leaves nothing, and a layer that is made
+again takes the place of the former one."""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import dis
+import inspect
+import re
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Iterator
+from types import CodeType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model.collection import is_unnamed, name_members, take_place, taken_back
+
+__all__: list[str] = []
+
+_DEEPEST = 4  # how deep lists and dictionaries are searched for layers
+_PLAIN = (str, bytes, int, float, bool, type(None), np.ndarray)  # what they mostly hold otherwise
+
+
+def parts(value: Any, name: str, depth: int = 0) -> Iterator[tuple[Any, str]]:
+    """The parameters, layers and builders in the value of an attribute, with their names: `encoder`, `layers/0`,
+    `heads/tags`."""
+    if isinstance(value, _PLAIN) or depth > _DEEPEST:
+        return
+    if isinstance(value, (Parameters, LookupParameters)):
+        yield value, name
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from parts(item, f"{name}/{i}", depth + 1)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from parts(item, f"{name}/" + re.sub(r"[/#.\s]", "-", str(key)), depth + 1)
+    elif isinstance(stored(value), ParameterCollection):
+        yield value, name
+
+
+def all_parts(layer: Any) -> Iterator[tuple[Any, str]]:
+    """The parameters, layers and builders in all attributes of a layer, with their names."""
+    for name, value in vars(layer).items():
+        yield from parts(value, name)
+
+
+def stored(part: Any) -> Any:
+    """The collection of a layer or builder; a parameter itself; None for anything else."""
+    if isinstance(part, (Parameters, LookupParameters)):
+        return part
+    method = getattr(type(part), "param_collection", None)
+    return None if method is None else method(part)
+
+
+def replace_part(layer: Any, name: str, before: Any, value: Any) -> None:
+    """Name what has become an attribute of a finished layer, and remove from its collection what it replaces."""
+    collection = layer.collection
+    new = [(stored(part), layer._saved_name(to)) for part, to in parts(value, name)]
+    new = [(part, to) for part, to in new if is_unnamed(collection, part)]
+    if not new:
+        return
+    used = [stored(part) for part, _ in all_parts(layer)]
+    old = [stored(part) for part, _ in parts(before, name)]
+    replaced = [
+        part for part in old if not any(part is other for other in used) and part.name().startswith(collection.name())
+    ]
+    for part in replaced:
+        collection.remove(part)
+    name_members(collection, new)
+    if replaced:
+        message = f"{type(layer).__name__}.{name} was made again: its former parameters are removed from the model"
+        warnings.warn(message, stacklevel=3)
+
+
+# ---- constructors
+
+_local = threading.local()
+# The module's code, or that of a cell, by which a layer was made, for the collections of layers.
+_executions: weakref.WeakKeyDictionary[ParameterCollection, CodeType] = weakref.WeakKeyDictionary()
+
+
+def begin_in(model: ParameterCollection) -> None:
+    """Note the collection of a layer under construction, before anything is added to it."""
+    _local.stacks[-1].enter_context(taken_back(model))
+
+
+class LayerType(abc.ABCMeta):
+    """The class of layer classes."""
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """That of the constructor, which `__call__` would hide."""
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]  # cls is not an instance
+        return own.replace(parameters=list(own.parameters.values())[1:])
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        stacks = _local.__dict__.setdefault("stacks", [])
+        place = None if stacks else _assignment(sys._getframe(1))
+        with contextlib.ExitStack() as stack:
+            stacks.append(stack)
+            try:
+                for given in (*args, *kwargs.values()):
+                    if isinstance(given, ParameterCollection):
+                        begin_in(given)
+                layer = super().__call__(*args, **kwargs)
+                if "collection" not in vars(layer):
+                    raise TypeError(not_begun(cls))
+            finally:
+                stacks.pop()
+        name_members(layer.collection, [(stored(part), layer._saved_name(name)) for part, name in all_parts(layer)])
+        vars(layer)["_constructed"] = True
+        if place is not None:
+            _take_place_of_former(layer, place)
+        return layer
+
+
+def not_begun(cls: type) -> str:
+    """What an error says where `Layer.__init__` was not called."""
+    return f"{cls.__name__}: the constructor must call super().__init__(model, ...) before it makes parameters"
+
+
+# ---- cells of notebooks that run again
+
+
+class _Assignment(NamedTuple):
+    """A statement of a module, or of a cell, that is running and will assign a variable."""
+
+    variable: str
+    namespace: Any
+    code: CodeType
+
+
+def _assignment(frame: Any) -> _Assignment | None:
+    """The assignment that a module's own code, or a cell, is computing; None if it is another statement."""
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if frame is None:
+        return None
+    code, argument = frame.f_code.co_code, 0
+    for at in range(frame.f_lasti, len(code), 2):
+        argument = argument << 8 | code[at + 1]
+        name = dis.opname[code[at]]
+        if name in ("STORE_NAME", "STORE_GLOBAL"):
+            return _Assignment(frame.f_code.co_names[argument], frame.f_locals, frame.f_code)
+        if name in ("POP_TOP", "RETURN_VALUE"):  # the end of an expression that is a statement
+            return None
+        if name != "EXTENDED_ARG":
+            argument = 0
+    return None
+
+
+def _take_place_of_former(layer: Any, place: _Assignment) -> None:
+    """Replace the layer in the variable that this one is about to be assigned to, if another cell, or the same one at
+    another time, assigned it, and both belong to the same collection."""
+    _executions[layer.collection] = place.code
+    former = place.namespace.get(place.variable)
+    same = (type(former).__module__, type(former).__qualname__) == (type(layer).__module__, type(layer).__qualname__)
+    old = stored(former) if same else None
+    if old is None or _executions.get(old, place.code) is place.code or not take_place(layer.collection, old):
+        return
+    message = f"{type(layer).__name__} {place.variable} was made again: it takes the place of the former one, whose "
+    warnings.warn(f"{message}parameters are removed from the model", stacklevel=3)
