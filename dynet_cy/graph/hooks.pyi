@@ -1,3 +1,5 @@
 from typing import Any, Callable
 
 operators: dict[str, Callable[..., Any]]
+
+def give_attributes(cls: type, attributes: dict[str, Any]) -> None: ...

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable, TypeVar, Union
 
+from dynet_cy.equivalents import advice
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.nn.weights import Array, Weights, read_tensors
@@ -22,7 +23,10 @@ Self = TypeVar("Self", bound="Layer")
 Description = Union[str, tuple[Any, ...]]
 Stored = Union[Parameters, LookupParameters]
 
-_FUNCTIONS = ("elu", "gelu", "log_sigmoid", "logistic", "rectify", "selu", "silu", "softplus", "softsign", "tanh")
+_FUNCTIONS = (
+    *("elu", "gelu", "log_sigmoid", "logistic", "rectify", "relu", "selu", "sigmoid", "silu"),
+    *("softplus", "softsign", "tanh"),
+)
 ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {name: getattr(api, name) for name in _FUNCTIONS}
 """The functions that layers take by name."""
 
@@ -76,7 +80,8 @@ class Layer:
         self.training = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no __call__")
+        forward = "; its method `forward` has to be called `__call__` here" if hasattr(self, "forward") else ""
+        raise NotImplementedError(f"{type(self).__name__} has no __call__{forward}")
 
     def sublayers(self) -> Iterator[Layer | _RNNBuilder | BiRNNBuilder]:
         """The layers and builders of recurrent networks that are attributes of this one, or in lists that are."""
@@ -227,7 +232,10 @@ class Layer:
 def activation(name: Any, layer: str) -> Callable[[Expression], Expression]:
     """The function of a name, checked."""
     if name not in ACTIVATIONS:
-        raise ValueError(f"{layer}: argument activation: expected one of {', '.join(ACTIVATIONS)}, got {name!r:.80}")
+        raise ValueError(
+            f"{layer}: argument activation: expected one of {', '.join(ACTIVATIONS)}, got {name!r:.80}"
+            f"{advice('activation', str(name))}"
+        )
     return ACTIVATIONS[name]
 
 

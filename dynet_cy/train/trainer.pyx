@@ -1,5 +1,6 @@
 """What all trainers share: settings, groups, counts, and the public methods."""
 
+import inspect
 import sys
 import warnings
 
@@ -19,6 +20,7 @@ from dynet_cy.train.rules cimport n_states
 from dynet_cy.train.state cimport catch_up_tables
 from dynet_cy.train.update cimport make_update
 
+from dynet_cy.equivalents import advice
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.schedules import Pace
 from dynet_cy.train.averages import MovingAverages
@@ -32,6 +34,16 @@ UPDATE_EPOCH = (
     "the learning rate of the trainer directly, for example by: 'trainer.learning_rate /= (1 - rate_decay)', see "
     "https://github.com/clab/dynet/pull/695 for details.\n"
 )
+
+
+def _check_settings(cls, settings):
+    """Raise an error for arguments that other libraries' trainers have, unless a derived class has them too."""
+    for name in settings:
+        said = advice("keyword", name)
+        if said:
+            own = inspect.signature(cls.__init__).parameters
+            if name not in own and not any([p.kind is p.VAR_KEYWORD for p in own.values()]):
+                raise TypeError(f"{cls.__name__}: there is no argument {name}{said}")
 
 
 class Trainer(MovingAverages, Restorable):
@@ -74,6 +86,10 @@ class Trainer(MovingAverages, Restorable):
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
         check_constants(cls)
+
+    def __new__(cls, *args, **settings):
+        _check_settings(cls, settings)
+        return super().__new__(cls)
 
     def __init__(self, m, learning_rate):
         if self._rule is None:

@@ -38,6 +38,7 @@ class AdamTrainer(Trainer):
         beta_1: float = 0.9,
         beta_2: float = 0.999,
         eps: float = 1e-8,
+        learning_rate: float | None = None,
     ) -> None: ...
 
 class AdamWTrainer(AdamTrainer):
@@ -50,6 +51,7 @@ class AdamWTrainer(AdamTrainer):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         exclude: _Params = (),
+        learning_rate: float | None = None,
     ) -> None: ...
     @property
     def weight_decay(self) -> float: ...

@@ -53,7 +53,7 @@ def shared_memory() -> set[str]:
 
 
 def left_in_shared_memory(before: set[str]) -> set[str]:
-    """Names that are new, stay, and belong to no living process: those of jobs that run beside the tests do not count."""
+    """Names that are new, stay, and belong to no living process: jobs that run beside the tests do not count."""
     left = shared_memory() - before
     until = time.monotonic() + 10
     while left and time.monotonic() < until:
