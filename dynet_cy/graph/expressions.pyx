@@ -116,7 +116,7 @@ def _on_expressions(x, ufunc, method, *inputs, **settings):
     """A function of NumPy that takes expressions: its operators are those of expressions, others say what to write."""
     if method == "__call__" and not settings and ufunc in _operators:
         return operators[<int>_operators[ufunc]](inputs[0], inputs[1])
-    if ufunc in (np.equal, np.not_equal) and not (isinstance(inputs[0], Expression) and isinstance(inputs[1], Expression)):
+    if ufunc in (np.equal, np.not_equal) and not all([isinstance(a, Expression) for a in inputs]):
         x.__eq__(inputs[0] if inputs[1] is x else inputs[1])        # `array == e`: it may warn, and is not equal
         return ufunc is np.not_equal
     raise TypeError(f"np.{ufunc.__name__} takes no expressions{advice('ufunc', ufunc.__name__)}")

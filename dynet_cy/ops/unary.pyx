@@ -561,6 +561,7 @@ def safe_sqrt(x):
     return apply1(UNARY[DY_UNARY_safe_sqrt], x)
 # ---- end of functions
 
+
 # The names that most programs use today, beside DyNet's.
 relu = rectify
 sigmoid = logistic

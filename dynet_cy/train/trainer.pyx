@@ -36,17 +36,20 @@ UPDATE_EPOCH = (
 )
 
 
-def _check_settings(cls, settings):
-    """Raise an error for arguments that other libraries' trainers have, unless a derived class has them too."""
-    for name in settings:
-        said = advice("keyword", name)
-        if said:
-            own = inspect.signature(cls.__init__).parameters
-            if name not in own and not any([p.kind is p.VAR_KEYWORD for p in own.values()]):
-                raise TypeError(f"{cls.__name__}: there is no argument {name}{said}")
+class _Settings:
+    """Raises an error for arguments that other libraries' trainers have, unless a derived class has them too."""
+
+    def __new__(cls, *args, **settings):
+        for name in settings:
+            said = advice("keyword", name)
+            if said:
+                own = inspect.signature(cls.__init__).parameters
+                if name not in own and not any([p.kind is p.VAR_KEYWORD for p in own.values()]):
+                    raise TypeError(f"{cls.__name__}: there is no argument {name}{said}")
+        return super().__new__(cls)
 
 
-class Trainer(MovingAverages, Restorable):
+class Trainer(_Settings, MovingAverages, Restorable):
     """Base class of all trainers.  Use one of the derived classes.
 
     Gradients are clipped by default: if their global L2 norm exceeds 5, they
@@ -86,10 +89,6 @@ class Trainer(MovingAverages, Restorable):
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
         check_constants(cls)
-
-    def __new__(cls, *args, **settings):
-        _check_settings(cls, settings)
-        return super().__new__(cls)
 
     def __init__(self, m, learning_rate):
         if self._rule is None:
