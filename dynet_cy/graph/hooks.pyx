@@ -7,6 +7,8 @@ from dynet_cy.graph.structs cimport Graph
 
 # Functions of ops that are methods and operators of expressions, by name.
 operators = {}
+# What the numbers of a result are, by the number of the op, where that is known: "probabilities" or "scores".
+results = {}
 
 cdef Engine[ENGINE_COUNT] engines
 cdef Siblings siblings

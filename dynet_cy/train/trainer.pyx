@@ -6,6 +6,7 @@ import warnings
 
 from libc.stdint cimport uint64_t
 
+from dynet_cy.core.dynet_rules cimport follows_dynet
 from dynet_cy.graph.timeline cimport UPDATE, begin_span, end_span
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic
 from dynet_cy.memory.changes cimport keep_raised, raise_kept
@@ -13,7 +14,7 @@ from dynet_cy.memory.storage cimport Storage
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.ops.indices cimport whole
 from dynet_cy.train.backends cimport poll_updates, wait_for_updates
-from dynet_cy.train.groups cimport check_not_scheduled, number, stored_in
+from dynet_cy.train.groups cimport check_not_scheduled, checked_rate, number, stored_in
 from dynet_cy.train.host cimport HostBackend
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.rules cimport n_states
@@ -34,6 +35,33 @@ UPDATE_EPOCH = (
     "the learning rate of the trainer directly, for example by: 'trainer.learning_rate /= (1 - rate_decay)', see "
     "https://github.com/clab/dynet/pull/695 for details.\n"
 )
+
+
+# The first updates of a trainer are looked at: a program that trains nothing does so from the start.
+cdef enum:
+    LOOKED_AT = 10
+
+cdef set said = set()
+
+
+cdef int note_nothing(object trainer) except -1:
+    """Warn once if an update changes nothing, as no parameter has a gradient. Other processes may have gradients."""
+    cdef _Stored x
+    cdef list stored = trainer._collection._below()
+    if follows_dynet() or (<Reducer>trainer._reducer).collective:
+        return 0
+    for x in stored:
+        if x.has_gradient():
+            return 0
+    if not stored:
+        reason = "the collection of the trainer has no parameters; `add_parameters` of that collection makes them"
+    else:
+        reason = ("no parameter has a gradient; `loss.backward()` comes before each update, and the loss has to depend on "
+                  "parameters of the trainer's collection")
+    if reason not in said:
+        said.add(reason)
+        warnings.warn(f"{type(trainer).__name__}.update: {reason}", RuntimeWarning, stacklevel=1)
+    return 0
 
 
 class _Settings:
@@ -142,6 +170,9 @@ class Trainer(_Settings, MovingAverages, Restorable):
     def learning_rate(self):
         """Step size of the next update.
 
+        Raises:
+            ValueError: it is set to a number that is negative or not finite.
+
         Example:
             >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
             >>> trainer.learning_rate /= 2
@@ -154,7 +185,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
     @learning_rate.setter
     def learning_rate(self, value):
         check_not_scheduled(self._pace)
-        self._learning_rate = number(value, "learning_rate")
+        self._learning_rate = checked_rate(value)
 
     @property
     def schedule(self):
@@ -422,6 +453,8 @@ class Trainer(_Settings, MovingAverages, Restorable):
         begin_arithmetic()
         try:
             self._check_ready()
+            if self._steps < LOOKED_AT:
+                note_nothing(self)
             make_update(self, names, skip_nonfinite)
         except BaseException as error:
             (<Reducer>self._reducer).end(error)

@@ -7,7 +7,7 @@ The rule of each is one row in `include/dynet_cy/optim.def`.  They share the bas
 from libc.math cimport sqrt
 
 from dynet_cy.kernels cimport kernels
-from dynet_cy.train.groups cimport checked_decay, number, stored_in
+from dynet_cy.train.groups cimport checked_decay, checked_rate, number, stored_in
 
 from dynet_cy.train.trainer import Trainer
 
@@ -60,7 +60,8 @@ class CyclicalSGDTrainer(Trainer):
         super().__init__(m, learning_rate_min)
         if not step_size > 0:
             raise ValueError(f"CyclicalSGDTrainer: step_size must be positive, not {step_size}")
-        self._bounds = number(learning_rate_min, "learning_rate_min"), number(learning_rate_max, "learning_rate_max")
+        self._bounds = (
+            checked_rate(learning_rate_min, "learning_rate_min"), checked_rate(learning_rate_max, "learning_rate_max"))
         self._step_size = number(step_size, "step_size")
         self._gamma = number(gamma, "gamma")
         self._iteration = 0
