@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
@@ -149,6 +152,17 @@ def test_copies_pickles_and_numpy_do_not_see_the_names() -> None:
     assert (np.array([1.0, 2.0]) * 2 + e).npvalue().tolist() == [3.0, 6.0]
     assert np.float64(2) * dy.scalarInput(3) is not None
     assert (np.float32(2) * e).npvalue().tolist() == [2.0, 4.0]
+
+
+def test_what_is_not_there_names_what_is() -> None:
+    """The page of what is not there recommends nothing that is not there either."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "not-there.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`dy\.([\w.]+)", page))
+    assert len(names) > 20
+    for name in names:
+        attrgetter(name)(dy)
+    for subject in ("second-order", "hooks on activations", "float64", "Weights & Biases", "Windows", "torch.compile"):
+        assert subject in page
 
 
 def test_completion_leaves_them_out() -> None:

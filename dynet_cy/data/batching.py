@@ -500,7 +500,8 @@ def batches(
     Raises:
         ParallelError: processes have different data or settings; found when an iteration begins
         TypeError: the data are text, a dictionary, a table of pandas, or have no items; or a setting has the wrong type
-        ValueError: the data are a tuple of arrays of equal lengths, such as `(X, y)`; neither `size` nor `most` is given, only one of `cost` and `most` is, or a number is out of range
+        ValueError: the data are a tuple of arrays of equal lengths, such as `(X, y)`; neither `size` nor `most` is given,
+            only one of `cost` and `most` is, or a number is out of range
 
     Example:
         >>> words = ["a", "bb", "cc", "dddd", "e", "fff"]
@@ -521,8 +522,8 @@ def batches(
         raise TypeError(f"batches: data must be a sequence or an iterable, not {type(data).__name__}; write {rows}")
     if _is_columns(data):
         raise ValueError(
-            f"batches: data is a tuple of {len(data)} arrays, each of which would be one item; for items that are tuples "
-            "with a row of each array, write list(zip(*data))"
+            f"batches: data is a tuple of {len(data)} arrays, each of which would be one item; for tuples with a row "
+            "of each array, write list(zip(*data))"
         )
     if not (_can_be_iterated(data) or callable(data)):
         raise TypeError(f"batches: data must be a sequence or an iterable, not {type(data).__name__}")

@@ -218,5 +218,6 @@ def expect(x, str needed, str function, str name):
     if given is None or given == needed or (function, name, given) in said:
         return
     said.add((function, name, given))
-    warnings.warn(f"{function}: {name} should be {needed}, and is an expression of {given}: {x!r}; write {ADVICE[needed]}",
-                  RuntimeWarning, stacklevel=1)
+    warnings.warn(
+        f"{function}: {name} should be {needed}, and is an expression of {given}: {x!r}; write {ADVICE[needed]}",
+        RuntimeWarning, stacklevel=1)

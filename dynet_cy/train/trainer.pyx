@@ -45,19 +45,22 @@ cdef set said = set()
 
 
 cdef int note_nothing(object trainer) except -1:
-    """Warn once if an update changes nothing, as no parameter has a gradient. Other processes may have gradients."""
+    """Warn once if an update changes nothing, as no parameter has a gradient.
+
+    Other processes may have gradients, and a program with frozen parameters knows what it does.
+    """
     cdef _Stored x
     cdef list stored = trainer._collection._below()
     if follows_dynet() or (<Reducer>trainer._reducer).collective:
         return 0
     for x in stored:
-        if x.has_gradient():
+        if x.has_gradient() or not x.p.updated:
             return 0
     if not stored:
         reason = "the collection of the trainer has no parameters; `add_parameters` of that collection makes them"
     else:
-        reason = ("no parameter has a gradient; `loss.backward()` comes before each update, and the loss has to depend on "
-                  "parameters of the trainer's collection")
+        reason = ("no parameter has a gradient; `loss.backward()` comes before each update, and the loss has to depend "
+                  "on parameters of the trainer's collection")
     if reason not in said:
         said.add(reason)
         warnings.warn(f"{type(trainer).__name__}.update: {reason}", RuntimeWarning, stacklevel=1)

@@ -177,3 +177,17 @@ def test_checkpoints(tmp_path: Path) -> None:
     dy.load_safetensors(tmp_path / "m", other.pc, other.trainer)
     assert other.trainer._skipped == 1
     assert other.trainer.gradient_norm is None
+
+
+def test_the_error_says_how_to_find_the_line() -> None:
+    model = dy.ParameterCollection()
+    parameters = [model.add_parameters(1, init=0.0) for _ in range(10)]
+    trainer = dy.SimpleSGDTrainer(model)
+    dy.renew_cg()
+    dy.esum([dy.sqrt(p) for p in parameters]).backward()
+    says = (
+        r"the gradients of /_0, /_1, .*, /_7 and 2 more are not finite.  Nothing was updated.  The line .* "
+        r"--dynet-check, with DYNET_CY_CHECK=1 in the environment, or in `with dy.detect_anomaly\(\):`$"
+    )
+    with pytest.raises(RuntimeError, match=says):
+        trainer.update()
