@@ -500,8 +500,8 @@ def batches(
     Raises:
         ParallelError: processes have different data or settings; found when an iteration begins
         TypeError: the data are text, a dictionary, a table of pandas, or have no items; or a setting has the wrong type
-        ValueError: the data are a tuple of arrays of equal lengths, such as `(X, y)`; neither `size` nor `most` is given,
-            only one of `cost` and `most` is, or a number is out of range
+        ValueError: the data are a tuple of arrays of equal lengths, such as `(X, y)`; neither `size` nor `most` is
+            given, only one of `cost` and `most` is, or a number is out of range
 
     Example:
         >>> words = ["a", "bb", "cc", "dddd", "e", "fff"]

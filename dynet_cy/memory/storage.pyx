@@ -74,9 +74,9 @@ cdef object bad_gradients(double norm, list names, updates):
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     of = ", ".join(names[:NAMED]) + more or "parameters that have been set to zero since"
     return RuntimeError(
-        f"Magnitude of gradient is bad: {norm}; the gradients of {of} are not finite.  {left}.  The line where the first "
-        "such number began: run the program with the option --dynet-check, with DYNET_CY_CHECK=1 in the environment, or in "
-        "`with dy.detect_anomaly():`")
+        f"Magnitude of gradient is bad: {norm}; the gradients of {of} are not finite.  {left}.  The line where "
+        "the first such number began: run the program with the option --dynet-check, with DYNET_CY_CHECK=1 in the "
+        "environment, or in `with dy.detect_anomaly():`")
 
 
 @cython.final

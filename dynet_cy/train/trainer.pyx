@@ -336,6 +336,28 @@ class Trainer(_Settings, MovingAverages, Restorable):
         return tuple(self._groups)
 
     @property
+    def updates(self):
+        """How many updates the trainer has made, including those before the checkpoint that it was restored from.
+
+        Updates that were dropped do not count. In training by several processes all of them have the same number, so
+        that they can make a checkpoint after every so many updates. On a GPU this waits for the device.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model)
+            >>> for _ in range(4):
+            ...     _ = dy.renew_cg()
+            ...     dy.squared_norm(w).backward()
+            ...     trainer.update()
+            ...     if trainer.updates % 2 == 0:
+            ...         dy.save_safetensors(f"update-{trainer.updates}.safetensors", model, trainer)
+            >>> trainer.updates
+            4
+        """
+        wait_for_updates(self)
+        return self._steps
+
+    @property
     def gradient_norm(self):
         """The norm of all gradients in the last update, before they were clipped.
 

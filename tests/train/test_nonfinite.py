@@ -191,3 +191,20 @@ def test_the_error_says_how_to_find_the_line() -> None:
     )
     with pytest.raises(RuntimeError, match=says):
         trainer.update()
+
+
+def test_updates_are_counted(tmp_path: Path) -> None:
+    """Dropped updates do not count; those before a checkpoint do."""
+    model = dy.ParameterCollection()
+    w = model.add_parameters(2, init=1.0)
+    trainer = dy.AdamTrainer(model)
+    for bad in (False, True, False):
+        dy.renew_cg()
+        dy.sum_elems(dy.log(w * 0) if bad else w).backward()
+        trainer.update(skip_nonfinite=True)
+    assert trainer.updates == 2
+    path = tmp_path / "point.safetensors"
+    dy.save_safetensors(path, model, trainer)
+    restored = dy.AdamTrainer(model)
+    dy.load_safetensors(path, model, restored)
+    assert restored.updates == 2
