@@ -11,11 +11,14 @@ Build expressions for one example, ask for their values or gradients, renew the 
     y.npvalue()
 """
 
+import sys
+
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # puts the executor in place
 import dynet_cy.ops.gates  # type: ignore[import-not-found]  # noqa: F401 - the op that plans make of gates
 from dynet_cy import data, functions, metrics, nn, onnx, parallel
+from dynet_cy import equivalents as _equivalents
 from dynet_cy._version import __version__
 from dynet_cy.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.checkpoint import load_network, load_safetensors, read_extra, save_safetensors
@@ -39,6 +42,7 @@ from dynet_cy.graph import (
 )
 from dynet_cy.graph.drawing import Drawing, draw
 from dynet_cy.graph.holders import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
+from dynet_cy.graph.hooks import give_attributes as _give_attributes
 from dynet_cy.graph.origin import name_scope, record_lines
 from dynet_cy.graph.random_state import set_seed as reset_random_seed
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
@@ -264,3 +268,9 @@ __all__ = [
     # end of names
 ]
 __all__ += [*_api.__all__, *functions.__all__]
+
+# Errors of names that other libraries have say what to write.
+for _column, _module in (("dy", __name__), ("nn", nn.__name__)):
+    setattr(sys.modules[_module], "__getattr__", _equivalents.of_module(_column, _module))  # noqa: B010 - not for mypy
+for _column, _class in (("x", Expression), ("trainer", Trainer), ("model", ParameterCollection), ("state", RNNState)):
+    _give_attributes(_class, _equivalents.elsewhere(_column, _class))

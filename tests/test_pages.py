@@ -117,6 +117,7 @@ def score(example):
 
 best = 0.5
 """,
+    "not-there": "",
     "rnn": MODEL
     + """
 sentence = [1, 2, 3]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -484,7 +485,8 @@ def number(text: str) -> str:
     if text == "self" or ":" in text:
         return text
     name, equals, default = text.partition("=")
-    return f"{name}: {'CollectionOrLayer' if name == 'm' else 'float'}" + (f" = {default}" if equals else "")
+    kind = "CollectionOrLayer" if name == "m" else "float | None" if default == "None" else "float"
+    return f"{name}: {kind}" + (f" = {default}" if equals else "")
 
 
 def builders() -> dict[str, list[str]]:
@@ -567,6 +569,30 @@ def in_words(title: str, names: Sequence[str], surface: dict[str, object]) -> It
     yield ""
 
 
+# ---- the page for users of other libraries ----------------------------------------------------
+
+
+def equivalents() -> Iterator[tuple[Path, str]]:
+    """The tables of what other libraries write, and the attributes of classes that no stub has."""
+    module = runpy.run_path(str(ROOT / "dynet_cy" / "equivalents.py"))
+    tables = module["TABLES"]
+    heads = {"numpy": "NumPy", "tensorflow": "TensorFlow"}
+    regions = {
+        name: [
+            "",
+            f"| {heads.get(name, 'PyTorch')} | dynet_cy |",
+            "|---|---|",
+            *(f"| {r.theirs} | {r.ours} |" for r in rows),
+            "",
+        ]
+        for name, rows in tables.items()
+    }
+    page = ROOT / "docs" / "dynet-cy-for-pytorch-users.md"
+    yield with_regions(page, **{name: iter(lines) for name, lines in regions.items()})
+    lines = [rf"dynet_cy\.{cls}\.({'|'.join(module['names'](place))})" for place, cls in module["CLASSES"].items()]
+    yield with_regions(ROOT / ".ci" / "stubtest-allowlist.txt", elsewhere=iter(lines))
+
+
 # ---- the generated files -----------------------------------------------------------------------
 
 
@@ -605,7 +631,7 @@ def main(check: bool) -> list[str]:
         The paths of the files that were out of date.
     """
     changed = []
-    for step in (from_rows, launches, from_functions, package):
+    for step in (from_rows, launches, from_functions, package, equivalents):
         for path, text in list(step()):
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))

@@ -499,8 +499,9 @@ def batches(
 
     Raises:
         ParallelError: processes have different data or settings; found when an iteration begins
-        TypeError: the data are text, a dictionary, or have no items; or a setting has the wrong type
-        ValueError: neither `size` nor `most` is given, only one of `cost` and `most` is, or a number is out of range
+        TypeError: the data are text, a dictionary, a table of pandas, or have no items; or a setting has the wrong type
+        ValueError: the data are a tuple of arrays of equal lengths, such as `(X, y)`; neither `size` nor `most` is
+            given, only one of `cost` and `most` is, or a number is out of range
 
     Example:
         >>> words = ["a", "bb", "cc", "dddd", "e", "fff"]
@@ -516,6 +517,14 @@ def batches(
     if isinstance(data, (str, bytes, Mapping)):
         lines_of = "; dy.data.lines(path) has the lines of a file" if isinstance(data, (str, bytes)) else ""
         raise TypeError(f"batches: data must be a sequence or an iterable, not {type(data).__name__}{lines_of}")
+    if hasattr(data, "iloc"):
+        rows = "data.to_dict('records')" if hasattr(data, "columns") else "data.tolist()"
+        raise TypeError(f"batches: data must be a sequence or an iterable, not {type(data).__name__}; write {rows}")
+    if _is_columns(data):
+        raise ValueError(
+            f"batches: data is a tuple of {len(data)} arrays, each of which would be one item; for tuples with a row "
+            "of each array, write list(zip(*data))"
+        )
     if not (_can_be_iterated(data) or callable(data)):
         raise TypeError(f"batches: data must be a sequence or an iterable, not {type(data).__name__}")
     for name, function in (("cost", cost), ("bucket", bucket), ("collate", collate)):
@@ -545,6 +554,14 @@ def batches(
         collate,
         _whole(prefetch, "prefetch", 0) or 0,
     )
+
+
+def _is_columns(data: Any) -> bool:
+    """Whether the data are a tuple of arrays with the same number of rows, more than there are arrays."""
+    if not isinstance(data, tuple) or len(data) < 2 or not all(getattr(x, "shape", ()) for x in data):
+        return False
+    rows = {int(x.shape[0]) for x in data}
+    return len(rows) == 1 and rows.pop() > len(data)
 
 
 def _can_be_iterated(data: Any) -> bool:

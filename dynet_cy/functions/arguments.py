@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.graph.expressions import Expression
+from dynet_cy.graph.nodes import expect
 from dynet_cy.ops.inputs import constant, inputTensor
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
@@ -39,6 +40,12 @@ def expression(x: object, function: str, name: str = "x") -> Expression:
     if not isinstance(x, Expression):
         raise TypeError(f"{function}: {name} must be an Expression, not {type(x).__name__}")
     return x
+
+
+def log_probabilities(x: object, function: str, name: str) -> Expression:
+    """An expression; a warning if it is one of scores or probabilities."""
+    expect(x, "log-probabilities", function, name)
+    return expression(x, function, name)
 
 
 def shape_of(x: Expression) -> tuple[int, ...]:

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.functions.arguments import Operand, are_floats, axis_in, expression, integers, shape_of, tensor
+from dynet_cy.functions.arguments import (
+    Operand,
+    are_floats,
+    axis_in,
+    expression,
+    integers,
+    log_probabilities,
+    shape_of,
+    tensor,
+)
 from dynet_cy.functions.shapes import Integers, gather
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import arithmetic, unary
@@ -219,7 +228,8 @@ def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None)
     """Kullback-Leibler divergence KL(p || q): sum p (log p - log q).
 
     Args:
-        log_p, log_q: log-probabilities, as from `log_softmax`; terms with -inf in log_p are 0.
+        log_p, log_q: log-probabilities, as from `log_softmax`; terms with -inf in log_p are 0. A softmax, or a matrix
+            product, is not one: a warning says so once.
         axis: the axis of the classes, which is removed; None: all elements are one distribution.
 
     Raises:
@@ -230,11 +240,11 @@ def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None)
         >>> round(dy.kl_divergence(log_p, log_q).value(), 4)
         0.1201
     """
-    expression(log_p, "kl_divergence", "log_p")
+    log_probabilities(log_p, "kl_divergence", "log_p")
     there = arithmetic.not_equal(log_p, -math.inf)
     safe = arithmetic.where(there, log_p, 0)
     terms = arithmetic.cmult(
-        unary.exp(safe), safe - arithmetic.where(there, expression(log_q, "kl_divergence", "log_q"), 0)
+        unary.exp(safe), safe - arithmetic.where(there, log_probabilities(log_q, "kl_divergence", "log_q"), 0)
     )
     return arithmetic.where(there, terms, 0).sum(axis)
 

@@ -8,7 +8,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.functions.arguments import expression, integers, shape_of
+from dynet_cy.functions.arguments import expression, integers, log_probabilities, shape_of
 from dynet_cy.functions.shapes import gather
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import crf, select
@@ -94,7 +94,7 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
         >>> round(dy.ctc_loss(log_probs, [1, 2]).value(), 4)
         1.6864
     """
-    shape = shape_of(expression(log_probs, "ctc_loss", "log_probs"))
+    shape = shape_of(log_probabilities(log_probs, "ctc_loss", "log_probs"))
     if len(shape) != 2:
         raise DimensionError(f"ctc_loss: log_probs must be a matrix of classes and frames, but has shape {shape}")
     blank = int(numbers([blank], shape[0], "ctc_loss", "blank")[0])

@@ -33,6 +33,7 @@ from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbe
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
+from dynet_cy.equivalents import advice
 from dynet_cy.graph.hooks import operators as functions
 
 cdef extern from *:
@@ -94,10 +95,10 @@ _operators = {
 
 
 cdef class _UfuncRule:
-    """`__array_ufunc__` of expressions: None, which leaves NumPy's operators to them; DyNet's rule in its programs."""
+    """`__array_ufunc__` of expressions: DyNet's rule in its programs."""
 
     def __get__(self, instance, owner):
-        return _on_objects if follows_dynet() else None
+        return _on_objects if follows_dynet() else _on_expressions
 
 
 def _on_objects(x, ufunc, method, *inputs, **settings):
@@ -109,6 +110,16 @@ def _on_objects(x, ufunc, method, *inputs, **settings):
         return operators[<int>_operators[ufunc]](inputs[0], inputs[1])
     inputs = [as_object(a) if isinstance(a, Expression) else a for a in inputs]
     return getattr(ufunc, method)(*inputs, **settings)
+
+
+def _on_expressions(x, ufunc, method, *inputs, **settings):
+    """A function of NumPy that takes expressions: its operators are those of expressions, others say what to write."""
+    if method == "__call__" and not settings and ufunc in _operators:
+        return operators[<int>_operators[ufunc]](inputs[0], inputs[1])
+    if ufunc in (np.equal, np.not_equal) and not all([isinstance(a, Expression) for a in inputs]):
+        x.__eq__(inputs[0] if inputs[1] is x else inputs[1])        # `array == e`: it may warn, and is not equal
+        return ufunc is np.not_equal
+    raise TypeError(f"np.{ufunc.__name__} takes no expressions{advice('ufunc', ufunc.__name__)}")
 
 
 cdef bint is_numeric(x):

@@ -1,9 +1,14 @@
 """Tables of functions that higher layers fill in: executors, the scheduler, the profiler, ops."""
 
+from cpython.object cimport PyTypeObject
+from cpython.type cimport PyType_Modified
+
 from dynet_cy.graph.structs cimport Graph
 
 # Functions of ops that are methods and operators of expressions, by name.
 operators = {}
+# What the numbers of a result are, by the number of the op, where that is known: "probabilities" or "scores".
+results = {}
 
 cdef Engine[ENGINE_COUNT] engines
 cdef Siblings siblings
@@ -24,3 +29,9 @@ cdef PassHooks* pass_hooks() noexcept:
 
 cdef Engine* engine_of(const Graph* g) noexcept:
     return &engines[ENGINE_MULTI_DEVICE if g.multi_device else ENGINE_GPU if g.device else ENGINE_CPU]
+
+
+def give_attributes(type cls, dict attributes):
+    """Set attributes of a class of Cython, which Python's `setattr` refuses."""
+    (<dict>(<PyTypeObject*>cls).tp_dict).update(attributes)
+    PyType_Modified(cls)

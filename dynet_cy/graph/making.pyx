@@ -341,7 +341,8 @@ cdef int raise_type(const Op* op, uint32_t i, object x) except -1:
 
 
 cdef int raise_not_expression(str function, str name, object x) except -1:
-    raise TypeError(f"{function}: {name} must be an Expression, not {type(x).__name__}")
+    why = "; `output()` of a state before its first input is None" if x is None else ""
+    raise TypeError(f"{function}: {name} must be an Expression, not {type(x).__name__}{why}")
 
 
 cdef Expression expression(object x, str function, str name):

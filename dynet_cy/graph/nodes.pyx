@@ -1,5 +1,6 @@
 """The nodes of a graph, for inspection."""
 
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -7,7 +8,8 @@ import numpy as np
 from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.computing cimport parameter_here
-from dynet_cy.graph.expressions cimport Expression, owned
+from dynet_cy.core.dynet_rules cimport follows_dynet
+from dynet_cy.graph.expressions cimport Expression, claimed, owned
 from dynet_cy.graph.graph cimport ComputationGraph, owner_of
 from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.origin cimport origin_at, scope_at
@@ -20,9 +22,16 @@ from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
+from dynet_cy.graph.hooks import results
 from dynet_cy.memory.storage import parameter_names
 
 cdef Table* table_of_graphs = graph_table()
+
+cdef dict ADVICE = {
+    "scores": "the function with the scores themselves, without a softmax",
+    "log-probabilities": "`dy.log_softmax(scores)`",
+}
+cdef set said = set()
 
 
 class GraphNode(NamedTuple):
@@ -186,3 +195,29 @@ def number(Expression x not None):
     own = owned(x)
     own.graph()
     return own.index
+
+
+def expect(x, str needed, str function, str name):
+    """Warn once if an argument is the result of an op that gives other numbers than the function needs.
+
+    Args:
+        x: the argument; anything but an expression passes.
+        needed: "scores" or "log-probabilities".
+        function, name: the function and its argument, for the message.
+    """
+    cdef ComputationGraph graph
+    cdef Expression own
+    if follows_dynet() or not isinstance(x, Expression) or not results:
+        return
+    own = owned(x)
+    graph = claimed(own)
+    try:
+        given = results.get(op_at(nodes_of(&graph.g)[own.index].op).id)
+    finally:
+        release(table_of_graphs, &graph.g)
+    if given is None or given == needed or (function, name, given) in said:
+        return
+    said.add((function, name, given))
+    warnings.warn(
+        f"{function}: {name} should be {needed}, and is an expression of {given}: {x!r}; write {ADVICE[needed]}",
+        RuntimeWarning, stacklevel=1)

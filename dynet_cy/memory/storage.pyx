@@ -65,10 +65,18 @@ cdef void give_back_panels() noexcept:
     pthread_mutex_unlock(&list_lock)
 
 
+cdef enum:
+    NAMED = 8           # parameters that the error names
+
+
 cdef object bad_gradients(double norm, list names, updates):
     left = "Nothing was updated" if updates == 1 else f"This update and {updates - 1} after it were not made"
-    of = ", ".join(names) or "parameters that have been set to zero since"
-    return RuntimeError(f"Magnitude of gradient is bad: {norm}; the gradients of {of} are not finite.  {left}")
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    of = ", ".join(names[:NAMED]) + more or "parameters that have been set to zero since"
+    return RuntimeError(
+        f"Magnitude of gradient is bad: {norm}; the gradients of {of} are not finite.  {left}.  The line where "
+        "the first such number began: run the program with the option --dynet-check, with DYNET_CY_CHECK=1 in the "
+        "environment, or in `with dy.detect_anomaly():`")
 
 
 @cython.final

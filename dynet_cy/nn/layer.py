@@ -12,6 +12,7 @@ from typing import Any, Callable, TypeVar, Union
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.equivalents import advice
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import load_arrays, named
@@ -32,7 +33,10 @@ Description = Union[str, tuple[Any, ...]]
 Stored = Union[Parameters, LookupParameters]
 Input = Union[Expression, npt.NDArray[Any], Sequence[Any]]
 
-_FUNCTIONS = ("elu", "gelu", "log_sigmoid", "logistic", "rectify", "selu", "silu", "softplus", "softsign", "tanh")
+_FUNCTIONS = (
+    *("elu", "gelu", "log_sigmoid", "logistic", "rectify", "relu", "selu", "sigmoid", "silu"),
+    *("softplus", "softsign", "tanh"),
+)
 ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {name: getattr(api, name) for name in _FUNCTIONS}
 """The functions that layers take by name."""
 
@@ -97,7 +101,8 @@ class Layer(metaclass=LayerType):
         self.training = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"{type(self).__name__} has no __call__")
+        forward = "; its method `forward` has to be called `__call__` here" if hasattr(self, "forward") else ""
+        raise NotImplementedError(f"{type(self).__name__} has no __call__{forward}")
 
     def __getattr__(self, name: str) -> Any:
         if name in ("collection", "spec", "training"):
@@ -361,7 +366,10 @@ def _holds_expressions(x: Any) -> bool:
 def activation(name: Any, layer: str) -> Callable[[Expression], Expression]:
     """The function of a name, checked."""
     if name not in ACTIVATIONS:
-        raise ValueError(f"{layer}: argument activation: expected one of {', '.join(ACTIVATIONS)}, got {name!r:.80}")
+        raise ValueError(
+            f"{layer}: argument activation: expected one of {', '.join(ACTIVATIONS)}, got {name!r:.80}"
+            f"{advice('activation', str(name))}"
+        )
     return ACTIVATIONS[name]
 
 

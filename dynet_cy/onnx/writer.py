@@ -66,6 +66,12 @@ class Picked(NamedTuple):
     each: bool
 
 
+def as_float(word: int) -> float:
+    """The float with these bits."""
+    found: float = struct.unpack("f", struct.pack("i", word))[0]
+    return found
+
+
 class Writer:
     """Nodes and initializers of an ONNX graph, added one after the other."""
 
@@ -148,8 +154,14 @@ class Writer:
 
     def number(self, k: int) -> float:
         """Attribute k, a float that must be the same in all traces."""
-        found: float = struct.unpack("f", struct.pack("i", self.whole(k)))[0]
-        return found
+        if sizes.constant(self.word(k)) is None:
+            numbers = sorted({f"{as_float(word):g}" for word in self.word(k)})
+            raise self.refused(
+                f"takes a number that is another one in each run of the function: {', '.join(numbers[:4])}. A file holds "
+                "one number: if this one is a value that the function has read (`value()`, `npvalue()`), use the "
+                "expression itself"
+            )
+        return as_float(self.whole(k))
 
     # ---- sizes
 

@@ -394,6 +394,8 @@ cdef float number(object value, str op, str argument) except? -1:
         return float(value)
     if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 and value.dtype.kind in "fiub":
         return float(value)
+    if value is None:
+        expression(None, op, argument)                  # it raises
     raise TypeError(
         f"{op}: {argument} must be an Expression, a number or an array, not {type(value).__name__}")
 

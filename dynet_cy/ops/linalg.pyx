@@ -14,6 +14,7 @@ from dynet_cy.ops.registry cimport LIST, PRODUCT, SHARE, DimRule, Factors, Op, S
 from dynet_cy.ops.terms cimport Terms, begin_terms, end_terms, next_term, terms_work
 from dynet_cy.schedule.rewrite cimport add_rewrite, sums_of_products
 
+from dynet_cy.graph.hooks import results
 from dynet_cy.ops.registry import DimensionError
 
 
@@ -110,6 +111,7 @@ cdef void matmul_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 
 
 MATMUL = register(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward)
+results[MATMUL.id] = "scores"
 # Nodes that multiply by the same a run as one product with a wider b.
 MATMUL.rule[0] = SHARE
 # Other products, such as those of one matrix per sentence, may differ in size.
@@ -214,6 +216,7 @@ cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexce
 
 AFFINE = register(b"affine_transform", b"b xs...", affine_transform_dim,
                   affine_transform_forward, affine_transform_backward)
+results[AFFINE.id] = "scores"
 AFFINE.rule[0] = LIST               # b is copied to the result anyway
 AFFINE.rule[1] = SHARE
 AFFINE.columns = True

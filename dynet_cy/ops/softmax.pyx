@@ -19,6 +19,8 @@ from dynet_cy.ops.indices cimport axis_in, check_count, is_list, set_index, set_
 from dynet_cy.kernels.ranges cimport RangeRun, in_ranges
 from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
 
+from dynet_cy.graph.hooks import results
+from dynet_cy.graph.nodes import expect
 from dynet_cy.ops.arithmetic import where
 from dynet_cy.ops.registry import DimensionError
 
@@ -130,6 +132,7 @@ cdef Op* SOFTMAX = register(b"softmax", b"x", softmax_dim, softmax_forward, soft
 SOFTMAX.work = softmax_work
 SOFTMAX.ragged = True
 SOFTMAX.assigns = True
+results[SOFTMAX.id] = "probabilities"
 
 
 cdef Expression normalized(const Op* op, object x, object d, str name):
@@ -467,6 +470,18 @@ PICKNEGLOGSOFTMAX.saved = two_per_element
 PICKNEGLOGSOFTMAX.ragged = True
 PICKNEGLOGSOFTMAX.assigns = True
 
+# Arguments of the first calls are looked at: a program that passes a softmax does so from the start.
+cdef int unseen = 100
+
+
+cdef inline int note_scores(object x) except -1:
+    """Warn once of the softmax of a softmax."""
+    global unseen
+    if unseen:
+        unseen -= 1
+        expect(x, "scores", "pickneglogsoftmax", "x")
+    return 0
+
 
 def pickneglogsoftmax(x, v: _Int | _Ints):
     """Negative log-likelihood of a class under the softmax of scores.
@@ -491,6 +506,7 @@ def pickneglogsoftmax(x, v: _Int | _Ints):
         return pickneglogsoftmax_batch(x, v)
     memset(&extra, 0, sizeof(Extra))
     set_index(&extra, &index, v, "pickneglogsoftmax")
+    note_scores(x)
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
 
 
@@ -519,6 +535,7 @@ def pickneglogsoftmax_list(xs: Iterable[Expression], vs: _Ints) -> list[Expressi
     cdef uint32_t index
     for x in scores:
         expression(x, "pickneglogsoftmax_list", "x")
+        note_scores(x)
     if not is_list(vs) or len(vs) != len(scores):
         raise ValueError(
             f"pickneglogsoftmax_list: vs must be a list of {len(scores)} indices, as many as there are scores, "
@@ -547,6 +564,7 @@ def pickneglogsoftmax_batch(x, vs: _Ints):
     cdef Extra extra
     memset(&extra, 0, sizeof(Extra))
     _held = set_indices(&extra, vs, "pickneglogsoftmax_batch")
+    note_scores(x)
     extra.attrs[1].i = 1
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
 

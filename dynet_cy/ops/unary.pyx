@@ -562,6 +562,11 @@ def safe_sqrt(x):
 # ---- end of functions
 
 
+# The names that most programs use today, beside DyNet's.
+relu = rectify
+sigmoid = logistic
+
+
 # ---- floor, ceil, round: the gradient is zero, or passes straight through ------------
 
 cdef list through_names = []            # keeps the names alive: ops point to them

@@ -5,6 +5,8 @@ from dynet_cy.train.structs cimport Update
 
 # A hyperparameter as a float; a string is refused, even if it looks like a number.
 cdef double number(object value, str name) except? -1
+# A step size: finite and not negative, except in programs of DyNet.
+cdef double checked_rate(object value, str name=?) except? -1
 # A coefficient of weight decay.
 cdef double checked_decay(object value) except? -1
 # Raise an error if a schedule controls the learning rate.

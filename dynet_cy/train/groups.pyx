@@ -3,6 +3,7 @@
 from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
+from dynet_cy.core.dynet_rules cimport follows_dynet
 from dynet_cy.model.parameters cimport _Stored
 
 from dynet_cy.model.collection import ParameterCollection
@@ -13,6 +14,13 @@ cdef double number(object value, str name) except? -1:
     if isinstance(value, (str, bytes)):
         raise TypeError(f"{name} must be a number, not {value!r}")
     return float(value)
+
+
+cdef double checked_rate(object value, str name="learning_rate") except? -1:
+    cdef double rate = number(value, name)
+    if not (isfinite(rate) and rate >= 0) and not follows_dynet():
+        raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
+    return rate
 
 
 cdef int check_not_scheduled(object pace) except -1:
@@ -65,7 +73,7 @@ class ParameterGroup:
     @learning_rate.setter
     def learning_rate(self, value):
         check_not_scheduled(self._pace)
-        self._learning_rate = None if value is None else number(value, "learning_rate")
+        self._learning_rate = None if value is None else checked_rate(value)
 
     @property
     def weight_decay(self):

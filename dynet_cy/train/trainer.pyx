@@ -1,10 +1,12 @@
 """What all trainers share: settings, groups, counts, and the public methods."""
 
+import inspect
 import sys
 import warnings
 
 from libc.stdint cimport uint64_t
 
+from dynet_cy.core.dynet_rules cimport follows_dynet
 from dynet_cy.graph.timeline cimport UPDATE, begin_span, end_span
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic
 from dynet_cy.memory.changes cimport keep_raised, raise_kept
@@ -12,13 +14,14 @@ from dynet_cy.memory.storage cimport Storage
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.ops.indices cimport whole
 from dynet_cy.train.backends cimport poll_updates, wait_for_updates
-from dynet_cy.train.groups cimport check_not_scheduled, number, stored_in
+from dynet_cy.train.groups cimport check_not_scheduled, checked_rate, number, stored_in
 from dynet_cy.train.host cimport HostBackend
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.rules cimport n_states
 from dynet_cy.train.state cimport catch_up_tables
 from dynet_cy.train.update cimport make_update
 
+from dynet_cy.equivalents import advice
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.whole import as_collection
 from dynet_cy.schedules import Pace
@@ -35,7 +38,50 @@ UPDATE_EPOCH = (
 )
 
 
-class Trainer(MovingAverages, Restorable):
+# The first updates of a trainer are looked at: a program that trains nothing does so from the start.
+cdef enum:
+    LOOKED_AT = 10
+
+cdef set said = set()
+
+
+cdef int note_nothing(object trainer) except -1:
+    """Warn once if an update changes nothing, as no parameter has a gradient.
+
+    Other processes may have gradients, and a program with frozen parameters knows what it does.
+    """
+    cdef _Stored x
+    cdef list stored = trainer._collection._below()
+    if follows_dynet() or (<Reducer>trainer._reducer).collective:
+        return 0
+    for x in stored:
+        if x.has_gradient() or not x.p.updated:
+            return 0
+    if not stored:
+        reason = "the collection of the trainer has no parameters; `add_parameters` of that collection makes them"
+    else:
+        reason = ("no parameter has a gradient; `loss.backward()` comes before each update, and the loss has to depend "
+                  "on parameters of the trainer's collection")
+    if reason not in said:
+        said.add(reason)
+        warnings.warn(f"{type(trainer).__name__}.update: {reason}", RuntimeWarning, stacklevel=1)
+    return 0
+
+
+class _Settings:
+    """Raises an error for arguments that other libraries' trainers have, unless a derived class has them too."""
+
+    def __new__(cls, *args, **settings):
+        for name in settings:
+            said = advice("keyword", name)
+            if said:
+                own = inspect.signature(cls.__init__).parameters
+                if name not in own and not any([p.kind is p.VAR_KEYWORD for p in own.values()]):
+                    raise TypeError(f"{cls.__name__}: there is no argument {name}{said}")
+        return super().__new__(cls)
+
+
+class Trainer(_Settings, MovingAverages, Restorable):
     """Base class of all trainers.  Use one of the derived classes.
 
     Gradients are clipped by default: if their global L2 norm exceeds 5, they
@@ -129,6 +175,9 @@ class Trainer(MovingAverages, Restorable):
     def learning_rate(self):
         """Step size of the next update.
 
+        Raises:
+            ValueError: it is set to a number that is negative or not finite.
+
         Example:
             >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
             >>> trainer.learning_rate /= 2
@@ -141,7 +190,7 @@ class Trainer(MovingAverages, Restorable):
     @learning_rate.setter
     def learning_rate(self, value):
         check_not_scheduled(self._pace)
-        self._learning_rate = number(value, "learning_rate")
+        self._learning_rate = checked_rate(value)
 
     @property
     def schedule(self):
@@ -290,6 +339,28 @@ class Trainer(MovingAverages, Restorable):
         return tuple(self._groups)
 
     @property
+    def updates(self):
+        """How many updates the trainer has made, including those before the checkpoint that it was restored from.
+
+        Updates that were dropped do not count. In training by several processes all of them have the same number, so
+        that they can make a checkpoint after every so many updates. On a GPU this waits for the device.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model)
+            >>> for _ in range(4):
+            ...     _ = dy.renew_cg()
+            ...     dy.squared_norm(w).backward()
+            ...     trainer.update()
+            ...     if trainer.updates % 2 == 0:
+            ...         dy.save_safetensors(f"update-{trainer.updates}.safetensors", model, trainer)
+            >>> trainer.updates
+            4
+        """
+        wait_for_updates(self)
+        return self._steps
+
+    @property
     def gradient_norm(self):
         """The norm of all gradients in the last update, before they were clipped.
 
@@ -410,6 +481,8 @@ class Trainer(MovingAverages, Restorable):
         begin_arithmetic()
         try:
             self._check_ready()
+            if self._steps < LOOKED_AT:
+                note_nothing(self)
             make_update(self, names, skip_nonfinite)
         except BaseException as error:
             (<Reducer>self._reducer).end(error)

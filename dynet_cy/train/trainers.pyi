@@ -32,7 +32,13 @@ class RMSPropTrainer(Trainer):
 
 class AdamTrainer(Trainer):
     def __init__(
-        self, m: CollectionOrLayer, alpha: float = 0.001, beta_1: float = 0.9, beta_2: float = 0.999, eps: float = 1e-8
+        self,
+        m: CollectionOrLayer,
+        alpha: float = 0.001,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        eps: float = 1e-8,
+        learning_rate: float | None = None,
     ) -> None: ...
 
 class AdamWTrainer(AdamTrainer):
@@ -45,6 +51,7 @@ class AdamWTrainer(AdamTrainer):
         eps: float = 1e-8,
         weight_decay: float = 0.01,
         exclude: _Params = (),
+        learning_rate: float | None = None,
     ) -> None: ...
     @property
     def weight_decay(self) -> float: ...

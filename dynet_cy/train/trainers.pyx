@@ -7,7 +7,7 @@ The rule of each is one row in `include/dynet_cy/optim.def`.  They share the bas
 from libc.math cimport sqrt
 
 from dynet_cy.kernels cimport kernels
-from dynet_cy.train.groups cimport checked_decay, number, stored_in
+from dynet_cy.train.groups cimport checked_decay, checked_rate, number, stored_in
 
 from dynet_cy.train.trainer import Trainer
 
@@ -60,7 +60,8 @@ class CyclicalSGDTrainer(Trainer):
         super().__init__(m, learning_rate_min)
         if not step_size > 0:
             raise ValueError(f"CyclicalSGDTrainer: step_size must be positive, not {step_size}")
-        self._bounds = number(learning_rate_min, "learning_rate_min"), number(learning_rate_max, "learning_rate_max")
+        self._bounds = (
+            checked_rate(learning_rate_min, "learning_rate_min"), checked_rate(learning_rate_max, "learning_rate_max"))
         self._step_size = number(step_size, "step_size")
         self._gamma = number(gamma, "gamma")
         self._iteration = 0
@@ -204,6 +205,7 @@ class AdamTrainer(Trainer):
         alpha: step size (default: 0.001).
         beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
         eps: keeps the divisor from zero (default: 1e-8).
+        learning_rate: another name of alpha, instead of which it counts (default: alpha).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -217,8 +219,8 @@ class AdamTrainer(Trainer):
     _rule = kernels.DY_OPTIM_adam
     _constants = {"b1": "_beta_1", "b2": "_beta_2", "eps": "_eps"}
 
-    def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8):
-        super().__init__(m, alpha)
+    def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, learning_rate=None):
+        super().__init__(m, alpha if learning_rate is None else learning_rate)
         self._beta_1 = number(beta_1, "beta_1")
         self._beta_2 = number(beta_2, "beta_2")
         self._eps = number(eps, "eps")
@@ -243,6 +245,7 @@ class AdamWTrainer(AdamTrainer):
         alpha: step size (default: 0.001).
         beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
         eps: keeps the divisor from zero (default: 1e-8).
+        learning_rate: another name of alpha, instead of which it counts (default: alpha).
         weight_decay: an update takes the share alpha * weight_decay off a value; at least 0. Default: 0.01.
         exclude: parameters that do not decay, such as biases and gains: a parameter or table, a
             ParameterCollection, or a list of these.  Short for ``group(exclude, weight_decay=0)``, see
@@ -257,8 +260,9 @@ class AdamWTrainer(AdamTrainer):
         >>> trainer = dy.AdamWTrainer(model, 1e-3, weight_decay=0.05, exclude=[*biases, table])
     """
 
-    def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01, exclude: _Params = ()):
-        super().__init__(m, alpha, beta_1, beta_2, eps)
+    def __init__(self, m, alpha=0.001, beta_1=0.9, beta_2=0.999, eps=1e-8, weight_decay=0.01, exclude: _Params = (),
+                 learning_rate=None):
+        super().__init__(m, alpha, beta_1, beta_2, eps, learning_rate)
         self.weight_decay = weight_decay
         excluded = stored_in(exclude, "AdamWTrainer: exclude")
         if excluded:
@@ -293,6 +297,7 @@ class AmsgradTrainer(AdamTrainer):
         alpha: step size (default: 0.001).
         beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
         eps: keeps the divisor from zero (default: 1e-8).
+        learning_rate: another name of alpha, instead of which it counts (default: alpha).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)

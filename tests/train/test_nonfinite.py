@@ -177,3 +177,34 @@ def test_checkpoints(tmp_path: Path) -> None:
     dy.load_safetensors(tmp_path / "m", other.pc, other.trainer)
     assert other.trainer._skipped == 1
     assert other.trainer.gradient_norm is None
+
+
+def test_the_error_says_how_to_find_the_line() -> None:
+    model = dy.ParameterCollection()
+    parameters = [model.add_parameters(1, init=0.0) for _ in range(10)]
+    trainer = dy.SimpleSGDTrainer(model)
+    dy.renew_cg()
+    dy.esum([dy.sqrt(p) for p in parameters]).backward()
+    says = (
+        r"the gradients of /_0, /_1, .*, /_7 and 2 more are not finite.  Nothing was updated.  The line .* "
+        r"--dynet-check, with DYNET_CY_CHECK=1 in the environment, or in `with dy.detect_anomaly\(\):`$"
+    )
+    with pytest.raises(RuntimeError, match=says):
+        trainer.update()
+
+
+def test_updates_are_counted(tmp_path: Path) -> None:
+    """Dropped updates do not count; those before a checkpoint do."""
+    model = dy.ParameterCollection()
+    w = model.add_parameters(2, init=1.0)
+    trainer = dy.AdamTrainer(model)
+    for bad in (False, True, False):
+        dy.renew_cg()
+        dy.sum_elems(dy.log(w * 0) if bad else w).backward()
+        trainer.update(skip_nonfinite=True)
+    assert trainer.updates == 2
+    path = tmp_path / "point.safetensors"
+    dy.save_safetensors(path, model, trainer)
+    restored = dy.AdamTrainer(model)
+    dy.load_safetensors(path, model, restored)
+    assert restored.updates == 2

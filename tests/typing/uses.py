@@ -95,7 +95,8 @@ def train(model: dy.Model, x: dy.Expression) -> None:
     for trainer in (dy.AdamTrainer(model, alpha=0.01), dy.SimpleSGDTrainer(model, 0.1)):
         trainer.learning_rate *= 0.5
         trainer.update()
-    dy.AdamTrainer(model, learning_rate=0.01)  # type: ignore[call-arg]
+    dy.AdamTrainer(model, learning_rate=0.01)
+    dy.AdamTrainer(model, lr=0.01)  # type: ignore[call-arg]
     builder = dy.LSTMBuilder(1, 3, 4, model)
     state = builder.initial_state()
     assert_type(state.add_input(x), dy.RNNState)

@@ -1,0 +1,380 @@
+"""What programs of PyTorch, NumPy and TensorFlow write, and what to write here: one table.
+
+Its rows are the tables of docs/dynet-cy-for-pytorch-users.md, and what errors say where a program uses a name that
+this library does not have, such as `dy.cat`, `x.exp()`, `trainer.step()`, `lr=` or `np.tanh(x)`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Callable, NamedTuple, NoReturn
+
+
+class Row(NamedTuple):
+    """A row of the tables. Names that lead to it are separated by spaces, by what has no such attribute here."""
+
+    theirs: str
+    """What the other library writes."""
+    ours: str
+    """What to write here. Errors say this, with the name in place of ``{}``, unless `says` has something else."""
+    dy: str = ""
+    """Names of the module."""
+    nn: str = ""
+    """Names of the module `nn`."""
+    x: str = ""
+    """Attributes of expressions."""
+    trainer: str = ""
+    """Attributes of trainers."""
+    keyword: str = ""
+    """Arguments of constructors of trainers."""
+    model: str = ""
+    """Attributes of collections of parameters."""
+    state: str = ""
+    """Attributes of states of recurrent networks."""
+    activation: str = ""
+    """Names of activations of layers."""
+    ufunc: str = ""
+    """Functions of NumPy that it calls for each element, `np.tanh(x)`."""
+    says: str = ""
+    """What an error says, where the page says more, or something general."""
+
+
+FUNCTIONS = (
+    "abs acos acosh argmax asin asinh atan atanh ceil cos cosh cumsum elu erf exp expm1 floor gather gelu greater "
+    "inverse less lgamma log log1p log_softmax logdet masked_fill norm not_equal pow prod round scatter scatter_add "
+    "selu sin sinh softmax softplus sort split sqrt square tan tanh topk transpose where relu sigmoid"
+)
+
+# fmt: off
+GENERAL = (
+    Row("`nn.Parameter(torch.empty(m, n))`", "`pc.add_parameters((m, n))` (Glorot; `init=` a number or an initializer)",
+        dy="Parameter", nn="Parameter", says="`pc.add_parameters((m, n))`, with a `dy.ParameterCollection`"),
+    Row("`nn.Module.register_parameter`, `model.parameters()`", "`pc.add_parameters`, `pc.parameters_list()`",
+        model="add_parameter register_parameter", says="`add_parameters(shape)`"),
+    Row("`nn.Embedding(v, n)`, `emb(i)`",
+        "`pc.add_lookup_parameters((v, n))`, `emb[i]`; a batch: `dy.lookup_batch(emb, ids)`",
+        dy="Embedding", says="`pc.add_lookup_parameters((v, n))`, or the layer `dy.nn.Embedding`"),
+    Row("`nn.Linear(n, m)`", "`dy.affine_transform([b, W, x])`, or `W * x + b`", dy="Linear linear",
+        says="`W * x + b`, or the layer `dy.nn.Linear`"),
+    Row("`nn.LSTM`, `nn.LSTMCell`", "`dy.LSTMBuilder`; both directions: `dy.BiRNNBuilder`", dy="LSTM LSTMCell",
+        nn="LSTM LSTMCell"),
+    Row("`nn.GRU`, `nn.GRUCell`", "`dy.GRUBuilder`", dy="GRU GRUCell", nn="GRU GRUCell"),
+    Row("`nn.RNN`, `nn.RNNCell`", "`dy.SimpleRNNBuilder`", dy="RNN RNNCell", nn="RNN RNNCell"),
+    Row("a step of a cell, `h, c = cell(x, (h, c))`",
+        "`state = state.add_input(x)`, `state.output()`; you can continue from any state, more than once",
+        state="forward step hidden", says="`state = state.add_input(x)`, then `state.output()`"),
+    Row("`nn.Conv2d`",
+        "`dy.nn.Conv2d`, or `dy.conv2d(x, F, stride=[1, 1], dilation=[1, 1], groups=1)` with x (rows, columns, "
+        "channels)", dy="Conv2d", says="`dy.nn.Conv2d`, or `dy.conv2d(x, F, stride=[1, 1])`"),
+    Row("`nn.ConvTranspose2d`, `F.avg_pool2d`", "`dy.nn.ConvTranspose2d`, `dy.avgpooling2d`", dy="avg_pool2d",
+        nn="AvgPool2d", says="`dy.avgpooling2d`"),
+    Row("`F.max_pool2d`", "`dy.maxpooling2d`", dy="max_pool2d", nn="MaxPool2d"),
+    Row("`F.adaptive_avg_pool2d`, `F.adaptive_max_pool2d`", "`dy.adaptive_avgpooling2d`, `dy.adaptive_maxpooling2d`",
+        dy="adaptive_avg_pool2d adaptive_max_pool2d", nn="AdaptiveAvgPool2d AdaptiveMaxPool2d"),
+    Row("`F.batch_norm`", "`dy.batch_norm`, or `dy.nn.BatchNorm`", nn="BatchNorm1d BatchNorm2d BatchNorm3d"),
+    Row("`F.layer_norm`", "`dy.layer_norm(x, g, b)`, or `dy.nn.LayerNorm`", dy="LayerNorm"),
+    Row("`torch.tensor(v)`, `torch.from_numpy(v)`",
+        "`dy.inputTensor(v)`, `dy.inputVector(v)`, `dy.scalarInput(s)`",
+        dy="tensor from_numpy as_tensor"),
+    Row("`a @ b`, `a * b`, `a / b`",
+        "`a @ b` (or `a * b`), `dy.cmult(a, b)`, `a / b`; shapes broadcast from the first axis on, see "
+        "[tensors.md](tensors.md)", dy="mm mv dot", x="matmul mm mv dot", says="`a @ b`"),
+    Row("`torch.mul(a, b)`, `a.mul(b)`", "`dy.cmult(a, b)`, element by element; `a * b` is the matrix product",
+        dy="mul", x="mul multiply"),
+    Row("`a.add(b)`, `a.sub(b)`, `a.div(b)`", "the operators `a + b`, `a - b`, `a / b`", dy="add sub div",
+        x="add sub div subtract divide"),
+    Row("`torch.bmm`, `torch.einsum`", "`a @ b` with the matrices along the first two axes, `dy.einsum`", dy="bmm",
+        x="bmm", says="`a @ b`, with the matrices along the first two axes"),
+    Row("`torch.cat([a, b])`", "`dy.concatenate([a, b])`; other axes: `d=1`", dy="cat",
+        says="`dy.concatenate([a, b], d=0)`"),
+    Row("`torch.stack([a, b], 1)`", "`dy.stack([a, b], 1)`"),
+    Row("`x.chunk(n)`, `torch.split`", "`dy.split(x, sizes)`", dy="chunk unbind", x="chunk unbind"),
+    Row("`x[i]`, `x[a:b]`, `x[[0, 2]]`, `x[:, None]`",
+        "the same; indices that differ in the batch: `dy.pick_batch(x, ids)`", dy="narrow index_select",
+        x="narrow index_select", says="an index: `x[a:b]`, `x[[0, 2]]`"),
+    Row("`x > 0`, `torch.where`, `masked_fill`", "`x > 0`, `dy.where`, `dy.masked_fill`", dy="gt lt ge le eq",
+        x="gt lt ge le eq", says="a comparison, `x > 0`, or `dy.equal(x, y)`"),
+    Row("`torch.gather`, `scatter_add`, `sort`, `topk`", "`dy.gather`, `dy.scatter_add`, `dy.sort`, `dy.topk`"),
+    Row("`x.exp()`, `x.tanh()`, `x.softmax(0)`", "functions: `dy.exp(x)`, `dy.tanh(x)`, `dy.softmax(x)`", x=FUNCTIONS,
+        says="`dy.{}(x)`"),
+    Row("`x.view(-1, n)`", "`x.reshape(-1, n)` (column-major)", dy="view", x="view flatten ravel reshape_as resize",
+        says="`x.reshape(-1, n)`, which goes by columns (column-major), unlike `view`"),
+    Row("`x.permute(1, 0, 2)`", "`dy.transpose(x, [1, 0, 2])`", dy="permute", x="permute swapaxes"),
+    Row("`x.t()`", "`x.T`", dy="t", x="t mT"),
+    Row("`x.unsqueeze(1)`, `x.squeeze(1)`", "`x[:, None]`, `x[:, 0]`", dy="unsqueeze squeeze",
+        x="unsqueeze squeeze"),
+    Row("`x.expand(n, m)`, `x.repeat(n)`", "nothing: operands of different shapes broadcast from the first axis on",
+        dy="repeat", x="expand expand_as repeat tile"),
+    Row("`x.shape`, `x.size(0)`, `x.ndim`", "`x.shape` (without the batch, which is `x.batch_size`), `len(x.shape)`",
+        x="ndim size rank", says="`x.shape`, without the batch, or `len(x.shape)`; the batch is `x.batch_size`"),
+    Row("`x.numel()`", "`math.prod(x.shape)`", dy="numel", x="numel nelement"),
+    Row("`x.sum()`, `x.sum(d)`", "`x.sum()`, `x.sum(d)`", dy="sum", says="`x.sum()`, `x.sum(axis)`"),
+    Row("`sum(xs)`", "`dy.esum(xs)`"),
+    Row("`torch.mean(x)`, `torch.max(x)`, `torch.min(x)`", "`x.mean()`, `x.max()`, `x.min()`",
+        dy="mean max min amax amin", x="amax amin"),
+    Row("`torch.maximum(a, b)`, `torch.minimum(a, b)`", "`dy.bmax(a, b)`, `dy.bmin(a, b)`", dy="maximum minimum",
+        x="maximum minimum"),
+    Row("`x.std()`, `x.var()`", "`dy.std_elems(x)`, `dy.std_dim(x, [0], False)`; variance: its square", dy="std var",
+        x="std var"),
+    Row("`torch.logsumexp(x, 0)`", "`dy.logsumexp_dim(x, 0)`; of a list of expressions: `dy.logsumexp(xs)`",
+        x="logsumexp"),
+    Row("`torch.clamp(x, a, b)`", "`dy.clip(x, a, b)`", dy="clamp", x="clamp clip"),
+    Row("`torch.relu`, `torch.sigmoid`, `torch.tanh`",
+        "`dy.relu` (also `dy.rectify`), `dy.sigmoid` (`dy.logistic`), `dy.tanh`"),
+    Row("`F.silu`, `swish`", "`dy.silu`", dy="swish SiLU", activation="swish SiLU", says="`silu`"),
+    Row("`F.logsigmoid`, `F.hardtanh`, `F.hardswish`", "`dy.log_sigmoid`, `dy.hard_tanh`, `dy.hard_swish`",
+        dy="logsigmoid hardtanh hardswish", activation="logsigmoid",
+        says="`log_sigmoid`, `hard_tanh` or `hard_swish`"),
+    Row("`F.softmax(x, 0)`, `F.log_softmax(x, 0)`",
+        "`dy.softmax(x)`, `dy.log_softmax(x)`; `mask=` for what does not count"),
+    Row("`F.cross_entropy(x[None], torch.tensor([i]))`",
+        "`dy.pickneglogsoftmax(x, i)`; columns, label smoothing, `ignore_index`: `dy.cross_entropy(x, ids)`",
+        dy="CrossEntropyLoss", nn="CrossEntropyLoss",
+        says="`dy.pickneglogsoftmax(x, i)`, or `dy.cross_entropy(x, ids)`"),
+    Row("`F.nll_loss` of log-probabilities", "`-dy.pick(x, i)`", dy="nll_loss", nn="NLLLoss"),
+    Row("`F.scaled_dot_product_attention`",
+        "`dy.scaled_dot_product_attention`: all heads below each other, no padding"),
+    Row("`F.ctc_loss`, a CRF of another package", "`dy.ctc_loss`, `dy.crf_loss`, `dy.crf_viterbi`", nn="CTCLoss"),
+    Row("`F.binary_cross_entropy`", "`dy.binary_log_loss`", dy="binary_cross_entropy bce_loss", nn="BCELoss"),
+    Row("`F.binary_cross_entropy_with_logits(x, y)`", "`dy.binary_log_loss(dy.logistic(x), y)`",
+        dy="binary_cross_entropy_with_logits", nn="BCEWithLogitsLoss"),
+    Row("`F.mse_loss(reduction=\"sum\")`", "`dy.squared_distance(x, y)`", dy="mse_loss", nn="MSELoss"),
+    Row("`F.l1_loss(reduction=\"sum\")`, `F.smooth_l1_loss`", "`dy.l1_distance(x, y)`, `dy.huber_distance(x, y)`",
+        dy="l1_loss smooth_l1_loss huber_loss", nn="L1Loss SmoothL1Loss HuberLoss"),
+    Row("`F.kl_div`", "`dy.kl_divergence`", dy="kl_div", nn="KLDivLoss"),
+    Row("`F.dropout(x, p)`", "`dy.dropout(x, p)`; the layer: `nn.Dropout(p)`", dy="Dropout", nn="Dropout1d Dropout2d",
+        says="`dy.dropout(x, p)`, or the layer `dy.nn.Dropout(p)`"),
+    Row("`torch.randn(n)` within the graph", "`dy.random_normal((n,))`", dy="randn normal"),
+    Row("`torch.rand(n)` within the graph", "`dy.random_uniform((n,), 0, 1)`", dy="rand uniform"),
+    Row("`x.item()`", "`x.item()`, `x.value()`"),
+    Row("`x.numpy()`, `x.tolist()`", "`x.npvalue()`, `x.vec_value()`", x="numpy tolist data array"),
+    Row("`x.detach()`, `x.clone()`", "`dy.nobackprop(x)`; a number computed from `x.value()`",
+        dy="detach", x="detach clone detach_", says="`dy.nobackprop(x)`; for the numbers, `x.npvalue()`"),
+    Row("`x.grad`", "`x.gradient()`; of a parameter: `p.grad_as_array()`", dy="grad autograd", x="grad",
+        says="`x.gradient()` after `loss.backward(full=True)`; of a parameter `p.grad_as_array()`"),
+    Row("`torch.no_grad()`",
+        "nothing to do: there is no extra cost without `backward()`; `renew_cg(forward_only=True)` also drops values "
+        "that are no longer needed. Neither switches dropout off",
+        dy="no_grad inference_mode", says="nothing: without `backward()` there is no extra cost, and "
+        "`dy.renew_cg(forward_only=True)` also drops values that are no longer needed"),
+    Row("`p.requires_grad_(False)`",
+        "`p.set_updated(False)`: no gradient, no clipping, no decay; in one graph: `dy.const_parameter(p)`",
+        x="requires_grad requires_grad_ is_leaf", says="`p.set_updated(False)` for a parameter, or `dy.nobackprop(x)`"),
+    Row("`torch.optim.SGD`", "`dy.SimpleSGDTrainer`; with momentum: `dy.MomentumSGDTrainer`", dy="SGD", nn="SGD"),
+    Row("`torch.optim.Adam`, `AdamW`, ...", "`dy.AdamTrainer`, `dy.AdamWTrainer`, ...",
+        dy="Adam AdamW Adagrad Adadelta RMSprop RMSProp", says="`dy.{}Trainer`"),
+    Row("`torch.optim`", "`dy.SimpleSGDTrainer`, `dy.AdamTrainer`, `dy.AdamWTrainer` and others", dy="optim"),
+    Row("`Adam(ps, lr=r)`", "`dy.AdamTrainer(pc, learning_rate=r)`, and so for other trainers", keyword="lr",
+        trainer="lr", says="`learning_rate` (`AdadeltaTrainer` has none, `CyclicalSGDTrainer` has two bounds)"),
+    Row("`Adam(ps, betas=(b1, b2))`", "`dy.AdamTrainer(pc, beta_1=b1, beta_2=b2)`", keyword="betas"),
+    Row("`SGD(ps, momentum=m)`", "`dy.MomentumSGDTrainer(pc, mom=m)`", keyword="momentum nesterov"),
+    Row("`SGD(ps, weight_decay=d)`", "`pc.set_weight_decay(d)`, or `trainer.group(pc, weight_decay=d)`",
+        keyword="weight_decay"),
+    Row("`Adam(ps, amsgrad=True)`", "`dy.AmsgradTrainer(pc)`", keyword="amsgrad"),
+    Row("`[{\"params\": ps, \"lr\": r, \"weight_decay\": 0}, ...]`",
+        "`trainer.group(ps, learning_rate=r, weight_decay=0)`, which can be changed later", keyword="params",
+        trainer="add_param_group", says="`trainer.group(parameters, learning_rate=r)`"),
+    Row("`for g in optimizer.param_groups: g[\"lr\"] *= 0.5`",
+        "`trainer.learning_rate *= 0.5`; `for g in trainer.groups: ...`", trainer="param_groups"),
+    Row("`CosineAnnealingLR(optimizer, n)`, `scheduler.step()`",
+        "`trainer.schedule = dy.CosineSchedule(n)`; nothing to call", dy="lr_scheduler",
+        says="`trainer.schedule = dy.CosineSchedule(n)`"),
+    Row("`optimizer.zero_grad()` after a bad batch", "`trainer.zero_gradients()`", trainer="zero_grad",
+        model="zero_grad", x="zero_grad zero_",
+        says="nothing, as `trainer.update()` clears gradients; after a bad batch, `trainer.zero_gradients()`"),
+    Row("`scaler.step(optimizer)` (drops steps that are not finite)",
+        "`trainer.update(skip_nonfinite=True)`; `trainer.status()` counts them"),
+    Row("`optimizer.step(); optimizer.zero_grad()`", "`trainer.update()`", trainer="step",
+        model="step", says="`trainer.update()`, after `loss.backward()`; it also clears the gradients"),
+    Row("`norm = clip_grad_norm_(parameters, c)`",
+        "`trainer.set_clip_threshold(c)`, once; `trainer.gradient_norm` after an update",
+        dy="clip_grad_norm_"),
+    Row("`torch.save(model.state_dict(), f)`, `load_state_dict`",
+        "`pc.save(f)`, `pc.populate(f)`; `pc.state_dict()`, `pc.load_state_dict(arrays, strict=False)`"),
+    Row("`optimizer.state_dict()`", "`dy.save_safetensors(f, pc, trainer)`, `dy.load_safetensors(f, pc, trainer)`",
+        trainer="state_dict load_state_dict"),
+    Row("`torch.manual_seed(s)`", "`dynet_cy.config.set(random_seed=s)`", dy="manual_seed"),
+    Row("`pack_padded_sequence`, masks, `ignore_index`", "nothing, with automatic batching",
+        dy="pack_padded_sequence pad_sequence", nn="utils", says="nothing: sentences of different lengths need no "
+        "padding, as automatic batching joins their nodes"),
+    Row("`x.to(device)`, `x.cuda()`", "nothing: `--dynet-gpu` runs the program on a GPU; several: `dy.to_device`",
+        dy="device cuda set_default_device", x="to cpu cuda device", model="to cuda cpu",
+        says="nothing: `--dynet-gpu` runs the same program on a GPU; in graphs over several devices, "
+        "`dy.to_device`"),
+    Row("`x.dtype`, `x.float()`, `x.double()`", "nothing: all numbers are float32",
+        dy="float float32 float64 double long int64 dtype", x="dtype float double half long int astype",
+        says="nothing: all numbers are float32, and `x.npvalue()` gives float64"),
+    Row("`x.contiguous()`, `x.retain_grad()`", "nothing", x="contiguous retain_grad is_contiguous",
+        says="nothing: it is not needed"),
+    Row("`x.register_hook(f)`", "`x.gradient()` after `backward(full=True)`; see [what is not there](not-there.md)",
+        x="register_hook", says="`x.gradient()` after `loss.backward(full=True)`"),
+)
+
+LAYERS = (
+    Row("`class Tagger(nn.Module)`, `super().__init__()`",
+        "`class Tagger(nn.Layer)`, `super().__init__(pc, spec)`, see [layers.md](layers.md); `def __call__` for "
+        "`forward`", dy="Module", nn="Module", says="`class Tagger(dy.nn.Layer)`, with `def __call__` for `forward`"),
+    Row("`nn.Linear(n, m)`, `nn.Embedding(v, n, padding_idx=0)`",
+        "`nn.Linear(n, m, pc)`, `nn.Embedding(v, n, pc, padding=0)`", nn="EmbeddingBag"),
+    Row("`nn.Sequential(nn.Linear(n, m), nn.ReLU())`", "`nn.Sequential([(nn.Linear, n, m), \"relu\"], pc)`"),
+    Row("`nn.ReLU()`, `nn.Sigmoid()`, `nn.Tanh()`, `nn.GELU()`", "`nn.Activation(\"relu\")`, or a function, `dy.relu`",
+        dy="ReLU", nn="ReLU", activation="ReLU", says="`relu`, as `dy.nn.Activation(\"relu\")` or the function "
+        "`dy.relu`"),
+    Row("`nn.Sigmoid()`", "`nn.Activation(\"sigmoid\")`, or the function `dy.sigmoid`", nn="Sigmoid",
+        activation="Sigmoid"),
+    Row("`nn.Tanh()`, `nn.GELU()`, `nn.SiLU()`, `nn.ELU()`", "`nn.Activation(\"tanh\")`, or the function `dy.tanh`",
+        nn="Tanh GELU SiLU ELU SELU Softplus LogSigmoid LeakyReLU", activation="Tanh GELU",
+        says="the name in lower case, as `dy.nn.Activation(\"tanh\")` or the function `dy.tanh`"),
+    Row("`nn.Softmax(0)`, `nn.functional`", "functions: `dy.softmax(x)`",
+        nn="Softmax LogSoftmax functional Flatten", says="functions such as `dy.softmax(x)`"),
+    Row("`nn.ModuleList([...])`", "`nn.LayerList([(nn.Linear, n, n)] * 3, pc)`", nn="ModuleList"),
+    Row("`nn.LayerNorm(n)`, `nn.RMSNorm(n)`, `nn.BatchNorm1d(n)`",
+        "`nn.LayerNorm(n, pc, eps=1e-5)`, `nn.RMSNorm(n, pc)`, `nn.BatchNorm(n, pc)`"),
+    Row("`nn.Conv1d(n, m, 3, padding=\"same\")`, `nn.Conv2d`",
+        "`nn.Conv1d(n, m, 3, pc, padding=\"same\")`, `nn.Conv2d`"),
+    Row("`nn.MultiheadAttention(n, h)`, `key_padding_mask`",
+        "`nn.MultiHeadAttention(n, h, pc)`; no mask, as there is no padding", nn="MultiheadAttention"),
+    Row("`nn.TransformerEncoder(layer, 2)`", "`nn.TransformerEncoder(2, n, heads, hidden, pc)`", nn="Transformer"),
+    Row("`nn.init.xavier_uniform_(p)`", "`pc.add_parameters(shape, init=dy.GlorotInitializer())`", nn="init",
+        says="`init=` of `pc.add_parameters`: a number or an initializer such as `dy.GlorotInitializer()`"),
+    Row("`nn.Embedding.from_pretrained(vectors)`",
+        "`nn.Embedding.from_numpy(vectors, pc)`; from a file: `nn.read_vectors(path).embedding(pc, words)`"),
+    Row("`model.load_state_dict(load_file(\"m.safetensors\"))`", "`model.load_pytorch(\"m.safetensors\")`"),
+    Row("`model.train()`, `model.eval()`", "the same, of layers and builders", model="train eval",
+        says="`layer.train()` and `layer.eval()`, of a layer or a builder"),
+    Row("`DataLoader(data, 32, shuffle=True, collate_fn=f)`",
+        "`dy.data.batches(data, 32, shuffle=True, seed=1, collate=f)`, also with a data set of PyTorch; see "
+        "[data.md](data.md)", dy="DataLoader utils Dataset", says="`dy.data.batches(data, 32, shuffle=True, seed=1)`"),
+    Row("a sampler of batches of similar length, or with a limit of words",
+        "`dy.data.batches(data, cost=len, most=2000, bucket=len)`"),
+    Row("`num_workers=1`, `DistributedSampler`", "`prefetch=4`, `shard=\"join\"`"),
+    Row("`LambdaLR` for warm-up, `ReduceLROnPlateau`",
+        "`dy.WarmupSchedule`, `dy.PlateauSchedule`: `trainer.schedule = ...`, part of checkpoints; see "
+        "[training.md](training.md)"),
+    Row("early stopping of another package", "`dy.EarlyStopping(pc, patience=3, path=\"best.safetensors\")`"),
+    Row("`torch.onnx.export(model, (x,), \"m.onnx\", dynamic_axes=...)`",
+        "`dy.onnx.export(f, {\"x\": dy.onnx.Floats((64, \"words\"))}, \"m.onnx\")`; see [onnx.md](onnx.md)"),
+    Row("`torch.from_dlpack(a)`, `np.from_dlpack(t)`",
+        "the same with expressions (a copy) and parameters (shared), see [tensors.md](tensors.md)"),
+    Row("a tensor of another library as an input",
+        "`dy.inputTensor(tensor)`, `p.set_value(tensor)`: any CPU tensor with `__dlpack__` or `__array__`"),
+    Row("`SummaryWriter.add_scalar`, `add_histogram`, `add_graph`",
+        "`dynet_cy.curves.Curves(tensorboard=folder)`: `add`, `add_histograms`, `add_graph`", dy="SummaryWriter",
+        says="`dynet_cy.curves.Curves(tensorboard=folder)`"),
+)
+
+NUMPY = (
+    Row("`np.tanh(x)`, `np.exp(x)`, `np.log(x)`", "the function of that name: `dy.tanh(x)`",
+        ufunc="ceil cos cosh exp expm1 floor log log1p sin sinh sqrt square tan tanh equal not_equal",
+        says="`dy.{}(x)`"),
+    Row("`np.arctan(x)`, `np.arccosh(x)`", "`dy.atan(x)`, `dy.acosh(x)`",
+        ufunc="arccos arccosh arcsin arcsinh arctan arctanh", says="`dy.acos`, `dy.asin`, `dy.atan`, `dy.acosh`, "
+        "`dy.asinh` or `dy.atanh`"),
+    Row("`np.abs(x)`, `np.negative(x)`, `np.reciprocal(x)`", "`abs(x)`, `-x`, `1 / x`", dy="negative reciprocal",
+        x="negative neg reciprocal", ufunc="absolute fabs negative reciprocal"),
+    Row("`np.add(x, y)`, `np.multiply(x, y)`, `np.power(x, y)`", "the operators, `dy.cmult(x, y)`, `x ** y`",
+        dy="subtract multiply divide power", x="power",
+        ufunc="add subtract multiply divide true_divide power matmul less less_equal greater greater_equal"),
+    Row("`np.maximum(x, y)`, `np.minimum(x, y)`", "`dy.bmax(x, y)`, `dy.bmin(x, y)`",
+        ufunc="maximum minimum fmax fmin"),
+    Row("`np.clip(x, a, b)`", "`dy.clip(x, a, b)`", ufunc="clip"),
+    Row("`np.array([x, y])`, `np.concatenate`", "`dy.concatenate([x, y])`; of numbers: `dy.inputTensor(array)`",
+        dy="array asarray hstack vstack"),
+    Row("`np.random.seed(s)`", "`dynet_cy.config.set(random_seed=s)`", dy="seed"),
+    Row("`array += x`", "`array + x`, which makes a new expression"),
+)
+
+TENSORFLOW = (
+    Row("`tf.Variable(v)`", "`pc.add_parameters(shape, init=v)`", dy="Variable"),
+    Row("`tf.constant(v)`, `tf.convert_to_tensor(v)`", "`dy.inputTensor(v)`; `dy.constant(shape, v)`",
+        dy="convert_to_tensor placeholder"),
+    Row("`tf.matmul(a, b)`, `tf.multiply(a, b)`", "`a @ b`, `dy.cmult(a, b)`"),
+    Row("`tf.concat([a, b], 0)`, `tf.expand_dims(x, 1)`", "`dy.concatenate([a, b], d=0)`, `x[:, None]`",
+        dy="concat expand_dims"),
+    Row("`tf.tile`, `tf.broadcast_to`", "nothing: operands of different shapes broadcast from the first axis on",
+        dy="broadcast_to"),
+    Row("`tf.reduce_sum(x, 0)`, `tf.reduce_mean(x)`", "`x.sum(0)`, `x.mean()`, `x.max()`, `x.min()`",
+        dy="reduce_sum reduce_mean reduce_max reduce_min"),
+    Row("`tf.add_n(xs)`", "`dy.esum(xs)`", dy="add_n"),
+    Row("`tf.clip_by_value(x, a, b)`", "`dy.clip(x, a, b)`", dy="clip_by_value"),
+    Row("`tf.nn.softmax_cross_entropy_with_logits`", "`dy.pickneglogsoftmax(x, i)`, or `dy.cross_entropy(x, ids)`",
+        dy="softmax_cross_entropy_with_logits sparse_softmax_cross_entropy_with_logits"),
+    Row("`tf.stop_gradient(x)`", "`dy.nobackprop(x)`", dy="stop_gradient"),
+    Row("`tf.GradientTape()`, `tape.gradient(loss, p)`",
+        "nothing to record: `loss.backward()`, then `p.grad_as_array()`, or `x.gradient()` after `backward(full=True)`",
+        dy="GradientTape"),
+    Row("`optimizer.minimize(loss)`, `apply_gradients`", "`loss.backward()`, then `trainer.update()`",
+        dy="optimizers", trainer="minimize apply_gradients"),
+    Row("`clip_by_global_norm`", "`trainer.set_clip_threshold(c)`, once", dy="clip_by_global_norm", trainer="clipnorm",
+        keyword="clipnorm clipvalue global_clipnorm"),
+    Row("`tf.keras.layers.Dense(m, activation=\"relu\")`", "`nn.Linear(n, m, pc)`, then `dy.relu`", dy="Dense keras",
+        nn="Dense"),
+    Row("`tf.keras.layers.Embedding`, `SimpleRNN`", "`nn.Embedding(v, n, pc)`, `dy.SimpleRNNBuilder`", dy="SimpleRNN"),
+    Row("`model.compile`, `model.fit`", "a loop of yours; see [training.md](training.md)", model="compile fit predict",
+        says="a loop over `dy.data.batches`, with `loss.backward()` and `trainer.update()`"),
+    Row("`tf.cast(x, tf.float32)`", "nothing: all numbers are float32", dy="cast"),
+    Row("`tf.random.set_seed(s)`", "`dynet_cy.config.set(random_seed=s)`", dy="set_random_seed"),
+)
+# fmt: on
+
+# The classes with attributes that only say what to write, by column.
+CLASSES = {
+    "x": r"graph\.expressions\.Expression",
+    "trainer": r"train\.trainer\.Trainer",
+    "model": r"model\.collection\.ParameterCollection",
+    "state": r"rnn\.state\.RNNState",
+}
+TABLES = {"equivalents": GENERAL, "layers": LAYERS, "numpy": NUMPY, "tensorflow": TENSORFLOW}
+
+
+def advice(place: str, name: str) -> str:
+    """What an error says of a name of another library, "; write ...", or nothing where it is not in the tables.
+
+    Args:
+        place: the column of names, `dy`, `nn`, `x` and so on.
+        name: what the program has written.
+    """
+    for rows in TABLES.values():
+        for row in rows:
+            if name in getattr(row, place).split():
+                return f"; write {(row.says or row.ours).replace('{}', name)}"
+    return ""
+
+
+class Elsewhere:
+    # An attribute that objects of other libraries have. It takes the place of `__getattr__`, which would slow down all
+    # methods of expressions. No docstring, as help() would show it once for each name.
+    __slots__ = ("name", "place")
+
+    def __init__(self, place: str, name: str) -> None:
+        self.place, self.name = place, name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(f"{owner.__name__!r} object has no attribute {self.name!r}{advice(self.place, self.name)}")
+
+    def __repr__(self) -> str:
+        return f"<not here{advice(self.place, self.name)}>"
+
+
+def names(place: str) -> list[str]:
+    """The names of a column of the tables."""
+    return sorted(name for rows in TABLES.values() for row in rows for name in getattr(row, place).split())
+
+
+def listed(self: object) -> list[str]:
+    """`__dir__` of objects that have such attributes, which completion leaves out."""
+    return [n for n in object.__dir__(self) if not isinstance(inspect.getattr_static(self, n, None), Elsewhere)]
+
+
+def elsewhere(place: str, owner: type) -> dict[str, object]:
+    """The attributes for a class by the column of the tables with names that it does not have."""
+    return {"__dir__": listed, **{n: Elsewhere(place, n) for n in names(place) if not hasattr(owner, n)}}
+
+
+def of_module(place: str, module: str) -> Callable[[str], NoReturn]:
+    """A function `__getattr__` for a module."""
+
+    def __getattr__(name: str) -> NoReturn:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}{advice(place, name)}")
+
+    return __getattr__

@@ -1,0 +1,183 @@
+"""What errors say where a program uses names of other libraries, and the table that they and the page come from."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.equivalents import TABLES, Row
+
+ROWS = [row for rows in TABLES.values() for row in rows]
+PLACES = ("dy", "nn", "x", "trainer", "model", "state")
+
+
+def owners() -> dict[str, Any]:
+    model = dy.ParameterCollection()
+    x = dy.inputVector([1, 2])
+    state = dy.SimpleRNNBuilder(1, 2, 2, model).initial_state()
+    return {"dy": dy, "nn": dy.nn, "x": x, "trainer": dy.SimpleSGDTrainer(model), "model": model, "state": state}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_every_name_leads_on(place: str) -> None:
+    """No name of the table exists, and each error says what to write."""
+    owner = owners()[place]
+    for row in ROWS:
+        for name in getattr(row, place).split():
+            assert not hasattr(owner, name), f"{name} is there: take it out of the table"
+            with pytest.raises(AttributeError) as error:
+                getattr(owner, name)
+            assert str(error.value).endswith(f"has no attribute {name!r}; write " + advice_of(row, name))
+
+
+def advice_of(row: Row, name: str) -> str:
+    return (row.says or row.ours).replace("{}", name)
+
+
+def test_names_are_in_one_row() -> None:
+    for place in Row._fields[2:-1]:
+        names = [name for row in ROWS for name in getattr(row, place).split()]
+        assert sorted(names) == sorted(set(names)), place
+
+
+def test_functions_of_the_table_exist() -> None:
+    """What errors name by the function of the same name is one."""
+    for row in ROWS:
+        if row.says == "`dy.{}(x)`":
+            assert all(hasattr(dy, name) for name in (row.x + " " + row.ufunc).split())
+        if row.says == "`dy.{}Trainer`":
+            assert all(hasattr(dy, f"{name}Trainer") for name in row.dy.split() if name != "RMSprop")
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "says"),
+    [
+        (lambda: x().exp(), AttributeError, "'InputExpression' object has no attribute 'exp'; write `dy.exp(x)`"),
+        (lambda: x().detach(), AttributeError, "write `dy.nobackprop(x)`"),
+        (lambda: x().ndim, AttributeError, "write `x.shape`"),
+        (lambda: dy.cat, AttributeError, "module 'dynet_cy' has no attribute 'cat'; write `dy.concatenate("),
+        (lambda: dy.nn.ReLU, AttributeError, "module 'dynet_cy.nn' has no attribute 'ReLU'; write"),
+        (lambda: trainer().step(), AttributeError, "write `trainer.update()`"),
+        (lambda: trainer().zero_grad(), AttributeError, "write nothing, as `trainer.update\\(\\)` clears"),
+        (lambda: trainer(lr=0.1), TypeError, "AdamTrainer: there is no argument lr; write `learning_rate`"),
+        (lambda: trainer(betas=(0.9, 0.98)), TypeError, "write .*beta_1=b1, beta_2=b2"),
+        (lambda: dy.nn.Activation("swish"), ValueError, "write `silu`"),
+        (lambda: np.tanh(x()), TypeError, "np.tanh takes no expressions; write `dy.tanh\\(x\\)`"),
+        (lambda: np.add.reduce(x()), TypeError, "np.add takes no expressions"),
+        (lambda: dy.reduce_sum, AttributeError, "write `x.sum\\(0\\)`"),
+    ],
+)
+def test_words_that_users_type(use: Callable[[], object], error: type[Exception], says: str) -> None:
+    pattern = says if "\\" in says or ".*" in says else says.replace("(", "\\(").replace(")", "\\)")
+    with pytest.raises(error, match=pattern):
+        use()
+
+
+def x() -> dy.Expression:
+    return dy.inputVector([1, 2])
+
+
+def trainer(**settings: Any) -> dy.Trainer:
+    return dy.AdamTrainer(dy.ParameterCollection(), **settings)
+
+
+def test_other_names_are_plain_errors() -> None:
+    with pytest.raises(AttributeError, match="^module 'dynet_cy' has no attribute 'foo'$"):
+        dy.foo  # noqa: B018 # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="has no attribute 'foo'$"):
+        x().foo  # noqa: B018 # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="foo"):
+        trainer(foo=1)
+
+
+def test_names_of_today() -> None:
+    assert dy.relu is dy.rectify
+    assert dy.sigmoid is dy.logistic
+    values = np.array([-1.0, 2.0])
+    for name, function in (("relu", dy.rectify), ("sigmoid", dy.logistic)):
+        layer = dy.nn.Activation(name)
+        assert np.array_equal(layer(dy.inputTensor(values)).npvalue(), function(dy.inputTensor(values)).npvalue())
+
+
+@pytest.mark.parametrize("kind", [dy.AdamTrainer, dy.AdamWTrainer, dy.AmsgradTrainer])
+def test_learning_rate_of_adam(kind: Any) -> None:
+    model = dy.ParameterCollection()
+    assert kind(model, learning_rate=0.25).learning_rate == 0.25
+    assert kind(model, alpha=0.25).learning_rate == 0.25
+    assert kind(model).learning_rate == 0.001
+
+
+def test_derived_trainers_have_arguments_of_their_own() -> None:
+    class Own(dy.SimpleSGDTrainer):
+        def __init__(self, m: dy.ParameterCollection, lr: float) -> None:
+            super().__init__(m, lr)
+
+    class Passing(dy.SimpleSGDTrainer):
+        def __init__(self, m: dy.ParameterCollection, **settings: float) -> None:
+            super().__init__(m, settings["lr"])
+
+    assert Own(dy.ParameterCollection(), lr=0.5).learning_rate == 0.5
+    assert Passing(dy.ParameterCollection(), lr=0.5).learning_rate == 0.5
+
+
+def test_classes_derived_from_ours_may_use_the_names() -> None:
+    class Model(dy.ParameterCollection):
+        def fit(self) -> int:
+            return 1
+
+    assert Model().fit() == 1
+    model = dy.ParameterCollection()
+    model.fit = 2
+    assert model.fit == 2
+
+
+def test_copies_pickles_and_numpy_do_not_see_the_names() -> None:
+    model = dy.ParameterCollection()
+    w = model.add_parameters(2, init=1.0)
+    optimizer = dy.AdamTrainer(model)
+    copied, _ = pickle.loads(pickle.dumps((model, optimizer)))
+    assert np.array_equal(copied.parameters_list()[0].npvalue(), w.npvalue())
+    assert copy.copy(optimizer).learning_rate == optimizer.learning_rate
+    e = x()
+    assert (np.ndim(e), np.shape(e), np.size(e)) == (1, (2,), 2)
+    assert np.asarray(e).tolist() == [1.0, 2.0]
+    assert (np.array([1.0, 2.0]) * 2 + e).npvalue().tolist() == [3.0, 6.0]
+    assert np.float64(2) * dy.scalarInput(3) is not None
+    assert (np.float32(2) * e).npvalue().tolist() == [2.0, 4.0]
+
+
+def test_what_is_not_there_names_what_is() -> None:
+    """The page of what is not there recommends nothing that is not there either."""
+    page = (Path(__file__).resolve().parents[1] / "docs" / "not-there.md").read_text(encoding="utf-8")
+    names = set(re.findall(r"`dy\.([\w.]+)", page))
+    assert len(names) > 20
+    for name in names:
+        attrgetter(name)(dy)
+    for subject in ("second-order", "hooks on activations", "float64", "Weights & Biases", "Windows", "torch.compile"):
+        assert subject in page
+
+
+def test_completion_leaves_them_out() -> None:
+    assert {"value", "npvalue", "T"} <= set(dir(x()))
+    assert not {"exp", "detach"} & set(dir(x()))
+
+    class Own(dy.ParameterCollection):
+        def fit(self) -> int:
+            return 1
+
+    assert "fit" in dir(Own())
+
+
+def test_equality_with_numbers_of_numpy() -> None:
+    e = x()
+    assert (np.array([1.0]) == e) is False
+    assert np.array([1.0]) != e
+    assert e in [1, e]
