@@ -118,7 +118,7 @@ def groups() -> dict[str, list[str]]:
 
 
 # Modules whose names are not among those of the package, and what their pages are called.
-MODULES = {"profiling": "Profiles", "curves": "Training curves", "config": "Settings"}
+MODULES = {"commandline": "Command lines", "profiling": "Profiles", "curves": "Training curves", "config": "Settings"}
 
 
 def write_reference(folder: Path) -> None:
