@@ -9,6 +9,12 @@ Sizes in a file are not trusted either: they are compared with the bytes that ar
 instructions as bytes, and memo entries are kept in a dictionary, so that memory and time are bounded by the size of the
 file. Tuples can be nested so that hashing takes forever or overflows C's stack: both are limited.
 
+A subclass of `pickle.Unpickler` with a `find_class` of its own cannot do that. It decides about names only. Nine bytes
+that set entry 2**27 of its memo ask for 2 GiB; a set that holds pairs of pairs, 28 deep, in 173 bytes takes seconds to
+hash, twice as long with each further level, and no signal is handled meanwhile; states of objects are set by methods of
+these objects. `pickle._Unpickler`, which is written in Python, could be limited, by overriding most of its methods, but
+these are private and differ between versions.
+
 All protocols are read, 0 to 5. What does not belong in a file of plain data is refused: persistent ids, codes of the
 extension registry, out-of-band buffers.
 """

@@ -166,7 +166,7 @@ def launches_of(derive: dict[str, Any]) -> Any:
 def test_a_comment_becomes_launches(launches_of: Any) -> None:
     """Definitions that a function does not use are left out; the kernel's parameters determine the arguments."""
     text = launches_of(
-        "op softmax(x): scale = 2\n * op sparsemax(x): scale = 3 * r\n *\n"
+        "op sparsemax(x): scale = 3 * r\n * op softmax(x): scale = 2\n *\n"
         " * n = size_of(&c.y.dim)   # a remark\n * Axes kept, reduced\n * unused = 1 // n\n * r = c.attrs[0].f\n"
         " * split_axes(&c.y, &c.x[0], &kept, &reduced)\n"
         " * forward:\n * scale = {scale}\n * return fill(gpu, n if batch else 0, 0, c.y.v) if n == 0\n"
@@ -177,41 +177,30 @@ def test_a_comment_becomes_launches(launches_of: Any) -> None:
     for line in ("from dynet_cy.core.tensor cimport Call, size_of", "from dynet_cy.ops.api"):
         assert (line in text) == ("api" not in line)
     assert 'cdef int SOME_FORWARD = kernel_at(CU, b"some_forward")' in text
-    sparsemax = text[text.index("cdef int sparsemax_forward") :]
+    sparsemax = text[text.index("cdef int sparsemax_forward") : text.index("\n\n\ncdef int softmax_forward")]
     assert sparsemax == (
         "cdef int sparsemax_forward(Gpu* gpu, const Call* c) noexcept nogil:\n"
-        "    cdef size_t batch = c.y.dim.bd\n"
-        "    cdef size_t n = size_of(&c.y.dim)\n"
+        "    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)\n"
         "    cdef Axes kept, reduced\n"
         "    cdef size_t r = c.attrs[0].f\n"
         "    split_axes(&c.y, &c.x[0], &kept, &reduced)\n"
         "    cdef float scale = <float>(3 * r)\n"
         "    if n == 0:\n"
         "        return fill(gpu, n if batch else 0, 0, c.y.v)\n"
-        "    if batch * n == 0:\n"
-        "        return 0\n"
         "    if n > 3:\n"
         "        return launch_rows(gpu, SOME_FORWARD, batch * n, n, batch, n, scale, c.x[0].v, c.x[0].bstride, "
         "value_at(&kept),\n                           1, c.y.v)\n"
-        "    if n == 0:\n"
-        "        return 0\n"
         "    return launch_each(gpu, SOME_FORWARD, n, batch, n, scale, c.x[0].v, c.x[0].bstride, value_at(&kept), 0, "
         "c.y.v)\n\n\n"
         "cdef int sparsemax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:\n"
-        "    cdef size_t batch = c.y.dim.bd\n"
-        "    cdef size_t elements = c.dx.dim.bd\n"
-        "    cdef size_t n = size_of(&c.y.dim)\n"
+        "    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.y.dim)\n"
         "    if batch == 0:\n"
-        "        return 0\n"
-        "    if n == 0:\n"
         "        return 0\n"
         "    return launch_slices(gpu, SOME_BACKWARD, n, 4, n, c.dy.v, c.saved, c.dx.v, elements, c.accumulate)\n\n\n"
         "cdef size_t sparsemax_work(const Call* c, int i) noexcept nogil:\n"
         "    cdef size_t n = size_of(&c.y.dim)\n"
         "    return 2 * n if i < 0 else 0\n\n\n"
-        'op = gpu_op(b"sparsemax", CU)\n'
-        "op.forward = sparsemax_forward\n"
-        "op.backward = sparsemax_backward\n"
+        'op = gpu_op(b"sparsemax", CU, sparsemax_forward, sparsemax_backward)\n'
         "op.work = sparsemax_work\n"
         "op.assigns = True"
     )
@@ -223,6 +212,15 @@ def test_ops_that_differ_in_their_kernel(launches_of: Any) -> None:
     assert "launch_each(gpu, PAIR_ARGSORT, batch, batch, c.x[0].v, c.y.v)" in text
     assert text.count("op.draws = True") == 1
     assert "assigns" not in text
+
+
+def test_equal_functions_are_written_once(launches_of: Any) -> None:
+    text = launches_of(
+        "op softmax(x): size = 1\n * op sparsemax(x): size = 2\n * n = 3\n * backward:\n * nothing if i\n"
+        " * adding: each(batch)\n * work: {size}"
+    )
+    assert "sparsemax_backward" not in text
+    assert 'gpu_op(b"sparsemax", CU, NULL, softmax_backward)\nop.work = sparsemax_work' in text
 
 
 def test_an_op_does_not_take_the_name_of_a_function(derive: dict[str, Any]) -> None:

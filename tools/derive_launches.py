@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -42,6 +42,8 @@ NUMBERS = {
     "elements": "c.dx.dim.bd",
     "uses": "c.y.dim.bd // c.dx.dim.bd",
 }
+# The functions that `gpu_op` takes.
+PAIR = ("forward", "backward")
 # How threads are laid out, and what each layout needs to know.
 GRIDS = {"each": "n", "rows": "n, width", "slices": "n, width", "grid": "x, y"}
 LOCAL = {*NUMBERS, *keyword.kwlist, "NULL", "min", "max", "gpu", "c", "i", "cdef", "noexcept", "nogil"}
@@ -245,7 +247,6 @@ class Function:
         self.module, self.launch, self.section = module, launch, section
         self.steps = launch.sections[section]
         self.defined = {name for line in self.steps for name in split(line.name) if line.kind in ("define", "declare")}
-        self.checked: set[str] = set()  # numbers of threads that are not 0
         self.types: dict[str, str] = {}  # of what is defined, where the parameter of a kernel says it
         for line in self.steps:
             if line.kind == "launch":
@@ -256,10 +257,13 @@ class Function:
                 if unknown:
                     raise Mistake(f"{launch.where}: kernel {line.name} has no parameter {unknown[0]}")
 
-    def text(self) -> Iterator[str]:
-        """Its lines."""
+    def head(self) -> str:
+        """Its first line."""
         result, parameters = FUNCTIONS[self.section]
-        yield f"cdef {result} {self.launch.ops[0]}_{self.section}({parameters}) noexcept nogil:"
+        return f"cdef {result} {self.launch.ops[0]}_{self.section}({parameters}) noexcept nogil:"
+
+    def body(self) -> Iterator[str]:
+        """Its further lines."""
         used = self.used()
         for name, value in NUMBERS.items():
             if name in used and name not in self.defined:
@@ -289,10 +293,6 @@ class Function:
             yield from code(f"    {line.value}")
         else:
             indent = "    "
-            if line.kind == "launch" and line.grid[0] != "grid" and (threads := line.grid[1][0]) not in self.checked:
-                self.checked.add(threads)  # nothing is launched without threads
-                yield from code(f"    if {threads} == 0:")
-                yield "        return 0"
             if line.condition:
                 yield from code(f"    if {line.condition}:")
                 indent = "        "
@@ -402,27 +402,34 @@ class Module:
     def text(self, launches: list[Launch]) -> Iterator[str]:
         """The lines of the region."""
         body: list[str] = []
+        written: dict[tuple[str, str], str] = {}  # the name of the function of each section with these lines
         used = {"Gpu", "GpuOp", "Call", "uint32_t", "gpu_op", "module_at", "kernel_at"}
         for launch in launches:
             unknown = [name for name in launch.ops if name not in self.ops]
             if unknown:
                 raise Mistake(f"{launch.where}: there is no op {unknown[0]}")
             base = False
+            functions = dict.fromkeys(PAIR, "NULL")
             for section in launch.sections:
                 function = Function(self, launch, section)
-                lines = list(function.text())
+                lines = joined(function.body())
                 for name in sorted(function.used() - function.defined - LOCAL - self.names() - set(self.declared)):
                     raise Mistake(f"{launch.where}, {section}: {name} is not defined here or declared in a .pxd")
-                body += ["", "", *lines]
+                functions[section] = f"{launch.ops[0]}_{section}"
+                same = written.setdefault((section, "\n".join(lines)), functions[section])
+                if same == functions[section]:
+                    body += ["", "", function.head(), *lines]
+                functions[section] = same
                 own = names_in(" ".join(lines)) - function.defined - LOCAL
                 used |= own
                 base |= any("Gpu* gpu" in line for name in own for m, line in self.declared.get(name, []) if m == BASE)
             body.append("")
             for name in launch.ops:
-                body += ["", f'op = gpu_op(b"{name}", {self.variable})']
-                body += [f'gpu_op(b"{name}", BASE)'] if base else []
-                used |= {"BASE"} if base else set()
-                body += [f"op.{section} = {launch.ops[0]}_{section}" for section in launch.sections]
+                pair = ", ".join(functions[section] for section in PAIR)
+                body += ["", f'op = gpu_op(b"{name}", {self.variable}, {pair})']
+                body += ["needs_module(op, BASE)"] if base else []
+                used |= {"BASE", "needs_module"} if base else set()
+                body += [f"op.{section} = {own}" for section, own in functions.items() if section not in PAIR]
                 body += ["op.draws = True"] if name in launch.draws else []
                 body += ["op.assigns = True"] if self.assigns(launch) else []
         head = list(self.imports(used))
@@ -485,6 +492,20 @@ def code(line: str) -> Iterator[str]:
     # Only the spaces after commas remain, where a line may end.
     for part in wrapped(line.replace(" ", "\0").replace(",\0", ", "), "", " " * (line.index("(") + 1)):
         yield part.replace("\0", " ")
+
+
+def joined(lines: Iterable[str]) -> list[str]:
+    """Lines of code, with adjacent declarations of one type on one line where there is space."""
+    found: list[str] = []
+    for line in lines:
+        declared = re.match(r"    cdef ([a-z]\w*) ", line)
+        if declared and found and found[-1].startswith(declared[0]):
+            longer = f"{found[-1]}, {line[declared.end() :]}"
+            if len(longer) <= WIDTH:
+                found[-1] = longer
+                continue
+        found.append(line)
+    return found
 
 
 def launches() -> Iterator[tuple[Path, str]]:

@@ -5,6 +5,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.atomic cimport Number, add_to
+from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.graph.structs cimport COMPUTED, NEEDS_GRAD, TRAINABLE, Node, args_of, nodes_of, state_of
 from dynet_cy.kernels.pool cimport (
@@ -12,13 +13,8 @@ from dynet_cy.kernels.pool cimport (
 )
 from dynet_cy.kernels.product cimport LEAST_ASLEEP, Product, cut_weight_gradient, in_parts, part_of_weight_gradient
 from dynet_cy.memory.arena cimport arena_alloc
-from dynet_cy.memory.storage cimport forget_gradient, pthread_mutex_t, touch
+from dynet_cy.memory.storage cimport forget_gradient, touch
 
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_trylock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef extern from *:
     """

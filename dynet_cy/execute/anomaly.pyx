@@ -13,6 +13,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.atomic cimport change
+from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.graph.computing cimport parameter_here
 from dynet_cy.graph.messages cimport argument_names, describe_dim, made_at, source_of_node
@@ -22,15 +23,10 @@ from dynet_cy.graph.structs cimport (
     state_of, value_of,
 )
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport Op, op_at
 
 from dynet_cy.memory.storage import parameter_names
 
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef enum:
     MOST_SHOWN = 12                 # arguments in a message

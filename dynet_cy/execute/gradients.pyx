@@ -17,6 +17,7 @@ from libc.stdint cimport uint8_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.interrupts cimport interrupted
+from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.execute.accumulation cimport (
     MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, take_back,
 )
@@ -35,14 +36,10 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_alloc, arena_offset, arena_rewind, array_push, array_rewind, segment_of
-from dynet_cy.memory.storage cimport note_gradient, pthread_mutex_t
+from dynet_cy.memory.storage cimport note_gradient
 from dynet_cy.ops.registry cimport Needs, op_at
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 # A product with ENOUGH_COLUMNS columns gains nothing from more; smaller matrices than LEAST_SIZE stay in the
 # first-level cache.

@@ -8,13 +8,13 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.atomic cimport Number, add_to
+from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.graph.hooks cimport PassHooks, pass_hooks
 from dynet_cy.graph.messages cimport describe_dim, made_at
 from dynet_cy.graph.structs cimport LIVE, Batch, Node, batches_of, nodes_of, order_of, origin_of, state_of
 from dynet_cy.graph.origin cimport current_line, origin_at, release_code, scope_at
 from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
-from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport MAX_OPS, op_at
 from dynet_cy.schedule.siblings cimport was_waiting, track_requests
 
@@ -26,11 +26,6 @@ cdef extern from "<time.h>" nogil:
     int CLOCK_MONOTONIC
     int clock_gettime(int clock, timespec* t)
 
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef enum:
     PLACES = MAX_OPS + 1            # the last one is for WEIGHT_GRADIENTS

@@ -55,8 +55,6 @@ cdef int backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     axes_of(c, &all, &kept, &reduced, i)
     n = axes_total(&kept)
     terms = axes_total(&reduced)
-    if n == 0:
-        return 0
     if terms <= FEW_TERMS:
         return launch_each(gpu, BACKWARD[gpu.op][i][0], n, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v,
                            c.x[1].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)
@@ -71,9 +69,7 @@ for which in range(DY_BINARY_COUNT):
     if BINARY[which] == NULL:                           # not an op, only a part of other ops
         continue
     name = BINARY[which].name
-    op = gpu_op(name, CU)
-    op.forward = forward
-    op.backward = backward
+    op = gpu_op(name, CU, forward, backward)
     op.assigns = True
     FORWARD[BINARY[which].id] = kernel_at(CU, b"binary_forward_" + name)
     for argument in range(2):
@@ -162,16 +158,12 @@ cdef int average_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return pass_scaled(gpu, &c.dy, <float>(1.0 / c.n), &c.dx, c.accumulate)
 
 
-op = gpu_op(b"esum", BASE)
-op.forward = esum_forward
-op.backward = esum_backward
+op = gpu_op(b"esum", BASE, esum_forward, esum_backward)
 op.work = sums_work
 op.spread = spread_sum
 op.assigns = True
 
-op = gpu_op(b"average", BASE)
-op.forward = average_forward
-op.backward = average_backward
+op = gpu_op(b"average", BASE, average_forward, average_backward)
 op.work = sums_work
 op.spread = spread_average
 op.assigns = True
@@ -212,8 +204,6 @@ cdef size_t one_per_number(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
-op = gpu_op(b"emax", MANY)
-op.forward = emax_forward
-op.backward = emax_backward
+op = gpu_op(b"emax", MANY, emax_forward, emax_backward)
 op.saved = one_per_number
 op.assigns = True

@@ -120,15 +120,10 @@ cdef size_t attention_saved(const Call* c) noexcept nogil:
     return 3 * sums_of(c)
 
 
-cdef int set_gpu_op(GpuOp* op) except -1:
-    op.forward = attention_forward
+cdef GpuOp* op
+cdef bytes name
+for name in (b"scaled_dot_product_attention", b"scaled_dot_product_attention_dropout"):
+    op = gpu_op(name, CU, attention_forward, attention_backward)
     op.begin = attention_begin
-    op.backward = attention_backward
     op.saved = attention_saved
-    return 0
-
-
-set_gpu_op(gpu_op(b"scaled_dot_product_attention", CU))
-cdef GpuOp* DROPPING = gpu_op(b"scaled_dot_product_attention_dropout", CU)
-set_gpu_op(DROPPING)
-DROPPING.draws = True
+op.draws = True

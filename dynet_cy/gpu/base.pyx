@@ -15,24 +15,22 @@ cdef int BY_BLOCKS = kernel_at(BASE, b"contract_by_blocks")
 
 
 cdef int scaled(Gpu* gpu, size_t n, float a, const float* x, float* y, int acc) noexcept nogil:
-    return launch_each(gpu, SCALE, n, n, a, x, y, acc) if n else 0
+    return launch_each(gpu, SCALE, n, n, a, x, y, acc)
 
 
 cdef int sum_pointers(Gpu* gpu, size_t n, const Pointers* xs, uint32_t count, float a, float* y,
                       int acc) noexcept nogil:
-    return launch_each(gpu, SUM, n, n, value_at(xs), count, a, y, acc) if n and count else 0
+    return launch_each(gpu, SUM, n, n, value_at(xs), count, a, y, acc) if count else 0
 
 
 cdef int expand(Gpu* gpu, const Axes* axes, float a, const float* x, float* y, int acc) noexcept nogil:
     cdef size_t n = axes_total(axes)
-    return launch_each(gpu, EXPAND, n, n, value_at(axes), a, x, y, acc) if n else 0
+    return launch_each(gpu, EXPAND, n, n, value_at(axes), a, x, y, acc)
 
 
 cdef int contract(Gpu* gpu, const Axes* kept, const Axes* reduced, float a, const float* x, float* y,
                   int acc) noexcept nogil:
     cdef size_t n = axes_total(kept), terms = axes_total(reduced)
-    if n == 0:
-        return 0
     if terms <= FEW_TERMS:
         return launch_each(gpu, BY_THREADS, n, n, terms, value_at(kept), value_at(reduced), a, x, y, acc)
     return launch_rows(gpu, BY_BLOCKS, n, terms, n, terms, value_at(kept), value_at(reduced), a, x, y, acc)
@@ -41,15 +39,13 @@ cdef int contract(Gpu* gpu, const Axes* kept, const Axes* reduced, float a, cons
 cdef int expand_list(Gpu* gpu, size_t batch, const Axes* axes, float a, const void* places, float* y,
                      int acc) noexcept nogil:
     cdef size_t n = axes_total(axes)
-    if batch * n == 0:
-        return 0
     return launch_each(gpu, EXPAND_LIST, batch * n, batch, n, value_at(axes), a, places, y, acc)
 
 
 cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, const Axes* reduced, float a,
                        const float* x, const void* places, int acc) noexcept nogil:
     cdef size_t n = axes_total(kept)
-    if batch * n == 0:
+    if n == 0:
         return 0
     return launch_rows(gpu, CONTRACT_LIST, batch, n, batch, n, axes_total(reduced), stride, value_at(kept),
                        value_at(reduced), a, x, places, acc)

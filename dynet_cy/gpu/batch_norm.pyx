@@ -20,13 +20,7 @@ cdef GpuOp* op
 cdef int batch_moments_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t pre = s.pre
-    cdef size_t channels = s.len
-    cdef size_t post = s.post
-    cdef size_t elements = batch
-    cdef size_t uses = c.x[0].dim.bd // batch
-    if elements * channels == 0:
-        return 0
+    cdef size_t pre = s.pre, channels = s.len, post = s.post, elements = batch, uses = c.x[0].dim.bd // batch
     return launch_rows(gpu, MOMENTS_FORWARD, elements * channels, uses * pre * post, elements, uses, pre, channels,
                        post, c.x[0].v, c.y.v)
 
@@ -34,48 +28,31 @@ cdef int batch_moments_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int batch_moments_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t pre = s.pre
-    cdef size_t channels = s.len
-    cdef size_t post = s.post
-    cdef size_t elements = batch
-    cdef size_t uses = c.x[0].dim.bd // batch
-    if total_of(&c.x[0].dim) == 0:
-        return 0
+    cdef size_t pre = s.pre, channels = s.len, post = s.post, elements = batch, uses = c.x[0].dim.bd // batch
     return launch_each(gpu, MOMENTS_BACKWARD, total_of(&c.x[0].dim), elements, uses, pre, channels, post, c.x[0].v,
                        c.y.v, c.dy.v, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"batch_moments", CU)
-op.forward = batch_moments_forward
-op.backward = batch_moments_backward
+op = gpu_op(b"batch_moments", CU, batch_moments_forward, batch_moments_backward)
 op.assigns = True
 
 
 cdef int channel_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t pre = s.pre
-    cdef size_t channels = s.len
-    cdef size_t post = s.post
+    cdef size_t pre = s.pre, channels = s.len, post = s.post
     cdef float eps = <float>c.attrs[1].f
-    if total_of(&c.y.dim) == 0:
-        return 0
     return launch_each(gpu, CHANNEL_FORWARD, total_of(&c.y.dim), batch, pre, channels, post, eps, c.x[0].v,
                        c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride,
                        c.x[4].v, c.x[4].bstride, c.y.v)
 
 
 cdef int channel_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t pre = s.pre
-    cdef size_t channels = s.len
-    cdef size_t post = s.post
+    cdef size_t pre = s.pre, channels = s.len, post = s.post
     cdef float eps = <float>c.attrs[1].f
     cdef size_t n = total_of(&c.dx.dim)
-    if n == 0:
-        return 0
     if i == 0:
         return launch_each(gpu, CHANNEL_BACKWARD_X, n, batch, pre, channels, post, eps, c.x[2].v, c.x[2].bstride,
                            c.x[3].v, c.x[3].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
@@ -84,8 +61,6 @@ cdef int channel_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nog
                        c.x[3].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"channel_norm", CU)
-op.forward = channel_norm_forward
-op.backward = channel_norm_backward
+op = gpu_op(b"channel_norm", CU, channel_norm_forward, channel_norm_backward)
 op.assigns = True
 # end of launches

@@ -68,7 +68,5 @@ cdef int backward(Gpu* gpu, const Call* c, uint32_t side) noexcept nogil:
     return gpu.error
 
 
-cdef GpuOp* op = gpu_op(b"batched_matmul", BASE)
-op.forward = forward
-op.backward = backward
+cdef GpuOp* op = gpu_op(b"batched_matmul", BASE, forward, backward)
 op.assigns = True

@@ -8,7 +8,7 @@ from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows
 from dynet_cy.gpu.linalg cimport (
     LINALG, add_scaled_elements, multiply, multiply_backward_a, multiply_backward_b,
 )
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, needs_module
 from dynet_cy.ops.linalg cimport factors_of_a
 from dynet_cy.ops.registry cimport Factors
 
@@ -64,8 +64,6 @@ cdef int gates_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int gates_begin(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
-    if m == 0:
-        return 0
     return launch_each(gpu, GATES_BACKWARD, batch * m, batch, m // 4, c.y.v, c.dy.v, c.saved)
 
 
@@ -126,17 +124,15 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
 cdef GpuOp* op
 cdef bytes name
 for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_gates_projected"):
-    op = gpu_op(name, CU)
-    gpu_op(name, BASE)
-    gpu_op(name, LINALG)
-    op.forward = gates_forward
+    op = gpu_op(name, CU, gates_forward, gates_backward)
+    needs_module(op, BASE)
+    needs_module(op, LINALG)
     op.begin = gates_begin
-    op.backward = gates_backward
     op.factors = gates_factors
     op.same = gates_same
     op.work = gates_work
     op.assigns = True
-gpu_op(b"vanilla_lstm_gates_noise", CU).draws = True
+    op.draws = name == b"vanilla_lstm_gates_noise"
 
 
 # derived: launches
@@ -153,47 +149,29 @@ cdef int LSTM_H_BACKWARD_GATES = kernel_at(CU, b"lstm_h_backward_gates")
 
 
 cdef int dropout_mask_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef size_t offset = c.attrs[0].i
-    if batch * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim), offset = c.attrs[0].i
     return launch_each(gpu, PART_MASKED, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + offset,
                        c.x[1].bstride, c.y.v)
 
 
 cdef int dropout_mask_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef size_t offset = c.attrs[0].i
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.y.dim), offset = c.attrs[0].i
     cdef size_t dx_stride = size_of(&c.dx.dim)
-    if elements * n == 0:
-        return 0
     return launch_each(gpu, PART_MASKED_BACKWARD, elements * n, batch, n, c.x[1 - i].v + (0 if i else offset),
                        c.x[1 - i].bstride, c.dy.v, elements, c.dx.v + (offset if i else 0), dx_stride)
 
 
-op = gpu_op(b"dropout_mask", CU)
-op.forward = dropout_mask_forward
-op.backward = dropout_mask_backward
+op = gpu_op(b"dropout_mask", CU, dropout_mask_forward, dropout_mask_backward)
 
 
 cdef int vanilla_lstm_c_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t h = rows_of(&c.y.dim)
-    if batch * h == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, h = rows_of(&c.y.dim)
     return launch_each(gpu, LSTM_C_FORWARD, batch * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
                        c.y.v)
 
 
 cdef int vanilla_lstm_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t h = rows_of(&c.y.dim)
-    if elements * h == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, h = rows_of(&c.y.dim)
     if i == 0:
         return launch_each(gpu, LSTM_C_BACKWARD_C, elements * h, batch, h, c.x[1].v, c.x[1].bstride, c.dy.v, elements,
                            c.dx.v, c.accumulate)
@@ -201,72 +179,42 @@ cdef int vanilla_lstm_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept n
                        c.x[1].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"vanilla_lstm_c", CU)
-op.forward = vanilla_lstm_c_forward
-op.backward = vanilla_lstm_c_backward
+op = gpu_op(b"vanilla_lstm_c", CU, vanilla_lstm_c_forward, vanilla_lstm_c_backward)
 op.assigns = True
 
 
 cdef int vanilla_lstm_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t h = rows_of(&c.y.dim)
-    cdef size_t at = 2 * h
-    cdef size_t stride_o = c.x[1].bstride
-    if batch * h == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, h = rows_of(&c.y.dim), at = 2 * h, stride_o = c.x[1].bstride
     return launch_each(gpu, LSTM_H_FORWARD, batch * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at, stride_o,
                        c.y.v)
 
 
 cdef int vanilla_lstm_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t h = rows_of(&c.y.dim)
-    cdef size_t at = 2 * h
-    cdef size_t stride_o = c.x[1].bstride
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, h = rows_of(&c.y.dim), at = 2 * h, stride_o = c.x[1].bstride
     cdef size_t rows = rows_of(&c.x[1].dim)
-    if elements * h == 0:
-        return 0
     if i == 0:
         return launch_each(gpu, LSTM_H_BACKWARD_C, elements * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at,
                            stride_o, c.dy.v, elements, c.dx.v, c.accumulate)
-    if elements * rows == 0:
-        return 0
     return launch_each(gpu, LSTM_H_BACKWARD_GATES, elements * rows, batch, h, rows, at, c.x[0].v, c.x[0].bstride,
                        c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"vanilla_lstm_h", CU)
-op.forward = vanilla_lstm_h_forward
-op.backward = vanilla_lstm_h_backward
+op = gpu_op(b"vanilla_lstm_h", CU, vanilla_lstm_h_forward, vanilla_lstm_h_backward)
 op.assigns = True
 
 
 cdef int tree_lstm_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t h = rows_of(&c.y.dim)
-    cdef size_t at = 1 * h
-    cdef size_t stride_o = c.x[1].bstride
-    if batch * h == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, h = rows_of(&c.y.dim), at = 1 * h, stride_o = c.x[1].bstride
     return launch_each(gpu, LSTM_H_FORWARD, batch * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at, stride_o,
                        c.y.v)
 
 
 cdef int tree_lstm_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t h = rows_of(&c.y.dim)
-    cdef size_t at = 1 * h
-    cdef size_t stride_o = c.x[1].bstride
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, h = rows_of(&c.y.dim), at = 1 * h, stride_o = c.x[1].bstride
     cdef size_t rows = rows_of(&c.x[1].dim)
-    if elements * h == 0:
-        return 0
     if i == 0:
         return launch_each(gpu, LSTM_H_BACKWARD_C, elements * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at,
                            stride_o, c.dy.v, elements, c.dx.v, c.accumulate)
-    if elements * rows == 0:
-        return 0
     return launch_each(gpu, LSTM_H_BACKWARD_GATES, elements * rows, batch, h, rows, at, c.x[0].v, c.x[0].bstride,
                        c.dy.v, elements, c.dx.v, c.accumulate)
 
@@ -275,9 +223,7 @@ cdef size_t tree_lstm_h_saved(const Call* c) noexcept nogil:
     return 0
 
 
-op = gpu_op(b"tree_lstm_h", CU)
-op.forward = tree_lstm_h_forward
-op.backward = tree_lstm_h_backward
+op = gpu_op(b"tree_lstm_h", CU, tree_lstm_h_forward, tree_lstm_h_backward)
 op.saved = tree_lstm_h_saved
 op.assigns = True
 # end of launches

@@ -14,25 +14,16 @@ cdef GpuOp* op
 
 
 cdef int constrained_softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    if batch == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim)
     return launch_rows(gpu, CONSTRAINED_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
                        c.saved, c.y.v)
 
 
 cdef int constrained_softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    if elements == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.y.dim)
     return launch_rows(gpu, CONSTRAINED_BACKWARD, elements, n, batch, n, i, c.saved, c.y.v, c.dy.v, c.dx.v,
                        c.dx.bstride)
 
 
-op = gpu_op(b"constrained_softmax", CU)
-op.forward = constrained_softmax_forward
-op.backward = constrained_softmax_backward
+op = gpu_op(b"constrained_softmax", CU, constrained_softmax_forward, constrained_softmax_backward)
 # end of launches

@@ -45,9 +45,7 @@ cdef int contract_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 cdef GpuOp* op
 cdef bytes name
 for name in (b"contract3d_1d", b"contract3d_1d_bias"):
-    op = gpu_op(name, BASE)
-    op.forward = contract_forward
-    op.backward = contract_backward
+    op = gpu_op(name, BASE, contract_forward, contract_backward)
     op.assigns = True
 
 
@@ -60,55 +58,35 @@ cdef int CIRCULAR = kernel_at(CU, b"circular")
 
 
 cdef int circ_conv_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    if batch * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim)
     return launch_each(gpu, CIRCULAR, batch * n, batch, n, 0, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.y.v,
                        batch, 0)
 
 
 cdef int circ_conv_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef size_t stride_a = c.x[1 - i].bstride
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.y.dim), stride_a = c.x[1 - i].bstride
     cdef size_t stride_b = n
-    if elements * n == 0:
-        return 0
     return launch_each(gpu, CIRCULAR, elements * n, batch, n, 1, c.x[1 - i].v, stride_a, c.dy.v, stride_b, c.dx.v,
                        elements, c.accumulate)
 
 
-op = gpu_op(b"circ_conv", CU)
-op.forward = circ_conv_forward
-op.backward = circ_conv_backward
+op = gpu_op(b"circ_conv", CU, circ_conv_forward, circ_conv_backward)
 op.assigns = True
 
 
 cdef int circ_corr_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    if batch * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim)
     return launch_each(gpu, CIRCULAR, batch * n, batch, n, 1, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.y.v,
                        batch, 0)
 
 
 cdef int circ_corr_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef size_t stride_a = n
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.y.dim), stride_a = n
     cdef size_t stride_b = c.x[1 - i].bstride
-    if elements * n == 0:
-        return 0
     return launch_each(gpu, CIRCULAR, elements * n, batch, n, i == 0, c.dy.v, stride_a, c.x[1 - i].v, stride_b, c.dx.v,
                        elements, c.accumulate)
 
 
-op = gpu_op(b"circ_corr", CU)
-op.forward = circ_corr_forward
-op.backward = circ_corr_backward
+op = gpu_op(b"circ_corr", CU, circ_corr_forward, circ_corr_backward)
 op.assigns = True
 # end of launches

@@ -8,7 +8,7 @@ from dynet_cy.gpu.base cimport BASE, Axes, add_axis, contract, expand, no_axes
 from dynet_cy.gpu.driver cimport (
     THREADS, Gpu, GpuOp, across, gemm, gemm_strided, launch, planes, value_at,
 )
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, needs_module
 from dynet_cy.kernels.kernels cimport dy_window
 from dynet_cy.ops.windows cimport GROUPS, conv_window, plain_window
 from dynet_cy.ops.windows cimport pool_window as pool_window_here
@@ -237,10 +237,8 @@ cdef size_t conv_work(const Call* c, int i) noexcept nogil:
 cdef GpuOp* op
 cdef bytes name
 for name in (b"conv2d", b"conv2d_bias"):
-    op = gpu_op(name, CU)
-    gpu_op(name, BASE)
-    op.forward = conv_forward
-    op.backward = conv_backward
+    op = gpu_op(name, CU, conv_forward, conv_backward)
+    needs_module(op, BASE)
     op.work = conv_work
     op.assigns = True
 
@@ -279,10 +277,8 @@ cdef size_t transpose_work(const Call* c, int i) noexcept nogil:
     return product_work(&p, i)
 
 
-op = gpu_op(b"conv_transpose2d", CU)
-gpu_op(b"conv_transpose2d", BASE)
-op.forward = transpose_forward
-op.backward = transpose_backward
+op = gpu_op(b"conv_transpose2d", CU, transpose_forward, transpose_backward)
+needs_module(op, BASE)
 op.work = transpose_work
 op.assigns = True
 
@@ -312,9 +308,7 @@ cdef size_t filter1d_work(const Call* c, int i) noexcept nogil:
     return product_work(&p, i)
 
 
-op = gpu_op(b"filter1d_narrow", CU)
-op.forward = filter1d_forward
-op.backward = filter1d_backward
+op = gpu_op(b"filter1d_narrow", CU, filter1d_forward, filter1d_backward)
 op.work = filter1d_work
 op.assigns = True
 
@@ -349,8 +343,7 @@ cdef int maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
     cdef Window w = pool_window(c)
     if total_of(&c.dx.dim) == 0:
         return 0
@@ -362,9 +355,7 @@ cdef size_t maxpooling2d_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
-op = gpu_op(b"maxpooling2d", CU)
-op.forward = maxpooling2d_forward
-op.backward = maxpooling2d_backward
+op = gpu_op(b"maxpooling2d", CU, maxpooling2d_forward, maxpooling2d_backward)
 op.saved = maxpooling2d_saved
 op.assigns = True
 
@@ -372,60 +363,34 @@ op.assigns = True
 cdef int kmax_pooling_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t k = c.attrs[0].u
-    cdef size_t outer = s.post
-    cdef size_t lines = inner * outer * batch
-    if lines == 0:
-        return 0
+    cdef size_t inner = s.pre, length = s.len, k = c.attrs[0].u, outer = s.post, lines = inner * outer * batch
     return launch_rows(gpu, KMAX_FORWARD, lines, length, lines, inner, length, outer, k, c.x[0].v, c.x[0].bstride,
                        c.saved, c.y.v)
 
 
 cdef int kmax_pooling_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t k = c.attrs[0].u
-    cdef size_t lines = inner * s.post * elements
-    if lines == 0:
-        return 0
+    cdef size_t inner = s.pre, length = s.len, k = c.attrs[0].u, lines = inner * s.post * elements
     return launch_each(gpu, KMAX_BACKWARD, lines, lines, inner, length, k, uses, c.saved, c.dy.v, c.dx.v)
 
 
-op = gpu_op(b"kmax_pooling", CU)
-op.forward = kmax_pooling_forward
-op.backward = kmax_pooling_backward
+op = gpu_op(b"kmax_pooling", CU, kmax_pooling_forward, kmax_pooling_backward)
 
 
 cdef int kmh_ngram_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t rows = c.y.dim.d[0]
-    cdef size_t columns = c.y.dim.d[1]
-    cdef size_t terms = c.attrs[0].u
-    if total_of(&c.y.dim) == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, rows = c.y.dim.d[0], columns = c.y.dim.d[1], terms = c.attrs[0].u
     return launch_each(gpu, NGRAM_FORWARD, total_of(&c.y.dim), batch, rows, columns, terms, c.x[0].v, c.x[0].bstride,
                        c.y.v)
 
 
 cdef int kmh_ngram_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t rows = c.y.dim.d[0]
-    cdef size_t columns = c.y.dim.d[1]
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, rows = c.y.dim.d[0], columns = c.y.dim.d[1]
     cdef size_t terms = c.attrs[0].u
-    if total_of(&c.dx.dim) == 0:
-        return 0
     return launch_each(gpu, NGRAM_BACKWARD, total_of(&c.dx.dim), batch, rows, columns, terms, c.dy.v, elements, c.dx.v,
                        c.accumulate)
 
 
-op = gpu_op(b"kmh_ngram", CU)
-op.forward = kmh_ngram_forward
-op.backward = kmh_ngram_backward
+op = gpu_op(b"kmh_ngram", CU, kmh_ngram_forward, kmh_ngram_backward)
 op.assigns = True
 # end of launches

@@ -64,20 +64,11 @@ cdef size_t log_partition_saved(const Call* c) noexcept nogil:
     return saved_of_one(c) * c.y.dim.bd
 
 
-cdef size_t no_work(const Call* c, int i) noexcept nogil:
-    return 0
-
-
-cdef int set_gpu_op(GpuOp* op) except -1:
-    op.forward = log_partition_forward
-    op.backward = log_partition_backward
+cdef GpuOp* op
+cdef bytes name
+for name in (b"crf_log_partition", b"crf_loss"):
+    op = gpu_op(name, CU, log_partition_forward, log_partition_backward)
     op.saved = log_partition_saved
-    op.work = no_work
-    return 0
-
-
-set_gpu_op(gpu_op(b"crf_log_partition", CU))
-set_gpu_op(gpu_op(b"crf_loss", CU))
 
 
 # ---- crf_marginals -----------------------------------------------------------------
@@ -95,8 +86,7 @@ cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
     return saved_of_one(c) * c.y.dim.bd
 
 
-cdef GpuOp* op = gpu_op(b"crf_marginals", CU)
-op.forward = marginals_forward
+op = gpu_op(b"crf_marginals", CU, marginals_forward, NULL)
 op.work = marginals_work
 
 
@@ -105,23 +95,16 @@ cdef int CRF_VITERBI = kernel_at(CU, b"crf_viterbi")
 
 
 cdef int crf_viterbi_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t tags = rows_of(&c.x[0].dim)
-    cdef size_t n = cols_of(&c.x[0].dim)
-    if batch == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
     return launch_rows(gpu, CRF_VITERBI, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
                        c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, NULL, c.work, c.y.v)
 
 
 cdef size_t crf_viterbi_work(const Call* c, int i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t tags = rows_of(&c.x[0].dim)
-    cdef size_t n = cols_of(&c.x[0].dim)
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
     return ((n + 2) * tags + n + 3) * batch
 
 
-op = gpu_op(b"crf_viterbi", CU)
-op.forward = crf_viterbi_forward
+op = gpu_op(b"crf_viterbi", CU, crf_viterbi_forward, NULL)
 op.work = crf_viterbi_work
 # end of launches

@@ -7,7 +7,7 @@ from dynet_cy.core.tensor cimport Call, rows_of, total_of
 from dynet_cy.gpu.base cimport BASE
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, value_at
 from dynet_cy.gpu.linalg cimport affine_backward, affine_forward
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, needs_module
 from dynet_cy.ops.linalg cimport affine_transform_factors
 from dynet_cy.ops.registry cimport Factors
 
@@ -40,8 +40,6 @@ cdef int gated_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 cdef int gated_begin(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u
-    if n == 0:
-        return 0
     return launch_each(gpu, GATES_BACKWARD, n, n, rows, h * c.attrs[1].u, h * c.attrs[2].u, c.y.v, c.dy.v, c.saved)
 
 
@@ -62,11 +60,9 @@ cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
     affine_transform_factors(&sums, i, f)
 
 
-cdef GpuOp* op = gpu_op(b"gated_affine", CU)
-gpu_op(b"gated_affine", BASE)
-op.forward = gated_forward
+cdef GpuOp* op = gpu_op(b"gated_affine", CU, gated_forward, gated_backward)
+needs_module(op, BASE)
 op.begin = gated_begin
-op.backward = gated_backward
 op.factors = gated_factors
 op.assigns = True
 op.lists = True
@@ -122,9 +118,7 @@ cdef int tree_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return gpu.error
 
 
-op = gpu_op(b"tree_lstm_c", CU)
-op.forward = tree_c_forward
-op.backward = tree_c_backward
+op = gpu_op(b"tree_lstm_c", CU, tree_c_forward, tree_c_backward)
 op.assigns = True
 
 
@@ -136,26 +130,17 @@ cdef int GRU_H_BACKWARD = kernel_at(CU, b"gru_h_backward")
 
 
 cdef int gru_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    if batch * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
     return launch_each(gpu, GRU_H_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
                        c.x[2].v, c.x[2].bstride, c.y.v)
 
 
 cdef int gru_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    if elements * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.y.dim)
     return launch_each(gpu, GRU_H_BACKWARD, elements * n, batch, n, i, c.x[0].v, c.x[0].bstride, c.x[1].v,
                        c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"gru_h", CU)
-op.forward = gru_h_forward
-op.backward = gru_h_backward
+op = gpu_op(b"gru_h", CU, gru_h_forward, gru_h_backward)
 op.assigns = True
 # end of launches

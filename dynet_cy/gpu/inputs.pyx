@@ -52,7 +52,5 @@ cdef int lookup_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return add_rows(gpu, c.y.dim.bd, size_of(&p.dim), c.items, c.dy.v, p.device_grad)
 
 
-cdef GpuOp* op = gpu_op(b"lookup", CU)
-op.forward = lookup_forward
-op.backward = lookup_backward
+cdef GpuOp* op = gpu_op(b"lookup", CU, lookup_forward, lookup_backward)
 op.note = lookup_note

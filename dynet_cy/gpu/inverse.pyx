@@ -39,9 +39,7 @@ cdef size_t inverse_work(const Call* c, int i) noexcept nogil:
     return c.y.dim.bd * (2 * n if i < 0 else n * n)
 
 
-cdef GpuOp* op = gpu_op(b"inverse", CU)
-op.forward = inverse_forward
-op.backward = inverse_backward
+cdef GpuOp* op = gpu_op(b"inverse", CU, inverse_forward, inverse_backward)
 op.work = inverse_work
 op.assigns = True
 
@@ -53,39 +51,28 @@ cdef int LOGDET_BACKWARD = kernel_at(CU, b"logdet_backward")
 
 
 cdef int logdet_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = rows_of(&c.x[0].dim)
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.x[0].dim)
     if n == 0:
         return fill(gpu, batch, 0, c.y.v)
-    if batch == 0:
-        return 0
     return launch_rows(gpu, INVERT, batch, n * n, batch, n, c.x[0].v, c.x[0].bstride, c.saved, c.work, c.y.v)
 
 
 cdef int logdet_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = rows_of(&c.x[0].dim)
-    if elements * n * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.x[0].dim)
     return launch_each(gpu, LOGDET_BACKWARD, elements * n * n, batch, n, c.saved, c.dy.v, c.dx.v, c.dx.bstride)
 
 
 cdef size_t logdet_saved(const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = rows_of(&c.x[0].dim)
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.x[0].dim)
     return batch * n * n
 
 
 cdef size_t logdet_work(const Call* c, int i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = rows_of(&c.x[0].dim)
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.x[0].dim)
     return 2 * n * batch if i < 0 else 0
 
 
-op = gpu_op(b"logdet", CU)
-op.forward = logdet_forward
-op.backward = logdet_backward
+op = gpu_op(b"logdet", CU, logdet_forward, logdet_backward)
 op.saved = logdet_saved
 op.work = logdet_work
 # end of launches

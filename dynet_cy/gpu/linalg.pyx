@@ -62,9 +62,7 @@ cdef int matmul_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return multiply_backward_b(gpu, &c.x[0], &c.dy, &c.dx, c.accumulate)
 
 
-cdef GpuOp* op = gpu_op(b"matmul", BASE)
-op.forward = matmul_forward
-op.backward = matmul_backward
+cdef GpuOp* op = gpu_op(b"matmul", BASE, matmul_forward, matmul_backward)
 op.factors = MATMUL.factors
 op.assigns = True
 
@@ -120,9 +118,7 @@ cdef int affine_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return multiply_backward_b(gpu, &c.x[i - 1], &c.dy, &c.dx, c.accumulate)
 
 
-op = gpu_op(b"affine_transform", BASE)
-op.forward = affine_forward
-op.backward = affine_backward
+op = gpu_op(b"affine_transform", BASE, affine_forward, affine_backward)
 op.factors = AFFINE.factors
 op.assigns = True
 op.lists = True
@@ -147,28 +143,17 @@ cdef int DOT_FORWARD = kernel_at(LINALG, b"dot_forward")
 
 
 cdef int dot_product_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
-    if batch == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
     return launch_rows(gpu, DOT_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.y.v)
 
 
 cdef int dot_product_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.dx.dim)
-    if elements * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.dx.dim)
     return launch_each(gpu, DOT_BACKWARD, elements * n, batch, n, elements, c.x[1 - i].v, c.x[1 - i].bstride, c.dy.v,
                        c.dx.v)
 
 
-op = gpu_op(b"dot_product", LINALG)
-op.forward = dot_product_forward
-op.backward = dot_product_backward
+op = gpu_op(b"dot_product", LINALG, dot_product_forward, dot_product_backward)
 
-op = gpu_op(b"trace_of_product", LINALG)
-op.forward = dot_product_forward
-op.backward = dot_product_backward
+op = gpu_op(b"trace_of_product", LINALG, dot_product_forward, dot_product_backward)
 # end of launches

@@ -20,67 +20,44 @@ cdef GpuOp* op
 
 
 cdef int layer_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
     cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
-    cdef size_t pre = s.pre
-    cdef size_t len = s.len
-    cdef size_t lines = pre * s.post
-    cdef size_t ng = size_of(&c.x[1].dim)
+    cdef size_t pre = s.pre, len = s.len, lines = pre * s.post, ng = size_of(&c.x[1].dim)
     if n == 0:
         return 0
-    cdef float tiny = <float>(1e-8)
-    cdef float eps = <float>c.attrs[EPSILON].f
+    cdef float tiny = <float>(1e-8), eps = <float>c.attrs[EPSILON].f
     cdef size_t nb = size_of(&c.x[2].dim)
-    if batch * lines == 0:
-        return 0
     return launch_rows(gpu, LAYER_NORM_FORWARD, batch * lines, len, batch, n, pre, len, tiny, eps, c.x[0].v,
                        c.x[0].bstride, c.x[1].v, ng, c.x[1].bstride, c.x[2].v, nb, c.x[2].bstride, c.saved, c.y.v)
 
 
 cdef int layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.y.dim)
     cdef Split s = lines_of(&c.y.dim, &c.x[1].dim, c.attrs)
-    cdef size_t pre = s.pre
-    cdef size_t len = s.len
-    cdef size_t lines = pre * s.post
-    cdef size_t ng = size_of(&c.x[1].dim)
+    cdef size_t pre = s.pre, len = s.len, lines = pre * s.post, ng = size_of(&c.x[1].dim)
     if n == 0:
         return 0
     cdef size_t m = size_of(&c.dx.dim)
-    if elements * lines == 0:
-        return 0
     if i == 0:
         return launch_rows(gpu, LAYER_NORM_BACKWARD_X, elements * lines, len, batch, n, pre, len, c.x[0].v,
                            c.x[0].bstride, c.x[1].v, ng, c.x[1].bstride, NULL, NULL, <float>1, <float>1, c.saved,
                            c.dy.v, elements, c.dx.v, c.accumulate)
-    if elements * ((m + 31) // 32) == 0:
-        return 0
     return launch_rows(gpu, LAYER_NORM_BACKWARD_WEIGHTS, elements * ((m + 31) // 32), THREADS, batch, n, pre, len, m,
                        c.x[0].v if i == 1 else NULL, c.x[0].bstride, c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"layer_norm", CU)
-op.forward = layer_norm_forward
-op.backward = layer_norm_backward
+op = gpu_op(b"layer_norm", CU, layer_norm_forward, layer_norm_backward)
 op.assigns = True
 
 
 cdef int residual_layer_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
     cdef Split s = columns_of(&c.y.dim)
     cdef size_t len = s.len
-    cdef float keep = <float>(1 - c.attrs[DROPPED].f)
-    cdef float value = <float>(1 / keep if keep > 0 else 0)
+    cdef float keep = <float>(1 - c.attrs[DROPPED].f), value = <float>(1 / keep if keep > 0 else 0)
     if n == 0:
         return 0
-    cdef float tiny = <float>(1e-8)
-    cdef float eps = <float>c.attrs[EPSILON].f
-    if batch * s.post == 0:
-        return 0
+    cdef float tiny = <float>(1e-8), eps = <float>c.attrs[EPSILON].f
     return launch_rows(gpu, RESIDUAL_LAYER_NORM_FORWARD, batch * s.post, len, batch, n, len, tiny, eps,
                        <const void*>c.seed, c.items if keep < 1 else NULL, keep, value, c.x[0].v, c.x[0].bstride,
                        c.x[2].v, c.x[2].bstride, c.x[1].v, c.x[1].bstride, c.x[3].v, c.x[3].bstride, c.saved,
@@ -88,66 +65,44 @@ cdef int residual_layer_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int residual_layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.y.dim)
     cdef Split s = columns_of(&c.y.dim)
-    cdef size_t pre = s.pre
-    cdef size_t len = s.len
-    cdef float keep = <float>(1 - c.attrs[DROPPED].f)
-    cdef float value = <float>(1 / keep if keep > 0 else 0)
+    cdef size_t pre = s.pre, len = s.len
+    cdef float keep = <float>(1 - c.attrs[DROPPED].f), value = <float>(1 / keep if keep > 0 else 0)
     if n == 0:
         return 0
-    cdef size_t m = size_of(&c.dx.dim)
-    cdef size_t stride_x = n
-    if elements * ((m + 31) // 32) == 0:
-        return 0
+    cdef size_t m = size_of(&c.dx.dim), stride_x = n
     if i & 1:
         return launch_rows(gpu, LAYER_NORM_BACKWARD_WEIGHTS, elements * ((m + 31) // 32), THREADS, batch, n, pre, len,
                            m, c.saved + 3 * s.post * batch if i == 1 else NULL, stride_x, c.saved, c.dy.v, elements,
                            c.dx.v, c.accumulate)
     cdef size_t ng = len
-    if elements * s.post == 0:
-        return 0
     return launch_rows(gpu, LAYER_NORM_BACKWARD_X, elements * s.post, len, batch, n, pre, len,
                        c.saved + 3 * s.post * batch, stride_x, c.x[1].v, ng, c.x[1].bstride, <const void*>c.seed,
                        c.items if keep < 1 and i == 2 else NULL, keep, value, c.saved, c.dy.v, elements, c.dx.v,
                        c.accumulate)
 
 
-op = gpu_op(b"residual_layer_norm", CU)
-op.forward = residual_layer_norm_forward
-op.backward = residual_layer_norm_backward
+op = gpu_op(b"residual_layer_norm", CU, residual_layer_norm_forward, residual_layer_norm_backward)
 op.assigns = True
 
-op = gpu_op(b"residual_layer_norm_dropout", CU)
-op.forward = residual_layer_norm_forward
-op.backward = residual_layer_norm_backward
+op = gpu_op(b"residual_layer_norm_dropout", CU, residual_layer_norm_forward, residual_layer_norm_backward)
 op.draws = True
 op.assigns = True
 
 
 cdef int weight_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    if batch == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
     return launch_rows(gpu, WEIGHT_NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
                        c.y.v)
 
 
 cdef int weight_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    if elements == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.y.dim)
     return launch_rows(gpu, WEIGHT_NORM_BACKWARD, elements, n, batch, n, i, c.x[0].v, c.x[0].bstride, c.x[1].v,
                        c.x[1].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"weight_norm", CU)
-op.forward = weight_norm_forward
-op.backward = weight_norm_backward
+op = gpu_op(b"weight_norm", CU, weight_norm_forward, weight_norm_backward)
 op.assigns = True
 # end of launches

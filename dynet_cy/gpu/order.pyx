@@ -21,130 +21,89 @@ cdef GpuOp* op
 cdef int sort_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
-    cdef size_t count = c.attrs[1].u
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, count = c.attrs[1].u
     if total_of(&c.y.dim) == 0:
         return 0
     cdef size_t lines = inner * outer * batch
     cdef int descending = c.attrs[2].u
-    if lines * length == 0:
-        return 0
     return launch_each(gpu, SORT_LINES, lines * length, lines, inner, length, outer, count, descending, c.x[0].v,
                        c.x[0].bstride, c.saved, c.y.v)
 
 
 cdef int sort_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
-    cdef size_t count = c.attrs[1].u
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, count = c.attrs[1].u
     if total_of(&c.y.dim) == 0:
         return 0
     cdef size_t lines = inner * outer * elements
-    if lines == 0:
-        return 0
     return launch_each(gpu, SORT_BACKWARD, lines, lines, inner, length, outer, count, uses, c.saved, c.dy.v, c.dx.v)
 
 
-op = gpu_op(b"sort", CU)
-op.forward = sort_forward
-op.backward = sort_backward
+op = gpu_op(b"sort", CU, sort_forward, sort_backward)
 
 
 cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
-    cdef size_t count = c.attrs[1].u
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, count = c.attrs[1].u
     if total_of(&c.y.dim) == 0:
         return 0
     cdef size_t lines = inner * outer * batch
     cdef int descending = c.attrs[2].u
-    if lines * length == 0:
-        return 0
     return launch_each(gpu, SORT_LINES, lines * length, lines, inner, length, outer, count, descending, c.x[0].v,
                        c.x[0].bstride, NULL, c.y.v)
 
 
-op = gpu_op(b"argsort", CU)
-op.forward = argsort_forward
+op = gpu_op(b"argsort", CU, argsort_forward, NULL)
 
 
 cdef int cumprod_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
     if total_of(&c.y.dim) == 0:
         return 0
     cdef size_t lines = inner * outer * batch
-    if lines == 0:
-        return 0
     return launch_each(gpu, CUMPROD_FORWARD, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v,
                        c.saved)
 
 
 cdef int cumprod_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
     if total_of(&c.y.dim) == 0:
         return 0
     cdef size_t lines = inner * outer * elements
-    if lines == 0:
-        return 0
     return launch_each(gpu, CUMPROD_BACKWARD, lines, lines, inner, length, outer, uses, c.x[0].v, c.x[0].bstride, c.y.v,
                        c.saved, c.dy.v, c.dx.v)
 
 
-op = gpu_op(b"cumprod", CU)
-op.forward = cumprod_forward
-op.backward = cumprod_backward
+op = gpu_op(b"cumprod", CU, cumprod_forward, cumprod_backward)
 
 
 cdef int logcumsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
     if total_of(&c.y.dim) == 0:
         return 0
     cdef size_t lines = inner * outer * batch
-    if lines == 0:
-        return 0
     return launch_each(gpu, LOGCUMSUMEXP_FORWARD, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v,
                        c.saved)
 
 
 cdef int logcumsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t uses = c.y.dim.bd // c.dx.dim.bd
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    cdef size_t outer = s.post
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
     if total_of(&c.y.dim) == 0:
         return 0
     cdef size_t lines = inner * outer * elements
-    if lines == 0:
-        return 0
     return launch_each(gpu, LOGCUMSUMEXP_BACKWARD, lines, lines, inner, length, outer, uses, c.x[0].v, c.x[0].bstride,
                        c.y.v, c.saved, c.dy.v, c.dx.v)
 
 
-op = gpu_op(b"logcumsumexp", CU)
-op.forward = logcumsumexp_forward
-op.backward = logcumsumexp_backward
+op = gpu_op(b"logcumsumexp", CU, logcumsumexp_forward, logcumsumexp_backward)
 # end of launches

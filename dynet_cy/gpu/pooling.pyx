@@ -26,8 +26,7 @@ cdef int avgpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
     cdef Pooling w = sized(&c.x[0].dim, c.attrs)
     if total_of(&c.dx.dim) == 0:
         return 0
@@ -35,9 +34,7 @@ cdef int avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nog
                   THREADS, 0, batch, value_at(&w), c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"avgpooling2d", CU)
-op.forward = avgpooling2d_forward
-op.backward = avgpooling2d_backward
+op = gpu_op(b"avgpooling2d", CU, avgpooling2d_forward, avgpooling2d_backward)
 op.assigns = True
 
 
@@ -51,8 +48,7 @@ cdef int adaptive_avgpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int adaptive_avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
     cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
     if total_of(&c.dx.dim) == 0:
         return 0
@@ -60,9 +56,7 @@ cdef int adaptive_avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noe
                   THREADS, 0, batch, value_at(&w), c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"adaptive_avgpooling2d", CU)
-op.forward = adaptive_avgpooling2d_forward
-op.backward = adaptive_avgpooling2d_backward
+op = gpu_op(b"adaptive_avgpooling2d", CU, adaptive_avgpooling2d_forward, adaptive_avgpooling2d_backward)
 op.assigns = True
 
 
@@ -76,8 +70,7 @@ cdef int adaptive_maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 cdef int adaptive_maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
     cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
     if total_of(&c.dx.dim) == 0:
         return 0
@@ -85,8 +78,6 @@ cdef int adaptive_maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noe
                   THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"adaptive_maxpooling2d", CU)
-op.forward = adaptive_maxpooling2d_forward
-op.backward = adaptive_maxpooling2d_backward
+op = gpu_op(b"adaptive_maxpooling2d", CU, adaptive_maxpooling2d_forward, adaptive_maxpooling2d_backward)
 op.assigns = True
 # end of launches

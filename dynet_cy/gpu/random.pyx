@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t
 from dynet_cy.core.tensor cimport Call, size_of
 from dynet_cy.gpu.base cimport BASE, pass_scaled
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, needs_module
 from dynet_cy.ops.axes cimport Split, split_at
 
 cdef int CU = module_at(b"random")
@@ -21,71 +21,48 @@ cdef GpuOp* op
 
 
 cdef int random_normal_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    cdef float p0 = <float>c.attrs[0].f
-    cdef float p1 = <float>c.attrs[1].f
-    if batch * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
+    cdef float p0 = <float>c.attrs[0].f, p1 = <float>c.attrs[1].f
     return launch_each(gpu, RANDOM_NORMAL, batch * n, batch, n, <const void*>c.seed, c.items, p0, p1, c.y.v)
 
 
-op = gpu_op(b"random_normal", CU)
-op.forward = random_normal_forward
+op = gpu_op(b"random_normal", CU, random_normal_forward, NULL)
 op.draws = True
 
 
 cdef int random_uniform_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    cdef float p0 = <float>c.attrs[0].f
-    cdef float p1 = <float>c.attrs[1].f
-    if batch * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
+    cdef float p0 = <float>c.attrs[0].f, p1 = <float>c.attrs[1].f
     return launch_each(gpu, RANDOM_UNIFORM, batch * n, batch, n, <const void*>c.seed, c.items, p0, p1, c.y.v)
 
 
-op = gpu_op(b"random_uniform", CU)
-op.forward = random_uniform_forward
+op = gpu_op(b"random_uniform", CU, random_uniform_forward, NULL)
 op.draws = True
 
 
 cdef int random_bernoulli_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    cdef float p0 = <float>c.attrs[0].f
-    cdef float p1 = <float>c.attrs[1].f
-    if batch * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
+    cdef float p0 = <float>c.attrs[0].f, p1 = <float>c.attrs[1].f
     return launch_each(gpu, RANDOM_BERNOULLI, batch * n, batch, n, <const void*>c.seed, c.items, p0, p1, c.y.v)
 
 
-op = gpu_op(b"random_bernoulli", CU)
-op.forward = random_bernoulli_forward
+op = gpu_op(b"random_bernoulli", CU, random_bernoulli_forward, NULL)
 op.draws = True
 
 
 cdef int random_gumbel_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    cdef float p0 = <float>c.attrs[0].f
-    cdef float p1 = <float>c.attrs[1].f
-    if batch * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
+    cdef float p0 = <float>c.attrs[0].f, p1 = <float>c.attrs[1].f
     return launch_each(gpu, RANDOM_GUMBEL, batch * n, batch, n, <const void*>c.seed, c.items, p0, p1, c.y.v)
 
 
-op = gpu_op(b"random_gumbel", CU)
-op.forward = random_gumbel_forward
+op = gpu_op(b"random_gumbel", CU, random_gumbel_forward, NULL)
 op.draws = True
 
 
 cdef int noise_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
     cdef float deviation = <float>c.attrs[0].f
-    if batch * n == 0:
-        return 0
     return launch_each(gpu, NOISE_FORWARD, batch * n, batch, n, <const void*>c.seed, c.items, deviation, c.x[0].v,
                        c.x[0].bstride, c.y.v)
 
@@ -94,44 +71,29 @@ cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
 
 
-op = gpu_op(b"noise", CU)
-gpu_op(b"noise", BASE)
-op.forward = noise_forward
-op.backward = noise_backward
+op = gpu_op(b"noise", CU, noise_forward, noise_backward)
+needs_module(op, BASE)
 op.draws = True
 op.assigns = True
 
 
 cdef int dropout_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    cdef float keep = <float>(1 - c.attrs[0].f)
-    cdef float value = <float>(1 / keep if keep > 0 else 0)
-    cdef size_t inner = size_of(&c.y.dim)
-    cdef size_t length = 1
-    if batch * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
+    cdef float keep = <float>(1 - c.attrs[0].f), value = <float>(1 / keep if keep > 0 else 0)
+    cdef size_t inner = size_of(&c.y.dim), length = 1
     return launch_each(gpu, DROPOUT_FORWARD, batch * n, batch, n, inner, length, <const void*>c.seed, c.items, keep,
                        value, c.x[0].v, c.x[0].bstride, c.y.v)
 
 
 cdef int dropout_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    cdef float keep = <float>(1 - c.attrs[0].f)
-    cdef float value = <float>(1 / keep if keep > 0 else 0)
-    cdef size_t inner = size_of(&c.y.dim)
-    cdef size_t length = 1
-    if elements * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.y.dim)
+    cdef float keep = <float>(1 - c.attrs[0].f), value = <float>(1 / keep if keep > 0 else 0)
+    cdef size_t inner = size_of(&c.y.dim), length = 1
     return launch_each(gpu, DROPOUT_BACKWARD, elements * n, batch, n, inner, length, <const void*>c.seed, c.items, keep,
                        value, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"dropout", CU)
-op.forward = dropout_forward
-op.backward = dropout_backward
+op = gpu_op(b"dropout", CU, dropout_forward, dropout_backward)
 op.draws = True
 op.assigns = True
 
@@ -140,74 +102,48 @@ cdef int dropout_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.y.dim, c.attrs[1].u)
     cdef size_t n = size_of(&c.y.dim)
-    cdef float keep = <float>(1 - c.attrs[0].f)
-    cdef float value = <float>(1 / keep if keep > 0 else 0)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    if batch * n == 0:
-        return 0
+    cdef float keep = <float>(1 - c.attrs[0].f), value = <float>(1 / keep if keep > 0 else 0)
+    cdef size_t inner = s.pre, length = s.len
     return launch_each(gpu, DROPOUT_FORWARD, batch * n, batch, n, inner, length, <const void*>c.seed, c.items, keep,
                        value, c.x[0].v, c.x[0].bstride, c.y.v)
 
 
 cdef int dropout_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
     cdef Split s = split_at(&c.y.dim, c.attrs[1].u)
     cdef size_t n = size_of(&c.y.dim)
-    cdef float keep = <float>(1 - c.attrs[0].f)
-    cdef float value = <float>(1 / keep if keep > 0 else 0)
-    cdef size_t inner = s.pre
-    cdef size_t length = s.len
-    if elements * n == 0:
-        return 0
+    cdef float keep = <float>(1 - c.attrs[0].f), value = <float>(1 / keep if keep > 0 else 0)
+    cdef size_t inner = s.pre, length = s.len
     return launch_each(gpu, DROPOUT_BACKWARD, elements * n, batch, n, inner, length, <const void*>c.seed, c.items, keep,
                        value, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"dropout_dim", CU)
-op.forward = dropout_dim_forward
-op.backward = dropout_dim_backward
+op = gpu_op(b"dropout_dim", CU, dropout_dim_forward, dropout_dim_backward)
 op.draws = True
 op.assigns = True
 
 
 cdef int dropout_batch_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    cdef float keep = <float>(1 - c.attrs[0].f)
-    cdef float value = <float>(1 / keep if keep > 0 else 0)
-    cdef size_t inner = 1
-    cdef size_t length = size_of(&c.y.dim)
-    if batch * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
+    cdef float keep = <float>(1 - c.attrs[0].f), value = <float>(1 / keep if keep > 0 else 0)
+    cdef size_t inner = 1, length = size_of(&c.y.dim)
     return launch_each(gpu, DROPOUT_FORWARD, batch * n, batch, n, inner, length, <const void*>c.seed, c.items, keep,
                        value, c.x[0].v, c.x[0].bstride, c.y.v)
 
 
 cdef int dropout_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    cdef float keep = <float>(1 - c.attrs[0].f)
-    cdef float value = <float>(1 / keep if keep > 0 else 0)
-    cdef size_t inner = 1
-    cdef size_t length = size_of(&c.y.dim)
-    if elements * n == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.y.dim)
+    cdef float keep = <float>(1 - c.attrs[0].f), value = <float>(1 / keep if keep > 0 else 0)
+    cdef size_t inner = 1, length = size_of(&c.y.dim)
     return launch_each(gpu, DROPOUT_BACKWARD, elements * n, batch, n, inner, length, <const void*>c.seed, c.items, keep,
                        value, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"dropout_batch", CU)
-op.forward = dropout_batch_forward
-op.backward = dropout_batch_backward
+op = gpu_op(b"dropout_batch", CU, dropout_batch_forward, dropout_batch_backward)
 op.draws = True
 op.assigns = True
 
-op = gpu_op(b"block_dropout", CU)
-op.forward = dropout_batch_forward
-op.backward = dropout_batch_backward
+op = gpu_op(b"block_dropout", CU, dropout_batch_forward, dropout_batch_backward)
 op.draws = True
 op.assigns = True
 # end of launches

@@ -66,9 +66,7 @@ cdef int sum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return gpu.error
 
 
-cdef GpuOp* op = gpu_op(b"sum", BASE)
-op.forward = sum_forward
-op.backward = sum_backward
+cdef GpuOp* op = gpu_op(b"sum", BASE, sum_forward, sum_backward)
 op.assigns = True
 
 
@@ -117,12 +115,9 @@ cdef int moment_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef int r = c.attrs[2].i
     reduction_axes(c, &kept, &reduced, &back)
     cdef float scale = <float>moment_scale(c)
-    cdef size_t n = axes_total(&kept)
-    cdef size_t terms = axes_total(&reduced)
+    cdef size_t n = axes_total(&kept), terms = axes_total(&reduced)
     if total_of(&c.x[0].dim) == 0:
         return fill(gpu, total_of(&c.y.dim), <float>NAN if isinf(scale) else 0, c.y.v)
-    if n == 0:
-        return 0
     if by_blocks_over(&kept, &reduced):
         return launch_rows(gpu, MOMENT_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), scale, r,
                            c.x[0].v, c.y.v, 1)
@@ -135,30 +130,21 @@ cdef int moment_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef int r = c.attrs[2].i
     reduction_axes(c, &kept, &reduced, &back)
     cdef float scale = <float>(r * moment_scale(c))
-    cdef size_t n = total_of(&c.x[0].dim)
-    cdef size_t uses = sharing(c)
-    cdef size_t y_size = size_of(&c.y.dim)
-    if n == 0:
-        return 0
+    cdef size_t n = total_of(&c.x[0].dim), uses = sharing(c), y_size = size_of(&c.y.dim)
     return launch_each(gpu, MOMENT_BACKWARD, n, n, value_at(&back), uses, y_size, scale, r, c.x[0].v, c.dy.v, c.dx.v,
                        c.accumulate)
 
 
-op = gpu_op(b"moment", CU)
-op.forward = moment_forward
-op.backward = moment_backward
+op = gpu_op(b"moment", CU, moment_forward, moment_backward)
 op.assigns = True
 
 
 cdef int std_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes kept, reduced, back
     reduction_axes(c, &kept, &reduced, &back)
-    cdef size_t n = axes_total(&kept)
-    cdef size_t terms = axes_total(&reduced)
+    cdef size_t n = axes_total(&kept), terms = axes_total(&reduced)
     if total_of(&c.x[0].dim) == 0:
         return fill(gpu, total_of(&c.y.dim), NAN, c.y.v)
-    if n == 0:
-        return 0
     if by_blocks_over(&kept, &reduced):
         return launch_rows(gpu, STD_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), c.x[0].v, c.saved,
                            c.y.v, 1)
@@ -168,18 +154,12 @@ cdef int std_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int std_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Axes kept, reduced, back
     reduction_axes(c, &kept, &reduced, &back)
-    cdef size_t n = total_of(&c.x[0].dim)
-    cdef size_t uses = sharing(c)
-    cdef size_t y_size = size_of(&c.y.dim)
+    cdef size_t n = total_of(&c.x[0].dim), uses = sharing(c), y_size = size_of(&c.y.dim)
     cdef float scale = <float>share(c)
-    if n == 0:
-        return 0
     return launch_each(gpu, STD_BACKWARD, n, n, value_at(&back), uses, y_size, scale, c.x[0].v, c.saved, c.y.v, c.dy.v,
                        c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"std", CU)
-op.forward = std_forward
-op.backward = std_backward
+op = gpu_op(b"std", CU, std_forward, std_backward)
 op.assigns = True
 # end of launches

@@ -47,13 +47,19 @@ cdef int kernel_at(int module, bytes name) except -1:
     return len(_kernels) - 1
 
 
-cdef GpuOp* gpu_op(bytes name, int module) except NULL:
+cdef GpuOp* gpu_op(bytes name, int module, GpuForward forward, GpuBackward backward) except NULL:
     cdef unsigned number = _op_numbers[name.decode()]
     cdef GpuOp* op = &table[number]
     op.needs = &op_at(number).needs[GPU]
     op.saved = op_at(number).saved
-    op.modules |= <uint64_t>1 << module
+    op.forward = forward
+    op.backward = backward
+    needs_module(op, module)
     return op
+
+
+cdef void needs_module(GpuOp* op, int module) noexcept:
+    op.modules |= <uint64_t>1 << module
 
 
 cdef unsigned number_of(const GpuOp* op) noexcept nogil:

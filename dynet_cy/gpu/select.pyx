@@ -7,7 +7,7 @@ from dynet_cy.gpu.base cimport BASE, Axes, no_axes, scaled
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_slices
 from dynet_cy.gpu.inputs cimport CU as LOOKUP
 from dynet_cy.gpu.inputs cimport add_rows, take_rows
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, needs_module
 
 cdef int CU = module_at(b"select")
 
@@ -42,10 +42,8 @@ cdef size_t scatter_work(const Call* c, int i) noexcept nogil:
     return <size_t>c.item_count * c.y.dim.bd if i >= 0 else 0
 
 
-cdef GpuOp* op = gpu_op(b"scatter_rows", CU)
-gpu_op(b"scatter_rows", BASE)
-op.forward = scatter_forward
-op.backward = scatter_backward
+cdef GpuOp* op = gpu_op(b"scatter_rows", CU, scatter_forward, scatter_backward)
+needs_module(op, BASE)
 op.work = scatter_work
 
 
@@ -59,9 +57,7 @@ cdef int pick_batch_elems_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept
     return add_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), c.items, c.dy.v, c.dx.v)
 
 
-op = gpu_op(b"pick_batch_elems", LOOKUP)
-op.forward = pick_batch_elems_forward
-op.backward = pick_batch_elems_backward
+op = gpu_op(b"pick_batch_elems", LOOKUP, pick_batch_elems_forward, pick_batch_elems_backward)
 
 
 # ---- strided_select ---------------------------------------------------------------------
@@ -96,14 +92,10 @@ cdef int STRIDED_BACKWARD = kernel_at(CU, b"strided_backward")
 cdef int pick_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.y.dim)
-    cdef size_t pre = s.pre
-    cdef size_t column = pre * s.len
+    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
     if n == 0:
         return 0
     cdef size_t len = n // (pre * s.post)
-    if batch * n == 0:
-        return 0
     return launch_each(gpu, RANGE_FORWARD, batch * n, batch, n, pre, len, column, c.items, c.x[0].v, c.x[0].bstride,
                        c.x[0].list, c.y.v)
 
@@ -111,38 +103,26 @@ cdef int pick_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int pick_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.y.dim)
-    cdef size_t pre = s.pre
-    cdef size_t column = pre * s.len
+    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
     if n == 0:
         return 0
     cdef size_t len = n // (pre * s.post)
-    if batch == 0:
-        return 0
     return launch_slices(gpu, RANGE_BACKWARD, batch, n, batch, n, pre, len, column, c.items, c.dy.v, c.dx.v,
                          c.dx.bstride, c.dx.list)
 
 
-op = gpu_op(b"pick", CU)
-op.forward = pick_forward
-op.backward = pick_backward
+op = gpu_op(b"pick", CU, pick_forward, pick_backward)
 
-op = gpu_op(b"pick_range", CU)
-op.forward = pick_forward
-op.backward = pick_backward
+op = gpu_op(b"pick_range", CU, pick_forward, pick_backward)
 
 
 cdef int select_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.y.dim)
-    cdef size_t pre = s.pre
-    cdef size_t column = pre * s.len
+    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
     if n == 0:
         return 0
     cdef size_t count = n // (pre * s.post)
-    if batch * n == 0:
-        return 0
     return launch_each(gpu, LISTED_FORWARD, batch * n, batch, n, pre, count, column, c.items, c.x[0].v, c.x[0].bstride,
                        c.x[0].list, c.y.v)
 
@@ -150,52 +130,36 @@ cdef int select_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
 cdef int select_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.y.dim)
-    cdef size_t pre = s.pre
-    cdef size_t column = pre * s.len
+    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
     if n == 0:
         return 0
     cdef size_t count = n // (pre * s.post)
-    if batch == 0:
-        return 0
     return launch_slices(gpu, LISTED_BACKWARD, batch, n, batch, n, pre, count, column, c.items, c.dy.v, c.dx.v,
                          c.dx.bstride, c.dx.list)
 
 
-op = gpu_op(b"select_rows", CU)
-op.forward = select_rows_forward
-op.backward = select_rows_backward
+op = gpu_op(b"select_rows", CU, select_rows_forward, select_rows_backward)
 
-op = gpu_op(b"select_cols", CU)
-op.forward = select_rows_forward
-op.backward = select_rows_backward
+op = gpu_op(b"select_cols", CU, select_rows_forward, select_rows_backward)
 
 
 cdef int strided_select_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
     cdef Axes axes
     strided_axes(c, &axes)
-    if batch * n == 0:
-        return 0
     return launch_each(gpu, STRIDED_FORWARD, batch * n, batch, n, value_at(&axes), c.items, c.x[0].v, c.x[0].bstride,
                        c.y.v)
 
 
 cdef int strided_select_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
     cdef Axes axes
     strided_axes(c, &axes)
     if n == 0:
-        return 0
-    if batch == 0:
         return 0
     return launch_slices(gpu, STRIDED_BACKWARD, batch, n, batch, n, value_at(&axes), c.items, c.dy.v, c.dx.v,
                          c.dx.bstride)
 
 
-op = gpu_op(b"strided_select", CU)
-op.forward = strided_select_forward
-op.backward = strided_select_backward
+op = gpu_op(b"strided_select", CU, strided_select_forward, strided_select_backward)
 # end of launches

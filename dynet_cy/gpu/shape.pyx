@@ -6,7 +6,7 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, Tensor, axis_of, size_of, total_of
 from dynet_cy.gpu.base cimport BASE, Axes, add_axis, contract, expand, no_axes, scaled
 from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, blocks, launch, launch_slices, value_at
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, needs_module
 from dynet_cy.ops.axes cimport Split, split_at
 
 cdef extern from "dynet_cy/gpu_parts.h" nogil:
@@ -62,22 +62,15 @@ cdef int scale_gradient_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept n
     return pass_scaled(gpu, c, c.attrs[0].f)
 
 
-cdef GpuOp* op = gpu_op(b"reshape", BASE)
-op.forward = copy_forward
-op.backward = copy_backward
+cdef GpuOp* op = gpu_op(b"reshape", BASE, copy_forward, copy_backward)
 op.assigns = True
 
-op = gpu_op(b"nobackprop", BASE)
-op.forward = copy_forward
+op = gpu_op(b"nobackprop", BASE, copy_forward, NULL)
 
-op = gpu_op(b"flip_gradient", BASE)
-op.forward = copy_forward
-op.backward = flip_gradient_backward
+op = gpu_op(b"flip_gradient", BASE, copy_forward, flip_gradient_backward)
 op.assigns = True
 
-op = gpu_op(b"scale_gradient", BASE)
-op.forward = copy_forward
-op.backward = scale_gradient_backward
+op = gpu_op(b"scale_gradient", BASE, copy_forward, scale_gradient_backward)
 op.assigns = True
 
 
@@ -146,10 +139,8 @@ cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return contract(gpu, &axes, &batch, 1, c.dy.v, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"transpose", CU)
-gpu_op(b"transpose", BASE)
-op.forward = transpose_forward
-op.backward = transpose_backward
+op = gpu_op(b"transpose", CU, transpose_forward, transpose_backward)
+needs_module(op, BASE)
 op.assigns = True
 
 
@@ -204,9 +195,7 @@ cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
                          c.dy.v, c.dx.v, c.dx.bstride, c.dx.list, c.accumulate)
 
 
-op = gpu_op(b"concatenate", CU)
-op.forward = concatenate_forward
-op.backward = concatenate_backward
+op = gpu_op(b"concatenate", CU, concatenate_forward, concatenate_backward)
 op.assigns = True
 
 
@@ -221,10 +210,8 @@ cdef int concatenate_to_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noex
     return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"concatenate_to_batch", CU)
-gpu_op(b"concatenate_to_batch", BASE)
-op.forward = concatenate_to_batch_forward
-op.backward = concatenate_to_batch_backward
+op = gpu_op(b"concatenate_to_batch", CU, concatenate_to_batch_forward, concatenate_to_batch_backward)
+needs_module(op, BASE)
 op.assigns = True
 
 
@@ -252,7 +239,5 @@ cdef int fold_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return contract(gpu, &kept, &reduced, 1, c.dy.v, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"fold_rows", BASE)
-op.forward = fold_rows_forward
-op.backward = fold_rows_backward
+op = gpu_op(b"fold_rows", BASE, fold_rows_forward, fold_rows_backward)
 op.assigns = True

@@ -44,9 +44,7 @@ cdef int logsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return launch_each(gpu, LOGSUMEXP_BACKWARD, n, total, n, c.x[i].v, c.saved, c.dy.v, c.dx.v, c.accumulate)
 
 
-cdef GpuOp* op = gpu_op(b"logsumexp", CU)
-op.forward = logsumexp_forward
-op.backward = logsumexp_backward
+cdef GpuOp* op = gpu_op(b"logsumexp", CU, logsumexp_forward, logsumexp_backward)
 op.assigns = True
 
 
@@ -72,27 +70,18 @@ cdef int HINGE_BACKWARD = kernel_at(CU, b"hinge_backward")
 
 
 cdef int pickneglogsoftmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
-    if batch == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
     return launch_rows(gpu, PICKNEGLOGSOFTMAX_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.items, c.saved,
                        c.y.v)
 
 
 cdef int pickneglogsoftmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
-    if n * elements == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
     return launch_each(gpu, PICKNEGLOGSOFTMAX_BACKWARD, n * elements, batch, n, c.x[0].v, c.x[0].bstride, c.items,
                        c.saved, c.dy.v, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"pickneglogsoftmax", CU)
-op.forward = pickneglogsoftmax_forward
-op.backward = pickneglogsoftmax_backward
+op = gpu_op(b"pickneglogsoftmax", CU, pickneglogsoftmax_forward, pickneglogsoftmax_backward)
 op.assigns = True
 
 
@@ -100,28 +89,17 @@ cdef int softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef float sign = <float>1
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = s.len
-    cdef size_t step = s.pre
-    cdef size_t lines = s.pre * s.post * batch
-    cdef size_t x_lines = s.pre * s.post * c.x[0].dim.bd
-    if lines == 0:
-        return 0
+    cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * c.x[0].dim.bd
     if step >= 32:
         return launch_each(gpu, SOFTMAX_BY_THREADS, lines, lines, n, step, sign, c.x[0].v, x_lines, c.y.v)
     return launch_rows(gpu, SOFTMAX_BY_BLOCKS, lines, n, lines, n, step, sign, c.x[0].v, x_lines, c.y.v)
 
 
 cdef int softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
     cdef float sign = <float>1
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = s.len
-    cdef size_t step = s.pre
-    cdef size_t lines = s.pre * s.post * batch
-    cdef size_t x_lines = s.pre * s.post * elements
-    if x_lines == 0:
-        return 0
+    cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * elements
     if step >= 32:
         return launch_each(gpu, SOFTMAX_BACKWARD_BY_THREADS, x_lines, lines, n, step, sign, c.y.v, c.dy.v, x_lines,
                            c.dx.v, c.accumulate)
@@ -129,9 +107,7 @@ cdef int softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"softmax", CU)
-op.forward = softmax_forward
-op.backward = softmax_backward
+op = gpu_op(b"softmax", CU, softmax_forward, softmax_backward)
 op.assigns = True
 
 
@@ -139,28 +115,17 @@ cdef int softmin_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef float sign = <float>(-1)
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = s.len
-    cdef size_t step = s.pre
-    cdef size_t lines = s.pre * s.post * batch
-    cdef size_t x_lines = s.pre * s.post * c.x[0].dim.bd
-    if lines == 0:
-        return 0
+    cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * c.x[0].dim.bd
     if step >= 32:
         return launch_each(gpu, SOFTMAX_BY_THREADS, lines, lines, n, step, sign, c.x[0].v, x_lines, c.y.v)
     return launch_rows(gpu, SOFTMAX_BY_BLOCKS, lines, n, lines, n, step, sign, c.x[0].v, x_lines, c.y.v)
 
 
 cdef int softmin_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
     cdef float sign = <float>(-1)
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = s.len
-    cdef size_t step = s.pre
-    cdef size_t lines = s.pre * s.post * batch
-    cdef size_t x_lines = s.pre * s.post * elements
-    if x_lines == 0:
-        return 0
+    cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * elements
     if step >= 32:
         return launch_each(gpu, SOFTMAX_BACKWARD_BY_THREADS, x_lines, lines, n, step, sign, c.y.v, c.dy.v, x_lines,
                            c.dx.v, c.accumulate)
@@ -168,70 +133,42 @@ cdef int softmin_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"softmin", CU)
-op.forward = softmin_forward
-op.backward = softmin_backward
+op = gpu_op(b"softmin", CU, softmin_forward, softmin_backward)
 op.assigns = True
 
 
 cdef int log_softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef size_t step = 1
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim), step = 1
     cdef int blocks = 1
-    cdef size_t cols = cols_of(&c.y.dim)
-    cdef size_t lines = cols * batch
-    cdef size_t x_lines = cols * c.x[0].dim.bd
-    if lines == 0:
-        return 0
+    cdef size_t cols = cols_of(&c.y.dim), lines = cols * batch, x_lines = cols * c.x[0].dim.bd
     return launch_rows(gpu, LOG_SOFTMAX_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, blocks)
 
 
 cdef int log_softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef size_t step = 1
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.y.dim), step = 1
     cdef int blocks = 1
-    cdef size_t cols = cols_of(&c.y.dim)
-    cdef size_t lines = cols * batch
-    cdef size_t x_lines = cols * elements
-    if x_lines == 0:
-        return 0
+    cdef size_t cols = cols_of(&c.y.dim), lines = cols * batch, x_lines = cols * elements
     return launch_rows(gpu, LOG_SOFTMAX_BACKWARD, x_lines, n, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
                        c.accumulate, blocks)
 
 
-op = gpu_op(b"log_softmax", CU)
-op.forward = log_softmax_forward
-op.backward = log_softmax_backward
+op = gpu_op(b"log_softmax", CU, log_softmax_forward, log_softmax_backward)
 op.assigns = True
 
 
 cdef int log_softmax_along_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = s.len
-    cdef size_t step = s.pre
-    cdef size_t lines = s.pre * s.post * batch
-    cdef size_t x_lines = s.pre * s.post * c.x[0].dim.bd
-    if lines == 0:
-        return 0
+    cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * c.x[0].dim.bd
     if step >= 32:
         return launch_each(gpu, LOG_SOFTMAX_FORWARD, lines, lines, n, step, c.x[0].v, x_lines, c.y.v, 0)
     return launch_rows(gpu, LOG_SOFTMAX_FORWARD, lines, n, lines, n, step, c.x[0].v, x_lines, c.y.v, 1)
 
 
 cdef int log_softmax_along_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t n = s.len
-    cdef size_t step = s.pre
-    cdef size_t lines = s.pre * s.post * batch
-    cdef size_t x_lines = s.pre * s.post * elements
-    if x_lines == 0:
-        return 0
+    cdef size_t n = s.len, step = s.pre, lines = s.pre * s.post * batch, x_lines = s.pre * s.post * elements
     if step >= 32:
         return launch_each(gpu, LOG_SOFTMAX_BACKWARD, x_lines, lines, n, step, c.y.v, c.dy.v, x_lines, c.dx.v,
                            c.accumulate, 0)
@@ -239,102 +176,59 @@ cdef int log_softmax_along_backward(Gpu* gpu, const Call* c, uint32_t i) noexcep
                        c.accumulate, 1)
 
 
-op = gpu_op(b"log_softmax_along", CU)
-op.forward = log_softmax_along_forward
-op.backward = log_softmax_along_backward
+op = gpu_op(b"log_softmax_along", CU, log_softmax_along_forward, log_softmax_along_backward)
 op.assigns = True
 
 
 cdef int sparsemax_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef size_t cols = cols_of(&c.y.dim)
-    cdef size_t lines = cols * batch
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim), cols = cols_of(&c.y.dim), lines = cols * batch
     cdef size_t x_lines = cols * c.x[0].dim.bd
-    if lines == 0:
-        return 0
     return launch_rows(gpu, SPARSEMAX_FORWARD, lines, n, lines, n, c.x[0].v, x_lines, c.y.v)
 
 
 cdef int sparsemax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = rows_of(&c.y.dim)
-    cdef size_t cols = cols_of(&c.y.dim)
-    cdef size_t lines = cols * batch
-    cdef size_t x_lines = cols * elements
-    if x_lines == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.y.dim), cols = cols_of(&c.y.dim)
+    cdef size_t lines = cols * batch, x_lines = cols * elements
     return launch_rows(gpu, SPARSEMAX_BACKWARD, x_lines, n, lines, n, c.y.v, c.dy.v, x_lines, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"sparsemax", CU)
-op.forward = sparsemax_forward
-op.backward = sparsemax_backward
+op = gpu_op(b"sparsemax", CU, sparsemax_forward, sparsemax_backward)
 op.assigns = True
 
 
 cdef int restricted_log_softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    cdef size_t count = c.item_count
-    if batch == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim), count = c.item_count
     return launch_rows(gpu, RESTRICTED_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.items, count, c.y.v)
 
 
 cdef int restricted_log_softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.y.dim)
-    cdef size_t count = c.item_count
-    if elements == 0:
-        return 0
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.y.dim), count = c.item_count
     return launch_rows(gpu, RESTRICTED_BACKWARD, elements, count, batch, n, c.items, count, c.y.v, c.dy.v, c.dx.v,
                        c.dx.bstride)
 
 
-op = gpu_op(b"restricted_log_softmax", CU)
-op.forward = restricted_log_softmax_forward
-op.backward = restricted_log_softmax_backward
+op = gpu_op(b"restricted_log_softmax", CU, restricted_log_softmax_forward, restricted_log_softmax_backward)
 
 
 cdef int hinge_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t lines = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, lines = size_of(&c.y.dim)
     cdef float margin = <float>c.attrs[0].f
-    cdef size_t rows = rows_of(&c.x[0].dim)
-    cdef size_t along_rows = c.attrs[1].i
-    cdef size_t n = cols_of(&c.x[0].dim) if along_rows else rows
-    cdef size_t step = rows if along_rows else 1
-    cdef size_t apart = 1 if along_rows else rows
-    if lines * batch == 0:
-        return 0
+    cdef size_t rows = rows_of(&c.x[0].dim), along_rows = c.attrs[1].i, n = cols_of(&c.x[0].dim) if along_rows else rows
+    cdef size_t step = rows if along_rows else 1, apart = 1 if along_rows else rows
     return launch_rows(gpu, HINGE_FORWARD, lines * batch, n, batch, lines, n, step, apart, margin, c.x[0].v,
                        c.x[0].bstride, c.items, c.y.v)
 
 
 cdef int hinge_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t lines = size_of(&c.y.dim)
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, lines = size_of(&c.y.dim)
     cdef float margin = <float>c.attrs[0].f
-    cdef size_t rows = rows_of(&c.x[0].dim)
-    cdef size_t along_rows = c.attrs[1].i
-    cdef size_t n = cols_of(&c.x[0].dim) if along_rows else rows
-    cdef size_t step = rows if along_rows else 1
-    cdef size_t apart = 1 if along_rows else rows
-    if lines * elements == 0:
-        return 0
+    cdef size_t rows = rows_of(&c.x[0].dim), along_rows = c.attrs[1].i, n = cols_of(&c.x[0].dim) if along_rows else rows
+    cdef size_t step = rows if along_rows else 1, apart = 1 if along_rows else rows
     return launch_rows(gpu, HINGE_BACKWARD, lines * elements, n, batch, lines, n, step, apart, margin, c.x[0].v,
                        c.x[0].bstride, c.items, c.dy.v, c.dx.v)
 
 
-op = gpu_op(b"hinge", CU)
-op.forward = hinge_forward
-op.backward = hinge_backward
+op = gpu_op(b"hinge", CU, hinge_forward, hinge_backward)
 
-op = gpu_op(b"hinge_dim", CU)
-op.forward = hinge_forward
-op.backward = hinge_backward
+op = gpu_op(b"hinge_dim", CU, hinge_forward, hinge_backward)
 # end of launches

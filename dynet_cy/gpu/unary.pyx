@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t
 from dynet_cy.core.tensor cimport Call, total_of
 from dynet_cy.gpu.base cimport BASE, scaled
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, needs_module
 from dynet_cy.kernels.kernels cimport DY_UNARY_COUNT
 from dynet_cy.ops.registry cimport MAX_OPS
 from dynet_cy.ops.unary cimport THROUGH, UNARY
@@ -18,15 +18,11 @@ cdef int[MAX_OPS] BACKWARD
 
 cdef int forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t n = total_of(&c.y.dim)
-    if n == 0:
-        return 0
     return launch_each(gpu, FORWARD[gpu.op], n, n, c.x[0].v, c.attrs[0].f, c.attrs[1].f, c.y.v)
 
 
 cdef int backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef size_t n = total_of(&c.y.dim)
-    if n == 0:
-        return 0
     return launch_each(gpu, BACKWARD[gpu.op], n, n, c.x[0].v, c.y.v, c.dy.v, c.attrs[0].f, c.attrs[1].f, c.dx.v,
                        c.accumulate)
 
@@ -38,16 +34,12 @@ cdef int straight_through(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 cdef int which
 cdef GpuOp* op
 for which in range(DY_UNARY_COUNT):
-    op = gpu_op(UNARY[which].name, CU)
-    op.forward = forward
-    op.backward = backward
+    op = gpu_op(UNARY[which].name, CU, forward, backward)
     op.assigns = True
     FORWARD[UNARY[which].id] = kernel_at(CU, b"unary_forward_" + UNARY[which].name)
     BACKWARD[UNARY[which].id] = kernel_at(CU, b"unary_backward_" + UNARY[which].name)
     if THROUGH[which] != NULL:
-        op = gpu_op(THROUGH[which].name, CU)
-        gpu_op(THROUGH[which].name, BASE)
-        op.forward = forward
-        op.backward = straight_through
+        op = gpu_op(THROUGH[which].name, CU, forward, straight_through)
+        needs_module(op, BASE)
         op.assigns = True
         FORWARD[THROUGH[which].id] = FORWARD[UNARY[which].id]

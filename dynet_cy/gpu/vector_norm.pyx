@@ -18,54 +18,36 @@ cdef GpuOp* op
 
 
 cdef int squared_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
     cdef int root = 0
-    if batch == 0:
-        return 0
     return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
 
 
 cdef int squared_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
     cdef int root = 0
-    if elements * n == 0:
-        return 0
     return launch_each(gpu, NORM_BACKWARD, elements * n, batch, n, c.x[0].v, root, c.y.v, c.dy.v, elements, c.dx.v,
                        c.accumulate)
 
 
-op = gpu_op(b"squared_norm", CU)
-op.forward = squared_norm_forward
-op.backward = squared_norm_backward
+op = gpu_op(b"squared_norm", CU, squared_norm_forward, squared_norm_backward)
 op.assigns = True
 
 
 cdef int l2_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
     cdef int root = 1
-    if batch == 0:
-        return 0
     return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
 
 
 cdef int l2_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef size_t elements = c.dx.dim.bd
-    cdef size_t n = size_of(&c.x[0].dim)
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
     cdef int root = 1
-    if elements * n == 0:
-        return 0
     return launch_each(gpu, NORM_BACKWARD, elements * n, batch, n, c.x[0].v, root, c.y.v, c.dy.v, elements, c.dx.v,
                        c.accumulate)
 
 
-op = gpu_op(b"l2_norm", CU)
-op.forward = l2_norm_forward
-op.backward = l2_norm_backward
+op = gpu_op(b"l2_norm", CU, l2_norm_forward, l2_norm_backward)
 op.assigns = True
 
 
@@ -73,12 +55,9 @@ cdef int norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Axes kept, reduced, back
     reduction_axes(c, &kept, &reduced, &back)
     cdef float p = <float>c.attrs[1].f
-    cdef size_t n = axes_total(&kept)
-    cdef size_t terms = axes_total(&reduced)
+    cdef size_t n = axes_total(&kept), terms = axes_total(&reduced)
     if total_of(&c.x[0].dim) == 0:
         return fill(gpu, total_of(&c.y.dim), 0, c.y.v)
-    if n == 0:
-        return 0
     if by_blocks_over(&kept, &reduced):
         return launch_rows(gpu, P_NORM_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), p, c.x[0].v,
                            c.saved, c.y.v, 1)
@@ -90,17 +69,11 @@ cdef int norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     cdef Axes kept, reduced, back
     reduction_axes(c, &kept, &reduced, &back)
     cdef float p = <float>c.attrs[1].f
-    cdef size_t n = total_of(&c.x[0].dim)
-    cdef size_t uses = sharing(c)
-    cdef size_t y_size = size_of(&c.y.dim)
-    if n == 0:
-        return 0
+    cdef size_t n = total_of(&c.x[0].dim), uses = sharing(c), y_size = size_of(&c.y.dim)
     return launch_each(gpu, P_NORM_BACKWARD, n, n, value_at(&back), uses, y_size, p, c.x[0].v, c.saved, c.y.v, c.dy.v,
                        c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"norm", CU)
-op.forward = norm_forward
-op.backward = norm_backward
+op = gpu_op(b"norm", CU, norm_forward, norm_backward)
 op.assigns = True
 # end of launches

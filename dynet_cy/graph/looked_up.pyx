@@ -2,13 +2,9 @@
 
 from libc.stdint cimport uint32_t
 
+from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.graph.structs cimport SHARED, TRAINABLE, Graph, Node, args_of, items_of, nodes_of, state_of
-from dynet_cy.memory.storage cimport Param, note_gradient, pthread_mutex_t, touch
-
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
+from dynet_cy.memory.storage cimport Param, note_gradient, touch
 
 
 cdef void note_looked_up(Graph* g, uint32_t target) noexcept nogil:

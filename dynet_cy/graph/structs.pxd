@@ -1,6 +1,7 @@
 """The C structs of a graph: nodes, batches of nodes that ran together, and the graph that owns them."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Attr, Dim
 from dynet_cy.memory.arena cimport Arena, Array
@@ -134,7 +135,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     float* value_of "dy_value"(const Node* x)
 
 
-# The parameters of a node besides its arguments.  All zero except those that an op sets.
+# The parameters of a node besides its arguments.  All zero, as from `no_extra`, except those that an op sets.
 cdef struct Extra:
     Attr attrs[4]
     const uint32_t* items
@@ -144,6 +145,12 @@ cdef struct Extra:
     uint8_t state
     float* val
     int device                      # 1 + the number of the device that was asked for; 0: none was
+
+
+cdef inline Extra no_extra() noexcept nogil:
+    cdef Extra extra
+    memset(&extra, 0, sizeof(Extra))
+    return extra
 
 
 cdef extern from "dynet_cy/liveness.h" nogil:

@@ -5,18 +5,12 @@ import os
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.unlocked cimport HAS_GIL, try_take
 from dynet_cy.graph.structs cimport GRAPH_ARENAS, GRAPH_ARRAYS, RUNNING, Graph
 from dynet_cy.memory.arena cimport arena_trim, array_close, array_open, array_trim, set_reclaim, shortages
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport give_back_panels
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef extern from *:
     # Of the version of a graph, which is _Atomic.

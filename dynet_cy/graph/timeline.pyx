@@ -10,11 +10,11 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.origin cimport making_since, origin_at, scope_at, time_making
 from dynet_cy.graph.structs cimport Graph, Node, args_of, nodes_of, order_of, origin_of
-from dynet_cy.memory.storage cimport pthread_mutex_t
 from dynet_cy.ops.registry cimport op_at
 
 
@@ -45,11 +45,6 @@ cdef extern from *:
     uint32_t this_thread "dy_this_thread"() noexcept nogil
     uint64_t seen_renewal "dy_seen_renewal"
     uint32_t seen_nodes "dy_seen_nodes"
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef enum:
     MOST_SPANS = 1 << 19            # about 130 MB; further spans are only counted

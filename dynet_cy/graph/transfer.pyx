@@ -1,11 +1,10 @@
 """Copies of values from one device to another."""
 
-from libc.string cimport memset
 
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x, claim_current, release_current
 from dynet_cy.graph.placing cimport asked_device
-from dynet_cy.graph.structs cimport Extra, Graph, device_of
+from dynet_cy.graph.structs cimport Extra, Graph, device_of, no_extra
 from dynet_cy.ops.registry cimport FLAT, register, same_dim
 
 from dynet_cy.graph.hooks import operators
@@ -36,7 +35,7 @@ def to_device(e, device_str):
         >>> dy.to_device(dy.inputVector([1, 2]), "CPU").npvalue()
         array([1., 2.])
     """
-    cdef Extra extra
+    cdef Extra extra = no_extra()
     cdef int asked, source
     cdef uint32_t number
     cdef Graph* g
@@ -51,7 +50,6 @@ def to_device(e, device_str):
         source = device_of(g, number)
         if asked - 1 == source:
             return operators["copy"](e)
-        memset(&extra, 0, sizeof(Extra))
         extra.device = asked
         extra.attrs[0].i = source                   # nodes with different sources do not run together
         return apply1x(TO_DEVICE, e, &extra)

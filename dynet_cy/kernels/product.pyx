@@ -11,6 +11,7 @@ are the same on any number of threads.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
+from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Packed
 from dynet_cy.kernels.kernels cimport (
     BF16, DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS, DY_SGEMM_VECTOR, K, dy_bf16_panels, dy_panels,
@@ -18,12 +19,8 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.kernels.pool cimport DY_MOST_THREADS, far_apart, run_pool, take_pool
 from dynet_cy.kernels.precision cimport in_bf16
 from dynet_cy.memory.arena cimport arena_alloc
-from dynet_cy.memory.storage cimport Pack, Panels, pthread_mutex_t
+from dynet_cy.memory.storage cimport Pack, Panels
 
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef extern from *:
     uint32_t atomic_add "__atomic_add_fetch"(uint32_t* p, uint32_t n, int order) nogil

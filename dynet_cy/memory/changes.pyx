@@ -7,15 +7,10 @@ from libc.stdint cimport uintptr_t
 
 from dynet_cy.core.atomic cimport Flag
 from dynet_cy.core.interrupts cimport begin_interrupts, dy_this_thread, raise_interrupt, runs_handlers
+from dynet_cy.core.mutex cimport (
+    pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_trylock, pthread_mutex_unlock,
+)
 
-
-cdef extern from "<pthread.h>" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_trylock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef extern from "<fenv.h>" nogil:
     int fegetenv(fenv_t* environment)

@@ -14,14 +14,12 @@ parameters on.  Each plane has a corresponding plane in all of these.
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from dynet_cy.core.mutex cimport pthread_mutex_t
 from dynet_cy.core.tensor cimport Dim
 from dynet_cy.memory.arena cimport Arena
 
 
 cdef extern from "dynet_cy/storage.h" nogil:
-    ctypedef struct pthread_mutex_t:
-        pass
-
     ctypedef struct Panels "dy_packed":
         float* panels
         uint64_t asked

@@ -10,6 +10,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memmove, memset
 
+from dynet_cy.core.mutex cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Dim, size_of
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.memory.arena cimport (
@@ -18,12 +19,6 @@ from dynet_cy.memory.arena cimport (
 from dynet_cy.memory.changes cimport guard, see_whole
 from dynet_cy.memory.mirror cimport mirrors
 
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_init(pthread_mutex_t* m, void* attributes)
-    int pthread_mutex_destroy(pthread_mutex_t* m)
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 cdef extern from *:
     uint32_t atomic_load "__atomic_load_n"(const uint32_t* p, int order) nogil

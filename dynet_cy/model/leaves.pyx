@@ -3,7 +3,7 @@
 import numbers
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from dynet_cy.core.dynet_rules cimport follows_dynet
 from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
@@ -12,7 +12,7 @@ from dynet_cy.graph.computing cimport forget_to_set
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.graph cimport ComputationGraph, owner_of
 from dynet_cy.graph.making cimport claim_current, leaf_index, release_current, wrap
-from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, nodes_of
+from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.late_rows cimport all_current, catch_up_all, is_late, read_late
 from dynet_cy.memory.storage cimport Param, Storage, touch, value_changed
@@ -64,10 +64,9 @@ cdef uint32_t leaf_in(ComputationGraph graph, Param* p, Storage storage, bint up
 
 
 cdef uint32_t new_leaf_in(ComputationGraph graph, Param* p, Storage storage, bint update) except? 0xFFFFFFFF:
-    cdef Extra extra
     cdef Dim dim = dim_with_rows(&p.dim, p.rows)
     cdef uint32_t index
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = update
     extra.object = p
     extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
@@ -180,12 +179,11 @@ cdef class LookupExpression(Expression):
 
 cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uint32_t n, bint update):
     """Rows of a table as a node of the current graph; their numbers must be in range."""
-    cdef Extra extra
     cdef Dim dim = p.dim
     cdef Graph* g = claim_current()
     cdef uint32_t index
     cdef LookupExpression x
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = update                   # constant rows do not batch with trained ones
     extra.items = rows
     extra.n_items = n

@@ -6,6 +6,7 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.unlocked cimport HAS_GIL
 from dynet_cy.graph.current cimport current_graph
@@ -17,18 +18,11 @@ from dynet_cy.kernels.late_rows cimport all_current, late_state, part_current, r
 from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, shape_of
 from dynet_cy.memory.buffers cimport memory_of
 from dynet_cy.memory.changes cimport check_change, see_whole
-from dynet_cy.memory.storage cimport (
-    Param, Plane, Storage, forget_gradient, lend, pthread_mutex_t, touch, value_changed,
-)
+from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, lend, touch, value_changed
 from dynet_cy.model.leaves cimport constant_leaf, lookup_rows, parameter_leaf, row_number, settle
 
 from dynet_cy.devices import device_name
 from dynet_cy.model.matching import ParameterShape
-
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_mutex_lock(pthread_mutex_t* m)
-    int pthread_mutex_unlock(pthread_mutex_t* m)
 
 
 cdef class _Stored(Expression):

@@ -7,7 +7,7 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, Dim, cols_of, element, rows_of, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1, apply1x
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_max, DY_BINARY_sub, DY_UNARY_exp, K
 from dynet_cy.ops.axes cimport Split, split_at, without
 from dynet_cy.ops.indices cimport axis_in
@@ -21,8 +21,7 @@ from dynet_cy.ops.registry import DimensionError
 
 
 cdef Expression along(const Op* op, object x, Py_ssize_t d):
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = <uint32_t>d if 0 <= d < 7 else 7
     return apply1x(op, x, &extra)
 

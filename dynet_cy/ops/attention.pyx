@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, cols_of, draw_key, draw_number, element, rows_of, size_of
 from dynet_cy.graph.making cimport apply
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_bernoulli, K, dy_panels
 from dynet_cy.ops.indices cimport whole
 from dynet_cy.ops.registry cimport LIST, Op, Shapes, register
@@ -434,7 +434,6 @@ def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = Non
                [0.333, 0.333],
                [0.   , 0.   ]])
     """
-    cdef Extra extra
     cdef double rate = dropout
     cdef Py_ssize_t count = whole(heads, "scaled_dot_product_attention", "heads")
     cdef Py_ssize_t place = whole(first, "scaled_dot_product_attention", "first")
@@ -444,7 +443,7 @@ def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = Non
         raise ValueError(f"scaled_dot_product_attention: first must be from 0 to {MOST}, not {first}")
     if not 0 <= rate <= 1:
         raise ValueError(f"scaled_dot_product_attention: dropout must be a probability, not {dropout}")
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[ATTENTION_HEADS].u = <uint32_t>count
     extra.attrs[ATTENTION_CAUSAL].i = ATTENTION_FROM + <int32_t>place if causal else ATTENTION_NOT_CAUSAL
     extra.attrs[ATTENTION_RATE].f = <float>rate

@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
 from dynet_cy.graph.making cimport apply, apply1x
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.indices cimport axis_in
 from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
@@ -127,8 +127,7 @@ def batch_moments(x, axis: _Int = 0):
         array([[2., 1.],
                [4., 4.]])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[AXIS].i = <int>axis_in(x, axis, "batch_moments")
     return apply1x(BATCH_MOMENTS, x, &extra)
 
@@ -291,10 +290,9 @@ def channel_norm(x, mean, var, g, b, axis: _Int = 0, float eps=1e-5):
         >>> dy.channel_norm(dy.inputVector([3, 5]), one, dy.inputVector([4, 16]), one, zero).npvalue().round(3)
         array([1., 1.])
     """
-    cdef Extra extra
     if not eps >= 0:
         raise ValueError(f"channel_norm: eps must be at least 0, not {eps}")
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[AXIS].i = <int>axis_in(x, axis, "channel_norm")
     extra.attrs[EPS].f = eps
     return apply(CHANNEL_NORM, (x, mean, var, g, b), &extra)

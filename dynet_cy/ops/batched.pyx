@@ -1,12 +1,11 @@
 """Products of tensors of three and more axes."""
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
 from dynet_cy.graph.expressions cimport OPERATOR_MATMUL, Expression, dim_of, set_operator
 from dynet_cy.graph.making cimport apply2, apply2x
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport gemm
 from dynet_cy.memory.bridge cimport shape_of
@@ -125,8 +124,7 @@ BATCHED_MATMUL.ragged = True
 
 
 cdef Expression products(Expression a, Expression b, bint transpose_a, bint transpose_b):
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = transpose_a | transpose_b << 1
     return apply2x(BATCHED_MATMUL, a, b, &extra)
 

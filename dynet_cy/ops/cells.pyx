@@ -2,14 +2,14 @@
 
 from libc.math cimport sqrt
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, cols_of, draw_key, draw_number, element, rows_of, size_of, total_of,
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply2, apply2x, sequence
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_normal, K
 from dynet_cy.kernels.ranges cimport ELEMENT_COST, in_ranges
 from dynet_cy.ops.linalg cimport factors_of_a, multiply, multiply_backward_a, multiply_backward_b
@@ -211,7 +211,6 @@ NOISY_GATES.work = gates_work
 
 
 cdef Expression gates(object inputs, object h, object Wx, object Wh, object b, float deviation):
-    cdef Extra extra
     cdef list args = [b, Wh, h]
     cdef list xs = sequence(inputs, b"vanilla_lstm_gates")
     if not xs:
@@ -223,7 +222,7 @@ cdef Expression gates(object inputs, object h, object Wx, object Wh, object b, f
         args.append(x)
     if deviation == 0:
         return apply(GATES, args, NULL)
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = deviation
     return apply(NOISY_GATES, args, &extra)
 
@@ -327,8 +326,7 @@ cdef Op* MASKED = register(b"dropout_mask", b"x mask", masked_dim, masked_forwar
 
 
 cdef Expression masked(object x, object mask, int offset, bint ends):
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].i = offset
     extra.attrs[1].i = ends
     return apply2x(MASKED, x, mask, &extra)

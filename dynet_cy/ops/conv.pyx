@@ -8,7 +8,7 @@ from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, element, size_of, total_of,
 )
 from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, dy_conv_work, dy_conv_work_back, dy_window, dy_window_reach
 from dynet_cy.kernels.product cimport gemm, in_parts
 from dynet_cy.kernels.ranges cimport ELEMENT_COST, in_ranges
@@ -421,8 +421,7 @@ def conv2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: Sequence[i
         >>> dy.conv2d(dy.ones((9, 9, 4)), dy.ones((3, 3, 1, 8)), [1, 1], dilation=[2, 2], groups=4).dim()
         ((5, 5, 8), 1)
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     set_geometry(&extra, stride, dilation, groups, is_valid, "conv2d")
     return apply2x(CONV2D, x, f, &extra)
 
@@ -440,8 +439,7 @@ def conv2d_bias(x, f, b, stride: Sequence[int], bint is_valid=True, dilation: Se
         >>> dy.conv2d_bias(image, filters, dy.inputVector([0, 1]), [1, 1]).npvalue()[0, 0].round(3)
         array([ 9., 10.])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     set_geometry(&extra, stride, dilation, groups, is_valid, "conv2d_bias")
     return apply(CONV2D_BIAS, (x, f, b), &extra)
 
@@ -552,8 +550,7 @@ def conv_transpose2d(x, f, stride: Sequence[int], bint is_valid=True, dilation: 
         >>> dy.conv_transpose2d(dy.ones((2, 2, 1)), dy.ones((2, 2, 3, 1)), [2, 2]).dim()
         ((4, 4, 3), 1)
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     set_geometry(&extra, stride, dilation, groups, is_valid, "conv_transpose2d")
     return apply2x(CONV_TRANSPOSE2D, x, f, &extra)
 
@@ -628,8 +625,7 @@ def maxpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
         >>> dy.maxpooling2d(image, [2, 2], [2, 2]).npvalue()
         array([[[4.]]])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     set_pair(&extra, 0, ksize, "maxpooling2d", "ksize")
     set_pair(&extra, 2, stride, "maxpooling2d", "stride")
     if not is_valid:
@@ -811,8 +807,7 @@ def kmax_pooling(x, k: int, d=1):
         >>> dy.kmax_pooling(dy.inputTensor([[3, 1, 2]]), 2).npvalue()
         array([[3., 2.]])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].i = <int>whole(k, "kmax_pooling", "k")
     extra.attrs[1].i = <int>axis_in(x, d, "kmax_pooling")
     return apply1x(KMAX, x, &extra)
@@ -869,10 +864,9 @@ def kmh_ngram(x, v: int):
         >>> dy.kmh_ngram(dy.inputTensor([[1, 2, 3]]), 2).npvalue()
         array([[3., 5.]])
     """
-    cdef Extra extra
     cdef Py_ssize_t n = whole(v, "kmh_ngram", "v")
     if n < 1:
         raise ValueError(f"kmh_ngram: v must be at least 1, not {v}")
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = <uint32_t>n
     return apply1x(KMH_NGRAM, x, &extra)

@@ -2,11 +2,11 @@
 
 from libc.math cimport NAN, isfinite
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, cols_of, element, rows_of, size_of
 from dynet_cy.graph.making cimport apply
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_add, DY_UNARY_exp, DY_UNARY_shift, K
 from dynet_cy.ops.indices cimport set_indices
 from dynet_cy.ops.log_sums cimport log_of, logs_of
@@ -410,8 +410,7 @@ def crf_loss(x, tags: _Ints, transitions, start, end):
         >>> round(dy.crf_loss(x, [0, 1, 1], transitions, ends, ends).value(), 4)
         0.4888
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     _held = set_indices(&extra, tags, "crf_loss")
     if extra.n_items >= 2**16:
         raise ValueError(f"crf_loss: {extra.n_items} tags are given, at most 65535 are possible")

@@ -18,7 +18,7 @@ from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply
-from dynet_cy.graph.structs cimport Extra, Graph
+from dynet_cy.graph.structs cimport Extra, Graph, no_extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport array_of, copy_floats, dim_from_shape, floats_in, shape_of
 from dynet_cy.ops.registry cimport Op, Shapes, register_nameless, same_dim
@@ -63,7 +63,6 @@ cdef class _Definition:
     cdef Op* op
 
     def __call__(self, *xs, **parameters):
-        cdef Extra extra
         if self.n_arguments >= 0 and len(xs) != self.n_arguments:
             raise TypeError(f"{self.name} takes {self.n_arguments} expressions ({self.c_args.decode()}), not {len(xs)}")
         if not xs:
@@ -71,7 +70,7 @@ cdef class _Definition:
         for i, x in enumerate(xs):
             if not isinstance(x, Expression):
                 raise TypeError(f"{self.name}: argument {i} must be an Expression, not {type(x).__name__}")
-        memset(&extra, 0, sizeof(Extra))
+        cdef Extra extra = no_extra()
         extra.attrs[DEFINITION].u = self.number
         extra.attrs[PARAMETERS].u = self.number_of(parameters)
         return apply(self.op, xs, &extra)

@@ -4,7 +4,6 @@ import numbers
 
 import numpy as np
 
-from libc.string cimport memset
 
 from dynet_cy.core.limits cimport MOST_ALONG
 from dynet_cy.core.tensor cimport Dim, total_of
@@ -12,7 +11,7 @@ from dynet_cy.graph.computing cimport forget_to_set
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport claim_current, leaf_index, place, release_current, wrap
 from dynet_cy.graph.placing cimport asked_device
-from dynet_cy.graph.structs cimport COMPUTED, Extra, Graph, nodes_of
+from dynet_cy.graph.structs cimport COMPUTED, Extra, Graph, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in, shape_of
 from dynet_cy.ops.registry cimport Op, register
@@ -26,8 +25,7 @@ INPUT.no_gradient_because = b"a leaf that is not trained"
 
 cdef Expression new_leaf(Graph* g, const Dim* dim, float** v, int on=0):
     """A computed leaf of the current graph `g`, which the caller has claimed; it writes the floats at v."""
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     v[0] = place(g, total_of(dim))
     extra.val = v[0]
     extra.state = COMPUTED

@@ -6,13 +6,12 @@ import numpy as np
 
 from libc.math cimport exp, lgamma
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, same_shape, size_of
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1x, apply2, apply2x, expression
 from dynet_cy.graph.messages cimport describe_dim
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_abs_difference, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference,
     DY_BINARY_sub, DY_UNARY_clip, DY_UNARY_huber, K,
@@ -224,8 +223,7 @@ def huber_distance(x, y, float c=1.345):
         >>> dy.huber_distance(dy.inputVector([0, 0]), dy.inputVector([1, 1])).value()
         1.0
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = c
     return apply2x(HUBER_DISTANCE, x, y, &extra)
 
@@ -290,8 +288,7 @@ def pairwise_rank_loss(x, y, float m=1.0):
         >>> dy.pairwise_rank_loss(dy.inputVector([3, 1]), dy.inputVector([1, 1])).npvalue()
         array([0., 1.])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = m
     return apply2x(PAIRWISE, x, y, &extra)
 
@@ -340,9 +337,8 @@ def poisson_loss(log_lambda, x: int | np.integer[Any] | Sequence[int] | npt.NDAr
         >>> round(dy.poisson_loss(dy.scalarInput(0), 2).value(), 3)
         1.693
     """
-    cdef Extra extra
     cdef uint32_t count
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     if is_list(x):
         _held = set_indices(&extra, x, "poisson_loss")
     else:

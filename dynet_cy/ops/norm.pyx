@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
 from dynet_cy.graph.making cimport apply, apply2
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_add, DY_BINARY_mul, DY_UNARY_shift, K
 from dynet_cy.ops.axes cimport Split
 from dynet_cy.ops.draws cimport draw_mask
@@ -305,8 +305,7 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | No
         >>> dy.layer_norm(dy.inputVector([1, 2, 3]), dy.ones(3), dy.zeros(3)).npvalue().round(3)
         array([-1.225,  0.   ,  1.225])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     if axis is not None:
         given = axis if isinstance(axis, (list, tuple)) else (axis,)
         axes = sorted([axis_in(x, d, "layer_norm", "an axis") for d in given])
@@ -460,8 +459,7 @@ def residual_layer_norm(x, r, g, b, double dropout=0.0, eps: float | None = None
         >>> dy.residual_layer_norm(x, r, dy.ones(3), dy.zeros(3)).npvalue().round(3)
         array([-1.225,  0.   ,  1.225])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     if not 0 <= dropout <= 1:
         raise ValueError(f"residual_layer_norm: dropout must be a probability, not {dropout}")
     extra.attrs[DROPPED].f = <float>dropout

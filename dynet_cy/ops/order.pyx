@@ -2,12 +2,11 @@
 
 from libc.math cimport exp, log
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1x, expression
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
@@ -135,11 +134,10 @@ ARGSORT.no_gradient_because = b"positions are constant almost everywhere"
 
 
 cdef Expression ordered(const Op* op, object x, object axis, object count, bint descending, str name):
-    cdef Extra extra
     cdef Py_ssize_t d = axis_in(x, axis, name)
     cdef Py_ssize_t k
     cdef const Dim* dim = dim_of(expression(x, name, "x"))
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = <uint32_t>d
     if count is None:
         extra.attrs[1].u = dim.d[d] if d < <Py_ssize_t>dim.nd else 0
@@ -317,8 +315,7 @@ def cumprod(x, d=0):
         >>> dy.cumprod(dy.inputVector([2, 3, 4])).npvalue()
         array([ 2.,  6., 24.])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = <uint32_t>axis_in(x, d, "cumprod")
     return apply1x(CUMPROD, x, &extra)
 
@@ -379,7 +376,6 @@ def logcumsumexp(x, d=0):
         >>> dy.exp(dy.logcumsumexp(dy.log(dy.inputVector([0.5, 0.25, 0.25])))).npvalue()
         array([0.5 , 0.75, 1.  ])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = <uint32_t>axis_in(x, d, "logcumsumexp")
     return apply1x(LOGCUMSUMEXP, x, &extra)

@@ -2,12 +2,11 @@
 
 from libc.math cimport INFINITY
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, total_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport dy_window
 from dynet_cy.ops.conv cimport check_image, set_pair
 from dynet_cy.ops.windows cimport Pooling, adaptive, pool_window, pooled, sized
@@ -113,8 +112,7 @@ def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=T
         >>> dy.avgpooling2d(image, [2, 2], [2, 2]).npvalue()
         array([[[2.5]]])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     set_pair(&extra, 0, ksize, "avgpooling2d", "ksize")
     set_pair(&extra, 2, stride, "avgpooling2d", "stride")
     if not is_valid:
@@ -150,8 +148,7 @@ cdef Op* ADAPTIVE_AVG = register(b"adaptive_avgpooling2d", b"x", adaptive_dim, a
 
 
 cdef Expression apply_adaptive(const Op* op, object x, object size, str function):
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     set_pair(&extra, 0, size, function, "size")
     return apply1x(op, x, &extra)
 

@@ -6,12 +6,11 @@ dropout mask is therefore not saved, but drawn again in backward.
 """
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, element, size_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x, leaf
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform, K,
 )
@@ -25,10 +24,9 @@ from dynet_cy.ops.registry import DimensionError
 
 
 cdef Expression drop(const Op* op, object x, double p, int d):
-    cdef Extra extra
     if not 0 <= p <= 1:
         raise ValueError(f"{op.name.decode()}: p must be a probability, not {p}")
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = <float>p
     extra.attrs[1].i = d
     return apply1x(op, x, &extra)
@@ -247,9 +245,8 @@ def noise(x, float stddev):
         >>> bool(dy.noise(dy.zeros(1000), 1.0).npvalue().std() > 0.9)
         True
     """
-    cdef Extra extra
     check_deviation("noise", stddev)
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = stddev
     return apply1x(NOISE, x, &extra)
 
@@ -293,9 +290,8 @@ cdef Op* RANDOM_GUMBEL = new_random_leaf(b"random_gumbel", random_gumbel_forward
 
 cdef Expression random_leaf(const Op* op, object shape, object batch_size, float p0, float p1):
     cdef Dim dim
-    cdef Extra extra
     dim_with_batch(shape, batch_size, &dim, op.name.decode())
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = p0
     extra.attrs[1].f = p1
     return leaf(op, &dim, &extra)

@@ -7,7 +7,7 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, Dim, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1x
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.ops.axes cimport without
 from dynet_cy.ops.indices cimport axis_in, whole
 from dynet_cy.ops.registry cimport Op, Shapes, register
@@ -67,8 +67,7 @@ cdef int number_of(object n, str op) except -1:
 
 
 cdef Expression reduced(const Op* op, object x, uint32_t mask, int n, int r):
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = mask
     extra.attrs[1].i = n
     extra.attrs[2].i = r

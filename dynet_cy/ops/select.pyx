@@ -11,7 +11,7 @@ from dynet_cy.graph.computing cimport forget_to_set
 from dynet_cy.graph.current cimport current_graph
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1x, expression
-from dynet_cy.graph.structs cimport Extra, Graph, items_of, nodes_of
+from dynet_cy.graph.structs cimport Extra, Graph, items_of, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.axes cimport Split, split_at, without
@@ -183,9 +183,8 @@ cdef Expression settable(Expression y):
 
 
 cdef Expression picked_at(object x, Py_ssize_t index, Py_ssize_t axis):
-    cdef Extra extra
     cdef uint32_t item = word_of(index)
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.items = &item
     extra.n_items = 1
     return picked(x, &extra, axis)
@@ -235,9 +234,8 @@ def pick_batch(e, indices: _Ints, dim=0) -> PickedExpression:
         >>> dy.pick_batch(dy.inputTensor([[1, 3], [2, 4]], batched=True), [0, 1]).npvalue()
         array([[1., 4.]])
     """
-    cdef Extra extra
     cdef const Dim* d = dim_of(expression(e, "pick_batch", "e"))
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     held = set_indices(&extra, indices, "pick_batch")
     if extra.n_items == 1 and d.bd > 1:
         raise IndexError(f"pick_batch: 1 index given for {d.bd} batch elements")
@@ -305,9 +303,8 @@ PICK_RANGE.view = range_view
 
 
 cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t axis):
-    cdef Extra extra
     cdef uint32_t item = word_of(start)
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     set_axis(&extra, axis)
     if end < start:
         raise IndexError(f"pick_range: the range {start} to {end} ends before it begins")
@@ -384,9 +381,8 @@ PICK_BATCH_ELEMS.alone_because = b"it selects from the batch of its argument"
 
 
 cdef Expression batch_elem(object x, Py_ssize_t index):
-    cdef Extra extra
     cdef uint32_t item = word_of(index)
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.items = &item
     extra.n_items = 1
     extra.item_count = 1
@@ -420,8 +416,7 @@ def pick_batch_elems(x, vs: _Ints):
         >>> dy.pick_batch_elems(dy.inputTensor([[1, 3], [2, 4]], batched=True), [1, 1]).dim()
         ((2,), 2)
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     held = set_indices(&extra, vs, "pick_batch_elems")
     y = apply1x(PICK_BATCH_ELEMS, x, &extra)
     del held
@@ -494,7 +489,6 @@ SELECT_ROWS.rule[0] = SELECT_COLS.rule[0] = LIST
 
 
 cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, str name):
-    cdef Extra extra
     cdef Py_ssize_t n = len(indices)
     cdef Py_ssize_t i
     if n == 0:
@@ -504,7 +498,7 @@ cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, 
         for i in range(0, n, MOST_ITEMS):
             parts.append(selected(op, x, indices[i:i + MOST_ITEMS], axis, name))
         return concatenated(parts, axis)
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     held = set_indices(&extra, indices, name)
     extra.item_count = extra.n_items
     extra.attrs[0].u = axis
@@ -604,7 +598,6 @@ def scatter_rows(x, rs: _Ints, n: int):
         >>> dy.scatter_rows(dy.inputVector([1, 2, 3]), [0, 2, 0], 4).npvalue()
         array([4., 0., 2., 0.])
     """
-    cdef Extra extra
     cdef Py_ssize_t k, count = len(rs), size = whole(n, "scatter_rows", "n")
     if size < 0:
         raise DimensionError(f"scatter_rows: n is {n}, which is not a number of elements")
@@ -615,7 +608,7 @@ def scatter_rows(x, rs: _Ints, n: int):
         parts = [scatter_rows(range_of(x, k, min(k + MOST_ITEMS, count), 0), rs[k:k + MOST_ITEMS], size)
                  for k in range(0, count, MOST_ITEMS)]
         return esum(parts)
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     _held = set_indices(&extra, rs, "scatter_rows")
     extra.item_count = extra.n_items
     extra.attrs[0].u = <uint32_t>size
@@ -695,14 +688,13 @@ cdef Op* STRIDED_SELECT = register(b"strided_select", b"x", strided_select_dim,
 
 cdef Expression strided(Expression x, list ranges):
     """x[range, range, ...] for Python ranges, of which the last may select batch elements."""
-    cdef Extra extra
     cdef uint32_t[21] items
     cdef uint32_t nd = dim_of(x).nd
     cdef uint32_t i, changed = 0, last = 0
     if <uint32_t>len(ranges) > nd:
         if ranges[nd] != range(dim_of(x).bd):
             x = pick_batch_elems(x, list(ranges[nd]))
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     for i in range(nd):
         r = ranges[i]
         items[3 * i] = r.start if len(r) else 0

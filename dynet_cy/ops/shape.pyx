@@ -10,7 +10,7 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1, apply1x, expression
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.axes cimport Split, split_at
 from dynet_cy.ops.indices cimport axis_in, whole
@@ -72,10 +72,9 @@ RESHAPE.assigns = True
 
 cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
                          unsigned int bd):
-    cdef Extra extra
     cdef uint32_t[8] items
     cdef uint32_t i
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     for i in range(nd):
         items[i] = sizes[i]
     for i in range(nd, 7):
@@ -284,9 +283,8 @@ def transpose(x, dims: Sequence[int] = (1, 0)):
         array([[1., 3.],
                [2., 4.]])
     """
-    cdef Extra extra
     cdef Py_ssize_t axis
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     for d in dims:
         axis = whole(d, "transpose", "an axis of dims")
         if axis < 0:
@@ -382,8 +380,7 @@ CONCATENATE.rule[0] = CONCATENATE.rule[1] = CONCATENATE.rule[2] = LIST
 
 
 cdef Expression concatenated(object xs, Py_ssize_t d):
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = <uint32_t>d if 0 <= d < 7 else 7
     return apply(CONCATENATE, xs, &extra)
 
@@ -555,11 +552,10 @@ def fold_rows(x, nrows: int = 2):
         array([[3.],
                [7.]])
     """
-    cdef Extra extra
     cdef Py_ssize_t n = whole(nrows, "fold_rows", "nrows")
     if n < 1:
         raise DimensionError(f"fold_rows: nrows must be at least 1, not {nrows}")
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].u = <uint32_t>n
     return apply1x(FOLD_ROWS, x, &extra)
 
@@ -636,7 +632,6 @@ def scale_gradient(x, float lambd=1.0):
         >>> x.gradient()
         array([3., 3.])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = lambd
     return apply1x(SCALE_GRADIENT, x, &extra)

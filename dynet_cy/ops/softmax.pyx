@@ -10,7 +10,7 @@ from dynet_cy.core.tensor cimport (
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1x, expression, sequence
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_add, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, DY_UNARY_negate, K,
 )
@@ -137,8 +137,7 @@ results[SOFTMAX.id] = "probabilities"
 
 cdef Expression normalized(const Op* op, object x, object d, str name):
     """x to the op, which normalizes it along axis d."""
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].i = <int>axis_in(x, d, name)
     return apply1x(op, x, &extra)
 
@@ -384,9 +383,8 @@ def log_softmax(x, restrict: _Ints | None = None, d: int = 0, mask: Expression |
         >>> dy.log_softmax(dy.inputVector([1, 1, 9]), restrict=[0, 1]).npvalue().round(3)
         array([-0.693, -0.693,   -inf])
     """
-    cdef Extra extra
     cdef Py_ssize_t axis = axis_in(x, d, "log_softmax")
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     if restrict is None:
         if mask is not None:
             x = unmasked(x, mask)
@@ -500,11 +498,10 @@ def pickneglogsoftmax(x, v: _Int | _Ints):
         >>> round(dy.pickneglogsoftmax(dy.inputVector([1, 1]), 0).value(), 3)
         0.693
     """
-    cdef Extra extra
     cdef uint32_t index
     if is_list(v):
         return pickneglogsoftmax_batch(x, v)
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     set_index(&extra, &index, v, "pickneglogsoftmax")
     note_scores(x)
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
@@ -541,7 +538,7 @@ def pickneglogsoftmax_list(xs: Iterable[Expression], vs: _Ints) -> list[Expressi
             f"pickneglogsoftmax_list: vs must be a list of {len(scores)} indices, as many as there are scores, "
             f"not {vs!r}")
     for x, v in zip(scores, vs):
-        memset(&extra, 0, sizeof(Extra))
+        extra = no_extra()
         set_index(&extra, &index, v, "pickneglogsoftmax_list")
         losses.append(apply1x(PICKNEGLOGSOFTMAX, x, &extra))
     return losses
@@ -561,8 +558,7 @@ def pickneglogsoftmax_batch(x, vs: _Ints):
         >>> dy.pickneglogsoftmax_batch(dy.inputTensor([[1, 0], [1, 0]], batched=True), [0, 1]).npvalue().round(3)
         array([[0.693, 0.693]])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     _held = set_indices(&extra, vs, "pickneglogsoftmax_batch")
     note_scores(x)
     extra.attrs[1].i = 1
@@ -858,11 +854,10 @@ def hinge(x, v: _Int | _Ints, float m=1.0):
         >>> dy.hinge(dy.inputVector([3, 1, 2.5]), 0).value()
         0.5
     """
-    cdef Extra extra
     cdef uint32_t index
     if is_list(v):
         return hinge_batch(x, v, m)
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = m
     set_index(&extra, &index, v, "hinge")
     return apply1x(HINGE, x, &extra)
@@ -880,8 +875,7 @@ def hinge_batch(x, vs: _Ints, float m=1.0):
         >>> dy.hinge_batch(dy.inputTensor([[3, 2], [1, 4]], batched=True), [0, 0]).npvalue()
         array([[0., 3.]])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = m
     _held = set_indices(&extra, vs, "hinge_batch")
     extra.attrs[2].i = 1
@@ -907,8 +901,7 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
         >>> dy.hinge_dim(dy.inputTensor([[3, 1], [2, 4]]), [0, 0]).npvalue()
         array([0., 4.])
     """
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = m
     extra.attrs[1].i = <int>axis_in(x, d, "hinge_dim")
     if is_list(v) and len(v) and is_list(v[0]):

@@ -1,12 +1,12 @@
 """Elementwise functions of one argument: one row each in `include/dynet_cy/unary.def`."""
 
 from libc.stdint cimport uint32_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport Call, total_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1, apply1x
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport DY_UNARY_COUNT, DY_UNARY_ceil, DY_UNARY_floor, DY_UNARY_round, K, dy_kernels
 from dynet_cy.kernels.ranges cimport InRanges, in_ranges
 from dynet_cy.ops.registry cimport FLAT, Backward, Forward, register, same_dim
@@ -34,8 +34,7 @@ for which in range(DY_UNARY_COUNT):
 
 cdef Expression apply_unary(int which, object x, float p0, float p1):
     """A node of a function with up to two constants."""
-    cdef Extra extra
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     extra.attrs[0].f = p0
     extra.attrs[1].f = p1
     return apply1x(UNARY[which], x, &extra)

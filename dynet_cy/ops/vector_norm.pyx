@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, element, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1, apply1x, expression
-from dynet_cy.graph.structs cimport Extra
+from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_mul, DY_UNARY_abs, DY_UNARY_pow_const, DY_UNARY_sqrt, DY_UNARY_square, K,
 )
@@ -365,11 +365,10 @@ def norm(x, p: float = 2, axis: _Int | _Ints | None = None, keepdims: bool = Fal
         >>> dy.norm(dy.inputVector([3, 4])).value()
         5.0
     """
-    cdef Extra extra
     cdef Expression whole = expression(x, "norm", "x")
     if not p >= 1:
         raise ValueError(f"norm: p must be at least 1, not {p!r}")
-    memset(&extra, 0, sizeof(Extra))
+    cdef Extra extra = no_extra()
     axes = axes_of(whole, list(axis) if is_list(axis) or isinstance(axis, range) else axis, "norm")
     extra.attrs[0].u = mask_of(whole, axes, False, "norm") if axes else ALL_AXES
     extra.attrs[1].f = p

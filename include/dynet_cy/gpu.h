@@ -311,25 +311,29 @@ static inline int dy_launch_slots(dy_gpu *gpu, int kernel, unsigned gx, unsigned
 
 #define DY_THREADS 256
 
+/* The same, where `n` says how much there is to do: nothing is launched for 0. */
+#define DY_LAUNCH_FOR(gpu, kernel, n, gx, gy, block, ...) \
+    ((n) == 0 ? (gpu)->error : DY_LAUNCH(gpu, kernel, gx, gy, block, 0, __VA_ARGS__))
+
 /* launch_each: about one thread for each of n elements, in blocks of DY_THREADS. */
 #define DY_LAUNCH_EACH(gpu, kernel, n, ...) \
-    DY_LAUNCH(gpu, kernel, dy_blocks(gpu, ((size_t)(n) + DY_THREADS - 1) / DY_THREADS), 1, DY_THREADS, 0, __VA_ARGS__)
+    DY_LAUNCH_FOR(gpu, kernel, n, dy_blocks(gpu, ((size_t)(n) + DY_THREADS - 1) / DY_THREADS), 1, DY_THREADS, __VA_ARGS__)
 
 /* launch_rows: one block for each of n rows, with enough threads for `width` elements, in whole warps. */
 static inline unsigned dy_row_threads(size_t width) {
     return width <= 32 ? 32 : width <= 64 ? 64 : width <= 128 ? 128 : 256;
 }
 #define DY_LAUNCH_ROWS(gpu, kernel, n, width, ...) \
-    DY_LAUNCH(gpu, kernel, dy_blocks(gpu, n), 1, dy_row_threads(width), 0, __VA_ARGS__)
+    DY_LAUNCH_FOR(gpu, kernel, n, dy_blocks(gpu, n), 1, dy_row_threads(width), __VA_ARGS__)
 
 /* launch_slices: for each of n rows several blocks along y, as many as `width` needs and the device can run at once. */
 static inline unsigned dy_slices(const dy_gpu *gpu, size_t n, size_t width) {
-    size_t blocks = (width + 255) / 256, most = (size_t)gpu->multiprocessors * 16 / (n ? n : 1);
+    size_t blocks = (width + 255) / 256, most = (size_t)gpu->multiprocessors * 16 / n;
     blocks = blocks < most ? blocks : most;
     return (unsigned)(blocks == 0 ? 1 : blocks < 65535 ? blocks : 65535);
 }
 #define DY_LAUNCH_SLICES(gpu, kernel, n, width, ...) \
-    DY_LAUNCH(gpu, kernel, dy_blocks(gpu, n), dy_slices(gpu, n, width), dy_row_threads(width), 0, __VA_ARGS__)
+    DY_LAUNCH_FOR(gpu, kernel, n, dy_blocks(gpu, n), dy_slices(gpu, n, width), dy_row_threads(width), __VA_ARGS__)
 
 static inline int dy_fill_now(dy_gpu *gpu, uint64_t p, unsigned bits, size_t n) {
     gpu->counts.fills++;
