@@ -357,16 +357,17 @@ def check_names(found: Sequence[Family]) -> None:
 
 def api(found: Sequence[Family]) -> str:
     """dynet_cy/ops/api.py."""
-    lines = ['"""All public ops, family by family.  Written by tools/derive.py."""', "# fmt: off"]
-    lines += ["# ruff: noqa: I001 - as many names a line as fit", ""]
+    lines = ['"""All public ops, family by family.  Written by tools/derive.py."""', ""]
     for f in found:
         names = sorted(f.names(), key=lambda n: (not n[0].isupper(), n))
         line = f"from dynet_cy.ops.{f.name} import {', '.join(names)}"
-        start = f"from dynet_cy.ops.{f.name} import ("
-        lines += [line] if len(line) <= WIDTH else [start, *wrapped(f"{', '.join(names)},", "    "), ")"]
+        if len(line) <= WIDTH:
+            lines.append(line)
+        else:
+            lines += [f"from dynet_cy.ops.{f.name} import (", *(f"    {n}," for n in names), ")"]
     lines += ["", "__all__ = ["]
     for f in found:
-        lines += wrapped("".join(f'"{n}", ' for n in f.names()), "    ")
+        lines += [f"    # {f.name}", *(f'    "{n}",' for n in f.names())]
     return "\n".join([*lines, "]", ""])
 
 
