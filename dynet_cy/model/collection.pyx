@@ -55,8 +55,9 @@ cdef class _Members:
     cdef set names
     cdef dict former
     cdef set automatic              # the full names of parameters that were not given, or not given in full
-    cdef object collections         # the sub-collections that are in use: a WeakSet
-    cdef int made                   # how many sub-collections there have been
+    cdef list collections           # weak references to the collections, in the order in which they were made
+    cdef Py_ssize_t most            # how many of them there may be before those that are gone are looked for
+    cdef int made                   # how many collections there have been
     cdef object allowance           # what may be added now; None for anything
     cdef readonly object decay      # what weight decay means in programs written for DyNet
 
@@ -66,7 +67,8 @@ cdef class _Members:
         self.names = set()
         self.former = {}
         self.automatic = set()
-        self.collections = weakref.WeakSet()
+        self.collections = []
+        self.most = 64
         self.decay = DynetDecay()
 
     cdef _Stored add(self, int device, cls, const Dim* d, uint32_t rows, str name):
@@ -96,11 +98,26 @@ cdef class _Members:
         return [self.shown(x) for x in self.entries if (<_Stored>x).full_name.startswith(name)]
 
     cdef add_collection(self, collection):
-        """Note a sub-collection, whose name is set."""
-        self.collections.add(collection)
+        """Note a collection, whose name is set.  What will be below it comes after `_since`."""
+        if len(self.collections) >= self.most:
+            self.collections = [x for x in self.collections if x() is not None]
+            self.most = 2 * len(self.collections) + 64
+        self.collections.append(weakref.ref(collection))
         self.names.add(collection._name)
         self.made += 1
         collection._number = self.made
+        collection._since = len(self.entries), self.made
+
+    cdef list collections_after(self, int number):
+        """The collections in use that were made after one, the last one first."""
+        found = []
+        for x in reversed(self.collections):
+            collection = x()
+            if collection is not None:
+                if collection._number <= number:
+                    break
+                found.append(collection)
+        return found
 
     cdef str first_name(self, x):
         """The full name under which a parameter or sub-collection was made."""
@@ -117,23 +134,27 @@ cdef class _Members:
             name = f"{stem}_{n}{end}"
         return name
 
-    cdef int rename(self, str old, str new, str old_first="", str new_first="") except -1:
+    cdef int rename(self, str old, str new, since=(0, 0), str old_first="", str new_first="") except -1:
         """Change the full name of a parameter; or, where they end with "/", of a sub-collection and all below it.
 
-        First names that begin with `old_first` change too.
+        Only what was made after `since` is looked at.  First names that begin with `old_first` change too.
         """
         cdef _Stored entry
         cdef bint whole = not old.endswith("/")
+        cdef Py_ssize_t i, begin = since[0]
         take(&users_lock)
         try:
-            for entry in self.entries:
+            for i in range(begin, len(self.entries)):
+                entry = self.entries[i]
                 if entry.full_name == old if whole else entry.full_name.startswith(old):
                     x = None if entry.user is None else entry.user()
                     first = self.former.pop(entry.full_name, entry.full_name)
                     if first.startswith(old_first):
                         first = new_first + first[len(old_first):]
                     self.automatic.discard(entry.full_name)
+                    self.names.discard(entry.full_name)
                     entry.full_name = new + entry.full_name[len(old):]
+                    self.names.add(entry.full_name)
                     if x is not None:
                         (<_Stored>x).full_name = entry.full_name
                     _parameter_names[entry.p.id] = entry.full_name
@@ -142,13 +163,13 @@ cdef class _Members:
         finally:
             drop(&users_lock)
         if not whole:
-            for collection in list(self.collections):
+            for collection in self.collections_after(since[1]):
                 if collection._name.startswith(old):
+                    self.names.discard(collection._name)
                     collection._name = new + collection._name[len(old):]
+                    self.names.add(collection._name)
                     if collection._first_name.startswith(old_first):
                         collection._first_name = new_first + collection._first_name[len(old_first):]
-        self.names = {new + name[len(old):] if name == old or not whole and name.startswith(old) else name
-                      for name in self.names}
         return 0
 
     cdef int remove(self, str name) except -1:
@@ -160,7 +181,10 @@ cdef class _Members:
         cdef _Stored entry
         self.rename(name, "removed:" + name)
         self.entries = [entry for entry in self.entries if not entry.full_name.startswith("removed:")]
-        self.names = {name for name in self.names if not name.startswith("removed:")}
+        for collection in self.collections_after(0):
+            collection._since = 0, 0                        # the numbers of entries have changed
+        gone = ("removed:", name) if name.endswith("/") else ("removed:",)
+        self.names = {name for name in self.names if not name.startswith(gone)}
         self.former = {name: first for name, first in self.former.items() if not name.startswith("removed:")}
         return 0
 
@@ -216,7 +240,7 @@ def taken_back(collection):
     try:
         yield
     except BaseException:
-        for name in [c._name for c in members.collections if c._number > made]:
+        for name in [x._name for x in members.collections_after(made)]:
             members.remove(name)
         for name in [entry.full_name for entry in members.entries[count:]]:
             members.remove(name)
@@ -244,10 +268,10 @@ def name_members(collection, wanted):
     if not {new for _, new in changes}.isdisjoint(members.names):   # two may swap their names
         for i, (old, new) in enumerate(changes):
             between = f"{collection._name} {i}" + "/" * old.endswith("/")
-            members.rename(old, between)
+            members.rename(old, between, collection._since)
             changes[i] = between, new
     for old, new in changes:
-        members.rename(old, members.free(new))
+        members.rename(old, members.free(new), collection._since)
 
 
 def is_unnamed(collection, x):
@@ -270,7 +294,7 @@ def take_place(new, old):
         return False
     name = old._name
     members.remove(name)
-    members.rename(new._name, name, new._first_name, old._first_name)
+    members.rename(new._name, name, (0, 0), new._first_name, old._first_name)
     return True
 
 
@@ -522,7 +546,7 @@ class ParameterCollection:
         last = members.first_name(part).rstrip("/").rpartition("/")[2]
         above = _parent(name)
         members.remove(name)
-        for collection in list(members.collections):
+        for collection in members.collections_after(0):
             if collection._name == above:
                 taken = collection._taken if isinstance(part, _Stored) else collection._taken_below
                 if taken.get(last) == 1:
@@ -919,7 +943,7 @@ class ParameterCollection:
         return add_entry(self, find_entry(fname, key, True))
 
     def __reduce__(self):
-        own = {k: v for k, v in self.__dict__.items() if k not in (*_RESTORED, "_number")}
+        own = {k: v for k, v in self.__dict__.items() if k not in (*_RESTORED, "_number", "_since")}
         return _restored_collection, (type(self), {k: getattr(self, k) for k in _RESTORED}), own or None
 
     def __repr__(self):
@@ -1012,6 +1036,7 @@ def _restored_collection(cls, state):
     made = cls.__new__(cls)
     made.__dict__.update({"_first_name": state["_name"], **state})
     (<_Members>made._members).add_collection(made)
+    made._since = 0, 0
     return made
 
 

@@ -125,6 +125,15 @@ def not_begun(cls: type) -> str:
     return f"{cls.__name__}: the constructor must call super().__init__(model, ...) before it makes parameters"
 
 
+class NotBegun:
+    """The collection of a layer until `Layer.__init__` makes it."""
+
+    def __get__(self, layer: Any, cls: type) -> Any:
+        if layer is None:
+            return self
+        raise AttributeError(not_begun(cls))
+
+
 # ---- cells of notebooks that run again
 
 

@@ -19,7 +19,7 @@ from dynet_cy.model.collection import load_arrays, named
 from dynet_cy.model.matching import Matched, Renaming
 from dynet_cy.model.parameters import settled_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
-from dynet_cy.nn.construction import LayerType, all_parts, begin_in, not_begun, replace_part, stored
+from dynet_cy.nn.construction import LayerType, NotBegun, all_parts, begin_in, replace_part, stored
 from dynet_cy.nn.weights import Array, Weights, read_tensors
 from dynet_cy.ops import api
 from dynet_cy.ops.registry import DimensionError
@@ -82,7 +82,7 @@ class Layer(metaclass=LayerType):
     training: bool
     """Whether the layer is in training mode; see `train`."""
 
-    collection: ParameterCollection
+    collection: ParameterCollection = NotBegun()  # type: ignore[assignment]
     """The sub-collection that holds the parameters."""
 
     _constructed = False
@@ -103,11 +103,6 @@ class Layer(metaclass=LayerType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         forward = "; its method `forward` has to be called `__call__` here" if hasattr(self, "forward") else ""
         raise NotImplementedError(f"{type(self).__name__} has no __call__{forward}")
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("collection", "spec", "training"):
-            raise AttributeError(f"{name}: {not_begun(type(self))}")
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         before = vars(self).get(name)
@@ -330,7 +325,7 @@ class Layer(metaclass=LayerType):
 
     def _checked(self, x: Any, rows: int, argument: str = "x") -> Expression:
         """The input, as an expression, after checking its number of rows."""
-        found = as_input(x, type(self).__name__, argument)
+        found = x if isinstance(x, Expression) else as_input(x, type(self).__name__, argument)
         shape = found.dim()[0]
         if not shape or shape[0] != rows:
             raise DimensionError(f"{type(self).__name__}: argument {argument}: expected {rows} rows, got {shape}")

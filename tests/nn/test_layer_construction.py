@@ -235,7 +235,7 @@ def test_a_layer_without_the_constructor_of_the_base_class(model) -> None:
     words = r"the constructor must call super\(\).__init__\(model, ...\) before it makes parameters"
     with pytest.raises(TypeError, match=f"Without: {words}"):
         Without(model)
-    with pytest.raises(AttributeError, match=f"collection: Late: {words}"):
+    with pytest.raises(AttributeError, match=f"Late: {words}"):
         Late(model)
     with pytest.raises(AttributeError, match="'Net' object has no attribute 'nothing'"):
         Net(model).nothing  # noqa: B018
