@@ -53,7 +53,7 @@ def shared_memory() -> set[str]:
 
 
 def left_in_shared_memory(before: set[str]) -> set[str]:
-    """Names that are new, stay, and belong to no living process: those of jobs beside the tests do not count."""
+    """Names that are new, stay, and belong to no living process: a job beside the tests has its own."""
     left = shared_memory() - before
     until = time.monotonic() + 10
     while left and time.monotonic() < until:
