@@ -101,7 +101,8 @@ def draw(
         parameters: draw parameters as nodes too; when False, the nodes that use them name them; default: False
         collapse: draw consecutive nodes of a scope (`name_scope`) as one box: True for the outermost scopes, or the
             names of scopes, including those of builders (``"vanilla-lstm-builder"``; these exist within a scope, or
-            while lines are recorded). Boxes of one colour ran together, in the same calls
+            while lines are recorded). Boxes of one colour ran together, in the same calls. Default: False, but True
+            for more than 2,000 nodes
         graphviz: whether Graphviz's program ``dot`` places the nodes; None: if it is installed
 
     Returns:
@@ -110,8 +111,8 @@ def draw(
     Raises:
         StaleExpressionError: an expression is of a renewed graph
         TypeError: the argument is not an expression or a list of them, or `collapse` is neither a bool nor names
-        ValueError: there are more than 2,000 nodes to draw, or expressions of several graphs; or no node was made in a
-            scope that `collapse` names
+        ValueError: there are more than 2,000 nodes and boxes to draw, or expressions of several graphs; or no node was
+            made in a scope that `collapse` names
         FileNotFoundError: graphviz is True, and there is no ``dot``
 
     Example:
@@ -139,17 +140,40 @@ def draw(
     if not parameters:
         wanted = {n for n in wanted if not _is_parameter(found[n])}
     named = {number(e): name for e, name in (names or {}).items()}
+    if collapse is False:
+        collapse = len(wanted) > _MOST_NODES
+    drawing = _drawing(found, wanted, named, graphviz, collapse, _MOST_NODES)
+    if drawing is None:
+        raise ValueError(
+            f"draw: there are {len(wanted):,} nodes, and at most {_MOST_NODES:,} can be drawn: give an expression of a "
+            "smaller part, or make nodes in scopes (`dy.name_scope`), which are drawn as boxes"
+        )
+    return drawing
+
+
+def shown(graph: ComputationGraph, most: int) -> str | None:
+    """The picture of a graph in a notebook, with scopes as boxes if it is large; None for more than `most` boxes."""
+    found = nodes(graph)
+    wanted = {n for n in range(len(found)) if not _is_parameter(found[n])}
+    drawing = _drawing(found, wanted, {}, None, len(wanted) > most, most) if wanted else None
+    return None if drawing is None else drawing.svg
+
+
+def _drawing(
+    found: list[GraphNode],
+    wanted: set[int],
+    named: dict[int, str],
+    graphviz: bool | None,
+    collapse: bool | Iterable[str],
+    most: int,
+) -> Drawing | None:
+    """A drawing of some nodes, or None if it would have more than `most` nodes and boxes."""
     boxes: dict[int, list[GraphNode]] = {}
     if collapse is not False:
         found, boxes, owner = _collapsed(found, sorted(wanted), collapse)
         wanted = {owner[n] for n in wanted}
         named = {owner.get(n, n): name for n, name in named.items()}
-    if len(wanted) > _MOST_NODES:
-        raise ValueError(
-            f"draw: there are {len(wanted):,} nodes, and at most {_MOST_NODES:,} can be drawn: give an expression of a "
-            "smaller part, or collapse scopes"
-        )
-    return Drawing(_svg(found, sorted(wanted), named, graphviz, boxes))
+    return None if len(wanted) > most else Drawing(_svg(found, sorted(wanted), named, graphviz, boxes))
 
 
 def _is_parameter(node: GraphNode) -> bool:

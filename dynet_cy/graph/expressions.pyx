@@ -95,10 +95,11 @@ _operators = {
 
 
 cdef class _UfuncRule:
-    """`__array_ufunc__` of expressions: DyNet's rule in its programs."""
+    """`__array_ufunc__` of expressions: None, which leaves NumPy's operators to them; a function where the program calls
+    one of NumPy's by name; DyNet's rule in its programs."""
 
     def __get__(self, instance, owner):
-        return _on_objects if follows_dynet() else _on_expressions
+        return _on_objects if follows_dynet() else _on_expressions if program_does(CALLS) else None
 
 
 def _on_objects(x, ufunc, method, *inputs, **settings):
@@ -936,6 +937,7 @@ cdef bint truth_of(Expression comparison) except -1:
 # calls, asks for a truth value or compares.
 cdef frozenset TESTS = frozenset(
     {code for name, code in opcode.opmap.items() if name in ("TO_BOOL", "UNARY_NOT") or name.partition("IF_")[2]})
+cdef frozenset CALLS = frozenset({code for name, code in opcode.opmap.items() if "CALL" in name})
 cdef frozenset COMPARISONS = frozenset({opcode.opmap["COMPARE_OP"]})
 cdef int EXTENDED_ARG = opcode.EXTENDED_ARG
 

@@ -301,9 +301,12 @@ cdef class ComputationGraph:
         return f"<ComputationGraph of {self.g.n_nodes} nodes>"
 
     def _repr_svg_(self):
-        """A picture of the graph, for notebooks; None where it would be too large to read, or empty."""
-        from dynet_cy.graph.drawing import draw         # it needs this module
-        return draw(graph=self).svg if 0 < self.g.n_nodes <= MOST_SHOWN else None
+        """A picture of the graph, for notebooks, of a large one with its scopes as boxes.
+
+        None where it would be too large to read, or empty.
+        """
+        from dynet_cy.graph.drawing import shown        # it needs this module
+        return shown(self, MOST_SHOWN)
 
     def op_names(self):
         """Names of the ops of all nodes, in the order in which they were made.

@@ -157,8 +157,8 @@ class Writer:
         if sizes.constant(self.word(k)) is None:
             numbers = sorted({f"{as_float(word):g}" for word in self.word(k)})
             raise self.refused(
-                f"takes a number that is another one in each run of the function: {', '.join(numbers[:4])}. A file holds "
-                "one number: if this one is a value that the function has read (`value()`, `npvalue()`), use the "
+                f"takes a number that is another one in each run of the function: {', '.join(numbers[:4])}. A file "
+                "holds one number: if this one is a value that the function has read (`value()`, `npvalue()`), use the "
                 "expression itself"
             )
         return as_float(self.whole(k))

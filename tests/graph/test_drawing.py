@@ -113,6 +113,22 @@ def test_save(losses, tmp_path) -> None:
         drawing.save(tmp_path / "nowhere" / "graph.svg")
 
 
+def test_large_graphs_are_drawn_by_scope() -> None:
+    with dy.ComputationGraph() as graph:
+        x = dy.scalarInput(1)
+        for k in range(9):
+            with dy.name_scope(f"layer{k}"):
+                for _ in range(300):
+                    x = -x
+        drawing = dy.draw(x)
+        assert drawing.svg.count("<g") == 10
+        assert drawing.svg == dy.draw(x, collapse=True).svg == graph._repr_svg_()
+        for _ in range(300):
+            x = -x  # in no scope: too many for a notebook
+        assert dy.draw(x).svg.count("<g") == 310
+        assert graph._repr_svg_() is None
+
+
 def test_errors(losses, monkeypatch) -> None:
     with dy.ComputationGraph():
         other = dy.scalarInput(1)
