@@ -12,6 +12,7 @@ typedef float vf;
                                                         float eps, float sum, float &s0, float &s1, float &s2) { \
         float d = 0.f; \
         idle \
+        DY_REPLAY(kind, rule) \
         return d; \
     }
 #include "dynet_cy/optim.def"
@@ -115,5 +116,5 @@ extern "C" __global__ void late_note(dy_late *late, dy_hyper h, const dy_chosen 
     if (made)
         for (LANES(s, late->n + 1)) dy_late_add(late, (uint32_t)s, weight, kept);
     __syncthreads();
-    if (made && threadIdx.x == 0) dy_late_added(late);
+    if (made && threadIdx.x == 0) dy_late_added(late, rate_of(h, chosen));
 }
