@@ -16,6 +16,8 @@ cdef enum:
 cdef extern from * nogil:
     # Parameters are updated in parts of this many floats, which stay in the cache from one loop to the next.
     const size_t PART "((size_t)1 << 13)"
+    # The factor of a table is multiplied into its numbers when it falls below this.
+    const double LEAST_SCALE "0.25"
 
 
 # What an update does with a parameter or table.
