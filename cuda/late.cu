@@ -4,8 +4,6 @@
 #include "updates.cuh"
 #include "dynet_cy/late.h"
 
-typedef float vf;
-
 // The step of each rule without a gradient.
 #define OPTIM(name, states, rule, kind, idle) \
     static __device__ __forceinline__ float idle_##name(const dy_idle *h, float b1_power, float b2_power, float b1, float b2, \

@@ -13,6 +13,7 @@ from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.device cimport DeviceBackend
 from dynet_cy.train.host cimport HostBackend, squared_norm
 from dynet_cy.train.interfaces cimport Backend, Reducer
+from dynet_cy.train.plan cimport Plan
 from dynet_cy.train.structs cimport FROZEN, Outcome, Update
 
 
@@ -111,12 +112,10 @@ cdef class DevicesBackend(Backend):
             part.backend.prepare(&own)
         return 0
 
-    cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:
+    cdef int apply(self, Storage storage, Plan plan, list rates) except -1:
         cdef Part part
-        cdef Update own
         for part in self.parts:
-            own = part.of(u)
-            part.backend.apply(part.storage, part.planes, &own, rates)
+            part.backend.apply(part.storage, plan.on(part.storage.device, part.planes), rates)
         return 0
 
     cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:

@@ -9,11 +9,11 @@ import numpy as np
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.kernels.kernels cimport K, dy_optim
+from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.late_rows cimport (
     can_be_late, catch_up, catch_up_part, mark_moved, none_late, note_late,
 )
@@ -26,7 +26,7 @@ from dynet_cy.memory.storage cimport (
 )
 from dynet_cy.model.leaves cimport settle_here
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.plan cimport MOST_SPANS, OWN, STEP, Span, plan_entry
+from dynet_cy.train.plan cimport MOST_SPANS, OWN, STEP, Plan, Span, plan_entry
 from dynet_cy.train.structs cimport FROZEN, LEAST_SCALE, MOST_STATES, MOVES, PART, GroupSettings, Update
 
 
@@ -61,8 +61,7 @@ cdef class HostUpdate(Change):
     """An update, piece by piece."""
 
     cdef Storage storage
-    cdef list planes                # of the state of the rule
-    cdef Update u                   # with lists of its own
+    cdef Plan plan
     cdef Py_ssize_t i               # how far the update has come: the current entry,
     cdef Span[MOST_SPANS] spans     # its plan, made when it is locked first,
     cdef int n_spans                # -1: not made yet
@@ -72,39 +71,17 @@ cdef class HostUpdate(Change):
     cdef bint stopped               # whether the lock has been released since the step began
     cdef bint counted
 
-    def __cinit__(self, Storage storage, list planes):
+    def __cinit__(self, Storage storage, Plan plan):
         self.storage = storage
-        self.planes = planes
+        self.plan = plan
         self.n_spans = -1
-
-    def __dealloc__(self):
-        free(self.u.entries)
-
-    cdef int take_over(self, const Update* u) except -1:
-        """Copy the settings of the update; the lists go into one block."""
-        cdef size_t n = u.n
-        cdef char* block = <char*>malloc(
-            n * (sizeof(Param*) + sizeof(uint32_t) + sizeof(uint8_t)) + u.n_groups * sizeof(GroupSettings) + 1)
-        if block == NULL:
-            raise MemoryError("the list of parameters to update")
-        self.u = u[0]
-        self.u.squares = NULL
-        self.u.entries = <Param**>block
-        self.u.settings = <GroupSettings*>(block + n * sizeof(Param*))
-        self.u.group = <uint32_t*>(self.u.settings + u.n_groups)
-        self.u.roles = <uint8_t*>(self.u.group + n)
-        memcpy(self.u.entries, u.entries, n * sizeof(Param*))
-        memcpy(self.u.settings, u.settings, u.n_groups * sizeof(GroupSettings))
-        memcpy(self.u.group, u.group, n * sizeof(uint32_t))
-        memcpy(self.u.roles, u.roles, n)
-        return 0
 
     cdef bint go_on(self, Interrupts* s) noexcept nogil:
         enter_pool()
-        while self.i < self.u.n:
+        while self.i < self.plan.u.n:
             if interrupted(s, self.piece()):
                 break
-        if self.i < self.u.n:
+        if self.i < self.plan.u.n:
             self.let_go()
         elif not self.counted:
             self.counted = True
@@ -114,17 +91,17 @@ cdef class HostUpdate(Change):
 
     cdef size_t piece(self) noexcept nogil:
         """Do the next piece; returns its bytes.  The gradient of an entry stays locked until its last piece."""
-        cdef Param* p = self.u.entries[self.i]
+        cdef Param* p = self.plan.u.entries[self.i]
         cdef const Span* span
         cdef size_t n
-        if self.u.roles[self.i] == FROZEN:
+        if self.plan.u.roles[self.i] == FROZEN:
             self.i += 1
             return 0
         if not self.locked:
             lock_gradient(p)
             self.locked = True
         if self.n_spans < 0:
-            self.n_spans = plan_entry(&self.u, self.i, p.n_touched, OWN, self.spans)
+            self.n_spans = plan_entry(&self.plan.u, self.i, p.n_touched, OWN, self.spans)
         if self.k == self.n_spans:
             unlock_gradient(p)
             self.locked = False
@@ -152,16 +129,16 @@ cdef class HostUpdate(Change):
         if not span.some:
             n = min(PART, p.size - self.at)
             catch_up_part(p, self.at, n)
-            step_part(p, &s, &self.u, span, self.at, n)
+            step_part(p, &s, &self.plan.u, span, self.at, n)
             self.at += n
             return n
-        if span.late and self.at == 0:
-            can_be_late(p, self.u.rule, &s.h, self.u.states)    # begins to note, if weight decay has just caught up
+        if span.late and self.at == 0:          # begins to note, if weight decay has just caught up
+            can_be_late(p, self.plan.u.rule, &s.h, self.plan.u.states)
         n = size_of(&p.dim)
         while self.at < p.n_touched and done < PART:
             row = p.touched[self.at]
             catch_up(p, row, row + 1)
-            step_part(p, &s, &self.u, span, row * n, n)
+            step_part(p, &s, &self.plan.u, span, row * n, n)
             if span.late:
                 mark_moved(p, <uint32_t>row)
             self.at += 1
@@ -169,7 +146,7 @@ cdef class HostUpdate(Change):
         return done
 
     cdef GroupSettings settings_of(self, Param* p) noexcept nogil:
-        cdef GroupSettings s = self.u.settings[self.u.group[self.i]]
+        cdef GroupSettings s = self.plan.u.settings[self.plan.u.group[self.i]]
         s.h.step_scale = <float>(1 / p.factor)
         return s
 
@@ -190,9 +167,10 @@ cdef class HostUpdate(Change):
             return
         if self.k < self.n_spans and self.spans[self.k].kind == STEP:
             self.stopped = True
-            self.u.entries[self.i].pass_number = 0      # a pass that adds to the gradient sets it to its number
-        unlock_gradient(self.u.entries[self.i])
+            self.plan.u.entries[self.i].pass_number = 0      # a pass that adds to the gradient sets it to its number
+        unlock_gradient(self.plan.u.entries[self.i])
         self.locked = False
+
 
 @cython.final
 cdef class HostAxpby(Change):
@@ -334,10 +312,8 @@ cdef class HostBackend(Backend):
                 u.squares[i] = squared_norm(u.entries[i])
         return 0
 
-    cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:
-        cdef HostUpdate change = HostUpdate(storage, planes)
-        change.take_over(u)
-        return make_change(change)
+    cdef int apply(self, Storage storage, Plan plan, list rates) except -1:
+        return make_change(HostUpdate(storage, plan))
 
     cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
         return make_change(HostAxpby(stored, a, b, source, target))

@@ -33,7 +33,7 @@ cdef class Backend:
     cdef Py_ssize_t undecided(self, const Update* u) except -1:
         return 0
 
-    cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:
+    cdef int apply(self, Storage storage, Plan plan, list rates) except -1:
         raise NotImplementedError
 
     cdef bint was_made(self, const Update* u) except -1:
@@ -66,8 +66,8 @@ cdef class Reducer:
     cdef object count(self, object steps):
         return steps + 1
 
-    cdef int apply(self, Backend backend, Storage storage, list planes, Update* u, list rates) except -1:
-        return backend.apply(storage, planes, u, rates)
+    cdef int apply(self, Backend backend, Storage storage, Plan plan, list rates) except -1:
+        return backend.apply(storage, plan, rates)
 
     cdef int end(self, object error) except -1:
         return 0

@@ -31,5 +31,16 @@ cdef struct Span:
     double before               # shares of weight decay that are taken off before the rule
     double after                # and after it
 
+# An update, with the memory of its lists.
+cdef class Plan:
+    cdef Update u
+    cdef list stored            # the entries
+    cdef list planes            # the state of the rule
+
+    # Allocate the settings of this many groups.
+    cdef int set_groups(self, uint32_t n) except -1
+    # What the update does on one device: a copy, in which entries that live elsewhere are frozen.
+    cdef Plan on(self, int device, list planes)
+
 # What an update does to entry i, of which n rows have a gradient, in order; returns the number of spans.
 cdef int plan_entry(Update* u, Py_ssize_t i, uint32_t n, States states, Span* spans) noexcept nogil
