@@ -27,8 +27,7 @@ from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT
 from dynet_cy.kernels.late_rows cimport all_current
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.plan cimport DECAY, MOST_SPANS, OWN, Plan, Span, plan_entry
-from dynet_cy.train.structs cimport FROZEN, MOVES, GroupSettings, Update
+from dynet_cy.train.plan cimport DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSettings, Plan, Span, Update, plan_entry
 
 
 cdef extern from "<pthread.h>" nogil:

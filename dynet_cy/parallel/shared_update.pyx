@@ -32,8 +32,10 @@ from dynet_cy.parallel.collective cimport CollectiveReducer, Entry, StepHeader, 
 from dynet_cy.parallel.shared_model cimport LINE, address, model_of, send_values, share_states
 from dynet_cy.train.host cimport apply_weight_decay, lock_gradient, step_part, unlock_gradient
 from dynet_cy.train.interfaces cimport Backend
-from dynet_cy.train.plan cimport CATCH_UP, FOREIGN, MOST_SPANS, SHARED, STEP, Plan, Span, States, plan_entry
-from dynet_cy.train.structs cimport FROZEN, MOVES, PART, GroupSettings, Update
+from dynet_cy.train.plan cimport (
+    CATCH_UP, FOREIGN, FROZEN, MOST_SPANS, MOVES, PART, SHARED, STEP, GroupSettings, Plan, Span, States, Update,
+    plan_entry,
+)
 
 from dynet_cy.parallel.collective import ADDED_ON_DEVICE
 from dynet_cy.parallel.communicator import ParallelError

@@ -2,7 +2,7 @@
 
 from dynet_cy.memory.storage cimport Storage
 from dynet_cy.train.interfaces cimport Backend
-from dynet_cy.train.structs cimport Outcome, Update
+from dynet_cy.train.plan cimport Outcome, Update
 
 
 cdef class DeviceBackend(Backend):

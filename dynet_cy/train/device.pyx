@@ -23,8 +23,7 @@ from dynet_cy.memory.storage cimport Param, Plane, forget_gradient, touch
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.host cimport lock_gradient, unlock_gradient
 from dynet_cy.train.interfaces cimport Reducer
-from dynet_cy.train.plan cimport Plan
-from dynet_cy.train.structs cimport FROZEN, KEPT, MOVES
+from dynet_cy.train.plan cimport FROZEN, KEPT, MOVES, Plan
 
 
 cdef class DeviceBackend(Backend):

@@ -2,8 +2,7 @@
 
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.train.interfaces cimport Backend, Reducer
-from dynet_cy.train.plan cimport Span
-from dynet_cy.train.structs cimport GroupSettings, Update
+from dynet_cy.train.plan cimport GroupSettings, Span, Update
 
 
 cdef class HostBackend(Backend):

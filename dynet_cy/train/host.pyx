@@ -26,8 +26,10 @@ from dynet_cy.memory.storage cimport (
 )
 from dynet_cy.model.leaves cimport settle_here
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.plan cimport MOST_SPANS, OWN, STEP, Plan, Span, plan_entry
-from dynet_cy.train.structs cimport FROZEN, LEAST_SCALE, MOST_STATES, MOVES, PART, GroupSettings, Update
+from dynet_cy.train.plan cimport (
+    FROZEN, LEAST_SCALE, MOST_SPANS, MOST_STATES, MOVES, OWN, PART, STEP, GroupSettings, Plan, Span, Update,
+    plan_entry,
+)
 
 
 cdef extern from "<pthread.h>" nogil:

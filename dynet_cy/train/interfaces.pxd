@@ -1,14 +1,13 @@
 """How a trainer makes its updates: a `Backend` says where, a `Reducer` says together with which other processes.
 
-Any backend works with any reducer.  `dynet_cy.train.backends` chooses the backend, by where the parameters live;
+Any backend works with any reducer.  `dynet_cy.train.devices` chooses the backend, by where the parameters live;
 `dynet_cy.parallel.trainer.wrap` chooses the reducer, by how the process is connected to others.
 """
 
 from libc.stdint cimport uint8_t
 
 from dynet_cy.memory.storage cimport Param, Plane, Storage
-from dynet_cy.train.plan cimport Plan
-from dynet_cy.train.structs cimport Outcome, TrainerSettings, Update
+from dynet_cy.train.plan cimport Outcome, Plan, TrainerSettings, Update
 
 
 cdef class Reducer

@@ -5,7 +5,7 @@ from libc.math cimport isfinite
 from dynet_cy.kernels.late_rows cimport open_late
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.structs cimport MOVES
+from dynet_cy.train.plan cimport MOVES
 
 from dynet_cy.model.weight_decay import LEAST_DECAY
 

@@ -1,13 +1,88 @@
-"""What an update does to a parameter or table, as a list of spans that backends and reducers carry out.
+"""An update, as plain structs that trainers, backends and reducers pass to each other, and as a plan.
 
-All decisions are made here: which rows the rule changes, whether the others get the update later, and whether weight
+The plan says what the update does to a parameter or table: a list of spans that backends and reducers carry out.  All
+decisions are made in it: which rows the rule changes, whether the others get the update later, and whether weight
 decay is a part of the step.  The CPU loops over the spans, a GPU launches kernels over tables of them, and processes
 that share memory carry out a part each.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
-from dynet_cy.train.structs cimport Update
+from dynet_cy.kernels.kernels cimport dy_optim
+from dynet_cy.memory.arena cimport Arena
+from dynet_cy.memory.storage cimport Param
+
+
+cdef enum:
+    # The largest number of state floats per parameter that any rule has.
+    MOST_STATES = 3
+    # The number of constants that rules may read: CONSTANTS of train/rules.
+    N_CONSTANTS = 3
+
+cdef extern from * nogil:
+    # Parameters are updated in parts of this many floats, which stay in the cache from one loop to the next.
+    const size_t PART "((size_t)1 << 13)"
+    # The factor of a table is multiplied into its numbers when it falls below this.
+    const double LEAST_SCALE "0.25"
+
+
+# What an update does with a parameter or table.
+cdef enum Role:
+    FROZEN                      # nothing
+    KEPT                        # its gradient counts in the norm and stays, and its value decays
+    MOVES                       # the rule changes it
+
+
+# The settings of a group of parameters in one update.  Group 0 holds the parameters that are in no other group.
+cdef struct GroupSettings:
+    dy_optim h                  # constants of the rule: the learning rate, the factor of gradients, ...
+    double decoupled            # the share of weight decay taken off values before the step...
+    double decay                # ... and after it
+    double threshold            # of clipping; 0 for none
+    bint own_norm               # whether it is clipped by the norm of its own gradients, not together with group 0
+    double squares              # sum of the squares of its gradients, if it was asked for
+
+
+cdef struct Update:
+    Param** entries             # all parameters and tables of the trainer
+    uint8_t* roles              # of each
+    uint32_t* group             # of each, by number
+    double* squares             # of the gradient of each, if they were asked for
+    Py_ssize_t n
+    GroupSettings* settings     # of each group
+    uint32_t n_groups
+    int rule
+    const Arena* states[MOST_STATES]
+    bint sparse                 # whether only rows of tables that have a gradient change
+    bint late                   # whether other rows may get this update later, when they are needed
+    bint measures               # whether norms of gradients are needed
+    bint deferred               # whether the device computes norms and clips by itself, and the host does not wait
+    bint skips                  # whether an update with gradients that are not finite is dropped without an error
+    double scale                # factor for all gradients, before clipping
+
+
+# The settings of a trainer that must be equal on all ranks.
+cdef struct TrainerSettings:
+    double learning_rate
+    double clip_threshold
+    double[N_CONSTANTS] constants   # of the rule, in the order of `constants_of`
+    double decoupled_decay      # of the trainer itself
+    double weight_decay         # of the collection,
+    double decay_due            # and the share of it that has been collected but not applied yet
+    int64_t steps               # updates made so far
+    uint64_t groups             # a digest of the groups' settings
+    bint sparse
+    bint skips
+
+
+# The outcomes of updates that the trainer has not counted yet.
+cdef struct Outcome:
+    double norm                 # of all gradients in the last one...
+    bint measured               # ... if it was measured
+    Py_ssize_t clipped          # updates whose gradients were scaled down
+    Py_ssize_t skipped          # updates dropped before they were counted
+    Py_ssize_t dropped          # updates dropped by the device, after they were counted
+    Py_ssize_t left_out         # updates that the device did not make, after they were counted; an error reports them
 
 
 cdef enum Kind:

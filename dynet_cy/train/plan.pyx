@@ -7,7 +7,6 @@ from libc.string cimport memcpy
 from dynet_cy.kernels.late_rows cimport can_be_late, rows_may_be_late
 from dynet_cy.memory.storage cimport Param, Plane
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.structs cimport FROZEN, LEAST_SCALE, MOST_STATES, MOVES, GroupSettings
 
 
 cdef class Plan:

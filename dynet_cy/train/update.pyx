@@ -3,6 +3,7 @@
 import hashlib
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.math cimport isfinite, sqrt
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -12,15 +13,13 @@ from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport dy_optim
 from dynet_cy.kernels.late_rows cimport moves_all
 from dynet_cy.memory.changes cimport check_change
-from dynet_cy.memory.storage cimport Storage
-from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.backends cimport backend_of, take_outcome
-from dynet_cy.train.clipping cimport clip
+from dynet_cy.memory.storage cimport Storage, bad_gradients
+from dynet_cy.model.parameters cimport _Stored, zero_gradient
+from dynet_cy.train.devices cimport backend_of, take_outcome
 from dynet_cy.train.groups cimport begin_groups, restored_groups
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.rules cimport constants_of
-from dynet_cy.train.plan cimport Plan
-from dynet_cy.train.structs cimport FROZEN, KEPT, MOVES, GroupSettings, Outcome, TrainerSettings, Update
+from dynet_cy.train.plan cimport FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update
 
 
 # Memory from which another process reads the number of updates; see `note_updates_in`.
@@ -124,6 +123,59 @@ cdef int make_update(trainer, object names, bint skips) except -1:
     if made and trainer._average is not None:
         trainer._add_to_average()
     return 0
+
+
+cdef bint clip(Backend backend, list stored, Update* u, Outcome* found) except -1:
+    """Set the factors that scale gradients down to the thresholds, given the `squares` of their norms (Pascanu, Mikolov
+    and Bengio 2013, On the difficulty of training recurrent neural networks).  The norm is that of all gradients
+    together, except that groups with their own threshold are clipped by the norm of their own gradients.
+
+    Returns:
+        Whether to go on: 0 if the update is dropped, in which case the gradients have been set to zero.
+    """
+    cdef Py_ssize_t i
+    found.norm = norm_of(u)
+    found.measured = True
+    if isfinite(found.norm):
+        found.clipped += clip_groups(u)
+        return True
+    if not u.skips:
+        raise bad_gradients(found.norm, backend.not_finite(stored, u), 1)
+    for i in range(u.n):
+        if u.roles[i] != FROZEN:
+            zero_gradient(stored[i])
+    found.skipped += 1
+    return False
+
+
+cdef double norm_of(Update* u) noexcept nogil:
+    """The norm of all gradients; also sets the sum of squares of each group."""
+    cdef double total = 0
+    cdef uint32_t k
+    cdef Py_ssize_t i
+    cdef GroupSettings* s
+    for k in range(u.n_groups):
+        u.settings[k].squares = 0
+    for i in range(u.n):
+        total += u.squares[i]
+        s = &u.settings[u.group[i]]
+        (s if s.own_norm else u.settings).squares += u.squares[i]
+    return u.scale * sqrt(total)
+
+
+cdef bint clip_groups(Update* u) noexcept nogil:
+    """Set the factor that scales each group down to its threshold; returns whether any group is clipped."""
+    cdef double own
+    cdef uint32_t k
+    cdef GroupSettings* s
+    cdef bint clips = False
+    for k in range(u.n_groups):
+        s = &u.settings[k]
+        own = u.scale * sqrt((s if s.own_norm else u.settings).squares)
+        if 0 < s.threshold < own:
+            s.h.grad_scale = <float>(u.scale * (s.threshold / own))
+            clips = True
+    return clips
 
 
 cdef int note_decay(collection, list stored, const Update* u) except -1:
