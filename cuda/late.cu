@@ -4,14 +4,13 @@
 #include "updates.cuh"
 #include "dynet_cy/late.h"
 
-typedef float vf;
-
 // The step of each rule without a gradient.
 #define OPTIM(name, states, rule, kind, idle) \
     static __device__ __forceinline__ float idle_##name(const dy_idle *h, float b1_power, float b2_power, float b1, float b2, \
                                                         float eps, float sum, float &s0, float &s1, float &s2) { \
         float d = 0.f; \
         idle \
+        DY_REPLAY(kind, rule) \
         return d; \
     }
 #include "dynet_cy/optim.def"
@@ -115,5 +114,5 @@ extern "C" __global__ void late_note(dy_late *late, dy_hyper h, const dy_chosen 
     if (made)
         for (LANES(s, late->n + 1)) dy_late_add(late, (uint32_t)s, weight, kept);
     __syncthreads();
-    if (made && threadIdx.x == 0) dy_late_added(late);
+    if (made && threadIdx.x == 0) dy_late_added(late, rate_of(h, chosen));
 }

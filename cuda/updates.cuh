@@ -5,6 +5,8 @@
 #include "common.cuh"
 #include "dynet_cy/gpu_update.h"
 
+typedef float vf;  // what the rules of optim.def compute with
+
 // An update that is left out changes nothing.
 static __device__ __forceinline__ bool left_out(const dy_clip *clip) { return clip && (clip->skipped || clip->drops); }
 

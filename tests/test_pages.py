@@ -214,8 +214,8 @@ def test_guides_trainer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     here.update(b1_power=0.75**4, sum=sum(0.75**j for j in range(1, 5)))
     exec(textwrap.dedent(idle), here)
     assert (steps[0], state[states[0]][0]) == pytest.approx((here["d"], here["s0"]))
-    # The class is Python; the built-in rule that has the same constants stands in for the one that is not compiled.
-    rules = SimpleNamespace(DY_OPTIM_nesterov=dy.MomentumSGDTrainer._rule)
+    # The class is Python, so that it can be made here again.
+    rules = SimpleNamespace(DY_OPTIM_nesterov=dy.NesterovSGDTrainer._rule)
     known = {"Trainer": dy.Trainer, "kernels": rules, "number": lambda value, name: float(value)}
     exec(parts["cython"], known)
     monkeypatch.setattr(dy, name, known[name], raising=False)

@@ -55,6 +55,39 @@ def momentum(mom: float = 0.9) -> Rule:
     return rule
 
 
+@trainer("NesterovSGDTrainer", ("h",), ("learning_rate", 0.01), learning_rate=0.1, mom=0.5)
+def nesterov(mom: float = 0.9) -> Rule:
+    def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
+        state["h"][...] = mom * state["h"] - lr * g
+        return mom * state["h"] - lr * g
+
+    return rule
+
+
+def sign(x: np.ndarray) -> np.ndarray:
+    """The sign, and 0 of numbers that are too small for float32."""
+    return np.where(np.abs(x) > 1e-37, np.sign(x), 0.0)
+
+
+@trainer("SignumTrainer", ("h",), ("learning_rate", 0.0001), learning_rate=0.01, mom=0.5)
+def signum(mom: float = 0.9) -> Rule:
+    def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
+        state["h"][...] = mom * state["h"] + (1 - mom) * g
+        return -lr * sign(state["h"])
+
+    return rule
+
+
+@trainer("LionTrainer", ("m",), ("alpha", 0.0001), alpha=0.01, beta_1=0.7, beta_2=0.8)
+def lion(beta_1: float = 0.9, beta_2: float = 0.99) -> Rule:
+    def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
+        mixed = beta_1 * state["m"] + (1 - beta_1) * g
+        state["m"][...] = beta_2 * state["m"] + (1 - beta_2) * g
+        return -lr * sign(mixed)
+
+    return rule
+
+
 @trainer("AdagradTrainer", ("h",), ("learning_rate", 0.1), learning_rate=0.3, eps=0.2)
 def adagrad(eps: float = 1e-20) -> Rule:
     def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:

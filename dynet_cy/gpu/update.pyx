@@ -23,11 +23,11 @@ from dynet_cy.gpu.driver cimport (
 from dynet_cy.gpu.late cimport begin_late, catch_up_rows, note_late
 from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
-from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT, dy_optim
-from dynet_cy.kernels.late_rows cimport all_current, can_be_late
-from dynet_cy.memory.arena cimport Arena
+from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT
+from dynet_cy.kernels.late_rows cimport all_current
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t
 from dynet_cy.model.parameters cimport _Stored
+from dynet_cy.train.plan cimport DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSettings, Plan, Span, Update, plan_entry
 
 
 cdef extern from "<pthread.h>" nogil:
@@ -79,7 +79,7 @@ cdef extern from *:
     const char* const rule_names "dy_rule_names"[]
 
 cdef int CU = module_at(b"optim")
-cdef int DECAY = kernel_at(CU, b"decay_values")
+cdef int DECAY_VALUES = kernel_at(CU, b"decay_values")
 cdef int SQUARES = kernel_at(CU, b"squares")
 cdef int CLIP_GROUPS = kernel_at(CU, b"clip_groups")
 cdef int DROP = kernel_at(CU, b"drop_gradients")
@@ -273,70 +273,129 @@ cdef struct LateTable:
     bint all                                    # other rows change, too, so that all get what they are missing
     const Range* rows                           # the list of rows with a gradient, on the device
 
+# The tables of an update, on the host.
+cdef struct Work:
+    Part* parts                                 # of each group
+    Group* limits
+    Rates* rates                                # of each group, as many as updates may have been dropped
+    uint32_t n_rates
+    Range* ranges                               # four for each group, those of clipping, then those of late tables
+    uint32_t n_ranges
+    size_t bytes                                # that they take on the device
+    LateTable* late
+    uint32_t n_late
+    uint32_t n_sums                             # partial sums of squares
+    Address chosen, totals, sums                # on the device: what `clip_groups` works on
 
-cdef void add_range(Range* r, uint32_t* n, size_t* bytes, const void* host_ptr, size_t size) noexcept nogil:
+
+cdef void add_range(Work* w, const void* host_ptr, size_t size) noexcept nogil:
     """Append a table.  Ranges begin at multiples of 16 bytes."""
-    r[n[0]].device_ptr = bytes[0]
-    r[n[0]].host_ptr = <void*>host_ptr
-    r[n[0]].n = size
-    n[0] += 1
-    bytes[0] += (size + 15) // 16 * 16
+    cdef Range* r = &w.ranges[w.n_ranges]
+    r.device_ptr = w.bytes
+    r.host_ptr = <void*>host_ptr
+    r.n = size
+    w.n_ranges += 1
+    w.bytes += (size + 15) // 16 * 16
 
 
-def update(list stored not None, list updated not None, list group_of not None, list groups not None, int rule,
-           list states not None, bint sparse, Clipping clipping=None, double scale=1, bint skips=False,
-           list rates=None, bint late=False):
-    """Apply a rule to parameters of one storage, which lives on a device, and set their gradients to zero.
+cdef void free_work(Work* w, uint32_t n_groups) noexcept:
+    cdef uint32_t g
+    cdef int k
+    for g in range(n_groups if w.parts != NULL else 0):
+        for k in range(4):
+            free((<Table*>&w.parts[g])[k].segments)
+    free(w.parts)
+    free(w.limits)
+    free(w.rates)
+    free(w.ranges)
+    free(w.late)
+
+
+cdef int set_group(Work* w, uint32_t g, const GroupSettings* s, list rates) except -1:
+    """Copy the settings of a group, and its (learning rate, share of decoupled decay) for each number of drops."""
+    cdef Hyper* h = &w.parts[g].h
+    cdef uint32_t i
+    h.lr, h.grad_scale, h.b1, h.b2, h.eps = s.h.lr, s.h.grad_scale, s.h.b1, s.h.b2, s.h.eps
+    h.decoupled, h.decay = <float>s.decoupled, <float>s.decay
+    w.limits[g].threshold, w.limits[g].own_norm = s.threshold, s.own_norm
+    for i in range(w.n_rates):
+        w.rates[g * w.n_rates + i].lr, w.rates[g * w.n_rates + i].decoupled = rates[g][i]
+        if w.rates[g * w.n_rates + i].decoupled != 0:
+            h.decoupled = w.rates[g * w.n_rates + i].decoupled
+    return 0
+
+
+cdef int add_entry(Work* w, Update* u, Py_ssize_t i, bint clips) except -1:
+    """Append what the plan of an entry says to the tables of its group."""
+    cdef Param* p = u.entries[i]
+    cdef Part* part = &w.parts[u.group[i]]
+    cdef Span[MOST_SPANS] spans
+    cdef LateTable one
+    cdef int k, n = plan_entry(u, i, p.n_touched, OWN, spans)
+    cdef bint decayed = False
+    if clips:
+        add_gradient(&part.normed, p)
+    memset(&one, 0, sizeof(LateTable))
+    one.p, one.group = p, u.group[i]
+    for k in range(n):
+        if spans[k].kind == DECAY:
+            one.all = True
+            if not decayed:                     # the shares of both are in the settings of the group
+                add_whole(&part.rest, p)
+            decayed = True
+        elif not spans[k].some:
+            one.all = True
+            add_whole(&part.whole, p)
+        else:
+            one.notes = spans[k].late
+            add_rows(&part.whole if one.notes else &part.rows, p)
+    if p.late != NULL and (p.late.n or one.notes):
+        one.begins = one.notes and p.late.n == 0
+        w.late[w.n_late] = one
+        w.n_late += 1
+    return 0
+
+
+def update(Plan plan not None, Clipping clipping, list rates):
+    """Make the part of an update that is on the device of its first entry that is not frozen.
 
     Args:
-        stored: the parameters and tables.
-        updated: for each, whether the rule changes it; if not, only weight decay does.
-        group_of: for each, the number of its group.
-        groups: the settings of each group, see `GroupSettings` of dynet_cy/train/structs.pxd, as a dict.
-        rule: its number in optim.def.
-        states: the planes of its state.
-        sparse: whether only rows of tables with a gradient change.
-        clipping: given if norms are needed; `h.grad_scale` and `h.lr` of the settings are ignored then.
-        scale: factor for gradients before they are clipped.
-        skips: whether an update of gradients that are not finite is dropped.
-        rates: for each group, a list of (learning rate, share of decoupled weight decay).  Element i holds if i of the
-            updates whose outcome `clipping` does not know yet are dropped.
-        late: whether rows without a gradient may get this update later.
+        plan: the update.
+        clipping: given if norms are needed; the learning rates and factors of gradients in the settings do not count
+            then.
+        rates: for each group, a list of (learning rate, share of decoupled weight decay); or None.  Element i holds if
+            i of the updates whose outcome `clipping` does not know yet are dropped.
     """
-    cdef uint32_t n_groups = len(groups), n_rates = len(rates[0]) if rates else 0
-    cdef Part* parts = <Part*>calloc(n_groups, sizeof(Part))
-    cdef Group* limits = <Group*>calloc(n_groups, sizeof(Group))
-    cdef Rates* all_rates = <Rates*>calloc(n_groups * n_rates + 1, sizeof(Rates))
-    cdef Range* r = <Range*>calloc(4 * n_groups + 2 + len(stored), sizeof(Range))
-    cdef LateTable* late_tables = <LateTable*>calloc(len(stored) + 1, sizeof(LateTable))
+    cdef Update* u = &plan.u
+    cdef uint32_t g, n_groups = u.n_groups
+    cdef Work w
     cdef LateTable* one
-    cdef Part* part
-    cdef dict settings
     cdef Limits limit
     cdef _Stored x
     cdef Storage storage
     cdef Gpu* gpu
-    cdef Param* p
     cdef Plane plane
     cdef float* values
     cdef float* grads
     cdef float* s[3]
-    cdef const Arena* memories[3]
-    cdef dy_optim rule_constants
-    cdef Table* tables
     cdef unsigned wide = 0, high = 0
-    cdef size_t bytes = 0, chosen, totals, sums
-    cdef uint32_t i, g, n_ranges = 0, n_sums = 0, n_late = 0
-    cdef bint decays, notes, only_rows
+    cdef Py_ssize_t i
     cdef Address base
     cdef void* clip = <void*><uintptr_t>clipping.device_ptr if clipping is not None else NULL
     cdef int k, error
-    cdef list locked = []
+    cdef list stored = [plan.stored[i] for i in range(u.n) if u.roles[i] != FROZEN], locked = []
+    if not stored:
+        return
+    memset(&w, 0, sizeof(Work))
+    w.n_rates = len(rates[0]) if rates else 0
+    w.parts = <Part*>calloc(n_groups, sizeof(Part))
+    w.limits = <Group*>calloc(n_groups, sizeof(Group))
+    w.rates = <Rates*>calloc(n_groups * w.n_rates + 1, sizeof(Rates))
+    w.ranges = <Range*>calloc(4 * n_groups + 2 + u.n, sizeof(Range))
+    w.late = <LateTable*>calloc(u.n + 1, sizeof(LateTable))
     try:
-        if parts == NULL or limits == NULL or all_rates == NULL or r == NULL or late_tables == NULL:
+        if w.parts == NULL or w.limits == NULL or w.rates == NULL or w.ranges == NULL or w.late == NULL:
             raise MemoryError("the tables of parameters to update")
-        if not stored:
-            return
         x = stored[0]
         storage = x.storage
         gpu = gpu_at(storage.device - 1)
@@ -344,143 +403,105 @@ def update(list stored not None, list updated not None, list group_of not None, 
         grads = storage.grads.device_base()
         for k in range(3):
             s[k] = NULL
-            memories[k] = NULL
-            if k < len(states):
-                plane = states[k]
+            if k < len(plan.planes):
+                plane = plan.planes[k]
                 s[k] = plane.device_base()
-                memories[k] = plane.memory()
         for g in range(n_groups):
-            settings = groups[g]
-            part = &parts[g]
-            constants = settings["h"]
-            part.h.lr = constants["lr"]
-            part.h.grad_scale = constants["grad_scale"]
-            part.h.b1 = constants["b1"]
-            part.h.b2 = constants["b2"]
-            part.h.eps = constants["eps"]
-            part.h.decoupled = settings["decoupled"]
-            part.h.decay = settings["decay"]
-            limits[g].threshold = settings["threshold"]
-            limits[g].own_norm = settings["own_norm"]
-            for i in range(n_rates):
-                all_rates[g * n_rates + i].lr, all_rates[g * n_rates + i].decoupled = rates[g][i]
-                if all_rates[g * n_rates + i].decoupled != 0:
-                    part.h.decoupled = all_rates[g * n_rates + i].decoupled
+            set_group(&w, g, &u.settings[g], rates)
+            u.settings[g].decoupled = w.parts[g].h.decoupled        # not 0 if any of the rates is not
         for x in stored:                        # no other thread may change gradients meanwhile
             lock(x.p)
             locked.append(x)
-        for x, changes, g in zip(stored, updated, group_of):
-            p = x.p
-            part = &parts[g]
-            if clip != NULL:
-                add_gradient(&part.normed, p)
-            decays = part.h.decoupled != 0 or part.h.decay != 0
-            rule_constants.b1, rule_constants.b2, rule_constants.eps = part.h.b1, part.h.b2, part.h.eps
-            notes = late and changes and can_be_late(p, rule, &rule_constants, memories)
-            only_rows = changes and p.rows and sparse
-            if p.late != NULL and (p.late.n or notes):
-                one = &late_tables[n_late]
-                n_late += 1
-                one.p, one.group, one.notes, one.begins = p, g, notes, notes and p.late.n == 0
-                one.all = not notes and (decays or (changes and not only_rows))
-            if notes:
-                add_rows(&part.whole, p)
-            elif changes and not only_rows:
-                add_whole(&part.whole, p)
-            else:
-                if changes:
-                    add_rows(&part.rows, p)
-                if decays:
-                    add_whole(&part.rest, p)
+        for i in range(u.n):
+            if u.roles[i] != FROZEN:
+                add_entry(&w, u, i, clip != NULL)
         for g in range(n_groups):
-            tables = <Table*>&parts[g]
             for k in range(4):
-                add_range(r, &n_ranges, &bytes, tables[k].segments, tables[k].n * sizeof(Segment))
-        if bytes or n_late or clip != NULL:
+                add_range(&w, (<Table*>&w.parts[g])[k].segments, (<Table*>&w.parts[g])[k].n * sizeof(Segment))
+        if w.bytes or w.n_late or clip != NULL:
             if clip != NULL:
-                add_range(r, &n_ranges, &bytes, limits, n_groups * sizeof(Group))
-                add_range(r, &n_ranges, &bytes, all_rates, n_groups * n_rates * sizeof(Rates))
+                add_range(&w, w.limits, n_groups * sizeof(Group))
+                add_range(&w, w.rates, n_groups * w.n_rates * sizeof(Rates))
                 for g in range(n_groups):
-                    grid_of(gpu, &parts[g].normed, &wide, &high)
-                    limits[g].first_sum = n_sums
-                    limits[g].sums = wide * high
-                    n_sums += wide * high
-            for i in range(n_late):
-                one = &late_tables[i]
-                one.rows = r + n_ranges
-                add_range(r, &n_ranges, &bytes, one.p.touched, one.p.n_touched * sizeof(uint32_t))
-            chosen = bytes
-            totals = chosen + (n_groups * sizeof(Chosen) + 15) // 16 * 16
-            sums = totals + n_groups * sizeof(double)
-            ready(gpu, sums + n_sums * sizeof(double))
+                    grid_of(gpu, &w.parts[g].normed, &wide, &high)
+                    w.limits[g].first_sum = w.n_sums
+                    w.limits[g].sums = wide * high
+                    w.n_sums += wide * high
+            for g in range(w.n_late):
+                one = &w.late[g]
+                one.rows = w.ranges + w.n_ranges
+                add_range(&w, one.p.touched, one.p.n_touched * sizeof(uint32_t))
+            w.chosen = w.bytes
+            w.totals = w.chosen + (n_groups * sizeof(Chosen) + 15) // 16 * 16
+            w.sums = w.totals + n_groups * sizeof(double)
+            ready(gpu, w.sums + w.n_sums * sizeof(double))
             base = arenas[gpu.number].base
-            for i in range(n_ranges):
-                r[i].device_ptr += base
-            chosen += base
-            totals += base
-            sums += base
-            limit.scale = scale
+            for g in range(w.n_ranges):
+                w.ranges[g].device_ptr += base
+            w.chosen += base
+            w.totals += base
+            w.sums += base
+            limit.scale = u.scale
             limit.groups = n_groups
-            limit.rates = n_rates
-            limit.skips = skips
+            limit.rates = w.n_rates
+            limit.skips = u.skips
             if clip != NULL:
                 clipping.stored = stored
                 clipping.under_way = True
             with nogil:
-                if not enter(gpu) and not send_ranges(gpu, r, n_ranges):
+                if not enter(gpu) and not send_ranges(gpu, w.ranges, w.n_ranges):
                     if clip != NULL:
                         limit.known = clipping.known
                         clipping.asked += 1
-                        for g in range(n_groups):
-                            if parts[g].normed.n:
-                                grid_of(gpu, &parts[g].normed, &wide, &high)
-                                launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>r[4 * g + 3].device_ptr,
-                                       parts[g].normed.n, grads,
-                                       <void*><uintptr_t>(sums + limits[g].first_sum * sizeof(double)))
-                        launch(gpu, CLIP_GROUPS, 1, 1, 256, 0, <void*><uintptr_t>sums,
-                               <void*><uintptr_t>r[4 * n_groups].device_ptr,
-                               <void*><uintptr_t>r[4 * n_groups + 1].device_ptr, value_at(&limit),
-                               <void*><uintptr_t>totals, <void*><uintptr_t>chosen, clip)
-                    for i in range(n_late):
-                        catch_up(gpu, &late_tables[i], s, clip)
+                        clip_groups(gpu, &w, &limit, grads, clip)
+                    for g in range(w.n_late):
+                        catch_up(gpu, &w.late[g], s, clip)
                     for g in range(n_groups):
-                        run_part(gpu, &parts[g], r + 4 * g, rule, values, grads, s,
-                                 <void*><uintptr_t>(chosen + g * sizeof(Chosen)) if clip != NULL else NULL, clip,
-                                 skips)
-                    for i in range(n_late):
-                        one = &late_tables[i]
+                        run_part(gpu, &w.parts[g], w.ranges + 4 * g, u.rule, values, grads, s,
+                                 chosen_of(&w, g, clip), clip, u.skips)
+                    for g in range(w.n_late):
+                        one = &w.late[g]
                         if one.notes:
-                            note_late(gpu, one.p, &parts[one.group].h,
-                                      <void*><uintptr_t>(chosen + one.group * sizeof(Chosen)) if clip != NULL else NULL,
-                                      clip)
+                            note_late(gpu, one.p, &w.parts[one.group].h, chosen_of(&w, one.group, clip), clip)
                     if clip != NULL:
                         fetch_bytes(gpu, clipping.host_ptr, clipping.device_ptr, sizeof(Clip))
                 error = leave(gpu)
             if error:
                 raise_error(gpu, error)
-        for i in range(n_late):
-            one = &late_tables[i]
+        for g in range(w.n_late):
+            one = &w.late[g]
             if one.notes:
                 one.p.late.n += 1
             elif one.all:
                 one.p.late.n = 0
-        for x, changes in zip(stored, updated):
-            if changes:
-                forget_gradient(x.p)
+        for i in range(u.n):
+            if u.roles[i] == MOVES:
+                forget_gradient(u.entries[i])
         storage.changes += 1
     finally:
         for x in locked:
             pthread_mutex_unlock(&x.p.lock)
-        if parts != NULL:
-            for g in range(n_groups):
-                tables = <Table*>&parts[g]
-                for k in range(4):
-                    free(tables[k].segments)
-        free(parts)
-        free(limits)
-        free(all_rates)
-        free(r)
-        free(late_tables)
+        free_work(&w, n_groups)
+
+
+cdef void* chosen_of(const Work* w, uint32_t g, const void* clip) noexcept nogil:
+    """The factor and rates that the device has computed for a group, if norms are needed."""
+    return <void*><uintptr_t>(w.chosen + g * sizeof(Chosen)) if clip != NULL else NULL
+
+
+cdef void clip_groups(Gpu* gpu, const Work* w, const Limits* limit, float* grads, void* clip) noexcept nogil:
+    """Compute norms, and the factor and rates of each group."""
+    cdef unsigned wide = 0, high = 0
+    cdef uint32_t g
+    for g in range(limit.groups):
+        if w.parts[g].normed.n:
+            grid_of(gpu, &w.parts[g].normed, &wide, &high)
+            launch(gpu, SQUARES, wide, high, 256, 0, <void*><uintptr_t>w.ranges[4 * g + 3].device_ptr,
+                   w.parts[g].normed.n, grads, <void*><uintptr_t>(w.sums + w.limits[g].first_sum * sizeof(double)))
+    launch(gpu, CLIP_GROUPS, 1, 1, 256, 0, <void*><uintptr_t>w.sums,
+           <void*><uintptr_t>w.ranges[4 * limit.groups].device_ptr,
+           <void*><uintptr_t>w.ranges[4 * limit.groups + 1].device_ptr, value_at(limit),
+           <void*><uintptr_t>w.totals, <void*><uintptr_t>w.chosen, clip)
 
 
 cdef void catch_up(Gpu* gpu, const LateTable* one, float** states, const void* clip) noexcept nogil:
@@ -526,7 +547,7 @@ cdef void decay(Gpu* gpu, const Part* part, const Range* r, float share, float* 
     cdef unsigned wide = 0, high = 0
     if share != 0 and part.rest.n:
         grid_of(gpu, &part.rest, &wide, &high)
-        launch(gpu, DECAY, wide, high, 256, 0, <void*><uintptr_t>r[2].device_ptr, part.rest.n, share, values,
+        launch(gpu, DECAY_VALUES, wide, high, 256, 0, <void*><uintptr_t>r[2].device_ptr, part.rest.n, share, values,
                chosen, clip)
 
 

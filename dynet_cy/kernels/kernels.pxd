@@ -23,8 +23,8 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         DY_BINARY_where_true, DY_BINARY_where_false, DY_BINARY_squared_difference, DY_BINARY_abs_difference,
         DY_BINARY_binary_log_loss, DY_BINARY_COUNT
     enum:
-        DY_OPTIM_sgd, DY_OPTIM_momentum, DY_OPTIM_adagrad, DY_OPTIM_adadelta, DY_OPTIM_rmsprop, DY_OPTIM_adam,
-        DY_OPTIM_amsgrad, DY_OPTIM_COUNT
+        DY_OPTIM_sgd, DY_OPTIM_momentum, DY_OPTIM_nesterov, DY_OPTIM_adagrad, DY_OPTIM_adadelta, DY_OPTIM_rmsprop,
+        DY_OPTIM_adam, DY_OPTIM_amsgrad, DY_OPTIM_signum, DY_OPTIM_lion, DY_OPTIM_COUNT
     enum:
         DY_RNG_uniform, DY_RNG_normal, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_COUNT
     # end of enumerators
@@ -39,7 +39,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
     const char *const dy_rng_names[]
     const int dy_optim_states[]
     enum:
-        DY_STILL, DY_STEADY, DY_RATED, DY_FADING
+        DY_STILL, DY_STEADY, DY_RATED, DY_FADING, DY_REPLAYED
 
     ctypedef struct dy_optim:
         float lr, grad_scale, step_scale, b1, b2, eps
@@ -49,6 +49,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         uint32_t n
         const float *weights
         const float *fades
+        const float *rates
         int keeps
 
     ctypedef struct dy_window:

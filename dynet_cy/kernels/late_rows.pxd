@@ -4,10 +4,11 @@ Rules such as momentum and Adam move every row of a table in each update, even r
 rows, an update is only noted, and a row gets its missing updates when it is next updated.  Reading a row before that
 computes its current value but stores nothing, so results do not depend on who has read a row, and threads can read.
 
-The effect of many updates without gradients has a closed form for all rules but Adam, whose divisor, sqrt(v) + eps,
-decays too.  There it is a sum over the updates of a smooth function of sqrt(v).  Two terms approximate it, as in
+The effect of many updates without gradients has a closed form for most rules.  Adam's divisor, sqrt(v) + eps, decays
+too.  There it is a sum over the updates of a smooth function of sqrt(v).  Two terms approximate it, as in
 Gaussian quadrature (Golub and Welsch 1969, Calculation of Gauss quadrature rules): they have the same moments as all
-the updates.  If that would be less accurate than float32, each update is a term of its own.
+the updates.  If that would be less accurate than float32, each update is a term of its own.  A rule without such a
+form, like Lion, says so in optim.def; its updates are made one by one when the row is needed.
 
 Processes that share the states of a rule have values of their own.  There, a process alone may bring its values up to
 date, which only reads the states, but not the states: each row of these belongs to one process, which does it in the

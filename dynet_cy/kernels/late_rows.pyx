@@ -16,7 +16,7 @@ cdef extern from "dynet_cy/late.h" nogil:
     void begin "dy_late_begin"(Late* late, int rule, float b1, float b2, float eps)
     double weight_of "dy_late_weight"(int rule, float lr, float step_scale)
     void add "dy_late_add"(Late* late, uint32_t s, double weight, double kept)
-    void added "dy_late_added"(Late* late)
+    void added "dy_late_added"(Late* late, float lr)
     void one_step "dy_late_step"(const Late* late, uint32_t had, dy_idle* h, float* weights, float* fades)
 
 cdef extern from *:
@@ -110,7 +110,7 @@ cdef void note_late(Param* p, const dy_optim* h) noexcept nogil:
     cdef uint32_t s
     for s in range(p.late.n + 1):
         add(p.late, s, weight, 1)
-    added(p.late)
+    added(p.late, h.lr)
 
 
 cdef void none_late(Param* p) noexcept nogil:

@@ -8,7 +8,7 @@ from dynet_cy.model.leaves cimport settle
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.collective cimport StepHeader
 from dynet_cy.train.interfaces cimport Backend
-from dynet_cy.train.structs cimport Update
+from dynet_cy.train.plan cimport Update
 
 from dynet_cy.parallel.communicator import ParallelError
 

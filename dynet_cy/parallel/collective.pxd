@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.train.interfaces cimport Backend, Reducer
-from dynet_cy.train.structs cimport TrainerSettings, Update
+from dynet_cy.train.plan cimport TrainerSettings, Update
 
 
 # The message of a rank about one parameter or table before an update.

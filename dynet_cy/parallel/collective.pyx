@@ -17,7 +17,7 @@ from dynet_cy.model.leaves cimport settle
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.rules cimport constants_of
-from dynet_cy.train.structs cimport FROZEN, MOVES, TrainerSettings, Update
+from dynet_cy.train.plan cimport FROZEN, MOVES, TrainerSettings, Update
 
 from dynet_cy.parallel.communicator import ParallelError
 

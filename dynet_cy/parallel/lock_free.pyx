@@ -12,7 +12,7 @@ from dynet_cy.parallel.board cimport dy_count_up
 from dynet_cy.parallel.shared_model cimport address, model_of, share_states
 from dynet_cy.train.interfaces cimport Reducer
 
-from dynet_cy.train.backends import refuse_devices
+from dynet_cy.train.devices import refuse_devices
 
 
 ON_HOST = (

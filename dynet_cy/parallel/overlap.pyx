@@ -35,7 +35,7 @@ from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.allreduce cimport AllreduceReducer
 from dynet_cy.train.host cimport squared_norm, sum_table
 from dynet_cy.train.interfaces cimport Backend
-from dynet_cy.train.structs cimport MOVES, Update
+from dynet_cy.train.plan cimport MOVES, Update
 
 from dynet_cy.parallel.allreduce import adopt
 from dynet_cy.parallel.collective import ADDED_ON_DEVICE

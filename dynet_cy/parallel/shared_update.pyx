@@ -22,7 +22,7 @@ from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport K, dy_optim
 from dynet_cy.kernels.late_rows cimport (
-    can_be_late, catch_up_all, catch_up_shared, mark_moved, none_late_shared, note_late, rows_may_be_late,
+    can_be_late, catch_up_all, catch_up_shared, mark_moved, none_late_shared, note_late,
 )
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, touch
@@ -30,9 +30,12 @@ from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.parallel.board cimport Board
 from dynet_cy.parallel.collective cimport CollectiveReducer, Entry, StepHeader, entries_of
 from dynet_cy.parallel.shared_model cimport LINE, address, model_of, send_values, share_states
-from dynet_cy.train.host cimport apply_weight_decay, in_one_pass, lock_gradient, step_part, unlock_gradient
+from dynet_cy.train.host cimport apply_weight_decay, lock_gradient, step_part, unlock_gradient
 from dynet_cy.train.interfaces cimport Backend
-from dynet_cy.train.structs cimport FROZEN, MOVES, PART, GroupSettings, Update
+from dynet_cy.train.plan cimport (
+    CATCH_UP, FOREIGN, FROZEN, MOST_SPANS, MOVES, PART, SHARED, STEP, GroupSettings, Plan, Span, States, Update,
+    plan_entry,
+)
 
 from dynet_cy.parallel.collective import ADDED_ON_DEVICE
 from dynet_cy.parallel.communicator import ParallelError
@@ -60,12 +63,17 @@ def _read_before_fork():
 os.register_at_fork(before=_read_before_fork)
 
 
-cdef struct Table:
-    uint32_t* union_            # rows of which some rank has a gradient
+# What an update does to an entry, and the part of this rank.
+cdef struct Part:
+    Span[MOST_SPANS] spans
+    int n_spans
+    const Span* step            # of these; NULL if the entry makes none
+    size_t at                   # the part that this rank sums and updates begins at this number; in a table, at this
+    size_t end                  # place of the union
+    uint32_t* union_            # of a table: rows of which some rank has a gradient
     uint32_t n
     uint32_t* place             # for each row, its index in the union...
     uint32_t* round             # ... which is valid if it was set in this round
-    bint late                   # whether rows outside of the union have this update later
 
 
 @cython.final
@@ -80,7 +88,7 @@ cdef class SharedReducer(CollectiveReducer):
     cdef uint32_t* lists_at
     cdef size_t list_length             # rows of all tables
     cdef uint32_t* first                # for each entry, where its rows begin in a list
-    cdef Table* tables
+    cdef Part* parts
     cdef float* work
     cdef uint32_t round
     cdef void* following               # in the list of all reducers
@@ -97,9 +105,9 @@ cdef class SharedReducer(CollectiveReducer):
         self.region = region
         self.grads = <float**>calloc(self.size, sizeof(float*))
         self.first = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
-        self.tables = <Table*>calloc(n + 1, sizeof(Table))
+        self.parts = <Part*>calloc(n + 1, sizeof(Part))
         self.work = <float*>malloc(PART * sizeof(float))
-        if self.grads == NULL or self.first == NULL or self.tables == NULL or self.work == NULL:
+        if self.grads == NULL or self.first == NULL or self.parts == NULL or self.work == NULL:
             raise MemoryError("what ranks share of gradients")
         base = address(model.region)
         for r in range(self.size):
@@ -110,10 +118,10 @@ cdef class SharedReducer(CollectiveReducer):
             self.first[i] = self.list_length
             self.list_length += x.p.rows
             if x.p.rows:
-                self.tables[i].union_ = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t))
-                self.tables[i].place = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t))
-                self.tables[i].round = <uint32_t*>calloc(x.p.rows, sizeof(uint32_t))
-                if self.tables[i].union_ == NULL or self.tables[i].place == NULL or self.tables[i].round == NULL:
+                self.parts[i].union_ = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t))
+                self.parts[i].place = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t))
+                self.parts[i].round = <uint32_t*>calloc(x.p.rows, sizeof(uint32_t))
+                if self.parts[i].union_ == NULL or self.parts[i].place == NULL or self.parts[i].round == NULL:
                     raise MemoryError(f"rows of {x.full_name}")
         self.headers_at = address(region)
         self.lists_at = <uint32_t*>(self.headers_at + 2 * self.size * self.header_bytes)
@@ -132,14 +140,14 @@ cdef class SharedReducer(CollectiveReducer):
         if x[0] != NULL:
             x[0] = self.following
         drop(&reducers_lock)
-        if self.tables != NULL:
+        if self.parts != NULL:
             for i in range(self.n):
-                free(self.tables[i].union_)
-                free(self.tables[i].place)
-                free(self.tables[i].round)
+                free(self.parts[i].union_)
+                free(self.parts[i].place)
+                free(self.parts[i].round)
         free(self.grads)
         free(self.first)
-        free(self.tables)
+        free(self.parts)
         free(self.work)
 
     # There are two sets of headers and lists, since a rank may still be reading those of the last update.
@@ -168,42 +176,48 @@ cdef class SharedReducer(CollectiveReducer):
 
     # ---- the part of each rank: a range of the floats of all parameters, and of the rows of each table ----
 
-    cdef bint is_range(self, Update* u, Py_ssize_t i) noexcept nogil:
-        """Whether an entry is a parameter, not a table, that takes part in this update."""
-        return u.entries[i].rows == 0 and (u.roles[i] == MOVES or self.any[i])
-
-    cdef void range_of(self, Update* u, size_t* low, size_t* high) noexcept nogil:
-        """The part of this rank in the floats of all parameters, concatenated."""
-        cdef size_t lines = 0
+    cdef void divide(self, Update* u) noexcept nogil:
+        """Find the part of this rank in each entry: the floats of all parameters are divided as if concatenated."""
+        cdef size_t lines = 0, before = 0, low, high, start
         cdef Py_ssize_t i
+        cdef Part* part
         for i in range(self.n):
-            if self.is_range(u, i):
-                lines += (u.entries[i].size + LINE - 1) // LINE
-        low[0] = lines * self.rank // self.size * LINE
-        high[0] = lines * (self.rank + 1) // self.size * LINE
+            lines += self.lines_of(u, i)
+        low = lines * self.rank // self.size
+        high = lines * (self.rank + 1) // self.size
+        for i in range(self.n):
+            part = &self.parts[i]
+            if u.entries[i].rows:
+                part.n = 0
+                if self.any[i]:
+                    self.unite(u, i)
+                self.share_of(part.n, &part.at, &part.end)
+            else:
+                start = before
+                before += self.lines_of(u, i)
+                part.at = min((max(low, start) - start) * LINE, u.entries[i].size)
+                part.end = min((max(high, start) - start) * LINE, u.entries[i].size)
 
-    cdef size_t own_part(self, Param* p, size_t low, size_t high, size_t* at, size_t* end) noexcept nogil:
-        """This rank's part of a parameter, as if it began at 0; returns where the next parameter begins."""
-        cdef size_t whole = (p.size + LINE - 1) // LINE * LINE
-        at[0] = min(low, p.size)
-        end[0] = min(high, p.size)
-        return whole
+    cdef size_t lines_of(self, Update* u, Py_ssize_t i) noexcept nogil:
+        """The lines of a parameter that takes part in this update."""
+        if u.entries[i].rows or not (u.roles[i] == MOVES or self.any[i]):
+            return 0
+        return (u.entries[i].size + LINE - 1) // LINE
 
-    cdef void share_of(self, size_t n, uint32_t* low, uint32_t* high) noexcept nogil:
+    cdef void share_of(self, size_t n, size_t* low, size_t* high) noexcept nogil:
         """The part of this rank in a table: of the n rows of the union, or of all n rows for those outside of it."""
-        low[0] = <uint32_t>(n * self.rank // self.size)
-        high[0] = <uint32_t>(n * (self.rank + 1) // self.size)
+        low[0] = n * self.rank // self.size
+        high[0] = n * (self.rank + 1) // self.size
 
     cdef bint in_union(self, Py_ssize_t i, uint32_t row) noexcept nogil:
-        return self.tables[i].round[row] == self.round
+        return self.parts[i].round[row] == self.round
 
     cdef void unite(self, Update* u, Py_ssize_t i) noexcept nogil:
         """Find the rows of a table of which some rank has a gradient, in the same order on all ranks."""
-        cdef Table* t = &self.tables[i]
+        cdef Part* t = &self.parts[i]
         cdef uint32_t* rows
         cdef uint32_t k, n
         cdef int r
-        t.n = 0
         for r in range(self.size):
             rows = self.list_of(r, i)
             n = entries_of(self.headers[r])[i].n_touched
@@ -218,37 +232,30 @@ cdef class SharedReducer(CollectiveReducer):
 
     cdef int sum_all(self, Backend backend, Update* u) except -1:
         cdef Py_ssize_t i
-        cdef size_t low = 0, high = 0, at = 0, end = 0, whole
-        cdef bint squares = u.measures
         cdef size_t floats = 0
         self.compare_late(u)
         with nogil:
-            self.range_of(u, &low, &high)
+            self.divide(u)
             for i in range(self.n):
+                if not self.any[i]:
+                    continue
                 if u.entries[i].rows:
-                    self.tables[i].n = 0
-                    if self.any[i]:
-                        self.unite(u, i)
-                        self.reduce_rows(u, i, squares)
-                elif self.is_range(u, i):
-                    whole = self.own_part(u.entries[i], low, high, &at, &end)
-                    if self.any[i]:
-                        self.reduce_range(u, i, at, end, squares)
-                        floats += u.entries[i].size
-                    low -= min(low, whole)
-                    high -= min(high, whole)
+                    self.reduce_rows(u, i, u.measures)
+                else:
+                    self.reduce_range(u, i, u.measures)
+                    floats += u.entries[i].size
         self.sent["dense_bytes"] += floats * sizeof(float)
         for i in range(self.n):
             if u.entries[i].rows and self.any[i]:
-                self.note_rows(u.entries[i], self.tables[i].n, u.entries[i].n_touched)
+                self.note_rows(u.entries[i], self.parts[i].n, u.entries[i].n_touched)
         if u.measures:
             self.sum_squares(u)
         return 0
 
-    cdef void reduce_range(self, Update* u, Py_ssize_t i, size_t at, size_t end, bint squares) noexcept nogil:
+    cdef void reduce_range(self, Update* u, Py_ssize_t i, bint squares) noexcept nogil:
         cdef Param* p = u.entries[i]
         cdef float* total
-        cdef size_t n
+        cdef size_t n, at = self.parts[i].at, end = self.parts[i].end
         cdef int r
         while at < end:
             n = min(PART, end - at)
@@ -270,15 +277,13 @@ cdef class SharedReducer(CollectiveReducer):
 
     cdef void reduce_rows(self, Update* u, Py_ssize_t i, bint squares) noexcept nogil:
         cdef Param* p = u.entries[i]
-        cdef Table* t = &self.tables[i]
-        cdef size_t n = size_of(&p.dim)
-        cdef uint32_t low = 0, high = 0, k
+        cdef Part* t = &self.parts[i]
+        cdef size_t n = size_of(&p.dim), k
         cdef uint32_t* rows
         cdef int r
-        self.share_of(t.n, &low, &high)
         if u.roles[i] != MOVES:
             if squares:
-                for k in range(low, high):
+                for k in range(t.at, t.end):
                     entries_of(self.own)[i].squares += self.squares_of_row(p, i, t.union_[k], n)
             return
         for r in range(self.size):
@@ -286,10 +291,10 @@ cdef class SharedReducer(CollectiveReducer):
                 continue
             rows = self.list_of(r, i)
             for k in range(entries_of(self.headers[r])[i].n_touched):
-                if low <= t.place[rows[k]] < high:
+                if t.at <= t.place[rows[k]] < t.end:
                     K.add(n, self.grads[r] + p.offset + rows[k] * n, p.grad + rows[k] * n)
         if squares:
-            for k in range(low, high):
+            for k in range(t.at, t.end):
                 entries_of(self.own)[i].squares += K.sumsq(n, p.grad + t.union_[k] * n)
 
     cdef double squares_of_row(self, Param* p, Py_ssize_t i, uint32_t row, size_t n) noexcept nogil:
@@ -328,62 +333,105 @@ cdef class SharedReducer(CollectiveReducer):
         for i in range(self.n):
             if u.roles[i] == MOVES and self.any[i]:
                 u.entries[i].has_gradient = 1
-                for k in range(self.tables[i].n if u.entries[i].rows else 0):
-                    touch(u.entries[i], self.tables[i].union_[k])
+                for k in range(self.parts[i].n if u.entries[i].rows else 0):
+                    touch(u.entries[i], self.parts[i].union_[k])
         return 0
 
     # ---- updating ----
 
-    cdef int apply(self, Backend backend, Storage storage, list planes, Update* u, list rates) except -1:
-        cdef bint settles
+    cdef int apply(self, Backend backend, Storage storage, Plan plan, list rates) except -1:
+        cdef Update* u = &plan.u
+        cdef bint behind
         with nogil:
-            settles = self.begin_tables(u)
-        if settles:
+            behind = self.begin_spans(u)
+        if behind:
             self.settle_tables(u.entries, u.n)
         with nogil:
-            self.open_tables(u)
-            self.pass_over(u, False)
+            self.update_parts(u)
         self.board.wait(b"update, values", True)
         with nogil:
-            self.pass_over(u, True)
+            self.fetch_parts(u)
             storage.changes += 1
         return 0
 
-    cdef void pass_over(self, Update* u, bint fetch) noexcept nogil:
-        """Update this rank's part of all values, or copy the parts that other ranks have updated."""
+    cdef bint begin_spans(self, Update* u) noexcept nogil:
+        """Plan what is done to each entry, and do what comes before its step.
+
+        Returns:
+            Whether rows must catch up first.  All ranks decide the same.
+        """
         cdef Py_ssize_t i
-        cdef size_t low = 0, high = 0, at = 0, end = 0, whole
-        cdef bint moves, alone
-        self.range_of(u, &low, &high)
+        cdef Part* part
+        cdef bint behind = False
+        cdef int k
         for i in range(self.n):
+            part = &self.parts[i]
+            part.step = NULL
             if u.roles[i] == FROZEN:
                 continue
-            moves = u.roles[i] == MOVES
-            alone = not in_one_pass(u, i)           # weight decay is a pass of its own
             lock_gradient(u.entries[i])
-            if alone and not fetch and not u.entries[i].rows:
-                apply_weight_decay(u.entries[i], u.settings[u.group[i]].decoupled)
-            if u.entries[i].rows:
-                if moves and fetch:
-                    self.fetch_table(u, i)
-                elif moves:
-                    self.update_table(u, i)
-            elif self.is_range(u, i):
-                whole = self.own_part(u.entries[i], low, high, &at, &end)
-                if moves and fetch:
-                    self.fetch_range(u.entries[i], 0, at)
-                    self.fetch_range(u.entries[i], end, u.entries[i].size)
-                elif moves:
-                    self.update_range(u, i, at, end)
-                low -= min(low, whole)
-                high -= min(high, whole)
-            if fetch and moves:
-                forget_gradient(u.entries[i])
-            if alone and fetch:
-                apply_weight_decay(u.entries[i], u.settings[u.group[i]].decay)
+            part.n_spans = plan_entry(u, i, part.n, self.states_of(i), part.spans)
+            for k in range(part.n_spans):
+                if part.spans[k].kind == STEP:
+                    part.step = &part.spans[k]
+                    break
+                behind |= part.spans[k].kind == CATCH_UP
+                apply_weight_decay(u.entries[i], part.spans[k].before)
             unlock_gradient(u.entries[i])
+        return behind
 
-    cdef void update_range(self, Update* u, Py_ssize_t i, size_t at, size_t end) noexcept nogil:
+    cdef States states_of(self, Py_ssize_t i) noexcept nogil:
+        """Whether rows of an entry, on any rank, are missing updates of other trainers, which have other states."""
+        cdef Entry* one
+        cdef int r
+        for r in range(self.size):
+            one = entries_of(self.headers[r]) + i
+            if one.late > 0 and not one.behind:
+                return FOREIGN
+        return SHARED
+
+    cdef void update_parts(self, Update* u) noexcept nogil:
+        """Make this rank's part of the steps, and publish the values."""
+        cdef Py_ssize_t i
+        cdef Param* p
+        cdef Part* part
+        for i in range(self.n):
+            p, part = u.entries[i], &self.parts[i]
+            if part.step == NULL:
+                continue
+            lock_gradient(p)
+            if part.step.late and can_be_late(p, u.rule, &u.settings[u.group[i]].h, u.states):
+                p.late.shared = p.late.moving = 1
+            if p.rows:
+                self.update_table(u, i)
+            else:
+                self.update_range(u, i, part.at, part.end, self.fresh + p.offset + part.at)
+            unlock_gradient(p)
+
+    cdef void fetch_parts(self, Update* u) noexcept nogil:
+        """Copy what other ranks have updated, and do what comes after the steps."""
+        cdef Py_ssize_t i
+        cdef Param* p
+        cdef Part* part
+        cdef const Span* span
+        for i in range(self.n):
+            p, part = u.entries[i], &self.parts[i]
+            if part.step == NULL:
+                continue
+            lock_gradient(p)
+            if p.rows:
+                self.fetch_table(u, i)
+            else:
+                self.fetch_range(p, 0, part.at)
+                self.fetch_range(p, part.end, p.size)
+            forget_gradient(p)
+            span = part.step + 1
+            while span < part.spans + part.n_spans:
+                apply_weight_decay(p, span.before)
+                span += 1
+            unlock_gradient(p)
+
+    cdef void update_range(self, Update* u, Py_ssize_t i, size_t at, size_t end, float* published) noexcept nogil:
         """Update a part of a parameter or table, and publish it."""
         cdef Param* p = u.entries[i]
         cdef GroupSettings s = u.settings[u.group[i]]
@@ -393,31 +441,36 @@ cdef class SharedReducer(CollectiveReducer):
         p.has_gradient = self.any[i]            # so that this part of the gradient is set to zero
         while at < end:
             n = min(PART, end - at)
-            step_part(p, &s, u, in_one_pass(u, i), at, n)
-            memcpy(self.fresh + p.offset + at, p.value + at, n * sizeof(float))
+            step_part(p, &s, u, self.parts[i].step, at, n)
+            memcpy(published, p.value + at, n * sizeof(float))
             at += n
+            published += n
         p.has_gradient = has
 
     cdef void update_table(self, Update* u, Py_ssize_t i) noexcept nogil:
         cdef Param* p = u.entries[i]
-        cdef size_t n = size_of(&p.dim)
-        cdef uint32_t low = 0, high = 0, k, row
-        cdef uint32_t* rows = self.tables[i].union_
-        self.share_of(self.tables[i].n, &low, &high)
-        for k in range(low, high):
-            if self.tables[i].late:
-                catch_up_shared(p, rows[k], rows[k] + 1)
-            self.update_range(u, i, rows[k] * n, (rows[k] + 1) * n)
-        if u.sparse or self.tables[i].late:
+        cdef Part* t = &self.parts[i]
+        cdef size_t n = size_of(&p.dim), low = 0, high = 0, k, row
+        for k in range(t.at, t.end):
+            row = t.union_[k]
+            if t.step.late:
+                catch_up_shared(p, row, row + 1)
+            self.update_range(u, i, row * n, (row + 1) * n, self.row_of(u, i, k))
+        if t.step.some:
             return
         self.share_of(p.rows, &low, &high)
         row = low
         while row < high:                       # rows next to each other at once
             k = row
-            while k < high and not self.in_union(i, k):
+            while k < high and not self.in_union(i, <uint32_t>k):
                 k += 1
-            self.update_range(u, i, row * n, k * n)
+            self.update_range(u, i, row * n, k * n, self.fresh + p.offset + row * n)
             row = k + 1
+
+    cdef float* row_of(self, Update* u, Py_ssize_t i, size_t k) noexcept nogil:
+        """Where row k of the union is published: side by side if no others are, for it is faster to read."""
+        cdef Param* p = u.entries[i]
+        return self.fresh + p.offset + (k if self.parts[i].step.some else self.parts[i].union_[k]) * size_of(&p.dim)
 
     cdef void fetch_range(self, Param* p, size_t at, size_t end) noexcept nogil:
         """Copy what other ranks have updated."""
@@ -427,21 +480,20 @@ cdef class SharedReducer(CollectiveReducer):
 
     cdef void fetch_table(self, Update* u, Py_ssize_t i) noexcept nogil:
         cdef Param* p = u.entries[i]
-        cdef size_t n = size_of(&p.dim)
-        cdef uint32_t low = 0, high = 0, k
-        cdef uint32_t* rows = self.tables[i].union_
-        self.share_of(self.tables[i].n, &low, &high)
-        for k in range(self.tables[i].n):
-            if not low <= k < high:
-                memcpy(p.value + rows[k] * n, self.fresh + p.offset + rows[k] * n, n * sizeof(float))
-        if self.tables[i].late:
+        cdef Part* t = &self.parts[i]
+        cdef size_t n = size_of(&p.dim), low = 0, high = 0, k
+        for k in range(t.n):
+            if not t.at <= k < t.end:
+                memcpy(p.value + t.union_[k] * n, self.row_of(u, i, k), n * sizeof(float))
+        if t.step.late:
             self.note_table(u, i)
-        elif not u.sparse:
+        elif not t.step.some:
             self.share_of(p.rows, &low, &high)
             memcpy(p.value, self.fresh + p.offset, low * n * sizeof(float))
             memcpy(p.value + high * n, self.fresh + p.offset + high * n, (p.rows - high) * n * sizeof(float))
-        for k in range(p.n_touched):
-            memset(p.grad + p.touched[k] * n, 0, n * sizeof(float))
+        for k in range(p.n_touched):            # the step has set those of this rank's part to zero
+            if not t.at <= t.place[p.touched[k]] < t.end:
+                memset(p.grad + p.touched[k] * n, 0, n * sizeof(float))
 
     # ---- rows that have updates later ----
 
@@ -461,39 +513,10 @@ cdef class SharedReducer(CollectiveReducer):
                         f"{b.late} on rank {r}: all ranks must set the state of a trainer (restart, load_safetensors)")
         return 0
 
-    cdef bint begin_tables(self, Update* u) noexcept nogil:
-        """Apply the weight decay that comes before the step, and decide which tables have late rows.
-
-        Returns:
-            Whether tables must be settled first.  All ranks decide the same.
-        """
-        cdef Py_ssize_t i
-        cdef Param* p
-        cdef Table* t
-        cdef GroupSettings* s
-        cdef bint settles = False, foreign
-        cdef int r
-        for i in range(self.n):
-            p, t, s = u.entries[i], &self.tables[i], &u.settings[u.group[i]]
-            if not p.rows or u.roles[i] == FROZEN:
-                continue
-            lock_gradient(p)
-            if not in_one_pass(u, i):
-                apply_weight_decay(p, s.decoupled)
-            t.late = u.roles[i] == MOVES and u.late and rows_may_be_late(p, t.n)
-            foreign = False                     # other states have not had all updates
-            for r in range(self.size):
-                foreign |= entries_of(self.headers[r])[i].late > 0 and not entries_of(self.headers[r])[i].behind
-            if u.roles[i] == MOVES and (foreign or (p.late != NULL and p.late.n and (
-                    not t.late or p.late.read or not can_be_late(p, u.rule, &s.h, u.states)))):
-                settles = True
-            unlock_gradient(p)
-        return settles
-
     cdef int settle_tables(self, Param** entries, Py_ssize_t n) except -1:
         """Bring all rows, and the states that ranks share, up to date.  Collective."""
         cdef Py_ssize_t i
-        cdef uint32_t low = 0, high = 0
+        cdef size_t low = 0, high = 0
         with nogil:
             for i in range(n):
                 catch_up_all(entries[i])
@@ -508,21 +531,13 @@ cdef class SharedReducer(CollectiveReducer):
             none_late_shared(entries[i])
         return 0
 
-    cdef void open_tables(self, Update* u) noexcept nogil:
-        cdef Py_ssize_t i
-        cdef Param* p
-        for i in range(self.n):
-            p = u.entries[i]
-            if self.tables[i].late and can_be_late(p, u.rule, &u.settings[u.group[i]].h, u.states):
-                p.late.shared = p.late.moving = 1
-
     cdef void note_table(self, Update* u, Py_ssize_t i) noexcept nogil:
         """Note that the rows of the union have had this update, and the others have not."""
         cdef Param* p = u.entries[i]
         cdef dy_optim h = u.settings[u.group[i]].h
         cdef uint32_t k
-        for k in range(self.tables[i].n):
-            mark_moved(p, self.tables[i].union_[k])
+        for k in range(self.parts[i].n):
+            mark_moved(p, self.parts[i].union_[k])
         h.step_scale = <float>(1 / p.factor)
         note_late(p, &h)
         p.late.moving = 0

@@ -11,8 +11,11 @@ from dynet_cy.train.trainers import (
     AdamWTrainer,
     AmsgradTrainer,
     CyclicalSGDTrainer,
+    LionTrainer,
     MomentumSGDTrainer,
+    NesterovSGDTrainer,
     RMSPropTrainer,
+    SignumTrainer,
     SimpleSGDTrainer,
 )
 
@@ -26,10 +29,13 @@ __all__ = [
     "AdamWTrainer",
     "AmsgradTrainer",
     "CyclicalSGDTrainer",
+    "LionTrainer",
     "MomentumSGDTrainer",
+    "NesterovSGDTrainer",
     "ParameterGroup",
     "PythonTrainer",
     "RMSPropTrainer",
+    "SignumTrainer",
     "SimpleSGDTrainer",
     "Trainer",
     # end of names

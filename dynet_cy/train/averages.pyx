@@ -3,7 +3,7 @@
 from dynet_cy.memory.changes cimport check_change, raise_kept
 from dynet_cy.memory.storage cimport Plane, Storage, value_changed
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.backends cimport backend_of, wait_for_updates
+from dynet_cy.train.devices cimport backend_of, wait_for_updates
 from dynet_cy.train.groups cimport number
 from dynet_cy.train.interfaces cimport Backend, Reducer
 

@@ -2,7 +2,7 @@
 
 from dynet_cy.memory.storage cimport Storage
 from dynet_cy.train.interfaces cimport Backend
-from dynet_cy.train.structs cimport Outcome, Update
+from dynet_cy.train.plan cimport Outcome, Update
 
 
 cdef class DeviceBackend(Backend):
@@ -23,4 +23,3 @@ cdef class DeviceBackend(Backend):
     cdef int look(self, Outcome* found) except -1
     cdef int take(self, Update* u, Py_ssize_t i, object rows, object sums) except -1
     cdef int send_sums(self, Storage storage) except -1
-    cdef list chosen(self, const Update* u)

@@ -23,7 +23,7 @@ from dynet_cy.memory.storage cimport Param, Plane, forget_gradient, touch
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.host cimport lock_gradient, unlock_gradient
 from dynet_cy.train.interfaces cimport Reducer
-from dynet_cy.train.structs cimport FROZEN, KEPT, MOVES
+from dynet_cy.train.plan cimport FROZEN, KEPT, MOVES, Plan
 
 
 cdef class DeviceBackend(Backend):
@@ -132,32 +132,20 @@ cdef class DeviceBackend(Backend):
 
     # ---- updates ----
 
-    cdef list chosen(self, const Update* u):
-        """The indices of the entries that are not frozen."""
-        return [i for i in range(u.n) if u.roles[i] != FROZEN]
-
     cdef int prepare(self, Update* u) except -1:
         if self.sums:
             self.back = self.flat_buffer.FlatBuffer([(x, rows) for x, rows, _ in self.sums])
             self.numbers = np.concatenate([sums for _, _, sums in self.sums])
         Backend.prepare(self, u)
-        self.update.prepare([self.stored[i] for i in self.chosen(u)], u.n_groups)
+        self.update.prepare([self.stored[i] for i in range(u.n) if u.roles[i] != FROZEN], u.n_groups)
         return 0
 
     cdef Py_ssize_t undecided(self, const Update* u) except -1:
         return self.clipping.coming() if u.deferred and u.skips else 0
 
-    cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:
-        cdef uint32_t k
+    cdef int apply(self, Storage storage, Plan plan, list rates) except -1:
         self.send_sums(storage)
-        groups = []
-        for k in range(u.n_groups):
-            groups.append(u.settings[k])
-        places = self.chosen(u)
-        self.update.update(
-            [self.stored[i] for i in places], [u.roles[i] == MOVES for i in places], [u.group[i] for i in places],
-            groups, u.rule, planes, u.sparse, self.clipping if u.deferred else None, u.scale, u.skips, rates,
-            u.late)
+        self.update.update(plan, self.clipping if plan.u.deferred else None, rates)
         return 0
 
     cdef bint was_made(self, const Update* u) except -1:

@@ -1,6 +1,7 @@
-"""Updates of parameters that live on several devices."""
+"""Updates of parameters that live on several devices; the choice of a trainer's backend."""
 
 from dynet_cy.train.interfaces cimport Backend
+from dynet_cy.train.plan cimport Outcome
 
 
 cdef class DevicesBackend(Backend):
@@ -10,3 +11,12 @@ cdef class DevicesBackend(Backend):
     cdef bint by_group              # whether squares are sums over a group, stored with one of its parameters
 
     cdef Backend on(self, int device)
+
+
+# The backend of a trainer, depending on where its parameters live now.
+cdef Backend backend_of(trainer)
+# Count the outcomes of updates in the trainer.
+cdef int take_outcome(trainer, const Outcome* found) except -1
+# The same for all outcomes known without waiting; and for all updates, after waiting for them.
+cdef int poll_updates(trainer) except -1
+cdef int wait_for_updates(trainer) except -1

@@ -1,6 +1,6 @@
 """Groups of parameters with settings of their own, and checks of the settings that users pass."""
 
-from dynet_cy.train.structs cimport Update
+from dynet_cy.train.plan cimport Update
 
 
 # A hyperparameter as a float; a string is refused, even if it looks like a number.

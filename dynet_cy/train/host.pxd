@@ -2,7 +2,7 @@
 
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.train.interfaces cimport Backend, Reducer
-from dynet_cy.train.structs cimport GroupSettings, Update
+from dynet_cy.train.plan cimport GroupSettings, Span, Update
 
 
 cdef class HostBackend(Backend):
@@ -13,10 +13,9 @@ cdef void lock_gradient(Param* p) noexcept nogil
 cdef void unlock_gradient(Param* p) noexcept nogil
 # Sum of the squares of the gradient.
 cdef double squared_norm(Param* p) noexcept nogil
-# Whether an update visits all numbers of an entry in place, and so can apply weight decay in the same pass.
-cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil
-# Apply the rule to n numbers of a parameter, from `at` on; if it `decays`, decay them too.
-cdef void step_part(Param* p, const GroupSettings* s, const Update* u, bint decays, size_t at, size_t n) noexcept nogil
+# Make a step with n numbers of a parameter, from `at` on.
+cdef void step_part(Param* p, const GroupSettings* s, const Update* u, const Span* span, size_t at,
+                    size_t n) noexcept nogil
 # Take this share off the value, or multiply the factor of a table instead.
 cdef void apply_weight_decay(Param* p, double share) noexcept nogil
 # Replace the gradients of a table's rows by their sums over all ranks.

@@ -9,11 +9,11 @@ import numpy as np
 cimport cython
 from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.kernels.kernels cimport K, dy_optim
+from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.late_rows cimport (
     can_be_late, catch_up, catch_up_part, mark_moved, none_late, note_late,
 )
@@ -21,18 +21,20 @@ from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_at
 from dynet_cy.memory.buffers cimport array_at
 from dynet_cy.memory.changes cimport Change, make_change
-from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch
+from dynet_cy.memory.storage cimport (
+    Param, Plane, Storage, forget_gradient, pthread_mutex_t, touch, value_changed,
+)
 from dynet_cy.model.leaves cimport settle_here
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.structs cimport FROZEN, MOST_STATES, MOVES, PART
+from dynet_cy.train.plan cimport (
+    FROZEN, LEAST_SCALE, MOST_SPANS, MOST_STATES, MOVES, OWN, PART, STEP, GroupSettings, Plan, Span, Update,
+    plan_entry,
+)
 
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
     int pthread_mutex_unlock(pthread_mutex_t* m)
-
-# The factor of a table is multiplied into its numbers when it falls below this.
-cdef double LEAST_SCALE = 0.25
 
 
 cdef void lock_gradient(Param* p) noexcept nogil:
@@ -56,64 +58,32 @@ cdef double squared_norm(Param* p) noexcept nogil:
     return total
 
 
-cdef bint in_one_pass(const Update* u, Py_ssize_t i) noexcept nogil:
-    return u.roles[i] == MOVES and u.entries[i].in_place and not (u.entries[i].rows and u.sparse)
-
-
-# What is done to one parameter or table in an update, in this order.
-cdef enum Phase:
-    DECAYS_BEFORE
-    STEPS
-    DECAYS_AFTER
-
-
 @cython.final
 cdef class HostUpdate(Change):
     """An update, piece by piece."""
 
     cdef Storage storage
-    cdef list planes                # of the state of the rule
-    cdef Update u                   # with lists of its own
+    cdef Plan plan
     cdef Py_ssize_t i               # how far the update has come: the current entry,
-    cdef int phase
-    cdef size_t at                  # the number in it; for a table, the index in the list of its rows
+    cdef Span[MOST_SPANS] spans     # its plan, made when it is locked first,
+    cdef int n_spans                # -1: not made yet
+    cdef int k                      # the current span,
+    cdef size_t at                  # and the number in it, or the index in the list of rows
     cdef bint locked                # whether the entry is locked
-    cdef bint late                  # whether rows without a gradient get the update later
-    cdef bint stopped               # whether the lock has been released since the phase began
+    cdef bint stopped               # whether the lock has been released since the step began
     cdef bint counted
 
-    def __cinit__(self, Storage storage, list planes):
+    def __cinit__(self, Storage storage, Plan plan):
         self.storage = storage
-        self.planes = planes
-
-    def __dealloc__(self):
-        free(self.u.entries)
-
-    cdef int take_over(self, const Update* u) except -1:
-        """Copy the settings of the update; the lists go into one block."""
-        cdef size_t n = u.n
-        cdef char* block = <char*>malloc(
-            n * (sizeof(Param*) + sizeof(uint32_t) + sizeof(uint8_t)) + u.n_groups * sizeof(GroupSettings) + 1)
-        if block == NULL:
-            raise MemoryError("the list of parameters to update")
-        self.u = u[0]
-        self.u.squares = NULL
-        self.u.entries = <Param**>block
-        self.u.settings = <GroupSettings*>(block + n * sizeof(Param*))
-        self.u.group = <uint32_t*>(self.u.settings + u.n_groups)
-        self.u.roles = <uint8_t*>(self.u.group + n)
-        memcpy(self.u.entries, u.entries, n * sizeof(Param*))
-        memcpy(self.u.settings, u.settings, u.n_groups * sizeof(GroupSettings))
-        memcpy(self.u.group, u.group, n * sizeof(uint32_t))
-        memcpy(self.u.roles, u.roles, n)
-        return 0
+        self.plan = plan
+        self.n_spans = -1
 
     cdef bint go_on(self, Interrupts* s) noexcept nogil:
         enter_pool()
-        while self.i < self.u.n:
+        while self.i < self.plan.u.n:
             if interrupted(s, self.piece()):
                 break
-        if self.i < self.u.n:
+        if self.i < self.plan.u.n:
             self.let_go()
         elif not self.counted:
             self.counted = True
@@ -123,104 +93,85 @@ cdef class HostUpdate(Change):
 
     cdef size_t piece(self) noexcept nogil:
         """Do the next piece; returns its bytes.  The gradient of an entry stays locked until its last piece."""
-        cdef const Update* u = &self.u
-        cdef Param* p = u.entries[self.i]
-        cdef const GroupSettings* s = &u.settings[u.group[self.i]]
-        cdef size_t n = 0
-        if u.roles[self.i] == FROZEN:
+        cdef Param* p = self.plan.u.entries[self.i]
+        cdef const Span* span
+        cdef size_t n
+        if self.plan.u.roles[self.i] == FROZEN:
             self.i += 1
             return 0
         if not self.locked:
             lock_gradient(p)
             self.locked = True
-        if self.phase == STEPS:
-            if u.roles[self.i] == MOVES:
-                n = self.step(p, s)
-        elif not in_one_pass(u, self.i):
-            n = self.apply_weight_decay(p, s.decoupled if self.phase == DECAYS_BEFORE else s.decay)
-        if n == 0:                              # this phase is done
-            self.end_phase(p)
-        return n * sizeof(float)
-
-    cdef void end_phase(self, Param* p) noexcept nogil:
-        if self.phase == STEPS and self.u.roles[self.i] == MOVES:
-            self.note_step(p)
-            if not (self.stopped and p.pass_number):
-                forget_gradient(p)
-        if self.phase == STEPS:
-            self.stopped = False
-        self.at = 0
-        self.phase += 1
-        if self.phase > DECAYS_AFTER:
+        if self.n_spans < 0:
+            self.n_spans = plan_entry(&self.plan.u, self.i, p.n_touched, OWN, self.spans)
+        if self.k == self.n_spans:
             unlock_gradient(p)
             self.locked = False
-            self.phase = DECAYS_BEFORE
+            self.n_spans = -1
+            self.k = 0
             self.i += 1
+            return 0
+        span = &self.spans[self.k]
+        if span.kind == STEP:
+            n = self.step(p, span)
+        else:
+            n = decay_part(p, span.before, self.at)
+            self.at += n
+        if self.at >= (p.n_touched if span.some else p.size):
+            if span.kind == STEP:
+                self.end_step(p, span)
+            self.at = 0
+            self.k += 1
+        return n * sizeof(float)
 
-    cdef void let_go(self) noexcept nogil:
-        """Let running passes of other threads add to the gradient: this update or the next one will use it."""
-        if not self.locked:
-            return
-        if self.phase == STEPS:
-            self.stopped = True
-            self.u.entries[self.i].pass_number = 0      # a pass that adds to the gradient sets it to its number
-        unlock_gradient(self.u.entries[self.i])
-        self.locked = False
-
-    cdef size_t step(self, Param* p, const GroupSettings* settings) noexcept nogil:
-        """Apply the rule to a part of a parameter or some rows of a table; returns how many numbers, 0 at the end."""
-        cdef GroupSettings s = settings[0]
-        cdef bint decays = in_one_pass(&self.u, self.i)
+    cdef size_t step(self, Param* p, const Span* span) noexcept nogil:
+        """Apply the rule to a part of a parameter or some rows of a table; returns how many numbers."""
+        cdef GroupSettings s = self.settings_of(p)
         cdef size_t n, row, done = 0
-        s.h.step_scale = <float>(1 / p.factor)
-        if self.at == 0:
-            self.late = self.u.late and can_be_late(p, self.u.rule, &s.h, self.u.states)
-        if not (p.rows and (self.u.sparse or self.late)):
+        if not span.some:
             n = min(PART, p.size - self.at)
-            if n:
-                catch_up_part(p, self.at, n)
-                step_part(p, &s, &self.u, decays, self.at, n)
-                self.at += n
+            catch_up_part(p, self.at, n)
+            step_part(p, &s, &self.plan.u, span, self.at, n)
+            self.at += n
             return n
+        if span.late and self.at == 0:          # begins to note, if weight decay has just caught up
+            can_be_late(p, self.plan.u.rule, &s.h, self.plan.u.states)
         n = size_of(&p.dim)
         while self.at < p.n_touched and done < PART:
             row = p.touched[self.at]
             catch_up(p, row, row + 1)
-            step_part(p, &s, &self.u, decays, row * n, n)
-            if self.late:
+            step_part(p, &s, &self.plan.u, span, row * n, n)
+            if span.late:
                 mark_moved(p, <uint32_t>row)
             self.at += 1
             done += n
         return done
 
-    cdef void note_step(self, Param* p) noexcept nogil:
-        """Note that a table has had the update: rows that were not visited are late, or there are none."""
-        cdef dy_optim h = self.u.settings[self.u.group[self.i]].h
-        if self.late:
-            h.step_scale = <float>(1 / p.factor)
-            note_late(p, &h)
-        elif not self.u.sparse:
-            none_late(p)
+    cdef GroupSettings settings_of(self, Param* p) noexcept nogil:
+        cdef GroupSettings s = self.plan.u.settings[self.plan.u.group[self.i]]
+        s.h.step_scale = <float>(1 / p.factor)
+        return s
 
-    cdef size_t apply_weight_decay(self, Param* p, double share) noexcept nogil:
-        """Take this share off a part of the value; returns how many numbers, 0 at the end."""
-        cdef size_t n = min(PART, p.size - self.at), at = self.at
-        if share == 0 or n == 0:
-            return 0
-        if not p.in_place and at == 0:
-            p.factor *= 1 - share
-            if p.factor >= LEAST_SCALE:
-                return 0
-        if p.in_place:
-            lower(n, share, p.value + at)
-        else:
-            catch_up_part(p, at, n)
-            K.scale(n, <float>p.factor, p.value + at, p.value + at)
-            if at + n == p.size:
-                none_late(p)
-                p.factor = 1
-        self.at += n
-        return n if self.at < p.size else 0
+    cdef void end_step(self, Param* p, const Span* span) noexcept nogil:
+        """Note that a table has had the update: rows that were not visited are late, or there are none."""
+        cdef GroupSettings s = self.settings_of(p)
+        if span.late:
+            note_late(p, &s.h)
+        elif not span.some:
+            none_late(p)
+        if not (self.stopped and p.pass_number):
+            forget_gradient(p)
+        self.stopped = False
+
+    cdef void let_go(self) noexcept nogil:
+        """Let running passes of other threads add to the gradient: this update or the next one will use it."""
+        if not self.locked:
+            return
+        if self.k < self.n_spans and self.spans[self.k].kind == STEP:
+            self.stopped = True
+            self.plan.u.entries[self.i].pass_number = 0      # a pass that adds to the gradient sets it to its number
+        unlock_gradient(self.plan.u.entries[self.i])
+        self.locked = False
 
 
 @cython.final
@@ -275,18 +226,17 @@ cdef class HostAxpby(Change):
         return n * sizeof(float)
 
 
-cdef void step_part(Param* p, const GroupSettings* s, const Update* u, bint decays, size_t at, size_t n) noexcept nogil:
+cdef void step_part(Param* p, const GroupSettings* s, const Update* u, const Span* span, size_t at,
+                    size_t n) noexcept nogil:
     cdef float* states[MOST_STATES]
     cdef int k
     for k in range(MOST_STATES):
         states[k] = NULL
         if u.states[k] != NULL:
             states[k] = <float*>arena_at(u.states[k], (p.offset + at) * sizeof(float))
-    if decays:
-        lower(n, s.decoupled, p.value + at)
+    lower(n, span.before, p.value + at)
     K.optim[u.rule](n, &s.h, p.grad + at, p.value + at, states[0], states[1], states[2])
-    if decays:
-        lower(n, s.decay, p.value + at)
+    lower(n, span.after, p.value + at)
     if p.has_gradient:
         memset(p.grad + at, 0, n * sizeof(float))
 
@@ -296,15 +246,29 @@ cdef void lower(size_t n, double share, float* values) noexcept nogil:
         K.axpy(n, <float>-share, values, values)
 
 
-cdef void apply_weight_decay(Param* p, double share) noexcept nogil:
-    if share == 0:
-        return
+cdef size_t decay_part(Param* p, double share, size_t at) noexcept nogil:
+    """Take this share off the next numbers of a value, or at 0 off its factor; returns how many numbers are done."""
+    cdef size_t n = min(PART, p.size - at)
     if p.in_place:
-        lower(p.size, share, p.value)
-        return
-    p.factor *= 1 - share
-    if p.factor < LEAST_SCALE:
-        settle_here(p)
+        lower(n, share, p.value + at)
+        return n
+    if at == 0:
+        p.factor *= 1 - share
+        if p.factor >= LEAST_SCALE:
+            return p.size
+    catch_up_part(p, at, n)
+    K.scale(n, <float>p.factor, p.value + at, p.value + at)
+    if at + n == p.size:
+        none_late(p)
+        p.factor = 1
+        value_changed(p)
+    return n
+
+
+cdef void apply_weight_decay(Param* p, double share) noexcept nogil:
+    cdef size_t at = 0
+    while share != 0 and at < p.size:
+        at += decay_part(p, share, at)
 
 
 cdef class HostBackend(Backend):
@@ -350,10 +314,8 @@ cdef class HostBackend(Backend):
                 u.squares[i] = squared_norm(u.entries[i])
         return 0
 
-    cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:
-        cdef HostUpdate change = HostUpdate(storage, planes)
-        change.take_over(u)
-        return make_change(change)
+    cdef int apply(self, Storage storage, Plan plan, list rates) except -1:
+        return make_change(HostUpdate(storage, plan))
 
     cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1:
         return make_change(HostAxpby(stored, a, b, source, target))

@@ -1,13 +1,13 @@
 """How a trainer makes its updates: a `Backend` says where, a `Reducer` says together with which other processes.
 
-Any backend works with any reducer.  `dynet_cy.train.backends` chooses the backend, by where the parameters live;
+Any backend works with any reducer.  `dynet_cy.train.devices` chooses the backend, by where the parameters live;
 `dynet_cy.parallel.trainer.wrap` chooses the reducer, by how the process is connected to others.
 """
 
 from libc.stdint cimport uint8_t
 
 from dynet_cy.memory.storage cimport Param, Plane, Storage
-from dynet_cy.train.structs cimport Outcome, TrainerSettings, Update
+from dynet_cy.train.plan cimport Outcome, Plan, TrainerSettings, Update
 
 
 cdef class Reducer
@@ -32,7 +32,7 @@ cdef class Backend:
     # Change the parameters, and set the gradients of those with the role MOVES to zero.  `rates`, for a deferred
     # update: for each group its learning rate and its share of decoupled decay, for each possible number of undecided
     # updates that were dropped.
-    cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1
+    cdef int apply(self, Storage storage, Plan plan, list rates) except -1
     # Whether the update just applied was really made, not dropped; signal handlers do not run.
     cdef bint was_made(self, const Update* u) except -1
     # Set the numbers of parameters in a plane to a target + b source; if a is 0, the target is not read.
@@ -58,7 +58,7 @@ cdef class Reducer:
     cdef int reduce(self, Backend backend, Update* u) except -1
     # The number of this update, given the number of updates so far.
     cdef object count(self, object steps)
-    cdef int apply(self, Backend backend, Storage storage, list planes, Update* u, list rates) except -1
+    cdef int apply(self, Backend backend, Storage storage, Plan plan, list rates) except -1
     # An update has ended, perhaps with an error.
     cdef int end(self, object error) except -1
     # Bring all rows of tables up to date, and their states, which will be set: all processes that share these call it.

@@ -5,7 +5,7 @@ from libc.math cimport isfinite
 from dynet_cy.kernels.late_rows cimport open_late
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.structs cimport MOVES
+from dynet_cy.train.plan cimport MOVES
 
 from dynet_cy.model.weight_decay import LEAST_DECAY
 
@@ -33,7 +33,7 @@ cdef class Backend:
     cdef Py_ssize_t undecided(self, const Update* u) except -1:
         return 0
 
-    cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:
+    cdef int apply(self, Storage storage, Plan plan, list rates) except -1:
         raise NotImplementedError
 
     cdef bint was_made(self, const Update* u) except -1:
@@ -66,8 +66,8 @@ cdef class Reducer:
     cdef object count(self, object steps):
         return steps + 1
 
-    cdef int apply(self, Backend backend, Storage storage, list planes, Update* u, list rates) except -1:
-        return backend.apply(storage, planes, u, rates)
+    cdef int apply(self, Backend backend, Storage storage, Plan plan, list rates) except -1:
+        return backend.apply(storage, plan, rates)
 
     cdef int end(self, object error) except -1:
         return 0

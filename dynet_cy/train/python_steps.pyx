@@ -21,7 +21,7 @@ from dynet_cy.memory.changes cimport Change, make_change
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient
 from dynet_cy.model.leaves cimport settle_here
 from dynet_cy.train.host cimport HostBackend, apply_weight_decay, lock_gradient, unlock_gradient
-from dynet_cy.train.structs cimport FROZEN, MOVES, Outcome, Update
+from dynet_cy.train.plan cimport FROZEN, MOVES, Outcome, Plan, Update
 
 
 # What an update does with one parameter or table: the rows of a table lie one after the other, a parameter is one row.
@@ -176,7 +176,8 @@ cdef class PythonBackend(HostBackend):
         self.change.kept.append((rows, gradient, states, change))
         return 0
 
-    cdef int apply(self, Storage storage, list planes, Update* u, list rates) except -1:
+    cdef int apply(self, Storage storage, Plan plan, list rates) except -1:
+        cdef const Update* u = &plan.u
         cdef Py_ssize_t i
         cdef Step* s
         for i in range(u.n):

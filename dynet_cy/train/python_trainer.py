@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.parameters import LookupParameters, Parameters
-from dynet_cy.train.backends import refuse_devices
+from dynet_cy.train.devices import refuse_devices
 from dynet_cy.train.groups import ParameterGroup
 from dynet_cy.train.interfaces import Backend
 from dynet_cy.train.python_steps import PythonBackend

@@ -5,7 +5,7 @@ import numpy as np
 from dynet_cy.memory.changes cimport see_whole
 from dynet_cy.memory.storage cimport Plane
 from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.backends cimport wait_for_updates
+from dynet_cy.train.devices cimport wait_for_updates
 from dynet_cy.train.groups cimport restored_groups
 from dynet_cy.train.interfaces cimport Reducer
 

@@ -13,7 +13,7 @@ from dynet_cy.memory.changes cimport keep_raised, raise_kept
 from dynet_cy.memory.storage cimport Storage
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.ops.indices cimport whole
-from dynet_cy.train.backends cimport poll_updates, wait_for_updates
+from dynet_cy.train.devices cimport poll_updates, wait_for_updates
 from dynet_cy.train.groups cimport check_not_scheduled, checked_rate, number, stored_in
 from dynet_cy.train.host cimport HostBackend
 from dynet_cy.train.interfaces cimport Backend, Reducer

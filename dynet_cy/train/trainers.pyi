@@ -19,6 +19,17 @@ class CyclicalSGDTrainer(Trainer):
 class MomentumSGDTrainer(Trainer):
     def __init__(self, m: CollectionOrLayer, learning_rate: float = 0.01, mom: float = 0.9) -> None: ...
 
+class NesterovSGDTrainer(Trainer):
+    def __init__(self, m: CollectionOrLayer, learning_rate: float = 0.01, mom: float = 0.9) -> None: ...
+
+class SignumTrainer(Trainer):
+    def __init__(self, m: CollectionOrLayer, learning_rate: float = 0.0001, mom: float = 0.9) -> None: ...
+
+class LionTrainer(Trainer):
+    def __init__(
+        self, m: CollectionOrLayer, alpha: float = 0.0001, beta_1: float = 0.9, beta_2: float = 0.99
+    ) -> None: ...
+
 class AdagradTrainer(Trainer):
     def __init__(self, m: CollectionOrLayer, learning_rate: float = 0.1, eps: float = 1e-20) -> None: ...
 

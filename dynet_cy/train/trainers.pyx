@@ -114,6 +114,90 @@ class MomentumSGDTrainer(Trainer):
         self._mom = number(mom, "mom")
 
 
+class NesterovSGDTrainer(Trainer):
+    """Gradient descent with the momentum of Nesterov (1983), as Bengio, Boulanger-Lewandowski and Pascanu (2013,
+    Advances in optimizing recurrent networks) put it: v = mom v - learning_rate g; p += mom v - learning_rate g.
+
+    Args:
+        m: the ParameterCollection to train.
+        learning_rate: step size (default: 0.01).
+        mom: momentum (default: 0.9).
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.NesterovSGDTrainer(model, learning_rate=0.1)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> bool((w.npvalue() < 1).all())
+        True
+    """
+
+    _rule = kernels.DY_OPTIM_nesterov
+    _constants = {"b1": "_mom"}
+
+    def __init__(self, m, learning_rate=0.01, mom=0.9):
+        super().__init__(m, learning_rate)
+        self._mom = number(mom, "mom")
+
+
+class SignumTrainer(Trainer):
+    """Signum (Bernstein, Wang, Azizzadenesheli and Anandkumar 2018, signSGD: compressed optimisation for non-convex
+    problems): with the mean m of g, p -= learning_rate sign(m).
+
+    Args:
+        m: the ParameterCollection to train.
+        learning_rate: step size (default: 0.0001).
+        mom: decay of the mean of g (default: 0.9); 0: signSGD.
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.SignumTrainer(model, learning_rate=0.1)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> w.npvalue().round(3)
+        array([0.9, 0.9])
+    """
+
+    _rule = kernels.DY_OPTIM_signum
+    _constants = {"b1": "_mom"}
+
+    def __init__(self, m, learning_rate=0.0001, mom=0.9):
+        super().__init__(m, learning_rate)
+        self._mom = number(mom, "mom")
+
+
+class LionTrainer(Trainer):
+    """Lion (Chen et al. 2023, Symbolic discovery of optimization algorithms): with the mean m of g from the update
+    before, p -= alpha sign(beta_1 m + (1 - beta_1) g).
+
+    A step is larger than one of `AdamTrainer` at the same rate: the authors take a rate 3 to 10 times smaller, and
+    a decoupled weight decay (see `Trainer.group`) as many times larger.
+
+    Args:
+        m: the ParameterCollection to train.
+        alpha: step size (default: 0.0001).
+        beta_1: share of the mean in the step (default: 0.9).
+        beta_2: decay of the mean of g (default: 0.99).
+
+    Example:
+        >>> w = model.add_parameters(2, init=1.0)
+        >>> trainer = dy.LionTrainer(model, alpha=0.1)
+        >>> group = trainer.group(w, weight_decay=1.0)
+        >>> dy.squared_norm(w).backward()
+        >>> trainer.update()
+        >>> w.npvalue().round(3)
+        array([0.8, 0.8])
+    """
+
+    _rule = kernels.DY_OPTIM_lion
+    _constants = {"b1": "_beta_1", "b2": "_beta_2"}
+
+    def __init__(self, m, alpha=0.0001, beta_1=0.9, beta_2=0.99):
+        super().__init__(m, alpha)
+        self._beta_1 = number(beta_1, "beta_1")
+        self._beta_2 = number(beta_2, "beta_2")
+
+
 class AdagradTrainer(Trainer):
     """Adagrad (Duchi, Hazan and Singer 2011): v += g²; p -= learning_rate g / sqrt(v + eps).
 

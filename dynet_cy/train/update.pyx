@@ -3,8 +3,8 @@
 import hashlib
 
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.math cimport isfinite, sqrt
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.atomic cimport Number, add_to
@@ -13,16 +13,13 @@ from dynet_cy.core.unlocked cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport dy_optim
 from dynet_cy.kernels.late_rows cimport moves_all
 from dynet_cy.memory.changes cimport check_change
-from dynet_cy.memory.storage cimport Param, Plane, Storage
-from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.train.backends cimport backend_of, take_outcome
-from dynet_cy.train.clipping cimport clip
+from dynet_cy.memory.storage cimport Storage, bad_gradients
+from dynet_cy.model.parameters cimport _Stored, zero_gradient
+from dynet_cy.train.devices cimport backend_of, take_outcome
 from dynet_cy.train.groups cimport begin_groups, restored_groups
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.rules cimport constants_of
-from dynet_cy.train.structs cimport (
-    FROZEN, KEPT, MOST_STATES, MOVES, GroupSettings, Outcome, TrainerSettings, Update,
-)
+from dynet_cy.train.plan cimport FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update
 
 
 # Memory from which another process reads the number of updates; see `note_updates_in`.
@@ -71,84 +68,114 @@ cdef void note_steps(int64_t steps) noexcept:
 
 cdef int make_update(trainer, object names, bint skips) except -1:
     cdef list stored = trainer._collection._below()
-    cdef list planes = trainer._states[:trainer._n_states]
-    cdef Py_ssize_t i, n = len(stored)
+    cdef Plan plan = Plan(stored, trainer._states[:trainer._n_states])
+    cdef Update* u = &plan.u
     cdef Backend backend = backend_of(trainer)
     cdef Reducer reducer = trainer._reducer
     cdef Storage storage = trainer._collection.storage
-    cdef Update u
     cdef Outcome found
-    cdef Param* p
+    cdef Py_ssize_t i
     cdef list rates = None
     cdef bint made = True
     check_change(storage, "update of a trainer")
-    memset(&u, 0, sizeof(Update))
     memset(&found, 0, sizeof(Outcome))
-    u.n = n
-    u.entries = <Param**>malloc((n + 1) * sizeof(Param*))
-    u.roles = <uint8_t*>calloc(n + 1, sizeof(uint8_t))
-    u.group = <uint32_t*>calloc(n + 1, sizeof(uint32_t))
-    u.squares = <double*>calloc(n + 1, sizeof(double))
+    for i in range(u.n):
+        if u.entries[i].updated:
+            u.roles[i] = MOVES if names is None or (<_Stored>stored[i]).full_name in names else KEPT
+    u.rule = trainer._rule
+    u.skips = skips
+    u.sparse = trainer._sparse
+    u.measures = trainer._measures(u.skips)
     try:
-        if u.entries == NULL or u.roles == NULL or u.group == NULL or u.squares == NULL:
-            raise MemoryError("the list of parameters to update")
-        for i in range(n):
-            u.entries[i] = p = (<_Stored>stored[i]).p
-            if p.updated:
-                u.roles[i] = MOVES if names is None or (<_Stored>stored[i]).full_name in names else KEPT
-        for i in range(min(len(planes), MOST_STATES)):          # those that rules of optim.def may have
-            u.states[i] = (<Plane>planes[i]).memory()
-        u.rule = trainer._rule
-        u.scale = 1
-        u.skips = skips
-        u.sparse = trainer._sparse
-        u.measures = trainer._measures(u.skips)
+        backend.begin(stored, plan.planes, u.measures, &found)
+    finally:
+        take_outcome(trainer, &found)
+    if reducer.collective:
+        agree(trainer, reducer, stored, u)
+    u.sparse = u.sparse or not moves_all(u.rule)
+    # A moving average that reads all rows after each update would bring them up to date at once.
+    u.late = not u.sparse and (trainer._average is None or trainer._average["frequency"] > 1)
+    plan.set_groups(1 + len(trainer._groups))
+    begin_groups(trainer, stored, u)
+    trainer._norm = None
+    reducer.reduce(backend, u)
+    if u.measures and not u.deferred:
+        memset(&found, 0, sizeof(Outcome))
         try:
-            backend.begin(stored, planes, u.measures, &found)
+            made = clip(backend, stored, u, &found)
         finally:
             take_outcome(trainer, &found)
-        if reducer.collective:
-            agree(trainer, reducer, stored, &u)
-        u.sparse = u.sparse or not moves_all(u.rule)
-        # A moving average that reads all rows after each update would bring them up to date at once.
-        u.late = not u.sparse and (trainer._average is None or trainer._average["frequency"] > 1)
-        u.n_groups = 1 + len(trainer._groups)
-        u.settings = <GroupSettings*>calloc(u.n_groups, sizeof(GroupSettings))
-        if u.settings == NULL:
-            raise MemoryError("the settings of groups")
-        begin_groups(trainer, stored, &u)
-        trainer._norm = None
-        reducer.reduce(backend, &u)
-        if u.measures and not u.deferred:
-            memset(&found, 0, sizeof(Outcome))
-            try:
-                made = clip(backend, stored, &u, &found)
-            finally:
-                take_outcome(trainer, &found)
-            if not made:
-                return 0
-        backend.prepare(&u)
-        trainer._steps = reducer.count(trainer._steps)
-        set_rates(trainer, &u, reducer.least_decay)
-        if u.deferred:
-            rates = rates_if_dropped(trainer, &u, backend.undecided(&u), reducer.least_decay)
-        reducer.apply(backend, storage, planes, &u, rates)
-        if follows_dynet():
-            note_decay(trainer._collection, stored, &u)
-        trainer._count()
-        add_to(&n_updates, 1)
-        note_steps(trainer._steps)
-        if u.skips and (trainer._average is not None or names is not None):
-            made = backend.was_made(&u)
-    finally:
-        free(u.entries)
-        free(u.roles)
-        free(u.group)
-        free(u.squares)
-        free(u.settings)
+        if not made:
+            return 0
+    backend.prepare(u)
+    trainer._steps = reducer.count(trainer._steps)
+    set_rates(trainer, u, reducer.least_decay)
+    if u.deferred:
+        rates = rates_if_dropped(trainer, u, backend.undecided(u), reducer.least_decay)
+    reducer.apply(backend, storage, plan, rates)
+    if follows_dynet():
+        note_decay(trainer._collection, stored, u)
+    trainer._count()
+    add_to(&n_updates, 1)
+    note_steps(trainer._steps)
+    if u.skips and (trainer._average is not None or names is not None):
+        made = backend.was_made(u)
     if made and trainer._average is not None:
         trainer._add_to_average()
     return 0
+
+
+cdef bint clip(Backend backend, list stored, Update* u, Outcome* found) except -1:
+    """Set the factors that scale gradients down to the thresholds, given the `squares` of their norms (Pascanu, Mikolov
+    and Bengio 2013, On the difficulty of training recurrent neural networks).  The norm is that of all gradients
+    together, except that groups with their own threshold are clipped by the norm of their own gradients.
+
+    Returns:
+        Whether to go on: 0 if the update is dropped, in which case the gradients have been set to zero.
+    """
+    cdef Py_ssize_t i
+    found.norm = norm_of(u)
+    found.measured = True
+    if isfinite(found.norm):
+        found.clipped += clip_groups(u)
+        return True
+    if not u.skips:
+        raise bad_gradients(found.norm, backend.not_finite(stored, u), 1)
+    for i in range(u.n):
+        if u.roles[i] != FROZEN:
+            zero_gradient(stored[i])
+    found.skipped += 1
+    return False
+
+
+cdef double norm_of(Update* u) noexcept nogil:
+    """The norm of all gradients; also sets the sum of squares of each group."""
+    cdef double total = 0
+    cdef uint32_t k
+    cdef Py_ssize_t i
+    cdef GroupSettings* s
+    for k in range(u.n_groups):
+        u.settings[k].squares = 0
+    for i in range(u.n):
+        total += u.squares[i]
+        s = &u.settings[u.group[i]]
+        (s if s.own_norm else u.settings).squares += u.squares[i]
+    return u.scale * sqrt(total)
+
+
+cdef bint clip_groups(Update* u) noexcept nogil:
+    """Set the factor that scales each group down to its threshold; returns whether any group is clipped."""
+    cdef double own
+    cdef uint32_t k
+    cdef GroupSettings* s
+    cdef bint clips = False
+    for k in range(u.n_groups):
+        s = &u.settings[k]
+        own = u.scale * sqrt((s if s.own_norm else u.settings).squares)
+        if 0 < s.threshold < own:
+            s.h.grad_scale = <float>(u.scale * (s.threshold / own))
+            clips = True
+    return clips
 
 
 cdef int note_decay(collection, list stored, const Update* u) except -1:

@@ -106,6 +106,7 @@ static void DY_N(add)(size_t n, const float *x, float *y) { DY_EACH(S(y, L(y) + 
             if (states > 1) s1 = L(p_s1);                                      \
             if (states > 2) s2 = L(p_s2);                                      \
             idle                                                               \
+            DY_REPLAY(kind, rule)                                              \
             S(q, L(p) + d);                                                    \
             if (states > 0 && h->keeps) S(p_s0, s0);                           \
             if (states > 1 && h->keeps) S(p_s1, s1);                           \

@@ -37,12 +37,13 @@ typedef struct dy_late {
     void *memory;
     void (*close)(struct dy_late *late);
     double weights[DY_MOST_LATE];
+    float rates[DY_MOST_LATE];              /* learning rates */
     double moments[DY_MOST_LATE + 1][4];    /* of the updates from one on: sums of weight b1^j b2^(j k / 2), j = 1, 2, ... */
     double kept[DY_MOST_LATE + 1];          /* what weight decay leaves of a value in the updates from one on */
     double fades[DY_MOST_LATE + 1];         /* powers of the root of b2, */
     double b1_powers[DY_MOST_LATE + 1];     /* and of b1 */
 } dy_late;
-DY_SIZE(dy_late, 104 + 8 * (DY_MOST_LATE + 7 * (DY_MOST_LATE + 1)));
+DY_SIZE(dy_late, 104 + 12 * DY_MOST_LATE + 56 * (DY_MOST_LATE + 1));
 
 DY_LATE int dy_kind_of_rule(int rule) {
     switch (rule) {
@@ -80,7 +81,8 @@ DY_LATE void dy_late_begin(dy_late *late, int rule, float b1, float b2, float ep
 
 /* The weight of an update; see dy_idle. */
 DY_LATE double dy_late_weight(int rule, float lr, float step_scale) {
-    return dy_kind_of_rule(rule) == DY_STEADY ? (double)step_scale : (double)step_scale * lr;
+    int kind = dy_kind_of_rule(rule);
+    return kind == DY_STEADY || kind == DY_REPLAYED ? (double)step_scale : (double)step_scale * lr;
 }
 
 /* Add an update of this weight to what rows that have had s updates are missing, for s = 0, ..., late->n. Then call
@@ -96,7 +98,8 @@ DY_LATE void dy_late_add(dy_late *late, uint32_t s, double weight, double kept) 
     late->weights[s] = s == n ? weight : kept * late->weights[s];
 }
 
-DY_LATE void dy_late_added(dy_late *late) {
+DY_LATE void dy_late_added(dy_late *late, float lr) {
+    late->rates[late->n] = lr;
     if (!(late->weights[late->n] >= 0)) late->each = 1;
     late->n++;
 }
@@ -132,6 +135,11 @@ DY_LATE void dy_late_step(const dy_late *late, uint32_t had, dy_idle *h, float *
     h->n = 0;
     h->weights = weights;
     h->fades = fades;
+    h->rates = late->rates + had;
+    if (dy_kind_of_rule(late->rule) == DY_REPLAYED) {
+        for (; h->n < n; h->n++) weights[h->n] = (float)late->weights[had + h->n];
+        return;
+    }
     if (dy_kind_of_rule(late->rule) != DY_FADING) return;
     if (!late->each) {
         h->n = dy_late_two_terms(late->moments[had], weights, fades);

@@ -14,8 +14,9 @@ enum {
 #undef OPTIM
 
 /* What an optimiser does to a number whose gradient is zero: nothing (STILL); move it by a decaying state, if at all
- * (STEADY); by that times the learning rate (RATED); or by that over a divisor that decays, too (FADING). */
-enum { DY_STILL, DY_STEADY, DY_RATED, DY_FADING };
+ * (STEADY); by that times the learning rate (RATED); by that over a divisor that decays, too (FADING); or something of
+ * which several have no closed form, so that they are made one by one (REPLAYED). */
+enum { DY_STILL, DY_STEADY, DY_RATED, DY_FADING, DY_REPLAYED };
 
 /* Hyperparameters of one update; unused ones are ignored. The gradient is multiplied by grad_scale, the step by
  * step_scale. lr includes bias corrections (Adam: lr sqrt(1 - b2^t) / (1 - b1^t)). */
@@ -25,12 +26,25 @@ typedef struct {
 
 /* Several updates with a zero gradient, combined into one step; see optim.def. The weight of an update is its step_scale,
  * for DY_RATED and DY_FADING times lr. For DY_FADING the updates are n terms, each with a weight and a factor to which the
- * square root of s1 has decayed. */
+ * square root of s1 has decayed; for DY_REPLAYED they are n updates, each with a weight and a learning rate. */
 typedef struct {
     float b1_power, b2_power, b1, b2, eps, sum;
     uint32_t n;
-    const float *weights, *fades;
+    const float *weights, *fades, *rates;
     int keeps;                  /* whether the states are written, not only the values */
 } dy_idle;
+
+/* The updates of a rule of the kind DY_REPLAYED, one by one; their sum is d. */
+#define DY_REPLAY(kind, rule) \
+    if (kind == DY_REPLAYED) { \
+        vf g = C(0.f), total = g; \
+        for (uint32_t k = 0; k < h->n; k++) { \
+            vf lr = C(h->rates[k]); \
+            (void)lr; \
+            rule \
+            total = total + C(h->weights[k]) * d; \
+        } \
+        d = total; \
+    }
 
 #endif

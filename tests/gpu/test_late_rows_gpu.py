@@ -33,7 +33,9 @@ def large(on_device) -> Iterator[None]:
     late.set_least(before)
 
 
-@pytest.mark.parametrize("name", ["MomentumSGDTrainer", "AdamTrainer", "AmsgradTrainer", "RMSPropTrainer"])
+@pytest.mark.parametrize(
+    "name", ["MomentumSGDTrainer", "AdamTrainer", "AmsgradTrainer", "RMSPropTrainer", "LionTrainer"]
+)
 def test_weight_decay(name: str) -> None:
     """Weight decay is logged with the updates, so no update visits the whole table."""
     pair = Pair(name, weight_decay=0.06)
@@ -63,7 +65,7 @@ def test_dropped_updates() -> None:
     assert pair.trainer.skipped_updates == 1
 
 
-@pytest.mark.parametrize("name", ["AdamWTrainer", "MomentumSGDTrainer"])
+@pytest.mark.parametrize("name", ["AdamWTrainer", "MomentumSGDTrainer", "LionTrainer"])
 def test_rates_that_the_device_chooses(name: str) -> None:
     """The number of an update, and so its rate and decay, depends on how many updates before it were dropped."""
 

@@ -15,6 +15,7 @@ from dynet_cy.gpu import clips, update
 from dynet_cy.gpu.driver import counts, synchronize
 from dynet_cy.graph.graph import set_autobatching, set_default_device
 from dynet_cy.model.parameters import set_gradient_state
+from dynet_cy.train.plan import Plan
 
 # Arguments that differ from the defaults.
 ARGUMENTS: dict[str, dict[str, float]] = {
@@ -501,8 +502,8 @@ def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
     p = model.add_parameters(4, init=0.0)
     decayed = model.add_parameters(4, init=1.0)
     clipping = clips.Clipping(0)
-    group = {"h": dict.fromkeys(("lr", "grad_scale", "b1", "b2", "eps"), 0.0), "decoupled": 0, "decay": 0}
-    group |= {"threshold": 0, "own_norm": 0}
+    constants = dict.fromkeys(("lr", "grad_scale", "step_scale", "b1", "b2", "eps"), 0.0)
+    group = {"h": constants, **dict.fromkeys(("decoupled", "decay", "threshold", "own_norm", "squares"), 0)}
     moved = []
     for k, x in enumerate([1, np.nan, 1, np.inf, np.nan, 1]):
         dy.renew_cg()
@@ -510,7 +511,9 @@ def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
         before = p.as_array()[0]
         assert clipping.coming() == sum(moved[i] == 0 for i in range(k))
         rates = list(zip([0.5, 0.25, 0.125, 2.0], [0.0, 0.5, 0.75, 0.25]))
-        update.update([p, decayed], [True, False], [0, 0], [group], 0, [], True, clipping, 1, True, [rates])
+        plan = Plan([p, decayed], [])
+        plan.set([2, 1], [0, 0], [group], True)  # the rule changes p; decayed keeps its gradient
+        update.update(plan, clipping, [rates])
         moved.append(float(before - p.as_array()[0]))
         p.set_value(np.zeros(4))
     assert moved == [0.5, 0, 0.25, 0, 0, 2.0]

@@ -442,7 +442,7 @@ def test_optimisers(k: Isa, name: str, n: int) -> None:
 class Idle(ctypes.Structure):
     _fields_ = [
         *((n, c_float) for n in ("b1_power", "b2_power", "b1", "b2", "eps", "sum")),
-        ("n", c_uint32), ("weights", c_void_p), ("fades", c_void_p), ("keeps", c_int),
+        ("n", c_uint32), ("weights", c_void_p), ("fades", c_void_p), ("rates", c_void_p), ("keeps", c_int),
     ]  # fmt: skip
 
 
@@ -460,9 +460,25 @@ def test_updates_without_gradients(k: Isa, name: str, n: int, keeps: bool) -> No
     for rate, scale in zip(rates, scales):
         want = want + scale * rule(want_states, np.zeros(n), 10**9, rate)
     rated = name in ("adam", "amsgrad")
-    weights = np.array([s * (r if rated else 1) * 0.9**j for j, (r, s) in enumerate(zip(rates, scales), 1)], np.float32)
+    fading = 1.0 if name in ("signum", "lion") else 0.9
+    weights = np.array(
+        [s * (r if rated else 1) * fading**j for j, (r, s) in enumerate(zip(rates, scales), 1)], np.float32
+    )
+    given = np.array(rates, np.float32)
     fades = np.sqrt(0.99 ** np.arange(1, 4)).astype(np.float32)
-    h = Idle(0.9**3, 0.99**3, 0.9, 0.99, 1e-3, weights.sum(), 3, weights.ctypes.data, fades.ctypes.data, keeps)
+    h = Idle(
+        0.9**3,
+        0.99**3,
+        0.9,
+        0.99,
+        1e-3,
+        weights.sum(),
+        3,
+        weights.ctypes.data,
+        fades.ctypes.data,
+        given.ctypes.data,
+        keeps,
+    )
     pointers = [s.array for s in states] + [None] * (3 - len(states))
     k["idle." + name](n, ctypes.addressof(h), p, q.array, *pointers)
     close(q.checked(), want, 1e-5)

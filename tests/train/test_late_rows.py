@@ -145,7 +145,7 @@ def schedules() -> dict[str, dy.Schedule]:
 
 
 @pytest.mark.parametrize("schedule", schedules())
-@pytest.mark.parametrize("name", ["MomentumSGDTrainer", "AdamTrainer", "AmsgradTrainer"])
+@pytest.mark.parametrize("name", ["MomentumSGDTrainer", "AdamTrainer", "AmsgradTrainer", "LionTrainer"])
 def test_schedules(name: str, schedule: str) -> None:
     pair = Pair(name)
     pair.trainer.schedule = schedules()[schedule]
@@ -155,7 +155,7 @@ def test_schedules(name: str, schedule: str) -> None:
 
 
 @pytest.mark.parametrize("rates", [(0.1, 0.001, 1e-6, 0.05), (0.0, 0.0, 0.01), (0.01, 0.02, 0.005), (1e-9, 0.1)])
-@pytest.mark.parametrize("name", ["AdamTrainer", "AmsgradTrainer"])
+@pytest.mark.parametrize("name", ["AdamTrainer", "AmsgradTrainer", "LionTrainer"])
 def test_learning_rates_that_jump(name: str, rates: tuple[float, ...]) -> None:
     pair = Pair(name)
 
@@ -177,7 +177,9 @@ def test_clipping(threshold: float) -> None:
     pair.check()
 
 
-@pytest.mark.parametrize("name", ["MomentumSGDTrainer", "AdamTrainer", "AmsgradTrainer"])
+@pytest.mark.parametrize(
+    "name", ["MomentumSGDTrainer", "NesterovSGDTrainer", "AdamTrainer", "AmsgradTrainer", "LionTrainer"]
+)
 def test_weight_decay(name: str) -> None:
     """The factor of the table is settled every few updates."""
     pair = Pair(name, weight_decay=0.06)

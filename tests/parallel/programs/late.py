@@ -84,7 +84,10 @@ def cases(size: int) -> dict[str, Case]:
     rates = (0.1, 0.001, 1e-6, 0.05)
     found = {
         name: Case(steps(30, size), name)
-        for name in ("MomentumSGDTrainer", "RMSPropTrainer", "AdadeltaTrainer", "AdamTrainer", "AmsgradTrainer")
+        for name in (
+            *("MomentumSGDTrainer", "NesterovSGDTrainer", "RMSPropTrainer", "AdadeltaTrainer", "AdamTrainer"),
+            *("AmsgradTrainer", "SignumTrainer", "LionTrainer"),
+        )
     }
     found["still"] = Case(steps(10, size), "AdagradTrainer", late=0)
     found["constants"] = Case(steps(30, size), arguments={"alpha": 0.1, "beta_1": 0.7, "beta_2": 0.8, "eps": 0.3})

@@ -1,4 +1,10 @@
-"""One update, as plain structs: what trainers, backends and reducers pass to each other."""
+"""An update, as plain structs that trainers, backends and reducers pass to each other, and as a plan.
+
+The plan says what the update does to a parameter or table: a list of spans that backends and reducers carry out.  All
+decisions are made in it: which rows the rule changes, whether the others get the update later, and whether weight
+decay is a part of the step.  The CPU loops over the spans, a GPU launches kernels over tables of them, and processes
+that share memory carry out a part each.
+"""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -16,6 +22,8 @@ cdef enum:
 cdef extern from * nogil:
     # Parameters are updated in parts of this many floats, which stay in the cache from one loop to the next.
     const size_t PART "((size_t)1 << 13)"
+    # The factor of a table is multiplied into its numbers when it falls below this.
+    const double LEAST_SCALE "0.25"
 
 
 # What an update does with a parameter or table.
@@ -75,3 +83,39 @@ cdef struct Outcome:
     Py_ssize_t skipped          # updates dropped before they were counted
     Py_ssize_t dropped          # updates dropped by the device, after they were counted
     Py_ssize_t left_out         # updates that the device did not make, after they were counted; an error reports them
+
+
+cdef enum Kind:
+    DECAY                       # the share `before` is taken off all values, or off the factor of their table
+    CATCH_UP                    # all rows, and the states that ranks share, get the updates that they are missing
+    STEP                        # the rule changes values and states, and gradients become zero
+
+# Who has the states of the rule.
+cdef enum States:
+    OWN                         # this process
+    SHARED                      # all ranks, which must make the same decisions
+    FOREIGN                     # all ranks; and rows are missing updates of another trainer
+
+cdef enum:
+    MOST_SPANS = 4              # of an entry
+
+cdef struct Span:
+    uint8_t kind
+    bint some                   # of a step: only rows with a gradient make it,
+    bint late                   # and the others get it later, which is noted
+    double before               # shares of weight decay that are taken off before the rule
+    double after                # and after it
+
+# An update, with the memory of its lists.
+cdef class Plan:
+    cdef Update u
+    cdef list stored            # the entries
+    cdef list planes            # the state of the rule
+
+    # Allocate the settings of this many groups.
+    cdef int set_groups(self, uint32_t n) except -1
+    # What the update does on one device: a copy, in which entries that live elsewhere are frozen.
+    cdef Plan on(self, int device, list planes)
+
+# What an update does to entry i, of which n rows have a gradient, in order; returns the number of spans.
+cdef int plan_entry(Update* u, Py_ssize_t i, uint32_t n, States states, Span* spans) noexcept nogil

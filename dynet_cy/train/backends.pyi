@@ -1,3 +1,0 @@
-from dynet_cy.train.trainer import Trainer
-
-def refuse_devices(trainer: Trainer, reason: str | None) -> None: ...
