@@ -95,8 +95,8 @@ _operators = {
 
 
 cdef class _UfuncRule:
-    """`__array_ufunc__` of expressions: None, which leaves NumPy's operators to them; a function where the program calls
-    one of NumPy's by name; DyNet's rule in its programs."""
+    """`__array_ufunc__` of expressions: None, which leaves NumPy's operators to them; a function, where the program
+    calls one of NumPy's by name; DyNet's rule in its programs."""
 
     def __get__(self, instance, owner):
         return _on_objects if follows_dynet() else _on_expressions if program_does(CALLS) else None
