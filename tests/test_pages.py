@@ -253,7 +253,12 @@ def test_guides_layer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "layers.md").write_text(page.replace("| `Highway(", f"{listed}| `Highway("), encoding="utf-8")
     monkeypatch.setattr(checks, "PAGE", tmp_path / "docs" / "layers.md")
-    for check in (checks.test_values_and_gradients, checks.test_a_vector_is_a_column, checks.test_errors):
+    of_rows = (
+        checks.test_values_and_gradients,
+        checks.test_a_vector_is_a_column,
+        checks.test_arrays_and_lists_are_inputs,
+    )
+    for check in (*of_rows, checks.test_errors):
         dy.renew_cg()
         check(key)
     checks.test_files_pickles_and_copies(key, tmp_path)

@@ -129,8 +129,6 @@ class NotBegun:
     """The collection of a layer until `Layer.__init__` makes it."""
 
     def __get__(self, layer: Any, cls: type) -> Any:
-        if layer is None:
-            return self
         raise AttributeError(not_begun(cls))
 
 
