@@ -39,9 +39,9 @@ EXTRA_SOURCES = {
     "dynet_cy.kernels.pool": ["dynet_cy/kernels/native/pool.c"],
     "dynet_cy.kernels.selftest": ["dynet_cy/kernels/native/names.c"],
 }
-USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.ops.inverse"}
+USES_BLAS = {"dynet_cy.kernels.kernels", "dynet_cy.ops.products"}
 # A frame of a fiber stops what unwinds the stack of its thread when the process ends.
-UNWINDS = {"dynet_cy.fibers"}
+UNWINDS = {"dynet_cy.serving.fibers"}
 # Square roots and rounding become vector instructions only where they need not report errors, in errno or by a trap.
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
@@ -51,8 +51,8 @@ MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 # takes 60 % of the time of -O2 with -O1.
 LEVELS = {"graph": "-O3", "kernels": "-O3", "ops": "-O3", "gpu": "-O1", "parallel": "-O1"}
 for seldom in (
-    *("execute/anomaly", "execute/profile", "memory/bridge", "model/collection", "model/entries"),
-    *("train/averages", "train/device", "train/devices", "train/state", "train/trainers"),
+    *("execute/watch", "memory/bridge", "model/collection"),
+    *("train/device", "train/trainers"),
 ):
     LEVELS[seldom] = "-O1"
 

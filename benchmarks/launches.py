@@ -63,7 +63,7 @@ def measure(name: str, form: str, tiny: bool = False) -> dict[str, Any]:
     """
     import dynet_cy as dy
     from dynet_cy.gpu.driver import counts
-    from dynet_cy.gpu.replay import set_limits
+    from dynet_cy.gpu.graphs import set_limits
 
     found: dict[str, Any] = {"program": name, "form": form}
     with dy.ComputationGraph():

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linear-chain conditional random fields; see dynet_cy/ops/crf.pyx. A block processes a sentence, word by word; its
+// Linear-chain conditional random fields; see dynet_cy/ops/losses.pyx. A block processes a sentence, word by word; its
 // threads share the tags.
 #include "common.cuh"
 
@@ -11,7 +11,7 @@
         size_t n, const uint32_t *__restrict__ gold
 
 // The greatest scores, which are subtracted before anything is added up: those of the words, then those of transitions,
-// starts and ends. See dynet_cy/ops/crf.pyx.
+// starts and ends. See dynet_cy/ops/losses.pyx.
 struct Tops {
     float *words, *transitions, *start, *end;
 };

@@ -15,17 +15,16 @@ import sys
 
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
-import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # puts the executor in place
-import dynet_cy.ops.gates  # type: ignore[import-not-found]  # noqa: F401 - the op that plans make of gates
+import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
 from dynet_cy import data, functions, metrics, nn, onnx, parallel
 from dynet_cy import equivalents as _equivalents
 from dynet_cy._version import __version__
-from dynet_cy.anomaly import AnomalyError, detect_anomaly
-from dynet_cy.checkpoint import load_network, load_safetensors, read_extra, save_safetensors
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.extension import get_cython_path, get_include
-from dynet_cy.fibers import batched_map
+from dynet_cy.files.checkpoint import load_network, load_safetensors, read_extra, save_safetensors
+from dynet_cy.files.saving import load, load_generator, save
+from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.functions import *  # noqa: F403 - its __all__ is the list of them
 from dynet_cy.graph import (
     ComputationGraph,
@@ -41,24 +40,13 @@ from dynet_cy.graph import (
     values,
 )
 from dynet_cy.graph.drawing import Drawing, draw
+from dynet_cy.graph.expressions import set_seed as reset_random_seed
 from dynet_cy.graph.holders import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
-from dynet_cy.graph.hooks import give_attributes as _give_attributes
+from dynet_cy.graph.making import to_device
 from dynet_cy.graph.origin import name_scope, record_lines
-from dynet_cy.graph.random_state import set_seed as reset_random_seed
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
+from dynet_cy.graph.structs import give_attributes as _give_attributes
 from dynet_cy.graph.tensor import Tensor
-from dynet_cy.graph.transfer import to_device
-from dynet_cy.initializers import (
-    ConstInitializer,
-    FromFileInitializer,
-    GlorotInitializer,
-    IdentityInitializer,
-    NormalInitializer,
-    NumpyInitializer,
-    PyInitializer,
-    SaxeInitializer,
-    UniformInitializer,
-)
 from dynet_cy.model import (
     LookupExpression,
     LookupParameters,
@@ -69,13 +57,28 @@ from dynet_cy.model import (
     lookup_batch,
     parameter,
 )
+from dynet_cy.model.initializers import (
+    ConstInitializer,
+    FromFileInitializer,
+    GlorotInitializer,
+    IdentityInitializer,
+    NormalInitializer,
+    NumpyInitializer,
+    PyInitializer,
+    SaxeInitializer,
+    UniformInitializer,
+)
 from dynet_cy.ops import api as _api
 from dynet_cy.ops.api import *  # noqa: F403 - its __all__ is the list of ops
 from dynet_cy.ops.inputs import InputExpression
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import PickedExpression
-from dynet_cy.saving import load, load_generator, save
-from dynet_cy.schedules import (
+from dynet_cy.profiling.anomaly import AnomalyError, detect_anomaly
+from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
+from dynet_cy.search import Hypothesis, OneOf, beam_search, best_tree
+from dynet_cy.serving.fibers import batched_map
+from dynet_cy.serving.server import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
+from dynet_cy.train.schedules import (
     CosineSchedule,
     LinearSchedule,
     PlateauSchedule,
@@ -83,11 +86,7 @@ from dynet_cy.schedules import (
     StepSchedule,
     WarmupSchedule,
 )
-from dynet_cy.search import Hypothesis, OneOf, beam_search, best_tree
-from dynet_cy.serving import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
-from dynet_cy.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
-from dynet_cy.stopping import EarlyStopping
-from dynet_cy.textfile import ModelFileError
+from dynet_cy.train.stopping import EarlyStopping
 from dynet_cy.training import Epoch, Training
 
 # isort: split

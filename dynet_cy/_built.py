@@ -13,10 +13,10 @@ from pathlib import Path
 
 
 def _check(folder: Path) -> None:
-    if importlib.machinery.PathFinder.find_spec("dynet_cy.fibers", [str(folder)]) is not None:
+    if importlib.machinery.PathFinder.find_spec("dynet_cy.core.threads", [str(folder / "core")]) is not None:
         return
     here = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
-    others = [file.name for file in folder.glob("fibers.*") if file.suffix in {".so", ".pyd"}]
+    others = [file.name for file in (folder / "core").glob("threads.*") if file.suffix in {".so", ".pyd"}]
     if others:
         raise ImportError(
             f"dynet_cy in {folder} was compiled for another Python ({others[0]}), and this is {here}: install it with "

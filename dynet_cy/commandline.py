@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from dynet_cy import config
 from dynet_cy.data import hold_out, installed
-from dynet_cy.graph.random_state import set_seed
+from dynet_cy.graph.expressions import set_seed
 from dynet_cy.model import ParameterCollection
 from dynet_cy.parallel.runtime import current
 from dynet_cy.training import Training

@@ -45,18 +45,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from dynet_cy import anomaly as _anomaly
 from dynet_cy import profiling as _profiling
 from dynet_cy.devices import check_device, count_gpus
-from dynet_cy.execute import profile as _profile
-from dynet_cy.graph import graph as _graph
-from dynet_cy.graph import random_state as _random_state
-from dynet_cy.kernels import draws as _draws
+from dynet_cy.execute import watch as _watch
+from dynet_cy.graph import expressions as _expressions
+from dynet_cy.kernels import kernels as _kernels
 from dynet_cy.kernels import pool as _pool
-from dynet_cy.kernels import precision as _precision
 from dynet_cy.memory import arena as _arena
 from dynet_cy.model import weight_decay as _weight_decay
 from dynet_cy.parallel import runtime as _parallel
+from dynet_cy.profiling import anomaly as _anomaly
 from dynet_cy.schedule import siblings as _siblings
 
 __all__ = ["DynetParams", "add_options", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
@@ -156,9 +154,9 @@ def set(
     if mem is not None:
         _arena.set_limit(_megabytes(mem))
     if random_seed is not None:
-        _random_state.set_seed(int(random_seed) or _draws.random_bits())
+        _expressions.set_seed(int(random_seed) or _kernels.random_bits())
     if autobatch is not None:
-        _graph.set_autobatching(autobatch)
+        _expressions.set_autobatching(autobatch)
     if profiling is not None:
         _profiling.set_level(profiling)
     if weight_decay is not None:
@@ -174,7 +172,7 @@ def set(
             raise ValueError(f"batch_requests must be 0 or 1, not {batch_requests!r}")
         _siblings.switch(bool(batch_requests))
     if precision is not None:
-        _precision.set_precision(precision)
+        _kernels.set_precision(precision)
     if check is not None and bool(check) != _checks:
         _anomaly.switch(bool(check))
         _checks = bool(check)
@@ -187,8 +185,8 @@ _chosen: dict[str, Any] = {}
 def _check_precision(precision: str | None, gpus: bool) -> None:
     """Raise if the machine lacks a precision (None: the present one), or if GPUs would be used with bf16."""
     if precision is not None:
-        _precision.check_precision(precision)
-    if gpus and (precision or _precision.precision()) == "bf16":
+        _kernels.check_precision(precision)
+    if gpus and (precision or _kernels.precision()) == "bf16":
         raise RuntimeError("precision='bf16' is for the CPU: on GPUs products are float32; use one or the other")
 
 
@@ -206,7 +204,7 @@ def _use_gpus(numbers: list[int], what: str) -> None:
     for number in numbers:
         check_device(f"GPU:{number}", f"dynet_cy.config: {what}")
     _gpus[:] = numbers
-    _graph.set_default_device(1 + numbers[0] if numbers else 0)
+    _expressions.set_default_device(1 + numbers[0] if numbers else 0)
 
 
 def get() -> dict[str, Any]:
@@ -219,9 +217,9 @@ def get() -> dict[str, Any]:
     """
     return {
         "mem": _arena.limit() / 2**20,
-        "seed": _draws.seed(),
-        "autobatch": _graph.autobatching(),
-        "profiling": _profile.level(),
+        "seed": _kernels.seed(),
+        "autobatch": _expressions.autobatching(),
+        "profiling": _watch.level(),
         "weight_decay": _weight_decay.get_default_weight_decay(),
         "shared_params": int(_parallel.mode() == "async"),
         "requested_gpus": len(_gpus),
@@ -230,7 +228,7 @@ def get() -> dict[str, Any]:
         "flush_denormals": _pool.flushes_denormals(),
         "check": _checks,
         "batch_requests": _siblings.is_on(),
-        "precision": _precision.precision(),
+        "precision": _kernels.precision(),
     }
 
 

@@ -13,10 +13,10 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.files.replacing import naming, replacing
 from dynet_cy.graph import Expression
 from dynet_cy.graph.nodes import GraphNode, nodes_around
 from dynet_cy.model import LookupParameters, ParameterCollection
-from dynet_cy.replacing import naming, replacing
 
 __all__ = ["Curves"]
 

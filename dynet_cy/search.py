@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.fibers import batched_map
+from dynet_cy.serving.fibers import batched_map
 
 __all__ = ["Hypothesis", "OneOf", "beam_search", "best_tree"]
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, Union
 from dynet_cy.curves import Curves
 from dynet_cy.model import ParameterCollection
 from dynet_cy.parallel.data import progress
-from dynet_cy.stopping import EarlyStopping
+from dynet_cy.train.stopping import EarlyStopping
 
 __all__ = ["Epoch", "Training"]
 

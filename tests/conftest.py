@@ -18,8 +18,7 @@ from quick import pytest_collection_modifyitems, pytest_ignore_collect  # noqa: 
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.graph.graph import set_autobatching
-from dynet_cy.graph.random_state import set_seed
+from dynet_cy.graph.expressions import set_autobatching, set_seed
 from dynet_cy.kernels import pool
 from dynet_cy.memory import arena
 

@@ -1,6 +1,6 @@
 """Elementwise functions: a row here for each row of unary.def and binary.def.
 
-The tests of kernels (`kernels/test_kernels.py`) and of ops (`ops/cases_unary.py`, `ops/cases_arithmetic.py`) use these
+The tests of kernels (`kernels/test_kernels.py`) and of ops (`ops/cases_elementwise_*.py`) use these
 rows.
 """
 

@@ -20,7 +20,7 @@ WHOLE = {
     "functions/test_functions.py",
     "memory/test_arena.py",
     "model/test_parameters.py",
-    "test_textfile.py",
+    "files/test_textfile.py",
     "train/test_trainers.py",
 }
 # They start processes, compile, or train for seconds.

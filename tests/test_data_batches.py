@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy import stopping
+from dynet_cy.train import stopping
 
 WORDS = [("ab" * 40)[: 1 + (7 * i) % 23] for i in range(100)]
 

@@ -158,7 +158,7 @@ def launches_of(derive: dict[str, Any]) -> Any:
 
     def code(comment: str) -> str:
         found = list(module.read(comment, "cuda/some.cu"))
-        return "\n".join(module.Module("some", "", module.kernels(KERNELS)).text(found))
+        return "\n".join(module.composed("some", "", [(module.Module("some", "", module.kernels(KERNELS)), found)]))
 
     return code
 
@@ -176,7 +176,7 @@ def test_a_comment_becomes_launches(launches_of: Any) -> None:
     )
     for line in ("from dynet_cy.core.tensor cimport Call, size_of", "from dynet_cy.ops.api"):
         assert (line in text) == ("api" not in line)
-    assert 'cdef int SOME_FORWARD = kernel_at(CU, b"some_forward")' in text
+    assert 'cdef int SOME_FORWARD = kernel_at(CU_SOME, b"some_forward")' in text
     sparsemax = text[text.index("cdef int sparsemax_forward") : text.index("\n\n\ncdef int softmax_forward")]
     assert sparsemax == (
         "cdef int sparsemax_forward(Gpu* gpu, const Call* c) noexcept nogil:\n"
@@ -200,7 +200,7 @@ def test_a_comment_becomes_launches(launches_of: Any) -> None:
         "cdef size_t sparsemax_work(const Call* c, int i) noexcept nogil:\n"
         "    cdef size_t n = size_of(&c.y.dim)\n"
         "    return 2 * n if i < 0 else 0\n\n\n"
-        'op = gpu_op(b"sparsemax", CU, sparsemax_forward, sparsemax_backward)\n'
+        'op = gpu_op(b"sparsemax", CU_SOME, sparsemax_forward, sparsemax_backward)\n'
         "op.work = sparsemax_work\n"
         "op.assigns = True"
     )
@@ -208,7 +208,7 @@ def test_a_comment_becomes_launches(launches_of: Any) -> None:
 
 def test_ops_that_differ_in_their_kernel(launches_of: Any) -> None:
     text = launches_of("op sort(a)\n * op argsort(a) draws\n * forward:\n * pair_{op}: each(batch)")
-    assert 'SORT = kernel_at(CU, b"pair_sort")' in text
+    assert 'SORT = kernel_at(CU_SOME, b"pair_sort")' in text
     assert "launch_each(gpu, PAIR_ARGSORT, batch, batch, c.x[0].v, c.y.v)" in text
     assert text.count("op.draws = True") == 1
     assert "assigns" not in text
@@ -220,7 +220,7 @@ def test_equal_functions_are_written_once(launches_of: Any) -> None:
         " * adding: each(batch)\n * work: {size}"
     )
     assert "sparsemax_backward" not in text
-    assert 'gpu_op(b"sparsemax", CU, NULL, softmax_backward)\nop.work = sparsemax_work' in text
+    assert 'gpu_op(b"sparsemax", CU_SOME, NULL, softmax_backward)\nop.work = sparsemax_work' in text
 
 
 def test_an_op_does_not_take_the_name_of_a_function(derive: dict[str, Any]) -> None:

@@ -22,9 +22,9 @@ from safetensors import numpy as safetensors_numpy
 from safetensors import safe_open
 
 import dynet_cy as dy
-from dynet_cy import saving
-from dynet_cy.graph.random_state import random_state
-from dynet_cy.textfile import ModelFileError
+from dynet_cy.files import saving
+from dynet_cy.files.textfile import ModelFileError
+from dynet_cy.graph.expressions import random_state
 
 ROOM = 64 << 20  # bytes by which the process may grow while it reads files of at most 8 KiB
 SECONDS = 60  # for one file; most take a millisecond

@@ -5,8 +5,8 @@
 
 From the rows of `include/dynet_cy/*.def`: enumerators and the table of kernels for Cython, the Python functions of
 elementwise ops, and their formulas for ONNX files.  From the functions in `dynet_cy/ops/*.pyx`: their stubs, the list
-of ops in `ops/api.py`, and the lists in docs/.  The output stays under version control, so that readers, editors and
-type checkers need no build.
+of ops in `ops/api.py`, the lists in docs/, and other stubs that say so.  The output stays
+under version control, so that readers, editors and type checkers need no build.
 
 A file that is generated completely says so in its first lines.  In other files, the generated part is between a line
 with `derived: NAME` and one with `end of NAME`; the rest of the file is left unchanged.
@@ -199,7 +199,16 @@ def members() -> Iterator[str]:
 
 # ---- stubs and lists of ops ------------------------------------------------------------------
 
-TYPES = {"float": "float", "double": "float", "int": "int", "unsigned int": "int", "bint": "bool", "str": "str"}
+WRITTEN = "# Written by tools/derive.py"
+
+TYPES = {
+    "float": "float",
+    "double": "float",
+    "bint": "bool",
+    "str": "str",
+    "ComputationGraph": "ComputationGraph",
+    **dict.fromkeys(("int", "unsigned int", "uint32_t", "uint64_t", "size_t"), "int"),
+}
 
 # The names that annotations may use: where each is imported from, or what it abbreviates.
 IMPORTS = {
@@ -207,9 +216,11 @@ IMPORTS = {
     "Iterable": ("collections.abc", "Iterable"),
     "Sequence": ("collections.abc", "Sequence"),
     "Any": ("typing", "Any"),
+    "SupportsIndex": ("typing", "SupportsIndex"),
     "np": ("numpy as np", ""),
     "npt": ("numpy.typing as npt", ""),
     "TypeAlias": ("typing_extensions", "TypeAlias"),
+    "ComputationGraph": ("dynet_cy.graph.expressions", "ComputationGraph"),
     "Expression": ("dynet_cy.graph.expressions", "Expression"),
     "_Number": ("dynet_cy.graph.expressions", "_Number"),
 }
@@ -339,9 +350,19 @@ def stub(f: Family) -> str:
     for module, names in by_module.items():
         line = f"from {module} import {', '.join(names)}" if names[0] else f"import {module}"
         groups[0 if module in STANDARD else 2 if module.startswith("dynet_cy") else 1].append(line)
-    parts = ["# Written by tools/derive.py", *("\n".join(g) for g in groups if g)]
-    parts[0:2] = [parts[0] + "\n" + parts[1]]
+    parts = [WRITTEN, *("\n".join(g) for g in groups if g)]
+    parts[0:2] = ["\n".join(parts[:2])]
     return "\n\n".join(parts) + "\n" + ("\n" + aliases if aliases else "") + body
+
+
+def stubs() -> Iterator[tuple[Path, str]]:
+    """The stubs outside of ops/ that say that they are written here: of modules that have functions only."""
+    for path in sorted((ROOT / "dynet_cy").rglob("*.pyi")):
+        if path.parent != OPS and path.read_text(encoding="utf-8").startswith(WRITTEN):
+            module = path.with_suffix(".pyx")
+            found = Family(path.stem, "")
+            found.functions = list(signatures(module.read_text(encoding="utf-8"), "", str(module), "None"))
+            yield path, stub(found)
 
 
 def check_names(found: Sequence[Family]) -> None:
@@ -490,8 +511,8 @@ def number(text: str) -> str:
 
 
 def builders() -> dict[str, list[str]]:
-    """The `__all__` of each module of `dynet_cy/rnn`."""
-    return offered(BUILDERS)
+    """The `__all__` of each module of `dynet_cy/rnn` that has recurrent networks."""
+    return {module: names for module, names in offered(BUILDERS).items() if module != "softmax_builders"}
 
 
 def imported(module: str, names: Sequence[str]) -> Iterator[str]:
@@ -518,7 +539,7 @@ def package() -> Iterator[tuple[Path, str]]:
         root / "train" / "__init__.py",
         imports=iter(
             [
-                *imported("dynet_cy.train.groups", ["ParameterGroup"]),
+                *imported("dynet_cy.train.interfaces", ["ParameterGroup"]),
                 *imported("dynet_cy.train.python_trainer", ["PythonTrainer"]),
                 *imported("dynet_cy.train.trainer", ["Trainer"]),
                 *imported("dynet_cy.train.trainers", [name for name, _, _ in trainers()]),
@@ -599,8 +620,11 @@ def equivalents() -> Iterator[tuple[Path, str]]:
 def from_rows() -> Iterator[tuple[Path, str]]:
     """Path and text of each file that is generated from the rows of .def files."""
     yield with_regions(ROOT / "dynet_cy" / "kernels" / "kernels.pxd", enumerators=enumerators(), kernels=members())
-    yield with_regions(OPS / "unary.pyx", functions=functions("unary.def", "UNARY", "UNARY"))
-    yield with_regions(OPS / "arithmetic.pyx", functions=functions("binary.def", "BINARY", "BINARY"))
+    yield with_regions(
+        OPS / "elementwise.pyx",
+        unary=functions("unary.def", "UNARY", "UNARY"),
+        binary=functions("binary.def", "BINARY", "BINARY"),
+    )
     yield with_regions(ROOT / "dynet_cy" / "onnx" / "formulas.py", formulas=formulas())
 
 
@@ -631,7 +655,7 @@ def main(check: bool) -> list[str]:
         The paths of the files that were out of date.
     """
     changed = []
-    for step in (from_rows, launches, from_functions, package, equivalents):
+    for step in (from_rows, launches, from_functions, stubs, package, equivalents):
         for path, text in list(step()):
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))

@@ -3,7 +3,7 @@
 A comment `/** op NAME ... */` in `cuda/<family>.cu` says which kernels compute an op forward and backward, and how many
 threads they get.  The arguments of a launch follow from the parameters of the kernel: each is a name that is defined in
 the comment, or one of those that stand for a part of the call (`VALUES`), or an argument of the op.  The generated code
-is the region `launches` of `dynet_cy/gpu/<family>.pyx`.
+is the region `launches of FAMILY, ...` of a module in `dynet_cy/gpu/`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from derive_text import ROOT, WIDTH, Mistake, closing, split, with_region, with_
 CUDA = ROOT / "cuda"
 GPU = ROOT / "dynet_cy" / "gpu"
 OPS = ROOT / "dynet_cy" / "ops"
-BASE = "dynet_cy.gpu.base"
+BASE = "dynet_cy.gpu.registry"
 
 # What the name of a parameter stands for.
 VALUES = {
@@ -202,7 +202,7 @@ def declarations() -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     folders = [
         ROOT / "dynet_cy" / "core" / "tensor.pxd",
-        GPU / "base.pxd",
+        GPU / "registry.pxd",
         GPU / "driver.pxd",
         *sorted(OPS.glob("*.pxd")),
     ]
@@ -358,7 +358,7 @@ class Function:
 
 
 class Module:
-    """The generated code of a family: a region of `dynet_cy/gpu/<family>.pyx`."""
+    """The generated code of a family: its part of a region."""
 
     def __init__(self, family: str, own: str, found: dict[str, Kernel]) -> None:
         """`own` is the part of the module that is written by hand."""
@@ -368,8 +368,9 @@ class Module:
         self.numbers = {kernel: name for name, kernel in re.findall(r'cdef int (\w+) = kernel_at\(\w+, b"(\w+)"', own)}
         variable = re.search(rf'^(?:cdef int )?(\w+) = module_at\(b"{family}"\)', own, re.MULTILINE)
         self.is_named = variable is not None
-        self.variable = variable[1] if variable else "CU"
+        self.variable = variable[1] if variable else f"CU_{family.upper()}"
         self.new: list[str] = []  # kernels without a number in `own`
+        self.used = {"Gpu", "GpuOp", "Call", "uint32_t", "gpu_op", "module_at", "kernel_at"}
 
     def kernel(self, name: str, where: str) -> Kernel:
         if name in self.kernels:
@@ -400,10 +401,9 @@ class Module:
         return any(obeying)
 
     def text(self, launches: list[Launch]) -> Iterator[str]:
-        """The lines of the region."""
+        """Its lines."""
         body: list[str] = []
         written: dict[tuple[str, str], str] = {}  # the name of the function of each section with these lines
-        used = {"Gpu", "GpuOp", "Call", "uint32_t", "gpu_op", "module_at", "kernel_at"}
         for launch in launches:
             unknown = [name for name in launch.ops if name not in self.ops]
             if unknown:
@@ -421,26 +421,20 @@ class Module:
                     body += ["", "", function.head(), *lines]
                 functions[section] = same
                 own = names_in(" ".join(lines)) - function.defined - LOCAL
-                used |= own
+                self.used |= own
                 base |= any("Gpu* gpu" in line for name in own for m, line in self.declared.get(name, []) if m == BASE)
             body.append("")
             for name in launch.ops:
                 pair = ", ".join(functions[section] for section in PAIR)
                 body += ["", f'op = gpu_op(b"{name}", {self.variable}, {pair})']
                 body += ["needs_module(op, BASE)"] if base else []
-                used |= {"BASE", "needs_module"} if base else set()
+                self.used |= {"BASE", "needs_module"} if base else set()
                 body += [f"op.{section} = {own}" for section, own in functions.items() if section not in PAIR]
                 body += ["op.draws = True"] if name in launch.draws else []
                 body += ["op.assigns = True"] if self.assigns(launch) else []
-        head = list(self.imports(used))
         if not self.is_named:
-            head += ["", f'cdef int CU = module_at(b"{self.family}")']
-        elif head:
-            head.append("")
-        head += [f'cdef int {kernel.upper()} = kernel_at({self.variable}, b"{kernel}")' for kernel in self.new]
-        if not re.search(r"^cdef GpuOp\* op\b", self.own, re.MULTILINE):
-            head.append("cdef GpuOp* op")
-        yield from head
+            yield f'cdef int {self.variable} = module_at(b"{self.family}")'
+        yield from [f'cdef int {kernel.upper()} = kernel_at({self.variable}, b"{kernel}")' for kernel in self.new]
         yield from body
 
     def names(self) -> set[str]:
@@ -450,15 +444,15 @@ class Module:
         structs = re.findall(r"^ *ctypedef \w+ (\w+)", self.own, re.MULTILINE)
         return found | set(re.findall(r"\w+", imported)) | set(structs)
 
-    def imports(self, used: set[str]) -> Iterator[str]:
+    def imports(self, used: set[str], stem: str) -> Iterator[str]:
         """The imports of names that are used, declared in another module, and not imported by hand."""
         here = self.names()
         by_module: dict[str, list[str]] = {}
         for name in sorted(used - here):
             places = sorted({module for module, _ in self.declared.get(name, [])})
-            own = f"dynet_cy.ops.{self.family}"
+            own = f"dynet_cy.ops.{stem}"
             if len(places) > 1 and own not in places:
-                raise Mistake(f"cuda/{self.family}.cu: {name} is declared in {' and in '.join(places)}")
+                raise Mistake(f"dynet_cy/gpu/{stem}.pyx: {name} is declared in {' and in '.join(places)}")
             if places:
                 by_module.setdefault(own if own in places else places[0], []).append(name)
         if "uint32_t" not in here:
@@ -508,27 +502,52 @@ def joined(lines: Iterable[str]) -> list[str]:
     return found
 
 
+def region(stem: str, own: str, families: list[str], sources: dict[str, str]) -> Iterator[str]:
+    """The launches of the families in a module of GPU ops, of which `own` is the part that is written by hand."""
+    found = {
+        family: [launch for comment in comments(sources[family]) for launch in read(comment, f"cuda/{family}.cu")]
+        for family in families
+    }
+    parts = [
+        (Module(family, own, kernels(sources[family])), launches) for family, launches in found.items() if launches
+    ]
+    yield from composed(stem, own, parts)
+
+
+def composed(stem: str, own: str, parts: list[tuple[Module, list[Launch]]]) -> Iterator[str]:
+    """The lines of a region: imports for all families, then the launches of each."""
+    body = [line for module, launches in parts for line in ["", *module.text(launches)]]
+    if parts:
+        yield from parts[0][0].imports(set().union(*(module.used for module, _ in parts)), stem)
+        if not re.search(r"^cdef GpuOp\* op\b", own, re.MULTILINE):
+            yield from ["", "cdef GpuOp* op"]
+        yield from body
+
+
+def comments(text: str) -> list[str]:
+    """The comments about ops in a .cu file."""
+    return re.findall(r"^/\*\*\s*(op .*?)\s*\*/", text, re.MULTILINE | re.DOTALL)
+
+
 def launches() -> Iterator[tuple[Path, str]]:
     """Path and text of each module with launches, and of the list of modules."""
-    families = set()
-    for source in sorted(CUDA.glob("*.cu")):
-        text = source.read_text(encoding="utf-8")
-        comments = re.findall(r"^/\*\*\s*(op .*?)\s*\*/", text, re.MULTILINE | re.DOTALL)
-        title = re.search(r"^//\n// ((?:.*\n// )*?.*?\.)\s", text, re.MULTILINE)
-        path = GPU / f"{source.stem}.pyx"
-        module = path.read_text(encoding="utf-8") if path.exists() else ""
-        if comments and not module:
-            first = " ".join(title[1].replace("//", "").split()) if title else source.stem
-            module = f'"""{first}"""\n\n# derived: launches\n# end of launches\n'
-        if "derived: launches" not in module and not comments:
-            continue
-        own = with_region(module, "launches", iter([]))
-        found = [launch for comment in comments for launch in read(comment, f"cuda/{source.name}")]
-        lines = Module(source.stem, own, kernels(text)).text(found) if found else iter([])
-        yield path, with_region(module, "launches", lines)
-        families.add(source.stem)
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in sorted(CUDA.glob("*.cu"))}
+    modules = {path: path.read_text(encoding="utf-8") for path in sorted(GPU.glob("*.pyx"))}
+    marks = {path: re.search(r"^# derived: launches of (.+)$", text, re.MULTILINE) for path, text in modules.items()}
+    families = {path: split(mark[1]) for path, mark in marks.items() if mark}
+    placed = {family for named in families.values() for family in named}
+    for family, text in sources.items():
+        if comments(text) and family not in placed:
+            title = re.search(r"^//\n// ((?:.*\n// )*?.*?\.)\s", text, re.MULTILINE)
+            first = " ".join(title[1].replace("//", "").split()) if title else family
+            path = GPU / f"{family}.pyx"
+            modules[path] = f'"""{first}"""\n\n# derived: launches of {family}\n# end of launches\n'
+            families[path] = [family]
+    for path, named in families.items():
+        own = with_region(modules[path], "launches", iter([]))
+        yield path, with_region(modules[path], "launches", region(path.stem, own, named, sources))
     by_hand = {path.stem for path in GPU.glob("*.pyx") if " = gpu_op(" in path.read_text(encoding="utf-8")}
-    names = sorted({*families, *by_hand, "executor", "memory", "multi_device"})
+    names = sorted({*(path.stem for path in families), *by_hand, "executor", "memory", "multi_device"})
     comment = "# type: ignore[attr-defined]  # noqa: F401 - register"
     lines = [f"from dynet_cy.gpu import (  {comment}", *(f"    {name}," for name in names), ")"]
     yield with_regions(GPU / "backend.py", modules=iter([*lines, ""]))

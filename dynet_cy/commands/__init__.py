@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from dynet_cy.commands import bench, convert, info, inspect
-from dynet_cy.textfile import ModelFileError
+from dynet_cy.files.textfile import ModelFileError
 
 __all__ = ["main"]
 

@@ -11,12 +11,12 @@ import argparse
 
 import numpy as np
 
-from dynet_cy.checkpoint import save_tensors
 from dynet_cy.commands.files import PAIR, SAFETENSORS, TEXT, entries, kind_of, objects, pair, state_of
+from dynet_cy.files.checkpoint import save_tensors
+from dynet_cy.files.saving import save
+from dynet_cy.files.textfile import LOOKUP, Entry, ModelFileError, write_text_model
 from dynet_cy.model import ParameterCollection
-from dynet_cy.model.entries import add_entry
-from dynet_cy.saving import save
-from dynet_cy.textfile import LOOKUP, Entry, ModelFileError, write_text_model
+from dynet_cy.model.parameters import add_entry
 
 __all__ = ["add_arguments", "run"]
 

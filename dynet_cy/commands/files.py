@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from dynet_cy.checkpoint import stored_state
-from dynet_cy.textfile import LOOKUP, PARAMETER, Entry, ModelFileError, read_text_model
-from dynet_cy.unpickling import Name, unpickle
+from dynet_cy.files.checkpoint import stored_state
+from dynet_cy.files.textfile import LOOKUP, PARAMETER, Entry, ModelFileError, read_text_model
+from dynet_cy.files.unpickling import Name, unpickle
 
 __all__ = ["PAIR", "SAFETENSORS", "TEXT", "Object", "entries", "kind_of", "objects", "pair", "state_of"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dynet_cy.commands.files import PAIR, SAFETENSORS, TEXT, entries, kind_of, objects, state_of
-from dynet_cy.textfile import LOOKUP, Entry
+from dynet_cy.files.textfile import LOOKUP, Entry
 
 __all__ = ["add_arguments", "run"]
 

@@ -25,8 +25,8 @@ import sys
 from pathlib import Path
 
 from dynet_cy import config
-from dynet_cy.core.dynet_rules import follow_dynet
-from dynet_cy.graph.current import share_implicit_graph
+from dynet_cy.core.threads import follow_dynet
+from dynet_cy.graph.table import share_implicit_graph
 
 __all__ = ["NAMES", "install"]
 

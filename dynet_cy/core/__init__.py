@@ -1,1 +1,1 @@
-"""Plain structs shared by all layers."""
+"""What all layers share: the structs of tensors, settings, locks and signals."""

@@ -1,7 +1,11 @@
-"""C structs of `include/dynet_cy/tensor.h` and inline helpers.  They own nothing."""
+"""C structs of `include/dynet_cy/tensor.h`, their inline helpers, and the limit of sizes."""
 
 from libc.stdint cimport int32_t, uint32_t, uint64_t
 
+
+# ==== tensor ======================================================================================
+#
+# C structs of `include/dynet_cy/tensor.h` and inline helpers.  They own nothing.
 
 cdef extern from "dynet_cy/tensor.h" nogil:
     int DY_MAX_ND
@@ -57,3 +61,13 @@ cdef extern from "dynet_cy/tensor.h" nogil:
     bint same_shape "dy_same_shape"(const Dim* a, const Dim* b)
     float* element "dy_element"(const Tensor* x, uint32_t b)
     Dim dim_with_rows "dy_dim_with_rows"(const Dim* row, uint32_t rows)
+
+
+# ==== limits ======================================================================================
+#
+# The limit of every index and size.
+
+# Elements along an axis, and batch elements: what an `int` holds, which is what BLAS and kernels on devices take.
+# Shape rules may compute larger ones; no node is made with them.
+cdef enum:
+    MOST_ALONG = 0x7FFFFFFF

@@ -23,11 +23,11 @@ from typing import Any, Callable, Generic, Protocol, TypeVar, Union, cast, overl
 
 import numpy as np
 
+from dynet_cy.files.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
 from dynet_cy.parallel.data import UNEVEN, check_same, order_of_epoch, outline
 from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.trainer import end_share
-from dynet_cy.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
-from dynet_cy.train.update import updates_made
+from dynet_cy.train.trainer import updates_made
 
 __all__ = ["Batches", "batches", "hold_out"]
 

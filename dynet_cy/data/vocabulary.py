@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, SupportsIndex
 
 from dynet_cy.data.files import FileName
-from dynet_cy.replacing import write_file
-from dynet_cy.schema import COUNT, TEXT, check, every, mapping, maybe, one_of, record
+from dynet_cy.files.replacing import write_file
+from dynet_cy.files.schema import COUNT, TEXT, check, every, mapping, maybe, one_of, record
 
 __all__ = ["Vocabulary"]
 

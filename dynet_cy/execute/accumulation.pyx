@@ -4,7 +4,7 @@ from libc.stdint cimport UINT64_MAX
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.atomic cimport Number, add_to
+from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.graph.structs cimport COMPUTED, NEEDS_GRAD, TRAINABLE, Node, args_of, nodes_of, state_of
@@ -145,7 +145,7 @@ cdef void put_back(const Before* b) noexcept nogil:
         memcpy(p.grad + b.rows[i] * n, b.numbers + i * n, n * sizeof(float))
 
 
-def counts():
+def counts() -> int:
     """The number of gradients that passes have copied, so that they could be undone, since `reset`."""
     return n_copied
 

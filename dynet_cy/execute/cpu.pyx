@@ -3,24 +3,25 @@
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.interrupts cimport coarse_ms, raise_interrupt
+from dynet_cy.core.threads cimport coarse_ms, raise_interrupt
 from dynet_cy.execute.accumulation cimport (
     Background, Journal, Use, begin_background, begin_journal, end_background, end_journal, gradient_hooks, list_uses,
     take_back,
 )
-from dynet_cy.execute.anomaly cimport bad_collected, check_before, checking, raise_anomaly
 from dynet_cy.execute.gradients cimport (
     backward_call, backward_each, backward_pieces, backward_views, begin_at, collect, collected_of, multiply,
     multiply_collected, multiply_one, open_backward, run_backward, run_backward_joined, sums_of,
 )
-from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, list_batches, note, now, profiling
 from dynet_cy.execute.walk cimport (
     Device, Failure, Form, begin_walk, forward_call, forward_each, forward_pieces, forward_views, raise_failure,
     raise_of_op, run_planned_at_once, take,
 )
-from dynet_cy.graph.hooks cimport ENGINE_CPU, Engine, engine
+from dynet_cy.execute.watch cimport (
+    WEIGHT_GRADIENTS, bad_collected, check_before, checking, list_batches, note, now, profiling, raise_anomaly,
+)
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, FLATTENED, FORMS, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Node, nodes_of, state_of,
+    COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, FORMS, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Engine, Node,
+    engine, nodes_of, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
@@ -29,9 +30,8 @@ from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport CPU
+from dynet_cy.schedule.plan cimport drop_plan, drop_plan_cache, plan
 from dynet_cy.schedule.siblings cimport drop_siblings
-from dynet_cy.schedule.plan cimport drop_plan, plan
-from dynet_cy.schedule.plan_cache cimport drop_plan_cache
 
 from dynet_cy.execute.walk import PARTIAL
 

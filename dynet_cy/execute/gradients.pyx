@@ -16,19 +16,16 @@ gradients that the call computes are added to those of the arguments.
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.interrupts cimport interrupted
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
+from dynet_cy.core.threads cimport interrupted
 from dynet_cy.execute.accumulation cimport (
     MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, take_back,
 )
-from dynet_cy.execute.anomaly cimport bad_gradients, checking
-from dynet_cy.execute.pieces cimport neighbours_before, pieces_backward
-from dynet_cy.execute.profile cimport note_call, now, profiling
-from dynet_cy.execute.views cimport part_views, views_backward
 from dynet_cy.execute.walk cimport (
-    FEW, arrange, is_empty, lay_items, op_raised, place_of, set_call, set_call_of_one, set_one, set_tensor, settle,
-    take, take_table, uses_in,
+    FEW, arrange, is_empty, lay_items, neighbours_before, op_raised, part_views, pieces_backward, place_of, set_call,
+    set_call_of_one, set_one, set_tensor, settle, take, take_table, uses_in, views_backward,
 )
+from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, Graph, args_of, batches_of, gradient_at, nodes_of,
     open_gradients, order_of, state_of,

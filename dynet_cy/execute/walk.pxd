@@ -1,27 +1,76 @@
-"""The walk over the batches of a plan: the rules, for all devices.  Forward is in this module, backward in `gradients`.
-
-The walk decides where the values, the gradients and the working memory of a batch are, which arguments have to be laid
-side by side or listed, and how each contribution to a gradient is added.  Then it calls the functions of a Device:
-those of the CPU do the work at once, those of a GPU append commands to a pass, which runs later.
-
-The walk uses host pointers into the arenas of the graph.  A GPU mirrors these arenas: `place` translates a host pointer
-to the device pointer, which is what calls and lists contain.
-"""
+"""The walk over the batches of a plan, forward, for all devices; forms that run in pieces, or only look at values."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-from dynet_cy.core.interrupts cimport Interrupts
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
+from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
-from dynet_cy.execute.anomaly cimport Finding
+from dynet_cy.execute.watch cimport Finding
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, FLATTENED, ONE, STACKED, WANTED, Batch, Graph, Node, args_of, batches_of, items_of,
+    COLUMNS, COMPUTED, EACH, FLATTENED, ONE, STACKED, TILES, WANTED, Batch, Graph, Node, args_of, batches_of, items_of,
     nodes_of, order_of, state_of, take_values, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Factors, Op
 
+
+# ==== pieces ======================================================================================
+#
+# Elementwise batches whose arguments are not adjacent in memory, run in pieces that are.
+
+cdef enum:
+    MOST_TOGETHER = 32              # batches
+
+
+cdef inline uint32_t neighbours(const Batch* batch, uint32_t n) noexcept nogil:
+    """How many of n batches, from the first on, which is one of them, run together in tiles."""
+    cdef uint32_t k = 1
+    while k < n and k < MOST_TOGETHER and batch[k].form == TILES:
+        k += 1
+    return k
+
+
+cdef inline uint32_t neighbours_before(const Batch* batch, const Batch* first) noexcept nogil:
+    """How many batches, from this one, which is one of them, back to `first`, run together in tiles."""
+    cdef uint32_t k = 1
+    while batch > first and k < MOST_TOGETHER and (batch - 1).form == TILES:
+        batch -= 1
+        k += 1
+    return k
+
+
+# Compute n batches whose nodes already have memory for their values.  Returns 0, or the size of the working memory that
+# could not be allocated.
+cdef size_t compute_pieces(Graph* g, const Batch* batch, uint32_t n) noexcept nogil
+# Run n batches backward, `batch` being the first of them, and count the nodes that have a gradient to pass on.  Returns
+# as above.
+cdef size_t pieces_backward(Graph* g, const Batch* batch, uint32_t n, uint32_t* n_live) noexcept nogil
+
+
+# ==== views =======================================================================================
+#
+# Batches of views (schedule/plan): where their values are, and how backward completes their gradients.
+
+# Let the values of its nodes point into those of their arguments.
+cdef void place_views(Graph* g, const Batch* batch) noexcept nogil
+# Complete the gradients of the arguments, which contain those of the views, and return how many views are live.
+cdef uint32_t views_backward(Graph* g, const Batch* batch) noexcept nogil
+# Copy views whose argument has other users among the nodes up to `target`, so that their gradients do not mix.  Returns
+# 0, or the size of the working memory that could not be allocated.
+cdef size_t part_views(Graph* g, uint32_t target) noexcept nogil
+
+
+# ==== walk ========================================================================================
+#
+# The walk over the batches of a plan: the rules, for all devices.  Forward is in this module, backward in `gradients`.
+#
+# The walk decides where the values, the gradients and the working memory of a batch are, which arguments have to be
+# laid side by side or listed, and how each contribution to a gradient is added. Then it calls the functions of a
+# Device: those of the CPU do the work at once, those of a GPU append commands to a pass, which runs later.
+#
+# The walk uses host pointers into the arenas of the graph. A GPU mirrors these arenas: `place` translates a host
+# pointer to the device pointer, which is what calls and lists contain.
 
 cdef extern from *:
     uint64_t atomic_load "__atomic_load_n"(const uint64_t* p, int order) nogil

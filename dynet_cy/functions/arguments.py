@@ -15,7 +15,7 @@ from dynet_cy.ops.inputs import constant, inputTensor
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 
-MOST_ALONG = 2**31 - 1  # elements along an axis, as in core/limits.pxd
+MOST_ALONG = 2**31 - 1  # elements along an axis, as in core/tensor.pxd
 MOST_ELEMENTS = 2**44  # of an expression, as in graph/making.pyx
 
 Number = Union[float, "np.floating[Any]", "np.integer[Any]"]

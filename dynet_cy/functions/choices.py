@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dynet_cy.functions.arguments import axis_in, expression, positive, shape_of
 from dynet_cy.graph.expressions import Expression
-from dynet_cy.ops import arithmetic
+from dynet_cy.ops import elementwise
 from dynet_cy.ops.random import random_gumbel
 from dynet_cy.ops.shape import nobackprop
 from dynet_cy.ops.softmax import softmax
@@ -55,4 +55,4 @@ def gumbel_softmax(x: Expression, temperature: float = 1.0, hard: bool = False, 
     soft = softmax((x + random_gumbel(shape_of(x), batch_size=x.batch_size)) * scale, k)
     if not hard:
         return soft
-    return straight_through(arithmetic.equal(soft, soft.max(k, True)), soft)
+    return straight_through(elementwise.equal(soft, soft.max(k, True)), soft)

@@ -9,8 +9,8 @@ import numpy as np
 
 from dynet_cy.functions.arguments import along, shape_of, tensor
 from dynet_cy.graph.expressions import Expression
-from dynet_cy.ops import batched
-from dynet_cy.ops.arithmetic import cmult
+from dynet_cy.ops import products as batched
+from dynet_cy.ops.elementwise import cmult
 from dynet_cy.ops.inputs import inputTensor
 from dynet_cy.ops.reduce import sum_dim
 from dynet_cy.ops.registry import DimensionError

@@ -20,12 +20,12 @@ from dynet_cy.functions.arguments import (
 )
 from dynet_cy.functions.shapes import Integers, gather
 from dynet_cy.graph.expressions import Expression
-from dynet_cy.ops import arithmetic, unary
+from dynet_cy.ops import elementwise
 from dynet_cy.ops.inputs import inputTensor
+from dynet_cy.ops.reduce import norm
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 from dynet_cy.ops.softmax import log_softmax, pickneglogsoftmax
-from dynet_cy.ops.vector_norm import norm
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -145,17 +145,17 @@ def cross_entropy(
         if shape_of(p) != shape_of(x):
             raise DimensionError(f"cross_entropy: targets have shape {shape_of(p)}, x has {shape_of(x)}")
         p = p * (1 - label_smoothing) + label_smoothing / n
-        p = p if weights is None else arithmetic.cmult(p, tensor(own_factor, "cross_entropy", "weights"))
-        return reduced(-arithmetic.cmult(p, log_p).sum(k), reduction, None, "cross_entropy")
+        p = p if weights is None else elementwise.cmult(p, tensor(own_factor, "cross_entropy", "weights"))
+        return reduced(-elementwise.cmult(p, log_p).sum(k), reduction, None, "cross_entropy")
     target, counts, batched = classes(x, targets, k, ignore_index, "cross_entropy")
     loss = -picked(log_p, target, k)
     if weights is not None:
-        loss = arithmetic.cmult(loss, as_input(factors[target], batched))
+        loss = elementwise.cmult(loss, as_input(factors[target], batched))
     if label_smoothing:
-        every = log_p if weights is None else arithmetic.cmult(log_p, tensor(own_factor, "cross_entropy", "weights"))
+        every = log_p if weights is None else elementwise.cmult(log_p, tensor(own_factor, "cross_entropy", "weights"))
         loss = loss * (1 - label_smoothing) - every.sum(k) * (label_smoothing / n)
     if not counts.all():
-        loss = arithmetic.where(as_input(counts, batched), loss, 0)
+        loss = elementwise.where(as_input(counts, batched), loss, 0)
     shares = factors[target] * counts
     if reduction != "mean":
         return reduced(loss, reduction, None, "cross_entropy")
@@ -163,7 +163,7 @@ def cross_entropy(
     if (np.asarray(total) == 0).any():
         raise ValueError("cross_entropy: no position counts, so there is no mean")
     if batched:
-        return arithmetic.cdiv(loss.sum(), as_input(total, True))
+        return elementwise.cdiv(loss.sum(), as_input(total, True))
     return loss.sum() / float(total)
 
 
@@ -193,9 +193,11 @@ def focal_loss(
         raise ValueError(f"focal_loss: gamma must be at least 0, not {gamma!r}")
     target, _, _ = classes(x, targets, k, None, "focal_loss")
     log_p = picked(log_softmax(x, d=k), target, k)
-    missing = unary.rectify(-unary.expm1(log_p))  # 1 - p
-    share = arithmetic.where(missing, arithmetic.pow(arithmetic.where(missing, missing, 1), gamma), 0 if gamma else 1)
-    return reduced(-arithmetic.cmult(reshape(share, shape_of(log_p)), log_p), reduction, None, "focal_loss")
+    missing = elementwise.rectify(-elementwise.expm1(log_p))  # 1 - p
+    share = elementwise.where(
+        missing, elementwise.pow(elementwise.where(missing, missing, 1), gamma), 0 if gamma else 1
+    )
+    return reduced(-elementwise.cmult(reshape(share, shape_of(log_p)), log_p), reduction, None, "focal_loss")
 
 
 def triplet_loss(
@@ -221,7 +223,7 @@ def triplet_loss(
     expression(anchor, "triplet_loss", "anchor")
     near = norm(anchor - expression(positive, "triplet_loss", "positive"), p, 0)
     far = norm(anchor - expression(negative, "triplet_loss", "negative"), p, 0)
-    return unary.rectify(near - far + margin)
+    return elementwise.rectify(near - far + margin)
 
 
 def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None) -> Expression:
@@ -241,12 +243,12 @@ def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None)
         0.1201
     """
     log_probabilities(log_p, "kl_divergence", "log_p")
-    there = arithmetic.not_equal(log_p, -math.inf)
-    safe = arithmetic.where(there, log_p, 0)
-    terms = arithmetic.cmult(
-        unary.exp(safe), safe - arithmetic.where(there, log_probabilities(log_q, "kl_divergence", "log_q"), 0)
+    there = elementwise.not_equal(log_p, -math.inf)
+    safe = elementwise.where(there, log_p, 0)
+    terms = elementwise.cmult(
+        elementwise.exp(safe), safe - elementwise.where(there, log_probabilities(log_q, "kl_divergence", "log_q"), 0)
     )
-    return arithmetic.where(there, terms, 0).sum(axis)
+    return elementwise.where(there, terms, 0).sum(axis)
 
 
 def gaussian_nll(
@@ -271,8 +273,8 @@ def gaussian_nll(
         >>> round(dy.gaussian_nll(dy.inputVector([1, 2]), dy.inputVector([1, 3]), dy.inputVector([1, 4])).value(), 4)
         0.8181
     """
-    spread = arithmetic.bmax(tensor(variance, "gaussian_nll", "variance"), eps)
+    spread = elementwise.bmax(tensor(variance, "gaussian_nll", "variance"), eps)
     error = expression(mean, "gaussian_nll", "mean") - tensor(target, "gaussian_nll", "target")
-    terms = (unary.log(spread) + arithmetic.cdiv(unary.square(error), spread)) * 0.5
+    terms = (elementwise.log(spread) + elementwise.cdiv(elementwise.square(error), spread)) * 0.5
     constant = 0.5 * math.log(2 * math.pi) if full else 0.0
     return (terms + constant).sum() if full else terms.sum()

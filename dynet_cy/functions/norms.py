@@ -11,12 +11,12 @@ import numpy as np
 from dynet_cy.functions.arguments import along, axis_in, expression, positive, shape_of
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.model import Parameters
-from dynet_cy.ops import arithmetic, unary
-from dynet_cy.ops.batch_norm import batch_moments, channel_norm
+from dynet_cy.ops import elementwise
+from dynet_cy.ops.norm import batch_moments, channel_norm
+from dynet_cy.ops.reduce import norm
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import pick
 from dynet_cy.ops.shape import reshape
-from dynet_cy.ops.vector_norm import norm
 
 __all__ = ["batch_norm", "clip_norm", "cosine_similarity", "group_norm", "normalize", "rms_norm"]
 
@@ -43,7 +43,7 @@ def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -
         >>> dy.normalize(dy.inputVector([3, 4])).npvalue()
         array([0.60000002, 0.80000001])
     """
-    return arithmetic.cdiv(x, arithmetic.bmax(norm(x, p, axis, True), positive(eps, "normalize", "eps")))
+    return elementwise.cdiv(x, elementwise.bmax(norm(x, p, axis, True), positive(eps, "normalize", "eps")))
 
 
 def clip_norm(x: Expression, max_norm: float, axis: Axis = None) -> Expression:
@@ -67,7 +67,7 @@ def clip_norm(x: Expression, max_norm: float, axis: Axis = None) -> Expression:
     """
     limit = positive(max_norm, "clip_norm", "max_norm")
     length = norm(expression(x, "clip_norm"), 2, axis, axis is not None)
-    return arithmetic.cmult(x, limit / arithmetic.bmax(length, limit))
+    return elementwise.cmult(x, limit / elementwise.bmax(length, limit))
 
 
 def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float = 1e-8) -> Expression:
@@ -88,7 +88,7 @@ def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float =
     over = axis if axis is None or isinstance(axis, int) else tuple(axis)
     a = normalize(expression(x, "cosine_similarity"), 2, axis, eps)
     b = normalize(expression(y, "cosine_similarity", "y"), 2, axis, eps)
-    return arithmetic.cmult(a, b).sum(over)
+    return elementwise.cmult(a, b).sum(over)
 
 
 def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: float = 1e-6) -> Expression:
@@ -111,10 +111,10 @@ def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: flo
         array([1.2, 1.6, 0. , 0. ])
     """
     k = axis_in(expression(x, "rms_norm"), axis, "rms_norm")
-    scale = arithmetic.pow(unary.square(x).mean(k, True) + positive(eps, "rms_norm", "eps"), -0.5)
+    scale = elementwise.pow(elementwise.square(x).mean(k, True) + positive(eps, "rms_norm", "eps"), -0.5)
     places = tuple(1 if i == k else n for i, n in enumerate(shape_of(x)))
-    y = arithmetic.cmult(x, scale if shape_of(scale) == places else reshape(scale, places))
-    return y if g is None else arithmetic.cmult(y, for_axis(g, x, k, "rms_norm", "g"))
+    y = elementwise.cmult(x, scale if shape_of(scale) == places else reshape(scale, places))
+    return y if g is None else elementwise.cmult(y, for_axis(g, x, k, "rms_norm", "g"))
 
 
 def group_norm(
@@ -150,11 +150,11 @@ def group_norm(
         raise DimensionError(f"group_norm: {shape[k]} channels cannot be divided into {groups!r} groups")
     parts = reshape(x, (math.prod(shape[:k]), shape[k] // groups, groups, math.prod(shape[k + 1 :])))
     centered = parts - parts.mean((0, 1, 3), True)
-    variance = unary.square(centered).mean((0, 1, 3), True)
-    scale = arithmetic.pow(variance + positive(eps, "group_norm", "eps"), -0.5)
-    y = reshape(arithmetic.cmult(centered, reshape(scale, (1, 1, groups, 1))), shape)
+    variance = elementwise.square(centered).mean((0, 1, 3), True)
+    scale = elementwise.pow(variance + positive(eps, "group_norm", "eps"), -0.5)
+    y = reshape(elementwise.cmult(centered, reshape(scale, (1, 1, groups, 1))), shape)
     if g is not None:
-        y = arithmetic.cmult(y, for_axis(g, x, k, "group_norm", "g"))
+        y = elementwise.cmult(y, for_axis(g, x, k, "group_norm", "g"))
     return y if b is None else y + for_axis(b, x, k, "group_norm", "b")
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from dynet_cy.functions.arguments import axis_in, expression, shape_of
 from dynet_cy.graph.expressions import Expression
-from dynet_cy.ops.order import cumprod
-from dynet_cy.ops.select import pick_range
+from dynet_cy.ops.select import cumprod, pick_range
 from dynet_cy.ops.shape import reshape
 
 __all__ = ["prod"]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dynet_cy.functions.arguments import expression, integers, log_probabilities, shape_of
 from dynet_cy.functions.shapes import gather
 from dynet_cy.graph.expressions import Expression
-from dynet_cy.ops import crf, select
+from dynet_cy.ops import losses, select
 from dynet_cy.ops.inputs import inputTensor, inputVector
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
@@ -116,4 +116,4 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
     start[:2] = 0
     end[-2:] = 0
     scores = select.select_rows(log_probs, states)
-    return -crf.crf_log_partition(scores, inputTensor(moves), inputVector(start), inputVector(end))
+    return -losses.crf_log_partition(scores, inputTensor(moves), inputVector(start), inputVector(end))

@@ -21,7 +21,7 @@ from dynet_cy.functions.arguments import (
 )
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import select, shape
-from dynet_cy.ops.arithmetic import cmult, where
+from dynet_cy.ops.elementwise import cmult, where
 from dynet_cy.ops.inputs import constant, inputTensor, inputVector, zeros
 from dynet_cy.ops.registry import DimensionError
 

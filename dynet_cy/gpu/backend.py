@@ -7,34 +7,18 @@ from __future__ import annotations
 
 # derived: modules, by tools/derive.py
 from dynet_cy.gpu import (  # type: ignore[attr-defined]  # noqa: F401 - register
-    along,
-    arithmetic,
-    attention,
-    batch_norm,
-    batched,
-    cells,
-    constrained,
-    contract,
     conv,
-    crf,
+    elementwise,
     executor,
-    gated,
-    inputs,
-    inverse,
-    linalg,
-    losses,
     memory,
     multi_device,
     norm,
-    order,
-    pooling,
+    products,
     random,
+    recurrent,
     reduce,
-    select,
     shape,
     softmax,
-    unary,
-    vector_norm,
 )
 
 # end of modules

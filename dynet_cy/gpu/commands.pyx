@@ -13,8 +13,7 @@ from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_
 from dynet_cy.execute.walk cimport Collected, Device, Form, begin_walk, forward_call, forward_each, settle, take
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
-from dynet_cy.gpu.memory cimport Range
-from dynet_cy.gpu.mirrored cimport begin_use, note_use
+from dynet_cy.gpu.memory cimport Range, begin_use, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, nodes_of, order_of, state_of,

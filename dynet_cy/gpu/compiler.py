@@ -19,8 +19,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from dynet_cy.files.replacing import write_file
 from dynet_cy.gpu.driver import GpuError, GpuUnavailable
-from dynet_cy.replacing import write_file
 
 __all__ = ["OPTIONS", "cubin", "module_names", "nvcc", "source_folders"]
 

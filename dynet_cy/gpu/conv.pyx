@@ -4,15 +4,19 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, element, size_of
-from dynet_cy.gpu.base cimport BASE, Axes, add_axis, contract, expand, no_axes
-from dynet_cy.gpu.driver cimport (
-    THREADS, Gpu, GpuOp, across, gemm, gemm_strided, launch, planes, value_at,
+from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, across, gemm, gemm_strided, launch, planes, value_at
+from dynet_cy.gpu.registry cimport (
+    BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes,
 )
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, needs_module
 from dynet_cy.kernels.kernels cimport dy_window
-from dynet_cy.ops.windows cimport GROUPS, conv_window, plain_window
-from dynet_cy.ops.windows cimport pool_window as pool_window_here
+from dynet_cy.ops.conv cimport GROUPS, conv_window, plain_window, pool_window as pool_window_here
 
+cdef GpuOp* op
+
+
+# ==== conv ========================================================================================
+#
+# Convolution, as products with matrices of patches (im2col) of several images at a time, and pooling.
 
 cdef extern from "dynet_cy/gpu_window.h" nogil:
     ctypedef struct Window "dy_gpu_window":
@@ -24,7 +28,7 @@ cdef extern from "dynet_cy/gpu_window.h" nogil:
         uint32_t channels
         uint32_t[2] dilation
 
-cdef int CU = module_at(b"conv")
+cdef int CU_CONV = module_at(b"conv")
 
 
 cdef Window on_device(const dy_window* w) noexcept nogil:
@@ -46,8 +50,8 @@ cdef Window on_device(const dy_window* w) noexcept nogil:
 # conv2d: y[o] = sum_c x[c] * f[c, o] (+ b[o]).  filter1d_narrow is the same for images of
 # one channel, with the outputs as rows of y.
 
-cdef int PATCHES = kernel_at(CU, b"patches")
-cdef int ADD_PATCHES = kernel_at(CU, b"add_patches")
+cdef int PATCHES = kernel_at(CU_CONV, b"patches")
+cdef int ADD_PATCHES = kernel_at(CU_CONV, b"add_patches")
 
 # Take as many images at a time as fit this working memory, in floats: more images per call mean fewer calls.
 cdef enum:
@@ -234,10 +238,9 @@ cdef size_t conv_work(const Call* c, int i) noexcept nogil:
     return product_work(&p, i) if i < 2 else 0
 
 
-cdef GpuOp* op
 cdef bytes name
 for name in (b"conv2d", b"conv2d_bias"):
-    op = gpu_op(name, CU, conv_forward, conv_backward)
+    op = gpu_op(name, CU_CONV, conv_forward, conv_backward)
     needs_module(op, BASE)
     op.work = conv_work
     op.assigns = True
@@ -277,7 +280,7 @@ cdef size_t transpose_work(const Call* c, int i) noexcept nogil:
     return product_work(&p, i)
 
 
-op = gpu_op(b"conv_transpose2d", CU, transpose_forward, transpose_backward)
+op = gpu_op(b"conv_transpose2d", CU_CONV, transpose_forward, transpose_backward)
 needs_module(op, BASE)
 op.work = transpose_work
 op.assigns = True
@@ -308,7 +311,7 @@ cdef size_t filter1d_work(const Call* c, int i) noexcept nogil:
     return product_work(&p, i)
 
 
-op = gpu_op(b"filter1d_narrow", CU, filter1d_forward, filter1d_backward)
+op = gpu_op(b"filter1d_narrow", CU_CONV, filter1d_forward, filter1d_backward)
 op.work = filter1d_work
 op.assigns = True
 
@@ -319,18 +322,18 @@ cdef Window pool_window(const Call* c) noexcept nogil:
     cdef dy_window w = pool_window_here(&c.x[0].dim, c.attrs)
     return on_device(&w)
 
-
-# derived: launches
+# derived: launches of conv, pooling
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.gpu.driver cimport launch_each, launch_rows
-from dynet_cy.ops.axes cimport Split, split_at
+from dynet_cy.ops.conv cimport Pooling, adaptive, sized
+from dynet_cy.ops.loops cimport Split, split_at
 
-cdef int MAXPOOL_FORWARD = kernel_at(CU, b"maxpool_forward")
-cdef int MAXPOOL_BACKWARD = kernel_at(CU, b"maxpool_backward")
-cdef int KMAX_FORWARD = kernel_at(CU, b"kmax_forward")
-cdef int KMAX_BACKWARD = kernel_at(CU, b"kmax_backward")
-cdef int NGRAM_FORWARD = kernel_at(CU, b"ngram_forward")
-cdef int NGRAM_BACKWARD = kernel_at(CU, b"ngram_backward")
+cdef int MAXPOOL_FORWARD = kernel_at(CU_CONV, b"maxpool_forward")
+cdef int MAXPOOL_BACKWARD = kernel_at(CU_CONV, b"maxpool_backward")
+cdef int KMAX_FORWARD = kernel_at(CU_CONV, b"kmax_forward")
+cdef int KMAX_BACKWARD = kernel_at(CU_CONV, b"kmax_backward")
+cdef int NGRAM_FORWARD = kernel_at(CU_CONV, b"ngram_forward")
+cdef int NGRAM_BACKWARD = kernel_at(CU_CONV, b"ngram_backward")
 
 
 cdef int maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -355,7 +358,7 @@ cdef size_t maxpooling2d_saved(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
-op = gpu_op(b"maxpooling2d", CU, maxpooling2d_forward, maxpooling2d_backward)
+op = gpu_op(b"maxpooling2d", CU_CONV, maxpooling2d_forward, maxpooling2d_backward)
 op.saved = maxpooling2d_saved
 op.assigns = True
 
@@ -375,7 +378,7 @@ cdef int kmax_pooling_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nog
     return launch_each(gpu, KMAX_BACKWARD, lines, lines, inner, length, k, uses, c.saved, c.dy.v, c.dx.v)
 
 
-op = gpu_op(b"kmax_pooling", CU, kmax_pooling_forward, kmax_pooling_backward)
+op = gpu_op(b"kmax_pooling", CU_CONV, kmax_pooling_forward, kmax_pooling_backward)
 
 
 cdef int kmh_ngram_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -391,6 +394,78 @@ cdef int kmh_ngram_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.accumulate)
 
 
-op = gpu_op(b"kmh_ngram", CU, kmh_ngram_forward, kmh_ngram_backward)
+op = gpu_op(b"kmh_ngram", CU_CONV, kmh_ngram_forward, kmh_ngram_backward)
+op.assigns = True
+
+cdef int CU_POOLING = module_at(b"pooling")
+cdef int AVERAGE_FORWARD = kernel_at(CU_POOLING, b"average_forward")
+cdef int AVERAGE_BACKWARD = kernel_at(CU_POOLING, b"average_backward")
+cdef int GREATEST_FORWARD = kernel_at(CU_POOLING, b"greatest_forward")
+cdef int GREATEST_BACKWARD = kernel_at(CU_POOLING, b"greatest_backward")
+
+
+cdef int avgpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch(gpu, AVERAGE_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
+                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+cdef int avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
+    cdef Pooling w = sized(&c.x[0].dim, c.attrs)
+    if total_of(&c.dx.dim) == 0:
+        return 0
+    return launch(gpu, AVERAGE_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
+                  THREADS, 0, batch, value_at(&w), c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"avgpooling2d", CU_POOLING, avgpooling2d_forward, avgpooling2d_backward)
+op.assigns = True
+
+
+cdef int adaptive_avgpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch(gpu, AVERAGE_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
+                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+cdef int adaptive_avgpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
+    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
+    if total_of(&c.dx.dim) == 0:
+        return 0
+    return launch(gpu, AVERAGE_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
+                  THREADS, 0, batch, value_at(&w), c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"adaptive_avgpooling2d", CU_POOLING, adaptive_avgpooling2d_forward, adaptive_avgpooling2d_backward)
+op.assigns = True
+
+
+cdef int adaptive_maxpooling2d_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
+    if total_of(&c.y.dim) == 0:
+        return 0
+    return launch(gpu, GREATEST_FORWARD, across(gpu, <size_t>w.out[0] * w.out[1]), planes(batch * w.channels), THREADS,
+                  0, batch, value_at(&w), c.x[0].v, c.x[0].bstride, c.saved, c.y.v)
+
+
+cdef int adaptive_maxpooling2d_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
+    cdef Pooling w = adaptive(&c.x[0].dim, c.attrs)
+    if total_of(&c.dx.dim) == 0:
+        return 0
+    return launch(gpu, GREATEST_BACKWARD, across(gpu, <size_t>w.inputs[0] * w.inputs[1]), planes(elements * w.channels),
+                  THREADS, 0, batch, value_at(&w), c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"adaptive_maxpooling2d", CU_POOLING, adaptive_maxpooling2d_forward, adaptive_maxpooling2d_backward)
 op.assigns = True
 # end of launches

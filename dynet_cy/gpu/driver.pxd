@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
-from dynet_cy.core.interrupts cimport Interrupts
+from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Call
 from dynet_cy.ops.registry cimport FactorsOf, Needs, Same, Saved, Spread, Work

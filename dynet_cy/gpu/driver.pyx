@@ -17,7 +17,7 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport calloc, free
 from posix.dlfcn cimport RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
 
-from dynet_cy.core.interrupts cimport LARGE, Interrupts, begin_interrupts, interrupted, raise_interrupt
+from dynet_cy.core.threads cimport LARGE, Interrupts, begin_interrupts, interrupted, raise_interrupt
 
 
 cdef extern from *:

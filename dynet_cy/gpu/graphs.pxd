@@ -1,11 +1,28 @@
-"""The device side of a graph: memory on the device that mirrors the arenas of the graph."""
+"""The device side of a graph: memory that mirrors the arenas of the graph, and passes that are replayed."""
 
-from dynet_cy.core.interrupts cimport Interrupts
+from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.gpu.driver cimport Gpu
-from dynet_cy.gpu.mirrored cimport Mirror
+from dynet_cy.gpu.memory cimport Mirror
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.memory.arena cimport Arena, Array
 
+
+# ==== replay ======================================================================================
+#
+# CUDA graphs of passes that repeat: a single launch for a whole pass.
+
+# Between these two calls, launches, products and fills are listed; `run_listed` issues them.  If `begin_listing`
+# returns False, they are issued at once.  `kept` points to the captured CUDA graphs of a computation graph, NULL at
+# first.
+cdef bint begin_listing(Gpu* gpu) noexcept nogil
+cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil
+
+cdef void drop_replays(Gpu* gpu, void** kept) noexcept nogil
+
+
+# ==== graphs ======================================================================================
+#
+# The device side of a graph: memory on the device that mirrors the arenas of the graph.
 
 # In `graph.device_graphs`: one for each device that the graph has run on.
 cdef struct DeviceGraph:

@@ -1,20 +1,259 @@
-"""The device side of a graph: memory on the device that mirrors the arenas of the graph.
+"""The device side of a graph: memory that mirrors the arenas of the graph, and passes that are replayed."""
 
-Each segment of an arena has a counterpart on the device with everything at the same offsets, so `device_ptr` translates
-host pointers to device pointers.
-"""
+import os
 
-from libc.stdint cimport uintptr_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memmove, memset
 
-from dynet_cy.gpu.clips cimport check_updates
+from dynet_cy.core.threads cimport Number
 from dynet_cy.gpu.driver cimport (
-    Address, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for, wait_with,
+    FORKED, MOST_GPUS, Address, Counts, Records, enter, failed, fetch_bytes, gpu_at, leave, play, raise_error,
+    set_error, wait, wait_for, wait_with,
 )
-from dynet_cy.gpu.mirrored cimport address_in, close_mirror, open_mirror
-from dynet_cy.gpu.replay cimport drop_replays
+from dynet_cy.gpu.memory cimport address_in, check_updates, close_mirror, open_mirror
 from dynet_cy.memory.arena cimport arena_close, arena_open, array_close, array_open
+from dynet_cy.schedule.plan cimport dy_hash
 
+
+# ==== replay ======================================================================================
+#
+# CUDA graphs of passes that repeat: a single launch for a whole pass.
+#
+# The launches, products and fills of a pass are first listed as records: the
+# kernel, its grid and its arguments, byte by byte.  When the same records are seen
+# again, the stream is captured while they are issued.  From then on, the resulting
+# CUDA graph is launched instead whenever the records of a pass are equal to its
+# own.  A hash only finds the candidate; the records are compared.  So everything
+# that a launch depends on is compared.  Only what kernels read on the device may
+# change: inputs and tables, which are sent before, and parameters.
+#
+# Each computation graph keeps its most recently used CUDA graphs, up to a limit on
+# their number and on their nodes.  If many structures alternated, they would evict
+# each other all the time, and a capture costs more than a single replay saves.  So
+# each CUDA graph that is evicted before it has paid for its capture doubles the
+# number of times that records must be seen before they are captured.
+#
+# If a capture fails on a device, it runs without captures from then on, and
+# `failed_captures` of `dynet_cy.gpu.driver.counts` counts the failure.  Devices
+# without memory for the cuBLAS workspace run without captures too.
+#
+# `DYNET_CY_CUDA_GRAPHS=0` in the environment switches captures off.
+
+cdef enum:
+    LEAST_NODES = 4                 # shorter passes are not captured
+    SETS = 64                       # sets of the table of seen records, which is indexed by hash
+    WAYS = 4                        # entries of a set
+    FIRST_SIGHTS = 2
+    MOST_SIGHTS = 64
+    PAYS = 4                        # number of replays that pay for a capture
+    THREAD_LOCAL = 1                # capture mode: does not restrict other threads
+
+cdef Number most_graphs = 32
+cdef Number most_nodes = 1 << 16
+if os.environ.get("DYNET_CY_CUDA_GRAPHS", "1") in ("", "0"):
+    most_graphs = 0
+
+# For each device, the records of the current pass.
+cdef Records[MOST_GPUS] lists
+memset(lists, 0, sizeof(lists))
+
+
+# Its records follow the struct in memory.
+cdef struct Replay:
+    Replay* next                    # the next less recently used one
+    void* exec
+    uint64_t hash
+    size_t n_bytes
+    uint32_t n_nodes
+    uint32_t uses
+
+# Records that were seen, and how often.
+cdef struct Sight:
+    uint64_t hash
+    uint64_t times
+
+cdef struct Replays:
+    Replay* first
+    uint32_t n
+    uint32_t sights                 # how often records are seen before they are captured
+    uint64_t n_nodes
+    Sight[SETS][WAYS] seen          # in each set, the most recently seen entry is first
+
+
+cdef bint begin_listing(Gpu* gpu) noexcept nogil:
+    cdef Records* r = &lists[gpu.number]
+    if most_graphs == 0 or gpu.workspace == 0 or gpu.counts.failed_captures:
+        return False
+    r.n = 0
+    r.count = 0
+    gpu.records = r
+    return True
+
+
+cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil:
+    cdef Records* r = gpu.records
+    cdef Replays* replays = <Replays*>kept[0]
+    cdef Replay* x
+    cdef uint64_t hash
+    gpu.records = NULL
+    if gpu.error:
+        return gpu.error
+    if r.count < LEAST_NODES or r.count > most_nodes:
+        return play(gpu, r)
+    if replays == NULL:
+        replays = <Replays*>calloc(1, sizeof(Replays))
+        if replays == NULL:
+            return play(gpu, r)
+        replays.sights = FIRST_SIGHTS
+        kept[0] = replays
+    hash = dy_hash(<const uint32_t*>r.p, r.n // sizeof(uint32_t))
+    x = find(replays, r, hash)
+    if x == NULL and is_due(replays, hash):
+        x = capture(gpu, replays, r, hash)
+    if x == NULL:
+        return play(gpu, r)
+    x.uses += 1
+    gpu.counts.replays += 1
+    gpu.counts.replayed += x.n_nodes
+    return failed(gpu, gpu.driver.cuGraphLaunch(x.exec, gpu.stream), -1)
+
+
+cdef Replay* find(Replays* replays, const Records* r, uint64_t hash) noexcept nogil:
+    """Find the capture of equal records, and move it to the front of the list; NULL if there is none."""
+    cdef Replay** link = &replays.first
+    cdef Replay* x = link[0]
+    while x != NULL:
+        if x.hash == hash and x.n_bytes == r.n and memcmp(x + 1, r.p, r.n) == 0:
+            link[0] = x.next
+            x.next = replays.first
+            replays.first = x
+            return x
+        link = &x.next
+        x = link[0]
+    return NULL
+
+
+cdef bint is_due(Replays* replays, uint64_t hash) noexcept nogil:
+    """Count that records without a capture were seen; True if they have been seen often enough."""
+    cdef Sight* seen = replays.seen[hash % SETS]
+    cdef uint64_t times = 1
+    cdef int way = 0
+    while way < WAYS - 1 and seen[way].hash != hash:
+        way += 1
+    if seen[way].hash == hash:
+        times += seen[way].times
+    memmove(seen + 1, seen, way * sizeof(Sight))
+    seen[0].hash = hash
+    seen[0].times = times if times < replays.sights else 0
+    return times >= replays.sights
+
+
+cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash) noexcept nogil:
+    """Capture records as a CUDA graph, without running it; NULL if that fails, and nothing is captured from then on."""
+    cdef Counts before = gpu.counts
+    cdef void* graph = NULL
+    cdef void* exec = NULL
+    cdef Replay* x = <Replay*>malloc(sizeof(Replay) + r.n)
+    cdef int error, ended
+    if x == NULL:
+        return NULL
+    make_room(gpu, replays, r.count)
+    error = gpu.driver.cuStreamBeginCapture_v2(gpu.stream, THREAD_LOCAL)
+    if not error:
+        error = play(gpu, r)
+        ended = gpu.driver.cuStreamEndCapture(gpu.stream, &graph)
+        error = error if error else ended
+    if not error:
+        error = gpu.driver.cuGraphInstantiateWithFlags(&exec, graph, 0)
+    if graph != NULL:
+        gpu.driver.cuGraphDestroy(graph)
+    gpu.counts = before
+    if error:
+        # Nothing has run.  Errors in the records themselves are reported when the records are issued.
+        set_error(gpu, 0)
+        gpu.error_kernel = -1
+        gpu.counts.failed_captures += 1
+        free(x)
+        return NULL
+    gpu.counts.captures += 1
+    x.exec = exec
+    x.hash = hash
+    x.n_bytes = r.n
+    x.n_nodes = r.count
+    x.uses = 0
+    memcpy(x + 1, r.p, r.n)
+    x.next = replays.first
+    replays.first = x
+    replays.n += 1
+    replays.n_nodes += x.n_nodes
+    return x
+
+
+cdef void make_room(Gpu* gpu, Replays* replays, uint64_t nodes) noexcept nogil:
+    """Drop the CUDA graphs that were used least recently until there is room for one more."""
+    cdef Replay** link = &replays.first
+    cdef Replay* x = replays.first
+    cdef uint32_t n = 1
+    while x != NULL and n < most_graphs and nodes + x.n_nodes <= most_nodes:
+        nodes += x.n_nodes
+        n += 1
+        link = &x.next
+        x = link[0]
+    while link[0] != NULL:
+        x = link[0]
+        link[0] = x.next
+        replays.n -= 1
+        replays.n_nodes -= x.n_nodes
+        if x.uses < PAYS:
+            replays.sights = min(2 * replays.sights, <uint32_t>MOST_SIGHTS)
+        # If it is still running, the driver frees it afterwards.
+        gpu.driver.cuGraphExecDestroy(x.exec)
+        free(x)
+
+
+cdef void drop_replays(Gpu* gpu, void** kept) noexcept nogil:
+    """Free all captures.  Errors are ignored: they mean that the driver has been shut down already."""
+    cdef Replays* replays = <Replays*>kept[0]
+    cdef Replay* x
+    cdef int error
+    if replays == NULL:
+        return
+    error = enter(gpu)
+    while replays.first != NULL:
+        x = replays.first
+        replays.first = x.next
+        if error != FORKED:                     # after a fork they are the parent's
+            gpu.driver.cuGraphExecDestroy(x.exec)
+        free(x)
+    leave(gpu)
+    free(replays)
+    kept[0] = NULL
+
+
+def set_limits(uint32_t graphs, uint64_t nodes) -> tuple[int, int]:
+    """Limit the CUDA graphs that each computation graph keeps on its device.
+
+    Args:
+        graphs: number of CUDA graphs; 0 switches them off.
+        nodes: total number of launches, products and fills in them.
+
+    Returns:
+        The previous limits, as a tuple.
+    """
+    global most_graphs, most_nodes
+    before = most_graphs, most_nodes
+    most_graphs = graphs
+    most_nodes = nodes
+    return before
+
+
+# ==== graphs ======================================================================================
+#
+# The device side of a graph: memory on the device that mirrors the arenas of the graph.
+#
+# Each segment of an arena has a counterpart on the device with everything at the same offsets, so `device_ptr`
+# translates host pointers to device pointers.
 
 cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept nogil:
     """The device address for a host pointer into an arena of the graph.

@@ -5,12 +5,13 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.gpu.clips cimport check_updates
 from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, DeviceArena, enter, error_of, fetch_bytes, gpu_at, launch, launch_each, launch_rows,
-    leave, raise_error, value_at, wait, wait_for,
+    MOST_GPUS, Address, DeviceArena, enter, error_of, fetch_bytes, gpu_at, launch, launch_each, launch_rows, leave,
+    raise_error, value_at, wait, wait_for,
 )
-from dynet_cy.gpu.memory cimport close_arena, extend_arena, open_arena, out_of_device_memory, reserve_arena
+from dynet_cy.gpu.memory cimport (
+    check_updates, close_arena, extend_arena, open_arena, out_of_device_memory, reserve_arena,
+)
 from dynet_cy.gpu.registry cimport kernel_at, load, module_at
 from dynet_cy.kernels.late_rows cimport late_on_devices
 from dynet_cy.memory.storage cimport Late

@@ -10,35 +10,30 @@ neither for copies to a device nor for the batches that run there.
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.interrupts cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.core.tensor cimport total_of
+from dynet_cy.core.threads cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.execute.accumulation cimport Journal, begin_journal, end_journal
-from dynet_cy.execute.anomaly cimport Finding, bad_values, check_before, checking, raise_anomaly
 from dynet_cy.execute.cpu cimport begin_cpu_walk, finish_collected
 from dynet_cy.execute.gradients cimport begin_at, contribute, open_backward, run_backward
-from dynet_cy.execute.profile cimport list_batches, profiling
 from dynet_cy.execute.walk cimport (
     Walk, allocate_values, assign_values, clear_call, count_as_run, raise_failure, run_planned_at_once, settle,
 )
-from dynet_cy.gpu.clips cimport check_updates
+from dynet_cy.execute.watch cimport Finding, bad_values, check_before, checking, list_batches, profiling, raise_anomaly
 from dynet_cy.gpu.commands cimport Pass, begin_pass
-from dynet_cy.gpu.driver cimport (
-    MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for,
-)
-from dynet_cy.gpu.executor cimport run_planned
-from dynet_cy.gpu.gradients cimport keep_gradients, note_after, put_gradients_back, walk_batches_back
+from dynet_cy.gpu.driver cimport MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for
+from dynet_cy.gpu.executor cimport keep_gradients, note_after, put_gradients_back, run_planned, walk_batches_back
 from dynet_cy.gpu.graphs cimport DeviceGraph, device_graph, device_ptr, fetch_within
-from dynet_cy.gpu.memory cimport Range, out_of_device_memory, send_ranges
-from dynet_cy.gpu.mirrored cimport begin_use, extend_mirror, note_uses
+from dynet_cy.gpu.memory cimport (
+    Range, begin_use, check_updates, extend_mirror, note_uses, out_of_device_memory, send_ranges,
+)
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
-from dynet_cy.graph.hooks cimport ENGINE_MULTI_DEVICE, Engine, engine
+from dynet_cy.graph.making cimport is_transfer, source_of
 from dynet_cy.graph.structs cimport (
-    COMPUTED, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Graph, Node, args_of, batches_of, device_of, gradient_at, nodes_of,
-    order_of, release_arguments, state_of, untake_values, value_of,
+    COMPUTED, ENGINE_MULTI_DEVICE, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Engine, Graph, Node, args_of, batches_of,
+    device_of, engine, gradient_at, nodes_of, order_of, release_arguments, state_of, untake_values, value_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
-from dynet_cy.graph.transfer cimport is_transfer, source_of
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
 from dynet_cy.memory.storage cimport Param

@@ -1,22 +1,22 @@
-"""Normalization of layers and weights."""
+"""Normalization of layers, weights and channels."""
 
-# derived: launches
+# derived: launches of norm, batch_norm
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Call, size_of
-from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, launch_rows
+from dynet_cy.core.tensor cimport Call, size_of, total_of
+from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, launch_each, launch_rows
 from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
-from dynet_cy.ops.axes cimport Split
-from dynet_cy.ops.norms cimport DROPPED, EPSILON, columns_of, lines_of
+from dynet_cy.ops.loops cimport DROPPED, EPSILON, Split, columns_of, lines_of, split_at
 
-cdef int CU = module_at(b"norm")
-cdef int LAYER_NORM_FORWARD = kernel_at(CU, b"layer_norm_forward")
-cdef int LAYER_NORM_BACKWARD_X = kernel_at(CU, b"layer_norm_backward_x")
-cdef int LAYER_NORM_BACKWARD_WEIGHTS = kernel_at(CU, b"layer_norm_backward_weights")
-cdef int RESIDUAL_LAYER_NORM_FORWARD = kernel_at(CU, b"residual_layer_norm_forward")
-cdef int WEIGHT_NORM_FORWARD = kernel_at(CU, b"weight_norm_forward")
-cdef int WEIGHT_NORM_BACKWARD = kernel_at(CU, b"weight_norm_backward")
 cdef GpuOp* op
+
+cdef int CU_NORM = module_at(b"norm")
+cdef int LAYER_NORM_FORWARD = kernel_at(CU_NORM, b"layer_norm_forward")
+cdef int LAYER_NORM_BACKWARD_X = kernel_at(CU_NORM, b"layer_norm_backward_x")
+cdef int LAYER_NORM_BACKWARD_WEIGHTS = kernel_at(CU_NORM, b"layer_norm_backward_weights")
+cdef int RESIDUAL_LAYER_NORM_FORWARD = kernel_at(CU_NORM, b"residual_layer_norm_forward")
+cdef int WEIGHT_NORM_FORWARD = kernel_at(CU_NORM, b"weight_norm_forward")
+cdef int WEIGHT_NORM_BACKWARD = kernel_at(CU_NORM, b"weight_norm_backward")
 
 
 cdef int layer_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -46,7 +46,7 @@ cdef int layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil
                        c.x[0].v if i == 1 else NULL, c.x[0].bstride, c.saved, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"layer_norm", CU, layer_norm_forward, layer_norm_backward)
+op = gpu_op(b"layer_norm", CU_NORM, layer_norm_forward, layer_norm_backward)
 op.assigns = True
 
 
@@ -83,10 +83,10 @@ cdef int residual_layer_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexc
                        c.accumulate)
 
 
-op = gpu_op(b"residual_layer_norm", CU, residual_layer_norm_forward, residual_layer_norm_backward)
+op = gpu_op(b"residual_layer_norm", CU_NORM, residual_layer_norm_forward, residual_layer_norm_backward)
 op.assigns = True
 
-op = gpu_op(b"residual_layer_norm_dropout", CU, residual_layer_norm_forward, residual_layer_norm_backward)
+op = gpu_op(b"residual_layer_norm_dropout", CU_NORM, residual_layer_norm_forward, residual_layer_norm_backward)
 op.draws = True
 op.assigns = True
 
@@ -103,6 +103,61 @@ cdef int weight_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
                        c.x[1].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"weight_norm", CU, weight_norm_forward, weight_norm_backward)
+op = gpu_op(b"weight_norm", CU_NORM, weight_norm_forward, weight_norm_backward)
+op.assigns = True
+
+cdef int CU_BATCH_NORM = module_at(b"batch_norm")
+cdef int MOMENTS_FORWARD = kernel_at(CU_BATCH_NORM, b"moments_forward")
+cdef int MOMENTS_BACKWARD = kernel_at(CU_BATCH_NORM, b"moments_backward")
+cdef int CHANNEL_FORWARD = kernel_at(CU_BATCH_NORM, b"channel_forward")
+cdef int CHANNEL_BACKWARD_X = kernel_at(CU_BATCH_NORM, b"channel_backward_x")
+cdef int CHANNEL_BACKWARD = kernel_at(CU_BATCH_NORM, b"channel_backward")
+
+
+cdef int batch_moments_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t pre = s.pre, channels = s.len, post = s.post, elements = batch, uses = c.x[0].dim.bd // batch
+    return launch_rows(gpu, MOMENTS_FORWARD, elements * channels, uses * pre * post, elements, uses, pre, channels,
+                       post, c.x[0].v, c.y.v)
+
+
+cdef int batch_moments_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t pre = s.pre, channels = s.len, post = s.post, elements = batch, uses = c.x[0].dim.bd // batch
+    return launch_each(gpu, MOMENTS_BACKWARD, total_of(&c.x[0].dim), elements, uses, pre, channels, post, c.x[0].v,
+                       c.y.v, c.dy.v, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"batch_moments", CU_BATCH_NORM, batch_moments_forward, batch_moments_backward)
+op.assigns = True
+
+
+cdef int channel_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t pre = s.pre, channels = s.len, post = s.post
+    cdef float eps = <float>c.attrs[1].f
+    return launch_each(gpu, CHANNEL_FORWARD, total_of(&c.y.dim), batch, pre, channels, post, eps, c.x[0].v,
+                       c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride,
+                       c.x[4].v, c.x[4].bstride, c.y.v)
+
+
+cdef int channel_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t pre = s.pre, channels = s.len, post = s.post
+    cdef float eps = <float>c.attrs[1].f
+    cdef size_t n = total_of(&c.dx.dim)
+    if i == 0:
+        return launch_each(gpu, CHANNEL_BACKWARD_X, n, batch, pre, channels, post, eps, c.x[2].v, c.x[2].bstride,
+                           c.x[3].v, c.x[3].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
+    return launch_rows(gpu, CHANNEL_BACKWARD, n, batch // elements * pre * post, batch, pre, channels, post, eps, i,
+                       c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v,
+                       c.x[3].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"channel_norm", CU_BATCH_NORM, channel_norm_forward, channel_norm_backward)
 op.assigns = True
 # end of launches

@@ -5,18 +5,20 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport qsort
 
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.execute.anomaly cimport bad_collected, bad_gradients, bad_values, checking, raise_anomaly
-from dynet_cy.execute.profile cimport WEIGHT_GRADIENTS, note, note_call, now, profiling
 from dynet_cy.execute.walk cimport Collected, raise_failure
+from dynet_cy.execute.watch cimport (
+    WEIGHT_GRADIENTS, bad_collected, bad_gradients, bad_values, checking, note, note_call, now, profiling,
+    raise_anomaly,
+)
 from dynet_cy.gpu.commands cimport BACKWARD, BEGIN, FILL, FORWARD, MOVES, PRODUCT, Command
 from dynet_cy.gpu.driver cimport (
     Address, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, leave, raise_error, wait,
 )
-from dynet_cy.gpu.graphs cimport device_ptr
-from dynet_cy.gpu.memory cimport Range, out_of_device_memory, send_ranges
-from dynet_cy.gpu.mirrored cimport address_in, extend_mirror, continues_part, note_uses
+from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
+from dynet_cy.gpu.memory cimport (
+    Range, address_in, continues_part, extend_mirror, note_uses, out_of_device_memory, send_ranges,
+)
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
-from dynet_cy.gpu.replay cimport begin_listing, run_listed
 from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at, nodes_of, order_of,
     state_of,

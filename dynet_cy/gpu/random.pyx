@@ -1,23 +1,23 @@
 """Dropout, noise and random leaves.  They draw the same numbers as on the CPU."""
 
-# derived: launches
+# derived: launches of random
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, size_of
-from dynet_cy.gpu.base cimport BASE, pass_scaled
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, needs_module
-from dynet_cy.ops.axes cimport Split, split_at
+from dynet_cy.gpu.registry cimport BASE, gpu_op, kernel_at, module_at, needs_module, pass_scaled
+from dynet_cy.ops.loops cimport Split, split_at
 
-cdef int CU = module_at(b"random")
-cdef int RANDOM_NORMAL = kernel_at(CU, b"random_normal")
-cdef int RANDOM_UNIFORM = kernel_at(CU, b"random_uniform")
-cdef int RANDOM_BERNOULLI = kernel_at(CU, b"random_bernoulli")
-cdef int RANDOM_GUMBEL = kernel_at(CU, b"random_gumbel")
-cdef int NOISE_FORWARD = kernel_at(CU, b"noise_forward")
-cdef int DROPOUT_FORWARD = kernel_at(CU, b"dropout_forward")
-cdef int DROPOUT_BACKWARD = kernel_at(CU, b"dropout_backward")
 cdef GpuOp* op
+
+cdef int CU_RANDOM = module_at(b"random")
+cdef int RANDOM_NORMAL = kernel_at(CU_RANDOM, b"random_normal")
+cdef int RANDOM_UNIFORM = kernel_at(CU_RANDOM, b"random_uniform")
+cdef int RANDOM_BERNOULLI = kernel_at(CU_RANDOM, b"random_bernoulli")
+cdef int RANDOM_GUMBEL = kernel_at(CU_RANDOM, b"random_gumbel")
+cdef int NOISE_FORWARD = kernel_at(CU_RANDOM, b"noise_forward")
+cdef int DROPOUT_FORWARD = kernel_at(CU_RANDOM, b"dropout_forward")
+cdef int DROPOUT_BACKWARD = kernel_at(CU_RANDOM, b"dropout_backward")
 
 
 cdef int random_normal_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -26,7 +26,7 @@ cdef int random_normal_forward(Gpu* gpu, const Call* c) noexcept nogil:
     return launch_each(gpu, RANDOM_NORMAL, batch * n, batch, n, <const void*>c.seed, c.items, p0, p1, c.y.v)
 
 
-op = gpu_op(b"random_normal", CU, random_normal_forward, NULL)
+op = gpu_op(b"random_normal", CU_RANDOM, random_normal_forward, NULL)
 op.draws = True
 
 
@@ -36,7 +36,7 @@ cdef int random_uniform_forward(Gpu* gpu, const Call* c) noexcept nogil:
     return launch_each(gpu, RANDOM_UNIFORM, batch * n, batch, n, <const void*>c.seed, c.items, p0, p1, c.y.v)
 
 
-op = gpu_op(b"random_uniform", CU, random_uniform_forward, NULL)
+op = gpu_op(b"random_uniform", CU_RANDOM, random_uniform_forward, NULL)
 op.draws = True
 
 
@@ -46,7 +46,7 @@ cdef int random_bernoulli_forward(Gpu* gpu, const Call* c) noexcept nogil:
     return launch_each(gpu, RANDOM_BERNOULLI, batch * n, batch, n, <const void*>c.seed, c.items, p0, p1, c.y.v)
 
 
-op = gpu_op(b"random_bernoulli", CU, random_bernoulli_forward, NULL)
+op = gpu_op(b"random_bernoulli", CU_RANDOM, random_bernoulli_forward, NULL)
 op.draws = True
 
 
@@ -56,7 +56,7 @@ cdef int random_gumbel_forward(Gpu* gpu, const Call* c) noexcept nogil:
     return launch_each(gpu, RANDOM_GUMBEL, batch * n, batch, n, <const void*>c.seed, c.items, p0, p1, c.y.v)
 
 
-op = gpu_op(b"random_gumbel", CU, random_gumbel_forward, NULL)
+op = gpu_op(b"random_gumbel", CU_RANDOM, random_gumbel_forward, NULL)
 op.draws = True
 
 
@@ -71,7 +71,7 @@ cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
 
 
-op = gpu_op(b"noise", CU, noise_forward, noise_backward)
+op = gpu_op(b"noise", CU_RANDOM, noise_forward, noise_backward)
 needs_module(op, BASE)
 op.draws = True
 op.assigns = True
@@ -93,7 +93,7 @@ cdef int dropout_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        value, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"dropout", CU, dropout_forward, dropout_backward)
+op = gpu_op(b"dropout", CU_RANDOM, dropout_forward, dropout_backward)
 op.draws = True
 op.assigns = True
 
@@ -118,7 +118,7 @@ cdef int dropout_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
                        value, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"dropout_dim", CU, dropout_dim_forward, dropout_dim_backward)
+op = gpu_op(b"dropout_dim", CU_RANDOM, dropout_dim_forward, dropout_dim_backward)
 op.draws = True
 op.assigns = True
 
@@ -139,11 +139,11 @@ cdef int dropout_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept no
                        value, c.dy.v, elements, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"dropout_batch", CU, dropout_batch_forward, dropout_batch_backward)
+op = gpu_op(b"dropout_batch", CU_RANDOM, dropout_batch_forward, dropout_batch_backward)
 op.draws = True
 op.assigns = True
 
-op = gpu_op(b"block_dropout", CU, dropout_batch_forward, dropout_batch_backward)
+op = gpu_op(b"block_dropout", CU_RANDOM, dropout_batch_forward, dropout_batch_backward)
 op.draws = True
 op.assigns = True
 # end of launches

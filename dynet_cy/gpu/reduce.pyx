@@ -1,12 +1,19 @@
-"""Reductions."""
+"""Reductions: sums, moments, norms, and ops along one axis."""
 
 from libc.math cimport INFINITY, NAN, isinf
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, size_of, total_of
-from dynet_cy.gpu.base cimport BASE, FEW_TERMS, Axes, add_axis, axes_total, contract, expand, no_axes
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill
-from dynet_cy.gpu.registry cimport gpu_op
+from dynet_cy.gpu.registry cimport BASE, FEW_TERMS, Axes, add_axis, axes_total, contract, expand, gpu_op, no_axes
+
+
+cdef GpuOp* op
+
+
+# ==== reduce ======================================================================================
+#
+# Reductions.
 
 # With this many results, one thread for each result keeps the device busy.
 cdef enum:
@@ -15,6 +22,7 @@ cdef enum:
 
 # ---- sum: attributes: the axes, one bit each, and the batch ------------------------
 
+# The axes of x that are kept and those that are reduced, with the strides of x; and all with the strides of y.
 cdef void reduction_axes(const Call* c, Axes* kept, Axes* reduced, Axes* back) noexcept nogil:
     """The axes of x that are kept and those that are reduced, with the strides of x; and all with the strides of y.
 
@@ -66,12 +74,13 @@ cdef int sum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return gpu.error
 
 
-cdef GpuOp* op = gpu_op(b"sum", BASE, sum_forward, sum_backward)
+op = gpu_op(b"sum", BASE, sum_forward, sum_backward)
 op.assigns = True
 
 
 # ---- what comments beside kernels call ---------------------------------------------------
 
+# Whether each result is computed by a block; `neighbours`: the terms of a result are adjacent.
 cdef bint by_blocks(size_t results, size_t terms, bint neighbours) noexcept nogil:
     """Whether each result is computed by a block; `neighbours`: the terms of a result are adjacent."""
     return terms > FEW_TERMS and (neighbours or results < MANY_RESULTS)
@@ -81,6 +90,7 @@ cdef bint by_blocks_over(const Axes* kept, const Axes* reduced) noexcept nogil:
     return by_blocks(axes_total(kept), axes_total(reduced), reduced.n and reduced.stride[0][0] == 1)
 
 
+# 1 / the number of elements of x for each element of y.
 cdef float share(const Call* c) noexcept nogil:
     """1 / the number of elements of x for each element of y."""
     cdef size_t n = size_of(&c.y.dim) if c.x[0].dim.bd == 1 else total_of(&c.y.dim)
@@ -94,20 +104,21 @@ cdef float moment_scale(const Call* c) noexcept nogil:
     return 1.0 / c.attrs[1].i if c.attrs[1].i > 0 else share(c)
 
 
+# How many batch elements of y share one batch element of x.
 cdef size_t sharing(const Call* c) noexcept nogil:
     """How many batch elements of y share one batch element of x."""
     return c.y.dim.bd if c.x[0].dim.bd == 1 else 1
 
-
-# derived: launches
+# derived: launches of reduce, along, vector_norm
 from dynet_cy.gpu.driver cimport launch_each, launch_rows, value_at
-from dynet_cy.gpu.registry cimport kernel_at, module_at
+from dynet_cy.gpu.registry cimport kernel_at, module_at, needs_module, pass_scaled
+from dynet_cy.ops.loops cimport Split, split_at
 
-cdef int CU = module_at(b"reduce")
-cdef int MOMENT_FORWARD = kernel_at(CU, b"moment_forward")
-cdef int MOMENT_BACKWARD = kernel_at(CU, b"moment_backward")
-cdef int STD_FORWARD = kernel_at(CU, b"std_forward")
-cdef int STD_BACKWARD = kernel_at(CU, b"std_backward")
+cdef int CU_REDUCE = module_at(b"reduce")
+cdef int MOMENT_FORWARD = kernel_at(CU_REDUCE, b"moment_forward")
+cdef int MOMENT_BACKWARD = kernel_at(CU_REDUCE, b"moment_backward")
+cdef int STD_FORWARD = kernel_at(CU_REDUCE, b"std_forward")
+cdef int STD_BACKWARD = kernel_at(CU_REDUCE, b"std_backward")
 
 
 cdef int moment_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -135,7 +146,7 @@ cdef int moment_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.accumulate)
 
 
-op = gpu_op(b"moment", CU, moment_forward, moment_backward)
+op = gpu_op(b"moment", CU_REDUCE, moment_forward, moment_backward)
 op.assigns = True
 
 
@@ -160,6 +171,192 @@ cdef int std_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"std", CU, std_forward, std_backward)
+op = gpu_op(b"std", CU_REDUCE, std_forward, std_backward)
+op.assigns = True
+
+cdef int CU_ALONG = module_at(b"along")
+cdef int EXTREME_FORWARD = kernel_at(CU_ALONG, b"extreme_forward")
+cdef int EXTREME_BACKWARD = kernel_at(CU_ALONG, b"extreme_backward")
+cdef int ARGMAX_FORWARD = kernel_at(CU_ALONG, b"argmax_forward")
+cdef int SCAN_LINES = kernel_at(CU_ALONG, b"scan_lines")
+cdef int LOGSUMEXP_LINES = kernel_at(CU_ALONG, b"logsumexp_lines")
+cdef int LOGSUMEXP_LINES_BACKWARD = kernel_at(CU_ALONG, b"logsumexp_lines_backward")
+
+
+cdef int max_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
+    cdef float sign = <float>1
+    cdef size_t lines = inner * outer * batch
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, EXTREME_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
+                           c.x[0].bstride, c.saved, c.y.v, 1)
+    return launch_each(gpu, EXTREME_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride,
+                       c.saved, c.y.v, 0)
+
+
+cdef int max_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, lines = inner * outer * elements
+    return launch_each(gpu, EXTREME_BACKWARD, lines, lines, inner, length, outer, uses, c.saved, c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"max_dim", CU_ALONG, max_dim_forward, max_dim_backward)
+
+
+cdef int min_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
+    cdef float sign = <float>(-1)
+    cdef size_t lines = inner * outer * batch
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, EXTREME_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
+                           c.x[0].bstride, c.saved, c.y.v, 1)
+    return launch_each(gpu, EXTREME_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride,
+                       c.saved, c.y.v, 0)
+
+
+op = gpu_op(b"min_dim", CU_ALONG, min_dim_forward, max_dim_backward)
+
+
+cdef int argmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
+    return launch_rows(gpu, ARGMAX_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+op = gpu_op(b"argmax", CU_ALONG, argmax_forward, NULL)
+
+
+cdef int argmax_straight_through_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
+
+
+op = gpu_op(b"argmax_straight_through", CU_ALONG, argmax_forward, argmax_straight_through_backward)
+needs_module(op, BASE)
+op.assigns = True
+
+
+cdef int cumsum_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, use_stride = size_of(&c.y.dim)
+    if length == 0:
+        return 0
+    cdef size_t lines = inner * outer * batch
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, SCAN_LINES, lines, length, lines, inner, length, outer, 1, use_stride, 0, c.x[0].v,
+                           c.x[0].bstride, c.y.v, 0, 1)
+    return launch_each(gpu, SCAN_LINES, lines, lines, inner, length, outer, 1, use_stride, 0, c.x[0].v, c.x[0].bstride,
+                       c.y.v, 0, 0)
+
+
+cdef int cumsum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, use_stride = size_of(&c.y.dim)
+    if length == 0:
+        return 0
+    cdef size_t lines = inner * outer * elements, stride_x = use_stride
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, SCAN_LINES, lines, length, lines, inner, length, outer, uses, use_stride, 1, c.dy.v,
+                           stride_x, c.dx.v, c.accumulate, 1)
+    return launch_each(gpu, SCAN_LINES, lines, lines, inner, length, outer, uses, use_stride, 1, c.dy.v, stride_x,
+                       c.dx.v, c.accumulate, 0)
+
+
+op = gpu_op(b"cumsum", CU_ALONG, cumsum_forward, cumsum_backward)
+op.assigns = True
+
+
+cdef int logsumexp_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, lines = inner * outer * batch
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, LOGSUMEXP_LINES, lines, length, lines, inner, length, outer, c.x[0].v, c.x[0].bstride,
+                           c.y.v, c.saved, 1)
+    return launch_each(gpu, LOGSUMEXP_LINES, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v,
+                       c.saved, 0)
+
+
+cdef int logsumexp_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, n = total_of(&c.dx.dim), lines = inner * s.post * elements
+    return launch_each(gpu, LOGSUMEXP_LINES_BACKWARD, n, n, inner, length, uses, lines, c.x[0].v, c.saved, c.dy.v,
+                       c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"logsumexp_dim", CU_ALONG, logsumexp_dim_forward, logsumexp_dim_backward)
+op.assigns = True
+
+cdef int CU_VECTOR_NORM = module_at(b"vector_norm")
+cdef int NORM_FORWARD = kernel_at(CU_VECTOR_NORM, b"norm_forward")
+cdef int NORM_BACKWARD = kernel_at(CU_VECTOR_NORM, b"norm_backward")
+cdef int P_NORM_FORWARD = kernel_at(CU_VECTOR_NORM, b"p_norm_forward")
+cdef int P_NORM_BACKWARD = kernel_at(CU_VECTOR_NORM, b"p_norm_backward")
+
+
+cdef int squared_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
+    cdef int root = 0
+    return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
+
+
+cdef int squared_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
+    cdef int root = 0
+    return launch_each(gpu, NORM_BACKWARD, elements * n, batch, n, c.x[0].v, root, c.y.v, c.dy.v, elements, c.dx.v,
+                       c.accumulate)
+
+
+op = gpu_op(b"squared_norm", CU_VECTOR_NORM, squared_norm_forward, squared_norm_backward)
+op.assigns = True
+
+
+cdef int l2_norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
+    cdef int root = 1
+    return launch_rows(gpu, NORM_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, root, c.y.v)
+
+
+cdef int l2_norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
+    cdef int root = 1
+    return launch_each(gpu, NORM_BACKWARD, elements * n, batch, n, c.x[0].v, root, c.y.v, c.dy.v, elements, c.dx.v,
+                       c.accumulate)
+
+
+op = gpu_op(b"l2_norm", CU_VECTOR_NORM, l2_norm_forward, l2_norm_backward)
+op.assigns = True
+
+
+cdef int norm_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Axes kept, reduced, back
+    reduction_axes(c, &kept, &reduced, &back)
+    cdef float p = <float>c.attrs[1].f
+    cdef size_t n = axes_total(&kept), terms = axes_total(&reduced)
+    if total_of(&c.x[0].dim) == 0:
+        return fill(gpu, total_of(&c.y.dim), 0, c.y.v)
+    if by_blocks_over(&kept, &reduced):
+        return launch_rows(gpu, P_NORM_FORWARD, n, terms, n, terms, value_at(&kept), value_at(&reduced), p, c.x[0].v,
+                           c.saved, c.y.v, 1)
+    return launch_each(gpu, P_NORM_FORWARD, n, n, terms, value_at(&kept), value_at(&reduced), p, c.x[0].v, c.saved,
+                       c.y.v, 0)
+
+
+cdef int norm_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Axes kept, reduced, back
+    reduction_axes(c, &kept, &reduced, &back)
+    cdef float p = <float>c.attrs[1].f
+    cdef size_t n = total_of(&c.x[0].dim), uses = sharing(c), y_size = size_of(&c.y.dim)
+    return launch_each(gpu, P_NORM_BACKWARD, n, n, value_at(&back), uses, y_size, p, c.x[0].v, c.saved, c.y.v, c.dy.v,
+                       c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"norm", CU_VECTOR_NORM, norm_forward, norm_backward)
 op.assigns = True
 # end of launches

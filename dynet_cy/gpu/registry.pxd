@@ -1,8 +1,14 @@
-"""The tables of GPU ops, of kernels and of the modules that contain them."""
+"""The tables of GPU ops, of kernels and of the modules that contain them; and launchers that many ops need."""
 
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.tensor cimport Tensor
 from dynet_cy.gpu.driver cimport Gpu, GpuBackward, GpuForward, GpuOp
+
+
+# ==== registry ====================================================================================
+#
+# The tables of GPU ops, of kernels and of the modules that contain them.
 
 # The GPU op for the op of that name.  Module number `module`, from `module_at`, contains its kernels.  The caller sets
 # its other fields.
@@ -15,3 +21,58 @@ cdef int module_at(bytes name) except -1
 cdef int kernel_at(int module, bytes name) except -1
 cdef int load(Gpu* gpu, uint64_t modules) except -1
 cdef uint64_t* loaded(Gpu* gpu) noexcept nogil
+
+
+# ==== base ========================================================================================
+#
+# Launchers that many ops need: copies and sums over axes.
+
+cdef extern from "dynet_cy/gpu_axes.h" nogil:
+    ctypedef struct Axes "dy_axes":
+        uint32_t n
+        uint64_t[8] size
+        uint64_t[3][8] stride
+
+    ctypedef struct Pointers "dy_pointers":
+        const float** p
+    int POINTERS "DY_POINTERS"
+
+    # Begin with `no_axes`, and add axes in the order of their strides, the fastest first.
+    void no_axes "dy_no_axes"(Axes* axes)
+    void add_axis "dy_add_axis"(Axes* axes, uint64_t size, uint64_t s0, uint64_t s1, uint64_t s2)
+    uint64_t axes_total "dy_axes_total"(const Axes* axes)
+
+# Sums of at most this many terms are computed by one thread, longer ones by a block.
+cdef enum:
+    FEW_TERMS = 32
+
+# How many arguments a kernel can take if it has one flag for each of them in a 32-bit word.
+cdef enum:
+    FLAGS = 32
+
+cdef int BASE
+
+# y = a x (+ y if acc), n numbers.
+cdef int scaled(Gpu* gpu, size_t n, float a, const float* x, float* y, int acc) noexcept nogil
+# The same with the sum of several arrays, at most POINTERS, instead of x.
+cdef int sum_pointers(Gpu* gpu, size_t n, const Pointers* xs, uint32_t count, float a, float* y,
+                      int acc) noexcept nogil
+# The same with x, array 0 of the axes, broadcast to y: x has only some of the axes of y.
+cdef int expand(Gpu* gpu, const Axes* axes, float a, const float* x, float* y, int acc) noexcept nogil
+# y = a times the sum of x over the reduced axes, for each element of the kept axes (+ y if acc).  x is array 0 of both.
+cdef int contract(Gpu* gpu, const Axes* kept, const Axes* reduced, float a, const float* x, float* y,
+                  int acc) noexcept nogil
+# The same for each of `batch` elements, with a pointer for each in `places`, as in a LIST argument of a call.  Axes are
+# those of one element.  `expand_list` reads x_b at places[b].  `contract_list` writes its result for x_b, which begins
+# at x + b * stride, to places[b]; if a pointer is listed more than once, the contributions are added in the order of
+# the list.
+cdef int expand_list(Gpu* gpu, size_t batch, const Axes* axes, float a, const void* places, float* y,
+                     int acc) noexcept nogil
+cdef int contract_list(Gpu* gpu, size_t batch, size_t stride, const Axes* kept, const Axes* reduced, float a,
+                       const float* x, const void* places, int acc) noexcept nogil
+# The gradient of x in y = a x: dx = a dy (+ dx if acc), summed over the batch if x has batch size 1.
+cdef int pass_scaled(Gpu* gpu, const Tensor* dy, float a, const Tensor* dx, int acc) noexcept nogil
+# The axes of y with their strides in array 0: `reduced` are those along which x has one element, `kept` the others.
+cdef void split_axes(const Tensor* y, const Tensor* x, Axes* kept, Axes* reduced) noexcept nogil
+# Axes of y with the strides of x in array 0.
+cdef void axes_in(const Tensor* y, const Tensor* x, Axes* axes) noexcept nogil

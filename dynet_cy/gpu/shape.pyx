@@ -1,13 +1,28 @@
-"""Shapes: copies, transpose, concatenate; and ops that only change the gradient."""
+"""Shapes and selections: copies, transpose, concatenate; rows of tables, elements, ranges, rows, columns; sorting."""
 
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, Tensor, axis_of, size_of, total_of
-from dynet_cy.gpu.base cimport BASE, Axes, add_axis, contract, expand, no_axes, scaled
-from dynet_cy.gpu.driver cimport THREADS, Gpu, GpuOp, blocks, launch, launch_slices, value_at
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at, needs_module
-from dynet_cy.ops.axes cimport Split, split_at
+from dynet_cy.core.tensor cimport Call, Tensor, axis_of, element, size_of, total_of
+from dynet_cy.gpu.driver cimport (
+    THREADS, Gpu, GpuOp, blocks, fill, launch, launch_each, launch_rows, launch_slices, value_at,
+)
+from dynet_cy.gpu.late cimport read_rows
+from dynet_cy.gpu.registry cimport (
+    BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, scaled,
+)
+from dynet_cy.memory.storage cimport Param, touch
+from dynet_cy.ops.loops cimport Split, split_at
+
+cdef int CU_LOOKUP                                     # the module of kernels
+
+
+cdef GpuOp* op
+
+
+# ==== shape =======================================================================================
+#
+# Shapes: copies, transpose, concatenate; and ops that only change the gradient.
 
 cdef extern from "dynet_cy/gpu_parts.h" nogil:
     ctypedef struct Part "dy_piece":
@@ -21,7 +36,7 @@ cdef extern from "dynet_cy/gpu_parts.h" nogil:
         Part* part
     int PARTS "DY_PARTS"
 
-cdef int CU = module_at(b"shape")
+cdef int CU_SHAPE = module_at(b"shape")
 
 
 # ---- reshape, nobackprop, flip_gradient, scale_gradient: y has the elements of x --------
@@ -62,7 +77,7 @@ cdef int scale_gradient_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept n
     return pass_scaled(gpu, c, c.attrs[0].f)
 
 
-cdef GpuOp* op = gpu_op(b"reshape", BASE, copy_forward, copy_backward)
+op = gpu_op(b"reshape", BASE, copy_forward, copy_backward)
 op.assigns = True
 
 op = gpu_op(b"nobackprop", BASE, copy_forward, NULL)
@@ -76,7 +91,7 @@ op.assigns = True
 
 # ---- transpose: octal digit i of attribute 0 is the axis of x that is axis i of y -------
 
-cdef int TRANSPOSE = kernel_at(CU, b"turn_forward")
+cdef int TRANSPOSE = kernel_at(CU_SHAPE, b"turn_forward")
 
 
 cdef uint32_t place_in_y(uint32_t dims, uint32_t n, uint32_t axis) noexcept nogil:
@@ -139,15 +154,15 @@ cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return contract(gpu, &axes, &batch, 1, c.dy.v, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"transpose", CU, transpose_forward, transpose_backward)
+op = gpu_op(b"transpose", CU_SHAPE, transpose_forward, transpose_backward)
 needs_module(op, BASE)
 op.assigns = True
 
 
 # ---- concatenate, concatenate_to_batch: arguments side by side -----------------------------
 
-cdef int PARTS_FORWARD = kernel_at(CU, b"parts_forward")
-cdef int PART_BACKWARD = kernel_at(CU, b"part_backward")
+cdef int PARTS_FORWARD = kernel_at(CU_SHAPE, b"parts_forward")
+cdef int PART_BACKWARD = kernel_at(CU_SHAPE, b"part_backward")
 
 
 cdef size_t part_size(const Tensor* x, const Split* s) noexcept nogil:
@@ -195,7 +210,7 @@ cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
                          c.dy.v, c.dx.v, c.dx.bstride, c.dx.list, c.accumulate)
 
 
-op = gpu_op(b"concatenate", CU, concatenate_forward, concatenate_backward)
+op = gpu_op(b"concatenate", CU_SHAPE, concatenate_forward, concatenate_backward)
 op.assigns = True
 
 
@@ -210,7 +225,7 @@ cdef int concatenate_to_batch_backward(Gpu* gpu, const Call* c, uint32_t i) noex
     return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v + c.before, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"concatenate_to_batch", CU, concatenate_to_batch_forward, concatenate_to_batch_backward)
+op = gpu_op(b"concatenate_to_batch", CU_SHAPE, concatenate_to_batch_forward, concatenate_to_batch_backward)
 needs_module(op, BASE)
 op.assigns = True
 
@@ -241,3 +256,312 @@ cdef int fold_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 op = gpu_op(b"fold_rows", BASE, fold_rows_forward, fold_rows_backward)
 op.assigns = True
+
+
+# ==== inputs ======================================================================================
+#
+# Leaves: rows of tables.  Inputs and parameters have nothing to compute.
+
+CU_LOOKUP = module_at(b"lookup")
+cdef int LOOKUP_FORWARD = kernel_at(CU_LOOKUP, b"lookup_forward")
+cdef int LOOKUP_BACKWARD = kernel_at(CU_LOOKUP, b"lookup_backward")
+cdef int LOOKUP_UNORDERED = kernel_at(CU_LOOKUP, b"lookup_backward_unordered")
+
+# With more rows than this, searching for equal row numbers costs more than the addition.
+cdef enum:
+    MOST_ORDERED = 8192
+    PART = 256                  # MOST of the kernel
+
+
+# y_b = factor table[items_b], rows of n numbers.
+cdef int take_rows(Gpu* gpu, size_t rows, size_t n, float factor, const float* table, const uint32_t* items,
+                   float* y) noexcept nogil:
+    return launch_each(gpu, LOOKUP_FORWARD, rows * n, rows, n, factor, table, items, y) if rows * n else 0
+
+
+# table[items_b] += dy_b.
+cdef int add_rows(Gpu* gpu, size_t rows, size_t n, const uint32_t* items, const float* dy, float* table) noexcept nogil:
+    if rows * n == 0:
+        return 0
+    if rows > MOST_ORDERED:
+        return launch_slices(gpu, LOOKUP_UNORDERED, (rows + PART - 1) // PART, PART * n, rows, n, items, dy, table)
+    return launch_rows(gpu, LOOKUP_BACKWARD, rows, n, rows, n, items, dy, table)
+
+
+cdef int lookup_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    if p.late != NULL and p.late.n:
+        return read_rows(gpu, p, c.y.dim.bd, c.items, 0, c.y.v)
+    return take_rows(gpu, c.y.dim.bd, size_of(&p.dim), 1, p.device_value, c.items, c.y.v)
+
+
+cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:
+    """Note which rows get a gradient."""
+    cdef Param* p = <Param*>c.object
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        touch(p, items[b])
+
+
+cdef int lookup_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    return add_rows(gpu, c.y.dim.bd, size_of(&p.dim), c.items, c.dy.v, p.device_grad)
+
+
+op = gpu_op(b"lookup", CU_LOOKUP, lookup_forward, lookup_backward)
+op.note = lookup_note
+
+
+# ==== select ======================================================================================
+#
+# Selections: elements, ranges, rows, columns, batch elements.
+
+cdef int CU_SELECT = module_at(b"select")
+
+
+cdef int LISTED_FORWARD = kernel_at(CU_SELECT, b"listed_forward")
+cdef int LISTED_BACKWARD = kernel_at(CU_SELECT, b"listed_backward")
+
+
+# ---- scatter_rows: the inverse of select_rows, with forward and backward exchanged -------
+
+cdef int scatter_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = c.item_count, size = size_of(&c.y.dim)
+    cdef uint32_t b
+    fill(gpu, size * c.y.dim.bd, 0, c.y.v)
+    for b in range(c.y.dim.bd):
+        launch_slices(gpu, LISTED_BACKWARD, 1, n, <size_t>1, n, <size_t>1, n, size, c.items + b * n,
+                      element(&c.x[0], b), element(&c.y, b), <size_t>0, <float**>NULL)
+    return gpu.error
+
+
+cdef int scatter_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = c.item_count, size = size_of(&c.y.dim), total = n * c.y.dim.bd
+    cdef uint32_t b
+    launch_each(gpu, LISTED_FORWARD, total, <size_t>c.y.dim.bd, n, <size_t>1, n, size, c.items, c.dy.v, size,
+                <float**>NULL, c.work)
+    for b in range(c.y.dim.bd):
+        scaled(gpu, n, 1, c.work + b * n, element(&c.dx, b), 1)
+    return gpu.error
+
+
+cdef size_t scatter_work(const Call* c, int i) noexcept nogil:
+    return <size_t>c.item_count * c.y.dim.bd if i >= 0 else 0
+
+
+op = gpu_op(b"scatter_rows", CU_SELECT, scatter_forward, scatter_backward)
+needs_module(op, BASE)
+op.work = scatter_work
+
+
+# ---- pick_batch_elems: rows of a table whose rows are the batch elements of x -------------
+
+cdef int pick_batch_elems_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return take_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), 1, c.x[0].v, c.items, c.y.v)
+
+
+cdef int pick_batch_elems_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return add_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), c.items, c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"pick_batch_elems", CU_LOOKUP, pick_batch_elems_forward, pick_batch_elems_backward)
+
+
+# ---- strided_select ---------------------------------------------------------------------
+
+cdef void strided_axes(const Call* c, Axes* axes) noexcept nogil:
+    """The axes of y with the strides of x in array 0, and with the sizes of x in place of the strides of array 1.
+
+    Axes of size 1 are kept, since the kernel needs every axis.
+    """
+    cdef size_t stride = 1
+    cdef uint32_t k
+    no_axes(axes)
+    axes.n = c.y.dim.nd
+    for k in range(axes.n):
+        axes.size[k] = c.y.dim.d[k]
+        axes.stride[0][k] = stride
+        axes.stride[1][k] = c.x[0].dim.d[k]
+        axes.stride[2][k] = 0
+        stride *= c.x[0].dim.d[k]
+
+# derived: launches of select, order
+
+cdef int RANGE_FORWARD = kernel_at(CU_SELECT, b"range_forward")
+cdef int RANGE_BACKWARD = kernel_at(CU_SELECT, b"range_backward")
+cdef int STRIDED_FORWARD = kernel_at(CU_SELECT, b"strided_forward")
+cdef int STRIDED_BACKWARD = kernel_at(CU_SELECT, b"strided_backward")
+
+
+cdef int pick_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
+    if n == 0:
+        return 0
+    cdef size_t len = n // (pre * s.post)
+    return launch_each(gpu, RANGE_FORWARD, batch * n, batch, n, pre, len, column, c.items, c.x[0].v, c.x[0].bstride,
+                       c.x[0].list, c.y.v)
+
+
+cdef int pick_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
+    if n == 0:
+        return 0
+    cdef size_t len = n // (pre * s.post)
+    return launch_slices(gpu, RANGE_BACKWARD, batch, n, batch, n, pre, len, column, c.items, c.dy.v, c.dx.v,
+                         c.dx.bstride, c.dx.list)
+
+
+op = gpu_op(b"pick", CU_SELECT, pick_forward, pick_backward)
+
+op = gpu_op(b"pick_range", CU_SELECT, pick_forward, pick_backward)
+
+
+cdef int select_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
+    if n == 0:
+        return 0
+    cdef size_t count = n // (pre * s.post)
+    return launch_each(gpu, LISTED_FORWARD, batch * n, batch, n, pre, count, column, c.items, c.x[0].v, c.x[0].bstride,
+                       c.x[0].list, c.y.v)
+
+
+cdef int select_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
+    if n == 0:
+        return 0
+    cdef size_t count = n // (pre * s.post)
+    return launch_slices(gpu, LISTED_BACKWARD, batch, n, batch, n, pre, count, column, c.items, c.dy.v, c.dx.v,
+                         c.dx.bstride, c.dx.list)
+
+
+op = gpu_op(b"select_rows", CU_SELECT, select_rows_forward, select_rows_backward)
+
+op = gpu_op(b"select_cols", CU_SELECT, select_rows_forward, select_rows_backward)
+
+
+cdef int strided_select_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
+    cdef Axes axes
+    strided_axes(c, &axes)
+    return launch_each(gpu, STRIDED_FORWARD, batch * n, batch, n, value_at(&axes), c.items, c.x[0].v, c.x[0].bstride,
+                       c.y.v)
+
+
+cdef int strided_select_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
+    cdef Axes axes
+    strided_axes(c, &axes)
+    if n == 0:
+        return 0
+    return launch_slices(gpu, STRIDED_BACKWARD, batch, n, batch, n, value_at(&axes), c.items, c.dy.v, c.dx.v,
+                         c.dx.bstride)
+
+
+op = gpu_op(b"strided_select", CU_SELECT, strided_select_forward, strided_select_backward)
+
+cdef int CU_ORDER = module_at(b"order")
+cdef int SORT_LINES = kernel_at(CU_ORDER, b"sort_lines")
+cdef int SORT_BACKWARD = kernel_at(CU_ORDER, b"sort_backward")
+cdef int CUMPROD_FORWARD = kernel_at(CU_ORDER, b"cumprod_forward")
+cdef int CUMPROD_BACKWARD = kernel_at(CU_ORDER, b"cumprod_backward")
+cdef int LOGCUMSUMEXP_FORWARD = kernel_at(CU_ORDER, b"logcumsumexp_forward")
+cdef int LOGCUMSUMEXP_BACKWARD = kernel_at(CU_ORDER, b"logcumsumexp_backward")
+
+
+cdef int sort_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, count = c.attrs[1].u
+    if total_of(&c.y.dim) == 0:
+        return 0
+    cdef size_t lines = inner * outer * batch
+    cdef int descending = c.attrs[2].u
+    return launch_each(gpu, SORT_LINES, lines * length, lines, inner, length, outer, count, descending, c.x[0].v,
+                       c.x[0].bstride, c.saved, c.y.v)
+
+
+cdef int sort_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, count = c.attrs[1].u
+    if total_of(&c.y.dim) == 0:
+        return 0
+    cdef size_t lines = inner * outer * elements
+    return launch_each(gpu, SORT_BACKWARD, lines, lines, inner, length, outer, count, uses, c.saved, c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"sort", CU_ORDER, sort_forward, sort_backward)
+
+
+cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, count = c.attrs[1].u
+    if total_of(&c.y.dim) == 0:
+        return 0
+    cdef size_t lines = inner * outer * batch
+    cdef int descending = c.attrs[2].u
+    return launch_each(gpu, SORT_LINES, lines * length, lines, inner, length, outer, count, descending, c.x[0].v,
+                       c.x[0].bstride, NULL, c.y.v)
+
+
+op = gpu_op(b"argsort", CU_ORDER, argsort_forward, NULL)
+
+
+cdef int cumprod_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
+    if total_of(&c.y.dim) == 0:
+        return 0
+    cdef size_t lines = inner * outer * batch
+    return launch_each(gpu, CUMPROD_FORWARD, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v,
+                       c.saved)
+
+
+cdef int cumprod_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
+    if total_of(&c.y.dim) == 0:
+        return 0
+    cdef size_t lines = inner * outer * elements
+    return launch_each(gpu, CUMPROD_BACKWARD, lines, lines, inner, length, outer, uses, c.x[0].v, c.x[0].bstride, c.y.v,
+                       c.saved, c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"cumprod", CU_ORDER, cumprod_forward, cumprod_backward)
+
+
+cdef int logcumsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
+    if total_of(&c.y.dim) == 0:
+        return 0
+    cdef size_t lines = inner * outer * batch
+    return launch_each(gpu, LOGCUMSUMEXP_FORWARD, lines, lines, inner, length, outer, c.x[0].v, c.x[0].bstride, c.y.v,
+                       c.saved)
+
+
+cdef int logcumsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
+    if total_of(&c.y.dim) == 0:
+        return 0
+    cdef size_t lines = inner * outer * elements
+    return launch_each(gpu, LOGCUMSUMEXP_BACKWARD, lines, lines, inner, length, outer, uses, c.x[0].v, c.x[0].bstride,
+                       c.y.v, c.saved, c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"logcumsumexp", CU_ORDER, logcumsumexp_forward, logcumsumexp_backward)
+# end of launches

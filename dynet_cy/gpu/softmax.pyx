@@ -1,20 +1,31 @@
-"""Softmax, related functions and their losses."""
+"""Softmax and attention, losses, and conditional random fields."""
 
-from libc.stdint cimport uint32_t
+from libc.stddef cimport size_t
+from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, size_of, total_of
-from dynet_cy.gpu.base cimport FLAGS, Pointers
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, value_at
-from dynet_cy.gpu.registry cimport gpu_op, kernel_at, module_at
+from dynet_cy.core.tensor cimport Call, axis_of, cols_of, rows_of, size_of, total_of
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
+from dynet_cy.gpu.registry cimport FLAGS, Pointers, gpu_op, kernel_at, module_at
+from dynet_cy.ops.attention cimport (
+    ATTENTION_CAUSAL, ATTENTION_FROM, ATTENTION_HEADS, ATTENTION_NOT_CAUSAL, ATTENTION_RATE, ATTENTION_SCALE,
+    ATTENTION_TO_LAST,
+)
 
-cdef int CU = module_at(b"softmax")
+cdef GpuOp* op
+
+
+# ==== softmax =====================================================================================
+#
+# Softmax, related functions and their losses.
+
+cdef int CU_SOFTMAX = module_at(b"softmax")
 
 
 # ---- logsumexp: elementwise over several arguments -----------------------------------------
 
-cdef int LOGSUMEXP_FORWARD = kernel_at(CU, b"logsumexp_forward")
-cdef int LOGSUMEXP_BACKWARD = kernel_at(CU, b"logsumexp_backward")
+cdef int LOGSUMEXP_FORWARD = kernel_at(CU_SOFTMAX, b"logsumexp_forward")
+cdef int LOGSUMEXP_BACKWARD = kernel_at(CU_SOFTMAX, b"logsumexp_backward")
 
 
 cdef int logsumexp_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -44,29 +55,234 @@ cdef int logsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return launch_each(gpu, LOGSUMEXP_BACKWARD, n, total, n, c.x[i].v, c.saved, c.dy.v, c.dx.v, c.accumulate)
 
 
-cdef GpuOp* op = gpu_op(b"logsumexp", CU, logsumexp_forward, logsumexp_backward)
+op = gpu_op(b"logsumexp", CU_SOFTMAX, logsumexp_forward, logsumexp_backward)
 op.assigns = True
 
 
-# derived: launches
-from dynet_cy.core.tensor cimport cols_of, rows_of
-from dynet_cy.gpu.driver cimport launch_rows
-from dynet_cy.ops.axes cimport Split, split_at
+# ==== attention ===================================================================================
+#
+# Scaled dot-product attention.
 
-cdef int PICKNEGLOGSOFTMAX_FORWARD = kernel_at(CU, b"pickneglogsoftmax_forward")
-cdef int PICKNEGLOGSOFTMAX_BACKWARD = kernel_at(CU, b"pickneglogsoftmax_backward")
-cdef int SOFTMAX_BY_THREADS = kernel_at(CU, b"softmax_by_threads")
-cdef int SOFTMAX_BY_BLOCKS = kernel_at(CU, b"softmax_by_blocks")
-cdef int SOFTMAX_BACKWARD_BY_THREADS = kernel_at(CU, b"softmax_backward_by_threads")
-cdef int SOFTMAX_BACKWARD_BY_BLOCKS = kernel_at(CU, b"softmax_backward_by_blocks")
-cdef int LOG_SOFTMAX_FORWARD = kernel_at(CU, b"log_softmax_forward")
-cdef int LOG_SOFTMAX_BACKWARD = kernel_at(CU, b"log_softmax_backward")
-cdef int SPARSEMAX_FORWARD = kernel_at(CU, b"sparsemax_forward")
-cdef int SPARSEMAX_BACKWARD = kernel_at(CU, b"sparsemax_backward")
-cdef int RESTRICTED_FORWARD = kernel_at(CU, b"restricted_forward")
-cdef int RESTRICTED_BACKWARD = kernel_at(CU, b"restricted_backward")
-cdef int HINGE_FORWARD = kernel_at(CU, b"hinge_forward")
-cdef int HINGE_BACKWARD = kernel_at(CU, b"hinge_backward")
+cdef extern from "dynet_cy/gpu_attention.h" nogil:
+    ctypedef struct Attention "dy_gpu_attention":
+        const float* q
+        const float* k
+        const float* v
+        const float* bias
+        size_t q_step
+        size_t k_step
+        size_t v_step
+        size_t bias_step
+        const float* y
+        const float* dy
+        const float* means
+        float* sums
+        const uint64_t* seeds
+        const uint32_t* items
+        size_t m
+        size_t n
+        size_t before
+        uint32_t everywhere
+        uint32_t heads
+        uint32_t rows
+        uint32_t value_rows
+        uint32_t bias_columns
+        uint32_t bias_heads
+        float scale
+        float keep
+
+
+cdef int CU_ATTENTION = module_at(b"attention")
+cdef int ATTENTION_FORWARD = kernel_at(CU_ATTENTION, b"attention_forward")
+cdef int ATTENTION_MEANS = kernel_at(CU_ATTENTION, b"attention_means")
+cdef int ATTENTION_BACKWARD_Q = kernel_at(CU_ATTENTION, b"attention_backward_q")
+cdef int ATTENTION_BACKWARD_KV = kernel_at(CU_ATTENTION, b"attention_backward_kv")
+cdef int ATTENTION_BACKWARD_BIAS = kernel_at(CU_ATTENTION, b"attention_backward_bias")
+
+
+cdef inline size_t sums_of(const Call* c) noexcept nogil:
+    """The number of softmax sums: one for each query of each head of each batch element."""
+    return <size_t>c.attrs[ATTENTION_HEADS].u * cols_of(&c.x[0].dim) * c.y.dim.bd
+
+
+cdef Attention attention_of(const Call* c) noexcept nogil:
+    cdef Attention p
+    cdef int causal = c.attrs[ATTENTION_CAUSAL].i
+    memset(&p, 0, sizeof(p))
+    p.heads = c.attrs[ATTENTION_HEADS].u
+    p.m = cols_of(&c.x[0].dim)
+    p.n = cols_of(&c.x[1].dim)
+    p.rows = rows_of(&c.x[0].dim) // p.heads
+    p.value_rows = rows_of(&c.x[2].dim) // p.heads
+    p.q = c.x[0].v
+    p.k = c.x[1].v
+    p.v = c.x[2].v
+    p.q_step = c.x[0].bstride
+    p.k_step = c.x[1].bstride
+    p.v_step = c.x[2].bstride
+    p.bias_columns = p.bias_heads = 1
+    if c.n > 3:
+        p.bias = c.x[3].v
+        p.bias_step = c.x[3].bstride
+        p.bias_columns = axis_of(&c.x[3].dim, 1)
+        p.bias_heads = axis_of(&c.x[3].dim, 2)
+    p.everywhere = causal == ATTENTION_NOT_CAUSAL
+    if causal == ATTENTION_TO_LAST:
+        p.before = p.n - p.m
+    elif causal >= ATTENTION_FROM:
+        p.before = causal - ATTENTION_FROM
+    p.scale = c.attrs[ATTENTION_SCALE].f
+    p.keep = 1 - c.attrs[ATTENTION_RATE].f
+    if c.attrs[ATTENTION_RATE].f > 0:
+        p.seeds = <const uint64_t*>c.seed
+        p.items = c.items
+    p.sums = c.saved
+    return p
+
+
+cdef int attention_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Attention p = attention_of(c)
+    return launch_rows(gpu, ATTENTION_FORWARD, sums_of(c), p.n, sums_of(c), value_at(&p), c.y.v)
+
+
+cdef int attention_begin(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Attention p = attention_of(c)
+    p.y = c.y.v
+    p.dy = c.dy.v
+    return launch_rows(gpu, ATTENTION_MEANS, sums_of(c), p.value_rows, sums_of(c), value_at(&p),
+                       c.saved + 2 * sums_of(c))
+
+
+cdef int attention_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Attention p = attention_of(c)
+    cdef size_t own = c.dx.dim.bd, batch = c.y.dim.bd, blocks = size_of(&c.dx.dim) * own
+    p.y = c.y.v
+    p.dy = c.dy.v
+    p.means = c.saved + 2 * sums_of(c)
+    if i == 0:
+        return launch_rows(gpu, ATTENTION_BACKWARD_Q, blocks // p.rows, p.n, blocks // p.rows, own, batch,
+                           value_at(&p), c.dx.v)
+    if i == 3:
+        return launch_rows(gpu, ATTENTION_BACKWARD_BIAS, blocks, p.m, blocks, own, batch, value_at(&p), c.dx.v)
+    blocks //= p.value_rows if i == 2 else p.rows
+    return launch_rows(gpu, ATTENTION_BACKWARD_KV, blocks, p.m, blocks, own, batch, <uint32_t>(i == 2), value_at(&p),
+                       c.dx.v)
+
+
+cdef size_t attention_saved(const Call* c) noexcept nogil:
+    return 3 * sums_of(c)
+
+
+cdef bytes name
+for name in (b"scaled_dot_product_attention", b"scaled_dot_product_attention_dropout"):
+    op = gpu_op(name, CU_ATTENTION, attention_forward, attention_backward)
+    op.begin = attention_begin
+    op.saved = attention_saved
+op.draws = True
+
+
+# ==== crf =========================================================================================
+#
+# Linear-chain conditional random fields.
+
+cdef int CU_CRF = module_at(b"crf")
+cdef int ALPHAS = kernel_at(CU_CRF, b"crf_alphas")
+cdef int BETAS = kernel_at(CU_CRF, b"crf_betas")
+cdef int MARGINALS = kernel_at(CU_CRF, b"crf_marginals")
+cdef int TRANSITIONS_BACKWARD = kernel_at(CU_CRF, b"crf_transitions_backward")
+
+
+# Saved for each batch element: alphas, betas, the number that was subtracted from each column of alphas, and the
+# greatest score of each word, of the transitions, of the starts and of the ends.
+
+cdef size_t saved_of_one(const Call* c) noexcept nogil:
+    return 2 * size_of(&c.x[0].dim) + 2 * cols_of(&c.x[0].dim) + 3
+
+
+cdef const uint32_t* gold_of(const Call* c) noexcept nogil:
+    """The tags of crf_loss, or NULL."""
+    return c.items if c.item_count else NULL
+
+
+cdef int find_alphas(Gpu* gpu, const Call* c, float* alphas, float* total) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    return launch_rows(gpu, ALPHAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, gold_of(c), saved_of_one(c), alphas,
+                       2 * size_of(&c.x[0].dim), total)
+
+
+cdef int find_betas(Gpu* gpu, const Call* c, float* alphas, float* betas) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    return launch_rows(gpu, BETAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, gold_of(c), saved_of_one(c), alphas,
+                       2 * size_of(&c.x[0].dim), betas)
+
+
+# ---- crf_log_partition, crf_loss -------------------------------------------------------------
+
+cdef int log_partition_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return find_alphas(gpu, c, c.saved, c.y.v)
+
+
+cdef int log_partition_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, own = c.dx.dim.bd, size = size_of(&c.x[0].dim)
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), count, offset
+    if c.first:
+        find_betas(gpu, c, c.saved, c.saved + size)
+    if i == 1:
+        return launch_each(gpu, TRANSITIONS_BACKWARD, own * tags * tags, own, batch, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                           c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, gold_of(c),
+                           saved_of_one(c), c.saved, c.saved + size, c.saved + 2 * size, c.dy.v, c.dx.v)
+    count = size if i == 0 else tags
+    offset = size - tags if i == 3 else 0
+    return launch_each(gpu, MARGINALS, own * count, own, batch, count, offset, saved_of_one(c), tags, n, gold_of(c),
+                       c.saved, c.saved + size, c.dy.v, c.dx.v)
+
+
+cdef size_t log_partition_saved(const Call* c) noexcept nogil:
+    return saved_of_one(c) * c.y.dim.bd
+
+
+for name in (b"crf_log_partition", b"crf_loss"):
+    op = gpu_op(name, CU_CRF, log_partition_forward, log_partition_backward)
+    op.saved = log_partition_saved
+
+
+# ---- crf_marginals -----------------------------------------------------------------
+
+cdef int marginals_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, size = size_of(&c.x[0].dim)
+    find_alphas(gpu, c, c.work, <float*>NULL)
+    find_betas(gpu, c, c.work, c.work + size)
+    return launch_each(gpu, MARGINALS, batch * size, batch, batch, size, <size_t>0, saved_of_one(c),
+                       rows_of(&c.x[0].dim), cols_of(&c.x[0].dim), <uint32_t*>NULL, c.work, c.work + size,
+                       <float*>NULL, c.y.v)
+
+
+cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
+    return saved_of_one(c) * c.y.dim.bd
+
+
+op = gpu_op(b"crf_marginals", CU_CRF, marginals_forward, NULL)
+op.work = marginals_work
+
+# derived: launches of softmax, constrained, losses, crf
+from dynet_cy.ops.loops cimport Split, split_at
+
+cdef int PICKNEGLOGSOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"pickneglogsoftmax_forward")
+cdef int PICKNEGLOGSOFTMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"pickneglogsoftmax_backward")
+cdef int SOFTMAX_BY_THREADS = kernel_at(CU_SOFTMAX, b"softmax_by_threads")
+cdef int SOFTMAX_BY_BLOCKS = kernel_at(CU_SOFTMAX, b"softmax_by_blocks")
+cdef int SOFTMAX_BACKWARD_BY_THREADS = kernel_at(CU_SOFTMAX, b"softmax_backward_by_threads")
+cdef int SOFTMAX_BACKWARD_BY_BLOCKS = kernel_at(CU_SOFTMAX, b"softmax_backward_by_blocks")
+cdef int LOG_SOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"log_softmax_forward")
+cdef int LOG_SOFTMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"log_softmax_backward")
+cdef int SPARSEMAX_FORWARD = kernel_at(CU_SOFTMAX, b"sparsemax_forward")
+cdef int SPARSEMAX_BACKWARD = kernel_at(CU_SOFTMAX, b"sparsemax_backward")
+cdef int RESTRICTED_FORWARD = kernel_at(CU_SOFTMAX, b"restricted_forward")
+cdef int RESTRICTED_BACKWARD = kernel_at(CU_SOFTMAX, b"restricted_backward")
+cdef int HINGE_FORWARD = kernel_at(CU_SOFTMAX, b"hinge_forward")
+cdef int HINGE_BACKWARD = kernel_at(CU_SOFTMAX, b"hinge_backward")
 
 
 cdef int pickneglogsoftmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -81,7 +297,7 @@ cdef int pickneglogsoftmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcep
                        c.saved, c.dy.v, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"pickneglogsoftmax", CU, pickneglogsoftmax_forward, pickneglogsoftmax_backward)
+op = gpu_op(b"pickneglogsoftmax", CU_SOFTMAX, pickneglogsoftmax_forward, pickneglogsoftmax_backward)
 op.assigns = True
 
 
@@ -107,7 +323,7 @@ cdef int softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"softmax", CU, softmax_forward, softmax_backward)
+op = gpu_op(b"softmax", CU_SOFTMAX, softmax_forward, softmax_backward)
 op.assigns = True
 
 
@@ -133,7 +349,7 @@ cdef int softmin_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"softmin", CU, softmin_forward, softmin_backward)
+op = gpu_op(b"softmin", CU_SOFTMAX, softmin_forward, softmin_backward)
 op.assigns = True
 
 
@@ -152,7 +368,7 @@ cdef int log_softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
                        c.accumulate, blocks)
 
 
-op = gpu_op(b"log_softmax", CU, log_softmax_forward, log_softmax_backward)
+op = gpu_op(b"log_softmax", CU_SOFTMAX, log_softmax_forward, log_softmax_backward)
 op.assigns = True
 
 
@@ -176,7 +392,7 @@ cdef int log_softmax_along_backward(Gpu* gpu, const Call* c, uint32_t i) noexcep
                        c.accumulate, 1)
 
 
-op = gpu_op(b"log_softmax_along", CU, log_softmax_along_forward, log_softmax_along_backward)
+op = gpu_op(b"log_softmax_along", CU_SOFTMAX, log_softmax_along_forward, log_softmax_along_backward)
 op.assigns = True
 
 
@@ -192,7 +408,7 @@ cdef int sparsemax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return launch_rows(gpu, SPARSEMAX_BACKWARD, x_lines, n, lines, n, c.y.v, c.dy.v, x_lines, c.dx.v, c.accumulate)
 
 
-op = gpu_op(b"sparsemax", CU, sparsemax_forward, sparsemax_backward)
+op = gpu_op(b"sparsemax", CU_SOFTMAX, sparsemax_forward, sparsemax_backward)
 op.assigns = True
 
 
@@ -207,7 +423,7 @@ cdef int restricted_log_softmax_backward(Gpu* gpu, const Call* c, uint32_t i) no
                        c.dx.bstride)
 
 
-op = gpu_op(b"restricted_log_softmax", CU, restricted_log_softmax_forward, restricted_log_softmax_backward)
+op = gpu_op(b"restricted_log_softmax", CU_SOFTMAX, restricted_log_softmax_forward, restricted_log_softmax_backward)
 
 
 cdef int hinge_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -228,7 +444,177 @@ cdef int hinge_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
                        c.x[0].bstride, c.items, c.dy.v, c.dx.v)
 
 
-op = gpu_op(b"hinge", CU, hinge_forward, hinge_backward)
+op = gpu_op(b"hinge", CU_SOFTMAX, hinge_forward, hinge_backward)
 
-op = gpu_op(b"hinge_dim", CU, hinge_forward, hinge_backward)
+op = gpu_op(b"hinge_dim", CU_SOFTMAX, hinge_forward, hinge_backward)
+
+cdef int CU_CONSTRAINED = module_at(b"constrained")
+cdef int CONSTRAINED_FORWARD = kernel_at(CU_CONSTRAINED, b"constrained_forward")
+cdef int CONSTRAINED_BACKWARD = kernel_at(CU_CONSTRAINED, b"constrained_backward")
+
+
+cdef int constrained_softmax_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim)
+    return launch_rows(gpu, CONSTRAINED_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.saved, c.y.v)
+
+
+cdef int constrained_softmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.y.dim)
+    return launch_rows(gpu, CONSTRAINED_BACKWARD, elements, n, batch, n, i, c.saved, c.y.v, c.dy.v, c.dx.v,
+                       c.dx.bstride)
+
+
+op = gpu_op(b"constrained_softmax", CU_CONSTRAINED, constrained_softmax_forward, constrained_softmax_backward)
+
+cdef int CU_LOSSES = module_at(b"losses")
+cdef int PAIR_FORWARD_SQUARED_DIFFERENCE = kernel_at(CU_LOSSES, b"pair_forward_squared_difference")
+cdef int PAIR_BACKWARD_0_SQUARED_DIFFERENCE = kernel_at(CU_LOSSES, b"pair_backward_0_squared_difference")
+cdef int PAIR_BACKWARD_1_SQUARED_DIFFERENCE = kernel_at(CU_LOSSES, b"pair_backward_1_squared_difference")
+cdef int PAIR_FORWARD_ABS_DIFFERENCE = kernel_at(CU_LOSSES, b"pair_forward_abs_difference")
+cdef int PAIR_BACKWARD_0_ABS_DIFFERENCE = kernel_at(CU_LOSSES, b"pair_backward_0_abs_difference")
+cdef int PAIR_BACKWARD_1_ABS_DIFFERENCE = kernel_at(CU_LOSSES, b"pair_backward_1_abs_difference")
+cdef int PAIR_FORWARD_BINARY_LOG_LOSS = kernel_at(CU_LOSSES, b"pair_forward_binary_log_loss")
+cdef int PAIR_BACKWARD_0_BINARY_LOG_LOSS = kernel_at(CU_LOSSES, b"pair_backward_0_binary_log_loss")
+cdef int PAIR_BACKWARD_1_BINARY_LOG_LOSS = kernel_at(CU_LOSSES, b"pair_backward_1_binary_log_loss")
+cdef int PAIR_FORWARD_HUBER = kernel_at(CU_LOSSES, b"pair_forward_huber")
+cdef int PAIR_BACKWARD_0_HUBER = kernel_at(CU_LOSSES, b"pair_backward_0_huber")
+cdef int PAIR_BACKWARD_1_HUBER = kernel_at(CU_LOSSES, b"pair_backward_1_huber")
+cdef int PAIRWISE_FORWARD = kernel_at(CU_LOSSES, b"pairwise_forward")
+cdef int PAIRWISE_BACKWARD = kernel_at(CU_LOSSES, b"pairwise_backward")
+cdef int POISSON_FORWARD = kernel_at(CU_LOSSES, b"poisson_forward")
+cdef int POISSON_BACKWARD = kernel_at(CU_LOSSES, b"poisson_backward")
+
+
+cdef int squared_distance_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
+    cdef float p = <float>c.attrs[0].f
+    return launch_rows(gpu, PAIR_FORWARD_SQUARED_DIFFERENCE, batch, n, batch, n, p, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       c.x[1].bstride, c.y.v)
+
+
+cdef int squared_distance_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
+    cdef float p = <float>c.attrs[0].f
+    if i == 0:
+        return launch_each(gpu, PAIR_BACKWARD_0_SQUARED_DIFFERENCE, elements * n, batch, n, p, c.x[0].v, c.x[0].bstride,
+                           c.x[1].v, c.x[1].bstride, c.dy.v, c.dx.v, elements, c.accumulate)
+    return launch_each(gpu, PAIR_BACKWARD_1_SQUARED_DIFFERENCE, elements * n, batch, n, p, c.x[0].v, c.x[0].bstride,
+                       c.x[1].v, c.x[1].bstride, c.dy.v, c.dx.v, elements, c.accumulate)
+
+
+op = gpu_op(b"squared_distance", CU_LOSSES, squared_distance_forward, squared_distance_backward)
+op.assigns = True
+
+
+cdef int l1_distance_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
+    cdef float p = <float>c.attrs[0].f
+    return launch_rows(gpu, PAIR_FORWARD_ABS_DIFFERENCE, batch, n, batch, n, p, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       c.x[1].bstride, c.y.v)
+
+
+cdef int l1_distance_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
+    cdef float p = <float>c.attrs[0].f
+    if i == 0:
+        return launch_each(gpu, PAIR_BACKWARD_0_ABS_DIFFERENCE, elements * n, batch, n, p, c.x[0].v, c.x[0].bstride,
+                           c.x[1].v, c.x[1].bstride, c.dy.v, c.dx.v, elements, c.accumulate)
+    return launch_each(gpu, PAIR_BACKWARD_1_ABS_DIFFERENCE, elements * n, batch, n, p, c.x[0].v, c.x[0].bstride,
+                       c.x[1].v, c.x[1].bstride, c.dy.v, c.dx.v, elements, c.accumulate)
+
+
+op = gpu_op(b"l1_distance", CU_LOSSES, l1_distance_forward, l1_distance_backward)
+op.assigns = True
+
+
+cdef int binary_log_loss_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
+    cdef float p = <float>c.attrs[0].f
+    return launch_rows(gpu, PAIR_FORWARD_BINARY_LOG_LOSS, batch, n, batch, n, p, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       c.x[1].bstride, c.y.v)
+
+
+cdef int binary_log_loss_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
+    cdef float p = <float>c.attrs[0].f
+    if i == 0:
+        return launch_each(gpu, PAIR_BACKWARD_0_BINARY_LOG_LOSS, elements * n, batch, n, p, c.x[0].v, c.x[0].bstride,
+                           c.x[1].v, c.x[1].bstride, c.dy.v, c.dx.v, elements, c.accumulate)
+    return launch_each(gpu, PAIR_BACKWARD_1_BINARY_LOG_LOSS, elements * n, batch, n, p, c.x[0].v, c.x[0].bstride,
+                       c.x[1].v, c.x[1].bstride, c.dy.v, c.dx.v, elements, c.accumulate)
+
+
+op = gpu_op(b"binary_log_loss", CU_LOSSES, binary_log_loss_forward, binary_log_loss_backward)
+op.assigns = True
+
+
+cdef int huber_distance_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
+    cdef float p = <float>c.attrs[0].f
+    return launch_rows(gpu, PAIR_FORWARD_HUBER, batch, n, batch, n, p, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       c.x[1].bstride, c.y.v)
+
+
+cdef int huber_distance_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
+    cdef float p = <float>c.attrs[0].f
+    if i == 0:
+        return launch_each(gpu, PAIR_BACKWARD_0_HUBER, elements * n, batch, n, p, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                           c.x[1].bstride, c.dy.v, c.dx.v, elements, c.accumulate)
+    return launch_each(gpu, PAIR_BACKWARD_1_HUBER, elements * n, batch, n, p, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       c.x[1].bstride, c.dy.v, c.dx.v, elements, c.accumulate)
+
+
+op = gpu_op(b"huber_distance", CU_LOSSES, huber_distance_forward, huber_distance_backward)
+op.assigns = True
+
+
+cdef int pairwise_rank_loss_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t total = total_of(&c.y.dim)
+    cdef float m = <float>c.attrs[0].f
+    cdef size_t na = total_of(&c.x[0].dim), nb = total_of(&c.x[1].dim)
+    return launch_each(gpu, PAIRWISE_FORWARD, total, total, m, c.x[0].v, na, c.x[1].v, nb, c.y.v)
+
+
+cdef int pairwise_rank_loss_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t total = total_of(&c.y.dim), n = total_of(&c.dx.dim)
+    cdef float sign = <float>(1 if i else -1)
+    return launch_each(gpu, PAIRWISE_BACKWARD, n, total, n, sign, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"pairwise_rank_loss", CU_LOSSES, pairwise_rank_loss_forward, pairwise_rank_loss_backward)
+op.assigns = True
+
+
+cdef int poisson_loss_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    return launch_each(gpu, POISSON_FORWARD, batch, batch, c.x[0].v, c.x[0].bstride, c.items, c.y.v)
+
+
+cdef int poisson_loss_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
+    return launch_each(gpu, POISSON_BACKWARD, elements, batch, c.x[0].v, c.x[0].bstride, c.items, c.dy.v, c.dx.v,
+                       c.accumulate)
+
+
+op = gpu_op(b"poisson_loss", CU_LOSSES, poisson_loss_forward, poisson_loss_backward)
+op.assigns = True
+
+cdef int CRF_VITERBI = kernel_at(CU_CRF, b"crf_viterbi")
+
+
+cdef int crf_viterbi_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    return launch_rows(gpu, CRF_VITERBI, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, NULL, c.work, c.y.v)
+
+
+cdef size_t crf_viterbi_work(const Call* c, int i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    return ((n + 2) * tags + n + 3) * batch
+
+
+op = gpu_op(b"crf_viterbi", CU_CRF, crf_viterbi_forward, NULL)
+op.work = crf_viterbi_work
 # end of launches

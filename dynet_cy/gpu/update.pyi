@@ -1,4 +1,9 @@
-from dynet_cy.gpu.clips import Clipping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dynet_cy.gpu.memory import Clipping
 from dynet_cy.graph import Expression
 from dynet_cy.memory.storage import Plane
 from dynet_cy.train.plan import Plan
@@ -9,3 +14,12 @@ def update(plan: Plan, clipping: Clipping | None, rates: list[list[tuple[float, 
 def axpby(
     stored: list[Expression], a: float, b: float, source: Plane, target: Plane, clipping: Clipping | None = None
 ) -> None: ...
+
+class FlatBuffer:
+    def __init__(self, parts: list[tuple[Expression, NDArray[np.uint32] | None]]) -> None: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def starts(self) -> list[int]: ...
+    def fetch(self, plane: Plane) -> NDArray[np.float32]: ...
+    def send(self, plane: Plane, numbers: Any) -> None: ...

@@ -1,34 +1,41 @@
-"""Updates of parameters that live on a device: the rules of trainers, clipping, weight decay, moving averages.
+"""Updates of parameters on a device; numbers of parameters in a flat buffer, for other processes."""
 
-A rule is one launch over a table of segments of the flat planes: whole
-parameters, or those rows of tables that have a gradient.  If the other rows of
-a table get the update later, it is noted for them: see late.pxd.
-
-With clipping, the device itself computes the factor for the gradients, so the
-host does not wait.  If the norm is not finite, the device drops the update if the
-caller asked for that.  Otherwise it leaves out this update and all later ones of
-the trainer, until the host has noticed: see clips.pyx.
-"""
+import numpy as np
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.gpu.clips cimport MOST_COMING, Clip, Clipping
 from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, DeviceArena, Gpu, enter, fetch_bytes, gpu_at, launch, leave, pthread_mutex_lock,
     pthread_mutex_unlock, raise_error, value_at, wait, wait_for,
 )
 from dynet_cy.gpu.late cimport begin_late, catch_up_rows, note_late
-from dynet_cy.gpu.memory cimport Range, extend_arena, open_arena, out_of_device_memory, send_ranges
+from dynet_cy.gpu.memory cimport (
+    MOST_COMING, Clip, Clipping, Range, extend_arena, open_arena, out_of_device_memory, send_ranges,
+)
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
 from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT
 from dynet_cy.kernels.late_rows cimport all_current
+from dynet_cy.memory.bridge cimport memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.plan cimport DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSettings, Plan, Span, Update, plan_entry
 
+
+# ==== update ======================================================================================
+#
+# Updates of parameters that live on a device: the rules of trainers, clipping, weight decay, moving averages.
+#
+# A rule is one launch over a table of segments of the flat planes: whole
+# parameters, or those rows of tables that have a gradient.  If the other rows of
+# a table get the update later, it is noted for them.
+#
+# With clipping, the device itself computes the factor for the gradients, so the
+# host does not wait.  If the norm is not finite, the device drops the update if the
+# caller asked for that.  Otherwise it leaves out this update and all later ones of
+# the trainer, until the host has noticed: see clips.pyx.
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_trylock(pthread_mutex_t* m)
@@ -78,16 +85,16 @@ cdef extern from *:
     """
     const char* const rule_names "dy_rule_names"[]
 
-cdef int CU = module_at(b"optim")
-cdef int DECAY_VALUES = kernel_at(CU, b"decay_values")
-cdef int SQUARES = kernel_at(CU, b"squares")
-cdef int CLIP_GROUPS = kernel_at(CU, b"clip_groups")
-cdef int DROP = kernel_at(CU, b"drop_gradients")
-cdef int AXPBY = kernel_at(CU, b"axpby")
+cdef int CU_OPTIM = module_at(b"optim")
+cdef int DECAY_VALUES = kernel_at(CU_OPTIM, b"decay_values")
+cdef int SQUARES = kernel_at(CU_OPTIM, b"squares")
+cdef int CLIP_GROUPS = kernel_at(CU_OPTIM, b"clip_groups")
+cdef int DROP = kernel_at(CU_OPTIM, b"drop_gradients")
+cdef int AXPBY = kernel_at(CU_OPTIM, b"axpby")
 cdef int[16] RULES
 cdef int which
 for which in range(DY_OPTIM_COUNT):
-    RULES[which] = kernel_at(CU, b"optim_" + rule_names[which])
+    RULES[which] = kernel_at(CU_OPTIM, b"optim_" + rule_names[which])
 
 # Parameters begin at multiples of this in their planes; the gaps between them are zero and stay zero.
 cdef enum:
@@ -166,8 +173,8 @@ cdef int ready(Gpu* gpu, size_t n) except -1:
     """Load the kernels and allocate n bytes on the device for tables."""
     cdef DeviceArena* a = &arenas[gpu.number]
     cdef int error
-    if not loaded(gpu)[0] >> CU & 1:
-        load(gpu, <uint64_t>1 << CU)
+    if not loaded(gpu)[0] >> CU_OPTIM & 1:
+        load(gpu, <uint64_t>1 << CU_OPTIM)
     if a.base == 0:
         open_arena(gpu, a)
     enter(gpu)
@@ -595,3 +602,150 @@ def axpby(list stored not None, float a, float b, Plane source not None, Plane t
             raise_error(gpu, error)
     finally:
         free(t.segments)
+
+
+# ==== flat buffer =================================================================================
+#
+# Numbers of parameters on a device, gathered in a flat buffer: one launch and one copy for all parameters.
+
+cdef extern from "dynet_cy/gpu_update.h" nogil:
+    ctypedef struct GatherRange "dy_gather_range":       # `segments` has its words as columns
+        size_t at
+        size_t n
+        size_t to
+
+cdef int GATHER = kernel_at(CU_OPTIM, b"gather_ranges")
+cdef int SCATTER = kernel_at(CU_OPTIM, b"scatter_ranges")
+
+# The buffer of each device: the table of segments, followed by the gathered numbers.
+cdef DeviceArena[MOST_GPUS] buffers
+memset(buffers, 0, sizeof(buffers))
+
+
+cdef class FlatBuffer:
+    """Parts of a plane, and a buffer in which they are laid side by side.
+
+    Args:
+        parts: a list of (parameter or table, None), for all of its numbers, or (table, row numbers as uint32).
+
+    Attributes:
+        size: the total number of floats.
+        starts: where each part begins in the buffer.
+    """
+
+    cdef Gpu* gpu
+    cdef object segments                # array; columns: offset in the plane, number of floats, offset in the buffer
+    cdef uint64_t* table                # the address of its numbers
+    cdef size_t height                  # number of segments
+    cdef size_t longest
+    cdef readonly size_t size
+    cdef readonly list starts
+
+    def __init__(self, list parts not None):
+        cdef _Stored x
+        cdef size_t n
+        tables = [np.empty((0, 3), np.uint64)]
+        self.starts = []
+        for x, rows in parts:
+            self.gpu = gpu_at(x.storage.device - 1)
+            self.starts.append(self.size)
+            n = x.p.size if rows is None else size_of(&x.p.dim)
+            table = np.empty((1 if rows is None else len(rows), 3), np.uint64)
+            table[:, 0] = x.p.offset
+            if rows is not None:
+                table[:, 0] += np.asarray(rows, np.uint64) * np.uint64(n)
+            table[:, 1] = n
+            table[:, 2] = self.size + n * np.arange(len(table), dtype=np.uint64)
+            tables.append(table)
+            self.size += n * <size_t>len(table)
+            self.longest = max(self.longest, n if len(table) else 0)
+        self.segments = np.concatenate(tables)
+        self.table = <uint64_t*>memory_of(self.segments, True)
+        self.height = len(self.segments)
+
+    cdef int grid(self, unsigned* wide, unsigned* high) except -1:
+        """The grid: blocks along a segment, and rows of blocks for different segments."""
+        cdef size_t most = <size_t>16 * self.gpu.multiprocessors
+        high[0] = <unsigned>min(self.height, most)
+        wide[0] = <unsigned>min((self.longest + 255) // 256, max(most // high[0], <size_t>1))
+        return 0
+
+    cdef size_t ready(self) except? 0:
+        """Load the kernels and allocate the buffer; returns where the numbers begin, after the table."""
+        cdef DeviceArena* a = &buffers[self.gpu.number]
+        cdef size_t begin = self.height * sizeof(GatherRange), n = begin + self.size * sizeof(float)
+        cdef int error
+        if not loaded(self.gpu)[0] >> CU_OPTIM & 1:
+            load(self.gpu, <uint64_t>1 << CU_OPTIM)
+        if a.base == 0:
+            open_arena(self.gpu, a)
+        enter(self.gpu)
+        error = extend_arena(a, n)
+        leave(self.gpu)
+        if error:
+            out_of_device_memory(self.gpu, error, n, "gradients for other processes")
+        return begin
+
+    def fetch(self, Plane plane not None):
+        """The numbers, as a new float32 array."""
+        cdef float* to
+        cdef float* from_ = plane.device_base()
+        cdef DeviceArena* a
+        cdef size_t begin
+        cdef unsigned wide = 0, high = 0
+        cdef Range r
+        cdef int error
+        found = np.empty(self.size, np.float32)
+        if self.size == 0:
+            return found
+        to = <float*>memory_of(found, True)
+        begin = self.ready()
+        self.grid(&wide, &high)
+        a = &buffers[self.gpu.number]
+        r.device_ptr = a.base
+        r.host_ptr = self.table
+        r.n = begin
+        with nogil:
+            if not enter(self.gpu) and not send_ranges(self.gpu, &r, 1):
+                launch(self.gpu, GATHER, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.height,
+                       from_, <void*><uintptr_t>(a.base + begin))
+                fetch_bytes(self.gpu, to, a.base + begin, self.size * sizeof(float))
+                wait(self.gpu)
+            error = leave(self.gpu)
+        if error:
+            raise_error(self.gpu, error)
+        return found
+
+    def send(self, Plane plane not None, numbers not None):
+        """Write numbers, in the order of `fetch`, back to the plane.
+
+        Raises:
+            ValueError: the number of numbers is wrong.
+        """
+        cdef float* to = plane.device_base()
+        cdef DeviceArena* a
+        cdef size_t begin
+        cdef unsigned wide = 0, high = 0
+        cdef Range[2] r
+        cdef int error
+        numbers = np.ascontiguousarray(numbers, np.float32)
+        if <size_t>numbers.size != self.size:
+            raise ValueError(f"FlatBuffer.send: {self.size} numbers are needed, not {numbers.size}")
+        if self.size == 0:
+            return
+        begin = self.ready()
+        self.grid(&wide, &high)
+        a = &buffers[self.gpu.number]
+        r[0].device_ptr = a.base
+        r[0].host_ptr = self.table
+        r[0].n = begin
+        r[1].device_ptr = a.base + begin
+        r[1].host_ptr = memory_of(numbers)
+        r[1].n = self.size * sizeof(float)
+        with nogil:
+            if not enter(self.gpu) and not send_ranges(self.gpu, r, 2):
+                launch(self.gpu, SCATTER, wide, high, 256, 0, <void*><uintptr_t>a.base, <uint32_t>self.height,
+                       <void*><uintptr_t>(a.base + begin), to)
+            error = leave(self.gpu)
+        if error:
+            raise_error(self.gpu, error)

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
-from dynet_cy.graph.expressions import Expression
-from dynet_cy.graph.graph import ComputationGraph, cg
+from dynet_cy.files.replacing import write_file
+from dynet_cy.graph.expressions import ComputationGraph, Expression, cg
 from dynet_cy.graph.layered import Layout, Point, place
 from dynet_cy.graph.nodes import GraphNode, nodes, nodes_around, number
-from dynet_cy.replacing import write_file
+from dynet_cy.graph.structs import operators
 
 __all__ = ["Drawing", "draw"]
 
@@ -437,3 +437,6 @@ def _legend(
         parts.append(f'<text class="k" x="{x + 20:.1f}" y="{bottom + 11:.1f}">{html.escape(text)}</text>')
         x += needed
     return parts, bottom - y + 14 + _MARGIN if entries else 0.0
+
+
+operators["shown"] = shown

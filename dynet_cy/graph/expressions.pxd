@@ -1,12 +1,106 @@
-"""Expressions: the number of a node and the version of its graph, which is checked on each use."""
+"""Graphs and expressions: an expression is the number of a node and the version of its graph, checked on each use."""
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Dim
-from dynet_cy.core.unlocked cimport HAS_GIL
-from dynet_cy.graph.graph cimport ComputationGraph
-from dynet_cy.graph.structs cimport Graph
+from dynet_cy.core.threads cimport HAS_GIL
+from dynet_cy.graph.structs cimport Graph, Node
+from dynet_cy.graph.table cimport Renumber
+from dynet_cy.memory.storage cimport Param
 
+
+# ==== random state ================================================================================
+#
+# Random streams of graphs: one for each graph and renewal.
+
+# Give a new graph its stream.
+cdef int take_stream(Graph* g) except -1
+
+
+# ==== graph =======================================================================================
+#
+# Computation graphs: the owner of the C graph and of everything in it.
+
+# The collector of requests for values: `fibers` implements it.
+cdef class Requests:
+    # Suspend the running item until an expression, or each of a list, is computed; False if no item is running.
+    cdef bint wait_for(self, object wanted) except -1
+    # Whether an item is running, rather than another user of its graph.
+    cdef bint inside(self) except -1
+
+
+cdef class ComputationGraph:
+    cdef Graph g
+    cdef dict keep                  # storage of its parameters -> number of changes at the last backward, or None
+    cdef tuple given                # further gradients of the last backward (given.pyx), once requested
+    cdef uint32_t n_at_backward     # nodes at the last backward; 0: there was none
+    cdef bint warned                # about growth across updates
+    cdef dict leaves                # (id of a parameter, trainable): number of its node
+    cdef list checkpoints
+    cdef list reverts               # (revert number, nodes left), rising in both
+    cdef Requests requests          # the collector of requests for values, while a batched map runs; else None
+
+    cdef int warn_of_growth(self) except -1
+    cdef int note_values(self) except -1
+    cdef bint values_changed(self) except -1
+    cdef int compact(self, Renumber renumber) except -1
+    cdef int leave_checkpoint(self) except -1
+
+
+cdef ComputationGraph current()
+cdef ComputationGraph owner_of(const Graph* g)
+# Raise if an item of a batched map is running: it must not do this to the graph that it shares with others.
+cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1
+
+
+# ==== computing ===================================================================================
+#
+# Passes for requested values, and values as floats, arrays and lists.
+
+# Requests of items that share a graph: `fibers` implements it.
+cdef class SharedRequests(Requests):
+    # Let the items that were woken read their values, before the running item drops all values of the graph.
+    cdef int let_read(self) except -1
+    # Raise if items may have read a node that is about to change.
+    cdef int check_set(self, uint32_t node, str what) except -1
+
+
+# Drop all computed values, once other items of a batched map have read theirs.  Lists of nodes may move meanwhile.
+cdef int forget_values(Graph* g) except -1
+# The same before a node is changed; an error if items of a batched map share it.
+cdef int forget_to_set(Graph* g, uint32_t index, str what) except -1
+# Compute a node; True if `wanted`, its expression, waited for other items of a batched map: it may now be stale, or an
+# item that was ended may have dropped its value since.
+cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1
+# The same for several nodes, some of which may be computed already; `wanted` is the list of expressions.
+cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wanted) except -1
+cdef bint any_uncomputed(Graph* g, const uint32_t* nodes, uint32_t n) noexcept
+# Note that a computed value was requested; needed if g.early is not 0.
+cdef void note_asked(Graph* g, uint32_t index) noexcept
+cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1
+# Whether a computed value is only on a device.
+cdef bint is_elsewhere(Graph* g, Node* x) noexcept nogil
+# The value of a computed node in host memory, fetched first if the node is on a device.
+cdef float* value_here(Graph* g, Node* x) except? NULL
+cdef float* parameter_here(Param* p, bint gradient) except? NULL
+cdef tuple full_shape(const Dim* d)
+cdef object doubles_of(const float* v, tuple shape)
+cdef list list_of(const float* v, size_t n)
+cdef object gradient_of(Graph* g, uint32_t index, const uint8_t* states)
+
+
+# ==== looked up ===================================================================================
+#
+# A rule of DyNet's, for its programs: rows that were looked up have a gradient, if only of zero, in every backward.
+
+# Note that rows of tables have a gradient, after backward from `target`: those that were looked up before it, although
+# it may not depend on them. Momentum moves them then.
+cdef void note_looked_up(Graph* g, uint32_t target) noexcept nogil
+
+
+# ==== expressions =================================================================================
+#
+# Expressions: the number of a node and the version of its graph, which is checked on each use.
 
 cdef class Expression:
     cdef uint64_t version
@@ -59,3 +153,11 @@ cdef enum:
     OPERATOR_COUNT
 
 cdef int set_operator(int which, OperatorHook hook) except -1
+
+
+# ==== values ======================================================================================
+#
+# Values of several expressions, computed together.
+
+# Compute expressions of one graph together, so that they batch with each other; `op` is for messages.
+cdef list compute_all(object expressions, str op, bint recalculate)

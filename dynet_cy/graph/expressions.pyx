@@ -1,4 +1,4 @@
-"""Expressions: the number of a node and the version of its graph, which is checked on each use."""
+"""Graphs and expressions: an expression is the number of a node and the version of its graph, checked on each use."""
 
 import opcode
 import sys
@@ -8,33 +8,1256 @@ from numbers import Real
 import numpy as np
 
 cimport cython
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
 
-from dynet_cy.core.dynet_rules cimport follows_dynet
-from dynet_cy.core.interrupts cimport runs_handlers
+from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
-from dynet_cy.core.unlocked cimport HAS_GIL, revived
-from dynet_cy.graph.computing cimport (
-    compute_node, doubles_of, forget_values, full_shape, gradient_of, is_elsewhere, list_of, note_asked,
-    parameter_here, run_pass, value_here,
+from dynet_cy.core.threads cimport (
+    HAS_GIL, Setting, Unlocked, drop, follows_dynet, let_be_revived, raised_here, revived, runs_handlers, take,
 )
-from dynet_cy.graph.current cimport current_graph, graph_here
-from dynet_cy.graph.graph cimport ComputationGraph, owner_of, raise_in_item
-from dynet_cy.graph.hooks cimport engine_of
-from dynet_cy.graph.looked_up cimport note_looked_up
-from dynet_cy.graph.messages cimport describe_dim, made_at, made_by, made_in
+from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NEEDS_GRAD, REVERT_BITS, RUNNING, SHARED, TRAINABLE, Graph, Node, Use, args_of, drop_unneeded, holder_in,
-    nodes_of, same_renewal, set_holder, state_of, uses_of,
+    COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
+    RUNNING, SENT, SHARED, TRAINABLE, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of, batches_of,
+    device_of, drop_unneeded, engine, engine_of, gradient_at, holder_in, items_of, nodes_of, order_of, pass_hooks,
+    same_renewal, set_holder, sibling_hooks, state_of, uses_of,
 )
-from dynet_cy.graph.table cimport Table, claim, graph_at, graph_table, hold, is_used, let_go, raise_running, release
+from dynet_cy.graph.table cimport (
+    LEAST_TO_COMPACT, Renumber, Table, check_unused, claim, compact_nodes, current_graph, enter_graph, enter_table,
+    forget, forget_current, forget_since, give_back_all, graph_at, graph_here, graph_table, hold, is_used, leave_graph,
+    leave_running, leave_table, let_go, let_move, more_epochs, next_epoch, raise_running, release, set_new_graph,
+    take_back,
+)
+from dynet_cy.memory.arena cimport (
+    arena_close, arena_open, arena_rewind, array_close, array_open, array_push, array_rewind, out_of_memory, shortages,
+)
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
-from dynet_cy.memory.storage cimport Param
+from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, note_gradient, see_whole, touch
 from dynet_cy.ops.registry cimport op_at
 
+from dynet_cy.devices import check_device, device_name
 from dynet_cy.equivalents import advice
-from dynet_cy.graph.hooks import operators as functions
+from dynet_cy.graph.structs import operators as functions
+from dynet_cy.kernels import kernels
+from dynet_cy.memory import storage as mirror
+
+
+# ==== random state ================================================================================
+#
+# Random streams of graphs: one for each graph and renewal; graphs are numbered in the order in which they are made.
+
+cdef extern from *:
+    void atomic_store "__atomic_store_n"(uint64_t* p, uint64_t n, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+
+cdef Table* table = graph_table()
+cdef uint32_t streams = 0
+
+# Streams of a restored state, with their renewals, for graphs that do not exist yet.
+cdef list awaited = []
+cdef Unlocked streams_lock              # guards both
+
+
+cdef int take_stream(Graph* g) except -1:
+    """Give a new graph its stream.  Only renewals by the program count, not that of the constructor."""
+    global streams
+    cdef uint32_t number, count
+    take(&streams_lock)
+    try:
+        if awaited:
+            number, count = awaited.pop(0)
+        else:
+            number, count = streams, 0
+            streams += 1
+    finally:
+        drop(&streams_lock)
+    hold(table, g.slot)
+    g.stream_number = number
+    g.n_renewals = count
+    g.stream = <uint64_t>number << 32 | count
+    let_go(table, g.slot)
+    return 0
+
+
+def set_seed(seed):
+    """Set the seed of all random streams, and restart them.
+
+    Dropout masks, noise and initial values follow from it and from the order in
+    which graphs, nodes and parameters are made, not from batching.
+
+    Example:
+        >>> dy.reset_random_seed(3)
+        >>> first = dy.random_normal(2).npvalue()
+        >>> _ = dy.renew_cg()
+        >>> dy.reset_random_seed(3)
+        >>> bool((dy.random_normal(2).npvalue() == first).all())
+        True
+    """
+    global streams
+    cdef Graph* g
+    cdef uint32_t slot, n = 0
+    kernels.set_seed(seed)
+    for slot in range(table.n_slots):
+        hold(table, slot)
+        g = table.graphs[slot]
+        if g != NULL:
+            g.n_renewals = 0
+            g.draws = 0
+            forget_requests(g)
+            atomic_store(&g.stream, <uint64_t>g.stream_number << 32, RELAXED)   # the graph may be running
+            n = max(n, g.stream_number + 1)
+        let_go(table, slot)
+    take(&streams_lock)
+    try:
+        awaited.clear()
+        streams = n
+    finally:
+        drop(&streams_lock)
+
+
+cdef void forget_requests(Graph* g) noexcept:
+    """Clear what a graph has learned from values that were read one at a time.
+
+    It decides which nodes run together, and so in which order sums are rounded. Training resumed from a saved state,
+    here or in another process, must get the same bits.
+    """
+    if g.siblings != NULL and g.version != RUNNING:
+        sibling_hooks().cut(g, 0, True)
+
+
+cdef list streams_of_graphs(bint reset):
+    """The stream number, number of renewals, and slot of each graph."""
+    cdef Graph* g
+    cdef uint32_t slot, number = 0, count = 0
+    found = []
+    for slot in range(table.n_slots):
+        hold(table, slot)
+        g = table.graphs[slot]
+        if g != NULL:
+            if reset:
+                forget_requests(g)
+            number = g.stream_number
+            count = g.n_renewals
+        let_go(table, slot)
+        if g != NULL:
+            found.append((number, count, slot))
+    return found
+
+
+def random_state():
+    """The state of all random streams, as plain data for `set_random_state`."""
+    renewals = [(number, count) for number, count, _ in streams_of_graphs(True)]
+    take(&streams_lock)
+    try:
+        renewals += awaited
+        n = streams
+    finally:
+        drop(&streams_lock)
+    return {"seed": kernels.seed(), "host": kernels.host_position(), "streams": n, "renewals": sorted(renewals)}
+
+
+def set_random_state(state):
+    """Restore all random streams to their state when `random_state` was called.
+
+    Graphs are identified by the order in which they were made: first those that exist
+    now, then those made next.  The state takes effect at the next renewal.
+    """
+    global streams
+    cdef uint32_t slot, number, count
+    set_seed(state["seed"])
+    kernels.set_host_position(state["host"])
+    restored = [(number, count) for number, count in state["renewals"]]
+    existing = sorted((number, slot) for number, _, slot in streams_of_graphs(False))
+    take(&streams_lock)
+    try:
+        streams = state["streams"]
+        awaited[:] = restored
+        for _, slot in existing:
+            if awaited:
+                number, count = awaited.pop(0)
+            else:
+                number, count = streams, 0
+                streams += 1
+            hold(table, slot)
+            if table.graphs[slot] != NULL:
+                table.graphs[slot].stream_number = number
+                table.graphs[slot].n_renewals = count
+            let_go(table, slot)
+    finally:
+        drop(&streams_lock)
+
+
+# ==== graph =======================================================================================
+#
+# Computation graphs, the functions on the current one, and their settings.
+
+cdef enum:
+    MOST_SHOWN = 200                # larger graphs are not drawn automatically in notebooks
+
+cdef extern from *:
+    uint64_t atomic_add "__atomic_add_fetch"(uint64_t* p, uint64_t n, int order) nogil
+    void set_version "atomic_store_explicit"(uint64_t* p, uint64_t n, int order) nogil
+    int RELEASE "memory_order_release"
+
+# A checkpoint: the sizes of everything at that point.
+cdef struct Point:
+    uint32_t n_nodes
+    uint32_t n_batches
+    uint32_t n_order
+    size_t nodes_top
+    size_t args_top
+    size_t items_top
+    size_t values_top
+    size_t scratch_top
+    size_t tables_top
+    uint32_t n_forgets
+
+cdef uint64_t renewals = 0              # of all graphs, in any thread
+cdef Setting default_strategy = 1
+
+
+cdef class Requests:
+    """The collector of requests for values."""
+
+    cdef bint wait_for(self, object wanted) except -1:
+        raise NotImplementedError
+
+    cdef bint inside(self) except -1:
+        raise NotImplementedError
+
+
+cdef class ComputationGraph:
+    """A separate graph, independent of the implicit graph of each thread.
+
+    As a context manager it becomes the current graph: ops add their nodes to it.
+    It is then current in this thread or, within a task of asyncio or another
+    context (see `contextvars`), in this task and those that it starts.
+    Several threads may each work on a graph of their own; forward and backward
+    run without the GIL.
+
+    Args:
+        autobatching: how nodes are scheduled: 0 in the order they were made, 1 batched
+            by agenda, 2 batched by depth; None, the default, for the global setting.
+
+    Example:
+        >>> with dy.ComputationGraph() as graph:
+        ...     y = dy.tanh(dy.inputVector([0]))
+        ...     y.value(), len(graph)
+        (0.0, 2)
+    """
+
+    def __cinit__(self):
+        memset(&self.g, 0, sizeof(Graph))
+
+    def __init__(self, autobatching=None):
+        cdef int i
+        if self.g.nodes.memory != NULL:
+            raise RuntimeError("ComputationGraph.__init__ was called twice")
+        for i in range(GRAPH_ARRAYS):
+            array_open(&self.g.arrays[i], True)
+        for i in range(GRAPH_ARENAS):
+            arena_open(&self.g.arenas[i], True)
+        self.g.shortages = shortages()
+        let_be_revived(self)
+        enter_table(&self.g, <void*>self)
+        self.keep = {}
+        self.leaves = {}
+        self.renew(autobatching=autobatching)
+        take_stream(&self.g)
+
+    def __dealloc__(self):
+        cdef int i
+        cdef Graph* g = &self.g
+        leave_table(g)
+        forget_current()
+        if g.device_graphs != NULL:
+            engine(ENGINE_GPU).close(g)
+        if engine(ENGINE_CPU).closed != NULL:
+            engine(ENGINE_CPU).closed(g)
+        for i in range(GRAPH_ARRAYS):
+            array_close(&g.arrays[i])
+        for i in range(GRAPH_ARENAS):
+            arena_close(&g.arenas[i])
+
+    cdef int warn_of_growth(self) except -1:
+        """Warn once if the program seems to have forgotten `renew_cg`."""
+        if self.warned or not self.n_at_backward or self.g.n_nodes <= self.n_at_backward or not self.values_changed():
+            return 0
+        self.warned = True
+        warnings.warn(
+            f"backward: the graph grew from {self.n_at_backward} to {self.g.n_nodes} nodes across an update of "
+            "parameters.  Call renew_cg() before each example: else every pass takes longer than the one before",
+            RuntimeWarning, stacklevel=1)
+
+    cdef int note_values(self) except -1:
+        """At the end of backward: record the number of nodes, and of changes of each storage."""
+        self.n_at_backward = self.g.n_nodes
+        for storage in self.keep:
+            self.keep[storage] = (<Storage>storage).changes
+
+    cdef bint values_changed(self) except -1:
+        """Whether values of parameters have changed since the last backward."""
+        for storage, changes in self.keep.items():
+            if changes is not None and <uint64_t>changes != (<Storage>storage).changes:
+                return True
+        return False
+
+    cdef int compact(self, Renumber renumber) except -1:
+        """Renumber the needed nodes, unless there are checkpoints, which hold numbers of nodes."""
+        cdef uint32_t* numbers = NULL
+        if not self.checkpoints:
+            hold(table, self.g.slot)
+            numbers = compact_nodes(&self.g, renumber)
+            let_go(table, self.g.slot)
+        if numbers != NULL:
+            try:
+                self.leaves = {key: numbers[index] for key, index in self.leaves.items()}
+            finally:
+                free(numbers)
+        return 0
+
+    def __enter__(self):
+        enter_graph(self, &self.g)
+        return self
+
+    def __exit__(self, kind=None, value=None, traceback=None):      # *exc_info would need memory
+        leave_graph(self)
+        return False
+
+    def renew(self, immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
+        """Drop all nodes of this graph; its expressions become stale.
+
+        The graph keeps its memory for the next nodes.
+
+        Args:
+            immediate_compute: compute each node when it is made (default: False).
+            check_validity: after computing, raise ValueError if a value that
+                was computed is not finite. Default: False.
+            autobatching: see the class; the global setting when None.
+            forward_only: there will be no backward.  A value is dropped, and its
+                memory reused, as soon as no expression refers to it and everything
+                that uses it has been computed.  Has no effect together with
+                immediate_compute. Default: False.
+
+        Returns:
+            This graph.
+
+        Example:
+            >>> with dy.ComputationGraph() as graph:
+            ...     x = dy.inputVector([1, 2])
+            ...     _ = graph.renew(immediate_compute=True)
+            ...     len(graph)
+            0
+        """
+        cdef Graph* g = &self.g
+        cdef bint immediate = immediate_compute, checks = check_validity, forward = forward_only, has_room
+        cdef int strategy
+        raise_in_item(self, "renew_cg", "renew it before the map")
+        if autobatching is None:
+            strategy = default_strategy
+        else:
+            strategy = checked_strategy(autobatching)
+        claim(table, g)
+        try:
+            hold(table, g.slot)
+            has_room = begin_renewal(g, strategy, immediate, checks, forward)
+            let_go(table, g.slot)
+            self.keep.clear()
+            self.given = None
+            self.n_at_backward = 0
+            self.leaves.clear()
+            self.checkpoints = []
+            self.reverts = []
+        finally:
+            release(table, g)
+        if not has_room:
+            out_of_memory("the list of free memory")
+        return self
+
+    def version(self):
+        """A number that grows with each renewal of any graph.
+
+        Example:
+            >>> graph = dy.cg()
+            >>> before = graph.version()
+            >>> graph.renew().version() > before
+            True
+        """
+        return self.g.renewal >> REVERT_BITS
+
+    def checkpoint(self):
+        """Remember the state of the graph, for `revert`.  Checkpoints nest.
+
+        Example:
+            >>> graph, x = dy.cg(), dy.inputVector([1, 2])
+            >>> graph.checkpoint()
+            >>> y = dy.tanh(x)
+            >>> graph.revert()
+            >>> len(graph)
+            1
+        """
+        cdef Graph* g = &self.g
+        check_unused(table, g)
+        raise_in_item(self, "cg_checkpoint", "use forward_only=True, which frees what is no longer needed")
+        self.checkpoints.append(Point(
+            g.n_nodes, g.n_batches, g.n_order, g.nodes.top, g.args.top, g.items.top,
+            g.values.top, g.scratch.top, g.tables.top, g.n_forgets))
+        g.n_kept = g.n_nodes
+
+    def revert(self):
+        """Go back to the last checkpoint: nodes made since are dropped, values
+        computed since are forgotten, and their memory is free again.
+
+        Raises:
+            RuntimeError: there is no checkpoint since the graph was renewed.
+
+        Example:
+            >>> graph, x = dy.cg(), dy.inputVector([1, 2])
+            >>> graph.checkpoint()
+            >>> y = 2 * x
+            >>> graph.revert()
+            >>> x.value(), len(graph)
+            ([1.0, 2.0], 1)
+        """
+        raise_in_item(self, "cg_revert", "use forward_only=True, which frees what is no longer needed")
+        claim(table, &self.g)
+        try:
+            self.leave_checkpoint()
+        finally:
+            release(table, &self.g)
+
+    cdef int leave_checkpoint(self) except -1:
+        cdef Graph* g = &self.g
+        cdef Point to
+        if not self.checkpoints:
+            raise RuntimeError("cg_revert: there is no checkpoint since the graph was renewed")
+        epoch = g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
+        if more_epochs(g) == 0:
+            raise RuntimeError(f"cg_revert: {epoch} reverts since the graph was renewed; renew it")
+        to = self.checkpoints.pop()
+        g.n_kept = self.checkpoints[-1]["n_nodes"] if self.checkpoints else 0
+        if g.n_forgets != to.n_forgets:     # values from before the checkpoint have been dropped
+            forget(g)
+        while self.reverts and self.reverts[-1][1] >= to.n_nodes:
+            self.reverts.pop()
+        self.reverts.append((epoch, to.n_nodes))
+        hold(table, g.slot)
+        go_back(g, &to)
+        let_go(table, g.slot)
+        self.leaves = {key: index for key, index in self.leaves.items() if index < g.n_nodes}
+        self.n_at_backward = 0
+
+    def __len__(self):
+        return self.g.n_nodes
+
+    def __repr__(self):
+        return f"<ComputationGraph of {self.g.n_nodes} nodes>"
+
+    def _repr_svg_(self):
+        """A picture of the graph, for notebooks, of a large one with its scopes as boxes.
+
+        None where it would be too large to read, or empty.
+        """
+        return functions["shown"](self, MOST_SHOWN)
+
+    def op_names(self):
+        """Names of the ops of all nodes, in the order in which they were made.
+
+        Example:
+            >>> y = dy.tanh(dy.inputVector([1, 2]))
+            >>> dy.cg().op_names()
+            ['input', 'tanh']
+        """
+        claim(table, &self.g)
+        try:
+            return [op_at(nodes_of(&self.g)[i].op).name.decode() for i in range(self.g.n_nodes)]
+        finally:
+            release(table, &self.g)
+
+    def n_batches(self):
+        """Number of calls in which the computed nodes ran.
+
+        Example:
+            >>> graph = dy.cg().renew(autobatching=1)
+            >>> dy.forward([dy.tanh(dy.inputVector([i, 1])) for i in range(10)])
+            >>> len(graph), graph.n_batches()       # ten inputs, and ten tanh in one call
+            (20, 1)
+        """
+        return self.g.n_batches
+
+    # DyNet's methods that refer to a node by its number, counted from 0 in the order in which nodes are made.
+
+    def _node(self, index):
+        return functions["node"](self, index)
+
+    def forward(self, index):
+        """Compute the value of a node, given by its number in the order in which nodes are made.
+
+        Args:
+            index: the number of the node, from 0.
+
+        Raises:
+            IndexError: there is no such node.
+
+        Example:
+            >>> y = dy.tanh(dy.inputVector([0, 0]))
+            >>> dy.cg().forward(1)          # computes y
+            >>> y.value()
+            [0.0, 0.0]
+        """
+        self._node(index).forward()
+
+    def forward_scalar(self, index):
+        """The value of a node of one element, as a float; see `forward` and `Expression.scalar_value`.
+
+        Args:
+            index: the number of the node, from 0.
+
+        Example:
+            >>> y = dy.squared_norm(dy.inputVector([3, 4]))
+            >>> dy.cg().forward_scalar(1)
+            25.0
+        """
+        return self._node(index).scalar_value()
+
+    def forward_vec(self, index):
+        """The value of a node as a list, column by column; see `forward`.
+
+        Args:
+            index: the number of the node, from 0.
+
+        Example:
+            >>> y = 2 * dy.inputVector([3, 4])
+            >>> dy.cg().forward_vec(1)
+            [6.0, 8.0]
+        """
+        return self._node(index).vec_value()
+
+    def inc_forward(self, index):
+        """The same as `forward`: values that have been computed are not computed again.
+
+        Args:
+            index: the number of the node, from 0.
+
+        Example:
+            >>> y = dy.tanh(dy.inputVector([0, 0]))
+            >>> dy.cg().inc_forward(1)
+            >>> y.value()
+            [0.0, 0.0]
+        """
+        self.forward(index)
+
+    def inc_forward_scalar(self, index):
+        """The same as `forward_scalar`.
+
+        Args:
+            index: the number of the node, from 0.
+
+        Example:
+            >>> y = dy.squared_norm(dy.inputVector([3, 4]))
+            >>> dy.cg().inc_forward_scalar(1)
+            25.0
+        """
+        return self.forward_scalar(index)
+
+    def inc_forward_vec(self, index):
+        """The same as `forward_vec`.
+
+        Args:
+            index: the number of the node, from 0.
+
+        Example:
+            >>> y = 2 * dy.inputVector([3, 4])
+            >>> dy.cg().inc_forward_vec(1)
+            [6.0, 8.0]
+        """
+        return self.forward_vec(index)
+
+    def backward(self, index, full=False):
+        """`Expression.backward` of a node, given by its number.
+
+        Args:
+            index: the number of the node, from 0.
+            full: whether constants and inputs get gradients too (default: no).
+
+        Example:
+            >>> x = dy.inputVector([3, 4])
+            >>> y = dy.squared_norm(x)
+            >>> dy.cg().backward(1, full=True)
+            >>> x.gradient()
+            array([6., 8.])
+        """
+        self._node(index).backward(full)
+
+    def inputMatrixLiteral(self, v, d, batch_size=1, device=""):
+        """`inputTensorTranspose` in this graph: numbers column by column as an input.
+
+        Args:
+            v: a flat list of numbers.
+            d: shape of one batch element.
+            batch_size: number of batch elements (default: 1).
+            device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
+
+        Raises:
+            ValueError: there are more or fewer numbers than the shape and the batch size need.
+
+        Example:
+            >>> dy.cg().inputMatrixLiteral([1, 2, 3, 4, 5, 6], (2, 3)).npvalue()
+            array([[1., 3., 5.],
+                   [2., 4., 6.]])
+        """
+        with self:
+            return functions["inputMatrixLiteral"](v, d, batch_size, device)
+
+    def inputSparseTensor(self, idxs, v, dim, batch_size=1, defval=0.0, device=""):
+        """An input in this graph that has the same number almost everywhere.
+
+        Args:
+            idxs: the positions of the other numbers, counted column by column and then batch by batch.
+            v: the numbers at these positions.
+            dim: shape of one batch element.
+            batch_size: number of batch elements (default: 1).
+            defval: the number everywhere else (default: 0).
+            device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
+
+        Raises:
+            IndexError: a position is out of range.
+            ValueError: the number of positions is not that of numbers.
+
+        Example:
+            >>> dy.cg().inputSparseTensor([0, 3], [5, 6], (2, 2), defval=1).npvalue()
+            array([[5., 1.],
+                   [1., 6.]])
+        """
+        with self:
+            return functions["inputSparseTensor"](idxs, v, dim, batch_size, defval, device)
+
+    def print_graphviz(self):
+        """Write the graph to standard error, in the language of Graphviz.
+
+        Example:
+            >>> import contextlib, sys
+            >>> y = dy.tanh(dy.inputVector([1, 2]))
+            >>> with contextlib.redirect_stderr(sys.stdout):
+            ...     dy.cg().print_graphviz()
+            digraph ...
+        """
+        sys.stderr.write(functions["dot"](self))
+
+    def dump(self, filename="", show_values=True, show_gradients=True, nan_check_only=False):
+        """Write values and gradients of all computed nodes.  This computes nothing.
+
+        Args:
+            filename: file to write; standard output if empty.
+            show_values: write values (default: True).
+            show_gradients: write the gradients that the last backward left (default: True).
+            nan_check_only: write "valid", or "invalid" where there is a nan or an
+                infinity, instead of numbers. Default: False.
+
+        Raises:
+            OSError: the file cannot be written.
+
+        Example:
+            >>> y = (2 * dy.inputVector([1, 2])).value()
+            >>> dy.cg().dump("values", show_gradients=False)
+            >>> with open("values") as file:
+            ...     print(*file.read().split())
+            Node 0 Value: 1 2 Node 1 Value: 2 4
+        """
+        functions["dump"](self, filename, show_values, show_gradients, nan_check_only)
+
+
+cdef ComputationGraph owner_of(const Graph* g):
+    return <ComputationGraph>table.owners[g.slot]
+
+
+cdef object new_graph(Graph** g):
+    cdef ComputationGraph graph = ComputationGraph()
+    g[0] = &graph.g
+    return graph
+
+
+set_new_graph(new_graph)
+
+
+cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1:
+    """Raise if an item of a batched map is running: it must not do this to the graph that it shares with others."""
+    if graph.requests is not None and graph.requests.inside():
+        raise RuntimeError(
+            f"{what} in an item of batched_map or a call of a Server: others use the same graph; {instead}")
+    return 0
+
+
+cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_validity, bint forward_only) noexcept:
+    """Drop all nodes.  False if there is no memory for the list of free memory."""
+    cdef int i
+    g.strategy = strategy
+    if g.siblings != NULL:
+        sibling_hooks().cut(g, 0, False)
+    g.renewal = atomic_add(&renewals, 1, RELAXED) << REVERT_BITS
+    set_version(&g.version, g.renewal, RELEASE)
+    g.n_renewals += 1
+    g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals
+    g.n_nodes = g.n_batches = g.n_order = 0
+    g.draws = 0
+    g.draw_key = 0
+    g.n_forgets = 0
+    g.forward_ms = 0
+    g.n_passes = 0
+    g.has_empty = False
+    g.may_raise = False
+    g.n_kept = 0
+    g.backward_from = -1
+    g.device = default_device()
+    g.multi_device = False
+    g.immediate = immediate
+    g.check_validity = check_validity
+    g.forward_only = forward_only and not immediate
+    g.compact_at = LEAST_TO_COMPACT
+    for i in range(GRAPH_ARRAYS):
+        array_rewind(&g.arrays[i], 0)
+    for i in range(GRAPH_ARENAS):
+        arena_rewind(&g.arenas[i], 0)
+    if g.shortages != shortages():
+        give_back_all(g)
+    if g.forward_only:
+        # Allocate the list of holes now: when memory is short, there must be room to record what is free.
+        if array_push(&g.holes, 1) == NULL:
+            return False
+        array_rewind(&g.holes, 0)
+    return True
+
+
+cdef void go_back(Graph* g, const Point* to) noexcept:
+    """Drop the nodes made, and the values computed, since a checkpoint."""
+    cdef uint32_t i
+    if g.siblings != NULL:
+        sibling_hooks().cut(g, to.n_nodes, False)
+    next_epoch(g)
+    if g.forward_only:
+        for i in range(g.n_nodes - to.n_nodes):
+            set_holder(&uses_of(g)[g.n_nodes - 1 - i], NULL)
+            drop_unneeded(g, g.n_nodes - 1 - i)
+    g.n_nodes = to.n_nodes
+    take_back(g, to.nodes_top, to.args_top, to.items_top)
+    if g.multi_device:
+        let_move(g)
+    if not g.forward_only:                  # forward-only graphs have dropped their values above
+        forget_since(g, to.n_batches, to.n_order, to.values_top, to.scratch_top, to.tables_top)
+    g.backward_from = -1
+
+
+# ---- the current graph -------------------------------------------------------
+
+cdef ComputationGraph current():
+    return owner_of(current_graph())
+
+
+def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
+    """Renew the current graph, before building for the next example.
+
+    All expressions of it become stale; parameters stay.
+
+    Args:
+        immediate_compute: compute each node when it is made (default: False).
+        check_validity: raise ValueError if a computed value is not finite (default: False).
+        autobatching: 0 off, 1 batched by agenda, 2 batched by depth; the global
+            setting when None.
+        forward_only: there will be no backward.  A value is dropped, and its memory
+            reused, as soon as no expression refers to it and everything that uses it has
+            been computed: for large minibatches and long sequences (default: False).
+
+    Returns:
+        The graph.
+
+    Example:
+        >>> x = dy.tanh(dy.inputVector([1, 2]))
+        >>> graph = dy.renew_cg()
+        >>> len(graph)
+        0
+    """
+    leave_if_running()
+    return current().renew(immediate_compute, check_validity, autobatching, forward_only)
+
+
+cdef int leave_if_running() except -1:
+    """In a program written for DyNet: begin the next example although a thread that took too long runs the graph."""
+    cdef Graph* g
+    cdef bint used
+    if not follows_dynet():
+        return 0
+    g = current_graph()
+    hold(table, g.slot)
+    used = is_used(table, g)
+    let_go(table, g.slot)
+    return leave_running(g) if used else 0
+
+
+def cg():
+    """The current graph: that of the innermost `with`, else the thread's own.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> len(dy.cg())
+        1
+    """
+    return current()
+
+
+def cg_version():
+    """A number that changes when the current graph is renewed.
+
+    Example:
+        >>> before = dy.cg_version()
+        >>> _ = dy.renew_cg()
+        >>> dy.cg_version() > before
+        True
+    """
+    return current().version()
+
+
+def cg_checkpoint():
+    """Remember the state of the current graph, for `cg_revert`.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> dy.cg_checkpoint()
+        >>> y = dy.tanh(x)
+        >>> dy.cg_revert()
+        >>> len(dy.cg())
+        1
+    """
+    current().checkpoint()
+
+
+def cg_revert():
+    """Go back to the last `cg_checkpoint` of the current graph.
+
+    Raises:
+        RuntimeError: there is none since the graph was renewed.
+
+    Example:
+        >>> x = dy.inputVector([1, 2])
+        >>> dy.cg_checkpoint()
+        >>> y = dy.tanh(x)
+        >>> dy.cg_revert()
+        >>> len(dy.cg())
+        1
+    """
+    current().revert()
+
+
+# ---- settings ----------------------------------------------------------------
+
+cdef int checked_strategy(strategy) except -1:
+    number = int(strategy)
+    if number not in (0, 1, 2):
+        raise ValueError(
+            f"autobatching must be 0 (off), 1 (by agenda) or 2 (by depth), not {strategy!r}")
+    return number
+
+
+def set_autobatching(strategy):
+    """Set how graphs are scheduled, from their next renewal on; the current graph, if it is empty, at once.
+
+    Args:
+        strategy: 0 in the order they were made, 1 batched by agenda, 2 batched by depth.
+    """
+    global default_strategy
+    cdef Graph* g = graph_here()
+    default_strategy = checked_strategy(strategy)
+    if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
+        g.strategy = default_strategy
+
+
+def set_default_device(int device):
+    """Set where graphs run, from their next renewal on (the current graph, if it is empty, at once), and where new
+    collections live.
+
+    Args:
+        device: 0 for the CPU, 1 + n for GPU number n.
+
+    Raises:
+        RuntimeError: there is no such device.
+    """
+    cdef Graph* g = graph_here()
+    if device:
+        check_device(device_name(device), "set_default_device")
+    mirror.set_default_device(device)
+    if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
+        g.device = device
+        g.multi_device = False
+
+
+def autobatching():
+    """The default schedule of graphs: see `set_autobatching`."""
+    return default_strategy
+
+
+# ==== computing ===================================================================================
+#
+# Passes for requested values, and values as floats, arrays and lists.
+
+cdef enum:
+    FETCHED_TOGETHER = 1 << 16      # bytes; copying this many from a device takes about as long as requesting them
+
+cdef Siblings* siblings = sibling_hooks()
+cdef PassHooks* passes = pass_hooks()
+
+
+cdef class SharedRequests(Requests):
+    """Requests of items that share a graph."""
+
+    cdef int let_read(self) except -1:
+        raise NotImplementedError
+
+    cdef int check_set(self, uint32_t node, str what) except -1:
+        raise NotImplementedError
+
+
+# ---- passes ------------------------------------------------------------------
+
+cdef int forget_values(Graph* g) except -1:
+    cdef SharedRequests requests = owner_of(g).requests
+    if requests is not None:
+        requests.let_read()
+    return forget(g)
+
+
+cdef int forget_to_set(Graph* g, uint32_t index, str what) except -1:
+    cdef SharedRequests requests = owner_of(g).requests
+    if requests is not None:
+        requests.check_set(index, what)
+    return forget_values(g)
+
+
+cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
+    """Compute a node; True if `wanted`, its expression, waited for other items of a batched map: see computing.pxd."""
+    if requested(g, wanted):
+        return True
+    compute_siblings(g, index)
+    return False
+
+
+cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wanted) except -1:
+    """The same for several nodes, some of which may be computed already; `wanted` is the list of expressions."""
+    cdef uint32_t i
+    if any_uncomputed(g, targets, n):
+        if requested(g, wanted):
+            return True
+        run_pass(g, targets, n)
+    if g.early:
+        for i in range(n):
+            note_asked(g, targets[i])
+    return False
+
+
+cdef void note_asked(Graph* g, uint32_t index) noexcept:
+    hold(table, g.slot)
+    siblings.asked(g, index)
+    let_go(table, g.slot)
+
+
+cdef int compute_siblings(Graph* g, uint32_t index) except -1:
+    """Compute a requested value, and similar ones that are likely to be requested next."""
+    cdef const uint32_t* targets = &index
+    cdef uint64_t raised
+    cdef uint32_t n = 1
+    if g.strategy and not g.immediate and siblings.ask != NULL:
+        hold(table, g.slot)
+        n = siblings.ask(g, &index, &targets)
+        let_go(table, g.slot)
+    if n == 1:
+        return run_pass(g, targets, n)
+    raised = raised_here()
+    try:
+        return run_pass(g, targets, n)
+    except (MemoryError, ValueError):       # perhaps caused by a value that was not requested
+        hold(table, g.slot)
+        siblings.failed(g)
+        let_go(table, g.slot)
+        if raised_here() != raised:         # raised by a signal handler
+            raise
+    return run_pass(g, &index, 1)
+
+
+cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
+    cdef uint64_t begun
+    cdef uint32_t ran = g.n_order
+    if not passes.on:
+        return engine_of(g).forward(g, targets, n, g.strategy)
+    begun = passes.begin()
+    engine_of(g).forward(g, targets, n, g.strategy)
+    passes.end(g, n, g.n_order - ran, owner_of(g).requests is not None, begun)
+    return 0
+
+
+cdef bint any_uncomputed(Graph* g, const uint32_t* nodes, uint32_t n) noexcept:
+    cdef uint32_t i
+    for i in range(n):
+        if not state_of(g)[nodes[i]] & COMPUTED:
+            return True
+    return False
+
+
+cdef bint requested(Graph* g, object wanted) except -1:
+    """If an item of a batched map is running, suspend it until its expressions are computed along with other items'.
+
+    False if there is no such item: the caller then computes them at once.
+    """
+    cdef Requests requests = owner_of(g).requests
+    return requests is not None and requests.wait_for(wanted)
+
+
+# ---- where values are --------------------------------------------------------
+
+cdef float* floats_here(Graph* g, uint32_t node, float* v, size_t n) except? NULL:
+    """Floats of a node in an arena, fetched first if the node is on a device."""
+    cdef int device = device_of(g, node)
+    if device and n:
+        engine(ENGINE_GPU).fetch(g, device, v, n)
+    return v
+
+
+cdef float* parameter_here(Param* p, bint gradient) except? NULL:
+    """The value or gradient of a parameter, fetched first if it lives on a device."""
+    cdef float* v = p.grad if gradient else p.value
+    see_whole()
+    if p.device and p.size:
+        mirrors().fetch(p.device, p.device_grad if gradient else p.device_value, v, p.size)
+    return v
+
+
+cdef bint is_elsewhere(Graph* g, Node* x) noexcept nogil:
+    """Whether a computed value is on a device only."""
+    cdef uint32_t number = <uint32_t>(x - nodes_of(g))
+    return x.batch != NO_BATCH and device_of(g, number) != 0 and not state_of(g)[number] & SENT     # inputs are here
+
+
+cdef float* value_here(Graph* g, Node* x) except? NULL:
+    """The value of a computed node; on a device, small values of one batch are fetched together."""
+    cdef uint32_t number = <uint32_t>(x - nodes_of(g))
+    cdef Batch* batch
+    cdef uint32_t j
+    if x.val == NULL:
+        return parameter_here(<Param*>x.object, False)
+    if not is_elsewhere(g, x):
+        return x.val
+    batch = &batches_of(g)[x.batch]
+    if batch.count > 1 and batch.bytes <= FETCHED_TOGETHER:
+        floats_here(g, number, batch.y, batch.bytes // sizeof(float))
+        for j in range(batch.count):
+            state_of(g)[order_of(g)[batch.first + j]] |= SENT
+    else:
+        floats_here(g, number, x.val, total_of(&x.dim))
+        state_of(g)[number] |= SENT
+    return x.val
+
+
+# ---- as Python numbers and NumPy arrays --------------------------------------
+
+cdef tuple full_shape(const Dim* d):
+    """The shape with the batch, if any, as its last axis."""
+    shape = shape_of(d)
+    return shape + (d.bd,) if d.bd > 1 else shape
+
+
+cdef object gradient_of(Graph* g, uint32_t index, const uint8_t* states):
+    """A new array with the gradient of a node in an arena, given the states of all nodes."""
+    cdef const Absorbed* absorbed = <const Absorbed*>g.absorbed.base
+    cdef size_t i, n = 0 if g.forward_only else g.absorbed.top // sizeof(Absorbed)
+    gradient = arrived_at(g, index, states)
+    for i in range(n):
+        if absorbed[i].part == index:
+            gradient += of_term(g, &absorbed[i], states)
+            absorbed = <const Absorbed*>g.absorbed.base     # a pass may have moved it
+    return gradient
+
+
+cdef object of_term(Graph* g, const Absorbed* part, const uint8_t* states):
+    """The gradient of a node that a sum has absorbed: that of the sum, for a factor times the other one."""
+    cdef uint32_t factor = part.factor
+    gradient = arrived_at(g, part.sum, states)
+    if factor == NO_NODE:
+        return gradient
+    if not state_of(g)[factor] & COMPUTED:              # absorbed too
+        run_pass(g, &factor, 1)
+    return gradient * array_of(value_here(g, &nodes_of(g)[factor]), full_shape(&nodes_of(g)[factor].dim))
+
+
+cdef object arrived_at(Graph* g, uint32_t index, const uint8_t* states):
+    """The gradient that backward computed at the node itself."""
+    cdef Node* x = nodes_of(g) + index
+    if states[index] & LIVE:
+        return doubles_of(floats_here(g, index, gradient_at(g, x.val), total_of(&x.dim)), full_shape(&x.dim))
+    return np.zeros(full_shape(&x.dim), order="F")    # the node may not even have a value
+
+
+cdef object doubles_of(const float* v, tuple shape):
+    """A new float64 array with the floats at v: programs expect NumPy's default precision in further arithmetic."""
+    return array_of(v, shape).astype(np.float64)
+
+
+cdef list list_of(const float* v, size_t n):
+    cdef size_t i, end, at = 0
+    found = []
+    while at < n:                               # signal handlers run between blocks
+        end = min(n, at + (1 << 20))
+        found += [v[i] for i in range(at, end)]
+        if end < n:
+            PyErr_CheckSignals()
+        at = end
+    return found
+
+
+# ==== looked up ===================================================================================
+#
+# A rule of DyNet's, for its programs: rows that were looked up have a gradient, if only of zero, in every backward.
+
+cdef void note_looked_up(Graph* g, uint32_t target) noexcept nogil:
+    cdef Node* nodes = nodes_of(g)
+    cdef uint32_t i, k, arg
+    for i in range(target + 1):
+        if nodes[i].nargs == 0 and not state_of(g)[i] & SHARED:
+            note_rows(g, i)
+        for k in range(nodes[i].nargs):                 # a whole table counts where it is used
+            arg = args_of(g, &nodes[i])[k]
+            if state_of(g)[arg] & SHARED:
+                note_rows(g, arg)
+
+
+cdef void note_rows(Graph* g, uint32_t leaf) noexcept nogil:
+    cdef Node* x = &nodes_of(g)[leaf]
+    cdef Param* p = <Param*>x.object
+    cdef uint32_t b
+    if not state_of(g)[leaf] & TRAINABLE or not p.rows:
+        return
+    pthread_mutex_lock(&p.lock)
+    if state_of(g)[leaf] & SHARED:
+        note_gradient(p)
+    else:
+        p.has_gradient = 1
+        for b in range(x.dim.bd):
+            touch(p, items_of(g, x)[b])
+    pthread_mutex_unlock(&p.lock)
+
+
+# ==== given =======================================================================================
+#
+# Gradients of parameters' expressions, and of expressions that do not depend on a parameter.
+#
+# Backward adds to the stored gradients of parameters, which also hold those of other passes, and leaves out expressions
+# that depend on no parameter. So if such gradients are requested, the pass runs again over all expressions, and writes
+# parameters' gradients to separate memory. The other expressions get the same gradients as before. This needs the same
+# values as the first pass: a full backward, all of whose gradients may be requested at any time, runs it beforehand.
+
+def given(ComputationGraph graph not None, uint32_t index):
+    """The gradient of an expression, by its number, from the last backward of its graph.
+
+    Raises:
+        RuntimeError: values of parameters have changed since.
+    """
+    cdef Param* p
+    cdef const uint8_t[:] states
+    cdef Graph* g = &graph.g
+    cdef uint32_t target
+    if graph.given is None:
+        if graph.values_changed():
+            raise RuntimeError(
+                "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
+                "parameters' expressions, and of those that no parameter lies behind, before that, or call "
+                "backward(full=True)")
+        target = <uint32_t>g.backward_from
+        g.backward_from = -1                    # if this fails, the gradients of the last backward are lost
+        graph.given = run_aside(graph, target, stand_ins(g, target))
+        g.backward_from = <int>target
+    made, states = graph.given
+    if index not in made:
+        return gradient_of(&graph.g, index, &states[0])
+    storage, number = made[index]
+    p = (<Storage>storage).entries[<uint32_t>number]
+    return doubles_of(parameter_here(p, True), full_shape(&nodes_of(&graph.g)[index].dim))
+
+
+def keep_given(ComputationGraph graph not None, uint32_t target):
+    """The gradients of a full backward from that node; None if the pass itself computes all of them."""
+    made = stand_ins(&graph.g, target)
+    return run_aside(graph, target, made) if made else None
+
+
+cdef tuple run_aside(ComputationGraph graph, uint32_t target, dict made):
+    """Run backward from a node for all expressions, leaving parameters and states unchanged.
+
+    Args:
+        made: the result of `stand_ins`.
+
+    Returns:
+        `made`, whose entries now hold the gradients of parameters' expressions; and the states of all expressions after
+        this pass.
+    """
+    cdef Graph* g = &graph.g
+    cdef uint32_t i
+    cdef uint8_t marks = <uint8_t>(LIVE | NEEDS_GRAD | TRAINABLE)
+    cdef uint8_t* before
+    cdef Node* x = nodes_of(g)
+    cdef Param* p
+    cdef void** objects
+    before = <uint8_t*>malloc(g.n_nodes)
+    objects = <void**>malloc(g.n_nodes * sizeof(void*))
+    try:
+        if before == NULL or objects == NULL:
+            raise MemoryError(f"gradient: notes of {g.n_nodes} nodes")
+        memcpy(before, state_of(g), g.n_nodes)
+        for i in range(target + 1):
+            objects[i] = x[i].object
+            if before[i] & SHARED:
+                storage, number = made[i]
+                p = (<Storage>storage).entries[<uint32_t>number]
+                p.value = (<Param*>x[i].object).value
+                p.device_value = (<Param*>x[i].object).device_value
+                x[i].object = p
+                state_of(g)[i] |= <uint8_t>TRAINABLE
+            else:                                   # rows of tables: nothing is added to the table
+                state_of(g)[i] &= <uint8_t>~TRAINABLE
+        g.aside = 1
+        try:
+            engine_of(g).backward(g, target, True)
+            states = (<char*>state_of(g))[:g.n_nodes]
+        finally:
+            g.aside = 0
+            for i in range(target + 1):
+                x[i].object = objects[i]
+            for i in range(g.n_nodes):
+                state_of(g)[i] = (state_of(g)[i] & <uint8_t>~marks) | (before[i] & marks)
+    finally:
+        free(before)
+        free(objects)
+    return made, states
+
+
+cdef dict stand_ins(Graph* g, uint32_t target):
+    """Entries with zero gradients for the expressions of parameters: by expression, a storage and a number in it."""
+    cdef Storage storage
+    cdef Node* x = nodes_of(g)
+    cdef Param* p
+    cdef uint32_t i
+    storages, made = {}, {}
+    for i in range(target + 1):
+        if state_of(g)[i] & SHARED:
+            p = <Param*>x[i].object
+            if p.device not in storages:
+                storages[p.device] = Storage(p.device)
+            storage = storages[p.device]
+            made[i] = storage, storage.add(&x[i].dim, 0, "the gradient of an expression").number
+    return made
+
+
+# ==== expressions =================================================================================
+#
+# Expressions: the number of a node and the version of its graph, which is checked on each use.
 
 cdef extern from *:
     """
@@ -61,8 +1284,6 @@ cdef extern from *:
     """
     int asked_before "dy_asked_before"() noexcept
     void begin_call "dy_begin_call"(int asked) noexcept
-
-cdef Table* table = graph_table()
 
 
 class StaleExpressionError(RuntimeError):
@@ -698,7 +1919,6 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
     graph.given = None
     given = None
     if full:
-        from dynet_cy.graph.given import keep_given         # it needs this module
         given = keep_given(graph, index)
     engine_of(g).backward(g, index, full)
     if follows_dynet():
@@ -714,7 +1934,6 @@ cdef object gradient_from_last(ComputationGraph graph, uint32_t index):
         raise RuntimeError("gradient: run backward on an expression made after this one first")
     cdef uint8_t state = state_of(g)[index]
     if state & SHARED or not state & NEEDS_GRAD:
-        from dynet_cy.graph.given import given              # it needs this module
         return given(graph, index)
     return gradient_of(g, index, state_of(g))
 
@@ -1045,3 +2264,102 @@ cdef int raise_stale(Expression x, Graph* g) except -1:
             "`with graph:` makes a graph the current one, and expressions of different graphs do not mix")
     raise StaleExpressionError(
         f"expression {x.index} is stale: its graph has been renewed (renew_cg) or closed since")
+
+
+# ==== values ======================================================================================
+#
+# Values of several expressions, computed together.
+
+cdef list compute_all(object expressions, str op, bint recalculate):
+    """Compute expressions of one graph together, so that they batch with each other."""
+    cdef list xs = list(expressions)
+    cdef uint32_t i, n = len(xs)
+    cdef uint32_t* targets
+    cdef ComputationGraph graph
+    cdef Graph* g
+    for i in range(n):
+        if not isinstance(xs[i], Expression):
+            raise TypeError(f"{op}: argument {i} must be an Expression, not {type(xs[i]).__name__}")
+    if n == 0:
+        return xs
+    xs = [owned(x) for x in xs]
+    targets = <uint32_t*>malloc(n * sizeof(uint32_t))
+    if targets == NULL:
+        raise MemoryError(f"{op}: {n} expressions")
+    try:
+        graph = claimed(xs[0])
+    except BaseException:
+        free(targets)
+        raise
+    g = &graph.g
+    try:
+        find(g, xs, targets, op)
+        if recalculate:
+            forget_values(g)
+        while compute_nodes(g, targets, n, xs):
+            find(g, xs, targets, op)
+            if not any_uncomputed(g, targets, n):
+                return xs
+        compact_if_due(g)
+    finally:
+        release(table, g)
+        free(targets)
+    return xs
+
+
+cdef int find(Graph* g, list xs, uint32_t* targets, str op) except -1:
+    """The numbers that expressions have in their graph now."""
+    cdef uint32_t i
+    for i in range(<uint32_t>len(xs)):
+        if (<Expression>xs[i]).graph() != g:
+            raise StaleExpressionError(f"{op}: argument {i} is of another graph than argument 0")
+        targets[i] = (<Expression>xs[i]).index
+    return 0
+
+
+def forward(exps, recalculate=False):
+    """Compute expressions of one graph together.
+
+    Args:
+        exps: a list of expressions.
+        recalculate: compute all of the graph again (default: False).
+
+    Example:
+        >>> x, y = dy.inputVector([1, 2]), dy.inputVector([3, 4])
+        >>> dy.forward([dy.sum_elems(x), dy.sum_elems(y)])
+    """
+    compute_all(exps, "forward", recalculate)
+
+
+def npvalues(exps, recalculate=False):
+    """The values of expressions of one graph, computed together, as arrays: see `npvalue`.
+
+    Args:
+        exps: the expressions, of one graph.
+        recalculate: compute all nodes again, even those that have values (default: no).
+
+    Raises:
+        TypeError: one of them is not an expression.
+
+    Example:
+        >>> dy.npvalues([dy.inputVector([1, 2]), dy.inputVector([3])])
+        [array([1., 2.]), array([3.])]
+    """
+    return [x.npvalue() for x in compute_all(exps, "npvalues", recalculate)]
+
+
+def values(exps, recalculate=False):
+    """The values of expressions of one graph, computed together: see `value`.
+
+    Args:
+        exps: the expressions, of one graph.
+        recalculate: compute all nodes again, even those that have values (default: no).
+
+    Raises:
+        TypeError: one of them is not an expression.
+
+    Example:
+        >>> dy.values([dy.sum_elems(dy.inputVector([1, 2])), dy.scalarInput(3)])
+        [3.0, 3.0]
+    """
+    return [x.value() for x in compute_all(exps, "values", recalculate)]

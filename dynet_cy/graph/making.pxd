@@ -1,27 +1,29 @@
-"""Making nodes of the current graph.
-
-What looks up the numbers of nodes, adds nodes and wraps them claims the graph around all of it, so that no other thread
-renews the graph in between:
-
-    cdef Graph* g = claim_current()
-    try:
-        ...
-    finally:
-        release_current(g)
-
-With a GIL, this does nothing, as no other thread runs in between.
-"""
+"""Making nodes of the current graph: shapes are inferred, arguments checked, and a node appended."""
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport Dim
-from dynet_cy.core.unlocked cimport HAS_GIL
-from dynet_cy.graph.current cimport current_graph
+from dynet_cy.core.tensor cimport Attr, Dim
+from dynet_cy.core.threads cimport HAS_GIL
 from dynet_cy.graph.expressions cimport Expression
-from dynet_cy.graph.structs cimport Extra, Graph
-from dynet_cy.graph.table cimport claim, graph_table, release
-from dynet_cy.ops.registry cimport Op
+from dynet_cy.graph.structs cimport Extra, Graph, Node
+from dynet_cy.graph.table cimport claim, current_graph, graph_table, release
+from dynet_cy.ops.registry cimport TRANSFERS, Op, op_at
 
+
+# ==== making ======================================================================================
+#
+# Making nodes of the current graph.
+#
+# What looks up the numbers of nodes, adds nodes and wraps them claims the graph around all of it, so that no other
+# thread renews the graph in between:
+#
+#     cdef Graph* g = claim_current()
+#     try:
+#         ...
+#     finally:
+#         release_current(g)
+#
+# With a GIL, this does nothing, as no other thread runs in between.
 
 cdef inline Graph* claim_current() except NULL:
     cdef Graph* g = current_graph()
@@ -50,3 +52,20 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 cdef uint32_t leaf_index(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF
 cdef float* place(Graph* g, size_t n) except NULL
 cdef Expression wrap(Graph* g, uint32_t index)
+
+
+# ==== transfer ====================================================================================
+#
+# Copies of values from one device to another.
+
+# Its nodes have no forward and backward: executors of graphs on several devices copy, both ways.
+cdef Op* TO_DEVICE
+
+
+cdef inline bint is_transfer(const Node* x) noexcept nogil:
+    return op_at(x.op).role == TRANSFERS
+
+
+cdef inline int source_of(const Node* x) noexcept nogil:
+    """The device of the argument; the device of the node is the destination."""
+    return x.attrs[0].i

@@ -4,24 +4,25 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.limits cimport MOST_ALONG
-from dynet_cy.core.tensor cimport DRAW_WORDS, Dim
-from dynet_cy.core.unlocked cimport let_be_revived, revived
+from dynet_cy.core.tensor cimport DRAW_WORDS, MOST_ALONG, Dim
+from dynet_cy.core.threads cimport let_be_revived, revived
 from dynet_cy.graph.expressions cimport Expression, ForwardExpression, number_in
-from dynet_cy.graph.forgetting cimport take_back
-from dynet_cy.graph.hooks cimport engine_of
-from dynet_cy.graph.messages cimport describe_dim, explain
-from dynet_cy.graph.origin cimport current_origin, noting
-from dynet_cy.graph.placing cimport placed
+from dynet_cy.graph.origin cimport current_origin, describe_dim, explain, noting
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, holder_in, nodes_of, set_holder, take_values, uses_of,
+    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, device_of, engine_of, holder_in, no_extra, nodes_of,
+    set_holder, take_values, uses_of,
 )
-from dynet_cy.graph.table cimport Table, graph_table, hold, let_go, raise_running
+from dynet_cy.graph.table cimport Table, asked_device, graph_table, hold, let_go, placed, raise_running, take_back
 from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
-from dynet_cy.ops.registry cimport Op, Shapes
+from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
 
+from dynet_cy.graph.structs import operators
 from dynet_cy.ops.registry import DimensionError
 
+
+# ==== making ======================================================================================
+#
+# Making nodes of the current graph: shapes are inferred, arguments checked, and a node appended.
 
 cdef extern from *:
     """
@@ -468,3 +469,54 @@ cdef float* place(Graph* g, size_t n) except NULL:
     if v == NULL:
         out_of_memory("an input")
     return v
+
+
+# ==== transfer ====================================================================================
+#
+# Copies of values from one device to another.
+
+TO_DEVICE = register(b"to_device", b"e", same_dim, NULL, NULL)
+TO_DEVICE.batching = FLAT
+TO_DEVICE.role = TRANSFERS
+TO_DEVICE.no_gradient_because = b"the executor of multi-device graphs copies values, and gradients back"
+
+
+def to_device(e: Expression, device_str: str) -> Expression:
+    """An expression with the value of `e` on a device; its gradient goes back to where `e` is.
+
+    Args:
+        e: of any shape.
+        device_str: "CPU", or "GPU:0" and so on; "" for the default device.
+
+    Returns:
+        Expression with the shape of `e`; a copy, even on the same device.
+
+    Raises:
+        TypeError: `e` is not an Expression, or `device_str` not a string.
+        RuntimeError: there is no such device.
+        StaleExpressionError: the graph of `e` was renewed.
+
+    Example:
+        >>> dy.to_device(dy.inputVector([1, 2]), "CPU").npvalue()
+        array([1., 2.])
+    """
+    cdef Extra extra = no_extra()
+    cdef int asked, source
+    cdef uint32_t number
+    cdef Graph* g
+    if not isinstance(e, Expression):
+        raise TypeError(f"to_device: e must be an Expression, not {type(e).__name__}")
+    asked = asked_device(device_str, "to_device")
+    g = claim_current()
+    try:
+        number = (<Expression>e).enter()
+        if not asked:
+            asked = 1 + g.device
+        source = device_of(g, number)
+        if asked - 1 == source:
+            return operators["copy"](e)
+        extra.device = asked
+        extra.attrs[0].i = source                   # nodes with different sources do not run together
+        return apply1x(TO_DEVICE, e, &extra)
+    finally:
+        release_current(g)

@@ -4,8 +4,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph.expressions import Expression
-from dynet_cy.graph.graph import ComputationGraph
+from dynet_cy.graph.expressions import ComputationGraph, Expression
 from dynet_cy.graph.origin import Origin
 
 class GraphNode(NamedTuple):

@@ -7,10 +7,8 @@ import numpy as np
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.computing cimport parameter_here
-from dynet_cy.core.dynet_rules cimport follows_dynet
-from dynet_cy.graph.expressions cimport Expression, claimed, owned
-from dynet_cy.graph.graph cimport ComputationGraph, owner_of
+from dynet_cy.core.threads cimport follows_dynet
+from dynet_cy.graph.expressions cimport ComputationGraph, Expression, claimed, owned, owner_of, parameter_here
 from dynet_cy.graph.making cimport wrap
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
@@ -22,7 +20,7 @@ from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
-from dynet_cy.graph.hooks import results
+from dynet_cy.graph.structs import operators, results
 from dynet_cy.memory.storage import parameter_names
 
 cdef Table* table_of_graphs = graph_table()
@@ -184,6 +182,9 @@ def expression(ComputationGraph graph not None, uint32_t number):
         return wrap(&graph.g, number)
     finally:
         release(table_of_graphs, &graph.g)
+
+
+operators["node"] = expression
 
 
 def number(Expression x not None):

@@ -11,10 +11,10 @@ from typing import IO, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph.expressions import Expression
-from dynet_cy.graph.graph import ComputationGraph, cg
+from dynet_cy.files.replacing import replacing
+from dynet_cy.graph.expressions import ComputationGraph, Expression, cg
 from dynet_cy.graph.nodes import GraphNode, expression, nodes, number
-from dynet_cy.replacing import replacing
+from dynet_cy.graph.structs import operators
 
 __all__ = ["dot", "dump", "dump_cg", "print_graphviz", "print_text_graphviz"]
 
@@ -195,3 +195,6 @@ def _write_numbers(
     width = max((len(word) for row in words for word in row), default=0)
     for row in words:
         stream.write(" ".join(word.rjust(width) for word in row) + "\n")
+
+
+operators.update(dot=dot, dump=dump)

@@ -1,10 +1,15 @@
-"""All graphs that are open, by slot."""
+"""The open graphs: all of them by slot, the current one, the nodes that they forget, and the devices of nodes."""
 
-from libc.stdint cimport uint32_t, uintptr_t
+from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
-from dynet_cy.core.interrupts cimport dy_this_thread
-from dynet_cy.core.unlocked cimport HAS_GIL, Unlocked, drop, take
-from dynet_cy.graph.structs cimport RUNNING, Graph
+from dynet_cy.core.threads cimport HAS_GIL, Number, Unlocked, drop, dy_this_thread, take
+from dynet_cy.graph.structs cimport RUNNING, Extra, Graph
+from dynet_cy.ops.registry cimport Op
+
+
+# ==== table =======================================================================================
+#
+# All graphs that are open, by slot.
 
 cdef enum:
     MAX_GRAPHS = 65536
@@ -92,3 +97,109 @@ cdef int lock_graph(Graph* g) except -1
 cdef void unlock_graph(Graph* g) noexcept nogil
 # Let a graph without nodes give back its memory.
 cdef void give_back_all(Graph* g) noexcept
+
+
+# ==== current =====================================================================================
+#
+# The current graph: that of the innermost `with` of a task or thread, else the implicit graph: the thread's own or, in
+# programs written for DyNet, that of all threads.
+
+cdef extern from *:
+    """
+    #include "dynet_cy/graph.h"
+
+    /* A cache of the current graph of this thread, and what invalidates it: the version of the context, and the number
+     * of times a graph was entered, left or closed.  Each module has its own cache, so that a lookup costs no call. */
+    typedef struct {
+        dy_graph *graph;            /* NULL: none was made yet */
+        uint64_t context_version, changes;
+        const dy_number *counter;
+    } dy_seen;
+
+    static const dy_number dy_no_changes = 0;
+
+    static inline dy_seen *dy_seen_here(void) {
+        static _Thread_local dy_seen seen = {NULL, 0, 1, &dy_no_changes};
+        return &seen;
+    }
+
+    static inline uint64_t dy_context_version_now(void) { return PyThreadState_Get()->context_ver; }
+    """
+    ctypedef struct Seen "dy_seen":
+        Graph* graph
+        uint64_t context_version
+        uint64_t changes
+        const Number* counter
+
+    Seen* seen_here "dy_seen_here"()
+    uint64_t context_version_now "dy_context_version_now"()
+
+# Look up the current graph again.
+cdef void look_around(Seen* seen) noexcept
+# Make the implicit graph of this thread.
+cdef Graph* make_implicit() except NULL
+
+
+cdef inline Graph* graph_here() noexcept:
+    """The current graph, or NULL if there is none yet."""
+    cdef Seen* seen = seen_here()
+    if seen.context_version != context_version_now() or seen.changes != seen.counter[0]:
+        look_around(seen)
+    return seen.graph
+
+
+cdef inline Graph* current_graph() except NULL:
+    """The current graph; the thread's implicit graph is created if needed."""
+    cdef Graph* g = graph_here()
+    return g if g != NULL else make_implicit()
+
+
+# Creates a graph: returns the object that owns it, and sets g.
+ctypedef object (*NewGraph)(Graph** g)
+
+# Set how implicit graphs are created; called by the module of the class.
+cdef void set_new_graph(NewGraph make) noexcept
+cdef int enter_graph(object owner, Graph* g) except -1
+cdef int leave_graph(object owner) except -1
+# Replace the implicit graph that threads share, if it is g, which another thread is running.
+cdef int leave_running(Graph* g) except -1
+# Must be called when a graph is closed.
+cdef void forget_current() noexcept
+
+
+# ==== forgetting ==================================================================================
+#
+# Forgetting nodes and values of a graph, and renumbering the remaining nodes.
+
+cdef enum:
+    # A forward-only graph renumbers its nodes when at least half of them are not needed, and there are this many.
+    LEAST_TO_COMPACT = 4096
+
+# Sets the new number of a node in its holder, an expression.
+ctypedef void (*Renumber)(void* holder, uint32_t index, uint64_t version) noexcept
+
+# Drop all computed values, so that inputs may change.
+cdef int forget(Graph* g) except -1
+cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,
+                       size_t scratch_top, size_t tables_top) noexcept
+cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept
+cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept
+cdef uint64_t more_epochs(const Graph* g) noexcept
+cdef void next_epoch(Graph* g) noexcept
+
+
+# ==== placing =====================================================================================
+#
+# Which device a node runs on.
+
+cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1
+cdef void let_move(Graph* g) noexcept
+# The `device` of an Extra: 1 + the number of the named device, or 0 for "".
+cdef int asked_device(object name, str where) except -1
+
+
+cdef inline int placed(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1:
+    """The device of a node, on multi-device graphs."""
+    if g.multi_device or (extra != NULL and extra.device and extra.device - 1 != g.device):
+        return place_node(g, op, args, n, extra)
+    return 0

@@ -1,16 +1,35 @@
-"""All graphs that are open, by slot, and the memory that they can give back."""
+"""The open graphs: all of them by slot, the current one, the nodes that they forget, and the devices of nodes."""
 
+import contextvars
 import os
+import threading
 
-from libc.stdint cimport uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport malloc
 from libc.string cimport memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
-from dynet_cy.core.unlocked cimport HAS_GIL, try_take
-from dynet_cy.graph.structs cimport GRAPH_ARENAS, GRAPH_ARRAYS, RUNNING, Graph
-from dynet_cy.memory.arena cimport arena_trim, array_close, array_open, array_trim, set_reclaim, shortages
-from dynet_cy.memory.changes cimport see_whole
-from dynet_cy.memory.storage cimport give_back_panels
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.core.threads cimport HAS_GIL, Number, add_to, follows_dynet, try_take
+from dynet_cy.graph.origin cimport explain
+from dynet_cy.graph.structs cimport (
+    COMPUTED, DROPPED, GRAPH_ARENAS, GRAPH_ARRAYS, MOVABLE, NO_BATCH, REVERT_BITS, RUNNING, SENT, Absorbed, Batch,
+    Extra, Graph, Node, Use, args_of, batches_of, drop_unneeded, holder_in, nodes_of, origin_of, sibling_hooks,
+    state_of, uses_of,
+)
+from dynet_cy.memory.arena cimport (
+    arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim,
+    out_of_memory, set_reclaim, shortages,
+)
+from dynet_cy.memory.storage cimport give_back_panels, see_whole
+from dynet_cy.ops.registry cimport Op
+
+from dynet_cy.devices import check_device
+
+
+# ==== table =======================================================================================
+#
+# All graphs that are open, by slot, and the memory that they can give back.
 
 cdef extern from *:
     # Of the version of a graph, which is _Atomic.
@@ -138,3 +157,434 @@ cdef void give_back_all(Graph* g) noexcept:
 
 
 set_reclaim(give_back_unused)
+
+
+# ==== current =====================================================================================
+#
+# The current graph: that of the innermost `with` of a task or thread, else the thread's implicit graph.
+#
+# Programs written for DyNet have one implicit graph, which all threads share (`share_implicit_graph`).
+
+cdef extern from *:
+    """
+    /* The value of a context variable with a default of None.  This needs no memory. */
+    static PyObject *dy_context_value(PyObject *variable) {
+        PyObject *value = NULL;
+        PyContextVar_Get(variable, NULL, &value);
+        return value;
+    }
+
+    /* Whether the current context was entered explicitly, as by a task of asyncio, rather than being the thread's or
+     * greenlet's own: only the latter can be entered. */
+    static int dy_context_entered(void) {
+        PyObject *context = PyThreadState_Get()->context;
+        if (context == NULL)
+            return 0;
+        if (PyContext_Enter(context) == 0)
+            return PyContext_Exit(context);
+        PyErr_Clear();
+        return 1;
+    }
+    """
+    object context_value "dy_context_value"(object variable)
+    bint context_entered "dy_context_entered"() except -1
+
+
+class _Local(threading.local):
+    entered = None                          # the innermost graph that was entered in this thread
+    implicit = None                         # its graph outside of those
+
+
+_local = _Local()
+
+
+class _Shared:
+    """What `_local` has for each thread, for all threads of a program written for DyNet."""
+
+    implicit = None
+    left_running = ()                       # implicit graphs that were replaced while another thread ran them
+
+
+_shared = _Shared()
+_making = threading.RLock()                 # held while a shared graph is made
+
+# The innermost graph that was entered, or None.  Code in a context of its own, such as a task of asyncio, enters graphs
+# here; they take precedence over those of the thread, in `_local.entered`.
+_entered = contextvars.ContextVar("dynet_cy.entered", default=None)
+
+cdef NewGraph new_graph = NULL
+cdef Number changes = 0               # times that a graph was entered, left or closed, in any thread
+
+
+cdef void set_new_graph(NewGraph make) noexcept:
+    global new_graph
+    new_graph = make
+
+
+cdef class _Entered:
+    """A graph that was entered, and the one around it."""
+
+    cdef object owner
+    cdef Graph* g
+    cdef _Entered outer
+    cdef bint left                          # it was left, but there was no memory to restore the outer one
+
+
+cdef _Entered entering(object owner, Graph* g, _Entered outer):
+    cdef _Entered x = _Entered.__new__(_Entered)
+    x.owner = owner
+    x.g = g
+    x.outer = outer
+    return x
+
+
+cdef _Entered innermost(_Entered x):
+    """The innermost of the graphs from x outwards that has not been left, or None."""
+    while x is not None and x.left:
+        x = x.outer
+    return x
+
+
+cdef void look_around(Seen* seen) noexcept:
+    """Look up the current graph again; the context may have changed."""
+    cdef _Entered inner
+    seen.counter = &changes
+    seen.changes = changes
+    inner = innermost(context_value(_entered))
+    if inner is None:
+        inner = innermost(_local.entered)
+    if inner is None:
+        inner = home().implicit
+    seen.graph = NULL if inner is None else inner.g
+    seen.context_version = context_version_now()
+
+
+cdef object home():
+    """Where the implicit graph of this thread is kept."""
+    return _shared if follows_dynet() else _local
+
+
+cdef Graph* make_implicit() except NULL:
+    cdef _Entered made
+    if not follows_dynet():
+        made = new_implicit()
+        _local.implicit = made                              # lives as long as the thread
+    else:
+        with _making:
+            made = _shared.implicit
+            if made is None:
+                made = new_implicit()
+                _shared.implicit = made
+    changed()
+    return made.g
+
+
+cdef _Entered new_implicit():
+    cdef Graph* g = NULL
+    owner = new_graph(&g)
+    return entering(owner, g, None)
+
+
+def share_implicit_graph():
+    """Make the implicit graph of this thread that of all threads; `follow_dynet` comes before this."""
+    if _shared.implicit is None:
+        _shared.implicit = _local.implicit
+    changed()
+
+
+cdef int leave_running(Graph* g) except -1:
+    """Replace the shared implicit graph, which another thread is running, by a new one.
+
+    The other thread finds its expressions stale when it has finished.  The graph lives until the next one is replaced.
+    """
+    cdef _Entered left, x
+    with _making:
+        left = _shared.implicit
+        if left is None or left.g != g:
+            return 0
+        made = new_implicit()
+        running = [left]
+        for x in _shared.left_running:
+            if x.g.version == RUNNING:
+                running.append(x)
+        _shared.left_running = running
+        _shared.implicit = made
+    changed()
+    return 0
+
+
+cdef int enter_graph(object owner, Graph* g) except -1:
+    outer = innermost(context_value(_entered))
+    if outer is None and not context_entered():
+        _local.entered = entering(owner, g, innermost(_local.entered))
+    else:
+        _entered.set(entering(owner, g, outer))
+    changed()
+    return 0
+
+
+cdef int leave_graph(object owner) except -1:
+    cdef _Entered inner = innermost(context_value(_entered))
+    cdef bint of_context = inner is not None
+    if not of_context:
+        inner = innermost(_local.entered)
+    if inner is None or inner.owner is not owner:
+        raise RuntimeError("graphs must be left in the reverse order of entering, "
+                           "in the thread and the task that entered them")
+    try:
+        if of_context:
+            _entered.set(inner.outer)
+        else:
+            _local.entered = inner.outer
+    except MemoryError:
+        inner.left = True
+    changed()
+    return 0
+
+
+cdef void changed() noexcept:
+    """Make all threads look up their current graph again."""
+    add_to(&changes, 1)
+
+
+cdef void forget_current() noexcept:
+    changed()
+
+
+# ==== forgetting ==================================================================================
+#
+# Forgetting nodes and values of a graph, and renumbering the remaining nodes.
+
+cdef int forget(Graph* g) except -1:
+    """Drop all computed values, so that inputs may change."""
+    cdef uint32_t i
+    cdef uint8_t* state = state_of(g)
+    cdef Node* nodes = nodes_of(g)
+    cdef size_t end, inputs_end = 0
+    if g.forward_only:
+        raise RuntimeError("recalculate: the graph was renewed with forward_only=True, which drops what that needs")
+    lock_graph(g)
+    if g.siblings != NULL:
+        sibling_hooks().cut(g, 0, False)
+    for i in range(g.n_nodes):
+        if nodes[i].batch != NO_BATCH:
+            state[i] &= <uint8_t>~(COMPUTED | SENT)
+            nodes[i].batch = NO_BATCH
+            nodes[i].val = NULL
+        elif nodes[i].val != NULL:
+            state[i] &= <uint8_t>~SENT                  # its value may change
+            end = arena_offset(&g.values, nodes[i].val)
+            inputs_end = max(inputs_end, end + total_of(&nodes[i].dim) * sizeof(float))
+    # The memory of values computed after the last input is free again, so that a graph can be run with new inputs
+    # any number of times.
+    arena_rewind(&g.values, inputs_end)
+    arena_rewind(&g.scratch, 0)
+    arena_rewind(&g.tables, 0)
+    g.n_batches = 0
+    g.n_order = 0
+    g.n_passes = 0
+    array_rewind(&g.batches, 0)
+    array_rewind(&g.order, 0)
+    g.backward_from = -1
+    g.n_forgets += 1
+    unlock_graph(g)
+    return 0
+
+
+cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,
+                       size_t scratch_top, size_t tables_top) noexcept:
+    """Drop the values that were computed after this many batches."""
+    cdef uint32_t i
+    g.n_batches = min(g.n_batches, n_batches)
+    g.n_order = min(g.n_order, n_order)
+    for i in range(g.n_nodes):
+        if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= g.n_batches:
+            state_of(g)[i] &= <uint8_t>~(COMPUTED | SENT)
+            nodes_of(g)[i].batch = NO_BATCH
+            nodes_of(g)[i].val = NULL
+    array_rewind(&g.order, g.n_order * sizeof(uint32_t))
+    array_rewind(&g.batches, g.n_batches * sizeof(Batch))
+    arena_rewind(&g.values, min(g.values.top, values_top))
+    arena_rewind(&g.scratch, min(g.scratch.top, scratch_top))
+    arena_rewind(&g.tables, min(g.tables.top, tables_top))
+
+
+cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept:
+    """Free the memory of nodes beyond the last one."""
+    g.nodes.top = nodes_top
+    g.args.top = args_top
+    g.items.top = items_top
+    g.state.top = g.n_nodes
+    g.uses.top = g.n_nodes * sizeof(Use) if g.forward_only else 0
+    g.devices.top = g.n_nodes if g.multi_device else 0
+    g.origins.top = min(g.origins.top, g.n_nodes * sizeof(uint32_t))
+    if not g.forward_only:
+        forget_absorbed(g)
+
+
+cdef void forget_absorbed(Graph* g) noexcept:
+    """Forget the records of absorbed nodes that involve nodes beyond the last one."""
+    cdef const Absorbed* all = <const Absorbed*>g.absorbed.base
+    cdef Absorbed* to = <Absorbed*>g.absorbed.base
+    cdef size_t i, n = g.absorbed.top // sizeof(Absorbed)
+    for i in range(n):
+        if all[i].part < g.n_nodes and all[i].sum < g.n_nodes:
+            to[0] = all[i]
+            to += 1
+    g.absorbed.top = <char*>to - g.absorbed.base
+
+
+cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
+    """Renumber the needed nodes of a forward-only graph without gaps, so that it can run forever.
+
+    Returns the new number of each node, or 0xFFFFFFFF for a dropped one, in memory that the caller frees; NULL if
+    nothing was done.
+    """
+    cdef Node* nodes = nodes_of(g)
+    cdef Batch* batches = batches_of(g)
+    cdef Use* uses = uses_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t* args = <uint32_t*>g.args.base
+    cdef uint32_t* items = <uint32_t*>g.items.base
+    cdef uint32_t* numbers
+    cdef uint32_t i, k, b, n_live = 0, n_args = 0, n_items = 0, n, own
+    cdef Node* x
+    for k in range(g.n_nodes):
+        i = g.n_nodes - 1 - k               # what needs a node has a greater number
+        drop_unneeded(g, i)                 # its expression was deleted while the graph ran
+        n_live += not state[i] & DROPPED
+    k = 0
+    g.compact_at = max(LEAST_TO_COMPACT, 2 * n_live)
+    if g.n_nodes < g.compact_at or more_epochs(g) == 0:
+        return NULL
+    numbers = <uint32_t*>malloc(g.n_nodes * sizeof(uint32_t))
+    if numbers == NULL:
+        return NULL                         # it may succeed next time
+    next_epoch(g)
+    for b in range(g.n_batches):
+        batches[b].first = k                # reused for the batch's new number: `first` is not needed again
+        k += batches[b].live != 0
+    for i in range(g.n_nodes):
+        if not state[i] & DROPPED and nodes[i].batch != NO_BATCH:
+            nodes[i].batch = batches[nodes[i].batch].first
+    k = 0
+    for b in range(g.n_batches):
+        if batches[b].live:
+            batches[k] = batches[b]
+            batches[k].first = batches[k].count = 0
+            k += 1
+    g.n_batches = k
+    g.n_order = 0
+    array_rewind(&g.batches, k * sizeof(Batch))
+    array_rewind(&g.order, 0)
+    k = 0
+    for i in range(g.n_nodes):
+        if state[i] & DROPPED:
+            numbers[i] = <uint32_t>-1
+            continue
+        x = &nodes[k]
+        x[0] = nodes[i]
+        if state[i] & COMPUTED:             # its arguments may have been dropped
+            x.nargs = x.item_count = 0
+        for n in range(x.nargs):
+            args[n_args + n] = numbers[args[x.args + n]]
+        x.args = n_args
+        n_args += x.nargs
+        own = x.item_count * x.dim.bd
+        for n in range(own):
+            items[n_items + n] = items[x.items + n]
+        x.items = n_items
+        n_items += own
+        state[k] = state[i]
+        uses[k] = uses[i]
+        if g.multi_device:
+            g.devices.base[k] = g.devices.base[i]
+        if (k + <size_t>1) * sizeof(uint32_t) <= g.origins.top:
+            (<uint32_t*>g.origins.base)[k] = origin_of(g, i)
+        if holder_in(&uses[k]) != NULL:
+            renumber(holder_in(&uses[k]), k, g.version)
+        numbers[i] = k
+        k += 1
+    if g.siblings != NULL:
+        sibling_hooks().renumber(g, numbers)
+    g.n_nodes = k
+    take_back(g, k * sizeof(Node), n_args * sizeof(uint32_t), n_items * sizeof(uint32_t))
+    return numbers
+
+
+cdef uint64_t more_epochs(const Graph* g) noexcept:
+    """How many more times expressions can be made stale before the graph must be renewed."""
+    return ~g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
+
+
+cdef void next_epoch(Graph* g) noexcept:
+    """Force a check of each expression of the graph at its next use."""
+    g.version += 1
+    g.renewal = g.version
+
+
+# ==== placing =====================================================================================
+#
+# Which device a node runs on: that of its graph, unless another one was requested for it or its arguments.
+
+cdef int asked_device(object name, str where) except -1:
+    return 0 if name == "" else 1 + check_device(name, where)
+
+
+cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1:
+    """The device of a new node: the one that was requested, or that of its arguments.
+
+    Inputs without a device of their own follow the other arguments.
+    """
+    cdef uint8_t* devices
+    cdef bint asked = extra != NULL and extra.device
+    cdef int device = -1
+    cdef uint32_t i
+    if not g.multi_device:
+        mix(g)
+    devices = <uint8_t*>g.devices.base
+    if n == 0 and not asked:
+        return g.device | (MOVABLE if extra != NULL and extra.val != NULL else 0)
+    for i in range(n if not asked else 0):
+        if not devices[args[i]] & MOVABLE:
+            if device >= 0 and devices[args[i]] != device:
+                raise ValueError(explain(
+                    op, "the arguments are on different devices; to_device brings one to another", args, n, g))
+            device = devices[args[i]]
+    if device < 0:
+        device = g.device
+    for i in range(n):
+        if devices[args[i]] & MOVABLE:
+            devices[args[i]] = <uint8_t>device
+    return extra.device - 1 if asked else device
+
+
+cdef int mix(Graph* g) except -1:
+    """Make a graph a multi-device one; its nodes so far are on the device of the graph."""
+    cdef uint8_t* devices
+    hold(&table, g.slot)
+    devices = <uint8_t*>array_push(&g.devices, g.n_nodes)
+    let_go(&table, g.slot)
+    if devices == NULL:
+        out_of_memory("the devices of a graph")
+    memset(devices, g.device, g.n_nodes)
+    let_move(g)
+    g.multi_device = True
+    return 0
+
+
+cdef void let_move(Graph* g) noexcept:
+    """Make inputs that no node uses, and for which no device was requested, movable again."""
+    cdef uint8_t* devices = <uint8_t*>g.devices.base
+    cdef Node* x
+    cdef uint32_t i, k
+    for i in range(g.n_nodes):
+        x = &nodes_of(g)[i]
+        if x.nargs == 0 and x.val != NULL and x.batch == NO_BATCH and x.attrs[0].u == 0:
+            devices[i] |= <uint8_t>MOVABLE
+        for k in range(x.nargs):
+            devices[args_of(g, x)[k]] &= <uint8_t>~MOVABLE
+    for i in range(g.n_nodes):
+        if devices[i] & MOVABLE and devices[i] != (g.device | MOVABLE):
+            devices[i] = <uint8_t>(g.device | MOVABLE)
+            state_of(g)[i] &= <uint8_t>~SENT

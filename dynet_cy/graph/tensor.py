@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.kernels.draws import HostRandom
+from dynet_cy.kernels.kernels import HostRandom
 
 __all__ = ["Tensor"]
 

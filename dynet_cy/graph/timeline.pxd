@@ -9,7 +9,7 @@ Any layer above may note a span::
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.core.atomic cimport Flag
+from dynet_cy.core.threads cimport Flag
 from dynet_cy.graph.structs cimport Graph
 
 cdef enum Kind:

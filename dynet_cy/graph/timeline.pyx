@@ -11,7 +11,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
-from dynet_cy.core.unlocked cimport Unlocked, drop, take
+from dynet_cy.core.threads cimport Unlocked, drop, take
 from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.origin cimport making_since, origin_at, scope_at, time_making
 from dynet_cy.graph.structs cimport Graph, Node, args_of, nodes_of, order_of, origin_of
@@ -32,7 +32,7 @@ cdef extern from *:
     static _Thread_local uint32_t dy_thread = 0;
 
     /* Threads are numbered from 1, in the order in which they note their first span. */
-    static inline uint32_t dy_this_thread(void) {
+    static inline uint32_t dy_number_of_thread(void) {
         if (!dy_thread)
             dy_thread = __atomic_add_fetch(&dy_threads, 1, __ATOMIC_RELAXED);
         return dy_thread;
@@ -42,7 +42,7 @@ cdef extern from *:
     static _Thread_local uint32_t dy_seen_nodes = 0;
     """
     uint64_t clock "dy_clock"() noexcept nogil
-    uint32_t this_thread "dy_this_thread"() noexcept nogil
+    uint32_t this_thread "dy_number_of_thread"() noexcept nogil
     uint64_t seen_renewal "dy_seen_renewal"
     uint32_t seen_nodes "dy_seen_nodes"
 

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kernels.h declares; `K` is the table for this CPU, `BF16` that of products in bfloat16."""
+"""Kernels: loops over floats for this machine's instruction set, their precision, and random numbers for the host."""
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.threads cimport Flag
+
+
+# ==== kernels =====================================================================================
+#
+# What kernels.h declares; `K` is the table for this CPU, `BF16` that of products in bfloat16.
 
 cdef extern from "dynet_cy/kernels.h" nogil:
     # derived: enumerators of the rows of .def files, by tools/derive.py
@@ -160,3 +166,24 @@ cdef extern from "dynet_cy/kernels.h" nogil:
 
 cdef const dy_kernels *K
 cdef const dy_bf16 *BF16          # NULL where this machine has no such kernels
+
+
+# ==== precision ===================================================================================
+
+cdef Flag in_bf16               # whether products of weights are made in bfloat16; only where BF16 is there
+
+
+# ==== draws =======================================================================================
+#
+# Random numbers for the host: initial values.  The module owns the seed of all streams.
+
+# The item of a batched map that runs in this thread, if any: each item has its own random draws.
+cdef extern from "dynet_cy/draws.h":
+    ctypedef struct DrawingItem "dy_drawing_item":
+        uint64_t key
+        uint64_t draws
+        bint inside
+
+cdef DrawingItem* drawing_item() noexcept
+
+cdef uint64_t random_seed() noexcept nogil

@@ -1,5 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the kernel table of this process; other extension modules cimport `K`."""
+"""Kernels: loops over floats for this machine's instruction set, their precision, and random numbers for the host."""
+
+import secrets
+
+import numpy as np
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from dynet_cy.core.threads cimport Number, add_to
+from dynet_cy.memory.bridge cimport memory_of
+
+
+# ==== kernels =====================================================================================
+#
+# Holds the kernel table of this process; other extension modules cimport `K`.
 
 cdef extern from *:
     """
@@ -42,3 +56,138 @@ def isa():
 def openblas_config():
     """Build options of the OpenBLAS in use and the name of the kernels it chose."""
     return scipy_openblas_get_config().decode() + " kernels " + scipy_openblas_get_corename().decode()
+
+
+# ==== precision ===================================================================================
+#
+# The precision of products of weights: float32, or factors in bfloat16 where a program asks for them.
+
+PRECISIONS = ("float32", "bf16")
+
+
+def check_precision(precision):
+    """See that products of weights can have a precision.
+
+    Raises:
+        ValueError: it is none of `PRECISIONS`.
+        RuntimeError: this machine does not have it.
+    """
+    if not isinstance(precision, str) or precision not in PRECISIONS:
+        raise ValueError(f"precision must be 'float32' or 'bf16', not {precision!r}")
+    missing = bf16_missing()
+    if precision == "bf16" and missing:
+        raise RuntimeError(f"precision='bf16': {missing}")
+
+
+def set_precision(precision):
+    """Set the precision of products of weights, for all threads; errors as of `check_precision`."""
+    global in_bf16
+    check_precision(precision)
+    in_bf16 = precision == "bf16"
+
+
+def precision():
+    """The precision of products of weights: one of `PRECISIONS`."""
+    return PRECISIONS[in_bf16]
+
+
+# ==== draws =======================================================================================
+#
+# The seed of all random streams, and numbers drawn outside graphs.
+#
+# Every random number is a function of the seed, a stream, a draw of the stream
+# and an index in the draw (Philox: Salmon, Moraes, Dror and Shaw 2011, Parallel
+# random numbers: as easy as 1, 2, 3).  Each graph has a stream of its own; this
+# module has the one for initial values.
+
+# Graphs count their streams up from 0.
+cdef uint32_t HOST_STREAM = 0xFFFFFFFFu
+
+
+def random_bits():
+    """An unpredictable number, for a seed."""
+    return secrets.randbits(32)
+
+
+cdef Number _seed = <uint64_t>random_bits()
+cdef Number host_draws = 0
+
+
+# Processes that train together draw different numbers in graphs, but the same initial values.
+cdef Number _rank = 0
+
+
+cdef uint64_t random_seed() noexcept nogil:
+    return _seed + _rank * 0x9E3779B97F4A7C15u
+
+
+def set_rank(uint64_t value):
+    """Make graphs draw the numbers of this rank, different from those of other ranks with the same seed; rank 0 draws
+    the numbers of a single process."""
+    global _rank
+    _rank = value
+
+
+def seed():
+    """The seed of all random streams; drawn at random unless it was set."""
+    return _seed
+
+
+def set_seed(value):
+    """Set the seed, and restart the stream of initial values.
+
+    Args:
+        value: a whole number, of which the lowest 64 bits are used.
+    """
+    global _seed, host_draws
+    _seed = <uint64_t>(int(value) & 0xFFFFFFFFFFFFFFFF)
+    host_draws = 0
+
+
+def host_position():
+    """How many draws have been taken from the stream of initial values."""
+    return host_draws
+
+
+def set_host_position(uint64_t value):
+    """Make the stream of initial values continue after this many draws."""
+    global host_draws
+    host_draws = value
+
+
+cdef extern from *:
+    """
+    static _Thread_local dy_drawing_item dy_item;
+    """
+    DrawingItem item "dy_item"
+
+
+cdef DrawingItem* drawing_item() noexcept:
+    return &item
+
+
+class HostRandom:
+    """Numbers from the stream of initial values."""
+
+    def uniform(self, n):
+        """The next n numbers, uniform in [0, 1), as float32 array."""
+        return _fill(n, DY_RNG_uniform, 0, 1)
+
+    def normal(self, n):
+        """The next n standard normal numbers, as float32 array."""
+        return _fill(n, DY_RNG_normal, 0, 1)
+
+
+cdef _fill(size_t n, int kind, float p0, float p1):
+    out = np.empty(n, np.float32)
+    cdef float* to = <float*>memory_of(out, True)
+    cdef uint64_t key = 0, draw
+    if item.inside:
+        key = item.key
+        draw = item.draws
+        item.draws += 1
+    else:
+        draw = add_to(&host_draws, 1)    # no two threads get the same
+    if n:
+        K.rng[kind](_seed ^ key, HOST_STREAM, draw, 0, n, p0, p1, to)
+    return out

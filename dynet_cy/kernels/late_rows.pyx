@@ -5,7 +5,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.core.unlocked cimport Unlocked, drop, take
+from dynet_cy.core.threads cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport DY_STILL, K, dy_idle, dy_optim
 from dynet_cy.memory.arena cimport Arena, arena_at
 from dynet_cy.memory.storage cimport MOST_LATE, Late, Param, value_changed

@@ -51,12 +51,12 @@ cdef void end_arithmetic() noexcept nogil:
     dy_arithmetic_end()
 
 
-def flush_denormals(on):
+def flush_denormals(on: bool):
     """Set whether the engine treats denormal numbers, those below 1.2e-38, as 0."""
     dy_flush_denormals(bool(on))
 
 
-def flushes_denormals():
+def flushes_denormals() -> bool:
     """Whether the engine treats denormal numbers as 0."""
     return dy_flushes_denormals()
 
@@ -107,7 +107,7 @@ cdef void release_background() noexcept nogil:
     dy_background_release()
 
 
-def cpus():
+def cpus() -> int:
     """Number of CPUs that this process may use."""
     try:
         return len(os.sched_getaffinity(0))
@@ -120,7 +120,7 @@ _asked = 0
 _processes = 1
 
 
-def default_threads():
+def default_threads() -> int:
     """The default number of threads: the CPUs that this process may use, at most ``OMP_NUM_THREADS``.
 
     They are divided among the processes that were passed to `share_cpus`.
@@ -133,7 +133,7 @@ def default_threads():
     return min(found, DY_MOST_THREADS)
 
 
-def set_threads(threads):
+def set_threads(threads: SupportsIndex):
     """Set how many threads work on one product.
 
     Args:
@@ -160,22 +160,22 @@ def share_cpus(int processes):
     set_threads(_asked)
 
 
-def threads():
+def threads() -> int:
     """How many threads work on one product."""
     return dy_pool_threads()
 
 
-def jobs():
+def jobs() -> int:
     """How many products have been computed by several threads so far."""
     return dy_pool_jobs()
 
 
-def set_far(nanoseconds):
+def set_far(nanoseconds: int):
     """Set from how many nanoseconds for a message and its answer on threads do only large jobs; 250 at first."""
     dy_pool_set_far(nanoseconds)
 
 
-def background_runs():
+def background_runs() -> int:
     """How often a thread has begun to compute weight gradients in the background so far."""
     return dy_background_runs()
 

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of matrices: with packed parameters, in bfloat16 where a program asks for it, and on several threads."""
+"""Products of matrices, and long loops, in parts that threads share."""
 
 from dynet_cy.core.tensor cimport Packed
 
+
+# ==== product =====================================================================================
+#
+# Products of matrices: with packed parameters, in bfloat16 where a program asks for it, and on several threads.
 
 # Multiplications for which it pays to wake a thread.
 cdef enum:
@@ -50,3 +54,16 @@ cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, cons
                const float* b, size_t ldb, float beta, float* c, size_t ldc) noexcept nogil
 cdef bint in_parts(size_t parts, size_t work, void (*run)(void* job, size_t part) noexcept nogil,
                    void* job) noexcept nogil
+
+
+# ==== ranges ======================================================================================
+#
+# Loops over independent elements, columns or images, divided among threads; see ranges.pyx.
+
+ctypedef void (*RangeRun)(void* job, size_t first, size_t end) noexcept nogil
+ctypedef void (*InRanges)(size_t n, size_t step, size_t cost, RangeRun run, void* job) noexcept nogil
+
+cdef extern from "dynet_cy/ranges.h":
+    size_t ELEMENT_COST "DY_ELEMENT_COST"
+
+cdef void in_ranges(size_t n, size_t step, size_t cost, RangeRun run, void* job) noexcept nogil

@@ -1,1 +1,3 @@
+# Written by tools/derive.py
+
 def cuts(way: int, m: int, n: int, k: int, threads: int) -> tuple[bool, list[int]]: ...

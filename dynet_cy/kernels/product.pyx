@@ -1,12 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of matrices.
-
-Products with a parameter may use its packed form, which is kept until its values
-change.  Large products are divided into parts of rows or columns for several
-threads.  The parts use the same method as the whole product would, and are cut
-only where that does not change the results (see kernels.def), so the results
-are the same on any number of threads.
-"""
+"""Products of matrices, and long loops, in parts that threads share."""
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
@@ -14,13 +7,22 @@ from libc.string cimport memset
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Packed
 from dynet_cy.kernels.kernels cimport (
-    BF16, DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS, DY_SGEMM_VECTOR, K, dy_bf16_panels, dy_panels,
+    BF16, DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS, DY_SGEMM_VECTOR, K, dy_bf16_panels, dy_panels, in_bf16,
 )
 from dynet_cy.kernels.pool cimport DY_MOST_THREADS, far_apart, run_pool, take_pool
-from dynet_cy.kernels.precision cimport in_bf16
 from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport Pack, Panels
 
+
+# ==== product =====================================================================================
+#
+# Products of matrices.
+#
+# Products with a parameter may use its packed form, which is kept until its values
+# change.  Large products are divided into parts of rows or columns for several
+# threads.  The parts use the same method as the whole product would, and are cut
+# only where that does not change the results (see kernels.def), so the results
+# are the same on any number of threads.
 
 cdef extern from *:
     uint32_t atomic_add "__atomic_add_fetch"(uint32_t* p, uint32_t n, int order) nogil
@@ -177,7 +179,7 @@ cdef inline size_t steps_of(const Cut* cut) noexcept nogil:
     return ((cut.whole.m if cut.by_rows else cut.whole.n) + cut.step - 1) // cut.step
 
 
-cdef inline size_t begin(const Cut* cut, size_t i) noexcept nogil:
+cdef inline size_t part_begin(const Cut* cut, size_t i) noexcept nogil:
     """The row or column where part i begins."""
     return min(steps_of(cut) * i // cut.parts * cut.step, cut.whole.m if cut.by_rows else cut.whole.n)
 
@@ -201,7 +203,7 @@ cdef bint together(const Product* p) noexcept nogil:
     return True
 
 
-def cuts(int way, size_t m, size_t n, size_t k, size_t threads):
+def cuts(int way, size_t m, size_t n, size_t k, size_t threads) -> tuple[bool, list[int]]:
     """How a product is cut for a number of threads: whether in rows, where parts begin, and then its size.
 
     For tests: the parts computed in this way have the same bits as the whole.
@@ -215,14 +217,14 @@ def cuts(int way, size_t m, size_t n, size_t k, size_t threads):
     p.k = k
     threads = min(threads, most_parts(&p, &cut))
     cut.parts = parts_for(&cut, threads) if threads > 1 else 1
-    return bool(cut.by_rows), [begin(&cut, i) for i in range(cut.parts + 1)]
+    return bool(cut.by_rows), [part_begin(&cut, i) for i in range(cut.parts + 1)]
 
 
 cdef void part(void* job, size_t i) noexcept nogil:
     """Compute part i of a product."""
     cdef const Cut* cut = <const Cut*>job
     cdef const Product* p = cut.whole
-    cdef size_t first = begin(cut, i), n = begin(cut, i + 1) - first
+    cdef size_t first = part_begin(cut, i), n = part_begin(cut, i + 1) - first
     cdef size_t rows = n if cut.by_rows else p.m
     cdef size_t columns = p.n if cut.by_rows else n
     cdef const float* a = p.a
@@ -273,3 +275,44 @@ cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k, const float
         atomic_add(pack.users, 1, RELAXED)
     pthread_mutex_unlock(pack.lock)
     return panels
+
+
+# ==== ranges ======================================================================================
+#
+# Loops over independent elements, columns or images, divided among threads.
+#
+# Nothing is summed up across ranges, so the results are the same on any number of threads.
+
+# Of a call; a thread that is late, or interrupted, does fewer of them.
+cdef enum:
+    MOST_RANGES = 16
+
+cdef struct Ranges:
+    RangeRun run
+    void* job
+    size_t n
+    size_t step
+    size_t parts
+
+
+cdef inline size_t range_begin(const Ranges* r, size_t i) noexcept nogil:
+    """Where range i begins."""
+    return min((r.n + r.step - 1) // r.step * i // r.parts * r.step, r.n)
+
+
+cdef void run_range(void* job, size_t i) noexcept nogil:
+    cdef const Ranges* r = <const Ranges*>job
+    r.run(r.job, range_begin(r, i), range_begin(r, i + 1))
+
+
+cdef void in_ranges(size_t n, size_t step, size_t cost, RangeRun run, void* job) noexcept nogil:
+    """Call run(job, first, end) for ranges that together are 0 to n, on several threads where that is quicker.
+
+    Args:
+        step: ranges begin at multiples of it, so that vectors and cache lines are not cut.
+        cost: what one of the n takes, in multiplications of a product (`in_parts`).  An element of a simple loop takes
+            as long as some 16: 0.1 to 0.2 ns.
+    """
+    cdef Ranges r = Ranges(run, job, n, step, min((n + step - 1) // step, <size_t>MOST_RANGES))
+    if r.parts < 2 or not in_parts(r.parts, n * cost, run_range, &r):
+        run(job, 0, n)

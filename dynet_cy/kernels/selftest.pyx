@@ -39,34 +39,34 @@ cdef address(const void *slot):
     return <size_t>(<const void *const *>slot)[0]
 
 
-def optim_states():
+def optim_states() -> dict[str, int]:
     """Number of state arrays by optimiser name."""
     return {dy_optim_names[i].decode(): dy_optim_states[i] for i in range(DY_OPTIM_COUNT)}
 
 
-def conv_work(size_t window, size_t outputs, size_t images, bint back=False):
+def conv_work(size_t window, size_t outputs, size_t images, bint back=False) -> int:
     """Floats of working memory of a convolution; the window is given by its address."""
     cdef const dy_window *w = <const dy_window *>window
     return dy_conv_work_back(w, outputs, images) if back else dy_conv_work(w, outputs, images)
 
 
-def winograd_gains(size_t window, size_t outputs, size_t images):
+def winograd_gains(size_t window, size_t outputs, size_t images) -> bool:
     """Whether a convolution is computed by Winograd's method."""
     return bool(dy_winograd_gains(<const dy_window *>window, outputs, images))
 
 
-def build_flags():
+def build_flags() -> list[str]:
     """Flags of the sanitizers, and the level of `DYNET_CY_OPT`, that the extension modules were built with."""
     return DY_BUILD_FLAGS.decode().split()
 
 
-def tables():
+def tables() -> dict[str, dict[str, int]]:
     """Kernel addresses by name, by instruction set; array members are named like `unary_fwd.tanh`."""
     found = {isa: table_of(isa) for isa in ("baseline", "avx2", "avx512")}
     return {isa: kernels_at(table) for isa, table in found.items() if table}
 
 
-def bf16():
+def bf16() -> dict[str, int]:
     """Addresses of `pack` and `gemm` in bfloat16, and the rows of their panels; empty where this machine has none."""
     cdef const dy_bf16 *t = <const dy_bf16 *><size_t>bf16_table()
     if t is NULL:
@@ -74,7 +74,7 @@ def bf16():
     return {"pack": address(&t.pack), "gemm": address(&t.gemm), "panel": t.panel}
 
 
-def kernels_at(size_t table):
+def kernels_at(size_t table) -> dict[str, int]:
     """The kernel addresses, by name, of a table at an address."""
     cdef const dy_kernels *t = <const dy_kernels *>table
     cdef int i = 0

@@ -115,12 +115,12 @@ def set_limit(size_t limit_bytes):
     atomic_store(&memory.limit, limit_bytes, RELAXED)
 
 
-def limit():
+def limit() -> int:
     """The limit in bytes; 0 if there is none."""
     return atomic_load(&memory.limit, RELAXED)
 
 
-def used_bytes():
+def used_bytes() -> int:
     """Bytes held by open arenas and arrays: those in use, and those kept for reuse."""
     return atomic_load(&memory.used, RELAXED)
 
@@ -489,7 +489,7 @@ cdef str describe(int why, size_t needed, size_t left):
     return reason + "; renew_cg() gives back the memory of expressions that are no longer needed"
 
 
-def available_bytes():
+def available_bytes() -> int | None:
     """Memory available to programs without swapping; None if the system does not say."""
     found = []
     try:

@@ -1,17 +1,17 @@
-"""numpy in and out."""
+"""Conversion from and to NumPy arrays, and the addresses of their numbers."""
 
 import numbers
 
 import numpy as np
 
-from cpython.buffer cimport (
-    PyBUF_F_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyBUF_F_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.limits cimport MOST_ALONG
+from dynet_cy.core.tensor cimport MOST_ALONG
+
+# numpy in and out.
 
 cdef extern from *:
     """

@@ -1,23 +1,105 @@
-"""Flat, long-lived storage of parameters.
-
-A Storage owns its entries and its planes; a plane is one contiguous range of
-floats in which every entry has the same place: one for values, one for
-gradients, and as many as trainers ask for.
-
-A storage may live on a device.  Its planes are in the memory of the device then.
-The memory of the host holds a copy of the parts that are read or changed: `pull`
-copies them from the device, `push` copies them back after a change.
-
-A collection has one storage, and one more for each further device that it has
-parameters on.  Each plane has a corresponding plane in all of these.
-"""
+"""Flat, long-lived storage of parameters, its mirrors on devices, and changes of it that appear atomic to readers."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from dynet_cy.core.mutex cimport pthread_mutex_t
 from dynet_cy.core.tensor cimport Dim
+from dynet_cy.core.threads cimport Flag, Interrupts, Number
 from dynet_cy.memory.arena cimport Arena
 
+
+# ==== mirror ======================================================================================
+#
+# Memory of devices that mirrors memory of the host.
+#
+# What lies at an offset from the base of a range of the host lies at the same offset
+# on the device.  The functions are filled by the backend of the device when it is loaded,
+# so that storage and graphs need no backend.
+
+cdef struct Mirrors:
+    # An empty range of device addresses; extend() maps n bytes from its base on.
+    void* (*open)(int device) except NULL
+    int (*extend)(void* arena, size_t n, str what) except -1
+    float* (*base)(void* arena) noexcept
+    void (*close)(void* arena) noexcept
+    # Copies of n floats, complete when the function returns; and zeros.
+    int (*fetch)(int device, const float* device_ptr, float* host_ptr, size_t n) except -1
+    int (*send)(int device, const float* host_ptr, float* device_ptr, size_t n) except -1
+    int (*clear)(int device, float* device_ptr, size_t n) except -1
+
+cdef Mirrors* mirrors() noexcept
+# The device of new graphs and collections.  0: the CPU; 1 + n: GPU number n.
+cdef int default_device() noexcept nogil
+
+
+# ==== changes =====================================================================================
+#
+# Long changes of parameters that appear atomic to every reader, even if a signal interrupts them.
+#
+# A change that a signal handler has interrupted is finished before anything reads or changes a parameter, a gradient or
+# a state of a trainer: all of these call `see_whole` first.
+
+cdef extern from "<fenv.h>" nogil:
+    ctypedef struct fenv_t:
+        pass
+
+
+cdef class Change:
+    cdef fenv_t arithmetic          # floating-point environment of the thread that asked for the change
+    # Continue where it stopped, until it is finished or `interrupted`; True if it is finished.
+    cdef bint go_on(self, Interrupts* s) noexcept nogil
+
+# Whether a change is in progress or waiting to be finished.
+cdef Flag unfinished
+
+# Make a change.  If a handler raises an exception, the change stops there, and `raise_kept` raises the exception.
+# Changes that are asked for before that wait behind this one.
+cdef int make_change(Change change) except -1
+# Raise the exception that a handler has raised in `make_change`.
+cdef int raise_kept() except -1
+# Keep the exception of a handler where an update cannot stop, for `raise_kept`.
+cdef int keep_raised(object error) except -1
+cdef int finish_changes() except -1
+
+
+# Keeps items of batched maps from changing parameters that others have begun to use: filled in by `fibers`.
+cdef struct Guard:
+    Number users                    # maps and servers; the functions are called if there are any
+    int (*check)(object storage, str what) except -1
+    int (*made)(object storage) except -1
+
+cdef Guard guard
+
+
+cdef inline int check_change(object storage, str what) except -1:
+    """Raise if this thread runs items that may have used values of parameters, which are about to change."""
+    return guard.check(storage, what) if guard.users else 0
+
+
+cdef inline int see_whole() except -1:
+    """Finish interrupted changes, before parameters, gradients or states are read or changed.
+
+    If a handler raises an exception meanwhile, it is raised, and the change remains unfinished.
+    """
+    if unfinished:
+        finish_changes()
+    return 0
+
+
+# ==== storage =====================================================================================
+#
+# Flat, long-lived storage of parameters.
+#
+# A Storage owns its entries and its planes; a plane is one contiguous range of
+# floats in which every entry has the same place: one for values, one for
+# gradients, and as many as trainers ask for.
+#
+# A storage may live on a device.  Its planes are in the memory of the device then.
+# The memory of the host holds a copy of the parts that are read or changed: `pull`
+# copies them from the device, `push` copies them back after a change.
+#
+# A collection has one storage, and one more for each further device that it has
+# parameters on.  Each plane has a corresponding plane in all of these.
 
 cdef extern from "dynet_cy/storage.h" nogil:
     ctypedef struct Panels "dy_packed":

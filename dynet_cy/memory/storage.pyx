@@ -1,24 +1,177 @@
-"""Flat, long-lived storage of parameters."""
+"""Flat, long-lived storage of parameters, its mirrors on devices, and changes of it that appear atomic to readers."""
 
 import os
 
 cimport cython
-from cpython.buffer cimport (
-    PyBUF_C_CONTIGUOUS, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer,
-)
-from libc.stdint cimport uint8_t, uint32_t
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memmove, memset
 
-from dynet_cy.core.mutex cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock
+from dynet_cy.core.mutex cimport (
+    pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_trylock,
+    pthread_mutex_unlock,
+)
 from dynet_cy.core.tensor cimport Dim, size_of
-from dynet_cy.core.unlocked cimport Unlocked, drop, take
+from dynet_cy.core.threads cimport (
+    Flag, Setting, Unlocked, begin_interrupts, drop, dy_this_thread, raise_interrupt, runs_handlers, take,
+)
 from dynet_cy.memory.arena cimport (
     arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_room, out_of_memory,
 )
-from dynet_cy.memory.changes cimport guard, see_whole
-from dynet_cy.memory.mirror cimport mirrors
 
+
+# ==== mirror ======================================================================================
+#
+# Memory of devices that mirrors memory of the host.
+
+cdef Mirrors the_mirrors
+cdef Setting the_default = 0
+
+
+cdef Mirrors* mirrors() noexcept:
+    return &the_mirrors
+
+
+cdef int default_device() noexcept nogil:
+    return the_default
+
+
+def get_default_device():
+    """The device of new graphs and collections: 0 the CPU, 1 + n GPU number n."""
+    return the_default
+
+
+def set_default_device(int device):
+    """Set the device of new graphs and collections.
+
+    Raises:
+        RuntimeError: it is a GPU, and none has been opened.
+    """
+    global the_default
+    if device < 0 or (device and the_mirrors.open == NULL):
+        raise RuntimeError(f"set_default_device: device {device} is not open")
+    the_default = device
+
+
+# ==== changes =====================================================================================
+#
+# Long changes of parameters that appear atomic to every reader.
+
+cdef extern from "<fenv.h>" nogil:
+    int fegetenv(fenv_t* environment)
+    int fesetenv(const fenv_t* environment)
+
+cdef Flag unfinished = False
+
+# Changes in the order in which they were asked for.  Only those of the thread that runs handlers are listed, because no
+# other thread can be stopped midway.
+cdef list changes = []
+# Held by the thread that makes or finishes changes.
+cdef pthread_mutex_t busy
+cdef uintptr_t runner = 0
+cdef Interrupts kept                # what a handler has raised in `make_change`
+pthread_mutex_init(&busy, NULL)
+begin_interrupts(&kept)
+
+
+def _begin_anew():
+    """In a newly forked child, no other thread continues a change."""
+    global runner
+    pthread_mutex_init(&busy, NULL)
+    runner = 0
+
+
+os.register_at_fork(after_in_child=_begin_anew)
+
+
+cdef class Change:
+    cdef bint go_on(self, Interrupts* s) noexcept nogil:
+        return True
+
+
+cdef int make_change(Change change) except -1:
+    global unfinished
+    cdef Interrupts s
+    cdef bint waits = kept.raised != NULL
+    if not runs_handlers():
+        see_whole()
+        begin_interrupts(&s)
+        with nogil:
+            change.go_on(&s)
+        return 0
+    if not waits:
+        see_whole()
+    fegetenv(&change.arithmetic)
+    changes.append(change)
+    unfinished = True
+    if not waits:
+        run(&kept, True)
+    return 0
+
+
+cdef int raise_kept() except -1:
+    return raise_interrupt(&kept) if runs_handlers() else 0
+
+
+cdef int keep_raised(object error) except -1:
+    if kept.raised == NULL:
+        Py_INCREF(error)
+        kept.raised = <void*>error
+    return 0
+
+
+def waiting():
+    """The number of changes that were interrupted and are not finished yet."""
+    return len(changes)
+
+
+cdef int finish_changes() except -1:
+    cdef Interrupts s
+    begin_interrupts(&s)
+    run(&s, False)
+    return raise_interrupt(&s)
+
+
+cdef int run(Interrupts* s, bint asked) except -1:
+    """Continue all changes until a handler raises.  In a handler that runs between two pieces of a change, finish it.
+
+    With `asked`, this thread has just asked for the change, so its floating-point environment is already the right one.
+    """
+    global unfinished, runner
+    cdef bint inside = runner == dy_this_thread()
+    cdef Change change
+    cdef bint done = True
+    cdef fenv_t own
+    if not inside:
+        if pthread_mutex_trylock(&busy):
+            with nogil:
+                pthread_mutex_lock(&busy)
+        runner = dy_this_thread()
+    begin_interrupts(s)
+    if not asked:
+        fegetenv(&own)
+    while done and changes:
+        change = changes[0]
+        if not asked:
+            fesetenv(&change.arithmetic)
+        with nogil:
+            done = change.go_on(s)
+        if not asked:
+            fesetenv(&own)
+        if done and changes and changes[0] is change:       # a handler may have finished it
+            changes.pop(0)
+    unfinished = len(changes) > 0
+    if not inside:
+        runner = 0
+        pthread_mutex_unlock(&busy)
+    return 0
+
+
+# ==== storage =====================================================================================
+#
+# Flat, long-lived storage of parameters.
 
 cdef extern from *:
     uint32_t atomic_load "__atomic_load_n"(const uint32_t* p, int order) nogil

@@ -1,8 +1,8 @@
 """Models: collections of parameters."""
 
 from dynet_cy.model.collection import ParameterCollection
-from dynet_cy.model.leaves import LookupExpression
 from dynet_cy.model.parameters import (
+    LookupExpression,
     LookupParameters,
     Parameters,
     const_parameter,

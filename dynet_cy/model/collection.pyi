@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypeAlias
 
-from dynet_cy.initializers import PyInitializer
+from dynet_cy.files.textfile import Entry
 from dynet_cy.memory.storage import Plane, Storage
+from dynet_cy.model.initializers import PyInitializer
 from dynet_cy.model.matching import Matched, Renaming
 from dynet_cy.model.parameters import LookupParameters, Parameters
 from dynet_cy.model.whole import CollectionOrLayer
-from dynet_cy.textfile import Entry
 
 _FileName: TypeAlias = str | PathLike[str]
 _File: TypeAlias = _FileName | IO[bytes]

@@ -14,28 +14,31 @@ import numpy as np
 from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.dynet_rules cimport follows_dynet
 from dynet_cy.core.tensor cimport Dim
-from dynet_cy.core.unlocked cimport Unlocked, drop, take
+from dynet_cy.core.threads cimport Unlocked, drop, follows_dynet, take
 from dynet_cy.kernels.late_rows cimport all_current, late_state, none_late_shared
 from dynet_cy.memory.bridge cimport dim_from_shape, floats_in
-from dynet_cy.memory.mirror cimport default_device
-from dynet_cy.memory.storage cimport Plane, Storage
+from dynet_cy.memory.storage cimport Plane, Storage, default_device
 from dynet_cy.model.parameters cimport (
     LookupParameters, Parameters, _Stored, file_dim, floats_like, new_stored, zero_gradient,
 )
 
 from dynet_cy.devices import check_device, device_name
-from dynet_cy.initializers import NumpyInitializer, as_initializer
-from dynet_cy.kernels.draws import HostRandom
+from dynet_cy.model import parameters as _parameters
+from dynet_cy.files.textfile import (
+    LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model,
+)
+from dynet_cy.kernels.kernels import HostRandom
 from dynet_cy.memory.storage import parameter_names as _parameter_names
 from dynet_cy.model.dynet_decay import DynetDecay
-from dynet_cy.model.entries import add_entry, check_key, entry_of, fill_entry, find_entry
+from dynet_cy.model.initializers import NumpyInitializer, as_initializer
 from dynet_cy.model.matching import complaint, matches
-from dynet_cy.model.parameters import gradient_state, set_array, set_gradient_state, settled_array
-from dynet_cy.model.whole import as_collection
+from dynet_cy.model.parameters import (
+    add_entry, check_key, entry_of, fill_entry, find_entry, gradient_state, set_array, set_gradient_state,
+    settled_array,
+)
 from dynet_cy.model.weight_decay import checked_weight_decay, get_default_weight_decay
-from dynet_cy.textfile import LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model
+from dynet_cy.model.whole import as_collection
 
 cdef Unlocked users_lock             # of what entries know of their users
 
@@ -1075,3 +1078,8 @@ def _add_restored(_Members members, str name, bint is_lookup, value, gradient, b
     made.fill(value, made.storage.values)
     made.p.updated = updated
     set_gradient_state(made, gradient)
+
+
+# Pickles made before this was a module of its own name these in that of parameters.
+for _name in ("ParameterCollection", "_restored_collection", "_restored_members", "_restored_member"):
+    setattr(_parameters, _name, globals()[_name])

@@ -1,4 +1,4 @@
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from os import PathLike
 from typing import IO, Any, TypeVar, overload
 
@@ -6,15 +6,20 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypeAlias
 
+from dynet_cy.files.textfile import Entry
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.memory.storage import Storage
-from dynet_cy.model.leaves import LookupExpression
+from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.matching import ParameterShape
+
+_Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
+
+class LookupExpression(Expression):
+    def set(self, index: int | np.integer[Any] | _Indices) -> None: ...
 
 _FileName: TypeAlias = str | PathLike[str]
 _File: TypeAlias = _FileName | IO[bytes]
 _Floats: TypeAlias = npt.NDArray[np.float32]
-_Indices: TypeAlias = Sequence[int] | npt.NDArray[np.integer[Any]]
 _P = TypeVar("_P", bound="_Stored")
 
 class _Stored(Expression):
@@ -87,3 +92,11 @@ def const_parameter(
     /,
     *parameters: Parameters | LookupParameters,
 ) -> tuple[Expression, ...]: ...
+def check_key(key: str) -> None: ...
+def entry_of(x: Parameters | LookupParameters, name: str) -> Any: ...
+def write_entry(x: Parameters | LookupParameters, fname: _File, key: str, append: bool) -> None: ...
+def read_entry(x: Parameters | LookupParameters, fname: _FileName, key: str) -> None: ...
+def fill_entry(x: Parameters | LookupParameters, entry: Entry, fname: _FileName) -> None: ...
+def fill_entries(collection: ParameterCollection, entries: Iterable[Entry], fname: _FileName) -> None: ...
+def add_entry(collection: ParameterCollection, entry: Entry) -> Parameters | LookupParameters: ...
+def find_entry(fname: _FileName, key: str, lookup: bool) -> Entry: ...

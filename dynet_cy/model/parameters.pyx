@@ -1,5 +1,9 @@
 """Parameters and lookup tables: entries of a storage that are expressions in whichever graph is current."""
 
+import numbers
+import os
+import re
+
 import numpy as np
 
 from libc.stdint cimport uint32_t
@@ -7,23 +11,231 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.core.tensor cimport size_of
-from dynet_cy.core.unlocked cimport HAS_GIL
-from dynet_cy.graph.current cimport current_graph
-from dynet_cy.graph.expressions cimport Expression
-from dynet_cy.graph.making cimport claim_current, release_current, wrap
-from dynet_cy.graph.structs cimport Graph
+from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
+from dynet_cy.core.threads cimport HAS_GIL, Unlocked, drop, follows_dynet, take
+from dynet_cy.graph.expressions cimport ComputationGraph, Expression, forget_to_set, owner_of
+from dynet_cy.graph.making cimport claim_current, leaf_index, release_current, wrap
+from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, no_extra, nodes_of
+from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.late_rows cimport all_current, late_state, part_current, read_current, read_late_state
-from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, shape_of
-from dynet_cy.memory.buffers cimport memory_of
-from dynet_cy.memory.changes cimport check_change, see_whole
-from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, lend, touch, value_changed
-from dynet_cy.model.leaves cimport constant_leaf, lookup_rows, parameter_leaf, row_number, settle
+from dynet_cy.kernels.late_rows cimport (
+    all_current, catch_up_all, is_late, late_state, part_current, read_current, read_late, read_late_state,
+)
+from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, memory_of, shape_of
+from dynet_cy.memory.storage cimport (
+    Param, Plane, Storage, check_change, forget_gradient, lend, see_whole, touch, value_changed,
+)
+from dynet_cy.ops.registry cimport Op, register
 
 from dynet_cy.devices import device_name
+from dynet_cy.files.textfile import LOOKUP, PARAMETER, ModelMismatchError, read_text_model, write_text_model
+from dynet_cy.memory.storage import parameter_names
+from dynet_cy.model.initializers import NumpyInitializer
 from dynet_cy.model.matching import ParameterShape
 
+
+# ==== leaves ======================================================================================
+#
+# Leaves of graphs that belong to parameters: values of parameters, and rows of lookup tables.
+
+cdef extern from *:
+    void fence "__atomic_thread_fence"(int order) nogil
+    int RELEASE "__ATOMIC_RELEASE"
+
+cdef Unlocked settling
+
+
+# ---- parameters --------------------------------------------------------------
+
+# A parameter's node need not run: its value is in the storage.
+cdef Op* PARAMETER_LEAF = register(b"parameter", b"", NULL, NULL, NULL)
+PARAMETER_LEAF.no_gradient_because = b"a leaf: gradients are added to its storage"
+
+
+cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xFFFFFFFF:
+    cdef Graph* g = claim_current()
+    try:
+        return leaf_in(owner_of(g), p, storage, update)
+    finally:
+        release_current(g)
+
+
+cdef uint32_t constant_leaf(Param* p, Storage storage) except? 0xFFFFFFFF:
+    """A constant; in a program written for DyNet each has a gradient of its own."""
+    cdef Graph* g
+    if not follows_dynet():
+        return parameter_leaf(p, storage, False)
+    g = claim_current()
+    try:
+        return new_leaf_in(owner_of(g), p, storage, False)
+    finally:
+        release_current(g)
+
+
+cdef uint32_t leaf_in(ComputationGraph graph, Param* p, Storage storage, bint update) except? 0xFFFFFFFF:
+    key = (p.id, update)
+    index = graph.leaves.get(key)
+    if index is None:
+        index = graph.leaves[key] = new_leaf_in(graph, p, storage, update)
+    return index
+
+
+cdef uint32_t new_leaf_in(ComputationGraph graph, Param* p, Storage storage, bint update) except? 0xFFFFFFFF:
+    cdef Dim dim = dim_with_rows(&p.dim, p.rows)
+    cdef uint32_t index
+    cdef Extra extra = no_extra()
+    extra.attrs[0].u = update
+    extra.object = p
+    extra.state = COMPUTED | SHARED | (TRAINABLE if update else 0)
+    extra.device = 1 + p.device
+    settle(p)
+    p.in_place = 1
+    index = leaf_index(&graph.g, PARAMETER_LEAF, &dim, &extra)
+    graph.keep.setdefault(storage)
+    return index
+
+
+# ---- rows of tables ----------------------------------------------------------
+
+# With weight decay, every update multiplies all values by 1 - lambda.  For parameters this happens in the
+# pass over the values that an update makes anyway.  In a table, an update visits only a few rows, so the
+# table has a factor instead, by which values are multiplied when they are read.
+
+cdef int settle(Param* p) except -1:
+    if p.device:                        # there, rows are late with weight decay, too: the factor stays 1
+        return all_current(p)
+    settle_here(p)
+    return 0
+
+
+cdef void settle_here(Param* p) noexcept nogil:
+    catch_up_all(p)
+    if p.factor == 1:
+        return
+    take(&settling)                     # of several threads that read it, one does it
+    if p.factor != 1:
+        K.scale(p.size, <float>p.factor, p.value, p.value)
+        fence(RELEASE)
+        p.factor = 1
+        value_changed(p)
+    drop(&settling)
+
+
+cdef void lookup_forward(const Call* c) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    cdef size_t n = size_of(&p.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        if is_late(p, c.items[b]):
+            read_late(p, c.items[b], c.y.v + b * n)
+            if p.factor != 1:
+                K.scale(n, <float>p.factor, c.y.v + b * n, c.y.v + b * n)
+        elif p.factor == 1:
+            memcpy(c.y.v + b * n, p.value + c.items[b] * n, n * sizeof(float))
+        else:
+            K.scale(n, <float>p.factor, p.value + c.items[b] * n, c.y.v + b * n)
+
+
+cdef void lookup_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    cdef size_t n = size_of(&p.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        touch(p, c.items[b])
+    K.add_rows(c.y.dim.bd, n, c.items, c.dy.v, p.grad)
+
+
+cdef Op* LOOKUP_LEAF = register(b"lookup", b"", NULL, lookup_forward, lookup_backward)
+
+
+cdef class LookupExpression(Expression):
+    """The result of `lookup` and `lookup_batch`, whose indices can be changed.
+
+    Example:
+        >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))
+        >>> row = dy.lookup(table, 0)
+        >>> row.set(1)
+        >>> row.npvalue()
+        array([3., 4.])
+    """
+
+    def set(self, index):
+        """Look up other rows; values that depend on them are then computed again.
+
+        Args:
+            index: for `lookup`, the number of a row; for `lookup_batch`, a list with as many numbers as before.
+
+        Raises:
+            IndexError: there is no such row.
+            ValueError: the list has more or fewer numbers than the expression has batch elements.
+
+        Example:
+            >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4]]))
+            >>> rows = dy.lookup_batch(table, [0, 0])
+            >>> rows.set([1, 0])
+            >>> rows.npvalue()
+            array([[3., 1.],
+                   [4., 2.]])
+        """
+        cdef Graph* g = self.graph()
+        cdef Node* x = nodes_of(g) + self.index
+        cdef Param* p = <Param*>x.object
+        cdef uint32_t i, n = x.dim.bd
+        cdef uint32_t* own
+        several = hasattr(index, "__len__") and not isinstance(index, str)
+        if several and len(index) != n:
+            raise ValueError(f"set: {len(index)} indices given where {n} are needed")
+        if not several and n > 1:
+            raise TypeError(f"set: a list of {n} indices is needed, not {index!r}")
+        rows = [row_number(p, parameter_names[p.id], row, "set") for row in (index if several else (index,))]
+        forget_to_set(g, self.index, "set")
+        own = items_of(g, &nodes_of(g)[self.index])         # other items may have added nodes
+        for i in range(n):
+            own[i] = rows[i]
+
+
+cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uint32_t n, bint update):
+    """Rows of a table as a node of the current graph; their numbers must be in range."""
+    cdef Dim dim = p.dim
+    cdef Graph* g = claim_current()
+    cdef uint32_t index
+    cdef LookupExpression x
+    cdef Extra extra = no_extra()
+    extra.attrs[0].u = update                   # constant rows do not batch with trained ones
+    extra.items = rows
+    extra.n_items = n
+    extra.item_count = 1
+    extra.object = p
+    extra.state = TRAINABLE if update else 0
+    extra.device = 1 + p.device
+    dim.bd = n
+    try:
+        index = leaf_index(g, LOOKUP_LEAF, &dim, &extra)
+        owner_of(g).keep.setdefault(storage)
+        if g.forward_only:
+            return wrap(g, index)
+        x = LookupExpression.__new__(LookupExpression)
+        x.version = g.version
+        x.slot = g.slot
+        x.index = index
+        return x
+    finally:
+        release_current(g)
+
+
+cdef uint32_t odd_row_number(const Param* p, str name, row, str op) except? 0xFFFFFFFF:
+    """`row_number` for anything but a small int in range."""
+    if not hasattr(row, "__index__") and not (isinstance(row, numbers.Real) and row == int(row)):
+        raise TypeError(f"{op}: index {row!r} of {name} must be a whole number")
+    r = int(row)
+    if not 0 <= r < p.rows:
+        raise IndexError(f"{op}: index {r} is out of range for {name} with {p.rows} rows")
+    return r
+
+
+# ==== parameters ==================================================================================
+#
+# Parameters and lookup tables: entries of a storage that are expressions in whichever graph is current.
 
 cdef class _Stored(Expression):
     """The base class of parameters and lookup tables: an entry of a storage."""
@@ -194,7 +406,6 @@ cdef class _Stored(Expression):
             array([3., 3.])
         """
         self.check_made()
-        from dynet_cy.model.entries import write_entry          # it needs this module
         write_entry(self, fname, key, append)
 
     def populate(self, fname, key=""):
@@ -216,7 +427,6 @@ cdef class _Stored(Expression):
             array([3., 3.])
         """
         self.check_made()
-        from dynet_cy.model.entries import read_entry           # it needs this module
         read_entry(self, fname, key)
 
     def write_to_textfile(self, fname, key="", append=False):
@@ -919,9 +1129,100 @@ def set_gradient_state(_Stored x not None, state):
         touch(x.p, r)
 
 
-def __getattr__(name):
-    """Names of `collection`, for pickles made before it was a module of its own."""
-    if name in ("ParameterCollection", "_restored_collection", "_restored_members", "_restored_member"):
-        from dynet_cy.model import collection                   # it needs this module
-        return getattr(collection, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# ==== entries =====================================================================================
+#
+# Parameters as entries of text model files.
+
+def check_key(key):
+    if " " in key or "#" in key:
+        raise ValueError(f"Key could not include ' ' or '#': {key}")
+
+
+def entry_of(_Stored x not None, str name):
+    """The parameter as an entry of a text model file."""
+    kind = LOOKUP if isinstance(x, LookupParameters) else PARAMETER
+    values = stored_array(x, (x.p.size,))
+    grads = x.part(x.storage.grads, 0, (x.p.size,)) if x.has_gradient() else None
+    return kind, name, file_dim(x), values, grads
+
+
+def write_entry(_Stored x not None, fname, key, append):
+    """Write one parameter to a text model file."""
+    check_key(key)
+    write_text_model(fname, [entry_of(x, key or x.name())], append)
+
+
+def read_entry(_Stored x not None, fname, key):
+    """Read one parameter from a text model file."""
+    fill_entry(x, find_entry(fname, key, isinstance(x, LookupParameters)), fname)
+
+
+def fill_entry(_Stored x not None, entry, fname):
+    """Fill a parameter from an entry; `fname` is for messages.
+
+    Raises:
+        ModelMismatchError: the entry has another shape; nothing is changed then.
+    """
+    if entry.dim != file_dim(x):
+        raise ModelMismatchError(
+            f"has dimensions {entry.dim} in the file, {file_dim(x)} in the collection",
+            os.fspath(fname), parameter=x.full_name)
+    check_change(x.storage, f"populate of {x.full_name}")
+    fill(x, entry)
+
+
+cdef int fill(_Stored x, entry) except -1:
+    values = np.ascontiguousarray(entry.values, np.float32)
+    x.put(x.storage.values, 0, x.members.decay.meant(x.p.id, values), x.p.size)
+    value_changed(x.p)
+    x.p.factor = 1
+    if entry.grads is not None and x.p.updated:
+        x.put(x.storage.grads, 0, np.ascontiguousarray(entry.grads, np.float32), x.p.size)
+        note_whole_gradient(x)
+    return 0
+
+
+def fill_entries(collection, entries, fname):
+    """Fill a collection from entries of a text model file, matched by kind and position.
+
+    Raises:
+        ModelMismatchError: the entries differ from the collection's; nothing is changed then.
+    """
+    left = {PARAMETER: collection.parameters_list(), LOOKUP: collection.lookup_parameters_list()}
+    matched = []
+    for entry in entries:
+        if not left[entry.kind] or entry.dim != file_dim(left[entry.kind][0]):
+            raise ModelMismatchError(
+                f"has dimensions {entry.dim}; "
+                + (f"{file_dim(left[entry.kind][0])} are needed for {left[entry.kind][0].name()}"
+                   if left[entry.kind] else f"no {entry.kind} is left to be filled"),
+                os.fspath(fname), parameter=entry.name)
+        matched.append((left[entry.kind].pop(0), entry))
+    for x, entry in matched:
+        fill_entry(x, entry, fname)
+
+
+def add_entry(collection, entry):
+    """Add an entry of a text model file to a collection."""
+    cdef _Stored x
+    values = entry.values.reshape(entry.dim, order="F")
+    name = entry.name.rpartition("/")[2]
+    without_number = re.sub(r"_\d+$", "", name)
+    if follows_dynet():                     # such programs find parameters in files by names that DyNet has given
+        cls, array = (LookupParameters, np.moveaxis(values, -1, 0)) if entry.kind == LOOKUP else (Parameters, values)
+        x = collection._add(cls, array.shape, NumpyInitializer(array), "", "", None, None, None, name)
+    elif entry.kind == LOOKUP:
+        x = collection.lookup_parameters_from_numpy(np.moveaxis(values, -1, 0), without_number)
+    else:
+        x = collection.parameters_from_numpy(values, without_number)
+    fill(x, entry)                          # it is new: no item has used it
+    return x
+
+
+def find_entry(fname, key, lookup):
+    kind = LOOKUP if lookup else PARAMETER
+    if not key:
+        raise ValueError("populate: the key of the parameter in the file must not be empty")
+    for entry in read_text_model(fname, lambda k, name: k == kind and name == key):
+        return entry
+    raise ModelMismatchError(f"could not find key {key} in the model file", os.fspath(fname))

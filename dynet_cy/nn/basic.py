@@ -11,8 +11,8 @@ import numpy.typing as npt
 from dynet_cy.functions.arguments import positive
 from dynet_cy.functions.norms import rms_norm
 from dynet_cy.graph import Expression
-from dynet_cy.initializers import NormalInitializer, PyInitializer
 from dynet_cy.model import ParameterCollection
+from dynet_cy.model.initializers import NormalInitializer, PyInitializer
 from dynet_cy.nn.layer import Input, Layer, activation, as_input, share
 from dynet_cy.nn.weights import Weights
 from dynet_cy.ops import api as ops

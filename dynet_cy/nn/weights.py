@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, deserialize
 
+from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.model import LookupParameters, Parameters
 from dynet_cy.model.parameters import set_array
-from dynet_cy.textfile import ModelFileError, ModelMismatchError
 
 Array = npt.NDArray[Any]
 FileName = Union[str, "os.PathLike[str]"]

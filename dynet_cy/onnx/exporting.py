@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from dynet_cy._version import __version__
+from dynet_cy.files.replacing import Replacement, write_file
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE
 from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.inputs import Floats, Indices
 from dynet_cy.onnx.tracing import Function, Input, Step, trace
 from dynet_cy.onnx.writer import EXAMPLES, Value, Writer
-from dynet_cy.replacing import Replacement, write_file
 
 __all__ = ["export"]
 

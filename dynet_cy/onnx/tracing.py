@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph.expressions import Expression
-from dynet_cy.graph.graph import ComputationGraph
+from dynet_cy.graph.expressions import ComputationGraph, Expression
 from dynet_cy.graph.nodes import GraphNode, NodeContents, contents, expression, nodes, number, table
 from dynet_cy.graph.origin import record_lines
 from dynet_cy.onnx.errors import ExportError

@@ -8,7 +8,7 @@ from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, cols_of, draw_key,
 from dynet_cy.graph.making cimport apply
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport DY_BINARY_mul, DY_RNG_bernoulli, K, dy_panels
-from dynet_cy.ops.indices cimport whole
+from dynet_cy.ops.inputs cimport whole
 from dynet_cy.ops.registry cimport LIST, Op, Shapes, register
 
 from dynet_cy.ops.registry import DimensionError

@@ -14,8 +14,8 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, total_of
-from dynet_cy.core.unlocked cimport Unlocked, drop, take
-from dynet_cy.graph.current cimport current_graph
+from dynet_cy.core.threads cimport Unlocked, drop, take
+from dynet_cy.graph.table cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply
 from dynet_cy.graph.structs cimport Extra, Graph, no_extra

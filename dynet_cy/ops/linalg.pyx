@@ -3,18 +3,15 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport (
-    Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of,
-)
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.product cimport gemm, product, weight_gradient
-from dynet_cy.kernels.ranges cimport ELEMENT_COST, in_ranges
+from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, weight_gradient
+from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, terms_work
 from dynet_cy.ops.registry cimport LIST, PRODUCT, SHARE, DimRule, Factors, Op, Shapes, register, same_dim
-from dynet_cy.ops.terms cimport Terms, begin_terms, end_terms, next_term, terms_work
 from dynet_cy.schedule.rewrite cimport add_rewrite, sums_of_products
 
-from dynet_cy.graph.hooks import results
+from dynet_cy.graph.structs import results
 from dynet_cy.ops.registry import DimensionError
 
 

@@ -1,29 +1,36 @@
-"""Distances and losses between two expressions."""
+"""Distances and losses between two expressions, and conditional random fields."""
 
 import numbers
 
 import numpy as np
 
-from libc.math cimport exp, lgamma
+from libc.math cimport NAN, exp, isfinite, lgamma
 from libc.stdint cimport uint32_t
+from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport Call, Dim, element, same_shape, size_of
+from dynet_cy.core.tensor cimport Call, Dim, axis_of, cols_of, element, rows_of, same_shape, size_of
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply1x, apply2, apply2x, expression
-from dynet_cy.graph.messages cimport describe_dim
+from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x, expression
+from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
-    DY_BINARY_abs_difference, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference,
-    DY_BINARY_sub, DY_UNARY_clip, DY_UNARY_huber, K,
+    K, DY_BINARY_abs_difference, DY_BINARY_add, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference, DY_BINARY_sub,
+    DY_UNARY_clip, DY_UNARY_exp, DY_UNARY_huber, DY_UNARY_shift,
 )
 from dynet_cy.memory.bridge cimport shape_of
-from dynet_cy.ops.indices cimport check_count, is_list, set_index, set_indices
-from dynet_cy.ops.registry cimport FLAT, Backward, Forward, Op, Shapes, register
-from dynet_cy.ops.terms cimport Terms, begin_terms, end_terms, next_term, terms_work
+from dynet_cy.ops.inputs cimport check_count, is_list, set_index, set_indices
+from dynet_cy.ops.loops cimport (
+    Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, terms_work,
+)
+from dynet_cy.ops.registry cimport FLAT, SHARE, Backward, DimRule, Forward, Op, Shapes, register
 
-from dynet_cy.ops.inputs import constant, inputTensor
+from dynet_cy.ops.inputs import inputTensor, constant
 from dynet_cy.ops.registry import DimensionError
 
+
+# ==== losses ======================================================================================
+#
+# Distances and losses between two expressions.
 
 cdef int pair_dim(const Shapes* s, Dim* y) except -1:
     """One result for two arguments of one shape."""
@@ -344,3 +351,451 @@ def poisson_loss(log_lambda, x: int | np.integer[Any] | Sequence[int] | npt.NDAr
     else:
         set_index(&extra, &count, x, "poisson_loss")
     return apply1x(POISSON_LOSS, log_lambda, &extra)
+
+
+# ==== crf =========================================================================================
+#
+# Linear-chain conditional random fields: sums over all sequences of tags, and the best of them.
+
+# A sequence of tags y has the score start[y_0] + sum_t x[y_t, t] + sum_t transitions[y_{t-1}, y_t] + end[y_{n-1}].
+# alpha_t[j] is the log-sum over all prefixes that end with tag j at t, its own score included, minus a constant for
+# each column; beta_t[i] is the log-sum over all continuations, minus a constant such that exp(alpha_t + beta_t) are the
+# marginals.  The constants keep long sequences, whose scores are large, from losing precision.  For the same reason the
+# greatest score of each word, of the transitions, of the starts and of the ends is subtracted first; what is subtracted
+# is summed in double precision, or, if the score of one sequence is subtracted from the result, drops out.
+
+
+cdef int crf_shapes(const Shapes* s) except -1:
+    cdef uint32_t tags = axis_of(s.x[0], 0), i
+    if s.x[0].nd > 2 or cols_of(s.x[0]) == 0 or tags == 0:
+        raise DimensionError("x must be a matrix with a column for each word, at least one")
+    if axis_of(s.x[1], 0) != tags or axis_of(s.x[1], 1) != tags or s.x[1].nd > 2:
+        raise DimensionError(f"transitions must be a matrix of {tags} x {tags}, a row and a column for each tag")
+    for i in range(2, 4):
+        if size_of(s.x[i]) != tags:
+            raise DimensionError(f"{'start' if i == 2 else 'end'} must have an element for each of {tags} tags")
+    return 0
+
+
+cdef int log_partition_dim(const Shapes* s, Dim* y) except -1:
+    crf_shapes(s)
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
+cdef inline float lowered_to(size_t n, const float* v, float* to) noexcept nogil:
+    """n numbers minus the greatest of them, if it is finite; returns the number subtracted."""
+    cdef float top = v[K.argmax(n, v)]
+    if not isfinite(top):
+        top = 0
+    K.unary_fwd[<int>DY_UNARY_shift](n, v, -top, 0, to)
+    return top
+
+
+# The arguments for a batch element, less the greatest of their scores, and room for what is computed from them.
+cdef struct Scores:
+    float* x
+    float* transitions
+    float* start
+    float* end
+    float* rest
+    float above                                 # what was subtracted from the transitions
+
+
+cdef size_t scores_work(const Dim* x, size_t matrices) noexcept nogil:
+    """The floats for Scores and for some matrices of tags x tags."""
+    cdef size_t tags = rows_of(x)
+    return size_of(x) + (matrices + 1) * tags * tags + 4 * tags
+
+
+cdef void divide_work(const Call* c, float* work, Scores* s) noexcept nogil:
+    cdef size_t tags = rows_of(&c.x[0].dim)
+    s.x = work
+    s.transitions = s.x + size_of(&c.x[0].dim)
+    s.start = s.transitions + tags * tags
+    s.end = s.start + tags
+    s.rest = s.end + tags
+    s.above = 0
+
+
+cdef double lower_scores(const Call* c, uint32_t b, const uint32_t* gold, Scores* s) noexcept nogil:
+    """Fill in the scores; returns what was subtracted from each sequence of tags, less the score of `gold` if given."""
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t
+    cdef double total = 0
+    cdef float top
+    for t in range(n):
+        top = lowered_to(tags, element(&c.x[0], b) + t * tags, s.x + t * tags)
+        total += top if gold == NULL else -s.x[t * tags + gold[t]]
+    if b == 0 or c.x[1].dim.bd > 1:
+        s.above = lowered_to(tags * tags, element(&c.x[1], b), s.transitions)
+    if gold == NULL:
+        total += <double>s.above * (n - 1)
+    else:
+        for t in range(1, n):
+            total -= s.transitions[gold[t] * tags + gold[t - 1]]
+    top = lowered_to(tags, element(&c.x[2], b), s.start)
+    total += top if gold == NULL else -s.start[gold[0]]
+    top = lowered_to(tags, element(&c.x[3], b), s.end)
+    return total + (top if gold == NULL else -s.end[gold[n - 1]])
+
+
+cdef inline const uint32_t* gold_of(const Call* c, uint32_t b) noexcept nogil:
+    """The sequence whose score is subtracted, or NULL."""
+    return c.items + b * cols_of(&c.x[0].dim) if c.item_count else NULL
+
+
+cdef inline void log_sums(size_t tags, const float* scores, size_t cols, float* pairs, float* y) noexcept nogil:
+    K.logsumexp(tags, cols, scores, pairs)
+    logs_of(cols, pairs, y)
+
+
+cdef double find_alphas(const Call* c, const Scores* s, float* alphas, float* lowered) noexcept nogil:
+    """All alphas of a batch element, and the constants subtracted from its columns; returns their sum."""
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t
+    cdef float* sums = s.rest
+    cdef float* pairs = s.rest + tags * tags
+    cdef double total
+    K.binary_fwd[<int>DY_BINARY_add](tags, s.x, 1, s.start, 1, alphas)
+    lowered[0] = lowered_to(tags, alphas, alphas)
+    total = lowered[0]
+    for t in range(1, n):
+        K.bias_add(tags, tags, alphas, s.transitions, sums)
+        alphas += tags
+        log_sums(tags, sums, tags, pairs, alphas)
+        K.add(tags, s.x + t * tags, alphas)
+        lowered[t] = lowered_to(tags, alphas, alphas)
+        total += lowered[t]
+    return total
+
+
+cdef float log_last(const Call* c, const Scores* s, const float* alphas) noexcept nogil:
+    """The logarithm of the sum over all ends of a sequence."""
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    cdef float[2] pair
+    K.binary_fwd[<int>DY_BINARY_add](tags, alphas + (n - 1) * tags, 1, s.end, 1, s.rest)
+    K.logsumexp(tags, 1, s.rest, pair)
+    return log_of(pair)
+
+
+cdef void find_betas(const Call* c, const Scores* s, const float* alphas, float* betas) noexcept nogil:
+    """All betas of a batch element."""
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, i, j
+    cdef float* transposed = s.rest
+    cdef float* sums = s.rest + tags * tags
+    cdef float* later = sums + tags * tags
+    for i in range(tags):
+        for j in range(tags):
+            transposed[i * tags + j] = s.transitions[j * tags + i]
+    memcpy(betas + (n - 1) * tags, s.end, tags * sizeof(float))
+    fit(tags, alphas + (n - 1) * tags, betas + (n - 1) * tags, later)
+    for t in range(n - 1, 0, -1):
+        K.binary_fwd[<int>DY_BINARY_add](tags, betas + t * tags, 1, s.x + t * tags, 1, later)
+        K.bias_add(tags, tags, later, transposed, sums)
+        log_sums(tags, sums, tags, later, betas + (t - 1) * tags)
+        fit(tags, alphas + (t - 1) * tags, betas + (t - 1) * tags, later)
+
+
+cdef inline void fit(size_t tags, const float* alpha, float* beta, float* work) noexcept nogil:
+    """Subtract a number from beta such that the exponentials of alpha + beta have the sum 1."""
+    cdef float[2] pair
+    K.binary_fwd[<int>DY_BINARY_add](tags, alpha, 1, beta, 1, work)
+    K.logsumexp(tags, 1, work, pair)
+    K.unary_fwd[<int>DY_UNARY_shift](tags, beta, -log_of(pair), 0, beta)
+
+
+cdef void marginals(size_t n, const float* alphas, const float* betas, float* y) noexcept nogil:
+    K.binary_fwd[<int>DY_BINARY_add](n, alphas, 1, betas, 1, y)
+    K.unary_fwd[<int>DY_UNARY_exp](n, y, 0, 0, y)
+
+
+cdef void log_partition_forward(const Call* c) noexcept nogil:
+    cdef size_t size = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    cdef float* alphas
+    cdef double total
+    cdef Scores s
+    divide_work(c, c.work, &s)
+    for b in range(c.y.dim.bd):
+        alphas = c.saved + b * saved_of_one(&c.x[0].dim)
+        total = lower_scores(c, b, gold_of(c, b), &s)
+        total += find_alphas(c, &s, alphas, alphas + 2 * size)
+        c.y.v[b] = <float>(total + log_last(c, &s, alphas))
+
+
+cdef inline size_t saved_of_one(const Dim* x) noexcept nogil:
+    """The number of floats for alphas, betas, and the constant subtracted from each column of alphas."""
+    return 2 * size_of(x) + cols_of(x)
+
+
+cdef void log_partition_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), size = tags * n, t, first, end
+    cdef uint32_t b
+    cdef const uint32_t* gold
+    cdef float dy
+    cdef float* alphas
+    cdef float* betas
+    cdef float* dx
+    cdef Scores s
+    divide_work(c, c.work, &s)
+    for b in range(c.y.dim.bd):
+        alphas = c.saved + b * saved_of_one(&c.x[0].dim)
+        betas = alphas + size
+        dy = c.dy.v[b]
+        dx = element(&c.dx, b)
+        gold = gold_of(c, b)
+        if c.first or i == 1:
+            lower_scores(c, b, gold, &s)
+        if c.first:
+            find_betas(c, &s, alphas, betas)
+        if i == 1:
+            transitions_backward(c, &s, alphas, betas, dy, dx)
+            for t in range(1, n if gold != NULL else 0):
+                dx[gold[t] * tags + gold[t - 1]] -= dy
+            continue
+        first = n - 1 if i == 3 else 0
+        end = 1 if i == 2 else n
+        for t in range(first, end):
+            marginals(tags, alphas + t * tags, betas + t * tags, s.rest)
+            K.axpy(tags, dy, s.rest, dx + (t - first) * tags)
+            if gold != NULL:
+                dx[(t - first) * tags + gold[t]] -= dy
+
+
+cdef void transitions_backward(const Call* c, const Scores* s, const float* alphas, const float* betas, float dy,
+                               float* dx) noexcept nogil:
+    """Add the gradient that a batch element has for the transitions, but for those of `gold`."""
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j
+    cdef const float* lowered = alphas + 2 * size_of(&c.x[0].dim)
+    cdef float* sums = s.rest
+    cdef float* to
+    cdef Terms terms
+    cdef int add
+    dy_terms_begin(&terms, tags * tags, n - 1, sums + tags * tags, dx, True)
+    for t in range(1, n):
+        K.bias_add(tags, tags, alphas + (t - 1) * tags, s.transitions, sums)
+        for j in range(tags):
+            K.unary_fwd[<int>DY_UNARY_shift](tags, sums + j * tags,
+                                             s.x[t * tags + j] + betas[t * tags + j] - lowered[t], 0, sums + j * tags)
+        K.unary_fwd[<int>DY_UNARY_exp](tags * tags, sums, 0, 0, sums)
+        to = dy_terms_next(&terms, &add)
+        if add:
+            K.axpy(tags * tags, dy, sums, to)
+        else:
+            K.scale(tags * tags, dy, sums, to)
+    end_terms(&terms)
+
+
+cdef size_t log_partition_saved(const Call* c) noexcept nogil:
+    return saved_of_one(&c.x[0].dim) * c.y.dim.bd
+
+
+cdef size_t log_partition_work(const Call* c, int i) noexcept nogil:
+    cdef size_t tags = rows_of(&c.x[0].dim)
+    if i < 0:
+        return scores_work(&c.x[0].dim, 1)
+    return scores_work(&c.x[0].dim, 2) + dy_terms_work(tags * tags, cols_of(&c.x[0].dim))
+
+
+# ---- crf_loss: the log-partition minus the score of a sequence, whose tags are the items ------------
+
+cdef int loss_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i, n = cols_of(s.x[0])
+    log_partition_dim(s, y)
+    if s.n_items != n:
+        raise DimensionError(f"{s.n_items} tags are given for {n} words")
+    for i in range(n):
+        if s.items[i] >= s.x[0].d[0]:
+            raise IndexError(f"tags has {s.items[i]}, which is not from 0 to {<int>s.x[0].d[0] - 1}")
+    return 0
+
+
+# ---- marginals and the best sequence: for decoding, without gradients ---------------
+
+cdef int marginals_dim(const Shapes* s, Dim* y) except -1:
+    crf_shapes(s)
+    y.nd = s.x[0].nd
+    y.d[0] = s.x[0].d[0]
+    y.d[1] = cols_of(s.x[0])
+    return 0
+
+
+cdef void marginals_forward(const Call* c) noexcept nogil:
+    cdef size_t size = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    cdef Scores s
+    divide_work(c, c.work + saved_of_one(&c.x[0].dim), &s)
+    for b in range(c.y.dim.bd):
+        lower_scores(c, b, NULL, &s)
+        find_alphas(c, &s, c.work, c.work + 2 * size)
+        find_betas(c, &s, c.work, c.work + size)
+        marginals(size, c.work, c.work + size, element(&c.y, b))
+
+
+cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
+    return saved_of_one(&c.x[0].dim) + scores_work(&c.x[0].dim, 2)
+
+
+cdef int viterbi_dim(const Shapes* s, Dim* y) except -1:
+    crf_shapes(s)
+    y.nd = 1
+    y.d[0] = cols_of(s.x[0])
+    return 0
+
+
+cdef void viterbi_forward(const Call* c) noexcept nogil:
+    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j, best
+    cdef uint32_t b
+    cdef uint32_t* previous = <uint32_t*>c.work + 3 * tags  # the best tag before, for each word and tag
+    cdef float* scores = c.work
+    cdef float* next_scores = c.work + tags
+    cdef float* sums = c.work + 2 * tags
+    cdef float* y
+    cdef Scores s
+    divide_work(c, c.work + size_of(&c.x[0].dim) + 3 * tags, &s)
+    for b in range(c.y.dim.bd):
+        lower_scores(c, b, NULL, &s)
+        y = element(&c.y, b)
+        K.binary_fwd[<int>DY_BINARY_add](tags, s.x, 1, s.start, 1, scores)
+        for t in range(1, n):
+            for j in range(tags):
+                K.binary_fwd[<int>DY_BINARY_add](tags, scores, 1, s.transitions + j * tags, 1, sums)
+                best = K.argmax(tags, sums)
+                previous[t * tags + j] = <uint32_t>best
+                next_scores[j] = sums[best] + s.x[t * tags + j]
+            memcpy(scores, next_scores, tags * sizeof(float))
+        K.add(tags, s.end, scores)
+        best = K.argmax(tags, scores)           # a NaN wins; then there is no best sequence
+        if scores[best] != scores[best]:
+            K.fill(n, NAN, y)
+            continue
+        for t in range(n):
+            y[n - 1 - t] = <float>best
+            if t + 1 < n:
+                best = previous[(n - 1 - t) * tags + best]
+
+
+cdef size_t viterbi_work(const Call* c, int i) noexcept nogil:
+    return size_of(&c.x[0].dim) + 3 * rows_of(&c.x[0].dim) + scores_work(&c.x[0].dim, 0)
+
+
+cdef Op* new_crf(const char* name, DimRule dim, Forward forward, Backward backward) except NULL:
+    cdef Op* op = register(name, b"x transitions start end", dim, forward, backward)
+    op.rule[1] = op.rule[2] = SHARE
+    op.ragged = True                        # sentences of different lengths
+    return op
+
+
+cdef Op* LOG_PARTITION = new_crf(b"crf_log_partition", log_partition_dim, log_partition_forward,
+                                 log_partition_backward)
+LOG_PARTITION.saved = log_partition_saved
+LOG_PARTITION.work = log_partition_work
+cdef Op* LOSS = new_crf(b"crf_loss", loss_dim, log_partition_forward, log_partition_backward)
+LOSS.saved = log_partition_saved
+LOSS.work = log_partition_work
+cdef Op* MARGINALS = new_crf(b"crf_marginals", marginals_dim, marginals_forward, NULL)
+MARGINALS.work = marginals_work
+MARGINALS.no_gradient_because = b"they are for decoding; they are themselves the gradient of crf_log_partition"
+cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL)
+VITERBI.work = viterbi_work
+VITERBI.no_gradient_because = b"the best sequence is constant almost everywhere"
+
+
+def crf_log_partition(x, transitions, start, end):
+    """Logarithm of the sum of e^score over all sequences of tags (Lafferty et al. 2001).
+
+    The score of a sequence y is ``start[y_0] + sum x[y_t, t] + sum transitions[y_{t-1}, y_t] + end[y_{n-1}]``.
+    Sentences of different lengths that share the transitions run together.  See `crf_loss`.
+
+    Shapes: ``x {tags,n}``, ``transitions {tags,tags}``, ``start {tags}``, ``end {tags}`` -> ``{1}``.
+
+    Args:
+        x: the score of each tag for each word, a column for each word.
+        transitions: the score of a tag (column) after another one (row); give impossible transitions a score such as
+            -10000, not -inf.
+        start, end: scores of the first and of the last tag.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+
+    Example:
+        >>> x, transitions, ends = dy.zeros((2, 3)), dy.zeros((2, 2)), dy.zeros(2)
+        >>> round(dy.crf_log_partition(x, transitions, ends, ends).value(), 4)      # eight sequences
+        2.0794
+        >>> round(float(np.log(8)), 4)
+        2.0794
+    """
+    return apply(LOG_PARTITION, (x, transitions, start, end), NULL)
+
+
+def crf_loss(x, tags: _Ints, transitions, start, end):
+    """Negative log-likelihood of a sequence of tags in a linear-chain conditional random field (Lafferty et al. 2001).
+
+    Sentences of different lengths that share the transitions run together.
+
+    Shapes: ``x {tags,n}``, ``transitions {tags,tags}``, ``start {tags}``, ``end {tags}`` -> ``{1}``.
+
+    Args:
+        x: the score of each tag for each word, a column for each word.
+        tags: the n tags, at most 65535; the same for every batch element.
+        transitions: the score of a tag (column) after another one (row).
+        start, end: scores of the first and of the last tag.
+
+    Raises:
+        DimensionError: the shapes do not fit, or the number of tags is not that of words.
+        IndexError: there is no such tag.
+        ValueError: there are more than 65535 tags.
+
+    Example:
+        >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])                 # two tags, three words
+        >>> transitions, ends = dy.zeros((2, 2)), dy.zeros(2)
+        >>> round(dy.crf_loss(x, [0, 1, 1], transitions, ends, ends).value(), 4)
+        0.4888
+    """
+    cdef Extra extra = no_extra()
+    _held = set_indices(&extra, tags, "crf_loss")
+    if extra.n_items >= 2**16:
+        raise ValueError(f"crf_loss: {extra.n_items} tags are given, at most 65535 are possible")
+    extra.item_count = extra.n_items
+    return apply(LOSS, (x, transitions, start, end), &extra)
+
+
+def crf_marginals(x, transitions, start, end):
+    """The marginal probability of each tag for each word; see `crf_log_partition`.
+
+    Shapes: ``x {tags,n}`` -> ``{tags,n}``.  There is no gradient.
+
+    Args:
+        x, transitions, start, end: see `crf_log_partition`.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+
+    Example:
+        >>> x, transitions, ends = dy.zeros((2, 3)), dy.zeros((2, 2)), dy.zeros(2)
+        >>> dy.crf_marginals(x, transitions, ends, ends).npvalue().round(3)
+        array([[0.5, 0.5, 0.5],
+               [0.5, 0.5, 0.5]])
+    """
+    return apply(MARGINALS, (x, transitions, start, end), NULL)
+
+
+def crf_viterbi(x, transitions, start, end):
+    """The sequence of tags with the greatest score (Viterbi 1967), as a vector of whole numbers; the first if
+    several are equal.  See `crf_log_partition`.
+
+    Shapes: ``x {tags,n}`` -> ``{n}``.  There is no gradient.
+
+    Args:
+        x, transitions, start, end: see `crf_log_partition`.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+
+    Example:
+        >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])              # two tags, three words
+        >>> transitions, ends = dy.zeros((2, 2)), dy.zeros(2)
+        >>> [int(t) for t in dy.crf_viterbi(x, transitions, ends, ends).vec_value()]
+        [0, 1, 1]
+    """
+    return apply(VITERBI, (x, transitions, start, end), NULL)

@@ -11,13 +11,9 @@ from dynet_cy.core.tensor cimport Call, Dim, element, size_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x, leaf
 from dynet_cy.graph.structs cimport Extra, no_extra
-from dynet_cy.kernels.kernels cimport (
-    DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform, K,
-)
-from dynet_cy.ops.axes cimport Split, split_at
-from dynet_cy.ops.draws cimport draw, draw_mask
-from dynet_cy.ops.indices cimport axis_in
-from dynet_cy.ops.inputs cimport dim_with_batch
+from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform
+from dynet_cy.ops.inputs cimport axis_in, dim_with_batch
+from dynet_cy.ops.loops cimport Split, draw, draw_mask, split_at
 from dynet_cy.ops.registry cimport Forward, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError

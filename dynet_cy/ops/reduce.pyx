@@ -1,28 +1,36 @@
-"""Reductions: sums, means, moments and standard deviations."""
+"""Reductions: sums, moments, norms, and ops along one axis."""
 
-from libc.math cimport sqrt
+from libc.math cimport INFINITY, NAN, copysign, fabs, isinf, pow, sqrt
 from libc.stdint cimport uint32_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, total_of
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply1x
+from dynet_cy.graph.making cimport apply1, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
-from dynet_cy.ops.axes cimport without
-from dynet_cy.ops.indices cimport axis_in, whole
-from dynet_cy.ops.registry cimport Op, Shapes, register
-from dynet_cy.ops.sweeps cimport (
-    ALL_AXES, BATCH_BIT, Sweep, count_of, power, power_run, sum_run, sum_run_backward, sums_of, sweep_backward,
-    sweep_forward, sweep_work,
+from dynet_cy.kernels.kernels cimport (
+    K, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_abs, DY_UNARY_exp, DY_UNARY_pow_const, DY_UNARY_sqrt,
+    DY_UNARY_square,
 )
+from dynet_cy.ops.inputs cimport axis_in, is_list, whole
+from dynet_cy.ops.loops cimport (
+    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, count_of, logs_of, norm_of, power, power_run, split_at, sum_run,
+    sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
+)
+from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
 
-from dynet_cy.graph.hooks import operators
+from dynet_cy.graph.structs import operators
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 
 
+# ==== reduce ======================================================================================
+#
+# Reductions: sums, means, moments and standard deviations.
+
 # ---- which axes ------------------------------------------------------------------
 
+# The shape rule of ops whose attrs[0] is the axes that they reduce.
 cdef int reduced_dim(const Shapes* s, Dim* y) except -1:
     """x without the axes of the mask, and without its batch if that bit is set."""
     cdef uint32_t mask = s.attrs[0].u
@@ -415,3 +423,737 @@ def _mean(Expression x, axis, keepdims):
 
 
 operators.update(sum=_sum, mean=_mean)
+
+
+# ==== along =======================================================================================
+#
+# Ops along one axis: extremes, cumulative sums, log-sum-exp.
+
+cdef Expression along(const Op* op, object x, Py_ssize_t d):
+    cdef Extra extra = no_extra()
+    extra.attrs[0].u = <uint32_t>d if 0 <= d < 7 else 7
+    return apply1x(op, x, &extra)
+
+
+cdef int need_axis(const Shapes* s) except -1:
+    if s.attrs[0].u >= s.x[0].nd:
+        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    return 0
+
+
+# ---- max_dim, min_dim: y = max_i x_i; of equal ones the first gets the gradient --
+# As in DyNet, max_dim and min_dim ignore NaN.
+
+cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
+    need_axis(s)
+    if s.x[0].d[s.attrs[0].u] == 0:
+        raise DimensionError("x has no elements along d")
+    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
+    return 0
+
+
+cdef size_t extreme_saved(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim)
+
+
+cdef void extreme(const Call* c, float sign) noexcept nogil:
+    """The maximum of sign x, and its position in c.saved."""
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, k, p, best
+    cdef float top
+    cdef const float* x
+    cdef float* y = c.y.v
+    cdef uint32_t* where = <uint32_t*>c.saved
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], <uint32_t>b)
+        for _ in range(s.post):
+            best = K.argmax(s.len, x) if s.pre == 1 and sign > 0 else 0
+            if s.pre == 1 and (sign < 0 or x[best] != x[best]):
+                best = 0
+                top = -sign * INFINITY
+                for k in range(s.len):
+                    if sign * x[k] > sign * top:
+                        top = x[k]
+                        best = k
+                y[0] = top
+                where[0] = <uint32_t>best
+            elif s.pre == 1:
+                y[0] = x[best]
+                where[0] = <uint32_t>best
+            else:
+                K.fill(s.pre, -sign * INFINITY, y)
+                memset(where, 0, s.pre * sizeof(uint32_t))
+                for k in range(s.len):
+                    for p in range(s.pre):
+                        top = x[k * s.pre + p]
+                        if sign * top > sign * y[p]:
+                            y[p] = top
+                            where[p] = <uint32_t>k
+            x += s.pre * s.len
+            y += s.pre
+            where += s.pre
+
+
+cdef void max_dim_forward(const Call* c) noexcept nogil:
+    extreme(c, 1)
+
+
+cdef void min_dim_forward(const Call* c) noexcept nogil:
+    extreme(c, -1)
+
+
+cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, p
+    cdef float* dx
+    cdef const float* dy = c.dy.v
+    cdef const uint32_t* where = <uint32_t*>c.saved
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, <uint32_t>b)
+        for _ in range(s.post):
+            for p in range(s.pre):
+                dx[where[p] * s.pre + p] += dy[p]
+            dx += s.pre * s.len
+            dy += s.pre
+            where += s.pre
+
+
+cdef Op* MAX_DIM = register(b"max_dim", b"x", extreme_dim, max_dim_forward, extreme_backward)
+MAX_DIM.saved = extreme_saved
+MAX_DIM.ragged = True
+cdef Op* MIN_DIM = register(b"min_dim", b"x", extreme_dim, min_dim_forward, extreme_backward)
+MIN_DIM.saved = extreme_saved
+MIN_DIM.ragged = True
+
+
+def max_dim(x, d=0):
+    """Greatest element along axis d, which is removed; if several are equal, the first gets the gradient.
+
+    NaN is ignored; where all elements are NaN, the result is -inf (inf for `min_dim`).
+
+    Raises:
+        DimensionError: x has no axis d, or no elements along it.
+
+    Example:
+        >>> dy.max_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()
+        array([3., 4.])
+    """
+    return along(MAX_DIM, x, axis_in(x, d, "max_dim"))
+
+
+def min_dim(x, d=0):
+    """Least element along axis d; see `max_dim`.
+
+    Raises:
+        DimensionError: x has no axis d, or no elements along it.
+
+    Example:
+        >>> dy.min_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()
+        array([1., 2.])
+    """
+    return along(MIN_DIM, x, axis_in(x, d, "min_dim"))
+
+
+# ---- cumsum: y_i = sum_{j<=i} x_j ---------------------------------------------
+
+cdef int cumsum_dim(const Shapes* s, Dim* y) except -1:
+    # Missing axes have one element.
+    if s.attrs[0].u >= 7:
+        raise DimensionError("d must be from 0 to 6")
+    return same_dim(s, y)
+
+
+cdef void cumsum_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, p
+    cdef const float* x
+    cdef float* y = c.y.v
+    cdef double* sums = <double*>c.work
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], <uint32_t>b)
+        for _ in range(s.post):
+            memset(sums, 0, s.pre * sizeof(double))
+            for _ in range(s.len):
+                for p in range(s.pre):
+                    sums[p] += x[p]
+                    y[p] = <float>sums[p]
+                x += s.pre
+                y += s.pre
+
+
+cdef size_t cumsum_work(const Call* c, int i) noexcept nogil:
+    return 2 * split_at(&c.x[0].dim, c.attrs[0].u).pre
+
+
+cdef void cumsum_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, k, p, at
+    cdef float* dx
+    cdef const float* dy = c.dy.v
+    cdef double* sums = <double*>c.work
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, <uint32_t>b)
+        for _ in range(s.post):
+            memset(sums, 0, s.pre * sizeof(double))
+            for k in range(s.len):
+                at = (s.len - 1 - k) * s.pre
+                for p in range(s.pre):
+                    sums[p] += dy[at + p]
+                    dx[at + p] += <float>sums[p]
+            dx += s.pre * s.len
+            dy += s.pre * s.len
+
+
+cdef Op* CUMSUM = register(b"cumsum", b"x", cumsum_dim, cumsum_forward, cumsum_backward)
+CUMSUM.work = cumsum_work
+
+
+def cumsum(x, d=0):
+    """Cumulative sums of the elements along axis d; the result has the shape of x.
+
+    Raises:
+        DimensionError: x has no axis d.
+
+    Example:
+        >>> dy.cumsum(dy.inputVector([1, 2, 3])).npvalue()
+        array([1., 3., 6.])
+    """
+    return along(CUMSUM, x, axis_in(x, d, "cumsum"))
+
+
+# ---- logsumexp_dim: y = log sum_i e^x_i ---------------------------------------
+# The pairs of log_sums.pxd are saved.
+
+cdef int logsumexp_dim_dim(const Shapes* s, Dim* y) except -1:
+    need_axis(s)
+    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
+    return 0
+
+
+cdef size_t logsumexp_dim_work(const Call* c, int i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    return s.pre * (s.len + 2) if s.pre > 1 else 0
+
+
+cdef inline bint is_infinite(float x) noexcept nogil:
+    return x - x != 0 and x == x
+
+
+cdef void logsumexp_dim_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, k, p
+    cdef const float* x
+    cdef float* pairs = c.saved
+    cdef float* top = c.work
+    cdef float* sums = c.work + s.pre
+    cdef float* e = sums + s.pre
+    if s.pre == 1 and c.x[0].dim.bd == c.y.dim.bd:
+        K.logsumexp(s.len, s.post * c.y.dim.bd, c.x[0].v, pairs)
+        logs_of(total_of(&c.y.dim), pairs, c.y.v)
+        return
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], <uint32_t>b)
+        if s.pre == 1:
+            K.logsumexp(s.len, s.post, x, pairs)
+            pairs += 2 * s.post
+            continue
+        for _ in range(s.post):
+            K.fill(s.pre, -3.4e38, top)
+            for k in range(s.len):
+                K.binary_fwd[DY_BINARY_max](s.pre, top, 1, x + k * s.pre, 1, top)
+            for k in range(s.len):
+                K.binary_fwd[DY_BINARY_sub](s.pre, x + k * s.pre, 1, top, 1, e + k * s.pre)
+            K.unary_fwd[DY_UNARY_exp](s.pre * s.len, e, 0, 0, e)
+            K.bias_bwd(s.pre, s.len, e, sums, 0)
+            for p in range(s.pre):
+                pairs[2 * p] = top[p]
+                pairs[2 * p + 1] = 1 if is_infinite(top[p]) else sums[p]
+            x += s.pre * s.len
+            pairs += 2 * s.pre
+    logs_of(total_of(&c.y.dim), c.saved, c.y.v)
+
+
+cdef void logsumexp_dim_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t b, p
+    cdef const float* x
+    cdef float* dx
+    cdef const float* pairs = c.saved
+    cdef const float* dy = c.dy.v
+    cdef float* e = c.work
+    if s.pre == 1 and c.x[0].dim.bd == c.y.dim.bd:
+        K.logsumexp_bwd(s.len, s.post * c.y.dim.bd, c.x[0].v, pairs, dy, c.dx.v, 1)
+        return
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], <uint32_t>b)
+        dx = element(&c.dx, <uint32_t>b)
+        if s.pre == 1:
+            K.logsumexp_bwd(s.len, s.post, x, pairs, dy, dx, 1)
+            pairs += 2 * s.post
+            dy += s.post
+            continue
+        for _ in range(s.post):
+            for _ in range(s.len):
+                for p in range(s.pre):
+                    e[p] = x[p] - pairs[2 * p]
+                K.unary_fwd[DY_UNARY_exp](s.pre, e, 0, 0, e)
+                for p in range(s.pre):
+                    if not is_infinite(x[p]):
+                        dx[p] += e[p] * (dy[p] / pairs[2 * p + 1])
+                x += s.pre
+                dx += s.pre
+            pairs += 2 * s.pre
+            dy += s.pre
+
+
+cdef size_t logsumexp_dim_saved(const Call* c) noexcept nogil:
+    return 2 * total_of(&c.y.dim)
+
+
+cdef Op* LOGSUMEXP_DIM = register(b"logsumexp_dim", b"x", logsumexp_dim_dim,
+                                  logsumexp_dim_forward, logsumexp_dim_backward)
+LOGSUMEXP_DIM.work = logsumexp_dim_work
+LOGSUMEXP_DIM.saved = logsumexp_dim_saved
+
+
+def logsumexp_dim(x, d=0):
+    """Logarithm of the sum of e^x over the elements along axis d, which is removed.
+
+    Raises:
+        DimensionError: x has no axis d.
+
+    Example:
+        >>> round(dy.logsumexp_dim(dy.inputVector([1, 1])).value(), 3)
+        1.693
+    """
+    return along(LOGSUMEXP_DIM, x, axis_in(x, d, "logsumexp_dim"))
+
+
+# ---- argmax: y = 1 at the greatest element, the first of equal ones, else 0 ------
+
+cdef int argmax_dim(const Shapes* s, Dim* y) except -1:
+    if cols_of(s.x[0]) != 1 or rows_of(s.x[0]) == 0:
+        raise DimensionError("x must be a vector, of at least one element")
+    return same_dim(s, y)
+
+
+cdef void argmax_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef uint32_t b
+    K.fill(total_of(&c.y.dim), 0, c.y.v)
+    for b in range(c.y.dim.bd):
+        element(&c.y, b)[K.argmax(n, element(&c.x[0], b))] = 1
+
+
+cdef void straight_through_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        K.add(size_of(&c.y.dim), element(&c.dy, b), element(&c.dx, b))
+
+
+cdef Op* ARGMAX = register(b"argmax", b"x", argmax_dim, argmax_forward, NULL)
+ARGMAX.no_gradient_because = b"the gradient is zero almost everywhere"
+cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", argmax_dim,
+                                            argmax_forward, straight_through_backward)
+
+
+def argmax(x, gradient_mode: str):
+    """One-hot vector of the greatest element of a vector; the first if several are equal.
+
+    Args:
+        x: a vector.
+        gradient_mode: "zero_gradient", or "straight_through_gradient": the
+            gradient passes as if the op did nothing (Bengio et al. 2013).
+
+    Raises:
+        DimensionError: x is not a vector.
+        ValueError: there is no such gradient mode.
+
+    Example:
+        >>> dy.argmax(dy.inputVector([1, 5, 3]), gradient_mode="zero_gradient").npvalue()
+        array([0., 1., 0.])
+    """
+    if gradient_mode == "zero_gradient":
+        return apply1(ARGMAX, x)
+    if gradient_mode == "straight_through_gradient":
+        return apply1(ARGMAX_STRAIGHT_THROUGH, x)
+    raise ValueError('argmax: gradient_mode must be "zero_gradient" or '
+                     f'"straight_through_gradient", not {gradient_mode!r}')
+
+
+# ---- methods of expressions ------------------------------------------------------
+
+cdef Expression extreme_of(Expression x, const Op* op, object axis, object keepdims, str name):
+    cdef Expression y = x
+    axes = axes_of(x, axis, name)
+    for i in reversed(axes):                        # so that the remaining axes keep their numbers
+        y = along(op, y, i)
+    return with_axes(x, y if axes else reduced(SUM, x, ALL_AXES, 0, 1), axes, keepdims)
+
+
+def _max(Expression x, axis, keepdims):
+    return extreme_of(x, MAX_DIM, axis, keepdims, "max")
+
+
+def _min(Expression x, axis, keepdims):
+    return extreme_of(x, MIN_DIM, axis, keepdims, "min")
+
+
+operators.update(max=_max, min=_min)
+
+
+# ==== vector norm =================================================================================
+#
+# Norms.
+
+# ---- squared_norm: y = sum_i x_i^2 --------------------------------------------
+
+cdef int scalar_dim(const Shapes* s, Dim* y) except -1:
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
+cdef void squared_norm_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        c.y.v[b] = K.sumsq(n, element(&c.x[0], b))
+
+
+cdef void squared_norm_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        K.axpy(n, 2 * c.dy.v[b], element(&c.x[0], b), element(&c.dx, b))
+
+
+cdef Op* SQUARED_NORM = register(b"squared_norm", b"x", scalar_dim, squared_norm_forward,
+                                 squared_norm_backward)
+
+
+def squared_norm(x):
+    """Sum of the squares of all elements.
+
+    Shapes: of any shape -> ``{1}`` for each batch element.
+
+    Args:
+        x: an expression of any shape.
+
+    Example:
+        >>> dy.squared_norm(dy.inputVector([3, 4])).value()
+        25.0
+    """
+    return apply1(SQUARED_NORM, x)
+
+
+# ---- l2_norm: y = sqrt(sum_i x_i^2) -------------------------------------------
+
+cdef void l2_norm_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        c.y.v[b] = <float>norm_of(n, element(&c.x[0], b))
+
+
+cdef void l2_norm_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        if c.y.v[b] != 0:
+            K.axpy(n, c.dy.v[b] / c.y.v[b], element(&c.x[0], b), element(&c.dx, b))
+
+
+cdef Op* L2_NORM = register(b"l2_norm", b"x", scalar_dim, l2_norm_forward, l2_norm_backward)
+
+
+def l2_norm(x):
+    """Square root of the sum of the squares of all elements; its gradient at zero is zero.
+
+    Args:
+        x: an expression of any shape.
+
+    Example:
+        >>> dy.l2_norm(dy.inputVector([3, 4])).value()
+        5.0
+    """
+    return apply1(L2_NORM, x)
+
+
+# ---- norm: y = (sum_i |x_i|^p)^(1/p); max_i |x_i| if p is infinite ----------------
+# attrs[1]: p.  Where the sum of the powers is far from 1, they are taken of x divided by the greatest.  An infinite p
+# saves the places of the greatest, as doubles.
+
+cdef int norm_dim(const Shapes* s, Dim* y) except -1:
+    reduced_dim(s, y)
+    if isinf(s.attrs[1].f) and size_of(s.x[0]) == 0 and size_of(y):
+        raise DimensionError("x has no elements, so that none is the greatest")
+    return 0
+
+
+cdef inline bint is_moderate(double sum_of_powers) noexcept nogil:
+    """Whether none of the powers that count overflows or underflows."""
+    return 1e-30 < sum_of_powers < 1e30
+
+
+cdef bint are_neighbours(const Call* c) noexcept nogil:
+    """Whether the terms of a sum lie side by side."""
+    cdef Walk w
+    walk_of(&c.x[0], &c.y, c.attrs[0].u, &w)
+    return w.stride[0] == 0
+
+
+cdef void powers(const Call* c, float p, float* to) noexcept nogil:
+    """|x|^p of each element."""
+    cdef size_t n = total_of(&c.x[0].dim)
+    if p == 2:
+        K.unary_fwd[DY_UNARY_square](n, c.x[0].v, 0, 0, to)
+    else:
+        K.unary_fwd[DY_UNARY_abs](n, c.x[0].v, 0, 0, to)
+        if p != 1:
+            K.unary_fwd[DY_UNARY_pow_const](n, to, p, 0, to)
+
+
+cdef enum:
+    LONG_RUN = 16                   # of fewer numbers, a call of a kernel costs more than it saves
+
+
+cdef void greatest_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
+    """The greatest x, which is not negative, and where it is; a NaN is the greatest."""
+    cdef size_t k, to
+    cdef float x
+    if not kept and n >= LONG_RUN:
+        i += K.argmax(n, s.x + i)
+        n = 1
+    for k in range(n):
+        to = o + k if kept else o
+        x = s.x[i + k]
+        if x > s.y[to] or x != x:
+            s.y[to] = x
+            s.sums[to] = <double>(i + k)
+
+
+cdef void top_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
+    """The greatest |x|, where y is not known yet; a NaN stays."""
+    cdef size_t k, to
+    cdef float x
+    if not kept and s.y[o] == s.y[o]:
+        return
+    for k in range(n):
+        to = o + k if kept else o
+        x = <float>fabs(s.x[i + k])
+        if s.y[to] != s.y[to] and (x > s.more[to] or x != x):
+            s.more[to] = x
+
+
+cdef void scaled_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
+    """The sums of powers of x divided by the greatest, where that is a number above 0."""
+    cdef size_t k, to
+    if not kept and not 0 < s.more[o] < INFINITY:
+        return
+    for k in range(n):
+        to = o + k if kept else o
+        if 0 < s.more[to] < INFINITY:
+            s.sums[to] += pow(fabs(s.x[i + k] / <double>s.more[to]), s.p)
+
+
+cdef void norm_forward(const Call* c) noexcept nogil:
+    cdef float p = c.attrs[1].f
+    cdef size_t total = total_of(&c.y.dim), k
+    cdef double* sums = <double*>c.work
+    cdef float* top = c.work + 2 * total
+    cdef float* y = c.y.v
+    cdef Tensor x = c.x[0]
+    cdef Call of_powers = c[0]
+    cdef bint all_known = True
+    cdef Sweep s
+    memset(&s, 0, sizeof(Sweep))
+    s.x = x.v
+    s.y = y
+    s.more = top
+    s.p = p
+    s.sums = sums
+    if isinf(p):
+        s.x = top
+        s.sums = <double*>c.saved
+        powers(c, 1, top)
+        K.fill(total, -1, y)
+        sweep(c, &s, greatest_run)
+        return
+    if p == 2 and are_neighbours(c):
+        sweep_forward(c, power_run, 1, 2, y, sums_of(c))
+    else:
+        of_powers.x = &x
+        x.v = top
+        powers(c, p, top)
+        sweep_forward(&of_powers, sum_run, 1, 1, y, sums_of(c))
+    if p == 1:
+        return
+    for k in range(total):
+        if not is_moderate(y[k]):
+            y[k] = NAN                              # not known yet
+            all_known = False
+    if p == 2:
+        K.unary_fwd[DY_UNARY_sqrt](total, y, 0, 0, y)
+    else:
+        K.unary_fwd[DY_UNARY_pow_const](total, y, 1 / p, 0, y)
+    if all_known:
+        return
+    K.fill(total, 0, top)
+    memset(sums, 0, total * sizeof(double))
+    sweep(c, &s, top_run)
+    sweep(c, &s, scaled_run)
+    for k in range(total):
+        if y[k] != y[k]:
+            y[k] = <float>(top[k] * pow(sums[k], 1 / <double>p)) if 0 < top[k] < INFINITY else top[k]
+
+
+cdef void product_run_backward(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
+    """x times the number of its element of y."""
+    cdef size_t k
+    cdef float g = s.more[o]
+    cdef float* dx = s.dx + i
+    cdef const float* x = s.x + i
+    if kept:                                        # dx is the gradient of x more by more
+        K.binary_bwd_b[<int>DY_BINARY_mul](n, x, 1, x, 1, x, s.more + o, dx, s.acc)
+    elif n < LONG_RUN:
+        for k in range(n):
+            dx[k] = dx[k] + g * x[k] if s.acc else g * x[k]
+    elif s.acc:
+        K.axpy(n, g, x, dx)
+    else:
+        K.scale(n, g, x, dx)
+
+
+cdef void clear_run(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
+    """0 for each x whose element of y has the number 0."""
+    cdef size_t k
+    for k in range(n):
+        if s.more[o + k if kept else o] == 0:
+            s.dx[i + k] = 0
+
+
+cdef void scaled_run_backward(const Sweep* s, size_t n, size_t i, size_t o, bint kept) noexcept nogil:
+    """The gradient of each x whose element of y has the number 0 without being 0."""
+    cdef size_t k, to
+    cdef double x
+    if not kept and s.more[o] != 0:
+        return
+    for k in range(n):
+        to = o + k if kept else o
+        if s.more[to] == 0 and s.y[to] != 0:
+            x = s.x[i + k] / <double>s.y[to]
+            s.dx[i + k] += <float>(s.dy[to] * copysign(pow(fabs(x), s.p - 1), x))
+
+
+cdef void greatest_backward(const Call* c) noexcept nogil:
+    cdef size_t k, at
+    cdef float x
+    cdef const double* places = <double*>c.saved
+    if not c.accumulate:
+        K.fill(total_of(&c.dx.dim), 0, c.dx.v)
+    for k in range(total_of(&c.y.dim)):
+        at = <size_t>places[k]
+        x = c.x[0].v[at]
+        c.dx.v[at] += c.dy.v[k] if x > 0 else -c.dy.v[k] if x < 0 else 0
+
+
+cdef void norm_backward(const Call* c, uint32_t i) noexcept nogil:
+    """dx = dy sign(x) (|x| / y)^(p - 1)."""
+    cdef float p = c.attrs[1].f
+    cdef size_t total = total_of(&c.y.dim), n = total_of(&c.x[0].dim), k
+    cdef float* factor = c.work
+    cdef float* to = c.work + total
+    cdef bint moderate = True
+    cdef Sweep s
+    if isinf(p):
+        greatest_backward(c)
+        return
+    memset(&s, 0, sizeof(Sweep))
+    s.x = c.x[0].v
+    s.y = c.y.v
+    s.more = factor
+    s.dy = c.dy.v
+    s.dx = c.dx.v
+    s.p = p
+    s.scale = 1
+    s.acc = c.accumulate
+    if p == 1:
+        s.dx = to
+        s.acc = False
+        sweep(c, &s, sum_run_backward)
+        K.unary_bwd[DY_UNARY_abs](n, s.x, s.x, to, 0, 0, c.dx.v, c.accumulate)
+        return
+    memcpy(factor, c.y.v, total * sizeof(float))
+    if p != 2:
+        K.unary_fwd[DY_UNARY_pow_const](total, factor, p - 1, 0, factor)
+    for k in range(total):
+        if is_moderate(<double>factor[k] * c.y.v[k]):
+            factor[k] = c.dy.v[k] / factor[k]
+        else:
+            factor[k] = 0
+            moderate = moderate and c.y.v[k] == 0
+    if p != 2:
+        powers(c, p - 1, to)
+        K.unary_bwd[DY_UNARY_abs](n, s.x, s.x, to, 0, 0, to, 0)
+        s.x = to
+    elif not moderate:
+        memcpy(to, s.x, n * sizeof(float))
+        s.x = to
+    if not moderate:
+        s.dx = to
+        sweep(c, &s, clear_run)
+        s.dx = c.dx.v
+    sweep(c, &s, product_run_backward)
+    if not moderate:
+        s.x = c.x[0].v
+        sweep(c, &s, scaled_run_backward)
+
+
+cdef size_t norm_saved(const Call* c) noexcept nogil:
+    return 2 * total_of(&c.y.dim) if isinf(c.attrs[1].f) else 0
+
+
+cdef size_t norm_work(const Call* c, int i) noexcept nogil:
+    """Forward: sums, and the powers or the greatest; backward: a factor for each y, and powers with the signs of x."""
+    cdef size_t total = total_of(&c.y.dim), n = total_of(&c.x[0].dim)
+    return total + n if i >= 0 else 2 * total + max(total, n)
+
+
+cdef Op* NORM = register(b"norm", b"x", norm_dim, norm_forward, norm_backward)
+NORM.saved = norm_saved
+NORM.work = norm_work
+NORM.assigns = True
+NORM.ragged = True
+
+
+def norm(x, p: float = 2, axis: _Int | _Ints | None = None, keepdims: bool = False):
+    """The p-norm ``(sum abs(x)^p)^(1/p)`` along some axes.
+
+    It neither overflows nor underflows where the result is a float.  Where all elements are 0 its gradient is 0.
+
+    Args:
+        x: any expression.
+        p: at least 1; `math.inf` for the greatest absolute value, of which the first has the gradient. Default: 2.
+        axis: one or several axes, which may count from the end; all of them when None.
+        keepdims: whether the axes stay, with one element each (default: False).
+
+    Returns:
+        An expression of the axes that are left, ``{1}`` if none is.
+
+    Raises:
+        DimensionError: there is no such axis, or p is infinite and there are no elements along it.
+        ValueError: p is less than 1.
+
+    Example:
+        >>> dy.norm(dy.inputVector([3, 4])).value()
+        5.0
+    """
+    cdef Expression all_of = expression(x, "norm", "x")
+    if not p >= 1:
+        raise ValueError(f"norm: p must be at least 1, not {p!r}")
+    cdef Extra extra = no_extra()
+    axes = axes_of(all_of, list(axis) if is_list(axis) or isinstance(axis, range) else axis, "norm")
+    extra.attrs[0].u = mask_of(all_of, axes, False, "norm") if axes else ALL_AXES
+    extra.attrs[1].f = p
+    return with_axes(all_of, apply1x(NORM, all_of, &extra), axes, keepdims)

@@ -12,11 +12,11 @@ from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.ops.axes cimport Split, split_at
-from dynet_cy.ops.indices cimport axis_in, whole
+from dynet_cy.ops.loops cimport Split, split_at
+from dynet_cy.ops.inputs cimport axis_in, whole
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, Op, Shapes, register, same_dim
 
-from dynet_cy.graph.hooks import operators
+from dynet_cy.graph.structs import operators
 from dynet_cy.ops.registry import DimensionError
 
 

@@ -1,4 +1,4 @@
-"""The base of all synchronous ways of training in several processes."""
+"""Updates that all processes make together: what they compare, sums of gradients, and sums during backward."""
 
 from libc.stdint cimport uint8_t, uint32_t
 
@@ -6,6 +6,10 @@ from dynet_cy.memory.storage cimport Param
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.plan cimport TrainerSettings, Update
 
+
+# ==== collective ==================================================================================
+#
+# The base of all synchronous ways of training in several processes.
 
 # The message of a rank about one parameter or table before an update.
 cdef struct Entry:
@@ -53,3 +57,12 @@ cdef class CollectiveReducer(Reducer):
     cdef int sum_all(self, Backend backend, Update* u) except -1
     cdef object compare(self, trainer, list stored, Update* u, TrainerSettings* settings, list groups)
     cdef object compare_groups(self, str trainer, StepHeader* lead, int leader, list groups)
+
+
+# ==== allreduce ===================================================================================
+#
+# Updates in which every rank updates all parameters, after any communicator has summed the gradients.
+
+cdef class AllreduceReducer(CollectiveReducer):
+    cdef list told                  # the headers of all ranks
+    cdef bytearray memory           # the header of this rank

@@ -121,14 +121,12 @@ class Communicator(abc.ABC):
         """The Python object of rank `root`; the arguments of the others are ignored."""
         return self.gather(value if self.rank == root else None, "broadcast")[root]
 
-    def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
-        """The reducer that combines a trainer's gradients with those of the other ranks: by sums of this communicator.
+    def reducer(self, trainer: Trainer, reduction: str) -> Reducer | None:
+        """What combines a trainer's gradients with those of the other ranks; None: sums of this communicator.
 
         Collective, since it may make shared memory. The models have been compared before.
         """
-        from dynet_cy.parallel.allreduce import allreduce
-
-        return allreduce(self, trainer, reduction)
+        return None
 
     def close(self) -> None:  # noqa: B027 - there may be nothing to free
         """Free the resources of the communicator; it is not used afterwards."""

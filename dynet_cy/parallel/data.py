@@ -17,7 +17,7 @@ import numpy as np
 from dynet_cy.parallel.communicator import ParallelError
 from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.trainer import end_share
-from dynet_cy.train.update import updates_made
+from dynet_cy.train.trainer import updates_made
 
 __all__ = ["Shard", "progress", "shard"]
 

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dynet_cy.kernels import pool
+from dynet_cy.parallel.collective import allreduce, overlapped
 from dynet_cy.parallel.communicator import LEFT, Communicator, Floats, LocalCommunicator, ParallelError, on_devices
 from dynet_cy.parallel.hosts import share
 from dynet_cy.parallel.mpi_watch import Watch, forget_names
-from dynet_cy.parallel.overlap import overlapped
 from dynet_cy.parallel.shared import SharedCommunicator, sum_of_rows
 
 if TYPE_CHECKING:
@@ -285,10 +285,10 @@ class MPICommunicator(Communicator):
         """See `Communicator`."""
         self.inside.close()
 
-    def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
+    def reducer(self, trainer: Trainer, reduction: str) -> Reducer | None:
         """See `Communicator`."""
         if self.hosts == 1:
-            return self.inside.reducer(trainer, reduction)
+            return self.inside.reducer(trainer, reduction) or allreduce(self.inside, trainer, reduction)
         if os.environ.get(OVERLAP) == "0" or on_devices(trainer):
             return super().reducer(trainer, reduction)
         return overlapped(self, trainer, reduction)

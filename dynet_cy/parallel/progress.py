@@ -17,7 +17,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dynet_cy.parallel.board import anonymous_memory
-from dynet_cy.train.update import note_updates_in
+from dynet_cy.train.trainer import note_updates_in
 
 __all__ = ["Progress", "connect"]
 

@@ -1,7 +1,7 @@
 """Checkpoints of training by one or several processes: what `save_safetensors` writes, and the state of each rank.
 
-The file is that of `dynet_cy.checkpoint`. Its `extra` has an entry ``parallel``: the number of processes, the state of
-the random streams of each, and the position in the data.
+The file is that of `dynet_cy.files.checkpoint`. Its `extra` has an entry ``parallel``: the number of processes, the
+state of the random streams of each, and the position in the data.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dynet_cy.checkpoint import RANDOM, load_safetensors, save_safetensors, stored_state
-from dynet_cy.graph.random_state import random_state, set_random_state
+from dynet_cy.files.checkpoint import RANDOM, load_safetensors, save_safetensors, stored_state
+from dynet_cy.files.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, record
+from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
+from dynet_cy.graph.expressions import random_state, set_random_state
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
@@ -25,8 +27,6 @@ from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.files import FileName, everywhere, together
 from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.streams import Generator, generators_of, set_state, state_of
-from dynet_cy.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, record
-from dynet_cy.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.train import Trainer
 
 __all__ = ["CheckpointWarning", "load_checkpoint", "save_checkpoint"]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dynet_cy.graph.timeline import span
-from dynet_cy.kernels import draws
+from dynet_cy.kernels import kernels
 from dynet_cy.parallel.communicator import Communicator, LocalCommunicator, ParallelError
 from dynet_cy.parallel.mpirun import local_rank_by_mpi, started_by_mpi
 from dynet_cy.parallel.progress import connect
@@ -66,7 +66,7 @@ def current() -> Communicator:
         else:
             _communicator = LocalCommunicator()
         assert _communicator is not None
-        draws.set_rank(_communicator.rank)
+        kernels.set_rank(_communicator.rank)
     return _communicator
 
 
@@ -96,7 +96,7 @@ def use(communicator: Communicator | None) -> Communicator | None:
     global _communicator
     before, _communicator = _communicator, communicator
     if communicator is not None:
-        draws.set_rank(communicator.rank)
+        kernels.set_rank(communicator.rank)
     return before
 
 

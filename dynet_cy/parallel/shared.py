@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from dynet_cy import replacing
+from dynet_cy.files import replacing
 from dynet_cy.parallel.board import Board
 from dynet_cy.parallel.communicator import Communicator, Floats, on_devices, steps_in_python
 
@@ -115,13 +115,12 @@ class SharedCommunicator(Communicator):
         sys.stderr.flush()
         os._exit(code)
 
-    def reducer(self, trainer: Trainer, reduction: str) -> Reducer:
+    def reducer(self, trainer: Trainer, reduction: str) -> Reducer | None:
         """Updates in shared memory: synchronous, with each rank updating its part, or asynchronous, without locks.
 
         If parameters live on devices, or the trainer computes steps in Python, each rank updates all parameters.
         """
-        from dynet_cy.parallel.lock_free import lock_free
-        from dynet_cy.parallel.shared_update import shared
+        from dynet_cy.parallel.shared_update import lock_free, shared
 
         if self.mode == "async":
             return lock_free(self, trainer)

@@ -1,37 +1,27 @@
-"""Synchronous updates of processes that share memory.
-
-The gradients of every rank live in shared memory.  Each rank sums one part of them over all ranks, updates that part of
-the parameters, and publishes the new values, which the other ranks copy.  So all ranks have the same parameters to the
-last bit, and no work is done twice.  In a lookup table, only the rows that some rank has used take part.  There is one
-copy of the state of the rule (momentum, moments), in shared memory.
-
-If the rule moves other rows too, these have the update later (see kernels/late_rows): all ranks note it.  Between
-updates no states change, so a rank may read late rows at any time.  When states have to be brought up to date at last,
-all ranks read what they need for their own values first; then each moves the states of a part of the rows (`settle`).
-"""
+"""Updates in shared memory: synchronous, with each rank updating its part, or asynchronous, without locks."""
 
 import os
+import weakref
 
 cimport cython
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport isfinite
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.core.unlocked cimport Unlocked, drop, take
+from dynet_cy.core.threads cimport Unlocked, drop, take
 from dynet_cy.kernels.kernels cimport K, dy_optim
 from dynet_cy.kernels.late_rows cimport (
     can_be_late, catch_up_all, catch_up_shared, mark_moved, none_late_shared, note_late,
 )
-from dynet_cy.memory.changes cimport see_whole
-from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, touch
-from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.parallel.board cimport Board
+from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, see_whole, touch
+from dynet_cy.model.parameters cimport _Stored, settle as settle_factor
+from dynet_cy.parallel.board cimport Board, dy_count_up
 from dynet_cy.parallel.collective cimport CollectiveReducer, Entry, StepHeader, entries_of
-from dynet_cy.parallel.shared_model cimport LINE, address, model_of, send_values, share_states
 from dynet_cy.train.host cimport apply_weight_decay, lock_gradient, step_part, unlock_gradient
-from dynet_cy.train.interfaces cimport Backend
+from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.plan cimport (
     CATCH_UP, FOREIGN, FROZEN, MOST_SPANS, MOVES, PART, SHARED, STEP, GroupSettings, Plan, Span, States, Update,
     plan_entry,
@@ -39,7 +29,100 @@ from dynet_cy.train.plan cimport (
 
 from dynet_cy.parallel.collective import ADDED_ON_DEVICE
 from dynet_cy.parallel.communicator import ParallelError
+from dynet_cy.train.device import refuse_devices
 
+
+# ==== shared model ================================================================================
+#
+# Memory of models that the processes of one machine share.
+
+# Spare room for parameters that are added later, in floats, in addition to the size of the present ones.
+cdef size_t ROOM = 1 << 20
+
+
+cdef object part_of(object region, size_t start, size_t size):
+    return memoryview(region)[start:start + size]
+
+
+cdef char* address(object region) except NULL:
+    cdef Py_buffer view
+    PyObject_GetBuffer(region, &view, PyBUF_WRITABLE)
+    cdef char* at = <char*>view.buf
+    PyBuffer_Release(&view)
+    return at
+
+
+class SharedModel:
+    """The memory that ranks share for one root collection, whatever its trainers.  Collective.
+
+    Args:
+        communicator: the connection of the ranks.
+        storage: the storage of the collection.
+        parts: the number of ranges of floats, each as large as a plane.
+        with_children: see `Board.region`.
+    """
+
+    def __init__(self, communicator, storage, parts, with_children):
+        self.storage = storage
+        capacity = (storage.n_bytes() // sizeof(float) * 2 + ROOM) // LINE * LINE
+        self.plane_bytes = capacity * sizeof(float)
+        self.region = communicator.board.region(self.plane_bytes * parts, with_children)
+
+    def plane(self, part):
+        """The memory of one range."""
+        return part_of(self.region, part * self.plane_bytes, self.plane_bytes)
+
+
+# By the id of the storage, which the model keeps alive.
+models = weakref.WeakValueDictionary()
+
+
+cdef object model_of(communicator, Storage storage, parts, with_children=False):
+    known = models.get(id(storage))
+    known = known if known is not None and known.plane_bytes >= storage.n_bytes() else None
+    if not all(communicator.gather(known is not None, "wrap")):
+        known = models[id(storage)] = SharedModel(communicator, storage, parts, with_children)
+    return known
+
+
+cdef int send_values(communicator, Storage storage, list stored, float* through) except -1:
+    cdef _Stored x
+    for x in stored:
+        settle_factor(x.p)
+    if communicator.rank == 0:
+        for x in stored:
+            memcpy(through + x.p.offset, x.p.value, x.p.size * sizeof(float))
+    communicator.barrier("wrap")
+    if communicator.rank:
+        for x in stored:
+            memcpy(x.p.value, through + x.p.offset, x.p.size * sizeof(float))
+    communicator.barrier("wrap")
+    storage.changed()
+    return 0
+
+
+cdef int share_states(communicator, trainer, region, size_t start, size_t plane_bytes) except -1:
+    storage = trainer.collection.storage
+    for turn in (True, False):
+        if (communicator.rank == 0) == turn:
+            for k in range(trainer._n_states):
+                storage.move(trainer._states[k], part_of(region, start + k * plane_bytes, plane_bytes), turn)
+        communicator.barrier("wrap")
+    return 0
+
+
+# ==== shared update ===============================================================================
+#
+# Synchronous updates of processes that share memory.
+#
+# The gradients of every rank live in shared memory. Each rank sums one part of them over all ranks, updates that part
+# of the parameters, and publishes the new values, which the other ranks copy. So all ranks have the same parameters to
+# the last bit, and no work is done twice. In a lookup table, only the rows that some rank has used take part. There is
+# one copy of the state of the rule (momentum, moments), in shared memory.
+#
+# If the rule moves other rows too, these have the update later (see kernels/late_rows): all ranks note it. Between
+# updates no states change, so a rank may read late rows at any time. When states have to be brought up to date at last,
+# all ranks read what they need for their own values first; then each moves the states of a part of the rows (`settle`).
 
 # All reducers of this process, as a list of borrowed pointers; read and changed under the lock.
 cdef void* first_reducer = NULL
@@ -596,3 +679,63 @@ def shared(communicator, trainer, reduction):
     reducer = SharedReducer(communicator, n, reduction == "mean", stored, model, region)
     send_values(communicator, storage, stored, (<SharedReducer>reducer).fresh)
     return reducer
+
+
+# ==== lock free ===================================================================================
+#
+# Updates without locks: all ranks change one copy of parameters and state, each using its own gradients (Recht, Re,
+# Wright and Niu 2011, Hogwild: a lock-free approach to parallelizing stochastic gradient descent).
+
+ON_HOST = (
+    "asynchronous training is for parameters in memory that all processes share, and these live on GPUs, where each "
+    "process has its own: train with --mode sync, or on the CPU"
+)
+
+
+@cython.final
+cdef class LockFreeReducer(Reducer):
+    """Updates of one copy of the parameters by all ranks, without locks.  See `lock_free`."""
+
+    cdef object model, region
+    cdef uint64_t* counter
+
+    def __cinit__(self, model, region):
+        self.model = model
+        self.region = region
+        self.counter = <uint64_t*>address(region)
+        # Each time weight decay is applied, it takes a pass over all tables.
+        self.least_decay = 2.0 ** -10
+        self.alone = False
+        self.host_only = ON_HOST
+
+    cdef object count(self, object steps):
+        """The number of this update, counting those of all ranks."""
+        return dy_count_up(self.counter, steps)
+
+
+def lock_free(communicator, trainer):
+    """Updates of one copy of parameters and state by all processes of a machine, without locks.  Collective.
+
+    Args:
+        communicator: a SharedCommunicator.
+        trainer: the trainer.  All its parameters and its state are copied from rank 0.
+
+    Raises:
+        RuntimeError: some parameters live on devices.
+    """
+    refuse_devices(trainer, ON_HOST)
+    cdef list stored = trainer.collection._below()
+    cdef Storage storage = trainer.collection.storage
+    cdef _Stored x
+    model = model_of(communicator, storage, 1, with_children=True)
+    for x in stored:
+        settle_factor(x.p)
+        x.p.in_place = 1                # a factor could not change at the same moment as the rows
+    for turn in (True, False):
+        if (communicator.rank == 0) == turn:
+            storage.move(storage.values, model.plane(0), turn)
+        communicator.barrier("wrap")
+    storage.changed()
+    region = communicator.board.region(4096 + trainer._n_states * <size_t>model.plane_bytes, with_children=True)
+    share_states(communicator, trainer, region, 4096, model.plane_bytes)
+    return LockFreeReducer(model, region)

@@ -8,7 +8,7 @@ from typing import Any, Union
 
 import numpy as np
 
-from dynet_cy.schema import COUNT, between, check, every, one_of
+from dynet_cy.files.schema import COUNT, between, check, every, one_of
 
 __all__ = ["Generator", "generators_of", "set_state", "state_of"]
 

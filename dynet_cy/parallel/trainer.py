@@ -8,12 +8,12 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from dynet_cy.kernels.precision import precision
-from dynet_cy.parallel.collective import CollectiveReducer
+from dynet_cy.kernels.kernels import precision
+from dynet_cy.parallel.collective import CollectiveReducer, allreduce
 from dynet_cy.parallel.communicator import ParallelError, steps_in_python
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train import Trainer
-from dynet_cy.train.update import updates_made
+from dynet_cy.train.trainer import updates_made
 
 __all__ = ["finish", "join", "wrap"]
 
@@ -63,7 +63,7 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
         raise RuntimeError(
             f"wrap: {type(trainer).__name__} computes its steps in Python, which is not for asynchronous training"
         )
-    trainer._reducer = reducer = communicator.reducer(trainer, reduction)
+    trainer._reducer = reducer = communicator.reducer(trainer, reduction) or allreduce(communicator, trainer, reduction)
     if isinstance(reducer, CollectiveReducer):
         reducer.set_number(communicator.wrapped)
     _wrapped.add(trainer)

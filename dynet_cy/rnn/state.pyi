@@ -3,6 +3,7 @@ from typing import Any, NoReturn, TypeVar
 
 from dynet_cy.graph import Expression
 from dynet_cy.rnn.builder import _RNNBuilder
+from dynet_cy.rnn.tree import ChildSumTreeLSTMBuilder, NaryTreeLSTMBuilder, TreeState
 
 _State = TypeVar("_State")
 _Made = TypeVar("_Made")
@@ -74,3 +75,9 @@ class RNNState:
 
 def to_predecessor(state: _State | None) -> object: ...
 def predecessor(kept: object) -> Any: ...
+def nary_step(
+    builder: NaryTreeLSTMBuilder, x: Expression | None, children: Iterable[TreeState | None]
+) -> TreeState: ...
+def child_sum_step(
+    builder: ChildSumTreeLSTMBuilder, x: Expression | None, children: Iterable[TreeState | None]
+) -> TreeState: ...

@@ -10,8 +10,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.rnn.builder import positive_integer
-from dynet_cy.rnn.state import in_scope_of
-from dynet_cy.rnn.tree_steps import child_sum_step, nary_step
+from dynet_cy.rnn.state import child_sum_step, in_scope_of, nary_step
 
 __all__ = ["ChildSumTreeLSTMBuilder", "NaryTreeLSTMBuilder", "TreeState"]
 

@@ -9,15 +9,15 @@ depend on each other comes next, since they can never all be ready at once.
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.atomic cimport Number
+from dynet_cy.core.threads cimport Number
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.graph.structs cimport (
     EACH, NEEDS_GRAD, NO_BATCH, SHARED, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport op_at
-from dynet_cy.schedule.counting cimport Counts, add_counts, clear, counted
-from dynet_cy.schedule.signature cimport Signatures, has_parameter_value, signature_of, signatures_open
+from dynet_cy.schedule.rewrite cimport Counts, add_counts, clear, counted
+from dynet_cy.schedule.plan cimport Signatures, has_parameter_value, signature_of, signatures_open
 
 # A product with ENOUGH_COLUMNS columns gains nothing from more; MOST_COLUMNS limits the memory of a call.
 cdef enum:
@@ -292,7 +292,7 @@ cdef void count_joined(const BackwardPlan* plan) noexcept nogil:
     add_counts(&calls_and_batches, calls, batches)
 
 
-def counts():
+def counts() -> tuple[int, int]:
     """The number of joined calls planned since `reset`, and the number of batches in them."""
     return counted(&calls_and_batches)
 
@@ -302,7 +302,7 @@ def reset():
     clear(&calls_and_batches)
 
 
-def set_least_size(size_t elements):
+def set_least_size(size_t elements) -> int:
     """Join only batches that multiply by a matrix of at least this many elements: for tests.
 
     Args:

@@ -1,18 +1,169 @@
-"""Plans: the nodes that values need, put into batches.
-
-A plan is written after the batches that have run: node numbers into
-`graph.order`, and a Batch for each call into `graph.batches`, with `first`,
-`count` and `form` set.  Nothing runs here.  All functions return 0, or -1 if
-an arena is full or a signal handler has raised.
-"""
+"""Plans: the nodes that values need, put into batches of equal signatures, and a cache of plans."""
 
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.core.interrupts cimport Interrupts
+from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.graph.structs cimport Batch, Graph, Node, args_of, items_of, nodes_of, order_of
-from dynet_cy.ops.registry cimport op_at
-from dynet_cy.schedule.prefetch cimport fetch
+from dynet_cy.ops.registry cimport BATCH, SHARE, Op, op_at, rule_index, rule_of
+
+
+# ==== hash ========================================================================================
+#
+# A hash of 32-bit words: of a few for signatures, of many for structures.
+
+cdef extern from *:
+    """
+    #include <string.h>
+
+    static inline uint64_t dy_hash_mix(uint64_t h, const uint32_t *two) {
+        uint64_t w;
+        memcpy(&w, two, sizeof w);
+        h = (h ^ w) * 0xD6E8FEB86659FD93u;
+        return h ^ h >> 32;
+    }
+
+    static inline uint64_t dy_hash(const uint32_t *w, size_t n) {
+        uint64_t h = 0x9E3779B97F4A7C15u ^ n;
+        if (n >= 64) {                          /* lanes, so that multiplications overlap */
+            uint64_t lane[4] = {h, 1, 2, 3};
+            for (; n >= 8; n -= 8, w += 8)
+                for (int k = 0; k < 4; k++)
+                    lane[k] = dy_hash_mix(lane[k], w + 2 * k);
+            for (int k = 0; k < 4; k++) {
+                uint32_t two[2] = {(uint32_t)lane[k], (uint32_t)(lane[k] >> 32)};
+                h = dy_hash_mix(h, two);
+            }
+        }
+        for (; n >= 2; n -= 2, w += 2)
+            h = dy_hash_mix(h, w);
+        if (n) {
+            uint32_t two[2] = {*w, 0};
+            h = dy_hash_mix(h, two);
+        }
+        return h;
+    }
+    """
+    uint64_t dy_hash(const uint32_t* w, size_t n) nogil
+
+
+# ==== prefetch ====================================================================================
+#
+# Prefetches nodes and their arguments.  In a large graph they are not in the cache, and each access would stall.
+
+cdef extern from *:
+    """
+    static inline void dy_prefetch_node(const dy_node *x) {
+        __asm__ volatile("" : : "r"(x));        /* gcc drops a function that does nothing but prefetch */
+        __builtin_prefetch(x);
+        __builtin_prefetch((const char *)(x + 1) - 1);
+    }
+    """
+    void prefetch "dy_prefetch_node"(const Node* x) nogil
+
+
+cdef inline void fetch(const Graph* g, const uint32_t* ids, uint32_t n) noexcept nogil:
+    cdef const Node* nodes = nodes_of(g)
+    cdef const uint32_t* args
+    cdef uint32_t i, j
+    for j in range(n):
+        prefetch(&nodes[ids[j]])
+    for j in range(n):
+        args = args_of(g, &nodes[ids[j]])
+        for i in range(nodes[ids[j]].nargs):
+            prefetch(&nodes[args[i]])
+
+
+# ==== signature ===================================================================================
+#
+# Signatures: which nodes may run as one call.
+#
+# Two nodes have the same signature when their keys are equal, word for word; the
+# hash only finds the key.  A key holds the op, its attributes, and for each
+# argument either its shape or, if all nodes of a batch share it, its node number.
+#
+# Nodes of ragged ops that differ only in sizes have related signatures, of one
+# `kin`.  They wait in one queue, so that sentences of different lengths stay in step.
+#
+# A parameter is shared by all nodes of a signature.  But where it stands in place of a value, such as the state of an
+# empty stack, its nodes run together with those that have a value there, and the parameter is copied beside the values.
+
+cdef struct Signatures:
+    uint32_t n
+    uint32_t* table                 # open addressing: number of a signature + 1, or 0
+    uint32_t table_size             # a power of two
+    Key* keys
+
+cdef struct Key:
+    uint32_t* words
+    uint32_t n_words
+    uint32_t hash
+    uint32_t form                   # of a batch of such nodes
+    uint32_t kin                    # the signature that ignores sizes too; the signature itself if there is none
+    uint32_t of_values              # that of nodes with values in place of its parameters; the signature itself: none
+    uint32_t n_nodes                # how many nodes have it
+    uint32_t deepest                # depth of the node that was made last
+    bint rising                     # each of its nodes is deeper than the one before
+    bint by_node                    # its nodes share an argument that is not a parameter
+
+cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil
+cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
+                      uint32_t* out) noexcept nogil
+
+cdef inline bint may_be_value(const Op* op, uint32_t i) noexcept nogil:
+    """Whether a parameter that is argument i may be one of several values, instead of one argument for all nodes."""
+    return op.batching == BATCH and rule_of(op, i) != SHARE and not op.one_column[rule_index(i)]
+
+
+# When all nodes have a signature: decide which ones run with that `of_values`.
+cdef void settle_values(Signatures* s) noexcept nogil
+
+
+cdef inline uint32_t queue_of(const Signatures* s, uint32_t signature) noexcept nogil:
+    """Number of the signature in whose queue the nodes of a signature wait.  Call it when all nodes have a signature.
+
+    Nodes that share an argument, and several of which may be ready at once, gain more
+    from running as one call than from staying in step with nodes of other sizes.
+    """
+    cdef const Key* key = &s.keys[signature]
+    return signature if key.by_node and not key.rising else key.kin
+
+
+# Whether an argument of a node is a parameter in place of a value.
+cdef bint has_parameter_value(const Graph* g, const Node* x) noexcept nogil
+
+# What the nodes of one queue have in common, as words, and the most words it can take.
+cdef size_t most_words(const Node* x) noexcept nogil
+cdef uint32_t write_queue(Graph* g, uint32_t node, uint32_t* w) noexcept nogil
+
+
+# ==== plan cache ==================================================================================
+#
+# A cache of plans: a structure that was scheduled before is not scheduled again.
+
+# Everything that the schedule of a graph depends on, as words in the scratch arena.
+cdef struct Structure:
+    uint32_t* words                 # NULL: there was no memory, and nothing is cached
+    size_t n_words
+    uint64_t hash
+    uint32_t lowest
+    uint32_t count                  # nodes that are wanted
+
+cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32_t count,
+                             int strategy, Structure* s) noexcept nogil
+cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil
+cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil
+cdef void drop_plan_cache(Graph* g) noexcept nogil
+
+
+# ==== plan ========================================================================================
+#
+# Plans: the nodes that values need, put into batches.
+#
+# A plan is written after the batches that have run: node numbers into
+# `graph.order`, and a Batch for each call into `graph.batches`, with `first`,
+# `count` and `form` set.  Nothing runs here.  All functions return 0, or -1 if
+# an arena is full or a signal handler has raised.
 
 # Plan the values of the targets; `as_made`: each node runs as the program made it, so that it can be looked at.
 cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy, bint as_made,

@@ -1,30 +1,625 @@
-"""Plans: the nodes that values need, put into batches; see plan.pxd.
-
-The batched schedules run nodes with equal signatures together.
-By agenda (Neubig, Goldberg and Dyer 2017, On-the-fly operation batching in dynamic computation graphs): among the
-signatures with nodes whose arguments are ready, the one whose remaining nodes have the smallest average depth runs
-next, with all its ready nodes.  Beyond the paper: a signature all of whose nodes are ready runs first, and one whose
-nodes do not depend on each other waits until all of them are ready, as long as another one can run.  By depth: nodes of
-equal depth and signature run together.
-"""
+"""Plans: the nodes that values need, put into batches of equal signatures, and a cache of plans."""
 
 from libc.stddef cimport ptrdiff_t
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport qsort
-from libc.string cimport memset
+from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc, qsort
+from libc.string cimport memcmp, memcpy, memset
 
-from dynet_cy.core.interrupts cimport Interrupts, interrupted
-from dynet_cy.core.tensor cimport total_of
+from dynet_cy.core.tensor cimport Dim, cols_of, rows_of, same_shape, total_of
+from dynet_cy.core.threads cimport Interrupts, Number, interrupted
+from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.structs cimport (
-    COMPUTED, EACH, FLATTENED, ONE, PIECES, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of, batches_of,
-    device_of, nodes_of, order_of, state_of,
+    COLUMNS, COMPUTED, EACH, FLATTENED, ONE, PIECES, SHARED, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of,
+    batches_of, device_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.graph.timeline cimport SCHEDULING, begin_span, end_span
-from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
-from dynet_cy.ops.registry cimport Op, op_at
-from dynet_cy.schedule.plan_cache cimport Structure, cache_plan, describe_structure, plan_from_cache
-from dynet_cy.schedule.rewrite cimport LONG, count_users, rewrite, rewrites_at, rewrites_of
-from dynet_cy.schedule.signature cimport Signatures, queue_of, settle_values, signature_of, signatures_open
+from dynet_cy.memory.arena cimport (
+    arena_alloc, arena_extend, arena_offset, arena_push, arena_rewind, array_push, array_rewind,
+)
+from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, SHARE, Op, op_at, rule_index, rule_of
+from dynet_cy.schedule.rewrite cimport (
+    LONG, Counts, add_counts, clear, count_users, counted, rewrite, rewrites_at, rewrites_of,
+)
+
+
+# ==== signature ===================================================================================
+#
+# Signatures: which nodes may run as one call.
+
+# Words of a key before those of its arguments, and of a shape.
+cdef enum:
+    HEAD_WORDS = 10
+    SHAPE_WORDS = 8
+
+# What a key holds about the arguments.
+cdef enum:
+    KEY_SHAPES                      # their shapes
+    KEY_ALONE                       # nothing: the key holds the number of its node, which runs alone
+    KEY_FLAT                        # nothing: all are as large as the result
+    KEY_COLUMNS                     # their numbers of rows
+    KEY_KIN                         # their numbers of axes
+
+
+cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil:
+    """An empty table for at most `most` signatures, in the scratch arena."""
+    s.n = 0
+    s.table_size = 16
+    while s.table_size <= 3 * most:             # for each node its signature, that of its kin, and that `of_values`
+        s.table_size *= 2
+    s.table = <uint32_t*>arena_alloc(&g.scratch, s.table_size * sizeof(uint32_t))
+    s.keys = <Key*>arena_alloc(&g.scratch, 3 * most * sizeof(Key))
+    if s.table == NULL or s.keys == NULL:
+        return -1
+    memset(s.table, 0, s.table_size * sizeof(uint32_t))
+    return 0
+
+
+cdef inline uint32_t* write_shape(uint32_t* w, const Dim* d) noexcept nogil:
+    cdef uint32_t i
+    w[0] = d.nd
+    for i in range(d.nd):
+        w[1 + i] = d.d[i]
+    return w + 1 + d.nd
+
+
+cdef inline uint32_t* write_rows(uint32_t* w, const Dim* d) noexcept nogil:
+    w[0] = 1
+    w[1] = rows_of(d)
+    return w + 2
+
+
+cdef inline uint32_t* write_shared(uint32_t* w, uint32_t node) noexcept nogil:
+    w[0] = 0xFFFFFFFFu
+    w[1] = node
+    return w + 2
+
+
+cdef inline uint32_t* write_head(Graph* g, const Node* x, uint32_t kind, uint32_t* w) noexcept nogil:
+    cdef uint32_t i
+    if g.multi_device:
+        kind |= <uint32_t>device_of(g, <uint32_t>(x - nodes_of(g))) << 8
+    w[0] = x.op
+    w[1] = x.nargs
+    for i in range(4):
+        w[2 + i] = x.attrs[i].u
+    w[6] = x.item_count
+    w[7] = <uint32_t><uintptr_t>x.object
+    w[8] = <uint32_t>(<uint64_t><uintptr_t>x.object >> 32)
+    w[9] = kind
+    return w + HEAD_WORDS
+
+
+cdef inline uint32_t write_alone(Graph* g, const Node* x, uint32_t id, uint32_t* w) noexcept nogil:
+    write_head(g, x, KEY_ALONE, w)[0] = id
+    return HEAD_WORDS + 1
+
+
+cdef inline bint is_flat(Graph* g, const Node* x) noexcept nogil:
+    """Whether all arguments have the shape of the result."""
+    cdef const uint32_t* args = args_of(g, x)
+    cdef const Node* a
+    cdef uint32_t i
+    for i in range(x.nargs):
+        a = &nodes_of(g)[args[i]]
+        if (state_of(g)[args[i]] & SHARED or a.dim.bd != x.dim.bd
+                or not same_shape(&a.dim, &x.dim)):
+            return False
+    return True
+
+
+cdef bint has_parameter_value(const Graph* g, const Node* x) noexcept nogil:
+    cdef const uint32_t* args = args_of(g, x)
+    cdef uint32_t i
+    for i in range(x.nargs):
+        if state_of(g)[args[i]] & SHARED and may_be_value(op_at(x.op), i):
+            return True
+    return False
+
+
+cdef inline bint is_shared(const Graph* g, const Op* op, uint32_t i, uint32_t arg, bint as_values) noexcept nogil:
+    """Whether argument i is a parameter that all nodes share; `as_values`: only if it can not be a value."""
+    return state_of(g)[arg] & SHARED and not (as_values and may_be_value(op, i))
+
+
+cdef inline bint has_columns(Graph* g, const Op* op, const Node* x, bint as_values) noexcept nogil:
+    """Whether all arguments have as many columns as the result, except those that the whole batch shares."""
+    cdef const uint32_t* args = args_of(g, x)
+    cdef const Node* a
+    cdef size_t n = cols_of(&x.dim) * x.dim.bd
+    cdef uint32_t i
+    for i in range(x.nargs):
+        a = &nodes_of(g)[args[i]]
+        if rule_of(op, i) == SHARE:
+            if a.dim.bd != 1:
+                return False
+        elif is_shared(g, op, i, args[i], as_values):
+            if cols_of(&a.dim) != 1 or not op.one_column[rule_index(i)]:
+                return False
+        elif cols_of(&a.dim) * a.dim.bd != n or (rule_of(op, i) == LIST and cols_of(&x.dim) == 1):
+            return False                        # vectors of a list are read where they lie, if they are stacked
+    return True
+
+
+cdef inline uint32_t write_key(Graph* g, uint32_t id, uint32_t* w, Key* key, bint as_values) noexcept nogil:
+    """Write the key of a node, perhaps with parameters `as_values`, and return its length in words."""
+    cdef Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef Node* x = &nodes[id]
+    cdef Op* op = op_at(x.op)
+    cdef const uint32_t* args = args_of(g, x)
+    cdef uint32_t i
+    cdef uint32_t* at
+    cdef Node* a
+    cdef bint shared, columns
+    cdef bint all_shared = x.nargs > 0
+    key.form = STACKED
+    key.by_node = False
+    if op.batching == ALONE:
+        return write_alone(g, x, id, w)
+    if op.batching == FLAT and is_flat(g, x):
+        key.form = FLATTENED
+        write_head(g, x, KEY_FLAT, w)
+        return HEAD_WORDS
+    columns = op.columns and has_columns(g, op, x, as_values)
+    at = write_head(g, x, KEY_COLUMNS if columns else KEY_SHAPES, w)
+    for i in range(x.nargs):
+        a = &nodes[args[i]]
+        shared = is_shared(g, op, i, args[i], as_values) or rule_of(op, i) == SHARE
+        if rule_of(op, i) == LIST:
+            all_shared = False
+        elif not columns and a.dim.bd != (1 if shared else x.dim.bd):
+            # An argument with several batch elements cannot be shared by all nodes; one
+            # that the node's own batch elements share cannot be concatenated with others.
+            return write_alone(g, x, id, w)
+        if shared:
+            key.by_node = key.by_node or not state[args[i]] & SHARED
+            at = write_shared(at, args[i])
+        else:
+            all_shared = False
+            at = write_rows(at, &a.dim) if columns else write_shape(at, &a.dim)
+    if all_shared:
+        # At least one argument of a call must have its batch size.
+        key.by_node = False
+        return write_alone(g, x, id, w)
+    if columns:
+        key.form = COLUMNS
+    at = write_rows(at, &x.dim) if columns else write_shape(at, &x.dim)
+    return <uint32_t>(at - w)
+
+
+cdef uint32_t write_kin(Graph* g, uint32_t id, uint32_t* w) noexcept nogil:
+    """Write the key that nodes of different sizes have in common, and return its length."""
+    cdef Node* x = &nodes_of(g)[id]
+    cdef const uint32_t* args = args_of(g, x)
+    cdef uint32_t* at = write_head(g, x, KEY_KIN, w)
+    cdef uint32_t i
+    w[6] = 0                                    # the number of items may depend on the size
+    for i in range(x.nargs):
+        if state_of(g)[args[i]] & SHARED:
+            at = write_shared(at, args[i])
+        else:
+            at[0] = nodes_of(g)[args[i]].dim.nd
+            at += 1
+    return <uint32_t>(at - w)
+
+
+cdef inline uint32_t find(Graph* g, Signatures* s, uint32_t* w, uint32_t n) noexcept nogil:
+    """Number of the signature with this key; a new one if the key is not known.
+
+    The key is at the top of the scratch arena, and stays there if it is new.
+    """
+    cdef uint32_t h = <uint32_t>dy_hash(w, n)
+    cdef uint32_t at = h & (s.table_size - 1)
+    cdef size_t top = arena_offset(&g.scratch, w)
+    cdef Key* key
+    while s.table[at]:
+        key = &s.keys[s.table[at] - 1]
+        if key.hash == h and key.n_words == n and memcmp(key.words, w, n * sizeof(uint32_t)) == 0:
+            arena_rewind(&g.scratch, top)
+            return s.table[at] - 1
+        at = (at + 1) & (s.table_size - 1)
+    arena_rewind(&g.scratch, top + n * sizeof(uint32_t))
+    key = &s.keys[s.n]
+    key.words = w
+    key.n_words = n
+    key.hash = h
+    key.form = EACH
+    key.kin = key.of_values = s.n
+    key.by_node = False
+    key.n_nodes = 0
+    s.n += 1
+    s.table[at] = s.n
+    return s.n - 1
+
+
+cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
+                      uint32_t* out) noexcept nogil:
+    """Number of the signature of a node.  Call it for nodes in the order in which they were made."""
+    cdef const Node* x = &nodes_of(g)[node]
+    cdef size_t most = most_words(x) * sizeof(uint32_t)
+    cdef uint32_t* w = <uint32_t*>arena_push(&g.scratch, most)
+    cdef Key described
+    cdef Key* key
+    if w == NULL:
+        return -1
+    out[0] = find(g, s, w, write_key(g, node, w, &described, False))
+    key = &s.keys[out[0]]
+    key.n_nodes += 1
+    if key.n_nodes > 1:
+        key.rising = key.rising and depth > key.deepest
+        key.deepest = depth
+        return 0
+    key.form = described.form
+    key.by_node = described.by_node
+    key.rising = True
+    key.deepest = depth
+    if op_at(x.op).ragged and key.form != FLATTENED:
+        w = <uint32_t*>arena_push(&g.scratch, most)
+        if w == NULL:
+            return -1
+        key.kin = find(g, s, w, write_kin(g, node, w))
+    if device_of(g, node) == 0 and has_parameter_value(g, x):
+        w = <uint32_t*>arena_push(&g.scratch, most)
+        if w == NULL:
+            return -1
+        key.of_values = find(g, s, w, write_key(g, node, w, &described, True))
+    return 0
+
+
+cdef size_t most_words(const Node* x) noexcept nogil:
+    return HEAD_WORDS + SHAPE_WORDS * (<size_t>x.nargs + 1)
+
+
+cdef uint32_t write_queue(Graph* g, uint32_t node, uint32_t* w) noexcept nogil:
+    cdef Key key
+    cdef uint32_t n = write_key(g, node, w, &key, False)
+    if op_at(nodes_of(g)[node].op).ragged and key.form != FLATTENED:
+        n = write_kin(g, node, w)
+    return n
+
+
+cdef void settle_values(Signatures* s) noexcept nogil:
+    """Parameters are copied beside values where there are more of these: many nodes gain more if they share one."""
+    cdef uint32_t i
+    for i in range(s.n):
+        if s.keys[s.keys[i].of_values].n_nodes < s.keys[i].n_nodes:
+            s.keys[i].of_values = i
+
+
+# ==== plan cache ==================================================================================
+#
+# A cache of plans: a structure that was scheduled before is not scheduled again.
+#
+# A structure is described by all that a plan depends on: for each wanted node its op and parameters, its device where
+# there are several, the shape of its result, and its arguments; for arguments that are already computed, their shape
+# and whether they are parameters. The values of inputs and the items of nodes (indices of lookups and picks) are not
+# part of it. Two structures are equal when their descriptions are, word for word; a hash only finds the candidate.
+#
+# Nodes are numbered from the lowest wanted node, parameters excepted, so that a structure may repeat later in the same
+# graph.
+#
+# A plan is cached when its structure is seen for the second time: a structure that never repeats costs its description
+# and nothing else.  Each graph has a cache of its own, which survives renewal and drops the least recently used plans
+# beyond a number of plans and of bytes.
+
+cdef enum:
+    CHUNK = 4096                    # words
+    NODE_WORDS = 21                 # most words of a node, arguments not counted
+    ARGUMENT_WORDS = 12             # most words of an argument
+    MOST_ARGUMENTS = 0x7FFFFFF      # most arguments of a node that can be described
+    SEEN_GROUPS = 256
+    SEEN_WAYS = 4                   # hashes of one group
+
+# GAP takes the place of an op, OUTSIDE that of an argument's number.
+cdef uint32_t GAP = 0xFFFF
+cdef uint32_t OUTSIDE = 0xFFFFFFFFu
+
+cdef Number most_plans = 64
+cdef Number most_bytes = 16 << 20
+cdef Number hash_mask = 0xFFFFFFFFFFFFFFFFu
+cdef Counts made_and_reused         # plans
+
+# Followed in memory by the words of its structure, the nodes in order of
+# execution, and the count and form of each batch.
+cdef struct CachedPlan:
+    CachedPlan* next                      # the next less recently used one
+    uint64_t hash
+    size_t n_words
+    size_t bytes
+    uint32_t n_nodes
+    uint32_t n_batches
+
+cdef struct PlanCache:
+    CachedPlan* first
+    uint32_t n
+    size_t bytes
+    # The hashes seen last, in groups by their low bits, in each group the newest first.  A group holds several:
+    # structures that alternate would otherwise displace each other where their low bits are equal, and none be cached.
+    uint64_t seen[SEEN_GROUPS][SEEN_WAYS]
+
+
+cdef inline uint32_t* words_of(CachedPlan* k) noexcept nogil:
+    return <uint32_t*>(k + 1)
+
+
+cdef inline uint32_t* write_dim(uint32_t* w, const Dim* d) noexcept nogil:
+    cdef uint32_t i
+    w[0] = d.bd
+    for i in range(d.nd):
+        w[1 + i] = d.d[i]
+    return w + 1 + d.nd
+
+
+cdef inline uint32_t* write_node(Graph* g, const Node* x, uint32_t lowest, uint32_t* w) noexcept nogil:
+    """Describe a wanted node; return the end of its words."""
+    cdef const uint8_t* state = state_of(g)
+    cdef const uint32_t* args = args_of(g, x)
+    cdef const Node* a
+    cdef uint32_t i
+    cdef uint32_t has_attrs = (x.attrs[0].u | x.attrs[1].u | x.attrs[2].u | x.attrs[3].u) != 0
+    cdef uint32_t has_object = x.object != NULL
+    w[0] = x.op | <uint32_t>x.item_count << 16
+    w[1] = x.nargs << 5 | has_object << 4 | has_attrs << 3 | x.dim.nd
+    w = write_dim(w + 2, &x.dim)
+    if g.multi_device:
+        w[0] = <uint32_t>device_of(g, <uint32_t>(x - nodes_of(g)))
+        w += 1
+    if has_attrs:
+        for i in range(4):
+            w[i] = x.attrs[i].u
+        w += 4
+    if has_object:
+        w[0] = <uint32_t><uintptr_t>x.object
+        w[1] = <uint32_t>(<uint64_t><uintptr_t>x.object >> 32)
+        w += 2
+    for i in range(x.nargs):
+        if state[args[i]] & WANTED:
+            w[0] = args[i] - lowest
+            w += 1
+        else:
+            a = nodes_of(g) + args[i]
+            w[0] = OUTSIDE
+            w[1] = args[i] if state[args[i]] & SHARED else args[i] - lowest
+            w[2] = a.dim.nd | <uint32_t>(state[args[i]] & SHARED) << 8
+            w = write_dim(w + 3, &a.dim)
+    return w
+
+
+cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32_t count,
+                             int strategy, Structure* s) noexcept nogil:
+    """Describe everything that the schedule of the wanted nodes depends on."""
+    cdef const uint8_t* state = state_of(g)
+    cdef const Node* x
+    cdef uint32_t* w = NULL
+    cdef uint32_t* end = NULL
+    cdef uint32_t* first
+    cdef uint32_t* moved
+    cdef size_t most
+    cdef uint32_t i, following = lowest
+    s.words = NULL
+    s.lowest = lowest
+    s.count = count
+    if most_plans:
+        w = <uint32_t*>arena_alloc(&g.scratch, CHUNK * sizeof(uint32_t))
+    if w == NULL:
+        return
+    end = w + CHUNK
+    first = w
+    w[0] = <uint32_t>strategy | <uint32_t>g.multi_device << 8
+    w[1] = highest - lowest
+    w += 2
+    for i in range(lowest, highest + 1):
+        if not state[i] & WANTED:
+            continue
+        x = nodes_of(g) + i
+        most = NODE_WORDS + ARGUMENT_WORDS * <size_t>x.nargs
+        if w + most > end:
+            most = max(most, <size_t>CHUNK)
+            if x.nargs > MOST_ARGUMENTS:
+                return
+            moved = <uint32_t*>arena_extend(
+                &g.scratch, first, (end - first) * sizeof(uint32_t), most * sizeof(uint32_t))
+            if moved == NULL:
+                return
+            w = moved + (w - first)
+            end = moved + (end - first) + most
+            first = moved
+        if i != following:
+            w[0] = GAP
+            w[1] = i - lowest
+            w += 2
+        following = i + 1
+        w = write_node(g, x, lowest, w)
+    s.words = first
+    s.n_words = w - first
+    s.hash = dy_hash(first, s.n_words) & hash_mask
+
+
+cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
+    """Copy the plan of an equal structure; False if none is cached."""
+    cdef PlanCache* plans = <PlanCache*>g.plans
+    cdef CachedPlan** link
+    cdef CachedPlan* k
+    cdef const uint32_t* order
+    cdef const uint32_t* batches
+    cdef Batch* batch
+    cdef uint32_t i
+    cdef uint32_t at = g.n_order
+    if plans == NULL or s.words == NULL:
+        return False
+    link = &plans.first
+    k = link[0]
+    while k != NULL:
+        if (k.hash == s.hash and k.n_words == s.n_words
+                and memcmp(words_of(k), s.words, s.n_words * sizeof(uint32_t)) == 0):
+            break
+        link = &k.next
+        k = link[0]
+    if k == NULL:
+        return False
+    batch = <Batch*>array_push(&g.batches, k.n_batches * sizeof(Batch))
+    if batch == NULL:
+        return False
+    link[0] = k.next
+    k.next = plans.first
+    plans.first = k
+    order = words_of(k) + k.n_words
+    batches = order + k.n_nodes
+    for i in range(k.n_nodes):
+        order_of(g)[at + i] = order[i] + s.lowest
+    for i in range(k.n_batches):
+        batch[i].first = at
+        batch[i].count = batches[2 * i]
+        batch[i].form = batches[2 * i + 1]
+        at += batch[i].count
+    add_counts(&made_and_reused, 0, 1)
+    return True
+
+
+cdef bint was_seen(PlanCache* plans, uint64_t hash) noexcept nogil:
+    """Return whether the hash is one of those seen last; make it the newest of its group."""
+    cdef uint64_t* group = &plans.seen[hash % SEEN_GROUPS][0]
+    cdef uint64_t previous, current = hash
+    cdef int i
+    for i in range(SEEN_WAYS):
+        previous = group[i]
+        group[i] = current
+        if previous == hash:
+            return True
+        current = previous
+    return False
+
+
+cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
+    """Cache the plan just made, if its structure has been seen before."""
+    cdef PlanCache* plans = <PlanCache*>g.plans
+    cdef uint32_t n_batches = <uint32_t>(g.batches.top // sizeof(Batch)) - g.n_batches
+    cdef const Batch* batch = batches_of(g) + g.n_batches
+    cdef size_t bytes
+    cdef uint32_t* w
+    cdef uint32_t i
+    cdef CachedPlan* k
+    add_counts(&made_and_reused, 1, 0)
+    if s.words == NULL:
+        return
+    if plans == NULL:
+        plans = <PlanCache*>calloc(1, sizeof(PlanCache))
+        g.plans = plans
+        if plans == NULL:
+            return
+    if not was_seen(plans, s.hash):
+        return
+    bytes = sizeof(CachedPlan) + (s.n_words + s.count + 2 * <size_t>n_batches) * sizeof(uint32_t)
+    if bytes > most_bytes:
+        return
+    make_room(plans, bytes)
+    k = <CachedPlan*>malloc(bytes)
+    if k == NULL:
+        return
+    k.hash = s.hash
+    k.n_words = s.n_words
+    k.bytes = bytes
+    k.n_nodes = s.count
+    k.n_batches = n_batches
+    w = words_of(k)
+    memcpy(w, s.words, s.n_words * sizeof(uint32_t))
+    w += s.n_words
+    for i in range(s.count):
+        w[i] = order_of(g)[g.n_order + i] - s.lowest
+    w += s.count
+    for i in range(n_batches):
+        w[2 * i] = batch[i].count
+        w[2 * i + 1] = batch[i].form
+    k.next = plans.first
+    plans.first = k
+    plans.n += 1
+    plans.bytes += bytes
+
+
+cdef void make_room(PlanCache* plans, size_t bytes) noexcept nogil:
+    """Drop the least recently used plans until there is room for one more."""
+    cdef CachedPlan** link = &plans.first
+    cdef CachedPlan* k = plans.first
+    cdef CachedPlan* following
+    cdef uint32_t n = 1
+    while k != NULL and n < most_plans and bytes + k.bytes <= most_bytes:
+        bytes += k.bytes
+        n += 1
+        link = &k.next
+        k = link[0]
+    link[0] = NULL
+    while k != NULL:
+        plans.n -= 1
+        plans.bytes -= k.bytes
+        following = k.next
+        free(k)
+        k = following
+
+
+cdef void drop_plan_cache(Graph* g) noexcept nogil:
+    """Free the cache of a graph."""
+    cdef PlanCache* plans = <PlanCache*>g.plans
+    cdef CachedPlan* k
+    if plans == NULL:
+        return
+    while plans.first != NULL:
+        k = plans.first
+        plans.first = k.next
+        free(k)
+    free(plans)
+    g.plans = NULL
+
+
+def counts() -> tuple[int, int]:
+    """The number of plans made, and of plans taken from the cache, since `reset`."""
+    return counted(&made_and_reused)
+
+
+def reset():
+    """Count from zero again."""
+    clear(&made_and_reused)
+
+
+def set_limits(uint32_t plans, size_t bytes) -> tuple[int, int]:
+    """Limit the cache of each graph.
+
+    Args:
+        plans: number of plans; 0 caches none.
+        bytes: their total size.
+
+    Returns:
+        The previous limits, as a tuple.
+    """
+    global most_plans, most_bytes
+    before = most_plans, most_bytes
+    most_plans = plans
+    most_bytes = bytes
+    return before
+
+
+def set_hash_mask(uint64_t mask):
+    """Use only these bits of hashes: for tests, which need different structures with equal hashes."""
+    global hash_mask
+    hash_mask = mask
+
+
+def cached_in(ComputationGraph graph not None) -> tuple[int, int]:
+    """The number of plans in the cache of a graph, and their size in bytes."""
+    cdef PlanCache* plans = <PlanCache*>graph.g.plans
+    if plans == NULL:
+        return 0, 0
+    return plans.n, plans.bytes
+
+
+# ==== plan ========================================================================================
+#
+# Plans: the nodes that values need, put into batches.
+#
+# The batched schedules run nodes with equal signatures together. By agenda (Neubig, Goldberg and Dyer 2017, On-the-fly
+# operation batching in dynamic computation graphs): among the signatures with nodes whose arguments are ready, the one
+# whose remaining nodes have the smallest average depth runs next, with all its ready nodes. Beyond the paper: a
+# signature all of whose nodes are ready runs first, and one whose nodes do not depend on each other waits until all of
+# them are ready, as long as another one can run. By depth: nodes of equal depth and signature run together.
 
 cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 
@@ -348,7 +943,7 @@ cdef int emit(Graph* g, Work* w, Queue* queues, Queue* q, uint32_t lowest,
     """Write all ready nodes of a queue as batches: as a single one where that is possible and faster."""
     cdef int failed
     if is_mixed(w, q):
-        failed = write_kin(g, w, queues, q, lowest, at)
+        failed = batch_kin(g, w, queues, q, lowest, at)
     else:
         failed = write_alike(g, w, q, lowest, at)
     q.left -= q.ready
@@ -410,7 +1005,7 @@ cdef inline bint is_apart(const Work* w, const Queue* own, uint32_t i, const Nod
     return own.n >= MANY_APART and total_of(&x.dim) <= SMALL_APART
 
 
-cdef int write_kin(Graph* g, const Work* w, Queue* queues, const Queue* q, uint32_t lowest,
+cdef int batch_kin(Graph* g, const Work* w, Queue* queues, const Queue* q, uint32_t lowest,
                    uint32_t* at) noexcept nogil:
     """Write ready nodes of several signatures as one batch with a call for each node.
 

@@ -1,20 +1,47 @@
-"""Rewrites: sums of products that run as one op, instead of an op for each product and each sum.
+"""Rewrites: sums of products that run as one op, instead of an op for each product and each sum."""
 
-A rewrite is found in the nodes that a plan needs, before they are put into batches.  Its sum then computes what nodes
-below it did, which it has absorbed: they have no value of their own, unless one is requested, and the gradient of the
-sum is theirs too (`Absorbed` in graph.h).  A node is absorbed only if nothing else uses it.  Nodes made before the
-last checkpoint are not changed.
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
-The rows of the table stand beside the ops that the sums become: a call of `add_rewrite` with the op and a pattern.
-Patterns know ops by their roles (op.h) only.
-"""
-
-from libc.stdint cimport uint8_t, uint32_t
-
-from dynet_cy.core.atomic cimport Flag
+from dynet_cy.core.threads cimport Flag, Number, add_to
 from dynet_cy.graph.structs cimport NO_NODE, Graph, Node
 from dynet_cy.ops.registry cimport Op
-from dynet_cy.schedule.counting cimport Counts
+
+
+# ==== counting ====================================================================================
+#
+# Pairs of counts that passes in several threads add to: for tests and measurements.
+
+cdef struct Counts:
+    Number first, second            # such as calls, and the nodes in them
+
+
+cdef inline void add_counts(Counts* c, uint64_t first, uint64_t second) noexcept nogil:
+    if first:
+        add_to(&c.first, first)
+    if second:
+        add_to(&c.second, second)
+
+
+cdef inline tuple counted(const Counts* c):
+    return c.first, c.second
+
+
+cdef inline void clear(Counts* c) noexcept:
+    c.first = 0
+    c.second = 0
+
+
+# ==== rewrite =====================================================================================
+#
+# Rewrites: sums of products that run as one op, instead of an op for each product and each sum.
+#
+# A rewrite is found in the nodes that a plan needs, before they are put into batches.  Its sum then computes what nodes
+# below it did, which it has absorbed: they have no value of their own, unless one is requested, and the gradient of the
+# sum is theirs too (`Absorbed` in graph.h).  A node is absorbed only if nothing else uses it.  Nodes made before the
+# last checkpoint are not changed.
+#
+# The rows of the table stand beside the ops that the sums become: a call of `add_rewrite` with the op and a pattern.
+# Patterns know ops by their roles (op.h) only.
 
 # Results with at least this many floats are long: elementwise ops may be called for the adjacent pieces of a batch
 # instead of gathering them, since a call costs about as much as copying this many floats in and out.

@@ -1,19 +1,4 @@
-"""Rewrites: sums of products that run as one op, instead of an op for each product and each sum; see rewrite.pxd.
-
-**Sums of products**, `W*x + U*h + b`, become an affine map.  It begins with what is added and lets each product add to
-that, so no product is written by itself and read again, and backward multiplies by the gradient of the sum instead of a
-copy of it for each term.  Only products of parameters are absorbed, since those of other matrices batch better by
-themselves.  In `W*x + U*h + b` of a recurrent network, where x does not depend on h, all `W*x` run at once.  Within the
-sum they would run step by step, which is slower, also with 32 sequences side by side.  So a product that does not
-depend on others of its matrix stays out of a sum with one that does: the other one is added to it.
-
-**Sums of activations**, such as `cmult(logistic(a), tanh(b)) + cmult(logistic(f), c)`, are the gates of recurrent
-cells.  One op computes such a sum block by block: what the activations and products return stays in the first-level
-cache, and neither they nor their gradients take memory.  Backward computes the activations once more, which takes less
-time than to write them and read them again.  The products are added in the order in which the program adds them, so
-the bits are those of the single ops.  Long vectors stay as they are: threads divide the calls of single ops, and one
-of them fills the caches anyway.
-"""
+"""Rewrites: sums of products that run as one op, instead of an op for each product and each sum."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -24,8 +9,22 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.ops.registry cimport ADDS, MULTIPLIES, PRODUCT, op_at
-from dynet_cy.schedule.counting cimport add_counts, clear, counted
 
+# Rewrites: sums of products that run as one op, instead of an op for each product and each sum; see rewrite.pxd.
+#
+# **Sums of products**, `W*x + U*h + b`, become an affine map. It begins with what is added and lets each product add to
+# that, so no product is written by itself and read again, and backward multiplies by the gradient of the sum instead of
+# a copy of it for each term. Only products of parameters are absorbed, since those of other matrices batch better by
+# themselves. In `W*x + U*h + b` of a recurrent network, where x does not depend on h, all `W*x` run at once. Within the
+# sum they would run step by step, which is slower, also with 32 sequences side by side. So a product that does not
+# depend on others of its matrix stays out of a sum with one that does: the other one is added to it.
+#
+# **Sums of activations**, such as `cmult(logistic(a), tanh(b)) + cmult(logistic(f), c)`, are the gates of recurrent
+# cells. One op computes such a sum block by block: what the activations and products return stays in the first-level
+# cache, and neither they nor their gradients take memory. Backward computes the activations once more, which takes less
+# time than to write them and read them again. The products are added in the order in which the program adds them, so
+# the bits are those of the single ops. Long vectors stay as they are: threads divide the calls of single ops, and one
+# of them fills the caches anyway.
 
 # ---- the table -------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 from typing import NamedTuple
 
-from dynet_cy.graph.graph import ComputationGraph
+from dynet_cy.graph.expressions import ComputationGraph
 
 class Counts(NamedTuple):
     ran: int

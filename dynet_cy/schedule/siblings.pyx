@@ -23,18 +23,17 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memset
 
-from dynet_cy.core.atomic cimport Flag
 from dynet_cy.core.tensor cimport same_shape
-from dynet_cy.graph.graph cimport ComputationGraph
-from dynet_cy.graph.hooks cimport Siblings, sibling_hooks
+from dynet_cy.core.threads cimport Flag
+from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, args_of, holder_in, nodes_of, state_of, uses_of,
+    COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, Siblings, args_of, holder_in, nodes_of, sibling_hooks, state_of,
+    uses_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
-from dynet_cy.schedule.signature cimport most_words, write_queue
-from dynet_cy.schedule.plan cimport mark_wanted
+from dynet_cy.schedule.plan cimport mark_wanted, most_words, write_queue
 
 
 cdef enum:

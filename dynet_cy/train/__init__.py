@@ -1,7 +1,7 @@
 """Trainers."""
 
 # derived: imports, by tools/derive.py
-from dynet_cy.train.groups import ParameterGroup
+from dynet_cy.train.interfaces import ParameterGroup
 from dynet_cy.train.python_trainer import PythonTrainer
 from dynet_cy.train.trainer import Trainer
 from dynet_cy.train.trainers import (

@@ -1,9 +1,13 @@
-"""Updates of parameters that live on one device."""
+"""Updates of parameters on devices; which parameters live where."""
 
 from dynet_cy.memory.storage cimport Storage
 from dynet_cy.train.interfaces cimport Backend
 from dynet_cy.train.plan cimport Outcome, Update
 
+
+# ==== device ======================================================================================
+#
+# Updates of parameters that live on one device.
 
 cdef class DeviceBackend(Backend):
     cdef list stored                # all parameters and tables of the trainer
@@ -23,3 +27,25 @@ cdef class DeviceBackend(Backend):
     cdef int look(self, Outcome* found) except -1
     cdef int take(self, Update* u, Py_ssize_t i, object rows, object sums) except -1
     cdef int send_sums(self, Storage storage) except -1
+
+
+# ==== devices =====================================================================================
+#
+# Updates of parameters that live on several devices; the choice of a trainer's backend.
+
+cdef class DevicesBackend(Backend):
+    cdef list parts                 # the work of each device, the CPU last
+    cdef dict backends              # by device, kept from one update to the next
+    cdef object update, records     # modules of dynet_cy.gpu: updates, and records of their outcomes
+    cdef bint by_group              # whether squares are sums over a group, stored with one of its parameters
+
+    cdef Backend on(self, int device)
+
+
+# The backend of a trainer, depending on where its parameters live now.
+cdef Backend backend_of(trainer)
+# Count the outcomes of updates in the trainer.
+cdef int take_outcome(trainer, const Outcome* found) except -1
+# The same for all outcomes known without waiting; and for all updates, after waiting for them.
+cdef int poll_updates(trainer) except -1
+cdef int wait_for_updates(trainer) except -1

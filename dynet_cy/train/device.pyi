@@ -1,3 +1,13 @@
+from typing import final
+
 from dynet_cy.train.interfaces import Backend
+from dynet_cy.train.trainer import Trainer
 
 class DeviceBackend(Backend): ...
+
+@final
+class Part: ...
+
+class DevicesBackend(Backend): ...
+
+def refuse_devices(trainer: Trainer, reason: str | None) -> None: ...

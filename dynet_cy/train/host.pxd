@@ -1,9 +1,10 @@
-"""Updates of parameters that lie in the memory of the host."""
+"""Updates of parameters in the memory of the host, by rules in C and in Python."""
 
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.train.interfaces cimport Backend, Reducer
 from dynet_cy.train.plan cimport GroupSettings, Span, Update
 
+# Updates of parameters that lie in the memory of the host.
 
 cdef class HostBackend(Backend):
     pass

@@ -1,14 +1,17 @@
-"""How a trainer makes its updates: a `Backend` says where, a `Reducer` says together with which other processes.
-
-Any backend works with any reducer.  `dynet_cy.train.devices` chooses the backend, by where the parameters live;
-`dynet_cy.parallel.trainer.wrap` chooses the reducer, by how the process is connected to others.
-"""
+"""What trainers, backends and reducers know of each other; groups of parameters."""
 
 from libc.stdint cimport uint8_t
 
 from dynet_cy.memory.storage cimport Param, Plane, Storage
 from dynet_cy.train.plan cimport Outcome, Plan, TrainerSettings, Update
 
+
+# ==== interfaces ==================================================================================
+#
+# How a trainer makes its updates: a `Backend` says where, a `Reducer` says together with which other processes.
+#
+# Any backend works with any reducer.  `dynet_cy.train.device` chooses the backend, by where the parameters live;
+# `dynet_cy.parallel.trainer.wrap` chooses the reducer, by how the process is connected to others.
 
 cdef class Reducer
 
@@ -66,3 +69,23 @@ cdef class Reducer:
     # For `Backend.sum_gradients`: sum floats over all ranks, in place; sum rows, returning (their numbers, sums).
     cdef int sum_floats(self, object floats) except -1
     cdef tuple sum_rows(self, const Param* p, object rows, object values)
+
+
+# ==== groups ======================================================================================
+#
+# Groups of parameters with settings of their own, and checks of the settings that users pass.
+
+# A hyperparameter as a float; a string is refused, even if it looks like a number.
+cdef double number(object value, str name) except? -1
+# A step size: finite and not negative, except in programs of DyNet.
+cdef double checked_rate(object value, str name=?) except? -1
+# A coefficient of weight decay.
+cdef double checked_decay(object value) except? -1
+# Raise an error if a schedule controls the learning rate.
+cdef int check_not_scheduled(object pace) except -1
+# Parameters and tables: one, all of a collection, or those of a list of these.
+cdef list stored_in(object params, str op)
+# Set the group of each entry of an update, and how each group is clipped.
+cdef int begin_groups(object trainer, list stored, Update* u) except -1
+# Groups restored from what `_state` returned; a group of the same parameters keeps its object.
+cdef list restored_groups(object own, object states)

@@ -1,14 +1,22 @@
-"""The base classes of backends, and the reducer of a process that trains alone; see interfaces.pxd."""
+"""What trainers, backends and reducers know of each other; groups of parameters."""
 
 from libc.math cimport isfinite
+from libc.stdint cimport uint32_t
 
+from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.kernels.late_rows cimport open_late
-from dynet_cy.memory.changes cimport see_whole
+from dynet_cy.memory.storage cimport see_whole
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.plan cimport MOVES
 
+from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.weight_decay import LEAST_DECAY
+from dynet_cy.model.whole import as_collection
 
+
+# ==== interfaces ==================================================================================
+#
+# The base classes of backends, and the reducer of a process that trains alone.
 
 cdef class Backend:
     cdef int begin(self, list stored, list planes, bint measures, Outcome* found) except -1:
@@ -82,3 +90,141 @@ cdef class Reducer:
 
     cdef tuple sum_rows(self, const Param* p, object rows, object values):
         return rows, values
+
+
+# ==== groups ======================================================================================
+#
+# Groups of parameters with settings of their own, and checks of the settings that users pass.
+
+cdef double number(object value, str name) except? -1:
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
+cdef double checked_rate(object value, str name="learning_rate") except? -1:
+    cdef double rate = number(value, name)
+    if not (isfinite(rate) and rate >= 0) and not follows_dynet():
+        raise ValueError(f"{name} must be a finite number of at least 0, not {value!r}")
+    return rate
+
+
+cdef int check_not_scheduled(object pace) except -1:
+    if pace is not None:
+        raise RuntimeError(
+            f"learning_rate is set by {pace.schedule!r}; set the trainer's schedule to None first, or to another one")
+    return 0
+
+
+cdef list stored_in(object params, str op):
+    if isinstance(params, _Stored):
+        return [params]
+    params = as_collection(params)
+    if isinstance(params, ParameterCollection):
+        return params._below()
+    if isinstance(params, (str, bytes)) or not hasattr(params, "__iter__"):
+        raise TypeError(
+            f"{op}: parameters, a ParameterCollection or a list of these is needed, not {type(params).__name__}")
+    return [x for several in params for x in stored_in(several, op)]
+
+
+class ParameterGroup:
+    """Parameters of a trainer that have settings of their own.  Made by `Trainer.group`.
+
+    Each setting may be changed between updates; None means the trainer's own setting.
+
+    Attributes:
+        names: full names of the parameters and tables.
+        learning_rate, weight_decay, clip_threshold: see `Trainer.group`.
+    """
+
+    _SETTINGS = ("learning_rate", "weight_decay", "clip_threshold")
+    # No other attribute can be set, so that a misspelt name is an error.
+    __slots__ = ("names", "_learning_rate", "_weight_decay", "_clip_threshold", "_decay_due", "_pace")
+
+    def __init__(self, names, learning_rate=None, weight_decay=None, clip_threshold=None):
+        self.names = tuple(names)
+        self._pace = None                       # of the trainer's schedule, if it has one
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.clip_threshold = clip_threshold
+        self._decay_due = 0.0
+
+    @property
+    def learning_rate(self):
+        """Step size of the next update."""
+        return self._learning_rate if None in (self._learning_rate, self._pace) else self._pace.scaled(
+            self._learning_rate)
+
+    @learning_rate.setter
+    def learning_rate(self, value):
+        check_not_scheduled(self._pace)
+        self._learning_rate = None if value is None else checked_rate(value)
+
+    @property
+    def weight_decay(self):
+        """An update takes the share learning_rate * weight_decay off the values."""
+        return self._weight_decay
+
+    @weight_decay.setter
+    def weight_decay(self, value):
+        self._weight_decay = None if value is None else checked_decay(value)
+
+    @property
+    def clip_threshold(self):
+        """Norm of the gradients of the group beyond which they are scaled down; 0: never."""
+        return self._clip_threshold
+
+    @clip_threshold.setter
+    def clip_threshold(self, value):
+        self._clip_threshold = None if value is None else max(number(value, "clip_threshold"), 0.0)
+
+    def _state(self):
+        """Plain data."""
+        settings = {k: getattr(self, "_" + k) for k in self._SETTINGS}
+        return {"names": list(self.names), **settings, "decay_due": self._decay_due}
+
+    def _restore(self, state):
+        """Restore what `_state` returned for a group of the same parameters."""
+        self._pace = None
+        for k in self._SETTINGS:
+            setattr(self, k, state[k])
+        self._decay_due = state["decay_due"]
+
+    def __repr__(self):
+        settings = ", ".join(f"{k}={getattr(self, k)}" for k in self._SETTINGS if getattr(self, k) is not None)
+        return f"<ParameterGroup of {', '.join(self.names)}: {settings or 'as the trainer'}>"
+
+
+cdef int begin_groups(object trainer, list stored, Update* u) except -1:
+    cdef uint32_t k
+    cdef Py_ssize_t i
+    for k in range(u.n_groups):
+        u.settings[k].h.grad_scale = <float>u.scale
+        u.settings[k].threshold = trainer._clip_threshold
+    if u.n_groups == 1:
+        return 0
+    numbers = {}
+    for k, group in enumerate(trainer._groups, 1):
+        numbers.update(dict.fromkeys(group.names, k))
+        if group.clip_threshold is not None:
+            u.settings[k].threshold = group.clip_threshold
+            u.settings[k].own_norm = True
+    for i in range(u.n):
+        u.group[i] = numbers.get((<_Stored>stored[i]).full_name, 0)
+    return 0
+
+
+cdef list restored_groups(object own, object states):
+    if [list(group.names) for group in own] != [list(state["names"]) for state in states]:
+        own = [ParameterGroup(state["names"]) for state in states]
+    for group, state in zip(own, states):
+        group._restore(state)
+    return list(own)
+
+
+cdef double checked_decay(object value) except? -1:
+    cdef double decay = number(value, "weight_decay")
+    if not (isfinite(decay) and decay >= 0):
+        raise ValueError(f"weight_decay must be a number of at least 0, not {value!r}")
+    return decay

@@ -1,10 +1,4 @@
-"""An update, as plain structs that trainers, backends and reducers pass to each other, and as a plan.
-
-The plan says what the update does to a parameter or table: a list of spans that backends and reducers carry out.  All
-decisions are made in it: which rows the rule changes, whether the others get the update later, and whether weight
-decay is a part of the step.  The CPU loops over the spans, a GPU launches kernels over tables of them, and processes
-that share memory carry out a part each.
-"""
+"""The plan of an update: what it does to each entry, and the rules of trainers."""
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
@@ -13,10 +7,29 @@ from dynet_cy.memory.arena cimport Arena
 from dynet_cy.memory.storage cimport Param
 
 
+# ==== rules =======================================================================================
+#
+# The rules of trainers, by their numbers in optim.def.
+
+# The number of planes of state of a rule.
+cdef int n_states(int rule) noexcept
+# The attributes of a trainer that hold the constants of its rule.
+cdef list constants_of(trainer)
+
+
+# ==== plan ========================================================================================
+#
+# An update, as plain structs that trainers, backends and reducers pass to each other, and as a plan.
+#
+# The plan says what the update does to a parameter or table: a list of spans that backends and reducers carry out.  All
+# decisions are made in it: which rows the rule changes, whether the others get the update later, and whether weight
+# decay is a part of the step.  The CPU loops over the spans, a GPU launches kernels over tables of them, and processes
+# that share memory carry out a part each.
+
 cdef enum:
     # The largest number of state floats per parameter that any rule has.
     MOST_STATES = 3
-    # The number of constants that rules may read: CONSTANTS of train/rules.
+    # The number of constants that rules may read: CONSTANTS of train/plan.
     N_CONSTANTS = 3
 
 cdef extern from * nogil:

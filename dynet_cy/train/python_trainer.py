@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.parameters import LookupParameters, Parameters
-from dynet_cy.train.devices import refuse_devices
-from dynet_cy.train.groups import ParameterGroup
-from dynet_cy.train.interfaces import Backend
-from dynet_cy.train.python_steps import PythonBackend
+from dynet_cy.train.device import refuse_devices
+from dynet_cy.train.host import PythonBackend
+from dynet_cy.train.interfaces import Backend, ParameterGroup
 from dynet_cy.train.trainer import Trainer
 from dynet_cy.train.trainers import SimpleSGDTrainer
 

@@ -1,35 +1,591 @@
-"""What all trainers share: settings, groups, counts, and the public methods."""
+"""Trainers: what they share, one update, moving averages, and their state."""
 
+import hashlib
 import inspect
 import sys
 import warnings
 
-from libc.stdint cimport uint64_t
+import numpy as np
 
-from dynet_cy.core.dynet_rules cimport follows_dynet
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.math cimport isfinite, sqrt
+from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from dynet_cy.core.threads cimport Number, Unlocked, add_to, drop, follows_dynet, take
 from dynet_cy.graph.timeline cimport UPDATE, begin_span, end_span
+from dynet_cy.kernels.kernels cimport dy_optim
+from dynet_cy.kernels.late_rows cimport moves_all
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic
-from dynet_cy.memory.changes cimport keep_raised, raise_kept
-from dynet_cy.memory.storage cimport Storage
-from dynet_cy.model.parameters cimport _Stored
-from dynet_cy.ops.indices cimport whole
-from dynet_cy.train.devices cimport poll_updates, wait_for_updates
-from dynet_cy.train.groups cimport check_not_scheduled, checked_rate, number, stored_in
+from dynet_cy.memory.storage cimport (
+    Plane, Storage, bad_gradients, check_change, keep_raised, raise_kept, see_whole, value_changed,
+)
+from dynet_cy.model.parameters cimport _Stored, zero_gradient
+from dynet_cy.ops.inputs cimport whole
+from dynet_cy.train.device cimport backend_of, poll_updates, take_outcome, wait_for_updates
 from dynet_cy.train.host cimport HostBackend
-from dynet_cy.train.interfaces cimport Backend, Reducer
-from dynet_cy.train.rules cimport n_states
-from dynet_cy.train.state cimport catch_up_tables
-from dynet_cy.train.update cimport make_update
+from dynet_cy.train.interfaces cimport (
+    Backend, Reducer, begin_groups, check_not_scheduled, checked_rate, number, restored_groups, stored_in,
+)
+from dynet_cy.train.plan cimport (
+    FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, constants_of, n_states,
+)
 
 from dynet_cy.equivalents import advice
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.whole import as_collection
-from dynet_cy.schedules import Pace
-from dynet_cy.train.averages import MovingAverages
-from dynet_cy.train.groups import ParameterGroup
-from dynet_cy.train.rules import check_constants
-from dynet_cy.train.state import Restorable
+from dynet_cy.train.interfaces import ParameterGroup
+from dynet_cy.train.plan import check_constants
+from dynet_cy.train.schedules import Pace
 
+
+# ==== averages ====================================================================================
+#
+# Moving averages of parameters, kept in a plane of the storage and brought up to date after updates.
+
+class MovingAverages:
+    """The part of trainers that handles moving averages.
+
+    The average is kept in the plane after those of the rule's state.  While the parameters are set to it, their own
+    values are saved in the next plane.
+    """
+
+    _average = None             # plain data: beta, frequency, updates, values, parameters
+    _swapped = ""               # while the parameters are set to the average: are their own values "kept" or "lost"?
+
+    def exponential_moving_average(self, beta, update_freq=1):
+        """Keep an average of the parameters in which older values count less and less.
+
+        For values p_1, ..., p_n it is their mean with weights beta^(n-i): Polyak and
+        Juditsky 1992 for averages of parameters, Kingma and Ba 2015 (section 7.2)
+        for these weights.  It replaces an average that the trainer has kept so far.
+
+        Each value added to the average costs a pass over all parameters and tables.
+
+        Args:
+            beta: at least 0 and less than 1; 0.999 looks back about a thousand values.
+            update_freq: add the values to the average after every so many updates (default: 1).
+
+        Raises:
+            ValueError: beta or update_freq is out of range.
+            RuntimeError: the parameters are set to their moving average, or training is asynchronous.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> trainer.exponential_moving_average(0.9)
+            >>> dy.squared_norm(w).backward()
+            >>> trainer.update()
+            >>> trainer.swap_params_to_moving_average()
+            >>> trainer.swap_params_to_weights()
+        """
+        beta = number(beta, "beta")
+        if not 0 <= beta < 1:
+            raise ValueError(f"exponential_moving_average: beta must be from 0 to below 1, not {beta}")
+        self._start_average(beta, update_freq)
+
+    def cumulative_moving_average(self, update_freq=1):
+        """Keep the mean of the values that the parameters have after each update from now on.
+
+        See `exponential_moving_average`.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> trainer.cumulative_moving_average()
+            >>> dy.squared_norm(w).backward()
+            >>> trainer.update()
+        """
+        self._start_average(None, update_freq)
+
+    def swap_params_to_moving_average(self, save_weights=True, bias_correction=True):
+        """Set the parameters to their moving average, to evaluate or save a model.
+
+        `update` is an error until `swap_params_to_weights` is called.
+
+        Args:
+            save_weights: keep the current values, for `swap_params_to_weights`.  If False,
+                they are lost, and the trainer can make no more updates. Default: True.
+            bias_correction: for an exponential average: scale its weights to sum up to 1.  If False,
+                they are not scaled, as if there were zeros before the first value. Default: True.
+
+        Raises:
+            RuntimeError: there is no average yet, or the parameters are set to it already.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> trainer.exponential_moving_average(0.9)
+            >>> dy.squared_norm(w).backward()
+            >>> trainer.update()
+            >>> trainer.swap_params_to_moving_average()
+            >>> trainer.swap_params_to_weights()
+        """
+        cdef _Stored x
+        cdef Plane average, kept
+        cdef float factor = 1
+        cdef Plane values = (<Storage>self._collection.storage).values
+        cdef Backend backend = backend_of(self)
+        cdef list stored = self._collection._below()
+        self._check_alone("swap_params_to_moving_average")
+        check_change(self._collection.storage, "swap_params_to_moving_average")
+        wait_for_updates(self)
+        if self._average is None or not self._average["values"]:
+            raise RuntimeError(
+                "swap_params_to_moving_average: there is no average: call exponential_moving_average "
+                "or cumulative_moving_average before training")
+        if self._swapped:
+            raise RuntimeError("swap_params_to_moving_average: the parameters are set to it already")
+        if bias_correction and self._average["beta"] is not None:
+            factor = 1 / (1 - self._average["beta"] ** self._average["values"])
+        average = self._states[self._n_states]
+        if save_weights:
+            kept = self._collection.storage.new_plane()
+            try:
+                backend.axpby(stored, 0, 1, values, kept)
+            except BaseException:
+                self._collection.storage.drop_plane(kept)
+                raise
+            self._states.append(kept)
+        backend.axpby(stored, 0, factor, average, values)
+        for x in stored:
+            value_changed(x.p)
+        self._swapped = "kept" if save_weights else "lost"
+        raise_kept()
+
+    def swap_params_to_weights(self):
+        """Set the parameters to the values that they had before `swap_params_to_moving_average`.
+
+        Raises:
+            RuntimeError: the parameters are not set to their average, or their own values were not saved.
+
+        Example:
+            >>> w = model.add_parameters(2, init=1.0)
+            >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
+            >>> trainer.exponential_moving_average(0.9)
+            >>> dy.squared_norm(w).backward()
+            >>> trainer.update()
+            >>> trainer.swap_params_to_moving_average()
+            >>> trainer.swap_params_to_weights()
+        """
+        cdef _Stored x
+        cdef list stored = self._collection._below()
+        check_change(self._collection.storage, "swap_params_to_weights")
+        if not self._swapped:
+            raise RuntimeError("swap_params_to_weights: the parameters are not set to their moving average")
+        if self._swapped == "lost":
+            raise RuntimeError("swap_params_to_weights: the weights were not saved: save_weights was False")
+        backend_of(self).axpby(
+            stored, 0, 1, self._states[self._n_states + 1], (<Storage>self._collection.storage).values)
+        for x in stored:
+            value_changed(x.p)
+        self._collection.storage.drop_plane(self._states.pop())
+        self._swapped = ""
+        raise_kept()
+
+    def _check_alone(self, what):
+        if not (<Reducer>self._reducer).alone:
+            raise RuntimeError(f"{what}: not in asynchronous training, where other processes use the parameters")
+
+    def _start_average(self, beta, update_freq):
+        self._check_alone("moving averages")
+        wait_for_updates(self)
+        if self._swapped:
+            raise RuntimeError(
+                "the parameters are set to their moving average; swap_params_to_weights comes "
+                "before another average")
+        if not update_freq == int(update_freq) or update_freq < 1:
+            raise ValueError(f"update_freq must be a whole number of at least 1, not {update_freq}")
+        for plane in self._states[self._n_states:]:
+            self._collection.storage.drop_plane(plane)
+        self._states[self._n_states:] = [self._collection.storage.new_plane()]
+        self._average = {"beta": beta, "frequency": int(update_freq), "updates": 0, "values": 0,
+                         "parameters": len(self._collection._below())}
+
+    def _add_to_average(self):
+        cdef list stored = self._collection._below()
+        cdef double old
+        average = self._average
+        if len(stored) != average["parameters"]:
+            raise RuntimeError(
+                f"{type(self).__name__}: parameters were added since the moving average began; it "
+                "would be wrong for them.  The update is made; begin the average anew")
+        average["updates"] += 1
+        if average["updates"] % average["frequency"]:
+            return
+        average["values"] += 1
+        old = 1 - 1.0 / average["values"] if average["beta"] is None else average["beta"]
+        backend_of(self).axpby(
+            stored, <float>old, <float>(1 - old), (<Storage>self._collection.storage).values,
+            self._states[self._n_states])
+
+
+# ==== state =======================================================================================
+#
+# Settings and state of trainers as plain data: for checkpoints, pickles and copies.
+
+class Restorable:
+    """The part of trainers that saves and restores their state."""
+
+    def _settings(self):
+        """All attributes, as plain data, except the collection, the state of the rule, backend and reducer."""
+        wait_for_updates(self)
+        settings = {k: v for k, v in self.__dict__.items() if k not in (
+            "_collection", "_states", "_backend", "_reducer", "_norm", "_pace")}
+        settings["_groups"] = [group._state() for group in self._groups]
+        if self._pace is not None:
+            settings["_schedule"] = self._pace.state()
+        if self._average is not None:
+            settings["_average"] = dict(self._average)
+        return settings
+
+    def _n_planes(self, settings):
+        """How many planes of state belong to these settings."""
+        return (self._n_states + (settings["_average"] is not None)
+                + (settings["_swapped"] == "kept"))
+
+    def _settle_rows(self):
+        """Bring all rows of tables up to date, before the state of the rule is set."""
+        (<Reducer>self._reducer).settle(self._collection)
+
+    def _restore(self, settings, arrays):
+        """Restore what `_settings` and `_state_arrays` returned."""
+        settings = dict(settings)
+        pace = settings.pop("_schedule", None)
+        self._settle_rows()
+        n = self._n_planes(settings)
+        planes = self.__dict__.get("_states", [])       # keep them: they may be memory shared with other processes
+        for plane in planes[n:]:
+            self._collection.storage.drop_plane(plane)
+        planes = planes[:n] + [self._collection.storage.new_plane() for _ in range(n - len(planes))]
+        own = list(self._groups)
+        self.__dict__.update(settings)
+        self._states = planes
+        self._groups = restored_groups(own, settings["_groups"]) if "_groups" in settings else own
+        self._follow(None if pace is None else self._pace.restored(pace, self._steps))
+        for x, own in zip(self._collection._below(), arrays):
+            for k, plane in enumerate(planes):
+                if own is None and is_zero(x, plane):
+                    continue
+                array = np.zeros(x.shape(), np.float32) if own is None else own[k]
+                (<_Stored>x).fill(array, (<Plane>plane).on((<_Stored>x).p.device))
+
+    def _state_arrays(self):
+        """The state of the rule: for each parameter and table of the collection, one new array of its shape
+        per plane of state; None for a frozen one that has never been trained."""
+        catch_up_tables(self._collection)
+        return [None if not x.is_updated() and all(is_zero(x, plane) for plane in self._states)
+                else [(<_Stored>x).array((<Plane>plane).on((<_Stored>x).p.device)) for plane in self._states]
+                for x in self._collection._below()]
+
+    def __getstate__(self):
+        return self._collection, self._settings(), self._state_arrays(), self._pace
+
+    def __setstate__(self, state):
+        self._collection, settings, arrays, *pace = state
+        self._pace = pace[0] if pace else None              # pickles of earlier versions do not have it
+        self._restore(settings, arrays)
+
+
+cdef int catch_up_tables(collection) except -1:
+    see_whole()
+    collection._catch_up()
+    return 0
+
+
+cdef bint is_zero(_Stored x, Plane plane) except -1:
+    """Whether all numbers of a parameter are zero in a plane.  Reading pages that were never written allocates no
+    memory."""
+    cdef Plane own = plane.on(x.p.device)
+    cdef float* v = own.at(x.p.offset)
+    cdef size_t i
+    own.pull(x.p.offset, x.p.size)
+    for i in range(x.p.size):
+        if v[i] != 0:
+            return False
+    return True
+
+
+# ==== update ======================================================================================
+#
+# Makes one update of a trainer: lists what has to be done, and lets its reducer and its backend do it.
+
+# Memory from which another process reads the number of updates; see `note_updates_in`.
+cdef int64_t* made_updates = NULL
+cdef Py_buffer made_updates_view
+cdef Unlocked made_updates_lock       # of both
+
+
+def note_updates_in(memory):
+    """Let all trainers write their number of updates to shared memory after each update.
+
+    Args:
+        memory: a buffer that begins with an int64; None: stop writing.
+    """
+    global made_updates, made_updates_view
+    cdef Py_buffer view, before
+    memset(&view, 0, sizeof(Py_buffer))
+    if memory is not None:
+        PyObject_GetBuffer(memory, &view, PyBUF_WRITABLE)
+        if view.len < <Py_ssize_t>sizeof(int64_t):
+            PyBuffer_Release(&view)
+            raise ValueError("note_updates_in: the memory has no room for an int64")
+    take(&made_updates_lock)                # an update of another thread may be writing
+    before = made_updates_view
+    made_updates_view = view
+    made_updates = <int64_t*>view.buf
+    drop(&made_updates_lock)
+    PyBuffer_Release(&before)
+
+
+# Updates of all trainers of this process.
+cdef Number n_updates = 0
+
+
+def updates_made():
+    """How many updates the trainers of this process have made."""
+    return n_updates
+
+
+cdef void note_steps(int64_t steps) noexcept:
+    take(&made_updates_lock)
+    if made_updates != NULL:
+        made_updates[0] = steps
+    drop(&made_updates_lock)
+
+
+cdef int make_update(trainer, object names, bint skips) except -1:
+    cdef list stored = trainer._collection._below()
+    cdef Plan plan = Plan(stored, trainer._states[:trainer._n_states])
+    cdef Update* u = &plan.u
+    cdef Backend backend = backend_of(trainer)
+    cdef Reducer reducer = trainer._reducer
+    cdef Storage storage = trainer._collection.storage
+    cdef Outcome found
+    cdef Py_ssize_t i
+    cdef list rates = None
+    cdef bint made = True
+    check_change(storage, "update of a trainer")
+    memset(&found, 0, sizeof(Outcome))
+    for i in range(u.n):
+        if u.entries[i].updated:
+            u.roles[i] = MOVES if names is None or (<_Stored>stored[i]).full_name in names else KEPT
+    u.rule = trainer._rule
+    u.skips = skips
+    u.sparse = trainer._sparse
+    u.measures = trainer._measures(u.skips)
+    try:
+        backend.begin(stored, plan.planes, u.measures, &found)
+    finally:
+        take_outcome(trainer, &found)
+    if reducer.collective:
+        agree(trainer, reducer, stored, u)
+    u.sparse = u.sparse or not moves_all(u.rule)
+    # A moving average that reads all rows after each update would bring them up to date at once.
+    u.late = not u.sparse and (trainer._average is None or trainer._average["frequency"] > 1)
+    plan.set_groups(1 + len(trainer._groups))
+    begin_groups(trainer, stored, u)
+    trainer._norm = None
+    reducer.reduce(backend, u)
+    if u.measures and not u.deferred:
+        memset(&found, 0, sizeof(Outcome))
+        try:
+            made = clip(backend, stored, u, &found)
+        finally:
+            take_outcome(trainer, &found)
+        if not made:
+            return 0
+    backend.prepare(u)
+    trainer._steps = reducer.count(trainer._steps)
+    set_rates(trainer, u, reducer.least_decay)
+    if u.deferred:
+        rates = rates_if_dropped(trainer, u, backend.undecided(u), reducer.least_decay)
+    reducer.apply(backend, storage, plan, rates)
+    if follows_dynet():
+        note_decay(trainer._collection, stored, u)
+    trainer._count()
+    add_to(&n_updates, 1)
+    note_steps(trainer._steps)
+    if u.skips and (trainer._average is not None or names is not None):
+        made = backend.was_made(u)
+    if made and trainer._average is not None:
+        trainer._add_to_average()
+    return 0
+
+
+cdef bint clip(Backend backend, list stored, Update* u, Outcome* found) except -1:
+    """Set the factors that scale gradients down to the thresholds, given the `squares` of their norms (Pascanu, Mikolov
+    and Bengio 2013, On the difficulty of training recurrent neural networks).  The norm is that of all gradients
+    together, except that groups with their own threshold are clipped by the norm of their own gradients.
+
+    Returns:
+        Whether to go on: 0 if the update is dropped, in which case the gradients have been set to zero.
+    """
+    cdef Py_ssize_t i
+    found.norm = norm_of(u)
+    found.measured = True
+    if isfinite(found.norm):
+        found.clipped += clip_groups(u)
+        return True
+    if not u.skips:
+        raise bad_gradients(found.norm, backend.not_finite(stored, u), 1)
+    for i in range(u.n):
+        if u.roles[i] != FROZEN:
+            zero_gradient(stored[i])
+    found.skipped += 1
+    return False
+
+
+cdef double norm_of(Update* u) noexcept nogil:
+    """The norm of all gradients; also sets the sum of squares of each group."""
+    cdef double total = 0
+    cdef uint32_t k
+    cdef Py_ssize_t i
+    cdef GroupSettings* s
+    for k in range(u.n_groups):
+        u.settings[k].squares = 0
+    for i in range(u.n):
+        total += u.squares[i]
+        s = &u.settings[u.group[i]]
+        (s if s.own_norm else u.settings).squares += u.squares[i]
+    return u.scale * sqrt(total)
+
+
+cdef bint clip_groups(Update* u) noexcept nogil:
+    """Set the factor that scales each group down to its threshold; returns whether any group is clipped."""
+    cdef double own
+    cdef uint32_t k
+    cdef GroupSettings* s
+    cdef bint clips = False
+    for k in range(u.n_groups):
+        s = &u.settings[k]
+        own = u.scale * sqrt((s if s.own_norm else u.settings).squares)
+        if 0 < s.threshold < own:
+            s.h.grad_scale = <float>(u.scale * (s.threshold / own))
+            clips = True
+    return clips
+
+
+cdef int note_decay(collection, list stored, const Update* u) except -1:
+    """Note the weight decay of an update of all parameters: see dynet_cy/model/dynet_decay.py."""
+    cdef Py_ssize_t i
+    if collection.name() == "/" and u.settings[0].decay:
+        shares = [((<_Stored>stored[i]).p.id, u.settings[u.group[i]].decay)
+                  for i in range(u.n) if u.roles[i] != FROZEN]
+        collection._members.decay.updated(shares, u.settings[0].decay)
+    return 0
+
+
+cdef int agree(trainer, Reducer reducer, list stored, Update* u) except -1:
+    """Check that all ranks make the same update; a rank without data adopts the settings of the others."""
+    cdef TrainerSettings own, settings
+    cdef list constants = constants_of(trainer)
+    memset(&own, 0, sizeof(own))            # ranks compare all of its bytes
+    own.learning_rate = trainer.learning_rate
+    own.clip_threshold = trainer._clip_threshold
+    own.weight_decay, own.decay_due = trainer._collection._decay_state()
+    own.decoupled_decay = trainer._weight_decay
+    for k, attribute in enumerate(constants):
+        own.constants[k] = getattr(trainer, attribute)
+    own.steps = trainer._steps
+    groups = [group._state() for group in trainer._groups]
+    own.groups = digest(groups) if groups else 0
+    own.sparse = u.sparse
+    own.skips = u.skips
+    settings = own
+    adopted = reducer.agree(trainer, stored, u, &settings, groups)
+    if adopted is not None:
+        trainer._groups = restored_groups(trainer._groups, adopted)
+        trainer._follow(trainer._pace)
+    if settings.learning_rate != own.learning_rate and trainer._pace is None:       # all ranks have one schedule
+        trainer._learning_rate = settings.learning_rate
+    trainer._clip_threshold = settings.clip_threshold
+    if settings.decoupled_decay != own.decoupled_decay:
+        trainer._weight_decay = settings.decoupled_decay
+    for k, attribute in enumerate(constants):
+        if settings.constants[k] != own.constants[k]:
+            setattr(trainer, attribute, settings.constants[k])
+    trainer._sparse = u.sparse = settings.sparse
+    u.skips = settings.skips
+    if (settings.weight_decay, settings.decay_due) != (own.weight_decay, own.decay_due):
+        trainer._collection._set_decay_state((settings.weight_decay, settings.decay_due))
+    u.measures = trainer._measures(u.skips)
+    return 0
+
+
+cdef uint64_t digest(states):
+    return int.from_bytes(hashlib.blake2b(repr(states).encode(), digest_size=8).digest(), "little")
+
+
+cdef int set_rates(trainer, Update* u, double least) except -1:
+    """Set everything that depends on the number of the update, and take the weight decay that is due."""
+    cdef double shared = trainer._collection._take_decay(least)
+    cdef double correction = trainer._correction(trainer._steps)
+    cdef double rate
+    cdef GroupSettings* s
+    cdef uint32_t k
+    for k in range(u.n_groups):
+        group = trainer._groups[k - 1] if k else None
+        s = &u.settings[k]
+        rate = trainer._rate(group._learning_rate if k else None, 0)
+        s.h.lr = <float>(rate * correction)
+        set_constants(trainer, &s.h)
+        s.decoupled = due_now(group if k else trainer, rate * decoupled_decay(trainer, group), least)
+        s.decay = shared if group is None or group.weight_decay is None else 0
+    return 0
+
+
+cdef list rates_if_dropped(trainer, const Update* u, Py_ssize_t coming, double least):
+    """For each group, its learning rate and its share of decoupled decay, for each possible number of dropped updates
+    before this one, from 0 to `coming`."""
+    cdef uint32_t k
+    cdef Py_ssize_t back
+    found = []
+    for k in range(u.n_groups):
+        group = trainer._groups[k - 1] if k else None
+        own = group._learning_rate if k else None
+        decay = decoupled_decay(trainer, group)
+        taken = u.settings[k].decoupled
+        assumed = trainer._rate(own, 0)
+        rates = []
+        for back in range(coming + 1):
+            rate = trainer._rate(own, back)
+            share = max(0.0, taken + (rate - assumed) * decay)
+            correction = trainer._correction(max(trainer._steps - back, 1))
+            rates.append((rate * correction, share if taken or share >= least else 0.0))
+        found.append(rates)
+    return found
+
+
+cdef double decoupled_decay(trainer, group) except -1:
+    return trainer._weight_decay if group is None or group.weight_decay is None else group.weight_decay
+
+
+cdef int set_constants(trainer, dy_optim* h) except -1:
+    """Set the constants of the rule from the trainer's attributes; see `check_constants`."""
+    for constant, attribute in (<dict>trainer._constants).items():
+        if constant == "b1":
+            h.b1 = getattr(trainer, attribute)
+        elif constant == "b2":
+            h.b2 = getattr(trainer, attribute)
+        elif constant == "eps":
+            h.eps = getattr(trainer, attribute)
+        else:
+            raise TypeError(f"{type(trainer).__name__}: rules have no constant {constant!r}")
+    return 0
+
+
+cdef double due_now(object owner, double share, double least) except? -1:
+    """The share of decay that an update takes off, of what is due; shares less than `least` are collected."""
+    cdef double due = owner._decay_due + share - owner._decay_due * share
+    cdef double taken = 0 if due < least else due
+    owner._decay_due = due - taken
+    return taken
+
+
+# ==== trainer =====================================================================================
+#
+# What all trainers share: settings, groups, counts, and the public methods.
 
 UPDATE_EPOCH = (
     "Trainer::update_epoch has been deprecated and doesn't do anything. Please remove it from your code, and control "

@@ -7,7 +7,7 @@ The rule of each is one row in `include/dynet_cy/optim.def`.  They share the bas
 from libc.math cimport sqrt
 
 from dynet_cy.kernels cimport kernels
-from dynet_cy.train.groups cimport checked_decay, checked_rate, number, stored_in
+from dynet_cy.train.interfaces cimport checked_decay, checked_rate, number, stored_in
 
 from dynet_cy.train.trainer import Trainer
 

@@ -232,7 +232,7 @@ static int DY_N(sgemm_way)(int ta, int tb, size_t m, size_t n, size_t k) {
 #define DY_IN_PARTS(k, most, p, q) (size_t p = 0, q; q = (k) - p < (most) ? (k) - p : (most), p < (k); p += q)
 #define DY_IN_BLOCKS(k, p, q) DY_IN_PARTS(k, DY_TERMS, p, q)
 #define DY_LIBRARY_SMALL 1000000
-/* OpenBLAS takes sizes as int. Rows and strides always are (core/limits.pxd), but the columns of many examples, which are one
+/* OpenBLAS takes sizes as int. Rows and strides always are (core/tensor.pxd), but the columns of many examples, which are one
  * matrix, or of a tensor, whose axes after the first are one, may be more. */
 #ifndef DY_LIBRARY_MOST
 #define DY_LIBRARY_MOST 0x40000000

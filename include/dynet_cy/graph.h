@@ -142,7 +142,7 @@ typedef struct {
     uint8_t may_raise;          /* a node of it runs Python code, forward and backward */
     void *device_graphs;        /* what the backend of devices keeps for it */
     uint64_t shortages;         /* the process's count of shortages when the graph last freed memory */
-    void *plans;                /* the cache of schedule/plan_cache; NULL: none yet */
+    void *plans;                /* the cache of schedule/plan; NULL: none yet */
     void *siblings;             /* statistics of schedule/siblings; NULL: none yet */
     uint32_t early;             /* number of values that were computed early and not asked for yet */
     uint32_t n_kept;            /* nodes at the last checkpoint: those stay as they were made */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Elementwise loops that may be divided among threads (dynet_cy/kernels/ranges.pyx). */
+ * Elementwise loops that may be divided among threads (dynet_cy/kernels/product.pyx). */
 #ifndef DYNET_CY_RANGES_H
 #define DYNET_CY_RANGES_H
 

@@ -17,8 +17,8 @@ from alarms import Stop, stopping  # noqa: F401 - a fixture
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.core.interrupts import set_pause
-from dynet_cy.memory import changes
+from dynet_cy.core.threads import set_pause
+from dynet_cy.memory import storage
 from dynet_cy.model.parameters import late_updates
 
 SIZE = 256
@@ -395,7 +395,7 @@ class Large:
             while True:
                 time.sleep(0.01)
         except Stop:
-            return changes.waiting() > 0
+            return storage.waiting() > 0
 
     def state(self):
         arrays = [a for own in self.trainer._state_arrays() if own for a in own]
@@ -460,7 +460,7 @@ def test_an_update_that_was_stopped_is_finished_by_who_looks(how, tmp_path):
     LOOKS[how](model, tmp_path)
     if how == "checkpoint":  # saving settles the factors of tables
         save(quiet, tmp_path)
-    assert changes.waiting() == 0
+    assert storage.waiting() == 0
     assert same(model.state(), quiet.state())
     assert model.trainer._settings() == quiet.trainer._settings()
     for own in (model, quiet):
@@ -485,7 +485,7 @@ def test_an_update_of_a_part_that_was_stopped():
 def test_an_update_that_is_stopped_again_and_again():
     model, quiet = stopped_model()
     before = set_pause(1)
-    while changes.waiting():
+    while storage.waiting():
         with contextlib.suppress(Stop):
             alarm(0.004)
             model.small.as_array()
@@ -499,12 +499,12 @@ def test_a_handler_in_an_update_sees_the_whole_of_it():
     seen = []
     model = Large(24)
     model.backward()
-    signal.signal(signal.SIGALRM, lambda *_: seen.append((changes.waiting(), model.state())))
+    signal.signal(signal.SIGALRM, lambda *_: seen.append((storage.waiting(), model.state())))
     alarm(0.06)
     model.trainer.update()
     while not seen:
         time.sleep(0.01)
-    assert changes.waiting() == 0
+    assert storage.waiting() == 0
     quiet = Large(24)
     quiet.backward()
     quiet.trainer.update()
@@ -544,9 +544,9 @@ def test_rows_that_are_late_when_an_update_is_stopped():
                 while True:
                     time.sleep(0.01)
             except Stop:
-                stopped += changes.waiting() > 0
+                stopped += storage.waiting() > 0
             found = model.table.as_array(), model.trainer._state_arrays()[0]
-            assert late_updates(model.table) == changes.waiting() == 0
+            assert late_updates(model.table) == storage.waiting() == 0
             quiet = Late()
             quiet.trainer.update()
             assert same(found[:1], [quiet.table.as_array()])

@@ -12,15 +12,15 @@ from anomalies import CASES, check, check_gradients_stay
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.execute import anomaly
+from dynet_cy.execute import watch
 from dynet_cy.graph import origin
-from dynet_cy.schedule import plan_cache
+from dynet_cy.schedule import plan
 
 
 @pytest.fixture(autouse=True)
 def _off_again():
     yield
-    assert not anomaly.is_checking()
+    assert not watch.is_checking()
     assert not origin.is_recording()
     dy.renew_cg()
 
@@ -44,15 +44,15 @@ def test_found_in_one_of_a_batch_of_a_cached_plan() -> None:
         dy.renew_cg(autobatching=1)
         return dy.esum([dy.sum_elems(dy.log(dy.inputVector([x, 1.0, 2.0]))) for x in numbers])
 
-    plan_cache.reset()
+    plan.reset()
     with dy.detect_anomaly():
         for _ in range(3):
             losses([1.0, 2.0, 3.0, 4.0]).value()
-        before = plan_cache.counts()[1]
+        before = plan.counts()[1]
         assert before > 0
         with pytest.raises(dy.AnomalyError) as caught:
             losses([1.0, 2.0, 0.0, 4.0]).value()
-    assert plan_cache.counts()[1] == before + 1
+    assert plan.counts()[1] == before + 1
     text = str(caught.value)
     assert "1 -inf of 3, the first is element [0]" in text
     assert "it ran in one batch with 3 more of log" in text
@@ -188,16 +188,16 @@ def test_settings() -> None:
     assert config.get()["check"]
     with dy.detect_anomaly():
         pass
-    assert anomaly.is_checking()
+    assert watch.is_checking()
     config.set(check=False)
-    assert not anomaly.is_checking()
+    assert not watch.is_checking()
     params = dy.DynetParams()
     params.set_check(True)
     params.init()
-    assert anomaly.is_checking()
+    assert watch.is_checking()
     config.set(check=False)
     with pytest.raises(RuntimeError, match="more often"):
-        anomaly.switch(False)
+        watch.switch(False)
 
 
 PROGRAM = """

@@ -8,7 +8,7 @@ from gate_programs import N, Program
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.execute import pieces, views
+from dynet_cy.execute import walk
 from dynet_cy.schedule.rewrite import rewrites
 
 gates = rewrites["gates"]
@@ -17,8 +17,8 @@ gates = rewrites["gates"]
 @pytest.fixture(autouse=True)
 def counting():
     """Reset the counts, and end the graph after the test."""
-    pieces.reset()
-    views.reset()
+    walk.reset_pieces()
+    walk.reset_views()
     yield
     dy.renew_cg()
 
@@ -49,8 +49,8 @@ def gates_of(width: int, cells: int) -> list:
 def test_short_nodes_run_as_one_call() -> None:
     dy.renew_cg(autobatching=1)
     dy.esum(gates_of(8, 20)).forward()
-    assert pieces.counts() == (0, 0)
-    assert views.counts() == (0, 0)
+    assert walk.piece_counts() == (0, 0)
+    assert walk.view_counts() == (0, 0)
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def single_ops():
 def test_ranges_are_views(single_ops) -> None:
     dy.renew_cg(autobatching=1)
     dy.esum(gates_of(64, 20)).forward()
-    assert views.counts() == (40, 0)
+    assert walk.view_counts() == (40, 0)
     # Three together; and the gates too, unless their inputs happen to be adjacent.
-    assert pieces.counts() in ((4, 2), (3, 1))
+    assert walk.piece_counts() in ((4, 2), (3, 1))
 
 
 def test_batches_run_together_in_tiles(single_ops) -> None:
@@ -75,7 +75,7 @@ def test_batches_run_together_in_tiles(single_ops) -> None:
     cells = gates_of(1024, 40)
     loss = dy.esum([dy.sum_elems(c) for c in cells])
     loss.backward(full=True)
-    batches, tiles = pieces.counts()
+    batches, tiles = walk.piece_counts()
     assert batches in (3, 4)  # the gates too, unless their inputs happen to be adjacent
     assert batches <= tiles <= 12
     for k, cell in enumerate(cells):
@@ -90,11 +90,11 @@ def test_kept_plans_do_the_same_to_the_last_bit() -> None:
         found = []
         for _ in range(4):
             dy.renew_cg()
-            views.reset()
+            walk.reset_views()
             program = Program(3, 20)
             program.nodes[program.loss].backward(full=True)
             found.append([n.gradient() for n in program.nodes] + [n.npvalue() for n in program.nodes])
-            assert views.counts()[0] == 60
+            assert walk.view_counts()[0] == 60
         for other in found[1:]:
             for a, b in zip(found[0], other):
                 np.testing.assert_array_equal(a, b)
@@ -109,7 +109,7 @@ def test_a_user_that_comes_later_has_gradients_of_its_own() -> None:
     first = dy.esum([dy.sum_elems(dy.square(p)) for p in parts])
     first.forward()
     values = [p.npvalue() for p in parts]
-    assert views.counts() == (5, 0)
+    assert walk.view_counts() == (5, 0)
     late = first + dy.esum([dy.sum_elems(w) * 3 for w in wholes[:2]])
     for _ in range(2):
         late.backward(full=True)
@@ -119,7 +119,7 @@ def test_a_user_that_comes_later_has_gradients_of_its_own() -> None:
             wanted = np.full(3 * N, 3.0 if k < 2 else 0.0)
             wanted[N : 2 * N] += 2 * value
             np.testing.assert_allclose(whole.gradient(), wanted, rtol=1e-6)
-    assert views.counts() == (5, 5)
+    assert walk.view_counts() == (5, 5)
 
 
 def test_a_user_beyond_the_target_does_not_matter() -> None:
@@ -130,7 +130,7 @@ def test_a_user_beyond_the_target_does_not_matter() -> None:
     loss.forward()
     dy.esum([dy.sum_elems(w) for w in wholes]).forward()
     loss.backward(full=True)
-    assert views.counts() == (4, 0)
+    assert walk.view_counts() == (4, 0)
     for whole in wholes:
         np.testing.assert_array_equal(whole.gradient(), [1.0] * N + [0.0] * N)
 
@@ -173,7 +173,7 @@ def test_modes_that_look_at_batches(mode: str) -> None:
     elif mode == "forward_only":
         loss.forward()
         program.check(gradients=False)
-        assert views.counts() == (0, 0)
+        assert walk.view_counts() == (0, 0)
     else:
         loss.backward(full=True)
         program.check()

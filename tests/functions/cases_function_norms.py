@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from case import many, one
-from cases_vector_norm import p_norm
+from cases_reduce_vector_norm import p_norm
 
 
 def grouped(x, groups, g, b):

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 from case import Case
-from cases_crf import crf, log_sum, scored
+from cases_losses_crf import crf, log_sum, scored
 from cases_softmax import logsumexp
 
 

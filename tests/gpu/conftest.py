@@ -16,7 +16,7 @@ import cannot_run
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_autobatching, set_default_device
+from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
 ROOT = Path(__file__).resolve().parents[2]
 EMULATED = os.environ.get("DYNET_CY_GPU_EMULATED", "0") not in ("", "0")

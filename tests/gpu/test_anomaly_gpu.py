@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_autobatching, set_default_device
+from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
 from anomalies import CASES, check, check_gradients_stay, within_a_builder

@@ -16,7 +16,7 @@ from own_process import environment, run_python
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 from dynet_cy.memory import arena
 
 MANY = 700_000  # floats: more than the smallest segment of device memory holds
@@ -233,7 +233,7 @@ def test_many_graphs(device: str) -> None:
     code = """
 import gc
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 from dynet_cy.gpu.driver import memory_info
 dy.get_device_info("GPU:0"); set_default_device(1)
 W = dy.ParameterCollection().add_parameters((5, 5), init=1.0)
@@ -300,7 +300,7 @@ def test_out_of_memory(device: str) -> None:
     """The error is clear, values computed before stay, and the graph can still be used."""
     code = """
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 dy.get_device_info("GPU:0"); set_default_device(1)
 dy.renew_cg()
 small = dy.constant((5000,), 1.0) + 1
@@ -398,7 +398,7 @@ def test_a_fault_of_a_kernel(device: str, tmp_path: Path) -> None:
 import pathlib, shutil, sys
 import dynet_cy as dy
 from dynet_cy.gpu import compiler
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 cuda, include = compiler.source_folders()
 here = pathlib.Path(sys.argv[1])
 for f in cuda.iterdir():

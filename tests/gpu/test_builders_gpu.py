@@ -16,7 +16,7 @@ import pytest
 from rnn_reference import KINDS
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 
 INPUT, HIDDEN, ROWS = 6, 36, 9  # HIDDEN: more than a warp
 Inputs = list[dy.Expression]

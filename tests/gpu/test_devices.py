@@ -12,7 +12,7 @@ from test_training_gpu import TRAINERS
 
 import dynet_cy as dy
 from dynet_cy.gpu import driver
-from dynet_cy.graph.graph import set_autobatching, set_default_device
+from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
 ALONE = ("CPU", "CPU", "CPU")
 # The devices of the table, the first layer and the second layer.
@@ -325,7 +325,7 @@ def test_values_that_are_not_finite(devices) -> None:
 
 def test_schedules_are_kept(devices) -> None:
     """A plan for some devices is not used for the same structure on others."""
-    from dynet_cy.schedule import plan_cache
+    from dynet_cy.schedule import plan as plan_cache
 
     model = dy.ParameterCollection()
     p = model.parameters_from_numpy(np.arange(1.0, 5.0), device="CPU")

@@ -13,7 +13,7 @@ from alarms import Stop, stopping  # noqa: F401 - a fixture
 from own_process import run_python
 
 import dynet_cy as dy
-from dynet_cy.core.interrupts import set_pause
+from dynet_cy.core.threads import set_pause
 
 SIZE = 64
 

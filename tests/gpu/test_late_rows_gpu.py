@@ -22,7 +22,7 @@ from test_late_rows import ROWS, SIZE, Pair
 import dynet_cy as dy
 from dynet_cy.gpu import late
 from dynet_cy.gpu.driver import counts, memory_info
-from dynet_cy.graph.graph import set_autobatching, set_default_device
+from dynet_cy.graph.expressions import set_autobatching, set_default_device
 from dynet_cy.model.parameters import late_updates
 
 

@@ -12,7 +12,7 @@ from layer_reference import D as ROWS
 
 import dynet_cy as dy
 from dynet_cy import nn
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu_again")
 

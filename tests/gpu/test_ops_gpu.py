@@ -13,7 +13,7 @@ import test_ops
 from table import CASES, Case
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 from dynet_cy.ops.registry import describe
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "gpu.md"

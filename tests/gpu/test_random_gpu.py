@@ -8,7 +8,7 @@ from cases_random import RANDOM
 from test_residual_layer_norm import run as residuals
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 
 # Logarithms and cosines are rounded differently; everything else is exact.
 TOLERANCE = {"noise": 1e-5, "random_normal": 1e-5, "random_gumbel": 1e-5, "random_uniform": 1e-6}

@@ -20,7 +20,7 @@ from test_training_gpu import TRAINERS
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.graph.graph import set_autobatching, set_default_device
+from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
 EMULATED = bool(os.environ.get("DYNET_CY_GPU_EMULATED"))
 MANY_NODES = 1 << 16
@@ -29,7 +29,7 @@ MANY_NODES = 1 << 16
 @pytest.fixture(autouse=True)
 def limits(device: str) -> Iterator[None]:
     """GPU:0 is the default device, with a new graph and the default limits."""
-    from dynet_cy.gpu.replay import set_limits
+    from dynet_cy.gpu.graphs import set_limits
 
     before = set_limits(32, MANY_NODES)
     set_default_device(1)
@@ -76,7 +76,7 @@ def alone(run):
 
 def without(run):
     """The same without replays."""
-    from dynet_cy.gpu.replay import set_limits
+    from dynet_cy.gpu.graphs import set_limits
 
     before = set_limits(0, 0)
     with Counted() as counted:
@@ -440,7 +440,7 @@ def losses(network: Words, sizes) -> list:
 
 @pytest.mark.skipif(not EMULATED, reason="only the emulated driver counts CUDA graphs")
 def test_the_one_used_last_stays() -> None:
-    from dynet_cy.gpu.replay import set_limits
+    from dynet_cy.gpu.graphs import set_limits
 
     network = Words()
     set_limits(2, MANY_NODES)
@@ -458,7 +458,7 @@ def test_the_one_used_last_stays() -> None:
 
 @pytest.mark.skipif(not EMULATED, reason="only the emulated driver counts CUDA graphs")
 def test_limit_of_nodes() -> None:
-    from dynet_cy.gpu.replay import set_limits
+    from dynet_cy.gpu.graphs import set_limits
 
     network = Words()
     set_limits(0, 0)
@@ -484,7 +484,7 @@ def test_limit_of_nodes() -> None:
 
 def test_thrashing_stops() -> None:
     """If structures evict each other, they must be seen more often before they are captured, up to 64 times."""
-    from dynet_cy.gpu.replay import set_limits
+    from dynet_cy.gpu.graphs import set_limits
 
     network = Words()
     set_limits(1, MANY_NODES)
@@ -503,7 +503,7 @@ def test_thrashing_stops() -> None:
 
 def test_what_pays_may_be_dropped() -> None:
     """If each structure is used often before it is dropped, seeing it twice stays enough."""
-    from dynet_cy.gpu.replay import set_limits
+    from dynet_cy.gpu.graphs import set_limits
 
     network = Words()
     set_limits(1, MANY_NODES)
@@ -514,7 +514,7 @@ def test_what_pays_may_be_dropped() -> None:
 
 
 def test_limits_are_told() -> None:
-    from dynet_cy.gpu.replay import set_limits
+    from dynet_cy.gpu.graphs import set_limits
 
     assert set_limits(7, 100) == (32, MANY_NODES)
     assert set_limits(0, 5) == (7, 100)
@@ -525,7 +525,7 @@ def test_limits_are_told() -> None:
 
 
 def test_switched_off_and_on_again() -> None:
-    from dynet_cy.gpu.replay import set_limits
+    from dynet_cy.gpu.graphs import set_limits
 
     network = Words()
     desired = without(lambda: losses(network, (3,) * 9))
@@ -649,7 +649,7 @@ sys.path[:0] = sys.argv[1].split(":")
 import numpy as np
 import dynet_cy as dy
 from dynet_cy.gpu.driver import counts
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 dy.get_device_info("GPU:0")
 set_default_device(1)
 model = dy.ParameterCollection()

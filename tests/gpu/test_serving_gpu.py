@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu_again")
 

@@ -10,7 +10,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy.gpu.driver import counts
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 
 Shapes = tuple[tuple[int, ...], ...]
 

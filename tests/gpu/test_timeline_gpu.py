@@ -6,7 +6,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 
 
 @pytest.mark.parametrize("where", ["GPU:0", "both"])

@@ -11,9 +11,10 @@ from tables import trained_tables
 from test_backend import in_a_process
 
 import dynet_cy as dy
-from dynet_cy.gpu import clips, update
+from dynet_cy.gpu import memory as clips
+from dynet_cy.gpu import update
 from dynet_cy.gpu.driver import counts, synchronize
-from dynet_cy.graph.graph import set_autobatching, set_default_device
+from dynet_cy.graph.expressions import set_autobatching, set_default_device
 from dynet_cy.model.parameters import set_gradient_state
 from dynet_cy.train.plan import Plan
 

@@ -8,7 +8,7 @@ import workloads
 from workloads.common import Weights
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_autobatching, set_default_device
+from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
 pytestmark = pytest.mark.usefixtures("on_the_cpu_again")
 

@@ -7,7 +7,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy.graph import StaleExpressionError
-from dynet_cy.graph.graph import set_autobatching
+from dynet_cy.graph.expressions import set_autobatching
 
 
 def test_renewing_one_graph_leaves_others(graph) -> None:

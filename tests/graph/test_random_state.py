@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.random_state import set_seed
+from dynet_cy.graph.expressions import set_seed
 
 # Ops that draw.
 DRAWS = {

@@ -364,7 +364,7 @@ def test_memory_is_given_back_while_other_threads_add_nodes() -> None:
 
 def test_states_are_taken_and_settings_changed_while_other_threads_work() -> None:
     """Random streams of all graphs are read, and restarted, at any time; values are those of some setting."""
-    from dynet_cy.graph.random_state import random_state
+    from dynet_cy.graph.expressions import random_state
 
     collection = dy.ParameterCollection()
     table = collection.lookup_parameters_from_numpy(np.ones((50, 8)))
@@ -505,14 +505,16 @@ def test_values_are_computed_while_another_thread_adds_nodes() -> None:
 
 def test_settings_are_changed_while_passes_run() -> None:
     """Passes read them without the lock of Python."""
-    from dynet_cy.execute import pieces, profile, views
-    from dynet_cy.kernels import pool, precision
-    from dynet_cy.schedule import joining, plan_cache, siblings
+    from dynet_cy.execute import walk
+    from dynet_cy.execute import watch as profile
+    from dynet_cy.kernels import kernels, pool
+    from dynet_cy.schedule import joining, siblings
+    from dynet_cy.schedule import plan as plan_cache
     from dynet_cy.schedule.rewrite import rewrites
 
     sums = rewrites["sums"]
 
-    precisions = ["float32", "float32" if precision.bf16_missing() else "bf16"]
+    precisions = ["float32", "float32" if kernels.bf16_missing() else "bf16"]
     rounds = itertools.count()
     before = dy.config.get()
     limits, least = plan_cache.set_limits(64, 1 << 24), joining.set_least_size(1 << 17)
@@ -523,13 +525,15 @@ def test_settings_are_changed_while_passes_run() -> None:
         sums.set_on(bool(k % 2))
         siblings.switch(bool(k // 2 % 2))
         profile.set_level(k % 2)
-        precision.set_precision(precisions[k // 3 % 2])
+        kernels.set_precision(precisions[k // 3 % 2])
         dy.config.set(autobatch=k % 3, check=bool(k % 4 == 1), flush_denormals=bool(k % 2))
         pool.set_threads(1 + k % 2)
         plan_cache.set_limits(32 + k % 2, 1 << 20)
         joining.set_least_size(1000 if k % 2 else 1 << 17)
-        for module in (sums, joining, plan_cache, views, pieces, profile):
+        for module in (sums, joining, plan_cache, profile):
             module.reset()
+        walk.reset_pieces()
+        walk.reset_views()
 
     def work(_):
         for _ in range(30):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.textfile import ModelMismatchError
+from dynet_cy.files.textfile import ModelMismatchError
 
 
 def model_of(seed: int) -> dy.ParameterCollection:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynet_cy import initializers
-from dynet_cy.initializers import (
+from dynet_cy.model import initializers
+from dynet_cy.model.initializers import (
     ConstInitializer,
     FromFileInitializer,
     GlorotInitializer,

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 import dynet_cy as dy
 from dynet_cy import nn
-from dynet_cy.textfile import ModelMismatchError
+from dynet_cy.files.textfile import ModelMismatchError
 
 
 class Net(nn.Layer):

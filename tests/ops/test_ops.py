@@ -7,7 +7,7 @@ import pytest
 from table import CASES, Case
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_autobatching
+from dynet_cy.graph.expressions import set_autobatching
 from dynet_cy.ops.registry import describe
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)

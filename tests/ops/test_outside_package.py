@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 CHECK = """
     import numpy as np
     import dynet_cy as dy
-    from dynet_cy.graph.graph import set_autobatching
+    from dynet_cy.graph.expressions import set_autobatching
     from dynet_cy import profiling
     from dynet_cy.ops.registry import describe
     from rbf import compiled, in_python

@@ -10,7 +10,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy.model.parameters import set_gradient_state
-from dynet_cy.parallel.overlap import Overlap
+from dynet_cy.parallel.collective import Overlap
 
 RANKS = 3
 

@@ -21,7 +21,7 @@ from dynet_cy.launch import main
 from dynet_cy.parallel import supervise as supervising
 from dynet_cy.parallel.progress import Progress
 from dynet_cy.parallel.supervise import Ending, Start, supervise
-from dynet_cy.train.update import note_updates_in
+from dynet_cy.train.trainer import note_updates_in
 
 pytestmark = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 

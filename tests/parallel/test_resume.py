@@ -17,8 +17,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import dynet_cy as dy
+from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.parallel import CheckpointWarning
-from dynet_cy.textfile import ModelFileError, ModelMismatchError
 
 SAVES = 7  # of 21 items: in the middle of the first epoch
 

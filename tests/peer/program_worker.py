@@ -83,7 +83,7 @@ def main() -> None:
     sys.argv[1:] = []
     library: Any = importlib.import_module(module)
     if module == "dynet_cy":
-        importlib.import_module("dynet_cy.core.dynet_rules").follow_dynet()  # these are programs written for DyNet
+        importlib.import_module("dynet_cy.core.threads").follow_dynet()  # these are programs written for DyNet
     dy = Noisy(library, int(noise[0])) if noise else library
     names: dict[str, Any] = {}
     while True:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynet_cy import initializers as own
+from dynet_cy.model import initializers as own
 
 pytestmark = pytest.mark.peer
 dynet = pytest.importorskip("dynet")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dynet_cy.textfile import LOOKUP, PARAMETER, Entry, populate_entries, read_text_model, write_text_model
+from dynet_cy.files.textfile import LOOKUP, PARAMETER, Entry, populate_entries, read_text_model, write_text_model
 
 pytestmark = pytest.mark.peer
 dynet = pytest.importorskip("dynet")

@@ -9,7 +9,7 @@ import pytest
 from sum_programs import Program, Value
 
 import dynet_cy as dy
-from dynet_cy.execute import pieces
+from dynet_cy.execute import walk
 from dynet_cy.graph.nodes import nodes
 from dynet_cy.schedule.rewrite import rewrites
 
@@ -145,10 +145,10 @@ def test_one_op_for_a_cell() -> None:
 
 def test_cells_that_follow_each_other_run_in_pieces() -> None:
     """One backward call computes the gradients of all arguments of a piece."""
-    pieces.reset()
+    walk.reset_pieces()
     q = program(5, lstm, cells=3)
     q.loss(q.outputs).backward()
-    assert pieces.counts()[0] >= 1
+    assert walk.piece_counts()[0] >= 1
 
 
 def test_a_narrow_graph() -> None:

@@ -10,7 +10,7 @@ from random_graphs import Model, build
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.schedule import plan_cache
+from dynet_cy.schedule import plan as plan_cache
 
 
 @pytest.fixture(autouse=True)

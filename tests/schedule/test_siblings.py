@@ -11,9 +11,9 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config, profiling
-from dynet_cy.graph.random_state import random_state, set_random_state, set_seed
+from dynet_cy.graph.expressions import random_state, set_random_state, set_seed
 from dynet_cy.memory import arena
-from dynet_cy.schedule import plan_cache, siblings
+from dynet_cy.schedule import plan, siblings
 
 WIDTH = 12  # examples that advance in step
 
@@ -185,10 +185,10 @@ def test_several_kinds_in_turns() -> None:
 def test_plans_are_cached() -> None:
     net = Net()
     learn(net)
-    plan_cache.reset()
+    plan.reset()
     dy.renew_cg()
     net.in_step(10)
-    made, reused = plan_cache.counts()
+    made, reused = plan.counts()
     assert made == 0
     assert reused == 10
 

@@ -24,7 +24,7 @@ from sweep import Call
 
 import dynet_cy as dy
 from dynet_cy import nn, rnn, train
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 
 sys.path.append(str(Path(__file__).parents[1] / "ops"))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.graph import set_autobatching
+from dynet_cy.graph.expressions import set_autobatching
 
 TRAINERS = [dy.SimpleSGDTrainer, dy.MomentumSGDTrainer, dy.AdagradTrainer, dy.AdamTrainer]
 

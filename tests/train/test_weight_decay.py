@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.textfile import read_text_model
+from dynet_cy.files.textfile import read_text_model
 
 
 def model(decay: float = 0.25, rows: int = 4) -> tuple[dy.ParameterCollection, dy.Parameters, dy.LookupParameters]:

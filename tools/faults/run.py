@@ -30,9 +30,9 @@ from pathlib import Path
 import numpy as np
 
 import dynet_cy as dy
-from dynet_cy.execute.anomaly import is_checking
+from dynet_cy.execute.watch import is_checking
+from dynet_cy.graph.expressions import set_seed
 from dynet_cy.graph.origin import is_recording
-from dynet_cy.graph.random_state import set_seed
 from dynet_cy.parallel import runtime
 from dynet_cy.parallel.board import Board, anonymous_memory
 from dynet_cy.parallel.communicator import LocalCommunicator

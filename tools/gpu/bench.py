@@ -14,7 +14,7 @@ import numpy as np
 
 import dynet_cy as dy
 from dynet_cy.gpu.driver import counts, device_name, synchronize
-from dynet_cy.graph.graph import set_default_device
+from dynet_cy.graph.expressions import set_default_device
 
 EMULATED = False
 

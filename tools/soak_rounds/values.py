@@ -9,7 +9,7 @@ import numpy as np
 
 import dynet_cy as dy
 from dynet_cy.memory import arena
-from dynet_cy.schedule import plan_cache
+from dynet_cy.schedule import plan as plan_cache
 from soak_rounds.programs import (
     ROWS,
     Changed,

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import dynet_cy as dy
-from dynet_cy.memory.mirror import get_default_device
+from dynet_cy.memory.storage import get_default_device
 from dynet_cy.model.parameters import late_updates
 from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.runtime import current, use

@@ -1,0 +1,542 @@
+"""DyNet's text format for models: a reader and a writer, independent of the engine.
+
+A file is a sequence of entries. An entry is a header line and one line of numbers, or two when gradients follow::
+
+    #Parameter# /W {2,3} 97 ZERO_GRAD
+    +1.00000000e+00 +2.00000000e+00 ... (the values, first index fastest, a blank after each)
+    #LookupParameter# /E {4,10} 1282 FULL_GRAD
+    ... (the values, row after row: the dimensions are those of a row, then the number of rows)
+    ... (the gradients)
+
+The number in the header is the length of the lines of numbers in bytes, which DyNet uses to skip entries. This reader
+goes by line ends and then compares the length: a file that has lost bytes, within a number or elsewhere, is an error.
+Nothing in a file is executed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Union
+
+import numpy as np
+
+from dynet_cy.files.replacing import replacing
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
+
+__all__ = [
+    "LOOKUP",
+    "PARAMETER",
+    "Entry",
+    "ModelFileError",
+    "ModelMismatchError",
+    "NotAModelFileError",
+    "TruncatedModelFileError",
+    "WrongCountError",
+    "key_filter",
+    "populate_entries",
+    "read_text_model",
+    "scan_text_model",
+    "write_text_model",
+]
+
+PARAMETER = "Parameter"
+LOOKUP = "LookupParameter"
+
+_HEADER = re.compile(
+    r"#(Parameter|LookupParameter)# (.+) \{((?:[0-9]{1,10},){0,7}[0-9]{1,10}|)\} ([0-9]{1,19}) (ZERO_GRAD|FULL_GRAD)\s*"
+)
+_HEADER_LIMIT = 1 << 16
+_BLOCK = 1 << 20  # bytes read at a time from a line of numbers
+_VALUES = 1 << 14  # numbers formatted at a time
+_WIDTH = 16  # bytes of a finite number and the blank after it
+_SHORT = 11  # how many bytes shorter others are, such as "+nan"
+
+# How files of other formats begin, and how to read them.
+_OTHERS = [
+    (b"\x1f\x8b", "it is compressed by gzip; uncompress it first (gunzip)"),
+    (b"BZh", "it is compressed by bzip2; uncompress it first (bunzip2)"),
+    (b"\xfd7zXZ", "it is compressed by xz; uncompress it first (unxz)"),
+    (b"\x28\xb5\x2f\xfd", "it is compressed by zstd; uncompress it first (unzstd)"),
+    (b"PK\x03\x04", "it is a zip archive"),
+    (b"\x80", "it is a pickle, such as the .meta file of dy.save; the parameters are in the .data file beside it"),
+]
+_SAFETENSORS = re.compile(rb".{6}\0\0 *\{", re.DOTALL)
+
+
+class Entry(NamedTuple):
+    """A parameter or a lookup table of a text file."""
+
+    kind: str
+    """PARAMETER or LOOKUP."""
+    name: str
+    """The full name, such as "/encoder/W"."""
+    dim: tuple[int, ...]
+    """The dimensions; for a lookup table those of a row, then the number of rows."""
+    values: NDArray[np.float32]
+    """The values, flat, first index fastest."""
+    grads: NDArray[np.float32] | None = None
+    """The gradients in the same order, or None."""
+
+
+class ModelFileError(ValueError, RuntimeError):
+    """A text model file cannot be used. (DyNet raises RuntimeError here.)
+
+    Args:
+        message: what is wrong.
+
+    Attributes:
+        path: the file.
+        line: the number of the line, from 1, or None.
+        parameter: the full name of the parameter, or None.
+
+    Example:
+        >>> with open("broken", "w") as file:
+        ...     _ = file.write("?")
+        >>> dy.load_safetensors("broken", model)
+        Traceback (most recent call last):
+            ...
+        dynet_cy.files.textfile.ModelFileError: not a safetensors file
+    """
+
+    def __init__(self, message: str, path: str, line: int | None = None, parameter: str | None = None) -> None:
+        where = path + (f", line {line}" if line is not None else "")
+        super().__init__(f"{where}: {f'parameter {parameter}: ' if parameter is not None else ''}{message}")
+        self.path = path
+        self.line = line
+        self.parameter = parameter
+
+
+class NotAModelFileError(ModelFileError):
+    """Something other than a header or a number is in a place where one must be."""
+
+
+class TruncatedModelFileError(ModelFileError):
+    """The file ends in the middle of an entry."""
+
+
+class WrongCountError(ModelFileError):
+    """A line holds more or fewer numbers than the dimensions ask for, or bytes than the header says."""
+
+
+class ModelMismatchError(ModelFileError):
+    """The file is complete, but its parameters do not match those that are to be filled."""
+
+
+# Numbers as they are written, "+d.dddddddde+dd ", are converted many at a time, in both directions.
+_POWERS = 10.0 ** np.arange(-120, 121)  # 10**k is _POWERS[k + 120]
+_DIGITS = np.array([1, 3, 4, 5, 6, 7, 8, 9, 10])  # columns of the digits
+_PLACES = 10 ** np.arange(8, -1, -1)
+
+
+def _regular(block: bytes) -> NDArray[np.float32] | None:
+    """The numbers of a block in which all are written in this form; None for any other block."""
+    count = len(block) // _WIDTH
+    if count == 0 or len(block) > count * _WIDTH + 2 or block[count * _WIDTH :].strip():
+        return None
+    text = np.frombuffer(block, dtype=np.uint8, count=count * _WIDTH).reshape(count, _WIDTH)
+    digits = text[:, _DIGITS] - np.uint8(48)  # other characters become larger than 9
+    power = text[:, 13:15] - np.uint8(48)
+    signs = text[:, [0, 12]]
+    if (digits > 9).any() or (power > 9).any() or ((signs != 43) & (signs != 45)).any():
+        return None
+    if (text[:, 2] != 46).any() or (text[:, 11] != 101).any() or (text[:, 15] != 32).any():
+        return None
+    exponent = power[:, 0].astype(np.intp) * 10 + power[:, 1]
+    exponent[signs[:, 1] == 45] *= -1
+    if exponent.max() > 37:  # perhaps more than a float32 holds
+        return None
+    wide = (digits @ _PLACES) * _POWERS[exponent + 112]
+    wide[signs[:, 0] == 45] *= -1
+    with np.errstate(under="ignore"):
+        values: NDArray[np.float32] = wide.astype(np.float32)
+    return values
+
+
+def _formatted(values: NDArray[np.float32]) -> bytes:
+    """The numbers, each as "%+.8e" and a blank."""
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        size = np.abs(values.astype(np.float64))
+    usual = (size >= 1e-37) & (size < 1e38)
+    size[~usual] = 1
+    exponent = np.floor(np.log10(size)).astype(np.intp)
+    scaled = size * _POWERS[128 - exponent]
+    exponent += (scaled >= 1e9).astype(np.intp) - (scaled < 1e8)  # where the logarithm was rounded across an integer
+    scaled = size * _POWERS[128 - exponent]
+    mantissa = np.rint(scaled)
+    # The product is off by less than 1e-6. If that could change the rounding, format the number exactly.
+    usual &= (np.abs(scaled - np.floor(scaled) - 0.5) > 1e-4) & (mantissa >= 1e8) & (mantissa < 1e9)
+    text = np.empty((len(values), _WIDTH), dtype=np.uint8)
+    text[:, 0] = np.where(np.signbit(values), 45, 43)
+    text[:, 2], text[:, 11], text[:, 15] = 46, 101, 32
+    rest = mantissa.astype(np.int64)
+    for column in _DIGITS[::-1]:
+        text[:, column] = rest % 10 + 48
+        rest //= 10
+    text[:, 12] = np.where(exponent < 0, 45, 43)
+    np.abs(exponent, out=exponent)
+    text[:, 13], text[:, 14] = exponent // 10 + 48, exponent % 10 + 48
+    zero = values == 0
+    text[zero, 1], text[zero, 12] = 48, 43
+    others = np.flatnonzero(~(usual | zero))
+    if len(others) == 0:
+        return text.tobytes()
+    parts = []
+    start = 0
+    for place in others.tolist():
+        parts += [text[start:place].tobytes(), b"%+.8e " % values[place].item()]
+        start = place + 1
+    return b"".join([*parts, text[start:].tobytes()])
+
+
+def _braces(dim: tuple[int, ...]) -> str:
+    return "{" + ",".join(map(str, dim)) + "}"
+
+
+def _shown(line: bytes) -> str:
+    text = line[:60].decode("utf-8", "replace").rstrip("\r\n")
+    return repr(text) + ("..." if len(line) > 60 else "")
+
+
+def _other(line: bytes) -> str:
+    """The format of a file that is not a text model, judged by its first line, if it is known."""
+    for start, what in _OTHERS:
+        if line.startswith(start):
+            return f": {what}"
+    return ": it is a safetensors file; load_safetensors reads those" if _SAFETENSORS.match(line) else ""
+
+
+class Header(NamedTuple):
+    """The first line of an entry of a text file."""
+
+    kind: str
+    name: str
+    dim: tuple[int, ...]
+    size: int
+    """Bytes of the lines of numbers."""
+    full: bool
+    """Whether gradients follow."""
+
+    @property
+    def n_numbers(self) -> int:
+        """How many numbers each line has."""
+        return math.prod(self.dim)
+
+
+class _Reader:
+    """The lines of a file, with their numbers; lines of numbers are read in blocks."""
+
+    def __init__(self, file: IO[bytes], path: str) -> None:
+        self.file = file
+        self.path = path
+        self.line = 0
+        self.last = b""  # the last number of a line without an end
+        self.sizes = np.zeros(2, np.int64)  # bytes of an entry's lines of numbers: in this file, as first written
+
+    def header(self) -> Header | None:
+        """The next header; None at the end of the file."""
+        while True:
+            line = self.file.readline(_HEADER_LIMIT)
+            if not line:
+                return None
+            self.line += 1
+            if line.strip():
+                break
+        try:
+            match = _HEADER.fullmatch(line.decode("utf-8"))
+        except UnicodeDecodeError:
+            match = None
+        if match is None:
+            if not line.endswith(b"\n") and len(line) < _HEADER_LIMIT and line.startswith((b"#P", b"#L")):
+                raise TruncatedModelFileError(f"the file ends in a header: {_shown(line)}", self.path, self.line)
+            message = f"Bad parameter specification in model: {_shown(line)}"
+            raise NotAModelFileError(message + (_other(line) if self.line == 1 else ""), self.path, self.line)
+        if not line.endswith(b"\n"):
+            raise TruncatedModelFileError("the file ends after a header", self.path, self.line, match[2])
+        dim = tuple(map(int, match[3].split(","))) if match[3] else ()
+        return Header(match[1], match[2], dim, int(match[4]), match[5] == "FULL_GRAD")
+
+    def skip(self, header: Header) -> None:
+        """Skip an entry's lines of numbers, which must be long enough for its numbers."""
+        for _ in range(1 + header.full):
+            self.line += 1
+            block = self.file.readline(_BLOCK)
+            if not block:
+                message = "the file ends where its numbers must be"
+                raise TruncatedModelFileError(message, self.path, self.line, header.name)
+            size = len(block)
+            while block and not block.endswith(b"\n"):
+                block = self.file.readline(_BLOCK)
+                size += len(block)
+            if size < 2 * header.n_numbers - 1:
+                kind = WrongCountError if block else TruncatedModelFileError
+                message = f"{size} bytes where its dimensions {_braces(header.dim)} take {header.n_numbers} numbers"
+                raise kind(message, self.path, self.line, header.name)
+
+    def numbers(self, header: Header) -> NDArray[np.float32]:
+        """A line of numbers."""
+        self.line += 1
+        name, dim, want = header.name, header.dim, header.n_numbers
+        values = np.empty(min(want, 1 << 16), dtype=np.float32)  # grows as numbers are read, whatever is claimed
+        count = size = written = 0  # numbers, bytes, bytes without trailing blanks and the line end
+        rest = last = b""
+        ended = False
+        first = True
+        while not ended:
+            block = self.file.readline(_BLOCK)
+            if first and not block and want:
+                raise TruncatedModelFileError("the file ends where its numbers must be", self.path, self.line, name)
+            first = False
+            if content := len(block.rstrip()):
+                written = size + content
+            size += len(block)
+            ended = not block or block.endswith(b"\n")
+            block = rest + block
+            if not ended:  # the last word may continue in the next block
+                cut = max(block.rfind(b" "), block.rfind(b"\t")) + 1
+                block, rest = block[:cut], block[cut:]
+                if len(rest) > _BLOCK:
+                    raise NotAModelFileError(f"not a number: {_shown(rest)}", self.path, self.line, name)
+            words: list[bytes] = []
+            numbers = _regular(block)
+            if numbers is None:
+                words = block.split()
+                if not words:
+                    continue
+                last = words[-1]
+            else:
+                last = block[-_WIDTH:].strip()
+            length = len(words) if numbers is None else len(numbers)
+            if count + length > want:
+                message = f"more numbers than its dimensions {_braces(dim)} take ({want})"
+                raise WrongCountError(message, self.path, self.line, name)
+            while count + length > values.size:
+                grown = np.empty(min(want, 2 * values.size), dtype=np.float32)
+                grown[:count] = values[:count]
+                values = grown
+            values[count : count + length] = self.parsed(block, words, name) if numbers is None else numbers
+            count += length
+        cut_off = not block.endswith(b"\n")
+        if count < want:
+            kind = TruncatedModelFileError if cut_off else WrongCountError
+            message = f"{count} numbers where its dimensions {_braces(dim)} take {want}"
+            raise kind(message + (", then the file ends" if cut_off else ""), self.path, self.line, name)
+        self.last = last if cut_off else b""
+        self.sizes += np.array([size, written + 2 if written else 1])
+        return values
+
+    def parsed(self, block: bytes, words: list[bytes], name: str) -> NDArray[np.float32]:
+        try:
+            if b"_" in block:  # Python's float accepts "1_000"
+                raise ValueError
+            wide = np.array(list(map(float, words)))
+        except ValueError:
+            bad = next((word for word in words if not _is_number(word)), b"")
+            raise NotAModelFileError(f"not a number: {_shown(bad)}", self.path, self.line, name) from None
+        with np.errstate(over="ignore", under="ignore"):
+            values = wide.astype(np.float32)
+        overflow = np.isinf(values) & ~np.isinf(wide)
+        if overflow.any():
+            bad = words[int(overflow.argmax())]
+            raise NotAModelFileError(f"beyond the range of float32: {_shown(bad)}", self.path, self.line, name)
+        return values
+
+    def entry(self, header: Header) -> Entry:
+        """The rest of an entry after its header."""
+        self.sizes = np.zeros(2, np.int64)
+        lines = [self.numbers(header) for _ in range(1 + header.full)]
+        # The present length, or that before line ends were converted or lost at the end.
+        sizes = self.sizes.tolist()
+        if header.size not in sizes:
+            # DyNet counts "+nan" and "+inf" as long as other numbers.
+            others = sum(int((~np.isfinite(line)).sum()) for line in lines)
+            if header.size != sizes[1] + _SHORT * others:
+                if self.last:
+                    message = f"the file ends in a number: {_shown(self.last)}"
+                    raise TruncatedModelFileError(message, self.path, self.line, header.name)
+                message = (
+                    f"{sizes[0]} bytes of numbers where its header counts {header.size}; the file was damaged, or "
+                )
+                message += "was changed without the number before ZERO_GRAD or FULL_GRAD"
+                raise WrongCountError(message, self.path, self.line, header.name)
+        return Entry(header.kind, header.name, header.dim, lines[0], lines[1] if header.full else None)
+
+    def entries(self, select: Callable[[str, str], bool] | None = None) -> Iterator[Entry]:
+        """The entries for which `select` is true, or all."""
+        while (header := self.header()) is not None:
+            if select is None or select(header.kind, header.name):
+                yield self.entry(header)
+            else:
+                self.skip(header)
+
+
+def _is_number(word: bytes) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return b"_" not in word
+
+
+def read_text_model(path: Path, select: Callable[[str, str], bool] | None = None) -> Iterator[Entry]:
+    """The entries of a text model file, one after the other as they are asked for.
+
+    Blank lines between entries, other line ends, other ways to write a number, nan and inf are accepted.
+
+    Args:
+        path: the file.
+        select: called with kind and full name; an entry for which it is false is skipped without reading its
+            numbers.
+
+    Raises:
+        NotAModelFileError: this is not a text model file.
+        TruncatedModelFileError: the file ends in the middle of an entry.
+        WrongCountError: a line holds more or fewer numbers than its header says, or has more or fewer bytes.
+    """
+    with open(path, "rb") as file:
+        yield from _Reader(file, os.fsdecode(path)).entries(select)
+
+
+def scan_text_model(file: IO[bytes], path: str) -> tuple[list[Header], Iterator[Entry]]:
+    """The headers of an open text model file, and its entries, which are read when they are requested.
+
+    Each line of numbers has been checked to be long enough for the dimensions in its header, so these can be trusted.
+
+    Args:
+        file: the file, which is read from its beginning, whatever its position.
+        path: its name, for errors.
+
+    Raises:
+        ModelFileError: see `read_text_model`.
+    """
+    file.seek(0)
+    reader = _Reader(file, path)
+    headers = []
+    while (header := reader.header()) is not None:
+        headers.append(header)
+        reader.skip(header)
+    file.seek(0)
+    return headers, _Reader(file, path).entries()
+
+
+def key_filter(key: str) -> Callable[[str], bool]:
+    """Whether a full name lies below `key`, the name of a collection: "/s" and "/s/" have "/s/W" but not "/s_1/W".
+
+    "" and "/" have everything.
+    """
+    prefix = key if key.endswith("/") or not key else key + "/"
+    return lambda name: name.startswith(prefix)
+
+
+def populate_entries(
+    path: Path,
+    parameters: Sequence[tuple[str, tuple[int, ...]]],
+    lookups: Sequence[tuple[str, tuple[int, ...]]],
+    key: str = "",
+) -> Iterator[tuple[int, Entry]]:
+    """The entries of a file for the parameters of a collection, each with the index of its parameter among its kind.
+
+    As in DyNet, parameters in the file match those of the collection by order, and so do lookup tables; names do not
+    matter. All headers are checked before the first entry is yielded, so a file of another model leaves the collection
+    unchanged.
+
+    Args:
+        path: the file.
+        parameters: full name and dimensions of each parameter to fill.
+        lookups: the same for the lookup tables (dimensions of a row, then the number of rows).
+        key: take only entries below the collection of this name in the file.
+
+    Raises:
+        ModelMismatchError: the dimensions differ, or there are too many or too few parameters.
+        ModelFileError: see `read_text_model`.
+    """
+    shown = os.fsdecode(path)
+    wanted = {PARAMETER: parameters, LOOKUP: lookups}
+    label = {PARAMETER: "parameter", LOOKUP: "lookup parameter"}
+    below = key_filter(key)
+    found = {PARAMETER: 0, LOOKUP: 0}
+    with open(path, "rb") as file:
+        reader = _Reader(file, shown)
+        while (header := reader.header()) is not None:
+            kind, name, dim = header[:3]
+            line = reader.line
+            if below(name):
+                if found[kind] == len(wanted[kind]):
+                    message = f"Too many {label[kind]}s: the model to be populated has {len(wanted[kind])}"
+                    raise ModelMismatchError(message, shown, line, name)
+                own, own_dim = wanted[kind][found[kind]]
+                if tuple(own_dim) != dim:
+                    message = f"Dimensions of {label[kind]} {name} looked up from file ({_braces(dim)}) do not match "
+                    message += f"parameters to be populated ({_braces(tuple(own_dim))}, {own})"
+                    raise ModelMismatchError(message, shown, line, name)
+                found[kind] += 1
+            reader.skip(header)
+    if (found[PARAMETER], found[LOOKUP]) != (len(parameters), len(lookups)):
+        counts = f"({found[PARAMETER]}/{found[LOOKUP]}) did not match number to be populated "
+        counts += f"({len(parameters)}/{len(lookups)})"
+        missing = [name for kind, names in wanted.items() for name, _ in names[found[kind] :]]
+        message = f"Number of parameter/lookup parameter objects loaded from file {counts}; nothing for "
+        message += ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+        if key:
+            message += f" below {key}"
+        raise ModelMismatchError(message, shown)
+    if key.strip("/") and not found[PARAMETER] + found[LOOKUP]:
+        raise ModelMismatchError(f"has nothing below {key}", shown)
+    position = {PARAMETER: 0, LOOKUP: 0}
+    for entry in read_text_model(path, lambda _, name: below(name)):
+        yield position[entry.kind], entry
+        position[entry.kind] += 1
+
+
+def write_text_model(path_or_file: Path | IO[bytes], entries: Iterable[Entry | Any], append: bool = False) -> None:
+    """Write a text model file.
+
+    Args:
+        path_or_file: a file name, which is replaced whole or not at all, or a binary file, which is
+            written to.
+        entries: tuples (kind, name, dim, values, grads); values and grads flat with the first index fastest, or of
+            shape `dim`. They are consumed one at a time.
+        append: whether to keep the present content of the file.
+
+    Raises:
+        ValueError: an entry cannot be written because of its kind, its name, or a number of values that does not match
+            its dimensions.
+    """
+    if isinstance(path_or_file, (str, bytes, os.PathLike)):
+        with replacing(path_or_file, append) as file:
+            _write(file, entries)
+    else:
+        _write(path_or_file, entries)
+
+
+def _write(file: IO[bytes], entries: Iterable[Any]) -> None:
+    for item in entries:
+        entry = Entry(*item)
+        lines = [_flat(entry, entry.values, "values")]
+        if entry.grads is not None:
+            lines.append(_flat(entry, entry.grads, "gradients"))
+        if entry.kind not in (PARAMETER, LOOKUP):
+            raise ValueError(f"the kind of {entry.name} is neither {PARAMETER} nor {LOOKUP}: {entry.kind!r}")
+        if not entry.name or not entry.name.isprintable() or entry.name != entry.name.strip():
+            raise ValueError(f"not a name for a parameter in a text file: {entry.name!r}")
+        size = sum(_WIDTH * line.size + 1 - _SHORT * int((~np.isfinite(line)).sum()) for line in lines)
+        flag = "ZERO_GRAD" if entry.grads is None else "FULL_GRAD"
+        file.write(f"#{entry.kind}# {entry.name} {_braces(entry.dim)} {size} {flag}\n".encode())
+        for line in lines:
+            for start in range(0, line.size, _VALUES):
+                file.write(_formatted(line[start : start + _VALUES]))
+            file.write(b"\n")
+
+
+def _flat(entry: Entry, values: Any, what: str) -> NDArray[np.float32]:
+    array: NDArray[np.float32] = np.asarray(values, dtype=np.float32)
+    if array.shape != (math.prod(entry.dim),) and array.shape != tuple(entry.dim):
+        message = f"the {what} of {entry.name} have shape {array.shape}, its dimensions are {_braces(entry.dim)}"
+        raise ValueError(message)
+    return array.reshape(-1, order="F")

@@ -1,0 +1,254 @@
+"""Elementwise functions, whose kernels come from the rows of .def files, and sums of many."""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport Call, axis_of, size_of, total_of
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
+from dynet_cy.gpu.registry cimport (
+    BASE, FEW_TERMS, FLAGS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, gpu_op,
+    kernel_at, module_at, needs_module, no_axes, pass_scaled, scaled, sum_pointers,
+)
+from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT
+from dynet_cy.ops.elementwise cimport BINARY, THROUGH, UNARY
+from dynet_cy.ops.registry cimport MAX_OPS
+
+cdef GpuOp* op
+
+
+# ==== unary =======================================================================================
+#
+# Elementwise functions of one argument: kernels from the rows of unary.def.
+
+cdef int CU_UNARY = module_at(b"unary")
+# Kernels by number of the op.
+cdef int[MAX_OPS] UNARY_FORWARD
+cdef int[MAX_OPS] UNARY_BACKWARD
+
+
+cdef int unary_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim)
+    return launch_each(gpu, UNARY_FORWARD[gpu.op], n, n, c.x[0].v, c.attrs[0].f, c.attrs[1].f, c.y.v)
+
+
+cdef int unary_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim)
+    return launch_each(gpu, UNARY_BACKWARD[gpu.op], n, n, c.x[0].v, c.y.v, c.dy.v, c.attrs[0].f, c.attrs[1].f, c.dx.v,
+                       c.accumulate)
+
+
+cdef int straight_through(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return scaled(gpu, total_of(&c.dx.dim), 1, c.dy.v, c.dx.v, c.accumulate)
+
+
+cdef int which
+for which in range(DY_UNARY_COUNT):
+    op = gpu_op(UNARY[which].name, CU_UNARY, unary_forward, unary_backward)
+    op.assigns = True
+    UNARY_FORWARD[UNARY[which].id] = kernel_at(CU_UNARY, b"unary_forward_" + UNARY[which].name)
+    UNARY_BACKWARD[UNARY[which].id] = kernel_at(CU_UNARY, b"unary_backward_" + UNARY[which].name)
+    if THROUGH[which] != NULL:
+        op = gpu_op(THROUGH[which].name, CU_UNARY, unary_forward, straight_through)
+        needs_module(op, BASE)
+        op.assigns = True
+        UNARY_FORWARD[THROUGH[which].id] = UNARY_FORWARD[UNARY[which].id]
+
+
+# ==== arithmetic ==================================================================================
+#
+# Elementwise functions of two arguments, whose kernels come from the rows of binary.def, and sums of many.
+
+cdef int CU_BINARY = module_at(b"binary")
+# Kernels by number of the op; binary_backward: for each argument, one by threads and one by blocks.
+cdef int[MAX_OPS] BINARY_FORWARD
+cdef int[MAX_OPS][2][2] BINARY_BACKWARD
+
+
+cdef void axes_of(const Call* c, Axes* all, Axes* kept, Axes* reduced, uint32_t i) noexcept nogil:
+    """The axes of y with the strides of a, b and y: all of them, and separately those that argument i has or lacks."""
+    cdef uint32_t k, j
+    cdef size_t size, total = 1
+    cdef size_t[2] own, step, stride
+    stride[0] = stride[1] = 1
+    no_axes(all)
+    no_axes(kept)
+    no_axes(reduced)
+    for k in range(c.y.dim.nd + 1):
+        size = c.y.dim.d[k] if k < c.y.dim.nd else c.y.dim.bd
+        for j in range(2):
+            own[j] = axis_of(&c.x[j].dim, k) if k < c.y.dim.nd else c.x[j].dim.bd
+            step[j] = 0 if own[j] == 1 else stride[j]
+            stride[j] *= own[j]
+        add_axis(all, size, step[0], step[1], total)
+        add_axis(reduced if own[i] == 1 else kept, size, step[0], step[1], total)
+        total *= size
+
+
+cdef int binary_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Axes all, kept, reduced
+    cdef size_t n
+    axes_of(c, &all, &kept, &reduced, 0)
+    n = axes_total(&all)
+    return launch_each(gpu, BINARY_FORWARD[gpu.op], n, n, value_at(&all), c.x[0].v, c.x[1].v, c.y.v) if n else 0
+
+
+cdef int binary_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Axes all, kept, reduced
+    cdef size_t n, terms
+    axes_of(c, &all, &kept, &reduced, i)
+    n = axes_total(&kept)
+    terms = axes_total(&reduced)
+    if terms <= FEW_TERMS:
+        return launch_each(gpu, BINARY_BACKWARD[gpu.op][i][0], n, n, terms, value_at(&kept), value_at(&reduced),
+                           c.x[0].v,
+                           c.x[1].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+    return launch_rows(gpu, BINARY_BACKWARD[gpu.op][i][1], n, terms, n, terms, value_at(&kept), value_at(&reduced),
+                       c.x[0].v,
+                       c.x[1].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)
+
+
+cdef int argument
+cdef bytes name, side
+for which in range(DY_BINARY_COUNT):
+    if BINARY[which] == NULL:                           # not an op, only a part of other ops
+        continue
+    name = BINARY[which].name
+    op = gpu_op(name, CU_BINARY, binary_forward, binary_backward)
+    op.assigns = True
+    BINARY_FORWARD[BINARY[which].id] = kernel_at(CU_BINARY, b"binary_forward_" + name)
+    for argument in range(2):
+        side = b"ab"[argument:argument + 1]
+        BINARY_BACKWARD[BINARY[which].id][argument][0] = kernel_at(CU_BINARY,
+                                                                   b"binary_" + side + b"_by_threads_" + name)
+        BINARY_BACKWARD[BINARY[which].id][argument][1] = kernel_at(CU_BINARY, b"binary_" + side + b"_by_blocks_" + name)
+
+
+# ---- esum, average ---------------------------------------------------------------
+
+cdef bint side_by_side(const Call* c) noexcept nogil:
+    """Whether all arguments are adjacent and as large as y."""
+    cdef size_t total = total_of(&c.y.dim)
+    cdef uint32_t i
+    for i in range(c.n):
+        if c.x[i].dim.bd != c.y.dim.bd or c.x[i].v != c.x[0].v + i * total:
+            return False
+    return True
+
+
+cdef int add_scaled(Gpu* gpu, const Call* c, float scale) noexcept nogil:
+    """y = scale times the sum of all arguments; if one kernel cannot take all of them, it adds partial sums."""
+    cdef Pointers xs
+    cdef Axes axes, terms
+    cdef uint32_t i, n = 0, sums = 0
+    cdef float* to
+    cdef size_t total = total_of(&c.y.dim)
+    cdef bint acc = False
+    if side_by_side(c):
+        no_axes(&axes)
+        no_axes(&terms)
+        add_axis(&axes, total, 1, 0, 0)
+        add_axis(&terms, c.n, total, 0, 0)
+        return contract(gpu, &axes, &terms, scale, c.x[0].v, c.y.v, 0)
+    memset(&xs, 0, sizeof(xs))
+    for i in range(c.n):
+        if c.x[i].dim.bd == c.y.dim.bd:
+            xs.p[n] = c.x[i].v
+            n += 1
+        if n and (n == <uint32_t>POINTERS or i + 1 == c.n):
+            to = c.work if c.n > <uint32_t>POINTERS else c.y.v
+            sum_pointers(gpu, total, &xs, n, scale, to + sums * total, False)
+            n = 0
+            sums += 1
+            acc = True
+    if c.n > <uint32_t>POINTERS and sums:
+        no_axes(&axes)
+        no_axes(&terms)
+        add_axis(&axes, total, 1, 0, 0)
+        add_axis(&terms, sums, total, 0, 0)
+        contract(gpu, &axes, &terms, 1, c.work, c.y.v, 0)
+    for i in range(c.n):
+        if c.x[i].dim.bd != c.y.dim.bd:         # one batch element for the whole batch
+            axes_in(&c.y, &c.x[i], &axes)
+            expand(gpu, &axes, scale, c.x[i].v, c.y.v, acc)
+            acc = True
+    return gpu.error
+
+
+cdef size_t sums_work(const Call* c, int i) noexcept nogil:
+    cdef uint32_t kernels = (c.n + <uint32_t>POINTERS - 1) // <uint32_t>POINTERS
+    return kernels * total_of(&c.y.dim) if i < 0 and kernels > 1 else 0
+
+
+cdef float spread_sum(const Call* c) noexcept nogil:
+    return 1
+
+
+cdef float spread_average(const Call* c) noexcept nogil:
+    return <float>(1.0 / c.n)
+
+
+cdef int esum_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return add_scaled(gpu, c, 1)
+
+
+cdef int esum_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return pass_scaled(gpu, &c.dy, 1, &c.dx, c.accumulate)
+
+
+cdef int average_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return add_scaled(gpu, c, <float>(1.0 / c.n))
+
+
+cdef int average_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    return pass_scaled(gpu, &c.dy, <float>(1.0 / c.n), &c.dx, c.accumulate)
+
+
+op = gpu_op(b"esum", BASE, esum_forward, esum_backward)
+op.work = sums_work
+op.spread = spread_sum
+op.assigns = True
+
+op = gpu_op(b"average", BASE, average_forward, average_backward)
+op.work = sums_work
+op.spread = spread_average
+op.assigns = True
+
+
+# ---- emax: the number of the largest argument is saved -----------------------------------------
+
+cdef int MANY = module_at(b"many")
+cdef int EMAX_FORWARD = kernel_at(MANY, b"emax_forward")
+cdef int EMAX_BACKWARD = kernel_at(MANY, b"emax_backward")
+
+
+cdef int emax_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t total = total_of(&c.y.dim), n = size_of(&c.y.dim)
+    cdef Pointers xs
+    cdef uint32_t i, count = 0, once = 0
+    if total == 0:
+        return 0
+    memset(&xs, 0, sizeof(xs))
+    for i in range(c.n):
+        xs.p[count] = c.x[i].v
+        once |= <uint32_t>(c.x[i].dim.bd == 1) << count
+        count += 1
+        if count == <uint32_t>FLAGS or i + 1 == c.n:
+            launch_each(gpu, EMAX_FORWARD, total, total, n, value_at(&xs), count, once, i + 1 - count, c.saved, c.y.v)
+            count = once = 0
+    return gpu.error
+
+
+cdef int emax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t total = total_of(&c.y.dim), n = total_of(&c.dx.dim)
+    if total == 0:
+        return 0
+    return launch_each(gpu, EMAX_BACKWARD, n, total, n, i, c.saved, c.dy.v, c.dx.v, c.accumulate)
+
+
+cdef size_t one_per_number(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim)
+
+
+op = gpu_op(b"emax", MANY, emax_forward, emax_backward)
+op.saved = one_per_number
+op.assigns = True

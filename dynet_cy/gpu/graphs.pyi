@@ -1,0 +1,3 @@
+# Written by tools/derive.py
+
+def set_limits(graphs: int, nodes: int) -> tuple[int, int]: ...

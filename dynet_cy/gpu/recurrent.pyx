@@ -1,0 +1,367 @@
+"""Gates, and the parts and steps of recurrent cells."""
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport Call, Tensor, rows_of, total_of
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, value_at
+from dynet_cy.gpu.products cimport (
+    LINALG, add_scaled_elements, affine_backward, affine_forward, multiply, multiply_backward_a, multiply_backward_b,
+)
+from dynet_cy.gpu.registry cimport BASE, gpu_op, kernel_at, module_at, needs_module, pass_scaled
+from dynet_cy.ops.linalg cimport affine_transform_factors, factors_of_a
+from dynet_cy.ops.registry cimport Factors
+
+cdef GpuOp* op
+
+
+# ==== cells =======================================================================================
+#
+# The parts of an LSTM cell.
+
+cdef int CU_CELLS = module_at(b"cells")
+
+
+# ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
+# The gradient of the sums, which all arguments need, is stored in place of the saved
+# values.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
+
+cdef int GATES_FORWARD = kernel_at(CU_CELLS, b"lstm_gates_forward")
+cdef int GATES_BACKWARD = kernel_at(CU_CELLS, b"lstm_gates_backward")
+cdef int ADD_SQUARES = kernel_at(CU_CELLS, b"add_squares")
+cdef int ADD_NOISE = kernel_at(CU_CELLS, b"add_weight_noise")
+cdef int NOISE_SLOPES = kernel_at(CU_CELLS, b"weight_noise_slopes")
+
+
+cdef Tensor block_of(const Tensor* w, const Tensor* x, size_t offset) noexcept nogil:
+    """The columns of w, from number `offset` on, that belong to x."""
+    cdef Tensor part = w[0]
+    part.dim.nd = 2
+    part.dim.d[1] = rows_of(&x.dim)
+    part.v += offset * rows_of(&w.dim)
+    return part
+
+
+cdef int squares_of_inputs(Gpu* gpu, const Call* c) noexcept nogil:
+    """Store |(h, x)|^2 of each batch element in the working memory."""
+    cdef size_t n, batch = c.y.dim.bd
+    cdef uint32_t i
+    for i in range(2, c.n, 2):
+        n = rows_of(&c.x[i].dim)
+        launch_rows(gpu, ADD_SQUARES, batch, n, batch, n, c.x[i].v, c.x[i].bstride, c.work, i > 2)
+    return gpu.error
+
+
+cdef int gates_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd, offset = 0
+    cdef uint32_t i
+    cdef Tensor part
+    if m == 0:
+        return 0
+    multiply(gpu, &c.x[1], &c.x[2], &c.y, 0)
+    for i in range(3, c.n, 2):
+        part = block_of(&c.x[i], &c.x[i + 1], offset)
+        multiply(gpu, &part, &c.x[i + 1], &c.y, 1)
+        offset += rows_of(&c.x[i + 1].dim)
+    if c.attrs[0].f != 0:
+        squares_of_inputs(gpu, c)
+        launch_each(gpu, ADD_NOISE, batch * m, batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.y.v)
+    return launch_each(gpu, GATES_FORWARD, batch * m, batch, m // 4, 1.0, c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+cdef int gates_begin(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
+    return launch_each(gpu, GATES_BACKWARD, batch * m, batch, m // 4, c.y.v, c.dy.v, c.saved)
+
+
+cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
+    cdef Tensor dsums = c.y
+    dsums.v = c.saved
+    return dsums
+
+
+cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
+    cdef Tensor dsums = gradient_of_sums(c)
+    if i % 2 and (i == 1 or c.n == 5):
+        factors_of_a(&c.x[i], &c.x[i + 1], &dsums, f)
+
+
+cdef float* gates_same(const Call* c, uint32_t i) noexcept nogil:
+    """The gradient of the bias equals that of the sums, if each batch element has its own bias."""
+    return c.saved if i == 0 and c.x[0].dim.bd == c.y.dim.bd else NULL
+
+
+cdef int noise_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    """The gradient of x or h through the standard deviation of the noise."""
+    cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
+    cdef float* slopes = c.work + batch
+    squares_of_inputs(gpu, c)
+    launch_rows(gpu, NOISE_SLOPES, batch, m,
+                batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.saved, slopes)
+    return add_scaled_elements(gpu, &c.x[i], slopes, batch, &c.dx)
+
+
+cdef int gates_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Tensor dsums = gradient_of_sums(c), part
+    cdef bint accumulate = c.accumulate
+    if i == 0:
+        return pass_scaled(gpu, &dsums, 1, &c.dx, accumulate)
+    if i == 1:
+        return multiply_backward_a(gpu, &c.x[2], &dsums, &c.dx, accumulate)
+    if i == 2:
+        multiply_backward_b(gpu, &c.x[1], &dsums, &c.dx, accumulate)
+    elif i % 2:
+        if c.n > 5 and not accumulate:          # only the columns of this input are written below
+            fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
+            accumulate = True
+        part = block_of(&c.dx, &c.x[i + 1], c.before)
+        return multiply_backward_a(gpu, &c.x[i + 1], &dsums, &part, accumulate)
+    else:
+        part = block_of(&c.x[i - 1], &c.x[i], c.before)
+        multiply_backward_b(gpu, &part, &dsums, &c.dx, accumulate)
+    if c.attrs[0].f != 0:
+        noise_backward(gpu, c, i)
+    return gpu.error
+
+
+cdef size_t gates_work(const Call* c, int i) noexcept nogil:
+    return 2 * <size_t>c.y.dim.bd if c.attrs[0].f != 0 else 0
+
+
+cdef bytes name
+for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_gates_projected"):
+    op = gpu_op(name, CU_CELLS, gates_forward, gates_backward)
+    needs_module(op, BASE)
+    needs_module(op, LINALG)
+    op.begin = gates_begin
+    op.factors = gates_factors
+    op.same = gates_same
+    op.work = gates_work
+    op.assigns = True
+    op.draws = name == b"vanilla_lstm_gates_noise"
+
+
+# ==== gated =======================================================================================
+#
+# Gates, which are sums of products with an activation, and the steps of GRUs and Tree-LSTMs that use them.
+
+cdef extern from "dynet_cy/gpu_cells.h" nogil:
+    ctypedef struct Cells "dy_gpu_cells":
+        const float** v
+        size_t* bstride
+    uint32_t MOST_CELLS "DY_CELLS"
+
+cdef int CU_GATED = module_at(b"gated")
+
+
+# ---- gated_affine: y = f(b + W1 x1 + W2 x2 + ...) -------------------------------
+# Attributes: the number of blocks of rows of y; how many of these, from the first on, are
+# logistic; how many after these are tanh.  The gradient of the sum, which all arguments
+# need, is stored in place of the saved values.
+
+cdef int GATED_FORWARD = kernel_at(CU_GATED, b"gates_forward")
+cdef int GATED_BACKWARD = kernel_at(CU_GATED, b"gates_backward")
+
+
+cdef int gated_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u
+    if n == 0:
+        return 0
+    affine_forward(gpu, c)
+    return launch_each(gpu, GATED_FORWARD, n, n, rows, h * c.attrs[1].u, h * c.attrs[2].u, c.y.v)
+
+
+cdef int gated_begin(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim), rows = rows_of(&c.y.dim), h = rows // c.attrs[0].u
+    return launch_each(gpu, GATED_BACKWARD, n, n, rows, h * c.attrs[1].u, h * c.attrs[2].u, c.y.v, c.dy.v, c.saved)
+
+
+cdef Call of_sums(const Call* c) noexcept nogil:
+    """The call of the sum without the activation."""
+    cdef Call sums = c[0]
+    sums.dy.v = c.saved
+    return sums
+
+
+cdef int gated_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Call sums = of_sums(c)
+    return affine_backward(gpu, &sums, i)
+
+
+cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
+    cdef Call sums = of_sums(c)
+    affine_transform_factors(&sums, i, f)
+
+
+op = gpu_op(b"gated_affine", CU_GATED, gated_forward, gated_backward)
+needs_module(op, BASE)
+op.begin = gated_begin
+op.factors = gated_factors
+op.assigns = True
+op.lists = True
+
+
+# ---- tree_lstm_c: y = i u + f1 c1 + f2 c2 + ...; at most MOST_CELLS cells per launch ---
+
+cdef int TREE_FORWARD = kernel_at(CU_GATED, b"tree_c_forward")
+cdef int TREE_BACKWARD_CELL = kernel_at(CU_GATED, b"tree_c_backward_cell")
+cdef int TREE_BACKWARD_GATES = kernel_at(CU_GATED, b"tree_c_backward_gates")
+
+
+cdef uint32_t some_cells(const Call* c, uint32_t start, Cells* cells) noexcept nogil:
+    """List the next cells, from number `start` on; returns how many they are."""
+    cdef uint32_t k, n = min(c.n - 1 - start, MOST_CELLS)
+    memset(cells, 0, sizeof(Cells))
+    for k in range(n):
+        cells.v[k] = c.x[1 + start + k].v
+        cells.bstride[k] = c.x[1 + start + k].bstride
+    return n
+
+
+cdef int tree_c_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd
+    cdef uint32_t start = 0, count
+    cdef Cells cells
+    if n == 0:
+        return 0
+    while start == 0 or start < c.n - 1:
+        count = some_cells(c, start, &cells)
+        launch_each(gpu, TREE_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, value_at(&cells), start, count,
+                    c.y.v)
+        start += max(count, <uint32_t>1)
+    return gpu.error
+
+
+cdef int tree_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim), batch = c.y.dim.bd, own = c.dx.dim.bd, rows = rows_of(&c.x[0].dim)
+    cdef uint32_t start = 0, count
+    cdef bint acc
+    cdef Cells cells
+    if n == 0:
+        return 0
+    if i:
+        return launch_each(gpu, TREE_BACKWARD_CELL, own * n, batch, n, c.x[0].v + (2 + i) * n, c.x[0].bstride, c.dy.v,
+                           own, c.dx.v, c.accumulate)
+    while start == 0 or start < c.n - 1:
+        count = some_cells(c, start, &cells)
+        acc = c.accumulate or start > 0         # the first launch assigns all gates, or adds to them
+        launch_each(gpu, TREE_BACKWARD_GATES, own * rows, batch, n, rows, c.x[0].v, c.x[0].bstride, value_at(&cells),
+                    start, count, c.dy.v, own, c.dx.v, acc)
+        start += max(count, <uint32_t>1)
+    return gpu.error
+
+
+op = gpu_op(b"tree_lstm_c", CU_GATED, tree_c_forward, tree_c_backward)
+op.assigns = True
+
+# derived: launches of cells, gated
+from dynet_cy.core.tensor cimport size_of
+
+cdef int PART_MASKED = kernel_at(CU_CELLS, b"part_masked")
+cdef int PART_MASKED_BACKWARD = kernel_at(CU_CELLS, b"part_masked_backward")
+cdef int LSTM_C_FORWARD = kernel_at(CU_CELLS, b"lstm_c_forward")
+cdef int LSTM_C_BACKWARD_C = kernel_at(CU_CELLS, b"lstm_c_backward_c")
+cdef int LSTM_C_BACKWARD_GATES = kernel_at(CU_CELLS, b"lstm_c_backward_gates")
+cdef int LSTM_H_FORWARD = kernel_at(CU_CELLS, b"lstm_h_forward")
+cdef int LSTM_H_BACKWARD_C = kernel_at(CU_CELLS, b"lstm_h_backward_c")
+cdef int LSTM_H_BACKWARD_GATES = kernel_at(CU_CELLS, b"lstm_h_backward_gates")
+
+
+cdef int dropout_mask_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = rows_of(&c.y.dim), offset = c.attrs[0].i
+    return launch_each(gpu, PART_MASKED, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v + offset,
+                       c.x[1].bstride, c.y.v)
+
+
+cdef int dropout_mask_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = rows_of(&c.y.dim), offset = c.attrs[0].i
+    cdef size_t dx_stride = size_of(&c.dx.dim)
+    return launch_each(gpu, PART_MASKED_BACKWARD, elements * n, batch, n, c.x[1 - i].v + (0 if i else offset),
+                       c.x[1 - i].bstride, c.dy.v, elements, c.dx.v + (offset if i else 0), dx_stride)
+
+
+op = gpu_op(b"dropout_mask", CU_CELLS, dropout_mask_forward, dropout_mask_backward)
+
+
+cdef int vanilla_lstm_c_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, h = rows_of(&c.y.dim)
+    return launch_each(gpu, LSTM_C_FORWARD, batch * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.y.v)
+
+
+cdef int vanilla_lstm_c_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, h = rows_of(&c.y.dim)
+    if i == 0:
+        return launch_each(gpu, LSTM_C_BACKWARD_C, elements * h, batch, h, c.x[1].v, c.x[1].bstride, c.dy.v, elements,
+                           c.dx.v, c.accumulate)
+    return launch_each(gpu, LSTM_C_BACKWARD_GATES, elements * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       c.x[1].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"vanilla_lstm_c", CU_CELLS, vanilla_lstm_c_forward, vanilla_lstm_c_backward)
+op.assigns = True
+
+
+cdef int vanilla_lstm_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, h = rows_of(&c.y.dim), at = 2 * h, stride_o = c.x[1].bstride
+    return launch_each(gpu, LSTM_H_FORWARD, batch * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at, stride_o,
+                       c.y.v)
+
+
+cdef int vanilla_lstm_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, h = rows_of(&c.y.dim), at = 2 * h, stride_o = c.x[1].bstride
+    cdef size_t rows = rows_of(&c.x[1].dim)
+    if i == 0:
+        return launch_each(gpu, LSTM_H_BACKWARD_C, elements * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at,
+                           stride_o, c.dy.v, elements, c.dx.v, c.accumulate)
+    return launch_each(gpu, LSTM_H_BACKWARD_GATES, elements * rows, batch, h, rows, at, c.x[0].v, c.x[0].bstride,
+                       c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"vanilla_lstm_h", CU_CELLS, vanilla_lstm_h_forward, vanilla_lstm_h_backward)
+op.assigns = True
+
+
+cdef int tree_lstm_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, h = rows_of(&c.y.dim), at = 1 * h, stride_o = c.x[1].bstride
+    return launch_each(gpu, LSTM_H_FORWARD, batch * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at, stride_o,
+                       c.y.v)
+
+
+cdef int tree_lstm_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, h = rows_of(&c.y.dim), at = 1 * h, stride_o = c.x[1].bstride
+    cdef size_t rows = rows_of(&c.x[1].dim)
+    if i == 0:
+        return launch_each(gpu, LSTM_H_BACKWARD_C, elements * h, batch, h, c.x[0].v, c.x[0].bstride, c.x[1].v + at,
+                           stride_o, c.dy.v, elements, c.dx.v, c.accumulate)
+    return launch_each(gpu, LSTM_H_BACKWARD_GATES, elements * rows, batch, h, rows, at, c.x[0].v, c.x[0].bstride,
+                       c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+cdef size_t tree_lstm_h_saved(const Call* c) noexcept nogil:
+    return 0
+
+
+op = gpu_op(b"tree_lstm_h", CU_CELLS, tree_lstm_h_forward, tree_lstm_h_backward)
+op.saved = tree_lstm_h_saved
+op.assigns = True
+
+cdef int GRU_H_FORWARD = kernel_at(CU_GATED, b"gru_h_forward")
+cdef int GRU_H_BACKWARD = kernel_at(CU_GATED, b"gru_h_backward")
+
+
+cdef int gru_h_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
+    return launch_each(gpu, GRU_H_FORWARD, batch * n, batch, n, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.x[2].v, c.x[2].bstride, c.y.v)
+
+
+cdef int gru_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.y.dim)
+    return launch_each(gpu, GRU_H_BACKWARD, elements * n, batch, n, i, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                       c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.dy.v, elements, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"gru_h", CU_GATED, gru_h_forward, gru_h_backward)
+op.assigns = True
+# end of launches

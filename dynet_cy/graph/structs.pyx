@@ -1,0 +1,38 @@
+"""The C structs of a graph, and tables of functions that higher layers fill in, so that graphs need not import
+executors, scheduler or profiler."""
+
+from cpython.object cimport PyTypeObject
+from cpython.type cimport PyType_Modified
+
+# Tables of functions that higher layers fill in: executors, the scheduler, the profiler, ops.
+
+# Functions of higher layers that are methods and operators of expressions and graphs, by name.
+operators = {}
+# What the numbers of a result are, by the number of the op, where that is known: "probabilities" or "scores".
+results = {}
+
+cdef Engine[ENGINE_COUNT] engines
+cdef Siblings siblings
+cdef PassHooks passes
+
+
+cdef Engine* engine(int kind) noexcept:
+    return &engines[kind]
+
+
+cdef Siblings* sibling_hooks() noexcept:
+    return &siblings
+
+
+cdef PassHooks* pass_hooks() noexcept:
+    return &passes
+
+
+cdef Engine* engine_of(const Graph* g) noexcept:
+    return &engines[ENGINE_MULTI_DEVICE if g.multi_device else ENGINE_GPU if g.device else ENGINE_CPU]
+
+
+def give_attributes(type cls, dict attributes):
+    """Set attributes of a class of Cython, which Python's `setattr` refuses."""
+    (<dict>(<PyTypeObject*>cls).tp_dict).update(attributes)
+    PyType_Modified(cls)

@@ -1,0 +1,3 @@
+# Written by tools/derive.py
+
+def share_implicit_graph() -> None: ...

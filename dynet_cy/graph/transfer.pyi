@@ -1,3 +1,0 @@
-from dynet_cy.graph.expressions import Expression
-
-def to_device(e: Expression, device_str: str) -> Expression: ...

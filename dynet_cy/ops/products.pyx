@@ -1,0 +1,647 @@
+"""Products of tensors with three and more axes, circular convolutions, inverses and determinants."""
+
+from libc.math cimport INFINITY, NAN, fabs, log
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy
+
+from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of
+from dynet_cy.graph.expressions cimport OPERATOR_MATMUL, Expression, dim_of, set_operator
+from dynet_cy.graph.making cimport apply, apply1, apply2, apply2x, expression
+from dynet_cy.graph.origin cimport describe_dim
+from dynet_cy.graph.structs cimport Extra, no_extra
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.product cimport gemm
+from dynet_cy.memory.bridge cimport shape_of
+from dynet_cy.ops.elementwise cimport operand
+from dynet_cy.ops.linalg cimport AFFINE, MATMUL, multiply, multiply_backward_a, multiply_backward_b
+from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
+
+from dynet_cy.ops.linalg import dot_product
+from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.shape import reshape, transpose
+
+
+# ==== contract ====================================================================================
+#
+# Tensors of three axes times vectors, and circular convolutions of vectors.
+
+# ---- contract3d_1d: z_ij = sum_k x_ijk y_k (+ b_ij) ------------------------------
+# The tensor is treated as a matrix of i * j rows and k columns, which multiplies y.
+
+cdef int contract_dim(const Shapes* s, Dim* z) except -1:
+    if s.x[0].nd > 3:
+        raise DimensionError("x must have three axes")
+    if cols_of(s.x[1]) != 1:
+        raise DimensionError("y must be a vector")
+    if axis_of(s.x[0], 2) != rows_of(s.x[1]):
+        raise DimensionError(
+            f"x has {axis_of(s.x[0], 2)} elements along axis 2 but y has {rows_of(s.x[1])}")
+    z.nd = 2
+    z.d[0] = axis_of(s.x[0], 0)
+    z.d[1] = axis_of(s.x[0], 1)
+    if size_of(z) > MOST_ALONG:                 # they are the rows of a matrix
+        raise DimensionError(
+            f"the first two axes of x have {size_of(z)} elements, at most {MOST_ALONG} (2^31 - 1) are possible")
+    if s.n == 3 and not same_shape(s.x[2], z):
+        raise DimensionError(f"b must be a matrix of {z.d[0]} x {z.d[1]}")
+    return 0
+
+
+cdef inline Tensor as_matrix(const Tensor* x, size_t cols) noexcept nogil:
+    """x with all axes but the last as one, where the last has `cols` elements."""
+    cdef Tensor m = x[0]
+    m.dim.d[0] = <uint32_t>(size_of(&x.dim) // cols) if cols else 0
+    m.dim.d[1] = <uint32_t>cols
+    m.dim.nd = 2
+    return m
+
+
+cdef void contract_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef Tensor x = as_matrix(&c.x[0], rows_of(&c.x[1].dim))
+    cdef Tensor z = as_matrix(&c.y, 1)
+    cdef uint32_t b
+    if c.n == 3:
+        for b in range(c.y.dim.bd):
+            memcpy(element(&c.y, b), element(&c.x[2], b), n * sizeof(float))
+    x.dim.d[0] = z.dim.d[0]                 # also if k is 0
+    multiply(&x, &c.x[1], &z, c.n == 3)
+
+
+cdef void contract_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = size_of(&c.y.dim)
+    cdef Tensor x, dz = as_matrix(&c.dy, 1)
+    if i == 0:
+        x = as_matrix(&c.dx, rows_of(&c.x[1].dim))
+        x.dim.d[0] = dz.dim.d[0]
+        multiply_backward_a(&c.x[0], &c.x[1], &dz, &x, c.accumulate)
+    elif i == 1:
+        x = as_matrix(&c.x[0], rows_of(&c.x[1].dim))
+        x.dim.d[0] = dz.dim.d[0]
+        multiply_backward_b(&x, &dz, &c.dx, c.accumulate)
+    elif c.dx.dim.bd == c.y.dim.bd:
+        K.bias_bwd(n * c.y.dim.bd, 1, c.dy.v, c.dx.v, c.accumulate)
+    else:
+        K.bias_bwd(n, c.y.dim.bd, c.dy.v, c.dx.v, c.accumulate)
+
+
+cdef Op* new_contraction(const char* name, const char* args) except NULL:
+    cdef Op* op = register(name, args, contract_dim, contract_forward, contract_backward)
+    op.rule[0] = SHARE                      # nodes with the same tensor run as one product
+    op.assigns = True
+    return op
+
+
+cdef Op* CONTRACT = new_contraction(b"contract3d_1d", b"x y")
+cdef Op* CONTRACT_BIAS = new_contraction(b"contract3d_1d_bias", b"x y b")
+
+
+def contract3d_1d(x, y):
+    """A tensor of three axes times a vector, over the last axis: z_ij = sum_k x_ijk y_k.
+
+    Shapes: ``x {i,j,k}``, ``y {k}`` -> ``{i,j}``.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.contract3d_1d(dy.ones((2, 3, 4)), dy.inputVector([1, 2, 3, 4])).npvalue()
+        array([[10., 10., 10.],
+               [10., 10., 10.]])
+    """
+    return apply2(CONTRACT, x, y)
+
+
+def contract3d_1d_bias(x, y, b):
+    """`contract3d_1d` plus a matrix b.
+
+    Shapes: ``x {i,j,k}``, ``y {k}``, ``b {i,j}`` -> ``{i,j}``.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.contract3d_1d_bias(dy.ones((1, 2, 2)), dy.inputVector([1, 2]), dy.inputTensor([[10, 20]])).npvalue()
+        array([[13., 23.]])
+    """
+    return apply(CONTRACT_BIAS, (x, y, b), NULL)
+
+
+cdef Expression contracted_twice(tuple xs, str op):
+    """Contract once, then multiply the resulting matrix, which the gradients need too."""
+    cdef const Dim* d[4]
+    cdef Py_ssize_t i
+    for i in range(len(xs)):
+        d[i] = dim_of(expression(xs[i], op, "xyzb"[i]))
+    if d[0].nd > 3 or cols_of(d[1]) != 1 or cols_of(d[2]) != 1 or axis_of(
+            d[0], 2) != rows_of(d[1]) or axis_of(d[0], 1) != rows_of(d[2]) or (
+            len(xs) == 4 and (cols_of(d[3]) != 1 or rows_of(d[3]) != axis_of(d[0], 0))):
+        given = "\n".join([f"    {'xyzb'[i]}  {describe_dim(d[i])}" for i in range(len(xs))])
+        b = ", b {i}" if len(xs) == 4 else ""
+        raise DimensionError(f"{op}: x {{i,j,k}}, y {{k}}, z {{j}}{b} are needed\n{given}")
+    matrix = apply2(CONTRACT, xs[0], xs[1])
+    if len(xs) == 4:
+        return apply(AFFINE, (xs[3], matrix, xs[2]), NULL)
+    return apply2(MATMUL, matrix, xs[2])
+
+
+def contract3d_1d_1d(x, y, z):
+    """A tensor of three axes times two vectors: t_i = sum_jk x_ijk y_k z_j.
+
+    Shapes: ``x {i,j,k}``, ``y {k}``, ``z {j}`` -> ``{i}``.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+
+    Example:
+        >>> dy.contract3d_1d_1d(dy.ones((2, 2, 2)), dy.inputVector([1, 2]), dy.inputVector([3, 4])).npvalue()
+        array([21., 21.])
+    """
+    return contracted_twice((x, y, z), "contract3d_1d_1d")
+
+
+def contract3d_1d_1d_bias(x, y, z, b):
+    """`contract3d_1d_1d` plus a vector b.
+
+    Shapes: ``x {i,j,k}``, ``y {k}``, ``z {j}``, ``b {i}`` -> ``{i}``.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+
+    Example:
+        >>> y, z, b = dy.inputVector([1, 2]), dy.inputVector([3, 4]), dy.inputVector([100, 200])
+        >>> dy.contract3d_1d_1d_bias(dy.ones((2, 2, 2)), y, z, b).npvalue()
+        array([121., 221.])
+    """
+    return contracted_twice((x, y, z, b), "contract3d_1d_1d_bias")
+
+
+# ---- circ_conv: y_k = sum_i u_i v_(k-i mod n) --------------------------------------
+# ---- circ_corr: y_k = sum_i u_i v_(i+k mod n) --------------------------------------
+
+cdef int circular_dim(const Shapes* s, Dim* y) except -1:
+    if cols_of(s.x[0]) != 1 or cols_of(s.x[1]) != 1:
+        raise DimensionError("u and v must be vectors")
+    if rows_of(s.x[0]) != rows_of(s.x[1]):
+        raise DimensionError(f"u has {rows_of(s.x[0])} elements but v has {rows_of(s.x[1])}")
+    y.nd = 1
+    y.d[0] = rows_of(s.x[0])
+    return 0
+
+
+cdef void add_convolution(size_t n, const float* u, const float* v, float* y) noexcept nogil:
+    cdef size_t i
+    for i in range(n):
+        K.axpy(n - i, u[i], v, y + i)
+        K.axpy(i, u[i], v + (n - i), y)
+
+
+cdef void add_correlation(size_t n, const float* u, const float* v, float* y) noexcept nogil:
+    cdef size_t i
+    for i in range(n):
+        K.axpy(n - i, u[i], v + i, y)
+        K.axpy(i, u[i], v, y + (n - i))
+
+
+cdef void convolution_forward(const Call* c) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim)
+    cdef uint32_t b
+    K.fill(n * c.y.dim.bd, 0, c.y.v)
+    for b in range(c.y.dim.bd):
+        add_convolution(n, element(&c.x[0], b), element(&c.x[1], b), element(&c.y, b))
+
+
+cdef void convolution_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):             # the two arguments are interchangeable
+        add_correlation(rows_of(&c.y.dim), element(&c.x[1 - i], b), element(&c.dy, b),
+                        element(&c.dx, b))
+
+
+cdef void correlation_forward(const Call* c) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim)
+    cdef uint32_t b
+    K.fill(n * c.y.dim.bd, 0, c.y.v)
+    for b in range(c.y.dim.bd):
+        add_correlation(n, element(&c.x[0], b), element(&c.x[1], b), element(&c.y, b))
+
+
+cdef void correlation_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        if i == 0:
+            add_correlation(n, element(&c.dy, b), element(&c.x[1], b), element(&c.dx, b))
+        else:
+            add_convolution(n, element(&c.dy, b), element(&c.x[0], b), element(&c.dx, b))
+
+
+cdef Op* CIRC_CONV = register(b"circ_conv", b"u v", circular_dim, convolution_forward,
+                              convolution_backward)
+cdef Op* CIRC_CORR = register(b"circ_corr", b"u v", circular_dim, correlation_forward,
+                              correlation_backward)
+
+
+def circ_conv(u, v):
+    """Circular convolution of two vectors of n elements: y_k = sum_i u_i v_(k-i mod n).
+
+    Computed directly, in n^2 multiplications.
+
+    Shapes: ``u {n}``, ``v {n}`` -> ``{n}``.
+
+    Raises:
+        DimensionError: u and v are not vectors of the same size.
+
+    Example:
+        >>> dy.circ_conv(dy.inputVector([1, 2, 3]), dy.inputVector([0, 1, 0])).npvalue().round(3)
+        array([3., 1., 2.])
+    """
+    return apply2(CIRC_CONV, u, v)
+
+
+def circ_corr(u, v):
+    """Circular correlation of two vectors of n elements: y_k = sum_i u_i v_(i+k mod n).
+
+    Shapes: ``u {n}``, ``v {n}`` -> ``{n}``.
+
+    Raises:
+        DimensionError: u and v are not vectors of the same size.
+
+    Example:
+        >>> dy.circ_corr(dy.inputVector([1, 2, 3]), dy.inputVector([0, 1, 0])).npvalue().round(3)
+        array([2., 1., 3.])
+    """
+    return apply2(CIRC_CORR, u, v)
+
+
+# ==== batched =====================================================================================
+#
+# Products of tensors of three and more axes.
+
+# ---- batched_matmul: y[:, :, i, ...] = a[:, :, i, ...] b[:, :, i, ...] -------------
+# The matrices are along the first two axes; the others broadcast.  Attributes: bit 0 says that a is stored as its
+# transpose, bit 1 that b is.
+
+cdef int batched_matmul_dim(const Shapes* s, Dim* y) except -1:
+    cdef const Dim* a = s.x[0]
+    cdef const Dim* b = s.x[1]
+    cdef uint32_t ta = s.attrs[0].u & 1, tb = s.attrs[0].u >> 1, i, m, n
+    if axis_of(a, 1 - ta) != axis_of(b, tb):
+        raise DimensionError(
+            f"the matrices of a have {axis_of(a, 1 - ta)} columns but those of b have {axis_of(b, tb)} rows")
+    y.nd = max(a.nd, b.nd, 2)
+    y.d[0] = axis_of(a, ta)
+    y.d[1] = axis_of(b, 1 - tb)
+    for i in range(2, y.nd):
+        m = axis_of(a, i)
+        n = axis_of(b, i)
+        if m != n and m != 1 and n != 1:
+            raise DimensionError(f"a has {m} elements along axis {i} but b has {n}")
+        y.d[i] = n if m == 1 else m
+    return 0
+
+
+cdef Products products_of(const Call* c) noexcept nogil:
+    cdef Products p
+    cdef const Dim* a = &c.x[0].dim
+    cdef const Dim* b = &c.x[1].dim
+    cdef uint32_t i
+    cdef size_t at_a = 1, at_b = 1
+    p.ta = c.attrs[0].u & 1
+    p.tb = c.attrs[0].u >> 1 & 1
+    p.m = c.y.dim.d[0]
+    p.n = c.y.dim.d[1]
+    p.k = axis_of(a, 1 - p.ta)
+    p.axes = c.y.dim.nd - 2
+    p.count = 1
+    p.spread[0] = p.spread[1] = False
+    for i in range(p.axes):
+        p.size[i] = c.y.dim.d[i + 2]
+        p.a[i] = at_a if axis_of(a, i + 2) > 1 else 0
+        p.b[i] = at_b if axis_of(b, i + 2) > 1 else 0
+        p.spread[0] |= axis_of(a, i + 2) < p.size[i]
+        p.spread[1] |= axis_of(b, i + 2) < p.size[i]
+        at_a *= axis_of(a, i + 2)
+        at_b *= axis_of(b, i + 2)
+        p.count *= p.size[i]
+    return p
+
+
+cdef void nth_product(const Products* p, size_t i, size_t* a, size_t* b) noexcept nogil:
+    cdef uint32_t k
+    a[0] = b[0] = 0
+    for k in range(p.axes):
+        a[0] += i % p.size[k] * p.a[k]
+        b[0] += i % p.size[k] * p.b[k]
+        i //= p.size[k]
+
+
+cdef void batched_matmul_forward(const Call* c) noexcept nogil:
+    cdef Products p = products_of(c)
+    cdef size_t i, a, b
+    cdef uint32_t e
+    for e in range(c.y.dim.bd):
+        for i in range(p.count):
+            nth_product(&p, i, &a, &b)
+            gemm(p.ta, p.tb, p.m, p.n, p.k, 1, element(&c.x[0], e) + a * p.m * p.k, p.k if p.ta else p.m,
+                 element(&c.x[1], e) + b * p.k * p.n, p.n if p.tb else p.k, 0,
+                 element(&c.y, e) + i * p.m * p.n, p.m)
+
+
+cdef void batched_matmul_backward(const Call* c, uint32_t side) noexcept nogil:
+    cdef Products p = products_of(c)
+    cdef size_t i, at_a, at_b
+    cdef const float* a
+    cdef const float* b
+    cdef const float* dy
+    cdef float* dx
+    cdef uint32_t e
+    cdef float beta = c.accumulate
+    if not c.accumulate and (p.spread[side] or c.dx.dim.bd < c.y.dim.bd):
+        K.fill(size_of(&c.dx.dim) * c.dx.dim.bd, 0, c.dx.v)
+        beta = 1
+    for e in range(c.y.dim.bd):
+        for i in range(p.count):
+            nth_product(&p, i, &at_a, &at_b)
+            a = element(&c.x[0], e) + at_a * p.m * p.k
+            b = element(&c.x[1], e) + at_b * p.k * p.n
+            dy = element(&c.dy, e) + i * p.m * p.n
+            dx = element(&c.dx, e) + (at_b * p.k * p.n if side else at_a * p.m * p.k)
+            if side == 0 and not p.ta:
+                gemm(False, not p.tb, p.m, p.k, p.n, 1, dy, p.m, b, p.n if p.tb else p.k, beta, dx, p.m)
+            elif side == 0:
+                gemm(p.tb, True, p.k, p.m, p.n, 1, b, p.n if p.tb else p.k, dy, p.m, beta, dx, p.k)
+            elif not p.tb:
+                gemm(not p.ta, False, p.k, p.n, p.m, 1, a, p.k if p.ta else p.m, dy, p.m, beta, dx, p.k)
+            else:
+                gemm(True, p.ta, p.n, p.k, p.m, 1, dy, p.m, a, p.k if p.ta else p.m, beta, dx, p.n)
+
+
+BATCHED_MATMUL = register(b"batched_matmul", b"a b", batched_matmul_dim, batched_matmul_forward,
+                          batched_matmul_backward)
+BATCHED_MATMUL.assigns = True
+BATCHED_MATMUL.ragged = True
+
+
+cdef Expression products(Expression a, Expression b, bint transpose_a, bint transpose_b):
+    cdef Extra extra = no_extra()
+    extra.attrs[0].u = transpose_a | transpose_b << 1
+    return apply2x(BATCHED_MATMUL, a, b, &extra)
+
+
+def matmul(x: Expression | npt.ArrayLike, y: Expression | npt.ArrayLike, bint transpose_x=False,
+           bint transpose_y=False):
+    """Product of matrices, along the first two axes; also written ``x @ y``.
+
+    ======================  ======================  ========================================
+    x                       y                       result
+    ======================  ======================  ========================================
+    ``{m,k}``               ``{k,n}``               ``{m,n}``
+    ``{m,k}``               ``{k}``                 ``{m}``
+    ``{k}``                 ``{k,n}``               ``{n}``: x is a row
+    ``{k}``                 ``{k}``                 ``{1}``: the dot product
+    ``{m,k,...}``           ``{k,n,...}``           ``{m,n,...}``: a product for each position along
+                                                    the further axes, which broadcast
+    ======================  ======================  ========================================
+
+    One of the two may be an array.  Unlike ``*``, it never scales by a number.
+
+    Args:
+        x, y: the factors.
+        transpose_x, transpose_y: whether to multiply by the transposes of the matrices of x or y.  With further axes
+            this saves a copy. Default: False, both.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+        TypeError: one of the two is a number.
+
+    Example:
+        >>> keys, queries = dy.ones((4, 3)), dy.ones((4, 2))
+        >>> scores = keys.T @ queries               # {d,n}, {d,m} -> {n,m}
+        >>> scores.shape
+        (3, 2)
+    """
+    cdef Expression a = tensor(x, "x")
+    cdef Expression b = tensor(y, "y")
+    cdef uint32_t na = dim_of(a).nd, nb = dim_of(b).nd
+    if na > 1 and nb > 1 and (na > 2 or nb > 2 and transpose_y):
+        return products(a, b, transpose_x, transpose_y)
+    if transpose_x and na == 2:
+        a = transpose(a)
+    if transpose_y and nb == 2:
+        b = transpose(b)
+    if na == 1 and nb == 1:
+        if dim_of(a).d[0] != dim_of(b).d[0]:
+            raise DimensionError(f"matmul: x has {dim_of(a).d[0]} elements but y has {dim_of(b).d[0]}")
+        return dot_product(a, b)
+    if na == 1:
+        product = matmul(reshape(a, (1, dim_of(a).d[0])), b, False, transpose_y and nb > 2)
+        return reshape(product, shape_of(dim_of(product))[1:])
+    if nb == 1 and na > 2:
+        product = products(a, reshape(b, (dim_of(b).d[0], 1)), transpose_x, False)
+        shape = shape_of(dim_of(product))
+        return reshape(product, shape[:1] + shape[2:])
+    if nb > 2:                                      # one matrix for all: all columns are one wide matrix
+        shape = shape_of(dim_of(b))
+        product = apply2(MATMUL, a, reshape(b, (shape[0], -1 if size_of(dim_of(b)) else 0)))
+        return reshape(product, (dim_of(a).d[0], *shape[1:]))
+    return apply2(MATMUL, a, b)
+
+
+cdef Expression tensor(object x, str name):
+    """An operand of `matmul` as an expression; a number is an error."""
+    if not isinstance(x, Expression):
+        x = operand(x, "matmul", name)
+    if not isinstance(x, Expression) or dim_of(x).nd == 0:
+        raise TypeError(f"matmul: {name} must be a vector, a matrix or more, not a number; * scales")
+    return x
+
+
+cdef object multiplied(object a, object b):
+    return matmul(a, b)
+
+
+set_operator(OPERATOR_MATMUL, multiplied)
+
+
+# ==== inverse =====================================================================================
+#
+# Inverse and determinant of square matrices, from LAPACK's LU factorization.
+
+cdef extern from *:
+    """
+    extern void scipy_sgetrf_(int *m, int *n, float *a, int *lda, int *pivots, int *info);
+    extern void scipy_sgetri_(int *n, float *a, int *lda, int *pivots, float *work, int *lwork, int *info);
+    """
+    void scipy_sgetrf_(int* m, int* n, float* a, int* lda, int* pivots, int* info) nogil
+    void scipy_sgetri_(int* n, float* a, int* lda, int* pivots, float* work, int* lwork,
+                       int* info) nogil
+
+cdef enum:
+    BLOCK = 32                      # LAPACK's block size, in columns
+
+
+cdef int square_dim(const Shapes* s) except -1:
+    if s.x[0].nd > 2 or axis_of(s.x[0], 0) != axis_of(s.x[0], 1):
+        raise DimensionError("x must be a square matrix")
+    if axis_of(s.x[0], 0) > 0x7FFF:
+        raise DimensionError("x has more than 32767 rows")
+    return 0
+
+
+cdef bint factors(int n, float* a, int* pivots) noexcept nogil:
+    """Replace a by its LU factors; False if it is singular."""
+    cdef int info = 0
+    if n:
+        scipy_sgetrf_(&n, &n, a, &n, pivots, &info)
+    return info == 0
+
+
+cdef void invert(int n, float* a, int* pivots, float* work) noexcept nogil:
+    """Replace LU factors by the inverse of the matrix."""
+    cdef int info = 0, size = n * BLOCK
+    if n:
+        scipy_sgetri_(&n, a, &n, pivots, work, &size, &info)
+
+
+# ---- inverse -------------------------------------------------------------------------
+
+cdef int inverse_dim(const Shapes* s, Dim* y) except -1:
+    square_dim(s)
+    return same_dim(s, y)
+
+
+cdef void inverse_forward(const Call* c) noexcept nogil:
+    cdef int n = <int>rows_of(&c.y.dim)
+    cdef size_t size = size_of(&c.y.dim)
+    cdef int* pivots = <int*>c.work
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        memcpy(element(&c.y, b), element(&c.x[0], b), size * sizeof(float))
+        if factors(n, element(&c.y, b), pivots):
+            invert(n, element(&c.y, b), pivots, c.work + n)
+        else:
+            K.fill(size, NAN, element(&c.y, b))
+
+
+cdef void inverse_backward(const Call* c, uint32_t i) noexcept nogil:
+    """dx = - y' dy y'."""
+    cdef size_t n = rows_of(&c.y.dim)
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        gemm(1, 0, n, n, n, 1, element(&c.y, b), n, element(&c.dy, b), n, 0, c.work, n)
+        gemm(0, 1, n, n, n, -1, c.work, n, element(&c.y, b), n, 1, element(&c.dx, b), n)
+
+
+cdef size_t inverse_work(const Call* c, int i) noexcept nogil:
+    cdef size_t n = rows_of(&c.y.dim)
+    return n + n * BLOCK if i < 0 else n * n
+
+
+cdef Op* INVERSE = register(b"inverse", b"x", inverse_dim, inverse_forward, inverse_backward)
+INVERSE.work = inverse_work
+
+
+def inverse(x):
+    """Inverse of a square matrix.
+
+    The inverse of a singular matrix, one whose LU factors have a zero on the
+    diagonal, is nan everywhere.
+
+    Shapes: ``x {n,n}`` -> ``{n,n}``.
+
+    Raises:
+        DimensionError: x is not a square matrix.
+
+    Example:
+        >>> dy.inverse(dy.inputTensor([[2, 1], [1, 1]])).npvalue().round(3)
+        array([[ 1., -1.],
+               [-1.,  2.]])
+    """
+    return apply1(INVERSE, x)
+
+
+# ---- logdet: y = log det x -------------------------------------------------------------
+# The factors are saved: the gradient is the transposed inverse.
+
+cdef int logdet_dim(const Shapes* s, Dim* y) except -1:
+    square_dim(s)
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
+cdef void logdet_forward(const Call* c) noexcept nogil:
+    cdef int n = <int>rows_of(&c.x[0].dim)
+    cdef size_t size = <size_t>n * n
+    cdef float* lu = c.saved
+    cdef int* pivots
+    cdef bint negative
+    cdef double total
+    cdef uint32_t b
+    cdef int k
+    for b in range(c.y.dim.bd):
+        pivots = <int*>(lu + size)
+        memcpy(lu, element(&c.x[0], b), size * sizeof(float))
+        if factors(n, lu, pivots):
+            total = 0
+            negative = False
+            for k in range(n):
+                total += log(fabs(<double>lu[k * (n + 1)]))
+                negative ^= (lu[k * (n + 1)] < 0) ^ (pivots[k] != k + 1)
+            c.y.v[b] = NAN if negative else <float>total
+        else:
+            c.y.v[b] = -INFINITY
+        lu += size + n
+
+
+cdef void logdet_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t n = rows_of(&c.x[0].dim), size = n * n, j, k
+    cdef float* inverse = c.work
+    cdef const float* lu = c.saved
+    cdef float* dx
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        dx = element(&c.dx, b)
+        memcpy(inverse, lu, size * sizeof(float))
+        if c.y.v[b] == -INFINITY:
+            K.fill(size, NAN, inverse)
+        else:
+            invert(<int>n, inverse, <int*>(lu + size), c.work + size)
+        for j in range(n):
+            for k in range(n):
+                dx[j * n + k] += c.dy.v[b] * inverse[k * n + j]
+        lu += size + n
+
+
+cdef size_t logdet_saved(const Call* c) noexcept nogil:
+    cdef size_t n = rows_of(&c.x[0].dim)
+    return c.y.dim.bd * (n * n + n)
+
+
+cdef size_t logdet_work(const Call* c, int i) noexcept nogil:
+    cdef size_t n = rows_of(&c.x[0].dim)
+    return n * n + n * BLOCK if i >= 0 else 0
+
+
+cdef Op* LOGDET = register(b"logdet", b"x", logdet_dim, logdet_forward, logdet_backward)
+LOGDET.saved = logdet_saved
+LOGDET.work = logdet_work
+
+
+def logdet(x):
+    """Natural logarithm of the determinant of a square matrix.
+
+    It is -inf for a singular matrix, whose gradient is nan, and nan for a
+    negative determinant.
+
+    Shapes: ``x {n,n}`` -> ``{1}``.
+
+    Raises:
+        DimensionError: x is not a square matrix.
+
+    Example:
+        >>> round(dy.logdet(dy.inputTensor([[2, 0], [0, 4]])).value(), 3)
+        2.079
+    """
+    return apply1(LOGDET, x)

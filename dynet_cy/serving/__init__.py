@@ -1,0 +1,6 @@
+"""Calls that wait for their values together: `batched_map`, and servers that answer requests."""
+
+from dynet_cy.serving.fibers import batched_map
+from dynet_cy.serving.server import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
+
+__all__ = ["Server", "ServerCall", "ServerClosed", "ServerFull", "ServerStatistics", "batched_map"]

@@ -1,3 +1,0 @@
-CONSTANTS: tuple[str, ...]
-
-def check_constants(cls: type) -> None: ...

@@ -1,0 +1,207 @@
+"""Early stopping: end the training when it no longer improves the model, and keep the best parameters."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Union
+
+import numpy as np
+
+from dynet_cy.files.checkpoint import load_safetensors, save_safetensors
+from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
+from dynet_cy.model.parameters import set_array, settled_array
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.parallel.files import everywhere, together
+from dynet_cy.parallel.runtime import current
+from dynet_cy.train.schedules import Record
+
+__all__ = ["EarlyStopping"]
+
+FileName = Union[str, "os.PathLike[str]"]
+Stored = Union[Parameters, LookupParameters]
+
+
+class EarlyStopping:
+    """Decides when to stop training, and keeps the parameters that gave the best value (Prechelt 1998, Early stopping,
+    but when?).
+
+    With several processes, all must report the same values (`parallel.average`); rank 0 writes the file.
+
+    Args:
+        collection: the model, or a layer of `dy.nn`
+        patience: the number of values in a row without improvement after which to stop (default: 3)
+        mode: "max" if the greatest value is the best one, as of scores; "min" for losses
+        min_delta: by how much a value must be better than the best one to count as better (default: 0)
+        path: a file for the best parameters, as `save_safetensors` writes it; None keeps them in memory
+
+    Raises:
+        TypeError: it is not a ParameterCollection or layer, or a setting is not a number
+        ValueError: `patience` is less than 1, `min_delta` negative or not finite, or there is no such mode
+
+    Example:
+        >>> W = model.add_parameters(2, init=0.0)
+        >>> stopping = dy.EarlyStopping(model, patience=2)
+        >>> for score in (0.5, 0.75, 0.6, 0.65, 0.9):
+        ...     W.set_value([score, score])
+        ...     better = stopping.report(score)
+        ...     if stopping.stopped:
+        ...         break
+        >>> stopping.best, stopping.best_at
+        (0.75, 2)
+        >>> stopping.reload()
+        >>> W.as_array().tolist()
+        [0.75, 0.75]
+    """
+
+    def __init__(
+        self,
+        collection: CollectionOrLayer,
+        patience: int = 3,
+        mode: str = "max",
+        min_delta: float = 0.0,
+        path: FileName | None = None,
+    ) -> None:
+        own = as_collection(collection)
+        if not isinstance(own, ParameterCollection):
+            raise TypeError(f"EarlyStopping: a ParameterCollection is needed, not {type(collection).__name__}")
+        self._collection = own
+        self._record = Record(patience, mode, min_delta, "EarlyStopping")
+        self._path = None if path is None else os.fspath(path)
+        self._kept: dict[str, np.ndarray[Any, Any]] = {}
+
+    def report(self, value: float, extra: dict[str, Any] | None = None) -> bool:
+        """Report how good the model is now; if it is better than ever, its parameters are kept.
+
+        Args:
+            value: a score or a loss; NaN is never better
+            extra: further data for the file, see `save_safetensors`
+
+        Returns:
+            Whether the value is better than all before.
+
+        Raises:
+            OSError: the file cannot be written; then the best value is still that of the file
+            TypeError: the value is not a number, or JSON cannot represent `extra`
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, mode="min")
+            >>> stopping.report(3.0), stopping.report(3.5)
+            (True, False)
+        """
+        before = self._record.state()
+        better = self._record.add(value, "EarlyStopping.report")
+        if better and self._path is None:
+            self._kept = {x.name(): settled_array(x) for x in self._stored()}
+        elif better and self._path is not None and current().rank == 0:
+            try:
+                save_safetensors(self._path, self._collection, extra=extra)
+            except BaseException:
+                self._record.restore(before)
+                raise
+        return better
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the last `patience` values or more were no improvement.
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, patience=1)
+            >>> stopping.report(0.5), stopping.report(0.25)
+            (True, False)
+            >>> stopping.stopped
+            True
+        """
+        return self._record.waited >= self._record.patience
+
+    @property
+    def best(self) -> float | None:
+        """The best value so far; None before the first one.
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, patience=1)
+            >>> stopping.report(0.5), stopping.report(0.25)
+            (True, False)
+            >>> stopping.best
+            0.5
+        """
+        return self._record.best
+
+    @property
+    def best_at(self) -> int:
+        """Which of the values was the best one, counted from 1; 0 before the first one.
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, patience=1)
+            >>> stopping.report(0.5), stopping.report(0.25)
+            (True, False)
+            >>> stopping.best_at
+            1
+        """
+        return self._record.best_at
+
+    def reload(self) -> None:
+        """Restore the parameters of the best value. Collective if there are a file and several processes.
+
+        Raises:
+            ModelFileError: the file has been changed
+            RuntimeError: no value has been reported yet, or parameters were added since the best one
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model)
+            >>> better = stopping.report(0.5)
+            >>> stopping.reload()
+        """
+        if not self._record.best_at:
+            raise RuntimeError("EarlyStopping.reload: no value has been reported yet that is a number")
+        if self._path is not None:
+            communicator = current()
+            with together(communicator), everywhere(self._path, communicator) as own:
+                load_safetensors(own, self._collection)
+            return
+        stored = self._stored()
+        added = [x.name() for x in stored if x.name() not in self._kept]
+        if added:
+            raise RuntimeError(f"EarlyStopping.reload: {added[0]} was added since the best value")
+        for x in stored:
+            set_array(x, self._kept[x.name()])
+
+    def _stored(self) -> list[Stored]:
+        return [*self._collection.parameters_list(), *self._collection.lookup_parameters_list()]
+
+    def state(self) -> dict[str, Any]:
+        """The values so far as plain data, for the `extra` of a checkpoint.
+
+        Raises:
+            RuntimeError: the best parameters are in memory, and would be lost
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, path="best.safetensors")
+            >>> better = stopping.report(0.5)
+            >>> dy.save_safetensors("checkpoint", model, extra={"stopping": stopping.state()})
+            >>> extra = dy.load_safetensors("checkpoint", model)
+            >>> stopping.restore(extra["stopping"])
+            >>> stopping.best
+            0.5
+        """
+        if self._path is None:
+            raise RuntimeError(
+                "EarlyStopping.state: the best parameters are in memory and would be lost; give it a path"
+            )
+        return self._record.state()
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a result of `state`.
+
+        Raises:
+            ValueError: it is not one
+
+        Example:
+            >>> stopping = dy.EarlyStopping(model, path="best.safetensors")
+            >>> stopping.restore({"best": 0.5, "best_at": 1, "seen": 3, "waited": 2})
+            >>> stopping.best
+            0.5
+        """
+        self._record.restore(state)
+
+    def __repr__(self) -> str:
+        return f"<EarlyStopping: {self._record.settings()}, best {self.best} of {self._record.seen}>"
