@@ -31,7 +31,7 @@ PACKAGE = "dynet_cy"
 CYTHON_DIR = "build/cython"  # where the generated C goes
 SHIPPED_TREES = ("include", "cuda")  # top-level folders copied into the package
 
-# What single extensions need besides their .pyx.
+# Further sources and flags of single extensions.
 EXTRA_SOURCES = {
     "dynet_cy.kernels.kernels": [
         f"dynet_cy/kernels/native/{part}.c" for part in ("kernels", "baseline", "avx2", "avx512", "avx512bf16")
@@ -46,9 +46,9 @@ UNWINDS = {"dynet_cy.serving.fibers"}
 MATHS = ["-fno-math-errno", "-fno-trapping-math"]
 
 # How the C that Cython writes is optimised, by package or module; elsewhere -O2, which takes 70 % of the time of -O3.
-# Some ops have loops over numbers, of which -O3 makes vector instructions, and -O3 makes nodes in 4 ns less. What calls
-# devices and other processes, keeps collections or reports, and does nothing for each node or parameter of an update,
-# takes 60 % of the time of -O2 with -O1.
+# Some ops have loops over numbers, of which -O3 makes vector instructions, and -O3 makes nodes in 4 ns less. Modules
+# that call devices and other processes, keep collections or report, and do nothing for each node or parameter of an
+# update, compile with -O1 in 60 % of the time of -O2.
 LEVELS = {"graph": "-O3", "kernels": "-O3", "ops": "-O3", "gpu": "-O1", "parallel": "-O1"}
 for seldom in (
     *("execute/watch", "memory/bridge", "model/collection"),
@@ -98,8 +98,8 @@ def switched_on(name: str) -> bool:
 
 
 def jobs() -> int:
-    given = os.environ.get("DYNET_CY_JOBS")
-    return int(given) if given else min(os.cpu_count() or 1, 8)
+    jobs = os.environ.get("DYNET_CY_JOBS")
+    return int(jobs) if jobs else min(os.cpu_count() or 1, 8)
 
 
 def relative(paths) -> list[str]:
@@ -142,7 +142,7 @@ class BuildExt(build_ext):
 
     @staticmethod
     def generated(source: str) -> str:
-        """Where the C of a .pyx goes."""
+        """The path of the C generated from a .pyx."""
         return Path(CYTHON_DIR, source).with_suffix(".c").as_posix()
 
     @classmethod

@@ -8,7 +8,7 @@ With EMU_IDLE the emulated driver only counts and computes nothing, so that prog
 Each form of a program has two rows.  "fresh" is an update whose structure has not occurred before: every operation is
 launched on its own.  (The data of a program are the same in each update, so CUDA graphs are switched off for this row.)
 "repeated" is an update whose passes are replayed as CUDA graphs, which happens for minibatches of one shape, and with
-automatic batching if structures repeat.  Then only the work of the trainer is left.
+automatic batching if structures repeat.  The remaining work is that of the trainer.
 
 An update consists of forward, backward and trainer, as far as the program has them.  Reading the value of the loss
 afterwards takes one more copy and one more wait.

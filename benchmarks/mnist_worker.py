@@ -8,7 +8,7 @@ may round the factors of convolutions to TF32), torch tuned (cuDNN also tries it
 DATA is a folder with the files of MNIST, or "made-up".
 
 Each answer is a line of JSON: seconds that an epoch took until the device was done with it, without the test; the loss
-of its last minibatch; the accuracy on the test images after it. Both libraries get the same minibatches, each from the
+of its last minibatch; the accuracy on the test images after it. The libraries get the same minibatches, each from the
 memory of the host, update with Adam without clipping, and fetch a loss every hundred minibatches. PyTorch's images lie
 in page-locked memory.
 """

@@ -44,14 +44,14 @@ PACKED = [
 TRANSPOSED = [(800, 200, 256), (256, 128, 256)]
 REGISTERS = {16: 32, 8: 16}  # by lanes
 BUILT = {16: (3, 8), 8: (3, 4)}
-ROOM = 48 * 512  # floats of a packed panel: DY_ROOM_PANEL
+ROOM = 48 * 512  # floats of a packed panel: DY_SCRATCH_PANEL
 TARGETS = {16: "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma", 8: "avx2,fma"}
 
 SOURCE = """
 #define _POSIX_C_SOURCE 200809L
 #include <time.h>
 #include "isa.h"
-#include "dynet_cy/room.h"
+#include "dynet_cy/scratch.h"
 DY_TARGET("@TARGET@")
 @AVX512@
 #define DY_ISA measured
@@ -73,7 +73,7 @@ double fastest(int packed, size_t m, size_t k, size_t n, const float *a, float *
     for (int i = 0; i < calls; i++) {
         double begun = now();
         if (packed) DY_N(sgemm_packed)(m, n, k, panels, b, k, 0, c, m);
-        else DY_N(gemm_panels)(0, 1, m, k, n, 1, a, m, b, k, 1, c, m, dy_room());
+        else DY_N(gemm_panels)(0, 1, m, k, n, 1, a, m, b, k, 1, c, m, dy_scratch());
         double taken = now() - begun;
         if (taken < best) best = taken;
     }

@@ -1,6 +1,6 @@
 """Training with products in bfloat16, compared with float32: python benchmarks/precision.py
 
-Programs of `compare.py`, on one thread. Both precisions take turns, a few updates each, in one process and from the
+Programs of `compare.py`, on one thread. The two precisions alternate, a few updates each, in one process and from the
 same model; the least CPU time of an update is taken, so that other load hardly matters. Accuracies are those of the
 examples:
 

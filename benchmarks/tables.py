@@ -82,11 +82,11 @@ def main() -> None:
     for name in options.trainers:
         found = {"used": run(name, True), "all": run(name, False)}
         if options.gpu:
-            from dynet_cy.gpu.late import set_least
+            from dynet_cy.gpu.lazy import set_least_lazy
 
-            before = set_least(2**63)
+            before = set_least_lazy(2**63)
             found["all, the whole table"] = run(name, False)
-            set_least(before)
+            set_least_lazy(before)
         if first:
             for which, numbers in found.items():
                 print(f"| {name} | {which} | " + " | ".join(f"{x:.1f}" for x in numbers) + " |")

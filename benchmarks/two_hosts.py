@@ -4,8 +4,8 @@
     sudo python benchmarks/two_hosts.py --rate 1gbit --delay 50us --hidden 256      # if the kernel has netem
 
 Each host has its own network and its own host name, and only the pair connects them.  MPI starts processes
-on hosts by `ssh`; a replacement for it enters the namespace instead.  Everything is removed at the end.  Shared memory
-between the two is switched off in MPI, which would otherwise notice that they are one machine.
+on hosts by `ssh`; a replacement for it enters the namespace instead.  All namespaces are removed at the end.  Shared
+memory between the two is switched off in MPI, which would otherwise notice that they are one machine.
 
 It needs root, `ip`, `unshare`, `tc` for --rate and --delay, and mpi4py with MPICH or Open MPI.
 """
@@ -69,7 +69,7 @@ def mpiexec() -> str | None:
 
 
 def why_not() -> str:
-    """What is missing for two hosts; "" if nothing."""
+    """The missing requirement of two hosts; "" if there is none."""
     if os.geteuid() != 0:
         return "network namespaces need root"
     for program in ("ip", "unshare", "hostname"):

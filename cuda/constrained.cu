@@ -24,7 +24,7 @@ extern "C" __global__ void constrained_forward(size_t batch, size_t n, const flo
         int changed = 1;
         for (LANES(i, n)) q[i] = 0.f;
         while (changed) {
-            float top = -INFINITY, z = 0.f, taken = 0.f;
+            float top = -INFINITY, z = 0.f, bound_sum = 0.f;
             for (LANES(i, n))
                 if (q[i] != AT_BOUND) top = larger(x[i], top);
             top = block_max(top, part);
@@ -39,11 +39,11 @@ extern "C" __global__ void constrained_forward(size_t batch, size_t n, const flo
                 if (p[i] > bound[i]) {
                     q[i] = AT_BOUND;
                     p[i] = bound[i];
-                    taken += bound[i];
+                    bound_sum += bound[i];
                     changed = 1;
                 }
             }
-            left -= block_sum(taken, part);
+            left -= block_sum(bound_sum, part);
             changed = __syncthreads_or(changed);
         }
     }

@@ -58,7 +58,7 @@ static __device__ inline float lower(float *scores, size_t tags, float *part) {
     return top;
 }
 
-// What is subtracted from each sequence of tags, less the score of `gold` if that is given.
+// The amount subtracted from the score of each sequence of tags, less the score of `gold` if there is one.
 static __device__ inline double subtracted(const Tops &top, const float *own, const float *transition, const float *first,
                                            const float *last, size_t tags, size_t n, const uint32_t *gold) {
     double total = 0;

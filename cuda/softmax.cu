@@ -10,7 +10,7 @@ struct LogSum {
     float top, total;
 };
 
-// That of n numbers that are `step` floats apart, returned in all threads of the team.
+// The log-sum of n numbers that are `step` floats apart, returned in all threads of the team.
 static __device__ inline LogSum log_sum(const Team &t, const float *x, size_t n, size_t step, float *part) {
     float top = -INFINITY, total = 0.f;
     for (size_t k = t.lane; k < n; k += t.lanes) top = larger(x[k * step], top);

@@ -88,7 +88,8 @@ def kind(name: str) -> str:
 
 
 def block(name: str) -> str:
-    """What documents a public name.  A module's page leaves out what it has from another module, which documents it."""
+    """The documentation of a public name.  A module's page leaves out what it has from another module, which documents
+    it."""
     value = getattr(dynet_cy, name)
     options = ""
     if inspect.ismodule(value):

@@ -41,7 +41,7 @@ from dynet_cy.graph import (
 )
 from dynet_cy.graph.drawing import Drawing, draw
 from dynet_cy.graph.expressions import set_seed as reset_random_seed
-from dynet_cy.graph.holders import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
+from dynet_cy.graph.input_values import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
 from dynet_cy.graph.making import to_device
 from dynet_cy.graph.origin import name_scope, record_lines
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz

@@ -94,7 +94,7 @@ def set(
     batch_requests: bool | None = None,
     precision: str | None = None,
 ) -> None:
-    """Change settings; those that are None stay as they are.
+    """Change settings; those that are None do not change.
 
     Args:
         mem: limit in megabytes on the memory of graphs and parameters, beyond which MemoryError is raised; 0 for no
@@ -107,7 +107,7 @@ def set(
         weight_decay: the default for collections made from now on, at least 0; see
             `ParameterCollection.set_weight_decay`.
         shared_parameters: 1 lets the processes of a job of `dynet_cy.launch` change one copy of the parameters, as
-            its ``--mode async`` does; set it before a trainer is wrapped.  0 leaves the mode as it is.
+            its ``--mode async`` does; set it before a trainer is wrapped.  0 does not change the mode.
         requested_gpus: how many GPUs to use, from GPU:0 on, which becomes the default device; 0 for the CPU.
         gpu_mask: for each GPU, 1 to use it or 0 not to.  The first one in use becomes the default device, or the CPU
             if there is none.  If `requested_gpus` is given too, only that many of them are used.
@@ -124,8 +124,8 @@ def set(
         precision: the precision of products with weights, that is with parameters that are matrices of at least 8,192
             numbers: ``"float32"``, the default, or ``"bf16"``, which rounds weights, their other factors, and the
             factors of their gradients to bfloat16, and accumulates in float32.  Parameters, gradients, updates and
-            files stay float32.  It needs a CPU with AVX-512-BF16; docs/performance.md says what is gained and lost.
-            It applies from the next product on.
+            files stay float32.  The setting needs a CPU with AVX-512-BF16; docs/performance.md explains gains and
+            losses. The precision applies from the next product on.
 
     Raises:
         ValueError: a setting is out of range.
@@ -178,7 +178,7 @@ def set(
         _checks = bool(check)
 
 
-# What the program has passed to `set`; `read_again` leaves it as it is.
+# The settings that the program has passed to `set`; `read_again` does not change them.
 _chosen: dict[str, Any] = {}
 
 
@@ -329,51 +329,51 @@ _HELP = {
 }
 
 
-def _number(given: Mapping[str, str], name: str, kind: type[int] | type[float]) -> Any:
+def _number(options: Mapping[str, str], name: str, kind: type[int] | type[float]) -> Any:
     """The value of an option, or None."""
-    if name not in given:
+    if name not in options:
         return None
     try:
-        return kind(given[name])
+        return kind(options[name])
     except ValueError:
-        raise ValueError(f"--dynet-{name} needs a number, not {given[name]!r}") from None
+        raise ValueError(f"--dynet-{name} needs a number, not {options[name]!r}") from None
 
 
-def _settings(given: Mapping[str, str]) -> dict[str, Any]:
+def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     """Arguments for `set` from options."""
-    gpus = _asked_for(given)
+    gpus = _asked_for(options)
     if gpus is not None:
-        given = {**given, "gpus": str(len(gpus))}
-    for part in given.get("mem", "0").split(","):
+        options = {**options, "gpus": str(len(gpus))}
+    for part in options.get("mem", "0").split(","):
         _number({"mem": part}, "mem", float)
     found: dict[str, Any] = {
-        "mem": given.get("mem"),
-        "random_seed": _number(given, "seed", int),
-        "autobatch": _number(given, "autobatch", int),
-        "weight_decay": _number(given, "weight-decay", float),
-        "profiling": _number(given, "profiling", int),
-        "threads": _number(given, "threads", int),
-        "flush_denormals": _number(given, "flush-denormals", int),
-        "batch_requests": _number(given, "batch-requests", int),
-        "precision": given.get("precision"),
-        "requested_gpus": _number(given, "gpus", int),
+        "mem": options.get("mem"),
+        "random_seed": _number(options, "seed", int),
+        "autobatch": _number(options, "autobatch", int),
+        "weight_decay": _number(options, "weight-decay", float),
+        "profiling": _number(options, "profiling", int),
+        "threads": _number(options, "threads", int),
+        "flush_denormals": _number(options, "flush-denormals", int),
+        "batch_requests": _number(options, "batch-requests", int),
+        "precision": options.get("precision"),
+        "requested_gpus": _number(options, "gpus", int),
     }
     if gpus:
         found["gpu_mask"] = [int(i in gpus) for i in range(max(gpus) + 1)]
-    if "check" in given:
-        found["check"] = given["check"] not in ("0", "off")
+    if "check" in options:
+        found["check"] = options["check"] not in ("0", "off")
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _asked_for(given: Mapping[str, str]) -> list[int] | None:
+def _asked_for(options: Mapping[str, str]) -> list[int] | None:
     """The numbers of the GPUs that options name; None if only their count, or nothing, is given."""
-    if given.get("gpu-ids"):
-        names = [f"GPU:{part.strip()}" for part in given["gpu-ids"].split(",")]
+    if options.get("gpu-ids"):
+        names = [f"GPU:{part.strip()}" for part in options["gpu-ids"].split(",")]
         option = "--dynet-gpu-ids"
-    elif given.get("devices"):
-        names = [part.strip() for part in given["devices"].split(",")]
+    elif options.get("devices"):
+        names = [part.strip() for part in options["devices"].split(",")]
         option = "--dynet-devices"
-    elif "gpu" in given:
+    elif "gpu" in options:
         names, option = [f"GPU:{n}" for n in _one_gpu()], "--dynet-gpu"
     else:
         return None
@@ -390,7 +390,7 @@ def _from_command_line() -> dict[str, Any]:
 def read_again() -> None:
     """Apply what has changed in ``sys.argv`` since its options were read; an option that is gone gets its default.
 
-    Settings that the program has passed to `set` stay as they are.
+    Settings that the program has passed to `set` do not change.
     """
     before = dict(_read)
     _read.clear()
@@ -429,7 +429,7 @@ class DynetParams:
         """Take settings from the options of the command line.
 
         Args:
-            shared_parameters: see `set_shared_parameters`; None leaves it as it is
+            shared_parameters: see `set_shared_parameters`; None: no change
 
         Raises:
             ValueError: an option has an invalid value
@@ -451,7 +451,7 @@ class DynetParams:
         """Take settings from a dictionary with the keys of `get`.
 
         Args:
-            conf: the dictionary; settings that it does not have stay as they are
+            conf: the dictionary; settings that it does not have do not change
 
         Raises:
             KeyError: there is another key

@@ -37,8 +37,8 @@ class Curves:
     Args:
         picture: a file for the picture; its ending, ".svg", ".png" or ".pdf", determines the format. It needs
             matplotlib: ``pip install 'dynet_cy[curves]'``
-        tensorboard: a folder for TensorBoard, with a folder of its own for each training run. It needs tensorboardX:
-            ``pip install 'dynet_cy[tensorboard]'``
+        tensorboard: a folder for TensorBoard, with a folder of its own for each training run. TensorBoard needs
+            tensorboardX: ``pip install 'dynet_cy[tensorboard]'``
 
     Attributes:
         values: for each name a list of pairs of a step and a number

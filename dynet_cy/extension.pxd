@@ -1,4 +1,4 @@
-"""What compiled ops in other packages cimport: the declarations, and how to register an op.
+"""The declarations that compiled ops in other packages cimport, and how to register an op.
 
 The structs are those of include/dynet_cy/op.h and tensor.h; docs/custom-op.md has an example from the first line to the
 last.

@@ -1,7 +1,7 @@
 """DyNet's module `dynet_viz`: a graph is drawn rather than computed.
 
 DyNet's is a second implementation that only tracks shapes. This one is dynet_cy itself, whose graphs compute nothing
-either until a value is asked for: build the network, then call `print_graphviz`::
+either until a value is requested: build the network, then call `print_graphviz`::
 
     import dynet_cy.viz as dy
 

@@ -3,10 +3,10 @@
     python dqn.py                        # CartPole-v1
     python dqn.py --env Acrobot-v1
 
-A network predicts the expected return of each action.  It plays, choosing some actions at random, and learns
-from minibatches of remembered steps.  The targets come from a second network, a copy that
-follows slowly.  As all examples of a minibatch have the same graph, they are one tensor here.  Several environments are
-played side by side: a step is written for one of them, and the engine computes the values of all of them together.
+A network predicts the expected return of each action.  The agent plays, choosing some actions at random, and learns
+from minibatches of remembered steps.  The targets come from a second network, a copy that follows slowly.  As all
+examples of a minibatch have the same graph, they are one tensor here.  Several environments are played side by side: a
+step is written for one of them, and the engine computes the values of all of them together.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
 Each layer has an exit, a small classifier.  When an exit gives one digit a probability above the threshold, the image
 leaves there and no further layer is computed for it, neither in training nor in use (after BranchyNet,
 Teerapittayanon, McDanel, Kung 2016).  So the graph of an image depends on values computed from its first part:
-the program requests them midway, and continues the same graph.  Nothing is computed twice.
+the program requests them midway, and continues the same graph.  No value is computed twice.
 
 The network is written for one image.  `batched_map` runs it for all images of a minibatch side by side: a run that
 requests a value waits until all runs have requested one, and then their layers are computed together.

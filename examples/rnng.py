@@ -39,7 +39,7 @@ MOST_OPEN, IN_A_ROW = 40, 6  # constituents open at once, and opened without a w
 
 
 class Entry(NamedTuple):
-    """Something on the stack: the state of the LSTM that has read it, and its vector."""
+    """An element of the stack: the state of the LSTM that has read it, and its vector."""
 
     state: dy.RNNState
     vector: dy.Expression
@@ -112,7 +112,7 @@ class Grammar:
         """Return the scores of the words that may be written."""
         return dy.affine_transform([self.word_bias, self.word, seen])
 
-    def take(self, state: State, action: int, word: str = "") -> State:
+    def apply(self, state: State, action: int, word: str = "") -> State:
         """Return the partial tree after an action."""
         if action == CLOSE:
             return self.close(state)
@@ -149,7 +149,7 @@ class Grammar:
             losses.append(-dy.pick(self.action_scores(state, seen), action))
             if action == WRITE:
                 losses.append(dy.pickneglogsoftmax(self.word_scores(seen), self.words[word]))
-            state = self.take(state, action, word)
+            state = self.apply(state, action, word)
         return dy.esum(losses)
 
     # -- decoding --------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Grammar:
                 ends.sort(key=lambda end: -end[0])
                 fringe = []
                 for score, state, action in ends[: 2 * width]:
-                    after = (score, self.take(state, action, word or ""))
+                    after = (score, self.apply(state, action, word or ""))
                     closed = after[1].finished()
                     if action == WRITE or (closed and word is None):
                         done.append(after)
@@ -204,7 +204,7 @@ class Grammar:
                 word = self.words.words[draw(rng, dy.log_softmax(self.word_scores(seen)))]
             if written > longest:
                 return None
-            state = self.take(state, action, word)
+            state = self.apply(state, action, word)
         return state.tree()
 
 

@@ -138,7 +138,7 @@ class State:
             hidden = dy.dropout(hidden, net.spec["dropout"])
         return dy.affine_transform([net.choose_bias, net.choose, hidden])
 
-    def take(self, action: Action) -> None:
+    def apply(self, action: Action) -> None:
         net, number = self.parser, self.parser.ids[action]
         next_word = self.configuration.next - 1
         if action == SHIFT:
@@ -269,7 +269,7 @@ def explored_loss(state: State, oracle: Oracle, explore: float, rng: random.Rand
             if rng.random() < explore:
                 taken = best_allowed(values, names, now.allowed())
         losses.append(dy.pickneglogsoftmax(scores, learnt))
-        state.take(names[taken])
+        state.apply(names[taken])
     return dy.esum(losses)
 
 
@@ -277,7 +277,7 @@ def take_best(state: State, names: list[Action]) -> tuple[list[int], list[str]]:
     """Take the action with the best score until the tree is complete; return its heads and relations."""
     now = state.configuration
     while not now.over():
-        state.take(names[best_allowed(state.scores().npvalue(), names, now.allowed())])
+        state.apply(names[best_allowed(state.scores().npvalue(), names, now.allowed())])
     return now.heads[1:], now.relations[1:]
 
 

@@ -9,8 +9,8 @@ The network is that of Kim, "Convolutional neural networks for sentence classifi
 (dy.nn) and written for one text, a matrix with a column for each word.  A minibatch is the sum of the losses of its
 texts, which the engine computes together, whatever their lengths.
 
-Vectors may come from word2vec, fastText or GloVe, see `dy.data.read_vectors`.  They are not trained, so that the
-vectors of words that are not in the training texts still fit the others; `--tune` trains them too.  Without
+Vectors may come from word2vec, fastText or GloVe, see `dy.data.read_vectors`.  Word vectors are not trained, so that
+the vectors of words that are not in the training texts still fit the others; `--tune` trains them too.  Without
 `--vectors` they begin with random numbers and are trained.
 """
 

@@ -6,8 +6,9 @@
 
 In training a window of the text goes through the layers at once: causal attention prevents each character from seeing
 the next ones.  When the program writes, characters come one by one.  The state keeps the keys and values of the
-characters before, so that each step computes one column instead of the whole text again.  Both are written for one
-text; the engine computes the windows of a minibatch, and texts that are written side by side, together.
+characters before, so that each step computes one column instead of the whole text again.  Training and writing are
+programmed for one text; the engine computes the windows of a minibatch, and texts that are written side by side,
+together.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python vae.py --data DIR     # the MNIST files in DIR
 
 For each image, an encoder computes a normal distribution of a short code z; for each z, a decoder computes the
-probability that each pixel is white.  Both are trained together on a lower bound (the ELBO) of the
+probability that each pixel is white.  The two networks are trained together on a lower bound (the ELBO) of the
 log probability of the images:
 
     E_z [log p(image | z)] - KL(q(z | image) || N(0, 1))

@@ -50,7 +50,7 @@ def of_each_op(tests: list[pytest.Item]) -> list[pytest.Item]:
 
 
 def quick(file: str, tests: list[pytest.Item]) -> list[pytest.Item]:
-    """What is chosen from the tests of a file."""
+    """The choice from the tests of a file."""
     if file.startswith(LEFT_OUT):
         return []
     tests = [test for test in tests if not any(test.get_closest_marker(kind) for kind in ("slow", "skip"))]
@@ -67,5 +67,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Files without such tests are not even read where only these are asked for."""
+    """Files without such tests are not even read where only these are requested."""
     return True if config.option.markexpr == "quick" and f"{place(collection_path)}/".startswith(LEFT_OUT) else None

@@ -1,4 +1,4 @@
-"""Which C files setup.py regenerates; needs Cython, so CI runs it in the lint environment."""
+"""The C files that setup.py regenerates; this needs Cython, so CI runs it in the lint environment."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The code blocks of all guides run: here, or in the test that `ELSEWHERE` names.
 
-The Python blocks of a page run in order in one namespace. What a page leaves to its reader, such as data, is in
+The Python blocks of a page run in order in one namespace. Names that a page does not define, such as data, are in
 `GIVEN`; `...` in a block is a statement of Python, so it runs too. Blocks in other languages are named in `LANGUAGES`.
 """
 
@@ -27,7 +27,7 @@ from dynet_cy import nn
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-# What becomes of blocks that are not Python.
+# Checks of blocks that are not Python.
 LANGUAGES = {
     "text": "output and diagrams: tests of programs compare what they print with it",
     "sh": "commands of a shell",

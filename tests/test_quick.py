@@ -1,4 +1,4 @@
-"""What quick.py names exists, so that `-m quick` loses nothing when a file or a test gets another name."""
+"""All names in quick.py exist, so that `-m quick` loses no test when a file or a test gets another name."""
 
 from __future__ import annotations
 

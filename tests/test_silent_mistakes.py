@@ -1,6 +1,6 @@
 """What used to train nothing, or the wrong thing, without a word: errors, and warnings where a program may mean it.
 
-Warnings come once in a process, so each is asked for in a process of its own.
+Warnings come once in a process, so each is requested in a process of its own.
 """
 
 from __future__ import annotations

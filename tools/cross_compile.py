@@ -33,7 +33,7 @@ ELSEWHERE = re.compile(r"_{0,2}Py|_?scipy_")  # symbols that Python and OpenBLAS
 
 
 class Build:
-    """What setup.py would compile, and how.
+    """The files that setup.py would compile, and their flags.
 
     Args:
         only: leave out modules whose names do not contain this text.

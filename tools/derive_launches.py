@@ -22,7 +22,7 @@ GPU = ROOT / "dynet_cy" / "gpu"
 OPS = ROOT / "dynet_cy" / "ops"
 BASE = "dynet_cy.gpu.registry"
 
-# What the name of a parameter stands for.
+# The meaning of a parameter's name.
 VALUES = {
     "y": "c.y.v",
     "dy": "c.dy.v",
@@ -74,7 +74,7 @@ class Line:
         name: what is defined, or the kernel.
         value: the expression.
         type: of what is declared.
-        given: parameters of the kernel that only this launch defines.
+        defined: parameters of the kernel that only this launch defines.
         grid: "each", "rows", "slices" or "grid", and its arguments.
         condition: when the line holds; "" if always.
     """
@@ -83,7 +83,7 @@ class Line:
     name: str = ""
     value: str = ""
     type: str = ""
-    given: dict[str, str] = field(default_factory=dict)
+    defined: dict[str, str] = field(default_factory=dict)
     grid: tuple[str, list[str]] = ("", [])
     condition: str = ""
 
@@ -140,7 +140,7 @@ def read_line(text: str, where: str) -> Line:
         if len(grid[1]) != len(split(GRIDS[grid[0]])):
             raise Mistake(f"{where}: {launch[1]}: {grid[0]} takes ({GRIDS[grid[0]]}), not ({', '.join(grid[1])})")
         condition = text[end + 1 :].removeprefix(" if ")
-        return Line("launch", launch[1], given=definitions(launch[2] or ""), grid=grid, condition=condition)
+        return Line("launch", launch[1], defined=definitions(launch[2] or ""), grid=grid, condition=condition)
     declared = re.fullmatch(r"([A-Z]\w*) (\w+(?:, \w+)*)(?: = (.+))?", text)
     if declared:
         return Line("declare", declared[2], declared[3] or "", declared[1])
@@ -253,7 +253,7 @@ class Function:
                 parameters = module.kernel(line.name, launch.where).parameters
                 for kind, name in parameters:
                     self.types.setdefault(name, kind)
-                unknown = [name for name in line.given if name not in [own for _, own in parameters]]
+                unknown = [name for name in line.defined if name not in [own for _, own in parameters]]
                 if unknown:
                     raise Mistake(f"{launch.where}: kernel {line.name} has no parameter {unknown[0]}")
 
@@ -309,8 +309,8 @@ class Function:
 
     def passed(self, kind: str, parameter: str, line: Line) -> str:
         """The argument for a parameter of a kernel."""
-        if parameter in line.given:
-            value = line.given[parameter]
+        if parameter in line.defined:
+            value = line.defined[parameter]
             return as_float(value) if kind == "float" else value
         if parameter in self.defined:
             pointer = [step.value for step in self.steps if "*" in kind and step.name == parameter]

@@ -20,7 +20,7 @@ class Brackets:
         self.plain[2 * kinds :] = True
 
     def allowed(self) -> np.ndarray:
-        """Which words may come next."""
+        """The words that may come next."""
         room = self.left - len(self.opened)
         found = self.plain.copy() if room else np.zeros_like(self.plain)
         found[: self.kinds] = room > 1
@@ -28,7 +28,7 @@ class Brackets:
             found[self.kinds + self.opened[-1]] = True
         return found
 
-    def take(self, scores: np.ndarray) -> int:
+    def choose(self, scores: np.ndarray) -> int:
         """Write the best of the allowed words."""
         word = int(np.where(self.allowed(), scores, -np.inf).argmax())
         self.left -= 1
@@ -73,7 +73,7 @@ class Constrained(Workload):
             while rules.left:
                 state = state.add_input(table[word])
                 scores = dy.log_softmax(dy.affine_transform([b, W, state.output()])).npvalue()
-                word = rules.take(scores)
+                word = rules.choose(scores)
                 total += float(scores[word])
             return total
 
@@ -91,7 +91,7 @@ class Constrained(Workload):
             while going:
                 h, c = cell(table(weights.tensor(words)), state)
                 scores = scores_of(h).log_softmax(1).cpu().numpy()
-                words = [rules.take(own) for rules, own in zip(going, scores)]
+                words = [rules.choose(own) for rules, own in zip(going, scores)]
                 total += float(scores[np.arange(len(words)), words].sum())
                 rows = [i for i, rules in enumerate(going) if rules.left]
                 state = h[rows], c[rows]

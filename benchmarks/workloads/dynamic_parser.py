@@ -37,7 +37,7 @@ class Walk:
         right = len(self.stack) > 1
         return 1 + right * self.labels + (self.stack[-1] * 7 + self.first) % self.labels
 
-    def take(self, scores: np.ndarray) -> None:
+    def advance(self, scores: np.ndarray) -> None:
         action = int(np.where(self.allowed(), scores, -np.inf).argmax())
         if action == SHIFT:
             self.stack.append(self.first)
@@ -72,7 +72,7 @@ class DynamicParser(Parser):
                 hidden = dy.tanh(dy.affine_transform([b1, W1, seen]))
                 scores = dy.affine_transform([b2, W2, hidden])
                 losses.append(dy.pickneglogsoftmax(scores, walk.best()))
-                walk.take(scores.npvalue())
+                walk.advance(scores.npvalue())
             return losses
 
         def loss(form: str) -> Any:
@@ -106,7 +106,7 @@ class DynamicParser(Parser):
                 best = weights.tensor([walk.best() for _, walk in going])
                 losses.append(cross_entropy(found, best, reduction="sum"))
                 for (_, walk), values in zip(going, found.detach().cpu().numpy()):
-                    walk.take(values)
+                    walk.advance(values)
             return torch.stack(losses).sum() / self.decisions
 
         def loss(form: str) -> Any:
@@ -119,7 +119,7 @@ class DynamicParser(Parser):
                     seen = torch.cat([none if place is None else states[place] for place in walk.seen()])
                     found = scores(hidden(seen).tanh())
                     losses.append(cross_entropy(found, weights.tensor(walk.best())))
-                    walk.take(found.detach().cpu().numpy())
+                    walk.advance(found.detach().cpu().numpy())
             return torch.stack(losses).mean()
 
         return loss

@@ -42,7 +42,7 @@ class Beginning(NamedTuple):
         return action == CLOSE and self.opened == 1
 
     def parts(self) -> tuple[int, list[Any]]:
-        """Where the constituent to be closed next begins on the stack, and its vectors."""
+        """The start of the constituent to be closed next on the stack, and its vectors."""
         start = max(i for i, entry in enumerate(self.stack) if entry.is_open)
         return start, [entry.vector for entry in self.stack[start:]]
 
@@ -56,7 +56,7 @@ class End(NamedTuple):
 
 
 Expand = Callable[[list[Beginning], int], list[list[End]]]
-Take = Callable[[list[End], int], list[Beginning]]
+Advance = Callable[[list[End], int], list[Beginning]]
 
 
 class RNNG(Workload):
@@ -81,7 +81,7 @@ class RNNG(Workload):
         scores = self.hidden * (self.vocabulary + self.labels + 2)
         return lstm_multiplications(words, self.dim, self.hidden) + words * scores
 
-    def search(self, start: Beginning, sentence: list[int], expand: Expand, take: Take) -> float:
+    def search(self, start: Beginning, sentence: list[int], expand: Expand, advance: Advance) -> float:
         """The log probability of the best tree of a sentence: the beam goes on when all have written a word."""
         beam = [start]
         for word in [*sentence, -1]:  # -1: the tree ends
@@ -90,11 +90,11 @@ class RNNG(Workload):
                 ends = [end for own in expand(fringe, word) for end in own]
                 best = sorted(ends, key=lambda end: -end.score)[: 2 * self.width]
                 done += [end for end in best if end.action == WRITE or (word < 0 and end.beginning.ends(end.action))]
-                fringe = take([e for e in best if e.action != WRITE and not e.beginning.ends(e.action)], word)
+                fringe = advance([e for e in best if e.action != WRITE and not e.beginning.ends(e.action)], word)
             kept = sorted(done, key=lambda end: -end.score)[: self.width]
             if word < 0:
                 return kept[0].score
-            beam = take(kept, word)
+            beam = advance(kept, word)
         raise AssertionError
 
     def ends(self, own: Beginning, word: int, actions: Any, words: Any) -> list[End]:
@@ -136,7 +136,7 @@ class RNNG(Workload):
             dy.forward([actions, written])
             return self.ends(own, word, actions.npvalue(), written.npvalue())
 
-        def take(end: End, word: int) -> Beginning:
+        def advance(end: End, word: int) -> Beginning:
             if end.action == WRITE:
                 vector = words[word]
             elif end.action == CLOSE:
@@ -157,7 +157,7 @@ class RNNG(Workload):
                     start,
                     sentence,
                     lambda fringe, word: run(expand, fringe, [word] * len(fringe)),
-                    lambda ends, word: [take(end, word) for end in ends],
+                    lambda ends, word: [advance(end, word) for end in ends],
                 )
 
             return dy.scalarInput(-sum(run(parse, self.data)))
@@ -187,7 +187,7 @@ class RNNG(Workload):
             written = word_scores(seen).log_softmax(1).cpu().numpy()
             return [self.ends(own, word, *scores) for own, *scores in zip(fringe, actions, written)]
 
-        def take(ends: list[End], word: int) -> list[Beginning]:
+        def advance(ends: list[End], word: int) -> list[Beginning]:
             if not ends:
                 return []
             vectors = [vector_of(end, word) for end in ends]
@@ -200,7 +200,7 @@ class RNNG(Workload):
 
         def loss(form: str) -> Any:
             """Batched: the hypotheses of a sentence as rows; constituents are composed one by one."""
-            do = (expand, take) if form == "batched" else (one_by_one(expand), one_by_one(take))
+            do = (expand, advance) if form == "batched" else (one_by_one(expand), one_by_one(advance))
             total = 0.0
             for sentence in self.data:
                 h, c = stack(bottom[None])

@@ -92,7 +92,7 @@ def scores(words):
 
 
 def tag(many):
-    dy.renew_cg(forward_only=True)  # no gradients will be asked for
+    dy.renew_cg(forward_only=True)  # no gradients will be requested
     found = [scores(words) for words in many]
     dy.forward([s for sentence in found for s in sentence])
     return [[tags[int(s.npvalue().argmax())] for s in sentence] for sentence in found]

@@ -4,10 +4,10 @@
 
 So far the shape of a graph came from the data. Often it comes from the network itself:
 a parser looks at its scores to choose its next action, a game player evaluates its
-moves, a classifier checks whether it is already sure. Such a program asks for a value
+moves, a classifier checks whether it is already sure. Such a program requests a value
 in the middle of the graph.
 
-It may do so at any time. But a value that is asked for must be computed *now*, and the
+It may do so at any time. But a value that is requested must be computed *now*, and the
 part of the graph that does not exist yet cannot run together with it. This tutorial
 shows what that costs, and how to avoid the cost without turning the program inside out.
 """
@@ -174,7 +174,7 @@ print(calls(partial(in_a_loop, tests)), "calls in a loop")
 print(calls(partial(together, tests)), "calls with batched_map")
 
 # %%
-# It runs the function for the first formula until the function asks for a value. There
+# It runs the function for the first formula until the function requests a value. There
 # that run waits, and the function runs for the second formula, and so on. When all of
 # them wait, their values are computed as one batch, and each run goes on until it asks
 # for the next value. The runs do not run in parallel, so nothing needs a lock. Results

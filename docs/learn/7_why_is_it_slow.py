@@ -192,7 +192,7 @@ dy.draw(*losses).save("asked_late.svg")
 #
 #    .. image:: asked_late.svg
 #
-# Now both sentences run in step. Whatever asks for a value too early makes nodes run
+# Now both sentences run in step. Whatever requests a value too early makes nodes run
 # alone: `value`, `npvalue`, an ``if`` on a score, a progress bar that shows the loss of
 # each example. Where a program needs the value to go on, `dy.batched_map` helps; see
 # :doc:`Decisions <4_decisions_and_value>`.

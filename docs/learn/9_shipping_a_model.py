@@ -60,9 +60,9 @@ class Tagger:
 
 # %%
 # `__call__` is the function that people want. It makes its own graph, so that users
-# need not know about graphs. ``forward_only=True`` says that no gradients will be asked
-# for, so the memory of values that are no longer needed can be used again. And it takes
-# many texts at once, since that is faster than one call for each.
+# need not know about graphs. ``forward_only=True`` says that no gradients will be
+# requested, so the memory of values that are no longer needed can be used again. And it
+# takes many texts at once, since that is faster than one call for each.
 #
 # The last two methods are for later. Now train the network on sentences that a few
 # rules generate:

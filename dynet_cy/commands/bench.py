@@ -1,7 +1,7 @@
 """Measure this machine in about a minute: products, nodes, an update, and a tagger with and without batching.
 
 For comparing machines and installations with each other. Comparisons with other libraries are in benchmarks/ in the
-source repository. Other programs that run meanwhile lower the numbers: close them first.
+source repository. Other running programs lower the numbers: close them first.
 """
 
 from __future__ import annotations

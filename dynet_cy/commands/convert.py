@@ -1,8 +1,8 @@
 """Convert a model file of one kind into another: text, the pair of dy.save, safetensors.
 
 Values are kept to the precision of the new format (text has nine digits), and so are the names and kinds of the
-parameters. What the new format cannot hold is left out and listed: gradients, the state of a trainer, the classes of a
-pair.
+parameters. Data that the new format cannot hold is left out and listed: gradients, the state of a trainer, the classes
+of a pair.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Print the contents of a model file: its kind, its parameters with their shapes and ranges, the state of a trainer.
 
-Nothing in the file is executed, whatever it holds.
+Nothing in the file is executed.
 """
 
 from __future__ import annotations

@@ -85,9 +85,9 @@ def _follow() -> None:
 _begun = False
 
 
-def begin() -> None:
-    """What the first ``import dynet`` of a process does: follow DyNet's rules, and read the command line again, which
-    the program may have changed since this package was imported."""
+def follow_once() -> None:
+    """Follow DyNet's rules, and read the command line again, which the program may have changed since this package was
+    imported. Only the first call, by the first ``import dynet`` of a process, has an effect."""
     global _begun
     if not _begun:
         _begun = True

@@ -24,7 +24,7 @@ _OWN_GLOBALS = globals()
 
 
 class _CannotRun(Exception):
-    """There is no such program. Arguments: the message to print without a traceback, the exit code (default: 1)."""
+    """The program does not exist. Arguments: the message to print without a traceback, the exit code (default: 1)."""
 
 
 def _script(path: str) -> tuple[ModuleType, CodeType]:

@@ -5,7 +5,7 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 
 # ==== tensor ======================================================================================
 #
-# C structs of `include/dynet_cy/tensor.h` and inline helpers.  They own nothing.
+# C structs of `include/dynet_cy/tensor.h` and inline helpers.  Tensors own no memory.
 
 cdef extern from "dynet_cy/tensor.h" nogil:
     int DY_MAX_ND

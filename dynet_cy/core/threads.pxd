@@ -41,10 +41,10 @@ cdef extern from *:
     #ifdef Py_GIL_DISABLED
     #define DY_GIL 0
     typedef PyMutex dy_gil;
-    static inline void dy_take_gil(dy_gil *m) { PyMutex_Lock(m); }
-    static inline void dy_drop_gil(dy_gil *m) { PyMutex_Unlock(m); }
+    static inline void dy_acquire_gil(dy_gil *m) { PyMutex_Lock(m); }
+    static inline void dy_release_gil(dy_gil *m) { PyMutex_Unlock(m); }
     /* As the fast path of PyMutex_Lock: its first bit is the lock. */
-    static inline int dy_try_gil(dy_gil *m) {
+    static inline int dy_try_acquire_gil(dy_gil *m) {
         uint8_t none = 0;
         return __atomic_compare_exchange_n(&m->_bits, &none, 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
     }
@@ -80,9 +80,9 @@ cdef extern from *:
     #else
     #define DY_GIL 1
     typedef char dy_gil;
-    static inline void dy_take_gil(dy_gil *m) { (void)m; }
-    static inline void dy_drop_gil(dy_gil *m) { (void)m; }
-    static inline int dy_try_gil(dy_gil *m) { (void)m; return 1; }
+    static inline void dy_acquire_gil(dy_gil *m) { (void)m; }
+    static inline void dy_release_gil(dy_gil *m) { (void)m; }
+    static inline int dy_try_acquire_gil(dy_gil *m) { (void)m; return 1; }
     static inline void dy_let_be_revived(PyObject *x) { (void)x; }
     static inline int dy_try_incref(PyObject *x) { Py_INCREF(x); return 1; }
     #endif
@@ -98,12 +98,12 @@ cdef extern from *:
     # All zero means unlocked. Code that holds it must not call Python.
     ctypedef struct Unlocked "dy_gil":
         pass
-    void take "dy_take_gil"(Unlocked* m) nogil
-    bint try_take "dy_try_gil"(Unlocked* m) nogil
-    void drop "dy_drop_gil"(Unlocked* m) nogil
+    void acquire_lock "dy_acquire_gil"(Unlocked* m) nogil
+    bint try_acquire_lock "dy_try_acquire_gil"(Unlocked* m) nogil
+    void release_lock "dy_release_gil"(Unlocked* m) nogil
 
-    # An object at x as a reference, or None: x is NULL, or the last reference has just gone, perhaps in another thread,
-    # which waits in its destructor.  `let_be_revived` must have been called when the object was made.
+    # An object at x as a reference, or None: x is NULL, or the last reference has just been dropped, perhaps in another
+    # thread, which waits in its destructor.  `let_be_revived` must have been called when the object was made.
     void let_be_revived "dy_let_be_revived"(object x)
     object revived "dy_revived"(void* x)
 
@@ -112,8 +112,8 @@ cdef extern from *:
 #
 # Whether the process runs a program written for DyNet: `import dynet` gives dynet_cy there, see `dynet_cy.compat`.
 #
-# A few rules of DyNet's contradict what today's programs expect, such as one implicit graph for all threads. They hold
-# in such a process only.
+# A few rules of DyNet's contradict what today's programs expect, such as one implicit graph for all threads. The rules
+# hold in such a process only.
 
 cdef bint follows_dynet() noexcept nogil
 
@@ -124,8 +124,8 @@ cdef bint follows_dynet() noexcept nogil
 #
 # A pass, or other work that may take long, begins with `begin_interrupts`, and calls `interrupted` after each piece,
 # without the GIL. The clock is read after at most 16 pieces, signals are looked for every 50 ms, and only by the thread
-# that runs handlers, so neither costs anything that can be measured. What a handler raises is kept until the pass has
-# ended, and raised then by `raise_interrupt`.
+# that runs handlers, so neither costs anything that can be measured. An exception of a handler is kept until the pass
+# has ended; `raise_interrupt` then raises it.
 
 cdef extern from *:
     """

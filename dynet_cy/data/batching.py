@@ -53,7 +53,7 @@ _AT_ONCE = 100
 class Batches(Generic[T]):
     """Data in batches; made by `batches`. Each iteration is one epoch, or the rest of one.
 
-    If an iteration is left with ``break``, the next one continues it. There can be only one at a time.
+    If an iteration is left with ``break``, the next one continues it. There can be only one iteration at a time.
 
     Attributes:
         epoch: number of the epoch that the next iteration begins with, or that is running; from 0 on
@@ -297,7 +297,7 @@ class Batches(Generic[T]):
         return f"size={self._size}, most={self._most}, bucket={bucket}, window={self._window}"
 
     def _summary(self) -> tuple[Any, ...]:
-        """What must be equal on all ranks: settings, place, and some of the items."""
+        """The data that must be equal on all ranks: settings, place, and some of the items."""
         n = self._length()
         some = sorted({0, n // 3, n // 2, n - 1} & set(range(n))) if n else []
         seen = zlib.crc32(repr([outline(self._data[i]) for i in some]).encode())
@@ -471,7 +471,7 @@ def batches(
     collate: Callable[[list[Any]], Any] | None = None,
     prefetch: int = 0,
 ) -> Batches[Any]:
-    """Divide data into batches, anew in each epoch.
+    """Divide data into batches, with a new division in each epoch.
 
     Args:
         data: a list; anything else with ``__getitem__`` and ``__len__``, with indices from 0 on; an iterable, such as a
@@ -491,8 +491,8 @@ def batches(
             the batches r, r + n, r + 2n..., and iterating is collective. "join", "pad", "drop" or "keep" says what
             happens if their number is not a multiple of the number of processes; see `parallel.shard`.
         collate: a function that turns the list of items into the batch
-        prefetch: how many batches a thread prepares in advance. It reads items and calls `collate`, which must not make
-            expressions. Its errors are raised where the batch would have been returned.
+        prefetch: how many batches a thread prepares in advance. The thread reads items and calls `collate`, which must
+            not make expressions. Its errors are raised where the batch would have been returned.
 
     Returns:
         Batches: an object to iterate over, once for each epoch.

@@ -18,7 +18,7 @@ __all__ = ["NOT_WHOLE", "FileName", "Lines", "installed", "lines", "numbered_lin
 
 FileName = Union[str, "os.PathLike[str]"]
 
-# What reading a file raises that is cut off, or is no gzip file although its name says so.
+# Exceptions of reading a truncated file, or a file that is no gzip file although its name says so.
 NOT_WHOLE = (EOFError, zlib.error, gzip.BadGzipFile)
 
 

@@ -116,7 +116,7 @@ def read_parallel(
         tokenize: a function that splits a sentence into words; by default at blanks, as `str.split` does
 
     Returns:
-        The words of each sentence and of its translation; at least one pair. Where a line is empty, so is the list.
+        The words of each sentence and of its translation; at least one pair. An empty line is an empty list.
 
     Raises:
         OSError: a file cannot be read

@@ -1,19 +1,18 @@
-"""What backward does with gradients of parameters besides adding to them: undo, another thread, and hooks.
+"""Gradients of parameters in backward: undo, another thread, and hooks.
 
 **The journal** is a record of the gradients that a backward pass has changed, so that the pass can be undone.  A
-gradient that was zero before the pass is set to zero again.  One that was not zero must have been copied first.  That
-is done only when values are checked, when an op of the graph may raise an exception, and in passes that are expected
-to be long enough to be interrupted.  Other passes are finished instead of being undone.
+gradient that was zero before the pass is set to zero again.  A gradient that was not zero must have been copied first.
+Copies are made only when values are checked, when an op of the graph may raise an exception, and in passes that are
+expected to be long enough to be interrupted.  Other passes are finished instead of being undone.
 
 **In the background**, another thread computes weight gradients while the pass goes on.  The gradients of values form
 a chain: each is needed for the one before.  The gradient of a weight is needed at the end of the pass only.  So a
-thread of the pool computes these products, in the order in which the pass reaches them, which is also their order
-without that thread, so the results are the same to the last bit.  What is left at the end, all threads compute
-together.
+thread of the pool computes these products, in the order in which the pass reaches them, so the results equal those of a
+pass without that thread, to the last bit.  All threads together compute the products that are left at the end.
 
 **Hooks** are called when a gradient is complete, to send it while the rest of backward runs.  Backward runs the batches
 in reverse order.  So the gradient of a parameter is complete when backward has run the batch that was the first to use
-the parameter in forward.  Lookup tables are left out: which of their rows get a gradient is only known at the end.
+the parameter in forward.  Lookup tables are left out: the rows that get a gradient are known only at the end.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -32,11 +31,11 @@ cdef struct Before:
     uint32_t n_rows
 
 cdef struct Journal:
-    uint64_t number                 # of the pass; later passes have higher numbers
+    uint64_t number                 # the number of the pass; later passes have higher numbers
     bint copies                     # gradients that are not zero are copied
     bint irrevocable                # other passes have added to the same gradients, so this one cannot be undone
     Before* before
-    uint32_t n, room
+    uint32_t n, capacity
 
 cdef void begin_journal(Journal* j, bint copies) noexcept nogil
 cdef void end_journal(Journal* j) noexcept nogil
@@ -50,7 +49,7 @@ cdef inline void note_before(Journal* j, Param* p) noexcept nogil:
 
 cdef void note_first(Journal* j, Param* p) noexcept nogil
 # Restore the gradients of before the pass; False, and nothing is changed, if that is not possible.
-cdef bint take_back(Journal* j) noexcept nogil
+cdef bint roll_back(Journal* j) noexcept nogil
 
 
 # ---- in the background -----------------------------------------------------------------
@@ -61,15 +60,15 @@ cdef struct Addition:
     Addition* before                # of the same parameter
     Param* p
     WeightGradient product
-    size_t at                       # parts that have been computed
-    float* left                     # its factors, if they were copied for it; NULL: others own the memory
+    size_t at                       # the number of computed parts
+    float* left                     # copied factors; NULL: the factors are in other memory
     float* right
     uint8_t done
 
-# Those of one pass.
+# The products of one pass.
 cdef struct Background:
     Addition first                  # stands before all others
-    Addition* made                  # the last one that is done; whoever computes may change it
+    Addition* made                  # the last addition that is done; only the computing thread may change it
     Addition* last
     size_t waking                   # multiplications for which no thread has been woken
 
@@ -101,15 +100,15 @@ cdef inline bint is_made(const Addition* a) noexcept nogil:
 # Called in the thread that runs backward, without the GIL; NULL if no hook is installed.
 cdef struct GradientHooks:
     # A backward pass begins that will add to the gradients of these parameters.
-    void (*begin)(Param* const* coming, uint32_t n) noexcept nogil
-    # The pass adds nothing more to the gradient of this parameter.
+    void (*begin_pass)(Param* const* coming, uint32_t n) noexcept nogil
+    # The gradient of this parameter is complete.
     void (*complete)(Param* p) noexcept nogil
     # Called after each batch, to make progress with transfers under way.
     void (*progress)() noexcept nogil
 
 cdef GradientHooks* gradient_hooks() noexcept nogil
 
-# A parameter that backward adds a gradient to, and the last batch of the pass that does so.
+# A parameter with a gradient in this pass, and the last batch that adds to the gradient.
 cdef struct Use:
     Param* p
     uint32_t batch

@@ -1,4 +1,4 @@
-"""What backward does with gradients of parameters besides adding to them; see accumulation.pxd."""
+"""Gradients of parameters in backward: undo, another thread, and hooks; see accumulation.pxd."""
 
 from libc.stdint cimport UINT64_MAX
 from libc.stdlib cimport free, malloc, realloc
@@ -48,12 +48,12 @@ cdef void end_journal(Journal* j) noexcept nogil:
         free(j.before[i].rows)
     free(j.before)
     j.before = NULL
-    j.n = j.room = 0
+    j.n = j.capacity = 0
 
 
 cdef void note_first(Journal* j, Param* p) noexcept nogil:
     cdef Before* b
-    # A pass that began later has added to the gradient.  The number UINT64_MAX tells it that this pass has, too.
+    # A pass that began later has added to the gradient.  The number UINT64_MAX means that this pass has done so, too.
     cdef bint later = p.has_gradient and p.pass_number > j.number
     p.pass_number = UINT64_MAX if later else j.number
     if later or (p.has_gradient and not j.copies):
@@ -67,14 +67,14 @@ cdef void note_first(Journal* j, Param* p) noexcept nogil:
 
 cdef Before* add_record(Journal* j, Param* p) noexcept nogil:
     cdef Before* b
-    cdef uint32_t room
-    if j.n == j.room:
-        room = 2 * j.room + 8
-        b = <Before*>realloc(j.before, room * sizeof(Before))
+    cdef uint32_t capacity
+    if j.n == j.capacity:
+        capacity = 2 * j.capacity + 8
+        b = <Before*>realloc(j.before, capacity * sizeof(Before))
         if b == NULL:
             return NULL
         j.before = b
-        j.room = room
+        j.capacity = capacity
     b = &j.before[j.n]
     j.n += 1
     memset(b, 0, sizeof(Before))
@@ -104,13 +104,13 @@ cdef int copy(Before* b, const Param* p) noexcept nogil:
     return 0
 
 
-cdef bint take_back(Journal* j) noexcept nogil:
+cdef bint roll_back(Journal* j) noexcept nogil:
     cdef uint32_t i, held = 0
     cdef bint all_own = not j.irrevocable
     cdef Param* p
     while all_own and held < j.n:
         p = j.before[held].p
-        # Do not wait for the lock: the thread that holds it may be waiting for one that this thread holds.
+        # Do not wait for the lock: its owner may be waiting for a lock that this thread holds.
         if pthread_mutex_trylock(&p.lock):
             all_own = False
             break
@@ -200,7 +200,7 @@ cdef inline void made(Background* b, Addition* a) noexcept nogil:
 
 
 cdef void run_left(void* job, size_t i) noexcept nogil:
-    """Compute a part of an addition, the i-th of those that are left."""
+    """Compute part of an addition, the i-th of the remaining ones."""
     cdef const Addition* a = <const Addition*>job
     part_of_weight_gradient(&a.product, a.at + i)
 
@@ -233,7 +233,7 @@ cdef void end_background(Background* b) noexcept nogil:
 # ---- hooks -----------------------------------------------------------------------------
 
 cdef GradientHooks hooks
-hooks.begin = NULL
+hooks.begin_pass = NULL
 hooks.complete = NULL
 hooks.progress = NULL
 

@@ -1,4 +1,4 @@
-"""The CPU executor: what other executors need to run a part of a graph on the CPU."""
+"""The CPU executor: functions with which other executors run a part of a graph on the CPU."""
 
 from libc.stdint cimport uint64_t
 
@@ -11,5 +11,5 @@ cdef void end_passes_at(uint64_t nanoseconds) noexcept
 
 cdef void begin_cpu_walk(Walk* w, Graph* g) noexcept nogil
 
-# Multiply what was collected, and check the results if checks are on.
+# Multiply the collected factors, and check the results if checks are on.
 cdef int finish_collected(Walk* w) noexcept nogil

@@ -6,15 +6,15 @@ from libc.string cimport memset
 from dynet_cy.core.threads cimport coarse_ms, raise_interrupt
 from dynet_cy.execute.accumulation cimport (
     Background, Journal, Use, begin_background, begin_journal, end_background, end_journal, gradient_hooks, list_uses,
-    take_back,
+    roll_back,
 )
 from dynet_cy.execute.gradients cimport (
     backward_call, backward_each, backward_pieces, backward_views, begin_at, collect, collected_of, multiply,
     multiply_collected, multiply_one, open_backward, run_backward, run_backward_joined, sums_of,
 )
 from dynet_cy.execute.walk cimport (
-    Device, Failure, Form, begin_walk, forward_call, forward_each, forward_pieces, forward_views, raise_failure,
-    raise_of_op, run_planned_at_once, take,
+    Device, Failure, Form, allocate, begin_walk, forward_call, forward_each, forward_pieces, forward_views,
+    raise_failure, raise_of_op, run_planned_at_once,
 )
 from dynet_cy.execute.watch cimport (
     WEIGHT_GRADIENTS, bad_collected, check_before, checking, list_batches, note, now, profiling, raise_anomaly,
@@ -35,7 +35,7 @@ from dynet_cy.schedule.siblings cimport drop_siblings
 
 from dynet_cy.execute.walk import PARTIAL
 
-# If the forward pass took that long, the backward pass may be long enough to be interrupted.
+# After a forward pass of this duration, the backward pass may be long enough to be interrupted.
 cdef enum:
     LONG_FORWARD = 50               # milliseconds
 
@@ -54,7 +54,7 @@ cdef int fill(Walk* w, float* to, size_t n, float x) noexcept nogil:
 
 cdef Form[FORMS] forms
 cdef int form
-for form in (ONE, STACKED, FLATTENED, COLUMNS):     # the walk runs batches of one node by itself
+for form in (ONE, STACKED, FLATTENED, COLUMNS):     # the walk runs batches of one node inline
     forms[form].forward = forward_call
     forms[form].backward = backward_call
 forms[EACH].forward = forward_each
@@ -95,7 +95,7 @@ cdef void end_passes_at(uint64_t nanoseconds) noexcept:
 
 
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
-    """Compute the values of the targets and all that they need."""
+    """Compute the values of the targets and of the nodes that they depend on."""
     cdef Walk w
     cdef int failed
     cdef uint32_t ran = g.n_batches
@@ -155,7 +155,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         enter_pool()
         walk_back_together(&w, target, full)
         if w.failure.needed or w.failure.finding.kind or w.failure.raised != NULL:
-            w.failure.partial = not take_back(&journal)
+            w.failure.partial = not roll_back(&journal)
         leave_pool()
         end_journal(&journal)
     unlock_graph(g)
@@ -190,7 +190,8 @@ cdef struct Uses:
 
 
 cdef int walk_back_together(Walk* w, uint32_t target, bint full) noexcept nogil:
-    """Walk back while another thread, if there is one, computes weight gradients; then compute what was collected."""
+    """Walk back while another thread, if there is one, computes weight gradients; then multiply the collected
+    factors."""
     cdef Background background
     cdef int failed
     # Checks and profiles look at weight gradients where they arise, and hooks send them from there.
@@ -221,7 +222,7 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     if gradient_hooks().complete != NULL:
         w.after = after_batch
         w.hooked = &uses
-    # Hooks must be called in the order in which the gradients were announced, which joined batches would change.
+    # Hooks must be called in the announced order of gradients, which joined batches would change.
     if g.n_passes > 1 and g.strategy and w.after == NULL:
         failed = run_backward_joined(w, node.batch)
     else:
@@ -246,24 +247,25 @@ cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:
 
 
 cdef int announce_uses(Walk* w, uint32_t target, Uses* uses) noexcept nogil:
-    """List which parameters get gradients, and after which batches, and call the hook `begin` with them."""
+    """List the parameters that get gradients and the batches after which these are complete, and call the hook
+    `begin_pass` with them."""
     cdef Graph* g = w.g
     cdef Param** coming
     cdef uint32_t i
     if list_uses(g, target, &uses.all, &uses.n):
         w.failure.needed = g.n_nodes * sizeof(Use)
         return -1
-    coming = <Param**>take(w, (uses.n + 1) * sizeof(Param*))
+    coming = <Param**>allocate(w, (uses.n + 1) * sizeof(Param*))
     if coming == NULL:
         return -1
     for i in range(uses.n):
         coming[i] = uses.all[i].p
-    gradient_hooks().begin(coming, uses.n)
+    gradient_hooks().begin_pass(coming, uses.n)
     return 0
 
 
 cdef int finish_collected(Walk* w) noexcept nogil:
-    """Multiply what was collected, and check the results if checks are on."""
+    """Multiply the collected factors, and check the results if checks are on."""
     cdef uint64_t begun = now() if profiling else 0
     cdef const Collected* x = w.collected
     if multiply_collected(w):

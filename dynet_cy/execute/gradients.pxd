@@ -30,7 +30,7 @@ cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil
 cdef int multiply_one(Walk* w, Collected* x) noexcept nogil
 cdef int multiply_collected(Walk* w) noexcept nogil
 
-# What a Device of the CPU does with contributions to parameters.
+# The functions of the CPU's Device for contributions to parameters.
 cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil
 cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil
 cdef int multiply(Walk* w, Collected* c) noexcept nogil

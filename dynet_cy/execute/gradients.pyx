@@ -19,11 +19,11 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.threads cimport interrupted
 from dynet_cy.execute.accumulation cimport (
-    MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, take_back,
+    MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, roll_back,
 )
 from dynet_cy.execute.walk cimport (
-    FEW, arrange, is_empty, lay_items, neighbours_before, op_raised, part_views, pieces_backward, place_of, set_call,
-    set_call_of_one, set_one, set_tensor, settle, take, take_table, uses_in, views_backward,
+    FEW, allocate, allocate_table, arrange, is_empty, lay_items, neighbours_before, op_raised, part_views,
+    pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor, settle, uses_in, views_backward,
 )
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
@@ -51,13 +51,13 @@ cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 cdef inline bint stops(Walk* w, size_t bytes) noexcept nogil:
     """Whether the pass ends here because a signal handler has raised an exception.
 
-    Backward ends only if its changes can be undone.  Passes on a GPU are only listed at this time, and do not end.
+    Backward ends only if its changes can be undone.  Passes on a GPU are only listed at this time, and are not stopped.
     """
     if not w.at_once or not interrupted(&w.failure.interrupts, bytes) or w.whole:
         return False
     if w.background != NULL:
         finish_background(w.background)
-    return w.journal == NULL or take_back(w.journal)
+    return w.journal == NULL or roll_back(w.journal)
 
 
 # ---- locks of parameters ---------------------------------------------------------------
@@ -70,7 +70,7 @@ cdef inline void begin_parameter(Walk* w, Param* p) noexcept nogil:
 
 
 cdef inline void begin_addition(Walk* w, Param* p) noexcept nogil:
-    """`begin_parameter` for a contribution that is made now: those that another thread computes come before it."""
+    """`begin_parameter` for a contribution that is made now, after those that another thread computes."""
     cdef const Collected* x
     if w.background != NULL:
         x = collected_of(w, p)
@@ -179,7 +179,7 @@ cdef int multiply_one(Walk* w, Collected* x) noexcept nogil:
     if x.product.n == 0:
         return 0
     if w.background != NULL and x.sums == NULL and add_later(w, x, &x.product):
-        x.added.left = <float*>x.product.left           # until it is made; see `room_for_factors`
+        x.added.left = <float*>x.product.left           # until it is made; see `allocate_factors`
         x.added.right = <float*>x.product.right
         x.product.left = NULL
         x.product.n = 0
@@ -232,12 +232,12 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     if f.n >= ENOUGH_COLUMNS:
         return w.background != NULL and lasts(w, f.left) and lasts(w, f.right) and multiply_later(w, p, f)
     c = products_of(w, p, f)
-    if c == NULL or not room_for_factors(w, c):
+    if c == NULL or not allocate_factors(w, c):
         return 0
     x = &c.product
     if x.n + f.n > MOST_COLUMNS:
         multiply_one(w, c)
-        if not room_for_factors(w, c):
+        if not allocate_factors(w, c):
             return 0
     memcpy(<float*>x.left + x.rows * x.n, f.left, f.rows * f.n * sizeof(float))
     memcpy(<float*>x.right + x.cols * x.n, f.right, f.cols * f.n * sizeof(float))
@@ -246,7 +246,7 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
 
 
 cdef Collected* products_of(Walk* w, Param* p, const Factors* f) noexcept nogil:
-    """What is collected for a weight matrix; NULL if there is no memory."""
+    """The collected factors of a weight matrix; NULL if there is no memory."""
     cdef Collected* c = collected_of(w, p)
     if c == NULL:
         c = <Collected*>arena_alloc(&w.g.grads, sizeof(Collected))
@@ -263,7 +263,7 @@ cdef Collected* products_of(Walk* w, Param* p, const Factors* f) noexcept nogil:
     return c
 
 
-cdef bint room_for_factors(Walk* w, Collected* c) noexcept nogil:
+cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
     """Give a product memory for its factors, if it has none: that of an earlier one that has been added, or new."""
     cdef Factors* x = &c.product
     cdef Addition* a = c.added
@@ -394,12 +394,12 @@ cdef int parameter_backward(Walk* w, const Batch* batch, const Op* op, const Nee
     return done
 
 
-cdef inline int take_work(Walk* w, const Needs* needs, Call* c, uint32_t i) noexcept nogil:
+cdef inline int allocate_work(Walk* w, const Needs* needs, Call* c, uint32_t i) noexcept nogil:
     """Working memory for the gradient of argument i."""
     cdef float* work
     if needs.work == NULL:
         return 0
-    work = <float*>take(w, needs.work(c, <int>i) * sizeof(float))
+    work = <float*>allocate(w, needs.work(c, <int>i) * sizeof(float))
     if work == NULL:
         return -1
     c.work = place_of(w, work)
@@ -423,7 +423,7 @@ cdef int shared_backward(Walk* w, const Batch* batch, const Op* op, const Needs*
     cdef uint8_t* state = &state_of(w.g)[arg]
     if not state[0] & NEEDS_GRAD or not (a.val != NULL or state[0] & TRAINABLE):
         return 0
-    if take_work(w, needs, c, i):
+    if allocate_work(w, needs, c, i):
         return -1
     c.dx = c.x[i]
     if a.val == NULL:
@@ -438,9 +438,9 @@ cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* n
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)
-    cdef float** dx = <float**>take_table(w, batch.bd * sizeof(float*))
+    cdef float** dx = <float**>allocate_table(w, batch.bd * sizeof(float*))
     # For each node, its argument if that has no gradient yet, otherwise NULL.
-    cdef Node** empty = <Node**>take(w, batch.count * sizeof(Node*))
+    cdef Node** empty = <Node**>allocate(w, batch.count * sizeof(Node*))
     cdef uint32_t j, arg
     cdef size_t n = 0, stride
     cdef bint adds = not needs.assigns, among_values = False
@@ -453,7 +453,7 @@ cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* n
         a = &nodes[arg]
         if a.val == NULL:
             among_values = True
-            at = <float*>take_zeros(w, total_of(&a.dim))
+            at = <float*>allocate_zeros(w, total_of(&a.dim))
             if at == NULL:
                 return -1
         else:
@@ -484,8 +484,8 @@ cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* n
     return add_to_parameters(w, batch, i, dx) if among_values else 0
 
 
-cdef inline void* take_zeros(Walk* w, size_t n) noexcept nogil:
-    cdef void* p = take(w, n * sizeof(float))
+cdef inline void* allocate_zeros(Walk* w, size_t n) noexcept nogil:
+    cdef void* p = allocate(w, n * sizeof(float))
     if p != NULL:
         memset(p, 0, n * sizeof(float))
     return p
@@ -540,7 +540,7 @@ cdef int scattered_backward(Walk* w, const Batch* batch, const Op* op, const Nee
     cdef float* at = needs.same(c, i) if needs.same != NULL else NULL
     if at != NULL:                              # they are somewhere already
         return add_each(w, batch, i, at)
-    at = <float*>take(w, total_of(&c.dx.dim) * sizeof(float))
+    at = <float*>allocate(w, total_of(&c.dx.dim) * sizeof(float))
     if at == NULL:
         return -1
     c.dx.v = place_of(w, at)
@@ -566,7 +566,7 @@ cdef int argument_backward(Walk* w, const Batch* batch, const Op* op, const Need
         n_live += (state[arg] & LIVE) != 0
     if n_need == 0:
         return 0
-    if take_work(w, needs, c, i):
+    if allocate_work(w, needs, c, i):
         return -1
     c.dx = c.x[i]
     if batch.x[i].list != NULL:
@@ -582,7 +582,7 @@ cdef inline int begin_arguments(Walk* w, const Batch* batch, const Op* op, const
     """Do what comes before the gradients of the arguments: prepare them, and those that are dy times a number."""
     c.first = 1
     if w.at_once and op.prepare != NULL:
-        c.work = <float*>take(w, op.prepared(c) * sizeof(float))
+        c.work = <float*>allocate(w, op.prepared(c) * sizeof(float))
         if c.work == NULL:
             return -1
         op.prepare(c)
@@ -662,7 +662,7 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
             if contribute_nothing(w, batch, i):
                 return -1
         elif of_arg[0] & NEEDS_GRAD and (a.val != NULL or of_arg[0] & TRAINABLE):
-            if take_work(w, needs, &c, i):
+            if allocate_work(w, needs, &c, i):
                 return -1
             if a.val == NULL:
                 c.dx = c.x[i]
@@ -804,7 +804,7 @@ cdef int begin_at(Walk* w, uint32_t target) noexcept nogil:
     if x.val != NULL:
         state_of(w.g)[target] |= LIVE
         return w.device.fill(w, place_of(w, gradient_at(w.g, x.val)), x.dim.bd, 1)
-    one = <float*>take_table(w, sizeof(float))
+    one = <float*>allocate_table(w, sizeof(float))
     if one == NULL:
         return -1
     one[0] = 1
@@ -922,7 +922,7 @@ cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) n
     joined.form = form
     failed = list_nodes(w, numbers, count, &joined)
     if not failed and joined.count:
-        w.dy = <float*>take(w, joined.bytes)
+        w.dy = <float*>allocate(w, joined.bytes)
         failed = -1
         if w.dy != NULL:
             gather_gradients(w, &joined)

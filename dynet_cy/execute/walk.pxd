@@ -7,8 +7,8 @@ from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.watch cimport Finding
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, FLATTENED, ONE, STACKED, TILES, WANTED, Batch, Graph, Node, args_of, batches_of, items_of,
-    nodes_of, order_of, state_of, take_values, value_of,
+    COLUMNS, COMPUTED, EACH, FLATTENED, ONE, STACKED, TILES, WANTED, Batch, Graph, Node, args_of, batches_of,
+    claim_values, items_of, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
@@ -50,7 +50,7 @@ cdef size_t pieces_backward(Graph* g, const Batch* batch, uint32_t n, uint32_t* 
 
 # ==== views =======================================================================================
 #
-# Batches of views (schedule/plan): where their values are, and how backward completes their gradients.
+# Batches of views (schedule/plan): the places of their values, and the completion of their gradients in backward.
 
 # Let the values of its nodes point into those of their arguments.
 cdef void place_views(Graph* g, const Batch* batch) noexcept nogil
@@ -66,7 +66,7 @@ cdef size_t part_views(Graph* g, uint32_t target) noexcept nogil
 # The walk over the batches of a plan: the rules, for all devices.  Forward is in this module, backward in `gradients`.
 #
 # The walk decides where the values, the gradients and the working memory of a batch are, which arguments have to be
-# laid side by side or listed, and how each contribution to a gradient is added. Then it calls the functions of a
+# laid side by side or listed, and how each contribution to a gradient is added. The walk calls the functions of a
 # Device: those of the CPU do the work at once, those of a GPU append commands to a pass, which runs later.
 #
 # The walk uses host pointers into the arenas of the graph. A GPU mirrors these arenas: `place` translates a host
@@ -77,7 +77,7 @@ cdef extern from *:
     uint8_t is_set "__atomic_load_n"(const uint8_t* p, int order) nogil
     int RELAXED "__ATOMIC_RELAXED"
 
-# What went wrong in a nogil function, for the error that is raised after it.
+# The failure of a nogil function, for the error that is raised after it.
 cdef struct Failure:
     size_t needed                   # bytes that could not be allocated
     bint partial                    # backward: some gradients have been changed and could not be restored
@@ -89,8 +89,9 @@ cdef struct Failure:
 cdef struct Collected:
     Collected* next                 # of the next parameter
     Param* p
-    float* sums                     # of a small one: its gradient in this pass; NULL: it is a product
-    Addition* added                 # the last one that another thread computes
+    # the sum of a small parameter's gradient in this pass; NULL: the gradient is a product
+    float* sums
+    Addition* added                 # the last product that another thread computes
     Factors product                 # `n` counts the columns collected so far; with `sums`, 0 until something is added
     void* parts                     # for GPUs: a linked list of the factors of each call, its first and last element
     void* last
@@ -102,11 +103,11 @@ cdef struct Walk:
     int kind                        # of the device
     bint at_once                    # on the CPU; otherwise calls are listed, and ops get translated pointers
     Arena* tables                   # items and lists that ops read
-    Journal* journal                # which gradients of parameters backward has changed; NULL: it cannot be undone
+    Journal* journal                # the record of changed gradients of parameters; NULL: the pass cannot be undone
     Collected* collected            # gradients that are products, and those of small parameters
     Collected* summed               # the element for the small parameter that was added to last
-    Background* background          # weight gradients that another thread computes; NULL: none does
-    size_t lasting                  # what lies below in the scratch arena lasts as long as the pass
+    Background* background          # weight gradients that another thread computes; NULL: no thread does
+    size_t lasting                  # memory below this offset of the scratch arena lasts as long as the pass
     uint32_t number                 # of the batch, or NO_BATCH
     uint32_t n_live                 # nodes of the call that have a gradient to pass on
     uint32_t n_live_in_batch
@@ -116,7 +117,7 @@ cdef struct Walk:
     uint64_t end                    # forward: start no batch from this time on, on the clock of `now`; 0: no limit
     int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward, unless NULL
     void* hooked                    # data of `after`
-    bint pending                    # copies are listed but not made yet: what they read must not be overwritten
+    bint pending                    # copies are listed but not made yet: their sources must not be overwritten
     Failure failure
 
 # How batches of a form run: `n` that follow each other, more than one only of the form TILES.
@@ -133,7 +134,7 @@ cdef struct Device:
     # On the CPU, the functions from here up to `settle` are NULL: either the walk does the work itself, because it is
     # done for each node, or there is nothing to do.
     float* (*place)(Walk* w, const void* p) noexcept nogil      # the device pointer for p, in an arena of the graph
-    void (*took)(Walk* w) noexcept nogil                        # working memory was taken
+    void (*note_scratch)(Walk* w) noexcept nogil                # working memory was allocated
     int (*send_arguments)(Walk* w, const Batch* batch) noexcept nogil
     int (*translate)(Walk* w, const Batch* batch, Call* c) noexcept nogil   # from host to device pointers
 
@@ -163,13 +164,13 @@ cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1
 cdef int raise_of_op(const Failure* failure) except -1
 
 
-cdef inline void* take(Walk* w, size_t n) noexcept nogil:
+cdef inline void* allocate(Walk* w, size_t n) noexcept nogil:
     """Allocate working memory in the scratch arena of the graph; NULL if there is none left."""
     cdef void* p = arena_alloc(&w.g.scratch, n)
     if p == NULL:
         w.failure.needed = n
     elif not w.at_once:
-        w.device.took(w)
+        w.device.note_scratch(w)
     return p
 
 
@@ -186,7 +187,7 @@ cdef inline bint op_raised(const Op* op, Failure* failure) noexcept nogil:
     return failure.raised != NULL
 
 
-cdef inline void* take_table(Walk* w, size_t n) noexcept nogil:
+cdef inline void* allocate_table(Walk* w, size_t n) noexcept nogil:
     """Allocate a table that ops read (items, lists).  Pending copies are a table too, so they are settled first."""
     cdef void* p = NULL
     if settle(w):
@@ -217,7 +218,8 @@ cdef enum:
 
 
 cdef inline uint32_t uses_in(const Batch* batch, const Node* a, const Node* y) noexcept nogil:
-    """How many copies of an argument a node needs: one, or one for each batch element if it has batch size 1."""
+    """The number of copies of an argument that a node needs: one, or one for each batch element if its batch size is
+    1."""
     return y.dim.bd if batch.form == STACKED and a.dim.bd == 1 else 1
 
 
@@ -238,10 +240,10 @@ cdef inline void set_shared(Tensor* t, const Node* a) noexcept nogil:
 
 
 cdef inline int begin_call(Walk* w, const Batch* batch, Node* node, Tensor* few, Call* c) noexcept nogil:
-    """Set everything in a call except its arguments and its result."""
+    """Set the fields of a call except its arguments and its result."""
     c.x = few
     if node.nargs > FEW:
-        c.x = <Tensor*>take(w, node.nargs * sizeof(Tensor))
+        c.x = <Tensor*>allocate(w, node.nargs * sizeof(Tensor))
         if c.x == NULL:
             return -1
     c.n = node.nargs
@@ -274,8 +276,8 @@ cdef inline int set_call_of_one(Walk* w, const Batch* batch, Node* node, Tensor*
 
 
 cdef inline bint is_empty(const Walk* w, const Dim* dim) noexcept nogil:
-    """Whether a tensor of a call has no elements.  No op is called forward if its result is empty, nor backward for an
-    argument if that or the result is, so kernels need not expect sizes of 0 there."""
+    """Whether a tensor of a call has no elements.  Ops with an empty result are not called forward, and not backward
+    for an argument if it or the result is empty. So kernels need not handle sizes of 0 there."""
     return is_set(&w.g.has_empty, RELAXED) and total_of(dim) == 0
 
 
@@ -300,8 +302,8 @@ cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* 
 # ---- forward
 # Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
-# Allocate the values of a planned batch, and compute them, or list the call that will.  Its nodes must have no values
-# yet.
+# Allocate the values of a planned batch, and compute them, or list the call that will.  The nodes of the batch must
+# have no values yet.
 cdef int run_forward(Walk* w, Batch* batch) noexcept nogil
 # The functions of forms, forward: one call, or a call for each node; and those that only the CPU has.
 cdef int forward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil
@@ -335,7 +337,7 @@ cdef inline bint allocate_values(Graph* g, Batch* batch) noexcept nogil:
     if is_too_long(batch, bd):
         batch.form = EACH
     batch.live = batch.count
-    batch.y = <float*>take_values(g, batch.bytes)
+    batch.y = <float*>claim_values(g, batch.bytes)
     return batch.y != NULL
 
 

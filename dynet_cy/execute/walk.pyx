@@ -9,7 +9,7 @@ from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted
 from dynet_cy.execute.watch cimport NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.structs cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of, batches_of,
-    gradient_at, nodes_of, order_of, release_arguments, state_of, untake_values,
+    gradient_at, nodes_of, order_of, release_arguments, state_of, unclaim_values,
 )
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
@@ -44,7 +44,7 @@ cdef Number n_batches = 0         # since `reset_pieces`
 cdef Number n_tiles = 0
 
 # One of the batches that run together.
-cdef struct Part:
+cdef struct TiledBatch:
     const Batch* batch
     const Op* op
     const uint32_t* ids             # of its nodes
@@ -61,7 +61,7 @@ cdef inline Node* first_node(const Graph* g, const Batch* batch) noexcept nogil:
 
 # ---- parts and pieces -----------------------------------------------------------------
 
-cdef inline void set_length(Part* p, size_t n) noexcept nogil:
+cdef inline void set_length(TiledBatch* p, size_t n) noexcept nogil:
     cdef uint32_t i
     for i in range(p.call.n):
         p.x[i].dim.d[0] = <uint32_t>n
@@ -73,16 +73,16 @@ cdef inline void make_flat(Dim* d) noexcept nogil:
     d.bd = 1
 
 
-cdef Part* open_parts(Graph* g, const Batch* batch, uint32_t n, bint back, size_t* needed) noexcept nogil:
+cdef TiledBatch* open_parts(Graph* g, const Batch* batch, uint32_t n, bint back, size_t* needed) noexcept nogil:
     """The parts of a run over n batches, in the scratch arena; NULL if there is no memory."""
-    cdef Part* parts = <Part*>take_noting(g, n * sizeof(Part), needed)
-    cdef Part* p
+    cdef TiledBatch* parts = <TiledBatch*>take_noting(g, n * sizeof(TiledBatch), needed)
+    cdef TiledBatch* p
     cdef Node* node
     cdef uint32_t i, k
     cdef size_t work
     if parts == NULL:
         return NULL
-    memset(parts, 0, n * sizeof(Part))
+    memset(parts, 0, n * sizeof(TiledBatch))
     for k in range(n):
         p = &parts[k]
         node = first_node(g, &batch[k])
@@ -126,9 +126,9 @@ cdef inline void* take_noting(Graph* g, size_t bytes, size_t* needed) noexcept n
     return p
 
 
-cdef Part* longest(Part* parts, uint32_t n) noexcept nogil:
+cdef TiledBatch* longest(TiledBatch* parts, uint32_t n) noexcept nogil:
     """The part with the most nodes, which determines where tiles end."""
-    cdef Part* found = parts
+    cdef TiledBatch* found = parts
     cdef uint32_t k
     for k in range(1, n):
         if parts[k].batch.count > found.batch.count:
@@ -136,7 +136,7 @@ cdef Part* longest(Part* parts, uint32_t n) noexcept nogil:
     return found
 
 
-cdef uint32_t tile_of(const Part* parts, uint32_t n, const Part* leader) noexcept nogil:
+cdef uint32_t tile_of(const TiledBatch* parts, uint32_t n, const TiledBatch* leader) noexcept nogil:
     """How many nodes of the leader are one tile.  A single batch is one tile, since its nodes may be in any order."""
     cdef size_t bytes = 0
     cdef uint32_t k
@@ -147,7 +147,7 @@ cdef uint32_t tile_of(const Part* parts, uint32_t n, const Part* leader) noexcep
     return <uint32_t>min(<size_t>leader.batch.count, 1 + TILE // (1 + bytes // leader.batch.count))
 
 
-cdef inline uint32_t find_piece(const Graph* g, Part* p, uint32_t first, uint32_t end, bint back) noexcept nogil:
+cdef inline uint32_t find_piece(const Graph* g, TiledBatch* p, uint32_t first, uint32_t end, bint back) noexcept nogil:
     """Find the piece that begins at node `first` and ends at or before `end`, and return its end.
 
     Backward adds to the gradient of an argument or assigns it, or skips it, for a whole piece at once.  So there, for
@@ -181,7 +181,7 @@ cdef inline uint32_t find_piece(const Graph* g, Part* p, uint32_t first, uint32_
     return j
 
 
-cdef bint overlap(const Part* p, size_t n) noexcept nogil:
+cdef bint overlap(const TiledBatch* p, size_t n) noexcept nogil:
     """Whether two arguments overlap partly: some of their numbers are the same, but not all."""
     cdef uint32_t i, k
     for i in range(p.call.n):
@@ -195,8 +195,8 @@ cdef bint overlap(const Part* p, size_t n) noexcept nogil:
 
 cdef size_t compute_pieces(Graph* g, const Batch* batch, uint32_t n) noexcept nogil:
     cdef size_t top = g.scratch.top, needed = 0
-    cdef Part* parts = open_parts(g, batch, n, False, &needed)
-    cdef Part* leader
+    cdef TiledBatch* parts = open_parts(g, batch, n, False, &needed)
+    cdef TiledBatch* leader
     cdef uint32_t tile, limit, k
     if parts == NULL:
         arena_rewind(&g.scratch, top)
@@ -214,7 +214,7 @@ cdef size_t compute_pieces(Graph* g, const Batch* batch, uint32_t n) noexcept no
     return 0
 
 
-cdef void forward_below(const Graph* g, Part* p, uint32_t limit) noexcept nogil:
+cdef void forward_below(const Graph* g, TiledBatch* p, uint32_t limit) noexcept nogil:
     """Compute the nodes of a part that have not run and have numbers below the limit."""
     cdef uint32_t end = p.at
     if limit == EVERY:
@@ -231,8 +231,8 @@ cdef void forward_below(const Graph* g, Part* p, uint32_t limit) noexcept nogil:
 
 cdef size_t pieces_backward(Graph* g, const Batch* batch, uint32_t n, uint32_t* n_live) noexcept nogil:
     cdef size_t top = g.scratch.top, needed = 0
-    cdef Part* parts = open_parts(g, batch, n, True, &needed)
-    cdef Part* leader
+    cdef TiledBatch* parts = open_parts(g, batch, n, True, &needed)
+    cdef TiledBatch* leader
     cdef uint32_t tile, limit = EVERY, k
     if parts == NULL:
         arena_rewind(&g.scratch, top)
@@ -247,7 +247,7 @@ cdef size_t pieces_backward(Graph* g, const Batch* batch, uint32_t n, uint32_t* 
     return 0
 
 
-cdef uint32_t backward_from(Graph* g, Part* p, uint32_t limit) noexcept nogil:
+cdef uint32_t backward_from(Graph* g, TiledBatch* p, uint32_t limit) noexcept nogil:
     """Run the nodes of a part backward that have not run and have numbers from the limit on; count the live ones."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint8_t* state = state_of(g)
@@ -277,7 +277,7 @@ cdef uint32_t backward_from(Graph* g, Part* p, uint32_t limit) noexcept nogil:
     return n_live
 
 
-cdef void argument_backward(Graph* g, Part* p, uint32_t i, uint32_t first, uint32_t end) noexcept nogil:
+cdef void argument_backward(Graph* g, TiledBatch* p, uint32_t i, uint32_t first, uint32_t end) noexcept nogil:
     """The gradient of argument i of a piece."""
     cdef uint8_t* state = state_of(g)
     cdef Call* c = &p.call
@@ -314,11 +314,11 @@ def reset_pieces():
 
 # ==== views =======================================================================================
 #
-# Batches of views (schedule/plan): where their values are, and how backward completes their gradients.
+# Batches of views (schedule/plan): the places of their values, and the completion of their gradients in backward.
 #
-# When the batch was planned, the argument had no other users. Other nodes may use it later, and their contributions
-# would mix with the gradients of the views. So before backward these views are copied to the memory that was reserved
-# for them, and have their own gradients from then on.
+# When the batch was planned, the argument had no other users. Nodes that are made later may use the argument, and their
+# contributions would mix with the gradients of the views. So before backward these views are copied to the memory that
+# was reserved for them, and have their own gradients from then on.
 
 cdef Number n_views = 0           # since `reset_views`
 cdef Number n_copied = 0
@@ -490,7 +490,8 @@ cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1:
 
 
 cdef int raise_of_op(const Failure* failure) except -1:
-    """Raise the exception of an op.  One that is not an Exception, such as KeyboardInterrupt, counts as a handler's."""
+    """Raise the exception of an op.  A KeyboardInterrupt, or another error that is not an Exception, counts as a
+    handler's."""
     cdef Interrupts of_handler
     error = <object>failure.raised
     Py_DECREF(error)
@@ -579,7 +580,7 @@ cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
         return -1
     if batch.count == 1 or node.nargs == 0:
         return 0
-    batch.x = <Laid*>take(w, node.nargs * sizeof(Laid))
+    batch.x = <Laid*>allocate(w, node.nargs * sizeof(Laid))
     if batch.x == NULL:
         return -1
     for i in range(node.nargs):
@@ -594,7 +595,8 @@ cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
 
 
 cdef int lay_items(Walk* w, Batch* batch) noexcept nogil:
-    """Copy the items of the nodes of a call side by side.  A single node's are already, but a GPU needs a copy."""
+    """Copy the items of the nodes of a call side by side.  The items of a single node are adjacent already, but a GPU
+    needs a copy."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* node = &nodes_of(g)[ids[0]]
@@ -602,7 +604,7 @@ cdef int lay_items(Walk* w, Batch* batch) noexcept nogil:
     cdef size_t n = 0
     if node.item_count == 0 or (batch.count == 1 and w.at_once):
         return 0
-    batch.items = <uint32_t*>take_table(w, <size_t>batch.bd * node.item_count * sizeof(uint32_t))
+    batch.items = <uint32_t*>allocate_table(w, <size_t>batch.bd * node.item_count * sizeof(uint32_t))
     if batch.items == NULL:
         return -1
     for j in range(batch.count):
@@ -613,7 +615,8 @@ cdef int lay_items(Walk* w, Batch* batch) noexcept nogil:
 
 
 cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
-    """Decide how several nodes get argument i: in place, as a list, or copied by `gather` to memory allocated here."""
+    """Choose the form of argument i of several nodes: in place, as a list, or copied by `gather` to memory allocated
+    here."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
@@ -628,7 +631,7 @@ cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
         return 0
     if listable and op.needs[w.kind].lists:
         x.v = NULL
-        x.list = <float**>take_table(w, batch.bd * sizeof(float*))
+        x.list = <float**>allocate_table(w, batch.bd * sizeof(float*))
         if x.list == NULL:
             return -1
         for j in range(batch.count):
@@ -643,7 +646,7 @@ cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
     for j in range(batch.count):
         a = &nodes[args_of(g, &nodes[ids[j]])[i]]
         n += total_of(&a.dim) * uses_in(batch, a, &nodes[ids[j]])
-    x.v = <float*>take(w, n * sizeof(float))
+    x.v = <float*>allocate(w, n * sizeof(float))
     return 0 if x.v != NULL else -1
 
 
@@ -741,11 +744,11 @@ cdef inline int run_call(Walk* w, Batch* batch, const Op* op, Call* c) noexcept 
     if is_empty(w, &c.y.dim):
         return 0
     if needs.saved != NULL:
-        batch.saved = <float*>take(w, needs.saved(c) * sizeof(float))
+        batch.saved = <float*>allocate(w, needs.saved(c) * sizeof(float))
         c.saved = place_of(w, batch.saved)
     top = w.g.scratch.top
     if needs.work != NULL:
-        c.work = place_of(w, take(w, needs.work(c, -1) * sizeof(float)))
+        c.work = place_of(w, allocate(w, needs.work(c, -1) * sizeof(float)))
     if w.failure.needed:
         return -1
     if w.at_once:
@@ -790,7 +793,7 @@ cdef int forward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef size_t size
     clear_call(batch)
     if saves:
-        batch.saved_of = <float**>take(w, batch.count * sizeof(float*))
+        batch.saved_of = <float**>allocate(w, batch.count * sizeof(float*))
         if batch.saved_of == NULL:
             return -1
     one.y = batch.y
@@ -828,7 +831,7 @@ cdef inline bint fails_checks(Walk* w, const Batch* batch) noexcept nogil:
 
 
 cdef int run_batches(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    """Run the next n planned batches, or as many as there is memory for, and count them as run."""
+    """Run the next n planned batches, or fewer if memory is short, and count them as run."""
     cdef Graph* g = w.g
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
     cdef uint64_t begun = now() if profiling else 0
@@ -842,7 +845,7 @@ cdef int run_batches(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     if w.device.forms[batch.form].forward(w, batch, made) or fails_checks(w, batch):
         for k in range(made):
             drop_values(g, &batch[k])
-            untake_values(g, batch[k].y, batch[k].bytes, values_top)
+            unclaim_values(g, batch[k].y, batch[k].bytes, values_top)
         arena_rewind(&g.scratch, scratch_top)
         return -1
     for _ in range(made):
@@ -868,8 +871,8 @@ cdef void drop_values(Graph* g, const Batch* batch) noexcept nogil:
 cdef inline int run_one(Walk* w, Batch* batch) noexcept nogil:
     """`run_batches` for a batch of one node, of which narrow graphs consist.
 
-    It omits everything that only other batches need, and is inline, since calls cost nanoseconds of the 60 that such a
-    batch takes.
+    This function omits the steps that only other batches need, and is inline, since calls cost nanoseconds of the 60
+    that such a batch takes.
     """
     cdef Graph* g = w.g
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
@@ -883,13 +886,13 @@ cdef inline int run_one(Walk* w, Batch* batch) noexcept nogil:
     batch.bytes = total_of(&node.dim) * sizeof(float)
     batch.live = 1
     clear_call(batch)
-    batch.y = <float*>take_values(g, batch.bytes)
+    batch.y = <float*>claim_values(g, batch.bytes)
     if batch.y == NULL:
         w.failure.needed = batch.bytes
         return -1
     if (set_call_of_one(w, batch, node, few, &c) or run_call(w, batch, &ops[node.op], &c)
             or fails_checks(w, batch)):
-        untake_values(g, batch.y, batch.bytes, values_top)
+        unclaim_values(g, batch.y, batch.bytes, values_top)
         arena_rewind(&g.scratch, scratch_top)
         return -1
     node.val = batch.y

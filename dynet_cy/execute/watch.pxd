@@ -13,10 +13,10 @@ from dynet_cy.memory.storage cimport Param
 #
 # Executors check after each batch: `bad_values` after forward, `bad_gradients` after backward, and `bad_collected` when
 # the collected gradients of weights have been multiplied at the end. These functions store what they find in a Finding;
-# when the pass has stopped, `raise_anomaly` turns it into an error. They read numbers on the host, so the executor of a
-# GPU copies the numbers to the host first.
+# when the pass has stopped, `raise_anomaly` turns it into an error. The checks read numbers on the host, so the
+# executor of a GPU copies the numbers to the host first.
 
-# How often the checks have been switched on; 0: nothing is checked.
+# The number of callers that have switched the checks on; 0: no checks.
 cdef Setting checking
 
 # A summary of numbers, for error messages.
@@ -41,10 +41,10 @@ cdef struct Finding:
     int kind
     uint32_t node
     uint32_t argument
-    uint32_t together               # how many nodes ran in its batch
+    uint32_t together               # the number of nodes in its batch
     Contents contents
 
-# Whether there is something to report.  `strict`: also infinities that come from an input.
+# Whether a number that is not finite was found.  `strict`: also infinities that come from an input.
 cdef bint bad_values(const Graph* g, const Batch* batch, bint strict, Finding* f) noexcept nogil
 cdef bint bad_gradients(const Graph* g, const Batch* batch, Finding* f) noexcept nogil
 cdef bint bad_collected(const Graph* g, Param* p, Finding* f) noexcept nogil

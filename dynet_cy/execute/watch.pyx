@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
-from dynet_cy.core.threads cimport Number, Unlocked, add_to, change, drop, take
+from dynet_cy.core.threads cimport Number, Unlocked, acquire_lock, add_to, change, release_lock
 from dynet_cy.graph.expressions cimport parameter_here
 from dynet_cy.graph.origin cimport (
     argument_names, current_line, describe_dim, made_at, origin_at, place_at, release_code, scope_at, source_of_node,
@@ -238,7 +238,7 @@ cdef str kinds(const Contents* c):
 
 
 cdef str described(const Contents* c):
-    """The range of the numbers, and how many are not finite."""
+    """The range of the numbers, and the count of those that are not finite."""
     cdef size_t strange = c.nan + c.up + c.down
     parts = [f"{kinds(c)} of {c.n}"] if strange else []
     if strange + 1 == c.n:
@@ -283,7 +283,7 @@ cdef list line_of(const Graph* g, uint32_t number):
 
 
 cdef list lines_of_arguments(const Graph* g, uint32_t number):
-    """Every argument with its shape, its source and what it holds."""
+    """Every argument with its shape, its source and its contents."""
     cdef const Node* x = &nodes_of(g)[number]
     cdef const Node* a
     cdef uint32_t i, arg
@@ -370,7 +370,7 @@ cdef int raise_anomaly(const Graph* g, const Finding* f) except -1:
 
 
 def switch(on):
-    """Switch the checks on or off.  They stay on until they have been switched off as often as on."""
+    """Switch the checks on or off.  Checks stay on until they have been switched off as often as on."""
     if not on and checking == 0:
         raise RuntimeError("checks of values were switched off more often than on")
     change(&checking, 1 if on else -1)
@@ -412,7 +412,7 @@ cdef struct Line:
 
 # A hash table, at most half full. The lock is held while it is read or changed.
 cdef Line* lines = NULL
-cdef size_t n_lines = 0, room_for_lines = 0
+cdef size_t n_lines = 0, line_capacity = 0
 cdef uint64_t n_calls = 0
 cdef pthread_mutex_t lines_lock
 pthread_mutex_init(&lines_lock, NULL)
@@ -470,11 +470,11 @@ cdef uint64_t now() noexcept nogil:
     return <uint64_t>t.tv_sec * 1000000000 + <uint64_t>t.tv_nsec
 
 
-cdef void note_time(uint32_t op, bint backward, uint32_t nodes, uint64_t taken) noexcept nogil:
+cdef void note_time(uint32_t op, bint backward, uint32_t nodes, uint64_t duration) noexcept nogil:
     cdef Entry* e = entries + 2 * min(op, <uint32_t>(PLACES - 1)) + backward
     add_to(&e.nodes, nodes)
     add_to(&e.calls, 1)
-    add_to(&e.nanoseconds, taken)
+    add_to(&e.nanoseconds, duration)
 
 
 cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexcept nogil:
@@ -488,7 +488,7 @@ cdef void note_call(const Graph* g, uint32_t first, uint32_t count, bint backwar
                     uint64_t since) noexcept nogil:
     cdef const uint32_t* ids = order_of(g) + first
     cdef uint32_t op = nodes_of(g)[ids[0]].op
-    cdef uint64_t ended = now(), taken
+    cdef uint64_t ended = now(), duration
     cdef Line* line
     cdef uint32_t j, n = 0
     note_time(op, backward, nodes, ended - since)
@@ -496,7 +496,7 @@ cdef void note_call(const Graph* g, uint32_t first, uint32_t count, bint backwar
         span_of_call(g, first, count, backward, nodes, since, ended)
     if g.origins.top == 0 or nodes == 0:
         return
-    taken = (ended - since) // nodes
+    duration = (ended - since) // nodes
     pthread_mutex_lock(&lines_lock)
     add_call()
     for j in range(count):
@@ -507,7 +507,7 @@ cdef void note_call(const Graph* g, uint32_t first, uint32_t count, bint backwar
         if line == NULL:                # no memory: not counted
             continue
         line.of.nodes += 1
-        line.of.nanoseconds += taken
+        line.of.nanoseconds += duration
         line.of.calls += line.last_call != n_calls
         line.last_call = n_calls
     pthread_mutex_unlock(&lines_lock)
@@ -518,44 +518,44 @@ cdef void add_call() noexcept nogil:
     n_calls += 1
 
 
-cdef Line* place_of(Line* table, size_t room, uint64_t key) noexcept nogil:
-    cdef size_t i = (key * 0x9E3779B97F4A7C15u >> 32) & (room - 1)
+cdef Line* place_of(Line* table, size_t capacity, uint64_t key) noexcept nogil:
+    cdef size_t i = (key * 0x9E3779B97F4A7C15u >> 32) & (capacity - 1)
     while table[i].key and table[i].key != key:
-        i = (i + 1) & (room - 1)
+        i = (i + 1) & (capacity - 1)
     return &table[i]
 
 
 cdef Line* line_for(uint64_t key) noexcept nogil:
     """The entry of a line, made if there is none; NULL if there is no memory, or if no line was recorded."""
-    global lines, n_lines, room_for_lines
+    global lines, n_lines, line_capacity
     cdef Line* found
     cdef Line* more
-    cdef size_t i, room
+    cdef size_t i, capacity
     if key >> 32 == 0:
         return NULL
-    if 2 * n_lines >= room_for_lines:
-        room = max(2 * room_for_lines, <size_t>256)
-        more = <Line*>calloc(room, sizeof(Line))
+    if 2 * n_lines >= line_capacity:
+        capacity = max(2 * line_capacity, <size_t>256)
+        more = <Line*>calloc(capacity, sizeof(Line))
         if more == NULL:
             return NULL
-        for i in range(room_for_lines):
+        for i in range(line_capacity):
             if lines[i].key:
-                place_of(more, room, lines[i].key)[0] = lines[i]
+                place_of(more, capacity, lines[i].key)[0] = lines[i]
         free(lines)
         lines = more
-        room_for_lines = room
-    found = place_of(lines, room_for_lines, key)
+        line_capacity = capacity
+    found = place_of(lines, line_capacity, key)
     n_lines += found.key == 0
     found.key = key
     return found
 
 
 cdef void note_pass(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept:
-    cdef uint64_t taken = now() - begun
+    cdef uint64_t duration = now() - begun
     cdef uint32_t line = current_line()
     cdef bint waited = targets == 1 and not of_map and was_waiting(g)
     cdef _Requests x
-    take(&requests_lock)
+    acquire_lock(&requests_lock)
     try:
         x = requests.get(line)
         if x is None:
@@ -564,17 +564,17 @@ cdef void note_pass(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uin
         x.passes += 1
         x.values += targets
         x.nodes += nodes
-        x.nanoseconds += taken
+        x.nanoseconds += duration
         x.waited += waited
         x.graphs += x.renewal != g.renewal
         x.renewal = g.renewal
         x.of_map = x.of_map or of_map
     finally:
-        drop(&requests_lock)
+        release_lock(&requests_lock)
 
 
 cdef PassHooks* hooks = pass_hooks()
-hooks.begin = now
+hooks.begin_pass = now
 hooks.end = note_pass
 
 
@@ -604,20 +604,20 @@ def request_counts():
 
 def line_counts():
     """The counts by line, as a list of LineCounts."""
-    cdef size_t i, room
+    cdef size_t i, capacity
     cdef Line* x
     cdef Line* all
     found = []
     pthread_mutex_lock(&lines_lock)
-    room = room_for_lines
-    all = <Line*>calloc(room + 1, sizeof(Line))
-    if all != NULL and room:
-        memcpy(all, lines, room * sizeof(Line))         # making objects may run any code, which may change the table
+    capacity = line_capacity
+    all = <Line*>calloc(capacity + 1, sizeof(Line))
+    if all != NULL and capacity:
+        memcpy(all, lines, capacity * sizeof(Line))     # making objects may run any code, which may change the table
     pthread_mutex_unlock(&lines_lock)
     if all == NULL:
         raise MemoryError("the profile by line")
     try:
-        for i in range(room):
+        for i in range(capacity):
             x = &all[i]
             if x.key:
                 found.append(LineCounts(
@@ -648,8 +648,8 @@ def reset():
         entries[i].nodes = entries[i].calls = entries[i].nanoseconds = 0
     requests.clear()
     pthread_mutex_lock(&lines_lock)
-    if room_for_lines:
-        memset(lines, 0, room_for_lines * sizeof(Line))
+    if line_capacity:
+        memset(lines, 0, line_capacity * sizeof(Line))
     n_lines = 0
     pthread_mutex_unlock(&lines_lock)
 

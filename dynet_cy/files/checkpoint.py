@@ -206,7 +206,7 @@ def _blocks(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> Iterato
     """The bytes of a safetensors file, as `safetensors.numpy.save` would make it, in blocks: no copy of it all."""
     header: dict[str, Any] = {"__metadata__": metadata}
     begin = 0
-    # The format wants large types first; all of these have four bytes.
+    # The format requires large types first; all of these have four bytes.
     for name, array in sorted(tensors.items()):
         end = begin + array.nbytes
         kind = {"float32": "F32", "uint32": "U32"}[array.dtype.name]
@@ -445,7 +445,7 @@ def load_safetensors(
         collection: what to fill: a collection or a layer.
         trainer: a trainer of the same class, to be set as it was when the file was written, weight decay included.
         random: whether to restore the random streams (dropout, noise, initial values) as well (default: False).
-        strict: False: parameters that are missing in the file stay as they are, what is unexpected in it is left out,
+        strict: False: parameters that are missing in the file do not change, what is unexpected in it is left out,
             and a warning names both. Shapes must be equal all the same, and the state of a trainer must fit.
 
     Returns:
@@ -487,7 +487,7 @@ def read_extra(path: FileName) -> dict[str, Any]:
         path: name of the file.
 
     Returns:
-        What `save_safetensors` was given; ``{}`` if it was given nothing or another program wrote the file.
+        The `extra` that was passed to `save_safetensors`; ``{}`` if there was none or another program wrote the file.
 
     Raises:
         FileNotFoundError: there is no such file.

@@ -1,8 +1,8 @@
 """Files that are replaced whole or not at all.
 
-A new file is written beside the old one under a temporary name, flushed to disk, and renamed. The process that writes
-it holds a lock on it (`flock`), which ends with the process. So the next save can tell files that a killed process left
-behind from those that another process is still writing, and removes them.
+A new file is written to the folder of the old one under a temporary name, flushed to disk, and renamed. The process
+that writes it holds a lock on it (`flock`), which ends with the process. So the next save can tell files that a killed
+process left behind from those that another process is still writing, and removes them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BLOCK = 1 << 20
 _EFFECTIVE = os.access in os.supports_effective_ids
 _LONGEST = 100  # characters of the file's name in that of its temporary file
 
-# Called with the name of each temporary file before it is made, and with "" when it is gone.
+# Called with the name of each temporary file before it is made, and with "" after it was removed.
 note_temporary: Callable[[str], None] | None = None
 _noted: list[str] = []
 
@@ -63,8 +63,8 @@ class Replacement:
     """A new file that will replace `path`.
 
     A context manager: a file that has not been moved when the block ends is removed. The permissions of an old file are
-    kept, and a symbolic link still points to the file. What is not a regular file (a pipe, a device) is written
-    directly. A file that is write-protected stays as it is: that its folder may be changed is not enough.
+    kept, and a symbolic link still points to the file. Files that are not regular (a pipe, a device) are written
+    directly. A write-protected file is not changed, even if its folder is writable.
 
     Attributes:
         file: the new file, to be written.
@@ -110,7 +110,8 @@ class Replacement:
         with os.scandir(folder) as entries:
             left = [entry.path for entry in entries if pattern.fullmatch(entry.name)]
         for path in left:
-            with contextlib.suppress(OSError):  # another process holds it, it is gone, or this file system has no locks
+            # another process holds the lock, the file was removed, or this file system has no locks
+            with contextlib.suppress(OSError):
                 descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -135,7 +136,7 @@ class Replacement:
             with contextlib.suppress(OSError):  # not every file system has locks
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             try:
-                # Another save may have removed it as left behind, before it was locked.
+                # Another save may have removed the file before it was locked.
                 if os.path.samestat(os.stat(self._temporary), os.fstat(descriptor)):
                     return file
             except FileNotFoundError:
@@ -161,7 +162,7 @@ class Replacement:
     def move(self, path: str | None = None) -> None:
         """Give the file its final name, `target` by default.
 
-        It can be moved again later.
+        The file can be renamed again later.
         """
         if not self._temporary:
             return
@@ -233,7 +234,7 @@ def write_file(path: Path, data: bytes) -> None:
 def locked(file: str, shared: bool = False) -> Iterator[None]:
     """Hold a lock on the folder of a file, for renaming several files as one step.
 
-    It waits until no other process or thread holds the lock. Where folders cannot be locked, there is none.
+    It waits until no other process or thread holds the lock. There is no lock if folders cannot be locked.
 
     Args:
         file: the file.

@@ -1,4 +1,4 @@
-"""Which classes a .meta file may name, and how their objects are made without running code that the file chooses.
+"""The classes that a .meta file may name, and how their objects are made without running code that the file chooses.
 
 A file may name
 

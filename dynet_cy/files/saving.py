@@ -11,7 +11,7 @@ A pickle can make Python import and call anything. So .meta files are read by a 
 with rules for the classes that a file may name (`restoring`). See docs/files.md.
 
 The two files belong together: `model.meta` begins with a hash of the content of `model.data`, which other readers skip.
-`model.data` is renamed first. Before that, the new `model.meta` is stored beside the old one, under a name that `load`
+`model.data` is renamed first. Before that, the new `model.meta` is stored next to the old one, under a name that `load`
 knows. So at any time there is a matching pair. Processes that save one pair at once rename their files one after the
 other, under a lock.
 """
@@ -38,7 +38,7 @@ from dynet_cy.files.textfile import Entry, Header, ModelFileError, ModelMismatch
 from dynet_cy.files.unpickling import Name, unpickle
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.model.collection import adding, fill_by_name, taken_back
+from dynet_cy.model.collection import adding, fill_by_name, rolled_back
 from dynet_cy.model.parameters import add_entry, fill_entries
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.rnn import softmax_builders
@@ -297,7 +297,7 @@ class _Loader:
                     items = self.items(meta)
                     stack.pop_all()
                     return items, data
-                # Another process may be replacing them; if they do not change, that is not so.
+                # Another process may be replacing the files, unless they do not change meanwhile.
                 there = os.fstat(data.fileno()), os.stat(self.meta)
                 state = [(x.st_dev, x.st_ino, x.st_size, x.st_mtime_ns) for x in there]
                 if state == seen:
@@ -391,7 +391,7 @@ class _Loader:
             for item in items:
                 if len(item) == 2:
                     kind, name = item
-                    (entry,) = self.take(entries, 1, name)
+                    (entry,) = self.next_entries(entries, 1, name)
                     at += 1
                     if entry.name != name or entry.kind + "s" != kind:
                         message = f"{entry.kind} {entry.name} stands where {self.meta} has {kind} {name}"
@@ -404,16 +404,16 @@ class _Loader:
                     count = len(part.parameters_list()) + len(part.lookup_parameters_list())
                     if isinstance(x, nn.Layer):
                         count = self.below(headers[at:], name) or count
-                    taken = self.take(entries, count, f"{cls.__name__} {name}")
+                    found = self.next_entries(entries, count, f"{cls.__name__} {name}")
                     at += count
-                    if not all(entry.name.startswith(name) for entry in taken):
-                        stray = next(entry.name for entry in taken if not entry.name.startswith(name))
+                    if not all(entry.name.startswith(name) for entry in found):
+                        stray = next(entry.name for entry in found if not entry.name.startswith(name))
                         message = f"{stray} stands where {self.meta} has {cls.__name__} {name} of {count} parameters"
                         raise ModelMismatchError(message, self.data)
                     if isinstance(x, nn.Layer):
-                        self.fill_layer(part, taken, f"{cls.__name__} {name}", name)
+                        self.fill_layer(part, found, f"{cls.__name__} {name}", name)
                     else:
-                        fill_entries(part, taken, self.data)
+                        fill_entries(part, found, self.data)
                     yield x
             left = next(entries, None)
             if left is not None:
@@ -465,12 +465,12 @@ class _Loader:
                 message = f"{cls.__name__} cannot be made with spec {_outline(spec)}: {error}"
                 raise ModelFileError(message, self.meta) from error
 
-    def take(self, entries: Iterator[Entry], count: int, what: str) -> list[Entry]:
-        taken = list(islice(entries, count))
-        if len(taken) < count:
-            message = f"it ends where {what} begins" if not taken else f"it ends within {what}"
-            raise ModelMismatchError(f"{message}: {count} parameters are needed, {len(taken)} are there", self.data)
-        return taken
+    def next_entries(self, entries: Iterator[Entry], count: int, what: str) -> list[Entry]:
+        found = list(islice(entries, count))
+        if len(found) < count:
+            message = f"it ends where {what} begins" if not found else f"it ends within {what}"
+            raise ModelMismatchError(f"{message}: {count} parameters are needed, {len(found)} are there", self.data)
+        return found
 
 
 def load_generator(
@@ -518,7 +518,7 @@ def load(
     Args:
         basename: the names of the files without `.data` and `.meta`.
         params: the collection or layer to which the parameters are added.
-        classes: further classes (and factory functions) that the file may name. Those with `from_spec` may also have
+        classes: further classes (and factory functions) that the file may name. Classes with `from_spec` may also have
             many more parameters than the file.
         trusted: whether to unpickle `basename.meta` without any check. The file can then run any code. The environment
             variable ``DYNET_CY_TRUSTED_FILES=1`` does the same for programs that cannot be edited. Default: False.
@@ -543,5 +543,5 @@ def load(
         ('VanillaLSTMBuilder', (1, 2, 3))
     """
     objects = load_generator(basename, params, classes=classes, trusted=trusted, strict=strict)
-    with taken_back(as_collection(params)):
+    with rolled_back(as_collection(params)):
         return list(objects)

@@ -72,7 +72,7 @@ def one_of(*values: str | int) -> Schema:
 
 
 def maybe(schema: Schema) -> Schema:
-    """That, or null."""
+    """A value of the given schema, or null."""
     return Schema(f"{schema.what} or null", lambda x, place: x is None or schema.holds(x, place))
 
 

@@ -114,7 +114,7 @@ class ModelFileError(ValueError, RuntimeError):
 
 
 class NotAModelFileError(ModelFileError):
-    """Something other than a header or a number is in a place where one must be."""
+    """A header or a number is missing: the file has other text in its place."""
 
 
 class TruncatedModelFileError(ModelFileError):
@@ -385,7 +385,7 @@ def _is_number(word: bytes) -> bool:
 
 
 def read_text_model(path: Path, select: Callable[[str, str], bool] | None = None) -> Iterator[Entry]:
-    """The entries of a text model file, one after the other as they are asked for.
+    """The entries of a text model file, one after the other as they are requested.
 
     Blank lines between entries, other line ends, other ways to write a number, nan and inf are accepted.
 
@@ -501,7 +501,7 @@ def write_text_model(path_or_file: Path | IO[bytes], entries: Iterable[Entry | A
         path_or_file: a file name, which is replaced whole or not at all, or a binary file, which is
             written to.
         entries: tuples (kind, name, dim, values, grads); values and grads flat with the first index fastest, or of
-            shape `dim`. They are consumed one at a time.
+            shape `dim`. The entries are consumed one at a time.
         append: whether to keep the present content of the file.
 
     Raises:

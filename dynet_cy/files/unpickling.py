@@ -15,8 +15,8 @@ hash, twice as long with each further level, and no signal is handled meanwhile;
 these objects. `pickle._Unpickler`, which is written in Python, could be limited, by overriding most of its methods, but
 these are private and differ between versions.
 
-All protocols are read, 0 to 5. What does not belong in a file of plain data is refused: persistent ids, codes of the
-extension registry, out-of-band buffers.
+All protocols are read, 0 to 5. Instructions that do not belong in a file of plain data are refused: persistent ids,
+codes of the extension registry, out-of-band buffers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class PickleError(ValueError):
 
 
 class Name:
-    """A placeholder for a class or function named in a pickle. It cannot be called, and no attributes can be set."""
+    """A placeholder for a class or function named in a pickle. Such an object cannot be called, and no attributes can
+    be set."""
 
     __slots__ = ("module", "name")
 
@@ -54,7 +55,7 @@ class Name:
 
 
 class Maker(Protocol):
-    """Decides what names become. Its methods may raise any exception; the reader lets it propagate."""
+    """Decides what names become. The methods of a maker may raise any exception; the reader lets it propagate."""
 
     def value(self, name: Name) -> Any:
         """The value to use for a name."""
@@ -117,7 +118,7 @@ class _Machine:
 
     def run(self) -> Any:
         while True:
-            code = self.take(1)[0]
+            code = self.read(1)[0]
             if code == _STOP:
                 if self.at < self.frame_end:
                     raise PickleError(f"it ends at byte {self.at}, within a frame")
@@ -129,7 +130,7 @@ class _Machine:
 
     # ---- bytes
 
-    def take(self, n: int) -> bytes:
+    def read(self, n: int) -> bytes:
         """The next n bytes."""
         end = self.at + n
         if n < 0 or end > len(self.data):
@@ -141,13 +142,13 @@ class _Machine:
         return found
 
     def number(self, n: int) -> int:
-        return int.from_bytes(self.take(n), "little")
+        return int.from_bytes(self.read(n), "little")
 
     def line(self) -> bytes:
         end = self.data.find(b"\n", self.at)
         if end < 0:
             raise PickleError(f"it ends in the line that begins at byte {self.at}")
-        return self.take(end + 1 - self.at)[:-1]
+        return self.read(end + 1 - self.at)[:-1]
 
     def text_line(self) -> str:
         return self.line().decode()
@@ -160,10 +161,10 @@ class _Machine:
     def long(self, n: int) -> int:
         if n > _LONGEST_INT:
             raise PickleError(f"an integer of {n} bytes")
-        return int.from_bytes(self.take(n), "little", signed=True)
+        return int.from_bytes(self.read(n), "little", signed=True)
 
     def string(self, n: int) -> str:
-        return self.take(n).decode("utf-8", "surrogatepass")
+        return self.read(n).decode("utf-8", "surrogatepass")
 
     # ---- the stack
 
@@ -404,7 +405,7 @@ class _Machine:
         self.frame_end = self.at + size
 
     def protocol(self) -> None:
-        self.version = self.take(1)[0]
+        self.version = self.read(1)[0]
         if self.version > 5:
             raise PickleError(f"protocol {self.version}")
 
@@ -427,26 +428,26 @@ _INSTRUCTIONS: dict[int, Callable[[_Machine], None]] = {
     0x88: lambda m: m.push(True),
     0x89: lambda m: m.push(False),
     ord("I"): _Machine.integer_line,
-    ord("J"): lambda m: m.push(_signed(m.take(4))),
+    ord("J"): lambda m: m.push(_signed(m.read(4))),
     ord("K"): lambda m: m.push(m.number(1)),
     ord("M"): lambda m: m.push(m.number(2)),
     ord("L"): lambda m: m.push(m.integer(m.line().rstrip(b"L"))),
     0x8A: lambda m: m.push(m.long(m.number(1))),
     0x8B: lambda m: m.push(m.long(m.number(4))),
     ord("F"): lambda m: m.push(float(m.line())),
-    ord("G"): lambda m: m.push(struct.unpack(">d", m.take(8))[0]),
+    ord("G"): lambda m: m.push(struct.unpack(">d", m.read(8))[0]),
     # strings
     ord("S"): _Machine.quoted_line,
-    ord("T"): lambda m: m.push(m.take(_signed(m.take(4))).decode("ascii")),
-    ord("U"): lambda m: m.push(m.take(m.number(1)).decode("ascii")),
+    ord("T"): lambda m: m.push(m.read(_signed(m.read(4))).decode("ascii")),
+    ord("U"): lambda m: m.push(m.read(m.number(1)).decode("ascii")),
     ord("V"): lambda m: m.push(m.line().decode("raw-unicode-escape")),
     0x8C: lambda m: m.push(m.string(m.number(1))),
     ord("X"): lambda m: m.push(m.string(m.number(4))),
     0x8D: lambda m: m.push(m.string(m.number(8))),
-    ord("C"): lambda m: m.push(m.take(m.number(1))),
-    ord("B"): lambda m: m.push(m.take(m.number(4))),
-    0x8E: lambda m: m.push(m.take(m.number(8))),
-    0x96: lambda m: m.push(bytearray(m.take(m.number(8)))),
+    ord("C"): lambda m: m.push(m.read(m.number(1))),
+    ord("B"): lambda m: m.push(m.read(m.number(4))),
+    0x8E: lambda m: m.push(m.read(m.number(8))),
+    0x96: lambda m: m.push(bytearray(m.read(m.number(8)))),
     # containers
     ord(")"): lambda m: m.push(()),
     0x85: lambda m: m.made_tuple([m.pop()]),

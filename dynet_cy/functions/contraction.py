@@ -51,11 +51,11 @@ def einsum(spec: str, *xs: Expression) -> Expression:
     """
     if not isinstance(spec, str):
         raise TypeError(f"einsum: spec must be a string, not {type(spec).__name__}")
-    given = [tensor(x, "einsum", f"xs[{i}]") for i, x in enumerate(xs)]
-    letters, out = parsed(spelled_out(spec.replace(" ", ""), [len(shape_of(e)) for e in given]), len(xs))
+    operands = [tensor(x, "einsum", f"xs[{i}]") for i, x in enumerate(xs)]
+    letters, out = parsed(spelled_out(spec.replace(" ", ""), [len(shape_of(e)) for e in operands]), len(xs))
     terms = []
     sizes: dict[str, int] = {}
-    for i, (names, e) in enumerate(zip(letters, given)):
+    for i, (names, e) in enumerate(zip(letters, operands)):
         own = shape_of(e)
         if len(names) != len(own):
             raise DimensionError(f"einsum: {names!r} has {len(names)} letters but xs[{i}] has shape {own}")

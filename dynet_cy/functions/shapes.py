@@ -189,8 +189,8 @@ def places(x: Expression, indices: Integers, axis: int, function: str) -> tuple[
     array = integers(indices, function, "indices")
     batched = array.ndim == len(own) + 1
     expected = [n for i, n in enumerate(own) if i != axis]
-    given = [n for i, n in enumerate(array.shape[: len(own)]) if i != axis]
-    if array.ndim - batched != len(own) or given != expected:
+    sizes = [n for i, n in enumerate(array.shape[: len(own)]) if i != axis]
+    if array.ndim - batched != len(own) or sizes != expected:
         raise DimensionError(
             f"{function}: indices have shape {array.shape}, x has {own}; they may differ along axis {axis} only, and "
             "have the batch as a further axis"
@@ -301,6 +301,6 @@ def scatter(x: Expression, indices: Integers, source: Expression, axis: int = 0)
     y, at = added_at(x, indices, expression(source, "scatter", "source"), k, "scatter")
     if len(np.unique(at)) < at.size:
         raise ValueError("scatter: a position is repeated among the indices; scatter_add allows that")
-    taken = np.zeros(math.prod(shape_of(x)), np.float32)
-    taken[at.ravel()] = 1
-    return where(taken.reshape(shape_of(x), order="F"), y, x)
+    selected = np.zeros(math.prod(shape_of(x)), np.float32)
+    selected[at.ravel()] = 1
+    return where(selected.reshape(shape_of(x), order="F"), y, x)

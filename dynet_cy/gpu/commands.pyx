@@ -2,7 +2,7 @@
 """The commands of a pass on a device, and the functions that append them for the walk; see commands.pxd.
 
 The arenas of the graph are mirrored on the device.  So the host decides where values, gradients and working memory are,
-as for the CPU.  It writes only tables to its own arenas, so the others take no host memory.
+as for the CPU.  A pass writes only tables to its own arenas, so the other arenas take no host memory.
 """
 
 from libc.stdint cimport uintptr_t
@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Tensor, total_of
 from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of
-from dynet_cy.execute.walk cimport Collected, Device, Form, begin_walk, forward_call, forward_each, settle, take
+from dynet_cy.execute.walk cimport Collected, Device, Form, allocate, begin_walk, forward_call, forward_each, settle
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
 from dynet_cy.gpu.memory cimport Range, begin_use, note_use
@@ -27,7 +27,7 @@ cdef inline Pass* pass_of(Walk* w) noexcept nogil:
     return <Pass*>w
 
 
-cdef inline void* room(Pass* s, Arena* a, size_t n) noexcept nogil:
+cdef inline void* reserve(Pass* s, Arena* a, size_t n) noexcept nogil:
     cdef void* p = arena_alloc(a, n)
     if p == NULL:
         s.walk.failure.needed = n
@@ -41,7 +41,7 @@ cdef inline float* on_device(Pass* s, const void* p) noexcept nogil:
 # ---- commands ------------------------------------------------------------------
 
 cdef Command* add_command(Pass* s, int kind) noexcept nogil:
-    cdef Command* c = <Command*>room(s, &s.d.commands, sizeof(Command))
+    cdef Command* c = <Command*>reserve(s, &s.d.commands, sizeof(Command))
     if c == NULL:
         return NULL
     c.next = NULL
@@ -60,7 +60,7 @@ cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint3
     cdef Tensor* x
     if c == NULL:
         return -1
-    x = <Tensor*>room(s, &s.d.commands, call.n * sizeof(Tensor))
+    x = <Tensor*>reserve(s, &s.d.commands, call.n * sizeof(Tensor))
     if x == NULL:
         return -1
     memcpy(x, call.x, call.n * sizeof(Tensor))
@@ -76,7 +76,8 @@ cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint3
 
 
 # ---- moves -----------------------------------------------------------------------
-# A group of moves is one command.  It is a contiguous table: nothing else is added to the tables until the group ends.
+# A group of moves is one command.  The group is a contiguous table: nothing else is added to the tables until the group
+# ends.
 
 cdef inline void open_group(Pass* s) noexcept nogil:
     if not s.walk.pending:
@@ -106,7 +107,7 @@ cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc)
     cdef Move* moves
     cdef Move* m
     open_group(s)
-    moves = <Move*>(room(s, &s.walk.g.tables, sizeof(Move)) if s.n_moves == 0 else
+    moves = <Move*>(reserve(s, &s.walk.g.tables, sizeof(Move)) if s.n_moves == 0 else
                     arena_extend(&s.walk.g.tables, s.moves, s.n_moves * sizeof(Move), sizeof(Move)))
     m = moves + s.n_moves
     if moves == NULL:
@@ -143,7 +144,7 @@ cdef float* place(Walk* w, const void* p) noexcept nogil:
     return on_device(pass_of(w), p)
 
 
-cdef void took(Walk* w) noexcept nogil:
+cdef void note_scratch(Walk* w) noexcept nogil:
     """Note that the device needs the working memory too."""
     cdef Pass* s = pass_of(w)
     s.scratch_needed = max(s.scratch_needed, w.g.scratch.top)
@@ -206,7 +207,7 @@ cdef int translate(Walk* w, const Batch* batch, Call* c) noexcept nogil:
         c.saved = on_device(s, c.saved)
     if gpu_op_at(node.op).draws:
         if s.seeds == NULL:
-            s.seeds = <uint64_t*>room(s, &g.tables, 2 * sizeof(uint64_t))
+            s.seeds = <uint64_t*>reserve(s, &g.tables, 2 * sizeof(uint64_t))
             if s.seeds == NULL:
                 return -1
             s.seeds[0] = c.seed
@@ -234,7 +235,7 @@ cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c
         s.missing_gradient = True
         return -1
     s.modules |= gpu_op.modules
-    return add_call(s, BEGIN, c, batch, 0, w.n_live) if gpu_op.begin != NULL else 0
+    return add_call(s, BEGIN, c, batch, 0, w.n_live) if gpu_op.begin_backward != NULL else 0
 
 
 cdef int backward(Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil:
@@ -273,7 +274,7 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
     cdef uint32_t last
     cdef Move* m
     if s.last_move == NULL:
-        s.last_move = <uint32_t*>room(s, &s.d.commands, w.g.n_nodes * sizeof(uint32_t))
+        s.last_move = <uint32_t*>reserve(s, &s.d.commands, w.g.n_nodes * sizeof(uint32_t))
         if s.last_move == NULL:
             return -1
         memset(s.last_move, 0, w.g.n_nodes * sizeof(uint32_t))
@@ -293,21 +294,21 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
 # The products for one parameter are computed as one product of factors that are laid side by side.
 
 # The factors of one call.
-cdef struct Part:
-    Part* next
+cdef struct FactorPart:
+    FactorPart* next
     Factors factors
 
 
 cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     cdef Pass* s = pass_of(w)
     cdef Collected* x = collected_of(w, p)
-    cdef Part* part = <Part*>room(s, &s.d.commands, sizeof(Part))
+    cdef FactorPart* part = <FactorPart*>reserve(s, &s.d.commands, sizeof(FactorPart))
     if part == NULL:
         return -1
     part.next = NULL
     part.factors = f[0]
     if x == NULL:
-        x = <Collected*>room(s, &s.d.commands, sizeof(Collected))
+        x = <Collected*>reserve(s, &s.d.commands, sizeof(Collected))
         if x == NULL:
             return -1
         x.p = p
@@ -317,7 +318,7 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
         x.next = w.collected
         w.collected = x
     else:
-        (<Part*>x.last).next = part
+        (<FactorPart*>x.last).next = part
         x.last = part
         x.product.n += f.n
     return 1
@@ -329,13 +330,13 @@ cdef int multiply(Walk* w, Collected* x) noexcept nogil:
     cdef float* left
     cdef float* right
     if x.parts != x.last:
-        left = <float*>take(w, f.rows * f.n * sizeof(float))
-        right = <float*>take(w, f.cols * f.n * sizeof(float))
+        left = <float*>allocate(w, f.rows * f.n * sizeof(float))
+        right = <float*>allocate(w, f.cols * f.n * sizeof(float))
         if left == NULL or right == NULL:
             return -1
         f.left = place(w, left)
         f.right = place(w, right)
-        if gather_factors(w, <const Part*>x.parts, &f):
+        if gather_factors(w, <const FactorPart*>x.parts, &f):
             return -1
     c = add_command(pass_of(w), PRODUCT)
     if c == NULL:
@@ -349,10 +350,10 @@ cdef int multiply(Walk* w, Collected* x) noexcept nogil:
     return 0
 
 
-cdef int gather_factors(Walk* w, const Part* first, const Factors* f) noexcept nogil:
+cdef int gather_factors(Walk* w, const FactorPart* first, const Factors* f) noexcept nogil:
     """Lay the factors of one parameter side by side."""
     cdef Pass* s = pass_of(w)
-    cdef const Part* part = first
+    cdef const FactorPart* part = first
     cdef float* left = <float*>f.left
     cdef float* right = <float*>f.right
     while part != NULL:
@@ -385,7 +386,7 @@ memset(&gpu, 0, sizeof(Device))
 gpu.kind = GPU
 gpu.forms = forms
 gpu.place = place
-gpu.took = took
+gpu.note_scratch = note_scratch
 gpu.send_arguments = send_arguments
 gpu.translate = translate
 gpu.forward = forward

@@ -44,9 +44,9 @@ def module_names() -> list[str]:
 
 def nvcc() -> str | None:
     """The path of the compiler, or None."""
-    given = os.environ.get("DYNET_CY_NVCC")
-    if given:
-        return given
+    setting = os.environ.get("DYNET_CY_NVCC")
+    if setting:
+        return setting
     found = shutil.which("nvcc")
     roots = [os.environ.get("CUDA_ROOT"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
     candidates = [Path(root) / "bin" / "nvcc" for root in roots if root]
@@ -84,9 +84,9 @@ def _source_hash(name: str) -> str:
 
 def _cache_folder() -> Path:
     """The folder of cached files. A user without a home, as in some containers, has one that cannot be made."""
-    given = os.environ.get("DYNET_CY_CUDA_CACHE")
-    if given:
-        return Path(given)
+    setting = os.environ.get("DYNET_CY_CUDA_CACHE")
+    if setting:
+        return Path(setting)
     try:
         caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:

@@ -14,7 +14,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     int NOT_LOADED "DY_NOT_LOADED"
     int WRONG_PARAMETERS "DY_WRONG_PARAMETERS"
     int MOST_PARAMETERS "DY_MOST_PARAMETERS"
-    int NO_ROOM "DY_NO_ROOM"
+    int LOG_FULL "DY_LOG_FULL"
     int FORKED "DY_FORKED"
     int PRODUCT_TOO_LARGE "DY_PRODUCT_TOO_LARGE"
     int MOST_CHUNKS "DY_MOST_CHUNKS"
@@ -80,7 +80,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     ctypedef struct Records "dy_records":
         char* p
         size_t n "bytes"
-        size_t room
+        size_t capacity
         uint32_t count
 
     ctypedef struct Gpu "dy_gpu":
@@ -142,7 +142,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         uint8_t lists "needs->lists"
         GpuForward forward
         GpuBackward backward
-        GpuForward begin
+        GpuForward begin_backward
         Note note
         uint64_t modules
         uint8_t draws

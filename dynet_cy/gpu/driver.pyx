@@ -141,10 +141,10 @@ cdef int open_driver() except -1:
 
 
 def cublas_candidates():
-    """Where cuBLAS is looked for: in its wheel, on the loader's path, in the usual folder of the toolkit."""
-    given = os.environ.get("DYNET_CY_LIBCUBLAS")
-    if given:
-        return [given]
+    """The places where cuBLAS is searched: its wheel, the loader's path, the usual folder of the toolkit."""
+    setting = os.environ.get("DYNET_CY_LIBCUBLAS")
+    if setting:
+        return [setting]
     found = []
     spec = importlib.util.find_spec("nvidia")
     for root in (spec.submodule_search_locations if spec and spec.submodule_search_locations else []):
@@ -271,7 +271,7 @@ cdef int open_gpu(Gpu* gpu, int number) except -1:
         gpu.workspace = 0
     else:
         check_blas(gpu, gpu.blas.cublasSetWorkspace_v2(gpu.blas_handle, <void*><uintptr_t>gpu.workspace, size))
-    # The context is never released: graphs may be closed late, when the interpreter has torn down nearly everything.
+    # The context is never released: graphs may be closed while the interpreter shuts down.
     Py_INCREF(context)
     return 0
 
@@ -290,7 +290,7 @@ cdef str text_of(Gpu* gpu, int error):
         return "its module is not loaded"
     if error == WRONG_PARAMETERS:
         return "it takes another number of parameters"
-    if error == NO_ROOM:
+    if error == LOG_FULL:
         return "out of memory of the host for what is to be launched"
     if error == FORKED:
         return AFTER_FORK

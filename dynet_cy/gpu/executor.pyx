@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.threads cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
-from dynet_cy.execute.accumulation cimport begin_journal, end_journal, note_before, take_back
+from dynet_cy.execute.accumulation cimport begin_journal, end_journal, note_before, roll_back
 from dynet_cy.execute.gradients cimport begin_at, multiply_collected, open_backward, run_backward
 from dynet_cy.execute.walk cimport assign_values, count_as_run, run_forward
 from dynet_cy.execute.watch cimport Finding, bad_values, check_before, checking, list_batches, profiling, raise_anomaly
@@ -116,7 +116,7 @@ cdef int put_gradients_back(Journal* journal) except -1:
     """Restore the copied gradients, unless another pass has added to them."""
     cdef Param* p
     cdef uint32_t i
-    if not take_back(journal):
+    if not roll_back(journal):
         return 0
     for i in range(journal.n):
         p = journal.before[i].p
@@ -137,7 +137,7 @@ cdef enum:
 
 
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
-    """Compute the values of the targets and all that they need."""
+    """Compute the values of the targets and of the nodes that they depend on."""
     cdef DeviceGraph* d = device_graph(g, g.device)
     cdef int error
     cdef uint32_t n_batches = 0, ran = g.n_batches, end

@@ -59,7 +59,7 @@ cdef Records[MOST_GPUS] lists
 memset(lists, 0, sizeof(lists))
 
 
-# Its records follow the struct in memory.
+# The records of the sequence follow the struct in memory.
 cdef struct Replay:
     Replay* next                    # the next less recently used one
     void* exec
@@ -158,7 +158,7 @@ cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash
     cdef int error, ended
     if x == NULL:
         return NULL
-    make_room(gpu, replays, r.count)
+    evict(gpu, replays, r.count)
     error = gpu.driver.cuStreamBeginCapture_v2(gpu.stream, THREAD_LOCAL)
     if not error:
         error = play(gpu, r)
@@ -190,8 +190,8 @@ cdef Replay* capture(Gpu* gpu, Replays* replays, const Records* r, uint64_t hash
     return x
 
 
-cdef void make_room(Gpu* gpu, Replays* replays, uint64_t nodes) noexcept nogil:
-    """Drop the CUDA graphs that were used least recently until there is room for one more."""
+cdef void evict(Gpu* gpu, Replays* replays, uint64_t nodes) noexcept nogil:
+    """Drop the least recently used CUDA graphs until one more fits."""
     cdef Replay** link = &replays.first
     cdef Replay* x = replays.first
     cdef uint32_t n = 1

@@ -37,7 +37,7 @@ cdef class Clipping:
     cdef uint32_t n_clips
     cdef uint32_t n_dropped
     cdef uint32_t n_left_out
-    cdef bint under_way                 # whether updates have been asked for since `wait`
+    cdef bint under_way                 # whether updates have been requested since `wait`
     cdef list stored                    # parameters and tables of the last update
 
     cdef int report(self) except -1
@@ -100,7 +100,7 @@ cdef struct Run:
     DeviceArena* own                    # or its own memory if it is not a block
 
 # The counterpart of a segment of a host arena.
-cdef struct Part:
+cdef struct MirrorPart:
     const char* host_ptr                # start of the segment
     size_t n                            # size of the segment in bytes
     Address device_ptr
@@ -108,7 +108,7 @@ cdef struct Part:
 
 cdef struct Mirror:
     Gpu* gpu
-    Part* parts                         # by number of the segment
+    MirrorPart* parts                   # by number of the segment
     uint32_t n
     Run* runs
     uint32_t n_runs
@@ -119,8 +119,9 @@ cdef void open_mirror(Gpu* gpu, Mirror* m) noexcept nogil
 cdef void close_mirror(Mirror* m) noexcept nogil
 # Make the part for a segment that has none; NULL if there is no memory, which is stored in `error`.  Must be called
 # without the device entered.
-cdef Part* new_part(const Arena* host, Mirror* m, uint32_t i) noexcept nogil
-# A pass begins.  It then notes what it uses: the current segment up to the bump pointer, or all segments.
+cdef MirrorPart* new_part(const Arena* host, Mirror* m, uint32_t i) noexcept nogil
+# A pass begins.  The pass then notes the memory that it uses: the current segment up to the bump pointer, or all
+# segments.
 cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil
 cdef void note_use(const Arena* host, Mirror* m) noexcept nogil
 cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil
@@ -130,11 +131,11 @@ cdef bint continues_part(const Arena* host, const Mirror* m, const Segment* s) n
 cdef int extend_mirror(Mirror* m) noexcept nogil
 
 
-cdef inline bint is_copy_of(const Part* part, const Segment* s) noexcept nogil:
+cdef inline bint is_copy_of(const MirrorPart* part, const Segment* s) noexcept nogil:
     return part.host_ptr == s.p and part.n == s.bytes
 
 
-cdef inline Part* part_of(const Arena* host, Mirror* m, const Segment* s) noexcept nogil:
+cdef inline MirrorPart* part_of(const Arena* host, Mirror* m, const Segment* s) noexcept nogil:
     """The part for a segment, made if there is none; see `new_part`."""
     cdef uint32_t i = <uint32_t>(s - host.segments)
     if i < m.n and is_copy_of(&m.parts[i], s):
@@ -145,7 +146,7 @@ cdef inline Part* part_of(const Arena* host, Mirror* m, const Segment* s) noexce
 cdef inline Address address_in(const Arena* host, Mirror* m, const void* p) noexcept nogil:
     """The device address for a pointer into the arena; 0 if it is not in the arena, or if `new_part` fails."""
     cdef const Segment* s = segment_of(host, p)
-    cdef Part* part
+    cdef MirrorPart* part
     if s == NULL:
         return 0
     part = part_of(host, m, s)

@@ -7,7 +7,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.core.threads cimport Unlocked, drop, let_be_revived, revived, take
+from dynet_cy.core.threads cimport Unlocked, acquire_lock, let_be_revived, release_lock, revived
 from dynet_cy.gpu.driver cimport (
     FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fetch_bytes, fill, gpu_at, leave,
     pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait, wait_for,
@@ -22,9 +22,9 @@ from dynet_cy.model.parameters cimport _Stored
 #
 # Clipping runs on the device, so the host does not wait for an update. The result is stored in a record on the device,
 # and copied to page-locked memory after each update: a `Clipping`. Code that has waited for the device, for a value for
-# example, calls `check_updates`. It raises an error if updates were left out. Once an update is left out, so are all
-# later ones, until the error has been raised. Trainers see the result at their next call, when `poll_errors` reads the
-# record.
+# example, calls `check_updates`. The function raises an error if updates were left out. Once an update is left out, so
+# are all later ones, until the error has been raised. Trainers see the result at their next call, when `poll_errors`
+# reads the record.
 
 cdef enum:
     PAGE = 4096
@@ -36,7 +36,7 @@ cdef dict spare = {}
 cdef struct Open:
     void** all
     uint32_t n
-    uint32_t room
+    uint32_t capacity
 
 cdef Open[MOST_GPUS] opened
 cdef Unlocked opened_lock, places_lock
@@ -64,20 +64,20 @@ cdef int more_places(Gpu* gpu, list places) except -1:
 cdef int list_opened(Clipping x) except -1:
     cdef Open* o = &opened[x.gpu.number]
     cdef void** larger
-    cdef bint has_room
+    cdef bint has_capacity
     let_be_revived(x)
-    take(&opened_lock)
-    if o.n == o.room:
-        larger = <void**>realloc(o.all, (o.room + 8) * sizeof(void*))
+    acquire_lock(&opened_lock)
+    if o.n == o.capacity:
+        larger = <void**>realloc(o.all, (o.capacity + 8) * sizeof(void*))
         if larger != NULL:
             o.all = larger
-            o.room += 8
-    has_room = o.n < o.room
-    if has_room:
+            o.capacity += 8
+    has_capacity = o.n < o.capacity
+    if has_capacity:
         o.all[o.n] = <void*>x
         o.n += 1
-    drop(&opened_lock)
-    if not has_room:
+    release_lock(&opened_lock)
+    if not has_capacity:
         raise MemoryError("the list of records of updates")
     return 0
 
@@ -85,13 +85,13 @@ cdef int list_opened(Clipping x) except -1:
 cdef void unlist_opened(Clipping x) noexcept:
     cdef Open* o = &opened[x.gpu.number]
     cdef uint32_t i
-    take(&opened_lock)
+    acquire_lock(&opened_lock)
     for i in range(o.n):
         if o.all[i] == <void*>x:
             o.n -= 1
             o.all[i] = o.all[o.n]
             break
-    drop(&opened_lock)
+    release_lock(&opened_lock)
 
 
 cdef list all_opened(int device):
@@ -101,9 +101,9 @@ cdef list all_opened(int device):
     found = []
     while i:                                        # from the end, since the last one takes the place of one that goes
         i -= 1
-        take(&opened_lock)
+        acquire_lock(&opened_lock)
         x = revived(o.all[i] if i < o.n else NULL)
-        drop(&opened_lock)
+        release_lock(&opened_lock)
         if x is not None:
             found.append(x)
     return found
@@ -123,13 +123,13 @@ cdef class Clipping:
         self.gpu = gpu_at(device)
         self.stored = []
         places = spare.setdefault(device, [])
-        take(&places_lock)
+        acquire_lock(&places_lock)
         try:
             if not places:
                 more_places(self.gpu, places)
             self.device_ptr, at = places.pop()
         finally:
-            drop(&places_lock)
+            release_lock(&places_lock)
         self.host_ptr = <Clip*><uintptr_t>at
         memset(self.host_ptr, 0, sizeof(Clip))
         with nogil:
@@ -240,7 +240,7 @@ cdef class Clipping:
         return found
 
     def dropped(self):
-        """The number of updates that were dropped since the last call, as far as the host knows."""
+        """The number of updates that were dropped since the last call, according to the host's latest information."""
         cdef uint32_t now = <uint32_t>(done_dropped(self.host_ptr) >> 32), before = self.known
         found, self.n_dropped = self.n_dropped + now - before, 0
         self.known = now
@@ -507,7 +507,7 @@ cdef int send_buffer(Gpu* gpu, Buffer* b, CopyRun* run) noexcept nogil:
 cdef int send_ranges(Gpu* gpu, const Range* ranges, size_t count) noexcept nogil:
     cdef Buffer* b = NULL
     cdef CopyRun run
-    cdef size_t i, n, done, left = 0, at = 0, room = 0
+    cdef size_t i, n, done, left = 0, at = 0, capacity = 0
     cdef char* p = NULL
     run.n = 0
     for i in range(count):
@@ -515,15 +515,15 @@ cdef int send_ranges(Gpu* gpu, const Range* ranges, size_t count) noexcept nogil
     for i in range(count):
         done = 0
         while done < ranges[i].n:
-            if at == room:
+            if at == capacity:
                 if p != NULL and send_buffer(gpu, b, &run):
                     return gpu.error
-                room = min(left, <size_t>MOST_AT_ONCE)
+                capacity = min(left, <size_t>MOST_AT_ONCE)
                 at = 0
-                p = staging(gpu, room, &b)
+                p = staging(gpu, capacity, &b)
                 if p == NULL:
                     return gpu.error
-            n = min(ranges[i].n - done, room - at)
+            n = min(ranges[i].n - done, capacity - at)
             if run.n and run.device_ptr + run.n != ranges[i].device_ptr + done and send_run(gpu, &run):
                 return gpu.error
             if run.n == 0:
@@ -657,7 +657,7 @@ cdef inline size_t block_bytes(uint32_t size) noexcept nogil:
     return <size_t>LEAST_BLOCK << size
 
 
-cdef int take_block(Gpu* gpu, Run* run) noexcept nogil:
+cdef int allocate_block(Gpu* gpu, Run* run) noexcept nogil:
     """Take a block for a run.  Returns 0 or the error of the driver."""
     cdef uint32_t size = 0, i = 0
     cdef Slab* s
@@ -716,7 +716,7 @@ cdef int open_run(Gpu* gpu, Run* run, size_t first, size_t before) noexcept nogi
     run.size = max(first * AHEAD if before else first, <size_t>LEAST_BLOCK)
     if first <= block_bytes(SIZES - 1):
         run.size = min(run.size, block_bytes(SIZES - 1))
-        return take_block(gpu, run)
+        return allocate_block(gpu, run)
     run.own = <DeviceArena*>calloc(1, sizeof(DeviceArena))
     if run.own == NULL:
         return OUT_OF_MEMORY
@@ -738,7 +738,7 @@ cdef void close_run(Gpu* gpu, Run* run) noexcept nogil:
 
 cdef void drop_parts(Mirror* m, uint32_t first) noexcept nogil:
     """Drop a part and all after it.  The device must be entered."""
-    cdef Part* part
+    cdef MirrorPart* part
     while m.n > first:
         m.n -= 1
         part = &m.parts[m.n]
@@ -750,7 +750,7 @@ cdef void drop_parts(Mirror* m, uint32_t first) noexcept nogil:
 
 cdef int add_part(Mirror* m, const Segment* s) noexcept nogil:
     """Append a part.  The device must be entered.  Returns 0 or the error of the driver."""
-    cdef Part* parts = <Part*>realloc(m.parts, (m.n + 1) * sizeof(Part))
+    cdef MirrorPart* parts = <MirrorPart*>realloc(m.parts, (m.n + 1) * sizeof(MirrorPart))
     cdef Run* runs
     cdef Run* run
     cdef size_t before = 0
@@ -781,7 +781,7 @@ cdef int add_part(Mirror* m, const Segment* s) noexcept nogil:
     return 0
 
 
-cdef Part* new_part(const Arena* host, Mirror* m, uint32_t i) noexcept nogil:
+cdef MirrorPart* new_part(const Arena* host, Mirror* m, uint32_t i) noexcept nogil:
     if m.error:
         return NULL
     if not enter(m.gpu):
@@ -826,7 +826,7 @@ cdef void begin_use(const Arena* host, Mirror* m) noexcept nogil:
 
 cdef void note(const Arena* host, Mirror* m, uint32_t i, size_t end) noexcept nogil:
     """Note that segment i is used up to an offset."""
-    cdef Part* part
+    cdef MirrorPart* part
     cdef Run* run
     if end > host.segments[i].begin:
         part = part_of(host, m, &host.segments[i])
@@ -849,7 +849,7 @@ cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil:
 
 cdef bint continues_part(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil:
     cdef uint32_t i = <uint32_t>(s - host.segments)
-    cdef const Part* part = &m.parts[i]
+    cdef const MirrorPart* part = &m.parts[i]
     return (i + 1 < m.n and part[1].run == part.run
             and m.runs[part.run].needed > part[1].device_ptr - m.runs[part.run].base)
 

@@ -30,7 +30,7 @@ from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.making cimport is_transfer, source_of
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_MULTI_DEVICE, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Engine, Graph, Node, args_of, batches_of,
-    device_of, engine, gradient_at, nodes_of, order_of, release_arguments, state_of, untake_values, value_of,
+    device_of, engine, gradient_at, nodes_of, order_of, release_arguments, state_of, unclaim_values, value_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
@@ -65,7 +65,7 @@ cdef inline Param* parameter_of(const Node* x) noexcept nogil:
 # ---- forward ---------------------------------------------------------------------
 
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
-    """Compute the values of the targets and all that they need."""
+    """Compute the values of the targets and of the nodes that they depend on."""
     cdef int error, device
     cdef uint32_t n_batches = 0, ran = g.n_batches, end, following
     cdef uint64_t span = begin_pass_span(g)
@@ -135,7 +135,7 @@ cdef int copy_forward(Graph* g, int device) except -1:
         if device:
             give_to(g, device_graph(g, device), batch.y, batch.bytes // sizeof(float))
     except BaseException:
-        untake_values(g, batch.y, batch.bytes, top)
+        unclaim_values(g, batch.y, batch.bytes, top)
         raise
     assign_values(g, batch, g.n_batches)
     count_as_run(g)
@@ -253,7 +253,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             error = open_backward(&cpu, target, full)
         if error:
             raise_failure(g, "the gradients of the graph", &cpu.failure)
-        begin(&cpu, target)
+        begin_at_target(&cpu, target)
         end = 0
         if state_of(g)[target] & COMPUTED and nodes_of(g)[target].batch < g.n_batches:
             end = nodes_of(g)[target].batch + 1
@@ -316,7 +316,7 @@ cdef int open_device(Graph* g, int device, uint64_t* used) except -1:
     return 0
 
 
-cdef int begin(Walk* cpu, uint32_t target) except -1:
+cdef int begin_at_target(Walk* cpu, uint32_t target) except -1:
     """Set the gradient of the target to one, on its device."""
     cdef Graph* g = cpu.g
     cdef int device = device_of(g, target), error

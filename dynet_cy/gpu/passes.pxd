@@ -3,8 +3,8 @@
 from dynet_cy.gpu.commands cimport Pass
 from dynet_cy.gpu.driver cimport Gpu
 
-# Load the kernel that all passes need.  That runs Python code, and so perhaps signal handlers: call it before changes
-# that cannot be undone.
+# Load the kernel that all passes need.  Loading runs Python code, and so perhaps signal handlers: call this before
+# changes that cannot be undone.
 cdef int load_moves(Gpu* gpu) except -1
 cdef int run_pass(Pass* s, str what) except -1
 # Raise the error that stopped the walk that lists a pass.

@@ -163,7 +163,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
         elif c.kind == FORWARD:
             gpu_op.forward(gpu, &c.call)
         elif c.kind == BEGIN:
-            gpu_op.begin(gpu, &c.call)
+            gpu_op.begin_backward(gpu, &c.call)
         else:
             gpu_op.backward(gpu, &c.call, c.i)
         if timed:

@@ -1,4 +1,4 @@
-"""Dropout, noise and random leaves.  They draw the same numbers as on the CPU."""
+"""Dropout, noise and random leaves.  The kernels draw the same numbers as on the CPU."""
 
 # derived: launches of random
 from libc.stdint cimport uint32_t

@@ -133,7 +133,7 @@ for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_
     op = gpu_op(name, CU_CELLS, gates_forward, gates_backward)
     needs_module(op, BASE)
     needs_module(op, LINALG)
-    op.begin = gates_begin
+    op.begin_backward = gates_begin
     op.factors = gates_factors
     op.same = gates_same
     op.work = gates_work
@@ -195,7 +195,7 @@ cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 
 op = gpu_op(b"gated_affine", CU_GATED, gated_forward, gated_backward)
 needs_module(op, BASE)
-op.begin = gated_begin
+op.begin_backward = gated_begin
 op.factors = gated_factors
 op.assigns = True
 op.lists = True

@@ -78,7 +78,7 @@ op = gpu_op(b"sum", BASE, sum_forward, sum_backward)
 op.assigns = True
 
 
-# ---- what comments beside kernels call ---------------------------------------------------
+# ---- functions that the comments on kernels call ---------------------------------------------------
 
 # Whether each result is computed by a block; `neighbours`: the terms of a result are adjacent.
 cdef bint by_blocks(size_t results, size_t terms, bint neighbours) noexcept nogil:

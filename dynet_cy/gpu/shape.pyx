@@ -7,7 +7,7 @@ from dynet_cy.core.tensor cimport Call, Tensor, axis_of, element, size_of, total
 from dynet_cy.gpu.driver cimport (
     THREADS, Gpu, GpuOp, blocks, fill, launch, launch_each, launch_rows, launch_slices, value_at,
 )
-from dynet_cy.gpu.late cimport read_rows
+from dynet_cy.gpu.lazy cimport read_rows
 from dynet_cy.gpu.registry cimport (
     BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, scaled,
 )
@@ -25,7 +25,7 @@ cdef GpuOp* op
 # Shapes: copies, transpose, concatenate; and ops that only change the gradient.
 
 cdef extern from "dynet_cy/gpu_parts.h" nogil:
-    ctypedef struct Part "dy_piece":
+    ctypedef struct Piece "dy_piece":
         float* v
         size_t bstride
         float** list
@@ -33,7 +33,7 @@ cdef extern from "dynet_cy/gpu_parts.h" nogil:
         size_t m
 
     ctypedef struct Parts "dy_parts":
-        Part* part
+        Piece* part
     int PARTS "DY_PARTS"
 
 cdef int CU_SHAPE = module_at(b"shape")
@@ -173,7 +173,7 @@ cdef size_t part_size(const Tensor* x, const Split* s) noexcept nogil:
 cdef int lay_parts(Gpu* gpu, const Call* c, const Split* s, size_t batch) noexcept nogil:
     """Lay the arguments side by side along the middle axis of y; with `batch` 0, whole arguments with their batches."""
     cdef Parts parts
-    cdef Part* part
+    cdef Piece* part
     cdef uint32_t k, n = 0
     cdef size_t start = 0, longest = 0, rows = max(batch, <size_t>1)
     memset(&parts, 0, sizeof(Parts))
@@ -274,8 +274,8 @@ cdef enum:
 
 
 # y_b = factor table[items_b], rows of n numbers.
-cdef int take_rows(Gpu* gpu, size_t rows, size_t n, float factor, const float* table, const uint32_t* items,
-                   float* y) noexcept nogil:
+cdef int gather_rows(Gpu* gpu, size_t rows, size_t n, float factor, const float* table, const uint32_t* items,
+                     float* y) noexcept nogil:
     return launch_each(gpu, LOOKUP_FORWARD, rows * n, rows, n, factor, table, items, y) if rows * n else 0
 
 
@@ -290,9 +290,9 @@ cdef int add_rows(Gpu* gpu, size_t rows, size_t n, const uint32_t* items, const 
 
 cdef int lookup_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Param* p = <Param*>c.object
-    if p.late != NULL and p.late.n:
+    if p.lazy != NULL and p.lazy.n:
         return read_rows(gpu, p, c.y.dim.bd, c.items, 0, c.y.v)
-    return take_rows(gpu, c.y.dim.bd, size_of(&p.dim), 1, p.device_value, c.items, c.y.v)
+    return gather_rows(gpu, c.y.dim.bd, size_of(&p.dim), 1, p.device_value, c.items, c.y.v)
 
 
 cdef void lookup_note(const Call* c, const uint32_t* items) noexcept nogil:
@@ -357,7 +357,7 @@ op.work = scatter_work
 # ---- pick_batch_elems: rows of a table whose rows are the batch elements of x -------------
 
 cdef int pick_batch_elems_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return take_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), 1, c.x[0].v, c.items, c.y.v)
+    return gather_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), 1, c.x[0].v, c.items, c.y.v)
 
 
 cdef int pick_batch_elems_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:

@@ -176,7 +176,7 @@ cdef size_t attention_saved(const Call* c) noexcept nogil:
 cdef bytes name
 for name in (b"scaled_dot_product_attention", b"scaled_dot_product_attention_dropout"):
     op = gpu_op(name, CU_ATTENTION, attention_forward, attention_backward)
-    op.begin = attention_begin
+    op.begin_backward = attention_begin
     op.saved = attention_saved
 op.draws = True
 

@@ -11,13 +11,13 @@ from dynet_cy.gpu.driver cimport (
     MOST_GPUS, Address, DeviceArena, Gpu, enter, fetch_bytes, gpu_at, launch, leave, pthread_mutex_lock,
     pthread_mutex_unlock, raise_error, value_at, wait, wait_for,
 )
-from dynet_cy.gpu.late cimport begin_late, catch_up_rows, note_late
+from dynet_cy.gpu.lazy cimport begin_lazy, catch_up_rows, defer_update
 from dynet_cy.gpu.memory cimport (
     MOST_COMING, Clip, Clipping, Range, extend_arena, open_arena, out_of_device_memory, send_ranges,
 )
 from dynet_cy.gpu.registry cimport kernel_at, load, loaded, module_at
 from dynet_cy.kernels.kernels cimport DY_OPTIM_COUNT
-from dynet_cy.kernels.late_rows cimport all_current
+from dynet_cy.kernels.lazy_rows cimport all_current
 from dynet_cy.memory.bridge cimport memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, pthread_mutex_t
 from dynet_cy.model.parameters cimport _Stored
@@ -104,7 +104,7 @@ cdef enum:
 cdef struct Table:
     Segment* segments
     uint32_t n
-    uint32_t room
+    uint32_t capacity
     size_t longest
 
 # The memory for tables on each device.
@@ -119,9 +119,9 @@ cdef int add_segment(Table* t, size_t at, size_t n) except -1:
     if t.n and t.segments[t.n - 1].at + t.segments[t.n - 1].n == at:
         t.segments[t.n - 1].n += n
     else:
-        if t.n == t.room:
-            t.room = 2 * t.room + 64
-            larger = <Segment*>realloc(t.segments, t.room * sizeof(Segment))
+        if t.n == t.capacity:
+            t.capacity = 2 * t.capacity + 64
+            larger = <Segment*>realloc(t.segments, t.capacity * sizeof(Segment))
             if larger == NULL:
                 raise MemoryError("the table of parameters to update")
             t.segments = larger
@@ -195,7 +195,7 @@ def prepare(list stored not None, uint32_t n_groups):
     if not stored:
         return
     for x in stored:
-        n += 2 * max(x.p.n_touched, <uint32_t>1) + 1            # segments in the tables of a `Part`
+        n += 2 * max(x.p.n_touched, <uint32_t>1) + 1            # segments in the tables of a `GroupPart`
         n += x.p.n_touched // 4 + 1                             # the list of rows
     x = stored[0]
     gpu = gpu_at(x.p.device - 1)
@@ -264,15 +264,15 @@ def squared_norm(list stored not None):
 
 # ---- updates ---------------------------------------------------------------------
 
-cdef struct Part:
+cdef struct GroupPart:
     Table whole                                 # what the rule and weight decay change
     Table rows                                  # rows of tables that the rule changes
     Table rest                                  # parameters and tables with weight decay that are not in `whole`
     Table normed                                # gradients whose norm is computed
     Hyper h
 
-# What is done to a table whose rows may be late.
-cdef struct LateTable:
+# The part of an update for a table whose updates may be deferred.
+cdef struct LazyTable:
     Param* p
     uint32_t group
     bint begins                                 # no update has been noted yet
@@ -282,15 +282,15 @@ cdef struct LateTable:
 
 # The tables of an update, on the host.
 cdef struct Work:
-    Part* parts                                 # of each group
+    GroupPart* parts                            # of each group
     Group* limits
     Rates* rates                                # of each group, as many as updates may have been dropped
     uint32_t n_rates
     Range* ranges                               # four for each group, those of clipping, then those of late tables
     uint32_t n_ranges
     size_t bytes                                # that they take on the device
-    LateTable* late
-    uint32_t n_late
+    LazyTable* lazy
+    uint32_t n_lazy
     uint32_t n_sums                             # partial sums of squares
     Address chosen, totals, sums                # on the device: what `clip_groups` works on
 
@@ -315,7 +315,7 @@ cdef void free_work(Work* w, uint32_t n_groups) noexcept:
     free(w.limits)
     free(w.rates)
     free(w.ranges)
-    free(w.late)
+    free(w.lazy)
 
 
 cdef int set_group(Work* w, uint32_t g, const GroupSettings* s, list rates) except -1:
@@ -335,14 +335,14 @@ cdef int set_group(Work* w, uint32_t g, const GroupSettings* s, list rates) exce
 cdef int add_entry(Work* w, Update* u, Py_ssize_t i, bint clips) except -1:
     """Append what the plan of an entry says to the tables of its group."""
     cdef Param* p = u.entries[i]
-    cdef Part* part = &w.parts[u.group[i]]
+    cdef GroupPart* part = &w.parts[u.group[i]]
     cdef Span[MOST_SPANS] spans
-    cdef LateTable one
+    cdef LazyTable one
     cdef int k, n = plan_entry(u, i, p.n_touched, OWN, spans)
     cdef bint decayed = False
     if clips:
         add_gradient(&part.normed, p)
-    memset(&one, 0, sizeof(LateTable))
+    memset(&one, 0, sizeof(LazyTable))
     one.p, one.group = p, u.group[i]
     for k in range(n):
         if spans[k].kind == DECAY:
@@ -354,12 +354,12 @@ cdef int add_entry(Work* w, Update* u, Py_ssize_t i, bint clips) except -1:
             one.all = True
             add_whole(&part.whole, p)
         else:
-            one.notes = spans[k].late
+            one.notes = spans[k].lazy
             add_rows(&part.whole if one.notes else &part.rows, p)
-    if p.late != NULL and (p.late.n or one.notes):
-        one.begins = one.notes and p.late.n == 0
-        w.late[w.n_late] = one
-        w.n_late += 1
+    if p.lazy != NULL and (p.lazy.n or one.notes):
+        one.begins = one.notes and p.lazy.n == 0
+        w.lazy[w.n_lazy] = one
+        w.n_lazy += 1
     return 0
 
 
@@ -376,7 +376,7 @@ def update(Plan plan not None, Clipping clipping, list rates):
     cdef Update* u = &plan.u
     cdef uint32_t g, n_groups = u.n_groups
     cdef Work w
-    cdef LateTable* one
+    cdef LazyTable* one
     cdef Limits limit
     cdef _Stored x
     cdef Storage storage
@@ -395,13 +395,13 @@ def update(Plan plan not None, Clipping clipping, list rates):
         return
     memset(&w, 0, sizeof(Work))
     w.n_rates = len(rates[0]) if rates else 0
-    w.parts = <Part*>calloc(n_groups, sizeof(Part))
+    w.parts = <GroupPart*>calloc(n_groups, sizeof(GroupPart))
     w.limits = <Group*>calloc(n_groups, sizeof(Group))
     w.rates = <Rates*>calloc(n_groups * w.n_rates + 1, sizeof(Rates))
     w.ranges = <Range*>calloc(4 * n_groups + 2 + u.n, sizeof(Range))
-    w.late = <LateTable*>calloc(u.n + 1, sizeof(LateTable))
+    w.lazy = <LazyTable*>calloc(u.n + 1, sizeof(LazyTable))
     try:
-        if w.parts == NULL or w.limits == NULL or w.rates == NULL or w.ranges == NULL or w.late == NULL:
+        if w.parts == NULL or w.limits == NULL or w.rates == NULL or w.ranges == NULL or w.lazy == NULL:
             raise MemoryError("the tables of parameters to update")
         x = stored[0]
         storage = x.storage
@@ -425,7 +425,7 @@ def update(Plan plan not None, Clipping clipping, list rates):
         for g in range(n_groups):
             for k in range(4):
                 add_range(&w, (<Table*>&w.parts[g])[k].segments, (<Table*>&w.parts[g])[k].n * sizeof(Segment))
-        if w.bytes or w.n_late or clip != NULL:
+        if w.bytes or w.n_lazy or clip != NULL:
             if clip != NULL:
                 add_range(&w, w.limits, n_groups * sizeof(Group))
                 add_range(&w, w.rates, n_groups * w.n_rates * sizeof(Rates))
@@ -434,8 +434,8 @@ def update(Plan plan not None, Clipping clipping, list rates):
                     w.limits[g].first_sum = w.n_sums
                     w.limits[g].sums = wide * high
                     w.n_sums += wide * high
-            for g in range(w.n_late):
-                one = &w.late[g]
+            for g in range(w.n_lazy):
+                one = &w.lazy[g]
                 one.rows = w.ranges + w.n_ranges
                 add_range(&w, one.p.touched, one.p.n_touched * sizeof(uint32_t))
             w.chosen = w.bytes
@@ -461,26 +461,26 @@ def update(Plan plan not None, Clipping clipping, list rates):
                         limit.known = clipping.known
                         clipping.asked += 1
                         clip_groups(gpu, &w, &limit, grads, clip)
-                    for g in range(w.n_late):
-                        catch_up(gpu, &w.late[g], s, clip)
+                    for g in range(w.n_lazy):
+                        catch_up(gpu, &w.lazy[g], s, clip)
                     for g in range(n_groups):
                         run_part(gpu, &w.parts[g], w.ranges + 4 * g, u.rule, values, grads, s,
                                  chosen_of(&w, g, clip), clip, u.skips)
-                    for g in range(w.n_late):
-                        one = &w.late[g]
+                    for g in range(w.n_lazy):
+                        one = &w.lazy[g]
                         if one.notes:
-                            note_late(gpu, one.p, &w.parts[one.group].h, chosen_of(&w, one.group, clip), clip)
+                            defer_update(gpu, one.p, &w.parts[one.group].h, chosen_of(&w, one.group, clip), clip)
                     if clip != NULL:
                         fetch_bytes(gpu, clipping.host_ptr, clipping.device_ptr, sizeof(Clip))
                 error = leave(gpu)
             if error:
                 raise_error(gpu, error)
-        for g in range(w.n_late):
-            one = &w.late[g]
+        for g in range(w.n_lazy):
+            one = &w.lazy[g]
             if one.notes:
-                one.p.late.n += 1
+                one.p.lazy.n += 1
             elif one.all:
-                one.p.late.n = 0
+                one.p.lazy.n = 0
         for i in range(u.n):
             if u.roles[i] == MOVES:
                 forget_gradient(u.entries[i])
@@ -511,17 +511,17 @@ cdef void clip_groups(Gpu* gpu, const Work* w, const Limits* limit, float* grads
            <void*><uintptr_t>w.totals, <void*><uintptr_t>w.chosen, clip)
 
 
-cdef void catch_up(Gpu* gpu, const LateTable* one, float** states, const void* clip) noexcept nogil:
+cdef void catch_up(Gpu* gpu, const LazyTable* one, float** states, const void* clip) noexcept nogil:
     """Apply the updates that rows are missing, before this one changes them."""
     if one.begins:
-        begin_late(gpu, one.p, states)
+        begin_lazy(gpu, one.p, states)
     if one.all:
         catch_up_rows(gpu, one.p, one.p.rows, NULL, 0, False, clip)
     else:
         catch_up_rows(gpu, one.p, one.p.n_touched, <const void*><uintptr_t>one.rows.device_ptr, 0, one.notes, clip)
 
 
-cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* values, float* grads, float** s,
+cdef void run_part(Gpu* gpu, const GroupPart* part, const Range* r, int rule, float* values, float* grads, float** s,
                    void* chosen, void* clip, bint skips) noexcept nogil:
     """Apply weight decay and the rule to a group.
 
@@ -548,7 +548,7 @@ cdef void run_part(Gpu* gpu, const Part* part, const Range* r, int rule, float* 
         launch(gpu, DROP, wide, high, 256, 0, <void*><uintptr_t>r[3].device_ptr, part.normed.n, grads, clip)
 
 
-cdef void decay(Gpu* gpu, const Part* part, const Range* r, float share, float* values, void* chosen,
+cdef void decay(Gpu* gpu, const GroupPart* part, const Range* r, float share, float* values, void* chosen,
                 void* clip) noexcept nogil:
     """Reduce values by a share.  If `share` is not 0 and `chosen` is not NULL, the share in `chosen` is used."""
     cdef unsigned wide = 0, high = 0

@@ -124,8 +124,8 @@ def draw(
         True
     """
     tops: list[Expression] = []
-    for given in expressions:
-        tops += [given] if isinstance(given, Expression) or not isinstance(given, Iterable) else given
+    for item in expressions:
+        tops += [item] if isinstance(item, Expression) or not isinstance(item, Iterable) else item
     for e in tops:
         if not isinstance(e, Expression):
             raise TypeError(f"draw: expressions must be Expressions, not {type(e).__name__}")

@@ -14,7 +14,7 @@ from dynet_cy.memory.storage cimport Param
 # Random streams of graphs: one for each graph and renewal.
 
 # Give a new graph its stream.
-cdef int take_stream(Graph* g) except -1
+cdef int next_stream(Graph* g) except -1
 
 
 # ==== graph =======================================================================================
@@ -32,7 +32,7 @@ cdef class Requests:
 cdef class ComputationGraph:
     cdef Graph g
     cdef dict keep                  # storage of its parameters -> number of changes at the last backward, or None
-    cdef tuple given                # further gradients of the last backward (given.pyx), once requested
+    cdef tuple further_gradients    # further gradients of the last backward (further_gradients.pyx), once requested
     cdef uint32_t n_at_backward     # nodes at the last backward; 0: there was none
     cdef bint warned                # about growth across updates
     cdef dict leaves                # (id of a parameter, trainable): number of its node

@@ -16,7 +16,8 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.core.threads cimport (
-    HAS_GIL, Setting, Unlocked, drop, follows_dynet, let_be_revived, raised_here, revived, runs_handlers, take,
+    HAS_GIL, Setting, Unlocked, acquire_lock, follows_dynet, let_be_revived, raised_here, release_lock, revived,
+    runs_handlers,
 )
 from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in
 from dynet_cy.graph.structs cimport (
@@ -27,9 +28,9 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.graph.table cimport (
     LEAST_TO_COMPACT, Renumber, Table, check_unused, claim, compact_nodes, current_graph, enter_graph, enter_table,
-    forget, forget_current, forget_since, give_back_all, graph_at, graph_here, graph_table, hold, is_used, leave_graph,
-    leave_running, leave_table, let_go, let_move, more_epochs, next_epoch, raise_running, release, set_new_graph,
-    take_back,
+    epochs_left, forget_current, give_back_all, graph_at, graph_here, graph_table, hold, is_used, leave_graph,
+    leave_running, leave_table, let_go, let_move, next_epoch, raise_running, release, release_values,
+    release_values_since, set_new_graph, truncate_nodes,
 )
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_rewind, array_close, array_open, array_push, array_rewind, out_of_memory, shortages,
@@ -61,11 +62,11 @@ cdef list awaited = []
 cdef Unlocked streams_lock              # guards both
 
 
-cdef int take_stream(Graph* g) except -1:
+cdef int next_stream(Graph* g) except -1:
     """Give a new graph its stream.  Only renewals by the program count, not that of the constructor."""
     global streams
     cdef uint32_t number, count
-    take(&streams_lock)
+    acquire_lock(&streams_lock)
     try:
         if awaited:
             number, count = awaited.pop(0)
@@ -73,7 +74,7 @@ cdef int take_stream(Graph* g) except -1:
             number, count = streams, 0
             streams += 1
     finally:
-        drop(&streams_lock)
+        release_lock(&streams_lock)
     hold(table, g.slot)
     g.stream_number = number
     g.n_renewals = count
@@ -110,19 +111,19 @@ def set_seed(seed):
             atomic_store(&g.stream, <uint64_t>g.stream_number << 32, RELAXED)   # the graph may be running
             n = max(n, g.stream_number + 1)
         let_go(table, slot)
-    take(&streams_lock)
+    acquire_lock(&streams_lock)
     try:
         awaited.clear()
         streams = n
     finally:
-        drop(&streams_lock)
+        release_lock(&streams_lock)
 
 
 cdef void forget_requests(Graph* g) noexcept:
     """Clear what a graph has learned from values that were read one at a time.
 
-    It decides which nodes run together, and so in which order sums are rounded. Training resumed from a saved state,
-    here or in another process, must get the same bits.
+    The record decides which nodes run together, and so in which order sums are rounded. Training resumed from a saved
+    state, here or in another process, must get the same bits.
     """
     if g.siblings != NULL and g.version != RUNNING:
         sibling_hooks().cut(g, 0, True)
@@ -150,12 +151,12 @@ cdef list streams_of_graphs(bint reset):
 def random_state():
     """The state of all random streams, as plain data for `set_random_state`."""
     renewals = [(number, count) for number, count, _ in streams_of_graphs(True)]
-    take(&streams_lock)
+    acquire_lock(&streams_lock)
     try:
         renewals += awaited
         n = streams
     finally:
-        drop(&streams_lock)
+        release_lock(&streams_lock)
     return {"seed": kernels.seed(), "host": kernels.host_position(), "streams": n, "renewals": sorted(renewals)}
 
 
@@ -171,7 +172,7 @@ def set_random_state(state):
     kernels.set_host_position(state["host"])
     restored = [(number, count) for number, count in state["renewals"]]
     existing = sorted((number, slot) for number, _, slot in streams_of_graphs(False))
-    take(&streams_lock)
+    acquire_lock(&streams_lock)
     try:
         streams = state["streams"]
         awaited[:] = restored
@@ -187,7 +188,7 @@ def set_random_state(state):
                 table.graphs[slot].n_renewals = count
             let_go(table, slot)
     finally:
-        drop(&streams_lock)
+        release_lock(&streams_lock)
 
 
 # ==== graph =======================================================================================
@@ -266,7 +267,7 @@ cdef class ComputationGraph:
         self.keep = {}
         self.leaves = {}
         self.renew(autobatching=autobatching)
-        take_stream(&self.g)
+        next_stream(&self.g)
 
     def __dealloc__(self):
         cdef int i
@@ -353,7 +354,7 @@ cdef class ComputationGraph:
             0
         """
         cdef Graph* g = &self.g
-        cdef bint immediate = immediate_compute, checks = check_validity, forward = forward_only, has_room
+        cdef bint immediate = immediate_compute, checks = check_validity, forward = forward_only, has_capacity
         cdef int strategy
         raise_in_item(self, "renew_cg", "renew it before the map")
         if autobatching is None:
@@ -363,17 +364,17 @@ cdef class ComputationGraph:
         claim(table, g)
         try:
             hold(table, g.slot)
-            has_room = begin_renewal(g, strategy, immediate, checks, forward)
+            has_capacity = begin_renewal(g, strategy, immediate, checks, forward)
             let_go(table, g.slot)
             self.keep.clear()
-            self.given = None
+            self.further_gradients = None
             self.n_at_backward = 0
             self.leaves.clear()
             self.checkpoints = []
             self.reverts = []
         finally:
             release(table, g)
-        if not has_room:
+        if not has_capacity:
             out_of_memory("the list of free memory")
         return self
 
@@ -435,12 +436,12 @@ cdef class ComputationGraph:
         if not self.checkpoints:
             raise RuntimeError("cg_revert: there is no checkpoint since the graph was renewed")
         epoch = g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
-        if more_epochs(g) == 0:
+        if epochs_left(g) == 0:
             raise RuntimeError(f"cg_revert: {epoch} reverts since the graph was renewed; renew it")
         to = self.checkpoints.pop()
         g.n_kept = self.checkpoints[-1]["n_nodes"] if self.checkpoints else 0
         if g.n_forgets != to.n_forgets:     # values from before the checkpoint have been dropped
-            forget(g)
+            release_values(g)
         while self.reverts and self.reverts[-1][1] >= to.n_nodes:
             self.reverts.pop()
         self.reverts.append((epoch, to.n_nodes))
@@ -724,7 +725,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     if g.shortages != shortages():
         give_back_all(g)
     if g.forward_only:
-        # Allocate the list of holes now: when memory is short, there must be room to record what is free.
+        # Allocate the list of holes now: when memory is short, free memory must still be recorded.
         if array_push(&g.holes, 1) == NULL:
             return False
         array_rewind(&g.holes, 0)
@@ -742,11 +743,11 @@ cdef void go_back(Graph* g, const Point* to) noexcept:
             set_holder(&uses_of(g)[g.n_nodes - 1 - i], NULL)
             drop_unneeded(g, g.n_nodes - 1 - i)
     g.n_nodes = to.n_nodes
-    take_back(g, to.nodes_top, to.args_top, to.items_top)
+    truncate_nodes(g, to.nodes_top, to.args_top, to.items_top)
     if g.multi_device:
         let_move(g)
     if not g.forward_only:                  # forward-only graphs have dropped their values above
-        forget_since(g, to.n_batches, to.n_order, to.values_top, to.scratch_top, to.tables_top)
+        release_values_since(g, to.n_batches, to.n_order, to.values_top, to.scratch_top, to.tables_top)
     g.backward_from = -1
 
 
@@ -924,7 +925,7 @@ cdef int forget_values(Graph* g) except -1:
     cdef SharedRequests requests = owner_of(g).requests
     if requests is not None:
         requests.let_read()
-    return forget(g)
+    return release_values(g)
 
 
 cdef int forget_to_set(Graph* g, uint32_t index, str what) except -1:
@@ -989,7 +990,7 @@ cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
     cdef uint32_t ran = g.n_order
     if not passes.on:
         return engine_of(g).forward(g, targets, n, g.strategy)
-    begun = passes.begin()
+    begun = passes.begin_pass()
     engine_of(g).forward(g, targets, n, g.strategy)
     passes.end(g, n, g.n_order - ran, owner_of(g).requests is not None, begun)
     return 0
@@ -1154,7 +1155,7 @@ cdef void note_rows(Graph* g, uint32_t leaf) noexcept nogil:
 # parameters' gradients to separate memory. The other expressions get the same gradients as before. This needs the same
 # values as the first pass: a full backward, all of whose gradients may be requested at any time, runs it beforehand.
 
-def given(ComputationGraph graph not None, uint32_t index):
+def further_gradient(ComputationGraph graph not None, uint32_t index):
     """The gradient of an expression, by its number, from the last backward of its graph.
 
     Raises:
@@ -1164,7 +1165,7 @@ def given(ComputationGraph graph not None, uint32_t index):
     cdef const uint8_t[:] states
     cdef Graph* g = &graph.g
     cdef uint32_t target
-    if graph.given is None:
+    if graph.further_gradients is None:
         if graph.values_changed():
             raise RuntimeError(
                 "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
@@ -1172,9 +1173,9 @@ def given(ComputationGraph graph not None, uint32_t index):
                 "backward(full=True)")
         target = <uint32_t>g.backward_from
         g.backward_from = -1                    # if this fails, the gradients of the last backward are lost
-        graph.given = run_aside(graph, target, stand_ins(g, target))
+        graph.further_gradients = run_separately(graph, target, temporary_entries(g, target))
         g.backward_from = <int>target
-    made, states = graph.given
+    made, states = graph.further_gradients
     if index not in made:
         return gradient_of(&graph.g, index, &states[0])
     storage, number = made[index]
@@ -1182,17 +1183,17 @@ def given(ComputationGraph graph not None, uint32_t index):
     return doubles_of(parameter_here(p, True), full_shape(&nodes_of(&graph.g)[index].dim))
 
 
-def keep_given(ComputationGraph graph not None, uint32_t target):
+def keep_further_gradients(ComputationGraph graph not None, uint32_t target):
     """The gradients of a full backward from that node; None if the pass itself computes all of them."""
-    made = stand_ins(&graph.g, target)
-    return run_aside(graph, target, made) if made else None
+    made = temporary_entries(&graph.g, target)
+    return run_separately(graph, target, made) if made else None
 
 
-cdef tuple run_aside(ComputationGraph graph, uint32_t target, dict made):
+cdef tuple run_separately(ComputationGraph graph, uint32_t target, dict made):
     """Run backward from a node for all expressions, leaving parameters and states unchanged.
 
     Args:
-        made: the result of `stand_ins`.
+        made: the result of `temporary_entries`.
 
     Returns:
         `made`, whose entries now hold the gradients of parameters' expressions; and the states of all expressions after
@@ -1238,7 +1239,7 @@ cdef tuple run_aside(ComputationGraph graph, uint32_t target, dict made):
     return made, states
 
 
-cdef dict stand_ins(Graph* g, uint32_t target):
+cdef dict temporary_entries(Graph* g, uint32_t target):
     """Entries with zero gradients for the expressions of parameters: by expression, a storage and a number in it."""
     cdef Storage storage
     cdef Node* x = nodes_of(g)
@@ -1263,13 +1264,13 @@ cdef extern from *:
     """
     /* Room for a shape that `dim_of` has copied; it is used again when this thread has asked for as many others. */
     #define DY_DIMS 32
-    static inline dy_dim *dy_room_for_dim(void) {
+    static inline dy_dim *dy_new_dim(void) {
         static _Thread_local dy_dim dims[DY_DIMS];
         static _Thread_local unsigned next = 0;
         return &dims[next++ % DY_DIMS];
     }
     """
-    Dim* room_for_dim "dy_room_for_dim"() noexcept
+    Dim* new_dim "dy_new_dim"() noexcept
 
 cdef extern from *:
     """
@@ -1307,7 +1308,7 @@ cdef object as_object(Expression x):
     return array
 
 
-# Functions of NumPy, and the operators of expressions that stand for them beside numbers.
+# Functions of NumPy, and the operators of expressions that replace them for operands of NumPy.
 _operators = {
     np.add: OPERATOR_ADD, np.subtract: OPERATOR_SUB, np.multiply: OPERATOR_MUL, np.true_divide: OPERATOR_DIV,
     np.power: OPERATOR_POW, np.matmul: OPERATOR_MATMUL, np.less: OPERATOR_LESS, np.less_equal: OPERATOR_LESS_EQUAL,
@@ -1674,7 +1675,7 @@ cdef class Expression:
         programs with ``import dynet``.
 
         After ``backward(full=True)``, gradients stay available until the next backward or
-        renewal, whatever happens to the parameters.  A plain ``backward()`` leaves out the
+        renewal, even if the parameters change.  A plain ``backward()`` leaves out the
         gradients of parameters' expressions and of expressions that depend on no
         parameter.  The first request for one of these runs backward a second time, which
         needs the same values: call this before the parameters are updated.
@@ -1916,15 +1917,15 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
             f"backward: the expression has shape {describe_dim(&x.dim)}, not one element"
             f"{made_at(g, index)}; reduce it first, for example with sum_elems")
     g.backward_from = -1
-    graph.given = None
-    given = None
+    graph.further_gradients = None
+    further = None
     if full:
-        given = keep_given(graph, index)
+        further = keep_further_gradients(graph, index)
     engine_of(g).backward(g, index, full)
     if follows_dynet():
         note_looked_up(g, index)
     g.backward_from = index
-    graph.given = given
+    graph.further_gradients = further
     return graph.note_values()
 
 
@@ -1934,7 +1935,7 @@ cdef object gradient_from_last(ComputationGraph graph, uint32_t index):
         raise RuntimeError("gradient: run backward on an expression made after this one first")
     cdef uint8_t state = state_of(g)[index]
     if state & SHARED or not state & NEEDS_GRAD:
-        return given(graph, index)
+        return further_gradient(graph, index)
     return gradient_of(g, index, state_of(g))
 
 
@@ -1958,7 +1959,7 @@ cdef struct Looks:                  # a node in words
 
 cdef enum:
     COPIED
-    LARGER                          # there was no room for it
+    LARGER                          # the buffer was too small
     STORED                          # it is that of a parameter
     ELSEWHERE                       # it has to be fetched from a device
     MISSING                         # it is not computed, or the graph has changed
@@ -1980,12 +1981,12 @@ cdef inline object look(Expression x, bint recalculate, Look* to):
 cdef object copy_of(Expression x, bint recalculate, Look* to):
     cdef bytearray held = None
     cdef float* v = &to.one
-    cdef size_t room = 1
+    cdef size_t capacity = 1
     cdef int found
     compute(x, recalculate)
     to.dim = &to.own
     while True:
-        found = copy_value(x, v, room, to)
+        found = copy_value(x, v, capacity, to)
         if found == COPIED:
             to.v = v
             return held
@@ -1993,8 +1994,8 @@ cdef object copy_of(Expression x, bint recalculate, Look* to):
             to.v = parameter_here(<Param*>to.object, False)
             return x
         if found == LARGER:
-            room = total_of(&to.own)
-            held = bytearray(room * sizeof(float))
+            capacity = total_of(&to.own)
+            held = bytearray(capacity * sizeof(float))
             v = <float*><char*>held
         elif found == ELSEWHERE:
             fetch(x)
@@ -2002,7 +2003,7 @@ cdef object copy_of(Expression x, bint recalculate, Look* to):
             compute(x, False)
 
 
-cdef int copy_value(Expression x, float* v, size_t room, Look* to) noexcept nogil:
+cdef int copy_value(Expression x, float* v, size_t capacity, Look* to) noexcept nogil:
     cdef Graph* g
     cdef Node* node
     cdef size_t n
@@ -2018,7 +2019,7 @@ cdef int copy_value(Expression x, float* v, size_t room, Look* to) noexcept nogi
             found = STORED
         elif is_elsewhere(g, node):
             found = ELSEWHERE
-        elif n > room:
+        elif n > capacity:
             found = LARGER
         else:
             memcpy(v, node.val, n * sizeof(float))
@@ -2091,7 +2092,7 @@ cdef const Dim* dim_of(Expression x) except NULL:
     cdef Dim* copied
     if HAS_GIL:
         return &nodes_of(g)[own.index].dim
-    copied = room_for_dim()
+    copied = new_dim()
     while not copy_dim(own, copied):
         own.graph()
     return copied
@@ -2128,7 +2129,7 @@ cdef bint describe(Expression x, Looks* to) noexcept nogil:
 
 
 cdef str made(Expression x):
-    """Where an expression was made, as messages have it."""
+    """The line that made an expression, for messages."""
     cdef Looks of
     return made_by(of.origin) if describe(owned(x), &of) else ""
 
@@ -2189,8 +2190,8 @@ cdef int say_once(str message, frozenset instructions) except -1:
 cdef int note_array(Expression x) except -1:
     """NumPy has asked for the value of an expression: warn if it makes one array of several that need gradients.
 
-    It asks one by one, so what matters is whether the program has run on since it asked before. The functions of NumPy
-    that join arrays ask from Python, in a module of their own.
+    Such code asks one by one, so the question is whether the program has run on since the last request. The functions
+    of NumPy that join arrays ask from Python, in a module of their own.
     """
     cdef Graph* g
     cdef bint joins = sys._getframe().f_globals.get("__name__", "").endswith(("shape_base", "shape_base_impl"))
@@ -2205,7 +2206,7 @@ cdef int note_array(Expression x) except -1:
 
 
 cdef bint is_to_be_trained(Graph* g, uint32_t index) except -1:
-    """Whether a value depends on parameters, and no backward has come to it yet."""
+    """Whether a value depends on parameters and has not taken part in backward yet."""
     cdef bytearray needed
     cdef const Node* x
     cdef uint32_t i, j

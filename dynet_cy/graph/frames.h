@@ -43,7 +43,7 @@ static inline PyCodeObject *dy_code(dy_frame *f) {
 #endif
 }
 
-/* Where in its code a frame is, in bytes. */
+/* The offset of a frame in its code, in bytes. */
 static inline int dy_instruction(dy_frame *f) {
     return (int)(_PyInterpreterFrame_LASTI(f) * sizeof(_Py_CODEUNIT));
 }
@@ -64,7 +64,7 @@ static inline int dy_instruction(dy_frame *f) {
 
 #else
 
-/* What runs is held by the interpreter: the reference is not needed. */
+/* The interpreter holds the running code, so no reference is needed. */
 static inline dy_frame *dy_caller(dy_frame *f) {
     f = PyFrame_GetBack(f);
     Py_XDECREF(f);

@@ -20,7 +20,7 @@ Edge = tuple[int, int]
 
 
 class Layout(NamedTuple):
-    """Where nodes and arrows are; y grows from arguments to users.
+    """The positions of nodes and arrows; y grows from arguments to users.
 
     Attributes:
         centres: of the nodes

@@ -14,8 +14,8 @@ from dynet_cy.ops.registry cimport TRANSFERS, Op, op_at
 #
 # Making nodes of the current graph.
 #
-# What looks up the numbers of nodes, adds nodes and wraps them claims the graph around all of it, so that no other
-# thread renews the graph in between:
+# A function that looks up the numbers of nodes, adds nodes and wraps them claims the graph for all of these steps, so
+# that no other thread renews the graph in between:
 #
 #     cdef Graph* g = claim_current()
 #     try:

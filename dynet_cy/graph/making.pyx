@@ -9,10 +9,10 @@ from dynet_cy.core.threads cimport let_be_revived, revived
 from dynet_cy.graph.expressions cimport Expression, ForwardExpression, number_in
 from dynet_cy.graph.origin cimport current_origin, describe_dim, explain, noting
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, device_of, engine_of, holder_in, no_extra, nodes_of,
-    set_holder, take_values, uses_of,
+    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, claim_values, device_of, engine_of, holder_in, no_extra,
+    nodes_of, set_holder, uses_of,
 )
-from dynet_cy.graph.table cimport Table, asked_device, graph_table, hold, let_go, placed, raise_running, take_back
+from dynet_cy.graph.table cimport Table, asked_device, graph_table, hold, let_go, placed, raise_running, truncate_nodes
 from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
 from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
 
@@ -44,7 +44,7 @@ cdef extern from *:
 cdef extern from *:
     """
     /* Take the exception that is set, and clear it. */
-    static PyObject *dy_take_error(void) {
+    static PyObject *dy_fetch_error(void) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
         PyErr_NormalizeException(&type, &value, &traceback);
@@ -53,7 +53,7 @@ cdef extern from *:
         return value;
     }
     """
-    object take_error "dy_take_error"()
+    object fetch_error "dy_fetch_error"()
 
 ctypedef int (*QuietDimRule)(const Shapes* s, Dim* y) noexcept
 
@@ -70,7 +70,7 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     """Append a node.  If an error is raised, the graph is unchanged."""
     cdef const Dim* few[MOST_ON_STACK]
     cdef const Dim** many
-    cdef Dim* y = room_for_node(g)
+    cdef Dim* y = reserve_node(g)
     if n <= MOST_ON_STACK:
         shape_node(g, op, args, n, extra, few, y)
     else:
@@ -84,7 +84,7 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     return append(g, op, args, n, extra)
 
 
-cdef inline Dim* room_for_node(Graph* g) except NULL:
+cdef inline Dim* reserve_node(Graph* g) except NULL:
     """The memory for the shape of the next node.  The op's shape rule writes there directly: copying a shape that has
     just been written in small pieces would stall on store forwarding."""
     cdef Node* node
@@ -102,7 +102,7 @@ cdef inline Dim* room_for_node(Graph* g) except NULL:
 
 cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                            Extra* extra, const Dim** dims, Dim* y) except -1:
-    """Infer the shape of a new node.  `dims` has room for the shapes of its arguments."""
+    """Infer the shape of a new node.  `dims` has an element for the shape of each argument."""
     cdef Shapes s
     cdef uint32_t i
     cdef Node* nodes = nodes_of(g)
@@ -143,7 +143,7 @@ cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reas
     """Raise an error with the reason, or with the message of the exception now set, and all arguments."""
     kind = DimensionError
     if reason is None:
-        error = take_error()
+        error = fetch_error()
         if not isinstance(error, (DimensionError, IndexError)):
             raise error
         kind = type(error)
@@ -173,8 +173,8 @@ cdef inline bint is_simple(const Graph* g, const Op* op, const Extra* extra) noe
             and (extra == NULL or not (extra.state or extra.device)))
 
 
-cdef inline bint has_room(const Array* a, size_t bytes) noexcept:
-    return bytes <= a.room - a.top
+cdef inline bint has_capacity(const Array* a, size_t bytes) noexcept:
+    return bytes <= a.capacity - a.top
 
 
 cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
@@ -185,8 +185,8 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     cdef uint32_t i, n_items = extra.n_items if extra != NULL else 0
     hold(table, g.slot)
     if (n > MOST_ON_STACK or not is_simple(g, op, extra) or (n_items and node.dim.bd > 1)
-            or not has_room(&g.state, 1) or not has_room(&g.args, bytes)
-            or not has_room(&g.items, n_items * sizeof(uint32_t))):
+            or not has_capacity(&g.state, 1) or not has_capacity(&g.args, bytes)
+            or not has_capacity(&g.items, n_items * sizeof(uint32_t))):
         let_go(table, g.slot)
         return append_any(g, op, args, n, extra)
     # The fast path, for most nodes, with a third of the instructions.
@@ -242,7 +242,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
         items = <uint32_t*>array_push(&g.items, n_items * sizeof(uint32_t))
     if (state == NULL or own_args == NULL or (n_items and items == NULL)
             or (g.forward_only and use == NULL) or (g.multi_device and array_push(&g.devices, 1) == NULL)):
-        take_back(g, nodes_top, args_top, items_top)
+        truncate_nodes(g, nodes_top, args_top, items_top)
         let_go(table, g.slot)
         out_of_memory("a node of the graph")
     write_node(node, op, n, args_top, extra)
@@ -282,7 +282,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
         except Exception:
             hold(table, g.slot)
             g.n_nodes -= 1
-            take_back(g, nodes_top, args_top, items_top)
+            truncate_nodes(g, nodes_top, args_top, items_top)
             let_go(table, g.slot)
             raise
     return i
@@ -291,9 +291,9 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
 cdef void note_origin(Graph* g, uint32_t origin) noexcept:
     """Record the line and scope of the next node; if there is no memory, they remain unknown."""
     cdef size_t n = (g.n_nodes + <size_t>1) * sizeof(uint32_t)
-    cdef uint32_t* room = <uint32_t*>array_push(&g.origins, n - g.origins.top)
-    if room != NULL:
-        memset(room, 0, <size_t>(g.origins.base + n - <char*>room))     # nothing was recorded for earlier nodes
+    cdef uint32_t* origins = <uint32_t*>array_push(&g.origins, n - g.origins.top)
+    if origins != NULL:
+        memset(origins, 0, <size_t>(g.origins.base + n - <char*>origins))  # nothing was recorded for earlier nodes
         (<uint32_t*>g.origins.base)[g.n_nodes] = origin
 
 
@@ -437,7 +437,7 @@ cdef uint32_t make_in_place(Graph* g, const Op* op, list arguments, uint32_t n, 
         return add_node(g, op, args, n, extra)
     except BaseException:
         hold(table, g.slot)
-        if g.args.top == top + n * sizeof(uint32_t):    # nobody else has put some there
+        if g.args.top == top + n * sizeof(uint32_t):    # no other thread has set one
             g.args.top = top
         let_go(table, g.slot)
         raise
@@ -447,7 +447,7 @@ cdef uint32_t leaf_index(Graph* g, const Op* op, const Dim* dim, Extra* extra) e
     """A node without arguments and of a given shape, in the current graph `g`."""
     if dy_too_large(g, dim):
         raise DimensionError(f"{op.name.decode()}: {too_large(dim)}")
-    room_for_node(g)[0] = dim[0]
+    reserve_node(g)[0] = dim[0]
     return append(g, op, NULL, 0, extra)
 
 
@@ -464,7 +464,7 @@ cdef float* place(Graph* g, size_t n) except NULL:
     if g.version == RUNNING:
         raise_running()
     hold(table, g.slot)
-    cdef float* v = <float*>take_values(g, max(n, <size_t>1) * sizeof(float))
+    cdef float* v = <float*>claim_values(g, max(n, <size_t>1) * sizeof(float))
     let_go(table, g.slot)
     if v == NULL:
         out_of_memory("an input")

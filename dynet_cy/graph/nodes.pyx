@@ -15,7 +15,7 @@ from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, NO_BATCH, SHARED, Graph, Node, args_of, items_of, nodes_of, origin_of, state_of,
 )
 from dynet_cy.graph.table cimport Table, claim, graph_table, release
-from dynet_cy.kernels.late_rows cimport all_current
+from dynet_cy.kernels.lazy_rows cimport all_current
 from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at

@@ -10,7 +10,7 @@ from dynet_cy.ops.registry cimport Op
 
 # ==== origin ======================================================================================
 #
-# Which line of the program made a node, and within which scopes.
+# The origin of a node: the line of the program that made it, and the scopes around that line.
 #
 # A node has a number (`origin_of` of graph/structs), half of it for the line and half for the scope.  This module keeps
 # the lines and scopes that these numbers stand for.

@@ -8,7 +8,7 @@ from cpython.ref cimport PyObject, Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Dim
-from dynet_cy.core.threads cimport Setting, Unlocked, change, drop, take
+from dynet_cy.core.threads cimport Setting, Unlocked, acquire_lock, change, release_lock
 from dynet_cy.graph.structs cimport SHARED, Graph, Node, device_of, nodes_of, origin_of, state_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Op, op_at
@@ -19,7 +19,7 @@ from dynet_cy.memory.storage import parameter_names
 
 # ==== origin ======================================================================================
 #
-# Which line of the program made a node, and within which scopes.
+# The origin of a node: the line of the program that made it, and the scopes around that line.
 #
 # The line is that of the innermost Python frame outside dynet_cy, so nodes that a builder makes belong to the line that
 # called the builder. Finding it costs some tens of nanoseconds: the instruction of a code object is looked up in a
@@ -136,9 +136,9 @@ cdef uint32_t current_line() noexcept:
         code = code_of(frame)
         at = instruction(frame)
         k = &known[slot_of(code, at) % KNOWN]
-        take(&known_lock)
+        acquire_lock(&known_lock)
         number = k.number if k.code == code and k.at == at else UNKNOWN
-        drop(&known_lock)
+        release_lock(&known_lock)
         if number == UNKNOWN:
             number = learn(k, code, at)
         if number != INSIDE:
@@ -159,21 +159,21 @@ cdef uint32_t learn(Known* k, PyObject* code, int at) noexcept:
             # Not Origin(...), which runs Python code: a signal handler could run there, and its exception would be lost
             # here.
             number = number_of(tuple.__new__(Origin, (file, line_of(code, at), (<object>code).co_name)))
-    except Exception:                               # such as out of memory: the line stays unknown
+    except Exception:                               # such as out of memory: the line is then unknown
         number = 0
     Py_INCREF(<object>code)
-    take(&known_lock)
+    acquire_lock(&known_lock)
     before = k.code
     k.code = code
     k.at = at
     k.number = number
-    drop(&known_lock)
+    release_lock(&known_lock)
     Py_XDECREF(before)
     return number
 
 
 cdef uint32_t number_of(object place) except? 0:
-    take(&places_lock)
+    acquire_lock(&places_lock)
     try:
         number = numbers.get(place)
         if number is None:
@@ -183,7 +183,7 @@ cdef uint32_t number_of(object place) except? 0:
             places.append(place)
             numbers[place] = number
     finally:
-        drop(&places_lock)
+        release_lock(&places_lock)
     return number
 
 
@@ -222,7 +222,7 @@ cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF:
     global scope
     cdef uint32_t before = scope
     path = f"{scopes[before]}/{name}" if before else name
-    take(&places_lock)
+    acquire_lock(&places_lock)
     try:
         number = scope_numbers.get(path)
         if number is None:
@@ -232,7 +232,7 @@ cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF:
             scopes.append(path)
             scope_numbers[path] = number
     finally:
-        drop(&places_lock)
+        release_lock(&places_lock)
     scope = number
     return before
 
@@ -306,10 +306,10 @@ cdef void release_code() noexcept:
     if recording:
         return
     for i in range(KNOWN):
-        take(&known_lock)
+        acquire_lock(&known_lock)
         code = known[i].code
         known[i].code = NULL
-        drop(&known_lock)
+        release_lock(&known_lock)
         Py_XDECREF(code)
 
 

@@ -150,7 +150,7 @@ cdef struct Extra:
     void* object
     uint8_t state
     float* val
-    int device                      # 1 + the number of the device that was asked for; 0: none was
+    int device                      # 1 + the number of the device that was requested; 0: none was
 
 
 cdef inline Extra no_extra() noexcept nogil:
@@ -167,8 +167,8 @@ cdef extern from "dynet_cy/liveness.h" nogil:
     Use* uses_of "dy_uses"(const Graph* g)
     void* holder_in "dy_holder"(const Use* use)
     void set_holder "dy_set_holder"(Use* use, void* x)
-    void* take_values "dy_take_values"(Graph* g, size_t bytes)
-    void untake_values "dy_untake_values"(Graph* g, void* p, size_t bytes, size_t top)
+    void* claim_values "dy_claim_values"(Graph* g, size_t bytes)
+    void unclaim_values "dy_unclaim_values"(Graph* g, void* p, size_t bytes, size_t top)
     void free_value "dy_free_value"(Graph* g, Node* x)
     void drop_unneeded "dy_drop_unneeded"(Graph* g, uint32_t i)
     void release_arguments "dy_release_arguments"(Graph* g, const Batch* batch)
@@ -196,7 +196,8 @@ cdef enum:
 cdef Engine* engine(int kind) noexcept
 cdef Engine* engine_of(const Graph* g) noexcept
 
-# Which values are computed along with the requested one: filled in by schedule/siblings, which explains how.
+# Hooks that choose values to compute along with the requested one: filled in by schedule/siblings, which explains the
+# choice.
 cdef struct Siblings:
     # The targets of a pass for one requested value, which is the first of them.
     uint32_t (*ask)(Graph* g, const uint32_t* target, const uint32_t** targets) noexcept nogil
@@ -204,7 +205,7 @@ cdef struct Siblings:
     void (*asked)(Graph* g, uint32_t node) noexcept nogil
     # A pass for several values has failed, and the first one will be computed alone.
     void (*failed)(Graph* g) noexcept nogil
-    # Nodes from this number on, or their values, were dropped; `forget`: drop what was learned from requests too.
+    # Nodes from this number on, or their values, were dropped; `forget`: drop the statistics of requests too.
     void (*cut)(Graph* g, uint32_t n_nodes, bint forget) noexcept nogil
     # Nodes have new numbers; 0xFFFFFFFF for a dropped one.
     void (*renumber)(Graph* g, const uint32_t* numbers) noexcept nogil
@@ -214,7 +215,7 @@ cdef Siblings* sibling_hooks() noexcept
 # Called around each pass while profiling is on: filled in by execute/watch.
 cdef struct PassHooks:
     Flag on
-    uint64_t (*begin)() noexcept nogil
+    uint64_t (*begin_pass)() noexcept nogil
     # A pass for `targets` values, perhaps of the items of a batched map, computed this many nodes.
     void (*end)(Graph* g, uint32_t targets, uint32_t nodes, bint of_map, uint64_t begun) noexcept
 

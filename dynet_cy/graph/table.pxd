@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 
-from dynet_cy.core.threads cimport HAS_GIL, Number, Unlocked, drop, dy_this_thread, take
+from dynet_cy.core.threads cimport HAS_GIL, Number, Unlocked, acquire_lock, dy_this_thread, release_lock
 from dynet_cy.graph.structs cimport RUNNING, Extra, Graph
 from dynet_cy.ops.registry cimport Op
 
@@ -38,11 +38,11 @@ cdef inline Graph* graph_at(const Table* table, uint32_t slot) noexcept nogil:
 
 # Keep other threads from a slot, briefly: no Python code may run before `let_go`.
 cdef inline void hold(Table* table, uint32_t slot) noexcept nogil:
-    take(&table.guards[slot].lock)
+    acquire_lock(&table.guards[slot].lock)
 
 
 cdef inline void let_go(Table* table, uint32_t slot) noexcept nogil:
-    drop(&table.guards[slot].lock)
+    release_lock(&table.guards[slot].lock)
 
 
 cdef int raise_running() except -1
@@ -95,7 +95,7 @@ cdef void leave_table(Graph* g) noexcept
 # Mark a graph as running, so that no other thread uses it.
 cdef int lock_graph(Graph* g) except -1
 cdef void unlock_graph(Graph* g) noexcept nogil
-# Let a graph without nodes give back its memory.
+# Free the memory of a graph without nodes.
 cdef void give_back_all(Graph* g) noexcept
 
 
@@ -169,28 +169,28 @@ cdef void forget_current() noexcept
 
 # ==== forgetting ==================================================================================
 #
-# Forgetting nodes and values of a graph, and renumbering the remaining nodes.
+# Release of nodes and values of a graph, and renumbering of the remaining nodes.
 
 cdef enum:
     # A forward-only graph renumbers its nodes when at least half of them are not needed, and there are this many.
     LEAST_TO_COMPACT = 4096
 
-# Sets the new number of a node in its holder, an expression.
+# Sets the new number of a node in the expression that refers to it.
 ctypedef void (*Renumber)(void* holder, uint32_t index, uint64_t version) noexcept
 
-# Drop all computed values, so that inputs may change.
-cdef int forget(Graph* g) except -1
-cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,
-                       size_t scratch_top, size_t tables_top) noexcept
+# Release all computed values, so that inputs may change.
+cdef int release_values(Graph* g) except -1
+cdef void release_values_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,
+                               size_t scratch_top, size_t tables_top) noexcept
 cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept
-cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept
-cdef uint64_t more_epochs(const Graph* g) noexcept
+cdef void truncate_nodes(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept
+cdef uint64_t epochs_left(const Graph* g) noexcept
 cdef void next_epoch(Graph* g) noexcept
 
 
 # ==== placing =====================================================================================
 #
-# Which device a node runs on.
+# The placement of nodes on devices.
 
 cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, const Extra* extra) except -1
 cdef void let_move(Graph* g) noexcept

@@ -10,7 +10,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.core.threads cimport HAS_GIL, Number, add_to, follows_dynet, try_take
+from dynet_cy.core.threads cimport HAS_GIL, Number, add_to, follows_dynet, try_acquire_lock
 from dynet_cy.graph.origin cimport explain
 from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, GRAPH_ARENAS, GRAPH_ARRAYS, MOVABLE, NO_BATCH, REVERT_BITS, RUNNING, SENT, Absorbed, Batch,
@@ -29,7 +29,7 @@ from dynet_cy.devices import check_device
 
 # ==== table =======================================================================================
 #
-# All graphs that are open, by slot, and the memory that they can give back.
+# All open graphs, by slot, and the memory that they can free.
 
 cdef extern from *:
     # Of the version of a graph, which is _Atomic.
@@ -116,14 +116,14 @@ cdef void unlock_graph(Graph* g) noexcept nogil:
 cdef void give_back_unused(const void* asking) noexcept with gil:
     """Free the memory above the bump pointers of all graphs that no other thread is running, and packed weights.
 
-    `asking` is the arena or array that has run out of room, perhaps of a running graph.
+    `asking` is the arena or array that is full, perhaps of a running graph.
     """
     cdef Graph* g
     cdef uint32_t slot
     for slot in range(table.n_slots):
         if is_part(table.graphs[slot], asking):     # this thread owns it: it is running, or its slot is held
             trim(table.graphs[slot])
-        elif try_take(&table.guards[slot].lock):    # waiting could deadlock; the lock is only held briefly
+        elif try_acquire_lock(&table.guards[slot].lock):  # waiting could deadlock; the lock is only held briefly
             g = table.graphs[slot]
             if g != NULL and g.version != RUNNING:
                 trim(g)
@@ -199,7 +199,7 @@ _local = _Local()
 
 
 class _Shared:
-    """What `_local` has for each thread, for all threads of a program written for DyNet."""
+    """The same data as `_local`, shared by all threads of a program written for DyNet."""
 
     implicit = None
     left_running = ()                       # implicit graphs that were replaced while another thread ran them
@@ -260,7 +260,7 @@ cdef void look_around(Seen* seen) noexcept:
 
 
 cdef object home():
-    """Where the implicit graph of this thread is kept."""
+    """The object that keeps the implicit graph of this thread."""
     return _shared if follows_dynet() else _local
 
 
@@ -353,10 +353,10 @@ cdef void forget_current() noexcept:
 
 # ==== forgetting ==================================================================================
 #
-# Forgetting nodes and values of a graph, and renumbering the remaining nodes.
+# Release of nodes and values of a graph, and renumbering of the remaining nodes.
 
-cdef int forget(Graph* g) except -1:
-    """Drop all computed values, so that inputs may change."""
+cdef int release_values(Graph* g) except -1:
+    """Release all computed values, so that inputs may change."""
     cdef uint32_t i
     cdef uint8_t* state = state_of(g)
     cdef Node* nodes = nodes_of(g)
@@ -391,9 +391,9 @@ cdef int forget(Graph* g) except -1:
     return 0
 
 
-cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,
-                       size_t scratch_top, size_t tables_top) noexcept:
-    """Drop the values that were computed after this many batches."""
+cdef void release_values_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,
+                               size_t scratch_top, size_t tables_top) noexcept:
+    """Release the values that were computed after this many batches."""
     cdef uint32_t i
     g.n_batches = min(g.n_batches, n_batches)
     g.n_order = min(g.n_order, n_order)
@@ -409,7 +409,7 @@ cdef void forget_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t va
     arena_rewind(&g.tables, min(g.tables.top, tables_top))
 
 
-cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept:
+cdef void truncate_nodes(Graph* g, size_t nodes_top, size_t args_top, size_t items_top) noexcept:
     """Free the memory of nodes beyond the last one."""
     g.nodes.top = nodes_top
     g.args.top = args_top
@@ -419,11 +419,11 @@ cdef void take_back(Graph* g, size_t nodes_top, size_t args_top, size_t items_to
     g.devices.top = g.n_nodes if g.multi_device else 0
     g.origins.top = min(g.origins.top, g.n_nodes * sizeof(uint32_t))
     if not g.forward_only:
-        forget_absorbed(g)
+        drop_absorbed(g)
 
 
-cdef void forget_absorbed(Graph* g) noexcept:
-    """Forget the records of absorbed nodes that involve nodes beyond the last one."""
+cdef void drop_absorbed(Graph* g) noexcept:
+    """Drop the records of absorbed nodes that involve nodes beyond the last one."""
     cdef const Absorbed* all = <const Absorbed*>g.absorbed.base
     cdef Absorbed* to = <Absorbed*>g.absorbed.base
     cdef size_t i, n = g.absorbed.top // sizeof(Absorbed)
@@ -450,12 +450,12 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
     cdef uint32_t i, k, b, n_live = 0, n_args = 0, n_items = 0, n, own
     cdef Node* x
     for k in range(g.n_nodes):
-        i = g.n_nodes - 1 - k               # what needs a node has a greater number
+        i = g.n_nodes - 1 - k               # users of a node have greater numbers
         drop_unneeded(g, i)                 # its expression was deleted while the graph ran
         n_live += not state[i] & DROPPED
     k = 0
     g.compact_at = max(LEAST_TO_COMPACT, 2 * n_live)
-    if g.n_nodes < g.compact_at or more_epochs(g) == 0:
+    if g.n_nodes < g.compact_at or epochs_left(g) == 0:
         return NULL
     numbers = <uint32_t*>malloc(g.n_nodes * sizeof(uint32_t))
     if numbers == NULL:
@@ -508,12 +508,12 @@ cdef uint32_t* compact_nodes(Graph* g, Renumber renumber) noexcept:
     if g.siblings != NULL:
         sibling_hooks().renumber(g, numbers)
     g.n_nodes = k
-    take_back(g, k * sizeof(Node), n_args * sizeof(uint32_t), n_items * sizeof(uint32_t))
+    truncate_nodes(g, k * sizeof(Node), n_args * sizeof(uint32_t), n_items * sizeof(uint32_t))
     return numbers
 
 
-cdef uint64_t more_epochs(const Graph* g) noexcept:
-    """How many more times expressions can be made stale before the graph must be renewed."""
+cdef uint64_t epochs_left(const Graph* g) noexcept:
+    """The number of times that expressions can still be made stale before the graph must be renewed."""
     return ~g.version & ((<uint64_t>1 << REVERT_BITS) - 1)
 
 
@@ -525,7 +525,8 @@ cdef void next_epoch(Graph* g) noexcept:
 
 # ==== placing =====================================================================================
 #
-# Which device a node runs on: that of its graph, unless another one was requested for it or its arguments.
+# The placement of nodes on devices. A node runs on the device of its graph, unless another one was requested for the
+# node or its arguments.
 
 cdef int asked_device(object name, str where) except -1:
     return 0 if name == "" else 1 + check_device(name, where)

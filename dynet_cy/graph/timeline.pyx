@@ -11,7 +11,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
-from dynet_cy.core.threads cimport Unlocked, drop, take
+from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
 from dynet_cy.core.tensor cimport Dim, total_of
 from dynet_cy.graph.origin cimport making_since, origin_at, scope_at, time_making
 from dynet_cy.graph.structs cimport Graph, Node, args_of, nodes_of, order_of, origin_of
@@ -69,7 +69,7 @@ cdef struct Noted:
     Dim x[ARGUMENTS]
 
 cdef Noted* spans = NULL
-cdef size_t n_spans = 0, room_for_spans = 0, n_dropped = 0
+cdef size_t n_spans = 0, span_capacity = 0, n_dropped = 0
 cdef pthread_mutex_t lock
 pthread_mutex_init(&lock, NULL)
 
@@ -124,18 +124,18 @@ cdef uint64_t begin_span() noexcept nogil:
 
 cdef Noted* next_span(uint64_t begun, uint64_t ended) noexcept nogil:
     """Room for a span, with the lock held; NULL where there is none left."""
-    global spans, n_spans, room_for_spans, n_dropped
-    cdef size_t room
+    global spans, n_spans, span_capacity, n_dropped
+    cdef size_t capacity
     cdef Noted* more
     cdef Noted* s
-    if n_spans == room_for_spans:
-        room = max(2 * room_for_spans, <size_t>1024)
-        more = <Noted*>realloc(spans, room * sizeof(Noted)) if room <= MOST_SPANS else NULL
+    if n_spans == span_capacity:
+        capacity = max(2 * span_capacity, <size_t>1024)
+        more = <Noted*>realloc(spans, capacity * sizeof(Noted)) if capacity <= MOST_SPANS else NULL
         if more == NULL:
             n_dropped += 1
             return NULL
         spans = more
-        room_for_spans = room
+        span_capacity = capacity
     s = &spans[n_spans]
     n_spans += 1
     memset(s, 0, sizeof(Noted))
@@ -216,7 +216,7 @@ cdef str shape_text(const Dim* d):
     return f"{text} x {d.bd}" if d.bd > 1 else text
 
 
-def taken():
+def recorded_spans():
     """The spans recorded since `switch`, as a list of Span in the order of their ends, and how many did not fit."""
     cdef Noted* all = NULL
     cdef Noted* s
@@ -249,7 +249,7 @@ def taken():
 
 def switch(on):
     """Start recording spans, with an empty list, or stop."""
-    global tracing, n_spans, n_dropped, spans, room_for_spans
+    global tracing, n_spans, n_dropped, spans, span_capacity
     if bool(on) == tracing:
         raise RuntimeError("a timeline is being measured already" if on else "no timeline is being measured")
     pthread_mutex_lock(&lock)
@@ -257,7 +257,7 @@ def switch(on):
     if not on:
         free(spans)
         spans = NULL
-        room_for_spans = 0
+        span_capacity = 0
     pthread_mutex_unlock(&lock)
     tracing = on
     making_since()
@@ -270,13 +270,13 @@ def span(str name not None):
     cdef uint64_t begun = begin_span()
     cdef uint32_t number = 0
     if begun:
-        take(&names_lock)
+        acquire_lock(&names_lock)
         try:
             if name not in names:
                 names.append(name)
             number = names.index(name)
         finally:
-            drop(&names_lock)
+            release_lock(&names_lock)
     try:
         yield
     finally:

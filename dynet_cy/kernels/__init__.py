@@ -32,10 +32,9 @@ def _load() -> None:
     """Load the kernels, and OpenBLAS with them.
 
     OpenBLAS chooses its kernels when it is loaded, and on some CPUs with AVX-512 it chooses those for AVX2. An
-    environment variable tells it which to use; afterwards the variable is restored. If the user has set the variable,
-    it is overridden unless it names kernels with AVX-512: a setting meant for other programs would halve the speed of
-    products.
-    Where DYNET_CY_ISA asks for our kernels without AVX-512, OpenBLAS uses none with AVX-512 either.
+    environment variable selects the kernels; afterwards the variable is restored. If the user has set the variable, it
+    is overridden unless it names kernels with AVX-512: a setting meant for other programs would halve the speed of
+    products. If DYNET_CY_ISA selects our kernels without AVX-512, OpenBLAS uses no AVX-512 either.
     """
     before = os.environ.get("OPENBLAS_CORETYPE")
     narrow = os.environ.get("DYNET_CY_ISA") in _WITHOUT_AVX512

@@ -8,7 +8,7 @@ from dynet_cy.core.threads cimport Flag
 
 # ==== kernels =====================================================================================
 #
-# What kernels.h declares; `K` is the table for this CPU, `BF16` that of products in bfloat16.
+# The declarations of kernels.h; `K` is the table for this CPU, `BF16` that of products in bfloat16.
 
 cdef extern from "dynet_cy/kernels.h" nogil:
     # derived: enumerators of the rows of .def files, by tools/derive.py

@@ -44,7 +44,7 @@ def bf16():
 
 
 def bf16_missing():
-    """What is missing for products in bfloat16; "" where there are kernels for them."""
+    """The missing requirement of products in bfloat16; "" if there are kernels for them."""
     return missing.decode() if BF16 == NULL else ""
 
 

@@ -5,7 +5,7 @@ cdef extern from "pool.h" nogil:
     enum:
         DY_MOST_THREADS
 
-# Work beside jobs, which one thread of the pool does.
+# Background work, which one thread of the pool does.
 cdef bint claim_background(void (*run)(void* work) noexcept nogil, void* work) noexcept nogil
 cdef void offer_background(bint wakes) noexcept nogil
 cdef bint background_paused() noexcept nogil
@@ -18,6 +18,6 @@ cdef void leave_pool() noexcept nogil
 cdef void begin_arithmetic() noexcept nogil
 cdef void end_arithmetic() noexcept nogil
 cdef bint far_apart() noexcept nogil
-cdef int take_pool(int most, int most_awake) noexcept nogil
+cdef int acquire_pool(int most, int most_awake) noexcept nogil
 cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil,
                    void* job) noexcept nogil

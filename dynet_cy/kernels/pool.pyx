@@ -18,7 +18,7 @@ cdef extern from "pool.h" nogil:
     void dy_arithmetic_end()
     void dy_flush_denormals(int on)
     bint dy_flushes_denormals()
-    int dy_pool_take(int most, int most_awake)
+    int dy_pool_acquire(int most, int most_awake)
     bint dy_pool_far()
     void dy_pool_set_far(int nanoseconds)
     void dy_pool_run(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil, void* job)
@@ -61,9 +61,9 @@ def flushes_denormals() -> bool:
     return dy_flushes_denormals()
 
 
-cdef int take_pool(int most, int most_awake) noexcept nogil:
+cdef int acquire_pool(int most, int most_awake) noexcept nogil:
     """Get threads for a job and return how many: see pool.h.  If it is not 1, `run_pool` must follow."""
-    return dy_pool_take(most, most_awake)
+    return dy_pool_acquire(most, most_awake)
 
 
 cdef bint far_apart() noexcept nogil:
@@ -73,12 +73,12 @@ cdef bint far_apart() noexcept nogil:
 
 cdef void run_pool(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil,
                    void* job) noexcept nogil:
-    """Call run(job, 0) to run(job, parts - 1) on the threads that `take_pool` returned, and release them."""
+    """Call run(job, 0) to run(job, parts - 1) on the threads that `acquire_pool` returned, and release them."""
     dy_pool_run(threads, parts, run, job)
 
 
 cdef bint claim_background(void (*run)(void* work) noexcept nogil, void* work) noexcept nogil:
-    """Whether a thread of the pool may do work of the calling thread beside jobs: see pool.h."""
+    """Whether a thread of the pool may do background work for the calling thread: see pool.h."""
     return dy_background_claim(run, work)
 
 
@@ -123,7 +123,7 @@ _processes = 1
 def default_threads() -> int:
     """The default number of threads: the CPUs that this process may use, at most ``OMP_NUM_THREADS``.
 
-    They are divided among the processes that were passed to `share_cpus`.
+    The CPUs are divided among the processes that were passed to `share_cpus`.
     """
     found = max(1, cpus() // _processes)
     # OpenMP allows a list, of which the first number is for the outermost level.
@@ -181,7 +181,7 @@ def background_runs() -> int:
 
 
 def stop():
-    """End the threads.  They are made again when needed."""
+    """End the threads.  The threads are started again when needed."""
     with nogil:
         dy_pool_stop()
 

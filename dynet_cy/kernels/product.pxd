@@ -36,7 +36,7 @@ cdef struct Cut:
     size_t parts
 
 
-# dW += dY X' in parts.  It must not move.
+# dW += dY X' in parts.  The product must not move.
 cdef struct WeightGradient:
     Product product
     Cut cut

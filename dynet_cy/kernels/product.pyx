@@ -9,7 +9,7 @@ from dynet_cy.core.tensor cimport Packed
 from dynet_cy.kernels.kernels cimport (
     BF16, DY_COLUMN_STEP, DY_SGEMM_LIBRARY, DY_SGEMM_PANELS, DY_SGEMM_VECTOR, K, dy_bf16_panels, dy_panels, in_bf16,
 )
-from dynet_cy.kernels.pool cimport DY_MOST_THREADS, far_apart, run_pool, take_pool
+from dynet_cy.kernels.pool cimport DY_MOST_THREADS, acquire_pool, far_apart, run_pool
 from dynet_cy.memory.arena cimport arena_alloc
 from dynet_cy.memory.storage cimport Pack, Panels
 
@@ -47,7 +47,7 @@ cdef enum:
     LEAST_LIBRARY = 1200000
     LEAST_PART = 100000                         # our own products have more parts than threads,
     MOST_PARTS = 8                              # up to this many for each, since some threads may be slower
-    PART_IN_BACKGROUND = 5000000                # of a product beside jobs: what a pass may have to wait for at its end
+    PART_IN_BACKGROUND = 5000000                # of a product in the background: the longest wait of a pass at its end
     LEAST_ROWS = 192                            # a side that is long enough to be cut
     PACKED = -1                                 # methods besides those of sgemm:
     ROUNDED = -2                                # in bfloat16, with panels or without
@@ -138,19 +138,19 @@ cdef bint in_parts(size_t parts, size_t work, void (*run)(void* job, size_t part
 
     False: only one thread is available, and nothing has been done.
     """
-    cdef int threads = take_threads(work, parts)
+    cdef int threads = acquire_threads(work, parts)
     if threads == 1:
         return False
     run_pool(threads, parts, run, job)
     return True
 
 
-cdef int take_threads(size_t work, size_t most) noexcept nogil:
+cdef int acquire_threads(size_t work, size_t most) noexcept nogil:
     """Get at most so many threads for a number of multiplications; if it is not 1, `run_pool` must follow."""
     most = min(most, work // LEAST_AWAKE, <size_t>DY_MOST_THREADS)
     if most > 1 and far_apart():
         most = min(most, work // LEAST_FAR)
-    return 1 if most < 2 else take_pool(<int>min(work // LEAST_ASLEEP, most), <int>most)
+    return 1 if most < 2 else acquire_pool(<int>min(work // LEAST_ASLEEP, most), <int>most)
 
 
 cdef inline size_t work_of(const Product* p) noexcept nogil:
@@ -195,7 +195,7 @@ cdef size_t parts_for(const Cut* cut, size_t threads) noexcept nogil:
 cdef bint together(const Product* p) noexcept nogil:
     """Compute a large product on several threads; False if only one is available."""
     cdef Cut cut
-    cdef int threads = take_threads(work_of(p), most_parts(p, &cut))
+    cdef int threads = acquire_threads(work_of(p), most_parts(p, &cut))
     if threads == 1:
         return False
     cut.parts = parts_for(&cut, threads)
@@ -283,7 +283,7 @@ cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k, const float
 #
 # Nothing is summed up across ranges, so the results are the same on any number of threads.
 
-# Of a call; a thread that is late, or interrupted, does fewer of them.
+# The ranges of a call; a thread that starts late or is interrupted computes fewer of them.
 cdef enum:
     MOST_RANGES = 16
 
@@ -296,7 +296,7 @@ cdef struct Ranges:
 
 
 cdef inline size_t range_begin(const Ranges* r, size_t i) noexcept nogil:
-    """Where range i begins."""
+    """The start of range i."""
     return min((r.n + r.step - 1) // r.step * i // r.parts * r.step, r.n)
 
 

@@ -1,7 +1,7 @@
 """Memory with a bump pointer: arenas, which never move, and arrays, which move when they grow.
 
-An arena or array belongs to the graph (or storage) that opened it and is closed by it;
-whoever allocates from it never frees.
+An arena or array belongs to the graph (or storage) that opened it and is closed by it; single allocations are never
+freed.
 """
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
@@ -24,7 +24,7 @@ cdef extern from "dynet_cy/arena.h" nogil:
         Segment* segments
         uint32_t n
         uint32_t now
-        uint32_t room
+        uint32_t capacity
         uint8_t poison
         uint8_t zeroed
         uint8_t quiet
@@ -34,7 +34,7 @@ cdef extern from "dynet_cy/arena.h" nogil:
     ctypedef struct Array "dy_array":
         char* base
         size_t top
-        size_t room
+        size_t capacity
         Memory* memory
         uint8_t poison
 
@@ -57,22 +57,22 @@ cdef extern from "dynet_cy/arena.h" nogil:
     void* array_push "dy_array_push"(Array* a, size_t n)
     void array_rewind "dy_array_rewind"(Array* a, size_t top)
 
-# Nothing is allocated before it is needed.
+# Memory is allocated only when it is needed.
 cdef void arena_open(Arena* a, bint poison) noexcept nogil
 cdef void array_open(Array* a, bint poison) noexcept nogil
 cdef void arena_close(Arena* a) noexcept nogil
 cdef void array_close(Array* a) noexcept nogil
-# Let an empty arena use memory of the caller's; all of it counts as in use, and none of it against the limit.
+# Let an empty arena use memory of the caller. All of that memory counts as in use, and none of it against the limit.
 cdef int arena_lend(Arena* a, void* p, size_t n) except -1
-# Give back the memory above the bump pointer.  Nothing moves.
+# Free the memory above the bump pointer.  No memory moves.
 cdef void arena_trim(Arena* a) noexcept nogil
 cdef void array_trim(Array* a) noexcept nogil
-# Gives back memory that is not in use when an allocation fails; it takes the GIL.
+# Frees memory that is not in use when an allocation fails; acquires the GIL.
 ctypedef void (*Reclaim)(const void* asking) noexcept nogil
 cdef void set_reclaim(Reclaim f) noexcept
 # Raise the error of this thread's last refused allocation.
 cdef int out_of_memory(str what) except -1
-# How often allocations were refused; a graph that last saw another number gives back the memory it keeps.
+# The number of refused allocations; a graph that last saw another number frees the memory that it keeps for reuse.
 cdef uint64_t shortages() noexcept nogil
 # Raise unless n bytes fit into the limit, and `touched` bytes, which are written soon, into the machine's memory.
-cdef int check_room(str what, size_t n, size_t touched) except -1
+cdef int check_memory(str what, size_t n, size_t touched) except -1

@@ -45,7 +45,7 @@ cdef extern from *:
     #endif
     }
 
-    /* Ask for huge pages, where the system has them: a hint, which may have no effect. */
+    /* Request huge pages, a hint that may have no effect. */
     static inline void dy_prefer_huge_pages(void *p, size_t bytes) {
     #ifdef MADV_HUGEPAGE
         madvise(p, bytes, MADV_HUGEPAGE);
@@ -54,7 +54,7 @@ cdef extern from *:
     #endif
     }
 
-    /* Give the memory of whole pages back but keep their addresses. Their contents are undefined afterwards. */
+    /* Free the memory of whole pages but keep their addresses. Their contents are undefined afterwards. */
     static inline void dy_release(void *p, size_t bytes) {
     #ifdef __linux__
         madvise(p, bytes, MADV_DONTNEED);
@@ -126,7 +126,7 @@ def used_bytes() -> int:
 
 
 def give_back():
-    """Make all graphs that are not running give back the memory that they keep for reuse."""
+    """Make all graphs that are not running free the memory that they keep for reuse."""
     if reclaim != NULL:
         reclaim(NULL)
 
@@ -149,7 +149,7 @@ cdef bint charge(size_t more, size_t needed) noexcept nogil:
     if allowed and used > allowed:
         atomic_sub(&memory.used, more, RELAXED)
         free_bytes = allowed - (used - more) if allowed > used - more else 0
-        # Memory that is held already can be used too.
+        # Memory that is already held can be used too.
         refuse(LIMIT, needed, free_bytes + needed - more if needed > more else free_bytes)
         return False
     return True
@@ -223,7 +223,7 @@ cdef void drop_segments(Arena* a, uint32_t first) noexcept nogil:
 
 
 cdef int arena_lend(Arena* a, void* p, size_t n) except -1:
-    if a.room == 0 and not list_segment(a):
+    if a.capacity == 0 and not list_segment(a):
         out_of_memory("a mapping of the caller's")
     drop_segments(a, 0)
     memset(&a.segments[0], 0, sizeof(Segment))
@@ -237,20 +237,20 @@ cdef int arena_lend(Arena* a, void* p, size_t n) except -1:
 
 
 cdef bint list_segment(Arena* a) noexcept nogil:
-    """Make room in the list for one more segment."""
+    """Grow the list by one segment if it is full."""
     cdef Segment* segments
-    if a.n == a.room:
-        segments = <Segment*>realloc(a.segments, (a.room + 4) * sizeof(Segment))
+    if a.n == a.capacity:
+        segments = <Segment*>realloc(a.segments, (a.capacity + 4) * sizeof(Segment))
         if segments == NULL:
-            refuse(SYSTEM, (a.room + 4) * sizeof(Segment), 0)
+            refuse(SYSTEM, (a.capacity + 4) * sizeof(Segment), 0)
             return False
         a.segments = segments
-        a.room += 4
+        a.capacity += 4
     return True
 
 
 cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
-    """Append a segment with room for n bytes."""
+    """Append a segment of at least n bytes."""
     cdef size_t total = 0, want
     cdef uint32_t i
     cdef void* p = NULL
@@ -275,7 +275,7 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
         else:
             refuse(SYSTEM, n, 0)
         return False
-    # Those that begin as zeros hold rows of tables, of which few may ever be written.
+    # Arenas that begin as zeros hold rows of tables, few of which may ever be written.
     if want >= HUGE_FROM and not a.zeroed:
         prefer_huge_pages(p, want)
     memset(&a.segments[a.n], 0, sizeof(Segment))
@@ -410,29 +410,29 @@ cdef void array_open(Array* a, bint poison) noexcept nogil:
 
 cdef void array_close(Array* a) noexcept nogil:
     if a.base != NULL:
-        block_free(a.base, a.room)
-        discharge(a.room)
+        block_free(a.base, a.capacity)
+        discharge(a.capacity)
     memset(a, 0, sizeof(Array))
 
 
-cdef bint resize(Array* a, size_t room) noexcept nogil:
-    """Make room in an array."""
+cdef bint resize(Array* a, size_t capacity) noexcept nogil:
+    """Grow an array."""
     cdef void* p
-    if not charge(room - a.room, room - a.room):
+    if not charge(capacity - a.capacity, capacity - a.capacity):
         return False
-    p = block_resize(a.base, a.room, room)
+    p = block_resize(a.base, a.capacity, capacity)
     if p == NULL:
-        discharge(room - a.room)
-        refuse(SYSTEM, room, 0)
+        discharge(capacity - a.capacity)
+        refuse(SYSTEM, capacity, 0)
         return False
     a.base = <char*>p
-    a.room = room
+    a.capacity = capacity
     return True
 
 
 cdef int widen(Array* a, size_t top) noexcept nogil:
-    """Slow path of `array_push`: there is no more room."""
-    cdef size_t want = max(max(top, a.room + a.room // 2), <size_t>FIRST_ARRAY)
+    """Slow path of `array_push`: the array is full."""
+    cdef size_t want = max(max(top, a.capacity + a.capacity // 2), <size_t>FIRST_ARRAY)
     cdef size_t least = (top + page - 1) & ~(page - 1)
     if top > machine:
         refuse(MACHINE, top - a.top, machine - a.top)
@@ -449,10 +449,10 @@ cdef int widen(Array* a, size_t top) noexcept nogil:
 cdef void array_trim(Array* a) noexcept nogil:
     # The next element may already be written beyond the end: a node, before it is appended.
     cdef size_t kept = max((a.top + 2 * page - 1) & ~(page - 1), <size_t>MAPPED)
-    if a.memory != NULL and a.room >= MAPPED and kept < a.room:
-        munmap(a.base + kept, a.room - kept)
-        discharge(a.room - kept)
-        a.room = kept
+    if a.memory != NULL and a.capacity >= MAPPED and kept < a.capacity:
+        munmap(a.base + kept, a.capacity - kept)
+        discharge(a.capacity - kept)
+        a.capacity = kept
 
 
 memory.grow = grow
@@ -508,7 +508,7 @@ def available_bytes() -> int | None:
     return min(found, default=None)
 
 
-cdef int check_room(str what, size_t n, size_t touched) except -1:
+cdef int check_memory(str what, size_t n, size_t touched) except -1:
     cdef size_t allowed = limit(), used = used_bytes()
     if allowed and reclaim != NULL and n > max(allowed, used) - used:
         reclaim(NULL)

@@ -12,9 +12,8 @@ from dynet_cy.memory.arena cimport Arena
 #
 # Memory of devices that mirrors memory of the host.
 #
-# What lies at an offset from the base of a range of the host lies at the same offset
-# on the device.  The functions are filled by the backend of the device when it is loaded,
-# so that storage and graphs need no backend.
+# Data at an offset from the base of a range of the host has the same offset on the device.  The functions are filled by
+# the backend of the device when it is loaded, so that storage and graphs need no backend.
 
 cdef struct Mirrors:
     # An empty range of device addresses; extend() maps n bytes from its base on.
@@ -53,7 +52,7 @@ cdef class Change:
 cdef Flag unfinished
 
 # Make a change.  If a handler raises an exception, the change stops there, and `raise_kept` raises the exception.
-# Changes that are asked for before that wait behind this one.
+# Changes that are requested before that wait behind this one.
 cdef int make_change(Change change) except -1
 # Raise the exception that a handler has raised in `make_change`.
 cdef int raise_kept() except -1
@@ -94,7 +93,7 @@ cdef inline int see_whole() except -1:
 # floats in which every entry has the same place: one for values, one for
 # gradients, and as many as trainers ask for.
 #
-# A storage may live on a device.  Its planes are in the memory of the device then.
+# A storage may live on a device.  The planes of such a storage are in the memory of the device.
 # The memory of the host holds a copy of the parts that are read or changed: `pull`
 # copies them from the device, `push` copies them back after a change.
 #
@@ -115,9 +114,9 @@ cdef extern from "dynet_cy/storage.h" nogil:
         Panels of[4]
         uint8_t shared
 
-    const uint32_t MOST_LATE "DY_MOST_LATE"
+    const uint32_t MOST_DEFERRED "DY_MOST_DEFERRED"
 
-    ctypedef struct Late "dy_late":
+    ctypedef struct Lazy "dy_lazy":
         uint32_t n
         int rule
         float b1
@@ -130,9 +129,9 @@ cdef extern from "dynet_cy/storage.h" nogil:
         const Arena* states[3]
         float* rows[3]
         uint32_t* had
-        Late* there
+        Lazy* there
         void* memory
-        void (*close)(Late* late) noexcept nogil
+        void (*close)(Lazy* lazy) noexcept nogil
 
     ctypedef struct Param "dy_param":
         Dim dim
@@ -148,7 +147,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
         float* device_grad
         Pack pack
         double factor
-        Late* late
+        Lazy* lazy
         pthread_mutex_t lock
         uint8_t* is_touched
         uint32_t* touched
@@ -181,7 +180,7 @@ cdef class Plane:
     cdef Held held                  # the mapping of the caller's that it is in; None if the memory is its own
     cdef int device
     cdef void* mirror               # on a device; NULL on the CPU
-    cdef dict beside                # by device: the corresponding planes in the collection's other storages
+    cdef dict other_devices         # by device: the corresponding planes in the collection's other storages
     cdef Py_ssize_t lent            # how many arrays of other libraries share its memory, which may not move meanwhile
     cdef Plane on(self, int device)
     cdef float* at(self, size_t place) noexcept        # the address of the float at an offset
@@ -221,7 +220,7 @@ cdef class Storage:
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane
     cdef readonly int device        # 0: the CPU; 1 + n: GPU number n
-    cdef readonly dict beside       # by device: the collection's other storages; filled in its first storage only
+    cdef readonly dict other_devices  # by device: the collection's other storages; filled in its first storage only
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
     cdef Param* new_entry(self, uint32_t rows, str name) except NULL

@@ -15,10 +15,11 @@ from dynet_cy.core.mutex cimport (
 )
 from dynet_cy.core.tensor cimport Dim, size_of
 from dynet_cy.core.threads cimport (
-    Flag, Setting, Unlocked, begin_interrupts, drop, dy_this_thread, raise_interrupt, runs_handlers, take,
+    Flag, Setting, Unlocked, acquire_lock, begin_interrupts, dy_this_thread, raise_interrupt, release_lock,
+    runs_handlers,
 )
 from dynet_cy.memory.arena cimport (
-    arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_room, out_of_memory,
+    arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_memory, out_of_memory,
 )
 
 
@@ -65,13 +66,13 @@ cdef extern from "<fenv.h>" nogil:
 
 cdef Flag unfinished = False
 
-# Changes in the order in which they were asked for.  Only those of the thread that runs handlers are listed, because no
+# Changes in the order in which they were requested.  Only those of the thread that runs handlers are listed, because no
 # other thread can be stopped midway.
 cdef list changes = []
 # Held by the thread that makes or finishes changes.
 cdef pthread_mutex_t busy
 cdef uintptr_t runner = 0
-cdef Interrupts kept                # what a handler has raised in `make_change`
+cdef Interrupts kept                # the exception of a handler in `make_change`
 pthread_mutex_init(&busy, NULL)
 begin_interrupts(&kept)
 
@@ -230,7 +231,7 @@ cdef object bad_gradients(double norm, list names, updates):
 @cython.final
 @cython.no_gc           # the collector would clear a memoryview in a cycle while its memory is in use
 cdef class Held:
-    """A writable buffer of another object, held until this one is gone."""
+    """A writable buffer of another object, held until this object is freed."""
 
     def __cinit__(self, mapping):
         PyObject_GetBuffer(mapping, &self.view, PyBUF_WRITABLE | PyBUF_C_CONTIGUOUS)
@@ -240,14 +241,14 @@ cdef class Held:
 
 
 @cython.final
-@cython.no_gc_clear     # its memory is used until it is gone
+@cython.no_gc_clear     # its memory is used until it is freed
 cdef class Plane:
     """The floats of all entries, each a contiguous range, in the plane's own memory or in a mapping of the caller's."""
 
     def __cinit__(self):
         arena_open(&self.arena, False)
         self.arena.zeroed = True
-        self.beside = {}
+        self.other_devices = {}
 
     def __dealloc__(self):
         arena_close(&self.arena)
@@ -256,7 +257,7 @@ cdef class Plane:
 
     cdef Plane on(self, int device):
         """The corresponding plane in the storage of a device."""
-        return self if device == self.device else self.beside[device]
+        return self if device == self.device else self.other_devices[device]
 
     cdef float* at(self, size_t place) noexcept:
         return <float*>arena_at(&self.arena, place * sizeof(float))
@@ -268,7 +269,7 @@ cdef class Plane:
         return mirrors().base(self.mirror) if self.device else NULL
 
     cdef int extend(self, size_t floats) except -1:
-        """Make room for a total number of floats.  New ones are zero."""
+        """Grow to a total number of floats.  New ones are zero."""
         cdef size_t needed = floats * sizeof(float), had
         if self.held is not None:
             if needed > <size_t>self.held.view.len:
@@ -286,7 +287,7 @@ cdef class Plane:
         return self.clear(had, floats - had)
 
     cdef int shrink(self, size_t floats) except -1:
-        """Give back the room of the last entries, which have not been written."""
+        """Free the memory of the last entries, which have not been written."""
         if self.held is None and self.arena.top > floats * sizeof(float):
             arena_rewind(&self.arena, floats * sizeof(float))
             arena_trim(&self.arena)
@@ -387,7 +388,7 @@ cdef class Storage:
     """
 
     def __cinit__(self, int device=0):
-        self.beside = {}
+        self.other_devices = {}
         self.values = Plane()
         self.grads = Plane()
         self.planes = [self.values, self.grads]
@@ -405,19 +406,19 @@ cdef class Storage:
         self.unlist()
         for i in range(self.n_entries):
             try:
-                take(&ids_lock)
+                acquire_lock(&ids_lock)
                 try:
                     if parameter_names is not None:     # it is when Python ends
                         parameter_names.pop(self.entries[i].id, None)
                     free_ids.append(self.entries[i].id)
                 finally:
-                    drop(&ids_lock)
+                    release_lock(&ids_lock)
             except MemoryError:
                 pass                            # the id is lost, and not used again
             free(self.entries[i].is_touched)
             free(self.entries[i].touched)
-            if self.entries[i].late != NULL:
-                self.entries[i].late.close(self.entries[i].late)
+            if self.entries[i].lazy != NULL:
+                self.entries[i].lazy.close(self.entries[i].lazy)
             pthread_mutex_destroy(&self.entries[i].lock)
             free(self.entries[i])
         free(self.entries)
@@ -516,7 +517,7 @@ cdef class Storage:
                 free(p)
             raise MemoryError(f"an entry for parameter {name}")
         try:
-            take(&ids_lock)
+            acquire_lock(&ids_lock)
             try:
                 if free_ids:
                     p.id = free_ids[len(free_ids) - 1]
@@ -527,7 +528,7 @@ cdef class Storage:
                     parameter_names[p.id] = name
                     n_ids += 1
             finally:
-                drop(&ids_lock)
+                release_lock(&ids_lock)
         except BaseException:
             free(p.is_touched)
             free(p.touched)
@@ -543,11 +544,11 @@ cdef class Storage:
         p.device_value = self.values.device_base() + p.offset if self.device else NULL
         p.device_grad = self.grads.device_base() + p.offset if self.device else NULL
 
-    def check_room(self, str what, size_t size, bint drawn=True):
+    def check_memory(self, str what, size_t size, bint drawn=True):
         """Raise MemoryError if new entries of `size` numbers do not fit into the limit, or, together with the array in
         which their values are `drawn`, into the machine's memory."""
         cdef size_t n = size * sizeof(float)
-        check_room(what, n * len(self.planes), 2 * n if drawn else n)
+        check_memory(what, n * len(self.planes), 2 * n if drawn else n)
 
     def place_on(self, int device):
         """Move all planes, which must be empty, to a device.
@@ -577,24 +578,24 @@ cdef class Storage:
         cdef Plane plane
         if device == self.device:
             return self
-        if not self.n_entries and not self.beside:
+        if not self.n_entries and not self.other_devices:
             self.place_on(device)
             return self
-        if device not in self.beside:
+        if device not in self.other_devices:
             other = Storage(device)
             for plane in self.planes:
                 if plane is self.values:
-                    plane.beside[device] = other.values
+                    plane.other_devices[device] = other.values
                 elif plane is self.grads:
-                    plane.beside[device] = other.grads
+                    plane.other_devices[device] = other.grads
                 else:
-                    plane.beside[device] = other.new_plane()
-            self.beside[device] = other
-        return self.beside[device]
+                    plane.other_devices[device] = other.new_plane()
+            self.other_devices[device] = other
+        return self.other_devices[device]
 
     def everywhere(self):
         """This storage and those of the same collection on other devices, as a list."""
-        return [self, *self.beside.values()]
+        return [self, *self.other_devices.values()]
 
     def new_plane(self):
         """A new plane of zeros, for the state of a trainer; the collection's other storages get one too."""
@@ -604,8 +605,8 @@ cdef class Storage:
         plane.extend(self.top)
         self.planes.append(plane)
         try:
-            for device, other in self.beside.items():
-                plane.beside[device] = other.new_plane()
+            for device, other in self.other_devices.items():
+                plane.other_devices[device] = other.new_plane()
         except BaseException:
             self.drop_plane(plane)
             raise
@@ -613,8 +614,8 @@ cdef class Storage:
 
     def drop_plane(self, Plane plane not None):
         """Free a plane made by `new_plane`."""
-        for device, other in plane.beside.items():
-            (<Storage>self.beside[device]).drop_plane(other)
+        for device, other in plane.other_devices.items():
+            (<Storage>self.other_devices[device]).drop_plane(other)
         self.planes = [p for p in self.planes if p is not plane]
 
     cdef int zero(self, Plane plane) except -1:
@@ -625,8 +626,8 @@ cdef class Storage:
             if self.entries[i].size:
                 memset(plane.at(self.entries[i].offset), 0, self.entries[i].size * sizeof(float))
         plane.clear(0, self.top)
-        for device, other in plane.beside.items():
-            (<Storage>self.beside[device]).zero(other)
+        for device, other in plane.other_devices.items():
+            (<Storage>self.other_devices[device]).zero(other)
         return 0
 
     def n_bytes(self):
@@ -636,12 +637,12 @@ cdef class Storage:
     def move(self, Plane plane not None, mapping, copy=True):
         """Move a plane to memory provided by the caller, such as a shared mapping.
 
-        What the plane holds is copied there.  No graph may be running.
+        The contents of the plane are copied there.  No graph may be running.
 
         Args:
             plane: `values`, `grads`, or a plane of `new_plane`.
             mapping: a writable contiguous buffer on a 64-byte boundary, at least
-                `n_bytes()` long; a larger one leaves room for more parameters.
+                `n_bytes()` long; a larger one has memory for more parameters.
             copy: if False, the contents of the mapping replace those of the plane; call
                 `changed` if these are values.
 

@@ -15,8 +15,8 @@ from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Dim
-from dynet_cy.core.threads cimport Unlocked, drop, follows_dynet, take
-from dynet_cy.kernels.late_rows cimport all_current, late_state, none_late_shared
+from dynet_cy.core.threads cimport Unlocked, acquire_lock, follows_dynet, release_lock
+from dynet_cy.kernels.lazy_rows cimport all_current, clear_deferred_shared, lazy_state
 from dynet_cy.memory.bridge cimport dim_from_shape, floats_in
 from dynet_cy.memory.storage cimport Plane, Storage, default_device
 from dynet_cy.model.parameters cimport (
@@ -40,7 +40,7 @@ from dynet_cy.model.parameters import (
 from dynet_cy.model.weight_decay import checked_weight_decay, get_default_weight_decay
 from dynet_cy.model.whole import as_collection
 
-cdef Unlocked users_lock             # of what entries know of their users
+cdef Unlocked users_lock             # of the entries' records of their users
 
 
 cdef class _Members:
@@ -61,7 +61,7 @@ cdef class _Members:
     cdef list collections           # weak references to the collections, in the order in which they were made
     cdef Py_ssize_t most            # how many of them there may be before those that are gone are looked for
     cdef int made                   # how many collections there have been
-    cdef object allowance           # what may be added now; None for anything
+    cdef object allowance           # the limit of parameters that may be added now; None: no limit
     cdef readonly object decay      # what weight decay means in programs written for DyNet
 
     def __init__(self):
@@ -85,7 +85,7 @@ cdef class _Members:
 
     cdef _Stored shown(self, _Stored entry):
         """The Python object of an entry: always the same one, as long as it is referenced."""
-        take(&users_lock)
+        acquire_lock(&users_lock)
         try:
             x = None if entry.user is None else entry.user()
             if x is None:
@@ -93,7 +93,7 @@ cdef class _Members:
                 (<_Stored>x).members = self
                 entry.user = weakref.ref(x)
         finally:
-            drop(&users_lock)
+            release_lock(&users_lock)
         return x
 
     cdef list below(self, str name):
@@ -145,7 +145,7 @@ cdef class _Members:
         cdef _Stored entry
         cdef bint whole = not old.endswith("/")
         cdef Py_ssize_t i, begin = since[0]
-        take(&users_lock)
+        acquire_lock(&users_lock)
         try:
             for i in range(begin, len(self.entries)):
                 entry = self.entries[i]
@@ -164,7 +164,7 @@ cdef class _Members:
                     if first != entry.full_name:
                         self.former[entry.full_name] = first
         finally:
-            drop(&users_lock)
+            release_lock(&users_lock)
         if not whole:
             for collection in self.collections_after(since[1]):
                 if collection._name.startswith(old):
@@ -176,7 +176,7 @@ cdef class _Members:
         return 0
 
     cdef int remove(self, str name) except -1:
-        """Forget a parameter, or a sub-collection and all below it.  Their memory stays allocated.
+        """Forget a parameter, or a sub-collection and all below it.  The memory of these parameters stays allocated.
 
         The objects of a program can still be used.  Their names no longer begin with "/", as if they had a root of
         their own, so what is added to such a collection is not below this one.
@@ -210,7 +210,7 @@ class _Allowance:
         self.size = size
         self.error = error
 
-    def take(self, shape):
+    def charge(self, shape):
         self.count -= 1
         self.size -= math.prod(shape)
         if self.count < 0 or self.size < 0:
@@ -233,13 +233,13 @@ def adding(collection, count, size, error):
 
 
 @contextlib.contextmanager
-def taken_back(collection):
-    """A block whose new parameters and names are removed from the collection if it raises.  Their memory stays
-    allocated."""
+def rolled_back(collection):
+    """A block whose new parameters and names are removed from the collection if it raises.  The memory of these
+    parameters stays allocated."""
     cdef _Members members = collection._members
     cdef _Stored entry
     count, made = len(members.entries), members.made
-    taken, below = dict(collection._taken), dict(collection._taken_below)
+    used, below = dict(collection._taken), dict(collection._taken_below)
     try:
         yield
     except BaseException:
@@ -247,7 +247,7 @@ def taken_back(collection):
             members.remove(name)
         for name in [entry.full_name for entry in members.entries[count:]]:
             members.remove(name)
-        collection._taken, collection._taken_below = taken, below
+        collection._taken, collection._taken_below = used, below
         raise
 
 
@@ -484,9 +484,9 @@ class ParameterCollection:
             file_shape = shape
         allowance = members.allowance
         if allowance is not None and not isinstance(init, (np.ndarray, NumpyInitializer)):
-            allowance.take(file_shape)
+            allowance.charge(file_shape)
         initializer = as_initializer(init, shape, lookup=is_lookup, scale=scale, mean=mean, std=std)
-        members.storage.check_room(f"{what} {shape}", prod(file_shape))
+        members.storage.check_memory(f"{what} {shape}", prod(file_shape))
         values = np.empty(file_shape, np.float32, order="F")
         initializer.fill(values, HostRandom(), is_lookup)
         free = self._new_name(name, own_name)
@@ -552,16 +552,16 @@ class ParameterCollection:
         for collection in members.collections_after(0):
             if collection._name == above:
                 taken = collection._taken if isinstance(part, _Stored) else collection._taken_below
-                if taken.get(last) == 1:
+                if used.get(last) == 1:
                     del taken[last]
 
     def set_weight_decay(self, lam):
         """Make every update of a trainer multiply all values by 1 - lambda, after its step.
 
-        It applies to trainers of this collection itself, not of its sub-collections.  Such a trainer decays all
-        parameters and all rows of all tables below it, except those that are frozen (`set_updated`) or in a
-        group with its own weight decay (`Trainer.group`).  A new sub-collection gets
-        the lambda of the collection in which it is made.
+        The setting applies to trainers of this collection itself, not of its sub-collections.  Such a trainer decays
+        all parameters and all rows of all tables below it, except those that are frozen (`set_updated`) or in a group
+        with its own weight decay (`Trainer.group`).  A new sub-collection gets the lambda of the collection in which it
+        is made.
 
         This is DyNet's weight decay.  It does not depend on the learning rate, so a good lambda is the weight
         decay of `AdamWTrainer` times the learning rate: with a learning rate of 0.001, 0.01 there
@@ -607,14 +607,14 @@ class ParameterCollection:
         self._weight_decay, self._decay_due = state
 
     def _take_decay(self, least):
-        """The share that an update of this collection's trainer has to take off all values.
+        """The share by which an update of this collection's trainer decays all values.
 
         Shares smaller than `least` are collected until they are large enough.
         """
         due = self._decay_due + self._weight_decay - self._decay_due * self._weight_decay
-        taken = 0.0 if due < least else due
-        self._decay_due = due - taken
-        return taken
+        share = 0.0 if due < least else due
+        self._decay_due = due - share
+        return share
 
     def zero_gradients(self):
         """Set the gradients of all parameters and tables below to zero.
@@ -659,16 +659,16 @@ class ParameterCollection:
     def _catch_up(self):
         """Apply all updates made so far to all rows of all tables of the root, not only those of this collection.
 
-        It makes no Python object, since there may be no memory when a trainer is freed.
+        This makes no Python object, since there may be no memory when a trainer is freed.
         """
         for entry in (<_Members>self._members).entries:
             all_current((<_Stored>entry).p)
 
-    def _leave_late(self, Plane states not None):
+    def _clear_deferred(self, Plane states not None):
         """Forget the updates that only states in this plane have not had yet, as after `_catch_up`."""
         for entry in (<_Members>self._members).entries:
-            if late_state((<_Stored>entry).p, states.memory()) >= 0:
-                none_late_shared((<_Stored>entry).p)
+            if lazy_state((<_Stored>entry).p, states.memory()) >= 0:
+                clear_deferred_shared((<_Stored>entry).p)
 
     def parameter_count(self):
         """Number of trained numbers, those of lookup tables included.
@@ -981,14 +981,14 @@ def fill_by_name(collection, entries, fname, prefix, strict=True, rename=None):
                       {name: file_dim(x) for name, x in own.items()})
     if strict and words:
         raise ModelMismatchError(words, os.fspath(fname))
-    for name, given in found.items():
+    for name, entry_name in found.items():
         kind = LOOKUP if isinstance(own[name], LookupParameters) else PARAMETER
-        if (entries[given].kind, entries[given].dim) != (kind, file_dim(own[name])):
+        if (entries[entry_name].kind, entries[entry_name].dim) != (kind, file_dim(own[name])):
             raise ModelMismatchError(
-                f"is a {entries[given].kind} of dimensions {entries[given].dim}, where a {kind} of "
-                f"{file_dim(own[name])} is needed for {own[name].name()}", os.fspath(fname), parameter=given)
-    for name, given in found.items():
-        fill_entry(own[name], entries[given], fname)
+                f"is a {entries[entry_name].kind} of dimensions {entries[entry_name].dim}, where a {kind} of "
+                f"{file_dim(own[name])} is needed for {own[name].name()}", os.fspath(fname), parameter=entry_name)
+    for name, entry_name in found.items():
+        fill_entry(own[name], entries[entry_name], fname)
     return report
 
 
@@ -1000,27 +1000,27 @@ def load_arrays(collection, state, strict, prefix, rename, separator="/"):
     words = complaint(report, prefix, shapes, {name: tuple(x.shape) for name, x in own.items()})
     if strict and words:
         raise ValueError(f"load_state_dict of {collection._name}: {words}")
-    arrays = {name: floats_like(state[given], f"load_state_dict of {own[name].name()} from {given}",
-                                tuple(own[name].shape)) for name, given in found.items()}
+    arrays = {name: floats_like(state[entry_name], f"load_state_dict of {own[name].name()} from {entry_name}",
+                                tuple(own[name].shape)) for name, entry_name in found.items()}
     for name, array in arrays.items():
         set_array(own[name], array)
     return report
 
 
-def _free_name(name, taken, what):
+def _free_name(name, used, what):
     if not isinstance(name, str):
         raise TypeError(f"{what} name must be a string, not {type(name).__name__}")
     if set(name) & set("/ #"):
         raise ValueError(f"{what} name could not include '/', ' ' and '#': {name!r}")
-    n = taken.get(name, 0)
+    n = used.get(name, 0)
     if not n and name:
-        taken[name] = 1
+        used[name] = 1
         return name
     # The first use of a name gets no number, but an empty name is always numbered.  A name such as W_1 may have been
     # given by the program, and one made here counts as given.
     while f"{name}_{n}" in taken:
         n += 1
-    taken[name] = n + 1
+    used[name] = n + 1
     taken[f"{name}_{n}"] = 1
     return f"{name}_{n}"
 
@@ -1047,7 +1047,7 @@ def _restored_members(entries, former=()):
     """The members of a root collection from their pickle."""
     cdef _Members members = _Members()
     members.former.update(former)
-    members.storage.check_room("the parameters of a pickle", sum([value.size for _, _, value, *_ in entries]), False)
+    members.storage.check_memory("the parameters of a pickle", sum([value.size for _, _, value, *_ in entries]), False)
     for entry in entries:
         _add_restored(members, *entry)
     return members

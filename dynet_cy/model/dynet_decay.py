@@ -48,8 +48,8 @@ class DynetDecay:
         """Note an update.
 
         Args:
-            shares: the share that it took off each parameter; frozen ones are left out.
-            share: the share that it takes off parameters that have no settings of their own.
+            shares: the share by which each parameter decayed; frozen ones are left out.
+            share: the share by which parameters without settings of their own decay.
         """
         for number, taken in shares:
             self._factors[number] = _shrunk(self._factors.get(number, _ONE), taken)

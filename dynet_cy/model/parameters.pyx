@@ -12,14 +12,14 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
-from dynet_cy.core.threads cimport HAS_GIL, Unlocked, drop, follows_dynet, take
+from dynet_cy.core.threads cimport HAS_GIL, Unlocked, acquire_lock, follows_dynet, release_lock
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, forget_to_set, owner_of
 from dynet_cy.graph.making cimport claim_current, leaf_index, release_current, wrap
 from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, no_extra, nodes_of
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.late_rows cimport (
-    all_current, catch_up_all, is_late, late_state, part_current, read_current, read_late, read_late_state,
+from dynet_cy.kernels.lazy_rows cimport (
+    all_current, catch_up_all, is_row_behind, lazy_state, part_current, read_current, read_lazy_row, read_lazy_state,
 )
 from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, memory_of, shape_of
 from dynet_cy.memory.storage cimport (
@@ -102,7 +102,7 @@ cdef uint32_t new_leaf_in(ComputationGraph graph, Param* p, Storage storage, bin
 # table has a factor instead, by which values are multiplied when they are read.
 
 cdef int settle(Param* p) except -1:
-    if p.device:                        # there, rows are late with weight decay, too: the factor stays 1
+    if p.device:                        # there, weight decay is deferred too: the factor is always 1
         return all_current(p)
     settle_here(p)
     return 0
@@ -112,13 +112,13 @@ cdef void settle_here(Param* p) noexcept nogil:
     catch_up_all(p)
     if p.factor == 1:
         return
-    take(&settling)                     # of several threads that read it, one does it
+    acquire_lock(&settling)             # only one of several threads that read the table does this
     if p.factor != 1:
         K.scale(p.size, <float>p.factor, p.value, p.value)
         fence(RELEASE)
         p.factor = 1
         value_changed(p)
-    drop(&settling)
+    release_lock(&settling)
 
 
 cdef void lookup_forward(const Call* c) noexcept nogil:
@@ -126,8 +126,8 @@ cdef void lookup_forward(const Call* c) noexcept nogil:
     cdef size_t n = size_of(&p.dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        if is_late(p, c.items[b]):
-            read_late(p, c.items[b], c.y.v + b * n)
+        if is_row_behind(p, c.items[b]):
+            read_lazy_row(p, c.items[b], c.y.v + b * n)
             if p.factor != 1:
                 K.scale(n, <float>p.factor, c.y.v + b * n, c.y.v + b * n)
         elif p.factor == 1:
@@ -462,7 +462,7 @@ cdef class _Stored(Expression):
         """The value for other libraries, without a copy: for `np.from_dlpack(p)` and `torch.from_dlpack(p)`.
 
         The result is the memory of the parameter itself: it shows updates, and what is written to it is used here from
-        the next graph on. It keeps the memory of the collection alive. After the first call, products read this
+        the next graph on. The array keeps the memory of the collection alive. After the first call, products read this
         parameter in place and no longer in packed order, so that nothing that is written gets lost; ``copy=True`` gives
         a copy, and changes nothing.
 
@@ -500,11 +500,11 @@ cdef class _Stored(Expression):
     cdef object part(self, Plane plane, size_t start, tuple shape):
         """Numbers of a plane, from number `start` of this parameter on, as a new array."""
         cdef size_t n = 1, row = size_of(&self.p.dim), k
-        cdef int state = late_state(self.p, plane.memory())
+        cdef int state = lazy_state(self.p, plane.memory())
         cdef float* now
         for d in shape:
             n *= <size_t>d
-        if self.p.late != NULL and self.p.late.n and n and (state >= 0 or plane is self.storage.values):
+        if self.p.lazy != NULL and self.p.lazy.n and n and (state >= 0 or plane is self.storage.values):
             now = <float*>malloc(n * sizeof(float))
             if now == NULL:
                 raise MemoryError(f"the value of {self.full_name}")
@@ -513,7 +513,7 @@ cdef class _Stored(Expression):
                     read_current(self.p, start // row, n // row, now)
                 else:
                     for k in range(n // row):
-                        read_late_state(self.p, state, start // row + k, now + k * row)
+                        read_lazy_state(self.p, state, start // row + k, now + k * row)
                 return array_of(now, shape)
             finally:
                 free(now)
@@ -1009,7 +1009,7 @@ def lookup_batch(p, indices, update=True):
 def parameter(*parameters):
     """Return the parameters themselves: a parameter is an expression in whichever graph is current.
 
-    There is no need to call this; it exists for older programs.
+    Programs need not call this; it exists for older programs.
 
     Returns:
         The parameter, or a tuple of several; for a list, a list.
@@ -1082,13 +1082,13 @@ def set_array(_Stored x not None, array):
     value_changed(x.p)
 
 
-def late_updates(_Stored x not None):
-    """By how many updates rows of a table may be late: see dynet_cy/kernels/late_rows.pxd.
+def deferred_updates(_Stored x not None):
+    """The number of deferred updates of a table: see dynet_cy/kernels/lazy_rows.pxd.
 
     On a GPU, updates that the device has dropped count, too.
     """
     x.check_made()
-    return 0 if x.p.late == NULL else x.p.late.n
+    return 0 if x.p.lazy == NULL else x.p.lazy.n
 
 
 def gradient_state(_Stored x not None):

@@ -25,8 +25,8 @@ _FORBIDDEN = -1e9
 class KeysValues(NamedTuple):
     """The keys and values of all heads, to which attention attends.
 
-    They belong to a graph. Decoders use them as a cache; they are immutable, so the continuations of a beam can share
-    them.
+    The projections belong to a graph. Decoders use them as a cache; they are immutable, so the continuations of a beam
+    can share them.
 
     Attributes:
         keys: shape ``{dim,n}``, the heads below each other
@@ -139,8 +139,8 @@ class MultiHeadAttention(Layer):
             memory: the source of keys and values, ``{dim,n}``, or the result of `keys_values`; x itself when None
             causal: whether query j may attend only to keys 0 to j
             mask: booleans of shape (n, m) or (n, 1), with the batch, if any, as a third axis: whether a query may
-                attend to a key. Not needed for sentences of different lengths. A query that may attend to no key
-                attends to all.
+                attend to a key. Masks are not needed for sentences of different lengths. A query that may attend to no
+                key attends to all.
 
         Returns:
             Expression of the shape of x.
@@ -291,13 +291,13 @@ class MultiHeadAttention(Layer):
         if self.positions is not None:
             raise NotImplementedError(f"MultiHeadAttention.load_pytorch: PyTorch has no {self.positions} positions")
         d = self.dim
-        joined = weights.take("in_proj_weight", (3 * d, d))
+        joined = weights.pop("in_proj_weight", (3 * d, d))
         parts: list[tuple[Stored, Array]] = list(zip(self._weights, np.split(joined, 3)))
-        parts.append((self._weights[3], weights.take("out_proj.weight", (d, d))))
+        parts.append((self._weights[3], weights.pop("out_proj.weight", (d, d))))
         biases = [b for b in self._biases if b is not None]
         if biases:
-            parts += zip(biases, np.split(weights.take("in_proj_bias", (3 * d,)), 3))
-            parts.append((biases[3], weights.take("out_proj.bias", (d,))))
+            parts += zip(biases, np.split(weights.pop("in_proj_bias", (3 * d,)), 3))
+            parts.append((biases[3], weights.pop("out_proj.bias", (d,))))
         for parameter, array in parts:
             weights.put(parameter, array)
 

@@ -68,9 +68,9 @@ class Linear(Layer):
         return self.W * x if self.b is None else ops.affine_transform([self.b, self.W, x])
 
     def _take_pytorch(self, weights: Weights) -> None:
-        weights.put(self.W, weights.take("weight", (self.output_dim, self.input_dim)))
+        weights.put(self.W, weights.pop("weight", (self.output_dim, self.input_dim)))
         if self.b is not None:
-            weights.put(self.b, weights.take("bias", (self.output_dim,)))
+            weights.put(self.b, weights.pop("bias", (self.output_dim,)))
 
 
 class Embedding(Layer):
@@ -173,7 +173,7 @@ class Embedding(Layer):
         return ops.cmult(x, ops.inputTensor(mask, batched=numbers.ndim == 2))
 
     def _take_pytorch(self, weights: Weights) -> None:
-        weights.put(self.table, weights.take("weight", (self.size, self.dim)))
+        weights.put(self.table, weights.pop("weight", (self.size, self.dim)))
 
 
 class LayerNorm(Layer):
@@ -241,8 +241,8 @@ class LayerNorm(Layer):
         return ops.residual_layer_norm(x, found, self.g, self.b, dropout, self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
-        weights.put(self.g, weights.take("weight", (self.dim,)))
-        weights.put(self.b, weights.take("bias", (self.dim,)))
+        weights.put(self.g, weights.pop("weight", (self.dim,)))
+        weights.put(self.b, weights.pop("bias", (self.dim,)))
 
 
 class RMSNorm(Layer):
@@ -284,7 +284,7 @@ class RMSNorm(Layer):
         return rms_norm(x, self.g, eps=self.eps)
 
     def _take_pytorch(self, weights: Weights) -> None:
-        weights.put(self.g, weights.take("weight", (self.dim,)))
+        weights.put(self.g, weights.pop("weight", (self.dim,)))
 
 
 class Dropout(Layer):

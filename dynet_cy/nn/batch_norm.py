@@ -93,6 +93,6 @@ class BatchNorm(Layer):
 
     def _take_pytorch(self, weights: Weights) -> None:
         for parameter, name in [(self.g, "weight"), (self.b, "bias"), (self.mean, "running_mean")]:
-            weights.put(parameter, weights.take(name, (self.dim,)))
-        weights.put(self.var, weights.take("running_var", (self.dim,)))
+            weights.put(parameter, weights.pop(name, (self.dim,)))
+        weights.put(self.var, weights.pop("running_var", (self.dim,)))
         weights.skip("num_batches_tracked")

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.model.collection import is_unnamed, name_members, take_place, taken_back
+from dynet_cy.model.collection import is_unnamed, name_members, rolled_back, take_place
 
 __all__: list[str] = []
 
@@ -87,7 +87,7 @@ _executions: weakref.WeakKeyDictionary[ParameterCollection, CodeType] = weakref.
 
 def begin_in(model: ParameterCollection) -> None:
     """Note the collection of a layer under construction, before anything is added to it."""
-    _local.stacks[-1].enter_context(taken_back(model))
+    _local.stacks[-1].enter_context(rolled_back(model))
 
 
 class LayerType(abc.ABCMeta):

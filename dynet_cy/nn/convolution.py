@@ -116,10 +116,10 @@ class Conv1d(Layer):
         return ops.concatenate(parts)
 
     def _take_pytorch(self, weights: Weights) -> None:
-        filters = weights.take("weight", (self.output_dim, self.input_dim // self.groups, self.width))
+        filters = weights.pop("weight", (self.output_dim, self.input_dim // self.groups, self.width))
         weights.put(self.W, filters.transpose(0, 2, 1).reshape(self.output_dim, -1))
         if self.b is not None:
-            weights.put(self.b, weights.take("bias", (self.output_dim,)))
+            weights.put(self.b, weights.pop("bias", (self.output_dim,)))
 
 
 class Conv2d(Layer):
@@ -207,10 +207,10 @@ class Conv2d(Layer):
         return ops.conv2d_bias(x, self.W, self.b, self.stride, not self.same, self.dilation, self.groups)
 
     def _take_pytorch(self, weights: Weights) -> None:
-        filters = weights.take("weight", (self.output_channels, self.input_channels // self.groups, *self.size))
+        filters = weights.pop("weight", (self.output_channels, self.input_channels // self.groups, *self.size))
         weights.put(self.W, filters.transpose(2, 3, 1, 0))
         if self.b is not None:
-            weights.put(self.b, weights.take("bias", (self.output_channels,)))
+            weights.put(self.b, weights.pop("bias", (self.output_channels,)))
 
 
 class ConvTranspose2d(Layer):
@@ -291,10 +291,10 @@ class ConvTranspose2d(Layer):
         return y if self.b is None else y + ops.reshape(self.b, (1, 1, self.output_channels))
 
     def _take_pytorch(self, weights: Weights) -> None:
-        filters = weights.take("weight", (self.input_channels, self.output_channels // self.groups, *self.size))
+        filters = weights.pop("weight", (self.input_channels, self.output_channels // self.groups, *self.size))
         weights.put(self.W, filters.transpose(2, 3, 1, 0))
         if self.b is not None:
-            weights.put(self.b, weights.take("bias", (self.output_channels,)))
+            weights.put(self.b, weights.pop("bias", (self.output_channels,)))
 
 
 class ConvTranspose1d(Layer):
@@ -373,10 +373,10 @@ class ConvTranspose1d(Layer):
         return y if self.b is None else y + self.b
 
     def _take_pytorch(self, weights: Weights) -> None:
-        filters = weights.take("weight", (self.input_dim, self.output_dim // self.groups, self.width))
+        filters = weights.pop("weight", (self.input_dim, self.output_dim // self.groups, self.width))
         weights.put(self.W, filters.transpose(1, 2, 0))
         if self.b is not None:
-            weights.put(self.b, weights.take("bias", (self.output_dim,)))
+            weights.put(self.b, weights.pop("bias", (self.output_dim,)))
 
 
 def _pair(layer: Layer, value: Pair, argument: str) -> tuple[int, int]:

@@ -27,7 +27,7 @@ Past = Union[KeysValues, None]
 
 
 class DecoderState(NamedTuple):
-    """The state of a decoder, to which its next step attends. It belongs to a graph, and is immutable.
+    """The state of a decoder, to which its next step attends. A state belongs to a graph, and is immutable.
 
     Attributes:
         past: keys and values of the previous columns, for each layer; None at the beginning

@@ -64,16 +64,16 @@ class Weights:
         self.arrays = arrays
         self.source = source
         self.prefix = prefix
-        self.taken: set[str] = set()
+        self.used: set[str] = set()
         self.values: list[tuple[Parameters | LookupParameters, Array]] = []
 
     def below(self, name: str) -> Weights:
         """The arrays whose names continue with `name.`."""
         part = Weights(self.arrays, self.source, f"{self.prefix}{name}.")
-        part.taken, part.values = self.taken, self.values
+        part.used, part.values = self.used, self.values
         return part
 
-    def take(self, name: str, shape: tuple[int, ...]) -> Array:
+    def pop(self, name: str, shape: tuple[int, ...]) -> Array:
         """One array, which must exist and have this shape."""
         full = self.prefix + name
         if full not in self.arrays:
@@ -81,12 +81,12 @@ class Weights:
         array = np.asarray(self.arrays[full])
         if array.shape != shape:
             raise ModelMismatchError(f"has shape {array.shape}, the layer needs {shape}", self.source, parameter=full)
-        self.taken.add(full)
+        self.used.add(full)
         return array
 
     def skip(self, name: str) -> None:
         """Ignore an array that has no counterpart here."""
-        self.taken.add(self.prefix + name)
+        self.used.add(self.prefix + name)
 
     def put(self, parameter: Parameters | LookupParameters, array: Array) -> None:
         """Note the value that a parameter will get."""
@@ -94,7 +94,7 @@ class Weights:
 
     def finish(self) -> None:
         """Set the values, if no array is left."""
-        left = sorted(name for name in self.arrays if name.startswith(self.prefix) and name not in self.taken)
+        left = sorted(name for name in self.arrays if name.startswith(self.prefix) and name not in self.used)
         if left:
             names = ", ".join(left[:8]) + (f" and {len(left) - 8} more" if len(left) > 8 else "")
             raise ModelMismatchError(f"the layer has no place for {names}", self.source)

@@ -37,13 +37,13 @@ def attention(w: Writer, step: Step, args: list[Value]) -> str:
         scores = w.add("Where", visible(w, causal, k.dims[1], q.dims[1]), scores, w.constant(float("-inf")))
     found = w.add("MatMul", w.add("Softmax", scores, axis=-1), w.lifted(v, 3, has_batch))
     each = any(x.each for x in args)
-    beside = Value(found, (v.dims[0], q.dims[1], v.dims[2]), step.batch, each)
-    order = [*range(beside.lead), beside.lead + 1, beside.lead, beside.lead + 2]
+    joined = Value(found, (v.dims[0], q.dims[1], v.dims[2]), step.batch, each)
+    order = [*range(joined.lead), joined.lead + 1, joined.lead, joined.lead + 2]
     return w.to(w.transpose(found, order), each, step.dims, step.batch)
 
 
 def visible(w: Writer, causal: int, keys: Size, queries: Size) -> str:
-    """Which keys each query (a row) may attend to: those up to its own position."""
+    """The keys to which each query (a row) may attend: those up to its own position."""
     key, query = (places(w, size, from_end=causal == TO_LAST) for size in (keys, queries))
     if causal >= FROM:
         query = w.add("Add", query, w.ints(causal - FROM))

@@ -18,7 +18,7 @@ CONVERTERS: dict[str, Converter] = {}
 
 _RANDOM = "draws random numbers, which a file cannot repeat; layers that drop elements do not after eval()"
 
-# Operations that cannot be exported, and the reason.  Others without a converter are listed in docs/onnx.md.
+# Operations that cannot be exported, and the reason.  Other ops without a converter are listed in docs/onnx.md.
 NOT_EXPORTABLE: dict[str, str] = {
     "dropout": _RANDOM,
     "dropout_dim": _RANDOM,

@@ -34,7 +34,8 @@ def reduce(w: Writer, operator: str, name: str, axes: list[int], keep: bool = Fa
 
 
 def shaped(w: Writer, x: Value, name: str, axes: list[int], step: Step) -> str:
-    """What is left of x without these axes, in the shape of the step: one number has an axis of one element."""
+    """The result of a reduction of x over these axes, in the shape of the step: one number has an axis of one
+    element."""
     left = len(x.dims) - sum(axis >= -len(x.dims) for axis in axes)
     return w.add("Unsqueeze", name, w.ints(-1)) if left < len(step.dims) else name
 
@@ -334,7 +335,7 @@ def layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("residual_layer_norm")
 def residual_layer_norm(w: Writer, step: Step, args: list[Value]) -> str:
     x, g, r, b = args
-    return normalized(w, step, beside(w, step, "Add", x, r), [g, b], 0, 1)
+    return normalized(w, step, joined_batches(w, step, "Add", x, r), [g, b], 0, 1)
 
 
 def normalized(w: Writer, step: Step, x: Value, parts: list[Value], first: int, count: int) -> str:
@@ -352,11 +353,11 @@ def normalized(w: Writer, step: Step, x: Value, parts: list[Value], first: int, 
     for part, operator in zip(parts, ("Mul", "Add")):
         if part.dims != x.dims and first:
             part = w.with_axes(part, ((one,) * first + part.dims))
-        normal = beside(w, step, operator, normal, part)
+        normal = joined_batches(w, step, operator, normal, part)
     return normal.name
 
 
-def beside(w: Writer, step: Step, operator: str, x: Value, part: Value) -> Value:
+def joined_batches(w: Writer, step: Step, operator: str, x: Value, part: Value) -> Value:
     """An operator of x and a part that broadcasts to its shape."""
     has_batch = x.has_batch or part.has_batch
     both = [w.lifted(v, max(len(x.dims), len(part.dims)), has_batch) for v in (x, part)]

@@ -97,7 +97,7 @@ def kmh_ngram(w: Writer, step: Step, args: list[Value]) -> str:
 # ---- selections
 
 
-def take(w: Writer, x: Value, axis: int, chosen: Picked, batched: bool, step: Step, count: Size) -> Value:
+def gathered(w: Writer, x: Value, axis: int, chosen: Picked, batched: bool, step: Step, count: Size) -> Value:
     """Elements along an axis; `batched` indices have a list for each batch element."""
     if not chosen.each and not batched:
         return Value(w.add("Gather", x.name, chosen.name, axis=-axis - 1), step.dims, step.batch, x.each)
@@ -129,7 +129,7 @@ def chosen_along(w: Writer, step: Step, x: Value, axis: int, count: Size) -> Val
         w.step = step._replace(items=tuple(i[: len(i) // b] for i, b in zip(step.items, step.batch)))
     chosen = w.picked(count, batched)
     w.step = step
-    return take(w, x, axis, chosen, batched, step, count)
+    return gathered(w, x, axis, chosen, batched, step, count)
 
 
 @converts("pick")

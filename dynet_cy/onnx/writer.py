@@ -304,7 +304,7 @@ class Writer:
         """The list of the step as indices, `count` for each batch element."""
         assert self.step is not None
         items, batch = self.step.items, self.step.batch
-        name = next((n for n, given in self.indices.items() if given == items and any(map(bool, items))), None)
+        name = next((n for n, columns in self.indices.items() if columns == items and any(map(bool, items))), None)
         if sizes.constant(tuple(map(len, items))) is None and name is None:
             return self._growing(items, count, has_batch)
         if len(set(items)) == 1:
@@ -324,10 +324,10 @@ class Writer:
         """One index as a list of length 1, and whether it differs from example to example."""
         if sizes.constant(column) is not None:
             return self.ints(column[0]), False
-        for name, given in self.indices.items():
-            lengths = {len(g) for g in given}
+        for name, columns in self.indices.items():
+            lengths = {len(g) for g in columns}
             for place in range(min(lengths)):
-                if all(g[place] == c for g, c in zip(given, column)):
+                if all(g[place] == c for g, c in zip(columns, column)):
                     each = self.examples is not None
                     return self.add("Slice", name, self.ints(place), self.ints(place + 1), self.ints(-1)), each
         found = sizes.formula(column, self.axes)

@@ -76,8 +76,8 @@ cdef struct Head:
     const float* values
 
 
-# The parts of the working memory.  Those of backward are NULL in forward.
-cdef struct Work:
+# The parts of the working memory.  The buffers of backward are NULL in forward.
+cdef struct Buffers:
     float* q                                    # queries of a block, times the scale
     float* scores                               # of a block: a column for each query
     float* mask                                 # dropout
@@ -91,8 +91,8 @@ cdef struct Work:
     float* values
 
 
-cdef size_t divide_work(const Call* c, bint backward, float* at, Work* w) noexcept nogil:
-    """Where the parts of the working memory are; returns the floats they take."""
+cdef size_t divide_work(const Call* c, bint backward, float* at, Buffers* w) noexcept nogil:
+    """Divide the working memory into parts; returns the floats that they take."""
     cdef size_t m = cols_of(&c.x[0].dim), n = cols_of(&c.x[1].dim), heads = c.attrs[ATTENTION_HEADS].u, total = 0
     cdef size_t queries = least(m, QUERIES), block = queries * least(n, KEYS), i
     cdef size_t rows = rows_of(&c.x[0].dim) // heads, value_rows = rows_of(&c.x[2].dim) // heads
@@ -110,7 +110,7 @@ cdef size_t divide_work(const Call* c, bint backward, float* at, Work* w) noexce
     return total
 
 
-cdef void head_of(const Call* c, uint32_t b, size_t number, const Work* w, Head* h) noexcept nogil:
+cdef void head_of(const Call* c, uint32_t b, size_t number, const Buffers* w, Head* h) noexcept nogil:
     """One head of a batch element; its keys, and in backward its values, are packed if that is faster."""
     cdef size_t heads = c.attrs[ATTENTION_HEADS].u
     h.m = cols_of(&c.x[0].dim)
@@ -141,7 +141,7 @@ cdef inline size_t blocks(size_t n, size_t size) noexcept nogil:
 
 
 cdef inline size_t bias_at(const Dim* bias, size_t head) noexcept nogil:
-    """Where the biases of a head begin."""
+    """The first bias of a head."""
     return head * bias.d[0] * axis_of(bias, 1) if axis_of(bias, 2) > 1 else 0
 
 
@@ -173,7 +173,7 @@ cdef inline void times_keys(const float* panels, size_t at, size_t rows, const f
         K.sgemm(1, 0, count, queries, rows, 1, x + at * ldx, ldx, y, ldy, 0, z, count)
 
 
-cdef void make_scores(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, size_t key,
+cdef void make_scores(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries, size_t key,
                       size_t keys) noexcept nogil:
     """Scores of a block of keys for a block of queries, with biases, and -inf where a query must not attend."""
     cdef size_t j, seen
@@ -190,13 +190,13 @@ cdef void make_scores(const Call* c, const Head* h, const Work* w, size_t query,
                 K.fill(keys - seen, -INFINITY, scores + seen)
 
 
-cdef void scaled_queries(const Call* c, const Head* h, const Work* w, size_t query, size_t queries) noexcept nogil:
+cdef void scaled_queries(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries) noexcept nogil:
     cdef size_t j
     for j in range(queries):
         K.scale(h.rows, c.attrs[ATTENTION_SCALE].f, h.q + (query + j) * h.d, w.q + j * h.rows)
 
 
-cdef void draw_mask(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, size_t key,
+cdef void draw_mask(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries, size_t key,
                     size_t keys) noexcept nogil:
     """0 for weights that are dropped, 1 / (1 - p) for the others; independent of the sizes of blocks."""
     cdef float keep = 1 - c.attrs[ATTENTION_RATE].f
@@ -211,7 +211,7 @@ cdef inline void multiply(size_t n, const float* x, float* y) noexcept nogil:
     K.binary_fwd[<int>DY_BINARY_mul](n, y, 1, x, 1, y)
 
 
-cdef void queries_forward(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, float* y,
+cdef void queries_forward(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries, float* y,
                           float* sums) noexcept nogil:
     """Results of a block of queries, and the logarithms of their sums as the pairs of log_sums.pxd."""
     cdef size_t most = reach(c, h, query + queries - 1), key, keys, t, j, r
@@ -248,7 +248,7 @@ cdef void attention_forward(const Call* c) noexcept nogil:
     cdef size_t heads = c.attrs[ATTENTION_HEADS].u, m = cols_of(&c.x[0].dim), e = rows_of(&c.x[2].dim), i, u, query
     cdef uint32_t b
     cdef Head h
-    cdef Work w
+    cdef Buffers w
     divide_work(c, False, c.work, &w)
     for b in range(c.y.dim.bd):
         for i in range(heads):
@@ -292,7 +292,7 @@ cdef size_t attention_work(const Call* c, int i) noexcept nogil:
     return divide_work(c, i >= 0, NULL, NULL)
 
 
-cdef void make_slopes(const Call* c, const Head* h, const Work* w, size_t query, size_t queries, size_t key,
+cdef void make_slopes(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries, size_t key,
                       size_t keys, float* dv) noexcept nogil:
     """The weights of a block, and the gradients of its scores; adds the gradient of the values unless dv is NULL."""
     cdef const float* sums = c.saved + 2 * ((h.b * c.attrs[ATTENTION_HEADS].u + h.number) * h.m + query)
@@ -312,14 +312,14 @@ cdef void make_slopes(const Call* c, const Head* h, const Work* w, size_t query,
     K.softmax_part_bwd(keys, queries, w.scores, w.means + query, w.slopes)
 
 
-cdef void make_means(const Call* c, const Head* h, const Work* w) noexcept nogil:
+cdef void make_means(const Call* c, const Head* h, const Buffers* w) noexcept nogil:
     """For each query, the weighted mean of the gradients of its weights: the dot product of its result and gradient."""
     cdef size_t at = h.number * h.value_rows, j
     for j in range(h.m):
         w.means[j] = K.dot(h.value_rows, element(&c.y, h.b) + at + j * h.e, element(&c.dy, h.b) + at + j * h.e)
 
 
-cdef void head_backward(const Call* c, const Head* h, const Work* w, float* dq, float* dk, float* dv) noexcept nogil:
+cdef void head_backward(const Call* c, const Head* h, const Buffers* w, float* dq, float* dk, float* dv) noexcept nogil:
     cdef size_t query, queries, key, keys, most, u, t, j
     make_means(c, h, w)
     for u in range(blocks(h.m, QUERIES)):
@@ -338,7 +338,7 @@ cdef void head_backward(const Call* c, const Head* h, const Work* w, float* dq, 
                 K.axpy(h.rows, c.attrs[ATTENTION_SCALE].f, w.dq + j * h.rows, dq + (query + j) * h.d)
 
 
-cdef void bias_backward(const Call* c, const Head* h, const Work* w, float* dbias) noexcept nogil:
+cdef void bias_backward(const Call* c, const Head* h, const Buffers* w, float* dbias) noexcept nogil:
     cdef size_t query, queries, key, keys, most, u, t, j
     make_means(c, h, w)
     for u in range(blocks(h.m, QUERIES)):
@@ -359,7 +359,7 @@ cdef void attention_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef uint32_t b
     cdef float* dbias
     cdef Head h
-    cdef Work w
+    cdef Buffers w
     divide_work(c, True, c.work, &w)
     if i == 3:
         for b in range(c.y.dim.bd):

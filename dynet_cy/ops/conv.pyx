@@ -99,7 +99,7 @@ cdef struct Divided:
     size_t group
     uint32_t first, count           # images
     uint32_t parts
-    size_t room                     # floats of working memory of a part
+    size_t part_work                # floats of working memory of a part
     float* work
     bint accumulate
 
@@ -114,7 +114,7 @@ cdef uint32_t parts_of(const Filters* v, uint32_t images) noexcept nogil:
     return <uint32_t>most if v.images > 1 and most > 1 else 1
 
 
-cdef size_t room_of(const Filters* v, uint32_t images, bint back) noexcept nogil:
+cdef size_t work_of_part(const Filters* v, uint32_t images, bint back) noexcept nogil:
     """Floats of working memory of each part; the method may differ between parts with one image more or less."""
     cdef uint32_t parts = parts_of(v, images), least = images // parts, most = least + (images % parts > 0)
     if back:
@@ -124,12 +124,12 @@ cdef size_t room_of(const Filters* v, uint32_t images, bint back) noexcept nogil
 
 cdef size_t result_work(const Filters* v) noexcept nogil:
     """Working memory of `set_result`."""
-    return parts_of(v, v.images) * room_of(v, v.images, False)
+    return parts_of(v, v.images) * work_of_part(v, v.images, False)
 
 
 cdef size_t image_work(const Filters* v) noexcept nogil:
     """Working memory of `set_image`."""
-    return parts_of(v, v.images) * room_of(v, v.images, True)
+    return parts_of(v, v.images) * work_of_part(v, v.images, True)
 
 
 cdef inline uint32_t images_of(const Divided* d, size_t i, uint32_t* first) noexcept nogil:
@@ -140,7 +140,7 @@ cdef inline uint32_t images_of(const Divided* d, size_t i, uint32_t* first) noex
 
 cdef Divided divided(const Filters* v, const Tensor* image, const Tensor* f, const Tensor* result, float* work,
                      bint accumulate) noexcept nogil:
-    """The job of a kernel call; callers set the group, the first image and the room."""
+    """The job of a kernel call; callers set the group, the first image and the size of a part's working memory."""
     cdef Divided d
     d.v = v
     d.image = image
@@ -151,7 +151,7 @@ cdef Divided divided(const Filters* v, const Tensor* image, const Tensor* f, con
     d.accumulate = accumulate
     d.parts = parts_of(v, v.images)
     d.count = v.images
-    d.group = d.first = d.room = 0
+    d.group = d.first = d.part_work = 0
     return d
 
 
@@ -161,7 +161,7 @@ cdef void run_parts(const Divided* d, void (*run)(void* job, size_t part) noexce
     if in_parts(d.parts, multiplications(d.v, d.count), run, <void*>d):
         return
     one = d[0]
-    one.room = 0                    # parts that run in turn share memory, which stays in the cache
+    one.part_work = 0               # parts that run in turn share memory, which stays in the cache
     for i in range(d.parts):
         run(&one, i)
 
@@ -172,7 +172,7 @@ cdef void result_part(void* job, size_t i) noexcept nogil:
     cdef uint32_t b, n = images_of(d, i, &b)
     cdef size_t g = d.group
     K.conv2d(&v.w, v.outputs, n, element(d.image, b) + g * v.image, element(d.f, b) + g * v.filters,
-             element(d.bias, b) + g * v.outputs if d.bias != NULL else NULL, d.work + i * d.room,
+             element(d.bias, b) + g * v.outputs if d.bias != NULL else NULL, d.work + i * d.part_work,
              element(d.result, b) + g * v.result)
 
 
@@ -192,7 +192,7 @@ cdef void set_result(const Filters* v, const Tensor* image, const Tensor* f, con
     """The result of images and filters, perhaps with a bias."""
     cdef Divided d = divided(v, image, f, y, work, False)
     d.bias = bias
-    d.room = room_of(v, v.images, False)
+    d.part_work = work_of_part(v, v.images, False)
     run_all(&d, result_part)
 
 
@@ -202,14 +202,14 @@ cdef void image_part(void* job, size_t i) noexcept nogil:
     cdef uint32_t b, n = images_of(d, i, &b)
     cdef size_t g = d.group
     K.conv2d_bwd_x(&v.w, v.outputs, n, element(d.f, b) + g * v.filters, element(d.result, b) + g * v.result,
-                   d.work + i * d.room, element(d.image, b) + g * v.image, adds(d.accumulate, d.image, b))
+                   d.work + i * d.part_work, element(d.image, b) + g * v.image, adds(d.accumulate, d.image, b))
 
 
 cdef void set_image(const Filters* v, const Tensor* f, const Tensor* dy, float* work, const Tensor* dx,
                     bint accumulate) noexcept nogil:
     """The image, or its gradient, from the filters and the result, or its gradient."""
     cdef Divided d = divided(v, dx, f, dy, work, accumulate)
-    d.room = room_of(v, v.images, True)
+    d.part_work = work_of_part(v, v.images, True)
     run_all(&d, image_part)
 
 
@@ -254,7 +254,8 @@ cdef void filters_part(void* job, size_t i) noexcept nogil:
     cdef const Filters* v = d.v
     cdef uint32_t b, n = images_of(d, i, &b)
     K.conv2d_bwd_filter(&v.w, v.outputs, n, element(d.image, b) + d.group * v.image,
-                        element(d.result, b) + d.group * v.result, d.work + d.parts * padded(v.filters) + i * d.room,
+                        element(d.result, b) + d.group * v.result,
+                        d.work + d.parts * padded(v.filters) + i * d.part_work,
                         d.work + i * padded(v.filters), 0)
 
 
@@ -269,7 +270,7 @@ cdef void add_filters(const Filters* v, const Tensor* image, const Tensor* dy, u
         d.first = first
         d.count = count
         d.parts = parts_of(v, count)
-        d.room = room_of(v, count, False)
+        d.part_work = work_of_part(v, count, False)
         run_parts(&d, filters_part)
         for k in range(d.parts):
             if accumulate or k > 0:
@@ -291,7 +292,7 @@ cdef inline size_t padded(size_t n) noexcept nogil:
 cdef size_t block_work(const Filters* v, uint32_t images) noexcept nogil:
     """Working memory of `add_filters`."""
     cdef uint32_t parts = parts_of(v, images)
-    return parts * ((padded(v.filters) if parts > 1 else 0) + room_of(v, images, False))
+    return parts * ((padded(v.filters) if parts > 1 else 0) + work_of_part(v, images, False))
 
 
 cdef size_t filters_work(const Filters* v) noexcept nogil:

@@ -14,7 +14,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, total_of
-from dynet_cy.core.threads cimport Unlocked, drop, take
+from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply
@@ -75,31 +75,31 @@ cdef class _Definition:
         extra.attrs[PARAMETERS].u = self.number_of(parameters)
         return apply(self.op, xs, &extra)
 
-    cdef uint32_t number_of(self, dict given) except? 0xFFFFFFFF:
+    cdef uint32_t number_of(self, dict keywords) except? 0xFFFFFFFF:
         """The index of a set of keyword arguments; nodes with equal ones run together."""
-        if not given:
+        if not keywords:
             return 0
         # 1, 1.0 and True are equal, but functions may take them differently.
-        key = tuple([(name, type(given[name]), given[name]) for name in sorted(given)])
+        key = tuple([(name, type(keywords[name]), keywords[name]) for name in sorted(keywords)])
         try:
             found = self.numbers.get(key)
         except TypeError:
-            raise TypeError(f"{self.name}: values given by keyword must be hashable, not {given!r:.200}") from None
+            raise TypeError(f"{self.name}: values given by keyword must be hashable, not {keywords!r:.200}") from None
         if found is None:
-            self.check_keywords(given)
-            take(&definitions_lock)
+            self.check_keywords(keywords)
+            acquire_lock(&definitions_lock)
             try:
                 found = self.numbers.setdefault(key, len(self.parameters))
                 if found == len(self.parameters):
-                    self.parameters.append(dict(given))
+                    self.parameters.append(dict(keywords))
             finally:
-                drop(&definitions_lock)
+                release_lock(&definitions_lock)
         return found
 
-    cdef int check_keywords(self, dict given) except -1:
+    cdef int check_keywords(self, dict keywords) except -1:
         for what, function in (("forward", self.forward), ("backward", self.backward), ("shape", self.shape)):
             taken = keywords_of(function) if function is not None else None
-            for name in given:
+            for name in keywords:
                 if taken is not None and name not in taken:
                     raise TypeError(f"{self.name}: {what} takes no argument {name} by keyword")
         return 0
@@ -117,26 +117,26 @@ def _positional(function, str name, str what):
     if isinstance(function, np.ufunc):
         return [f"x{i}" for i in range(function.nin)]
     try:
-        given = inspect.signature(function).parameters.values()
+        params = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         raise TypeError(f"custom_op {name}: {what} must be a function whose arguments can be found out, not "
                         f"{function!r:.80}") from None
-    found = [p.name for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
-    return found + [p.name + "..." for p in given if p.kind == p.VAR_POSITIONAL]
+    found = [p.name for p in params if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty]
+    return found + [p.name + "..." for p in params if p.kind == p.VAR_POSITIONAL]
 
 
 cdef object keywords_of(function):
     """Names of a function's keyword arguments; None if it accepts any."""
     if isinstance(function, np.ufunc):
         return set()
-    given = inspect.signature(function).parameters.values()
-    if any(p.kind == p.VAR_KEYWORD for p in given):
+    params = inspect.signature(function).parameters.values()
+    if any(p.kind == p.VAR_KEYWORD for p in params):
         return None
-    return {p.name for p in given if p.kind == p.KEYWORD_ONLY}
+    return {p.name for p in params if p.kind == p.KEYWORD_ONLY}
 
 
 cdef object shape_given(_Definition d, list shapes, dict parameters):
-    """What the program's function says; the graph, to which a node is being added, must stay as it is."""
+    """The result of the program's function, which must not change the graph, to which a node is being added."""
     cdef Graph* g = current_graph()
     cdef uint64_t version = g.version
     cdef uint32_t n_nodes = g.n_nodes
@@ -156,10 +156,10 @@ cdef int custom_dim(const Shapes* s, Dim* y) except -1:
     shapes = [shape_of(s.x[i]) for i in range(s.n)]
     try:
         found = shape_given(d, shapes, <dict>d.parameters[s.attrs[PARAMETERS].u])
-        given = found if isinstance(found, (tuple, list)) else (found,)
-        if not all(hasattr(n, "__index__") for n in given):
+        sizes = found if isinstance(found, (tuple, list)) else (found,)
+        if not all(hasattr(n, "__index__") for n in sizes):
             raise TypeError(f"{d.name}: shape returned {found!r:.80}, expected a tuple of whole numbers")
-        dim_from_shape(tuple(given), y, "what shape returns")
+        dim_from_shape(tuple(sizes), y, "what shape returns")
     except DimensionError:
         raise
     except ValueError as error:                 # a DimensionError also lists the arguments
@@ -277,17 +277,18 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
     """A new op, made from functions of NumPy arrays.
 
     One call computes all nodes of a batch: **the last axis of every array is the batch**. Its length is 1 if all
-    elements share the argument, such as a parameter. The functions see copies, and run with the GIL, on the CPU. They
-    must depend only on their arguments. If they raise an exception, it reaches the program, and no gradient changes.
+    elements share the argument, such as a parameter. The functions see copies, and run with the GIL, on the CPU. The
+    functions must depend only on their arguments. If they raise an exception, it reaches the program, and no gradient
+    changes.
 
     Define an op once, not at each call: definitions are never freed, nor is any set of keyword values. Pass what
     differs from call to call as an expression.
 
     Args:
         name: for messages, profiles and drawings.
-        forward: ``forward(*xs)`` returns the values. Its positional arguments are those of the op. So are its
-            keyword-only arguments, whose values must be hashable; nodes with equal values run together, and `backward`
-            and `shape` get them too.
+        forward: ``forward(*xs)`` returns the values. The positional arguments of the function are those of the op. So
+            are its keyword-only arguments, whose values must be hashable; nodes with equal values run together, and
+            `backward` and `shape` get them too.
         backward: ``backward(dy, y, *xs)`` returns a tuple with the gradient of each argument, in the argument's shape,
             or None for zeros; with one argument, the gradient alone will do. The gradient of an argument without a
             batch may have the batch of y and is then summed over it. Without `backward`, a gradient is an error.
@@ -336,7 +337,7 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
     d.n_arguments = -1 if many else len(arguments)
     d.parameters = [{}]
     d.numbers = {}
-    take(&definitions_lock)
+    acquire_lock(&definitions_lock)
     try:
         d.number = len(definitions)
         d.op = register_nameless(d.c_name, d.c_args, custom_dim, custom_forward, custom_backward)
@@ -345,7 +346,7 @@ def custom_op(str name, forward: Callable[..., Any], backward: Callable[..., Any
         d.op.raised = custom_raised
         definitions.append(d)
     finally:
-        drop(&definitions_lock)
+        release_lock(&definitions_lock)
     return d
 
 

@@ -481,12 +481,12 @@ def sparse_inputTensor(idxs: Sequence[Sequence[int] | npt.NDArray[np.integer[Any
     if len(idxs) != len(shape):
         raise ValueError(f"{op}: idxs has {len(idxs)} lists, shape {shape} has {len(shape)} axes")
     places = []
-    for axis, (given, size) in enumerate(zip(idxs, shape)):
-        indices = np.asarray(given)
+    for axis, (axis_indices, size) in enumerate(zip(idxs, shape)):
+        indices = np.asarray(axis_indices)
         if indices.size == 0:
             indices = indices.astype(np.int64)
         if indices.ndim != 1 or indices.dtype.kind not in "iu":
-            raise TypeError(f"{op}: idxs[{axis}] must be a list of whole numbers, not {given!r}")
+            raise TypeError(f"{op}: idxs[{axis}] must be a list of whole numbers, not {axis_indices!r}")
         if indices.shape != floats.shape:
             raise ValueError(f"{op}: idxs[{axis}] has {indices.size} indices for {floats.size} values")
         for i in indices[(indices < 0) | (indices >= size)]:

@@ -393,7 +393,7 @@ cdef inline float lowered_to(size_t n, const float* v, float* to) noexcept nogil
     return top
 
 
-# The arguments for a batch element, less the greatest of their scores, and room for what is computed from them.
+# The arguments for a batch element, less the greatest of their scores, and working memory.
 cdef struct Scores:
     float* x
     float* transitions

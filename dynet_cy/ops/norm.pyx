@@ -108,15 +108,15 @@ cdef inline void norm_line(size_t n, size_t stride, const float* x, const float*
 
 
 # The factors or summands of a line: n of them, `step` apart, which repeat if the line is longer.
-cdef struct Part:
+cdef struct ParameterPart:
     const float* v
     size_t n
     size_t step
 
 
-cdef inline Part part_of(const Call* c, uint32_t i, const Split* s, uint32_t e, size_t at) noexcept nogil:
+cdef inline ParameterPart part_of(const Call* c, uint32_t i, const Split* s, uint32_t e, size_t at) noexcept nogil:
     """The part of argument i that belongs to the line at offset `at` of batch element e."""
-    cdef Part p
+    cdef ParameterPart p
     p.v = element(&c.x[i], e)
     p.n = size_of(&c.x[i].dim)
     p.step = 1
@@ -135,7 +135,7 @@ cdef void layer_norm_forward(const Call* c) noexcept nogil:
     cdef float* saved = c.saved
     cdef float* x
     cdef float* y
-    cdef Part g, b
+    cdef ParameterPart g, b
     if size_of(&c.y.dim) == 0:
         return
     for e in range(c.y.dim.bd):
@@ -179,7 +179,7 @@ cdef void layer_norm_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef float* x
     cdef float* dy
     cdef float* dx
-    cdef Part g
+    cdef ParameterPart g
     if size_of(&c.y.dim) == 0:
         return
     if i and terms_of_part(c, i, &s):
@@ -311,8 +311,8 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | No
     """
     cdef Extra extra = no_extra()
     if axis is not None:
-        given = axis if isinstance(axis, (list, tuple)) else (axis,)
-        axes = sorted([axis_in(x, d, "layer_norm", "an axis") for d in given])
+        requested = axis if isinstance(axis, (list, tuple)) else (axis,)
+        axes = sorted([axis_in(x, d, "layer_norm", "an axis") for d in requested])
         if not axes or axes[0] < 0 or axes[-1] > 6 or axes != list(range(axes[0], axes[0] + len(axes))):
             raise DimensionError(f"layer_norm: axis must be an axis, or several consecutive ones, not {axis!r}")
         extra.attrs[FIRST].u = <uint32_t>axes[0]
@@ -330,8 +330,8 @@ cdef int set_epsilon(Extra* extra, str op, object eps) except -1:
 
 
 # ---- residual_layer_norm: y = layer_norm(x + mask r) of each column ----------------------
-# Saved: for each column what `norm_line` saves, then the sums z = x + mask r, then room for their gradients, which both
-# x and r need.
+# Saved: for each column what `norm_line` saves, then the sums z = x + mask r, then memory for their gradients, which
+# both x and r need.
 
 cdef int residual_layer_norm_dim(const Shapes* s, Dim* y) except -1:
     cdef const Dim* x = s.x[0]

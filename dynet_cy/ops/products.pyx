@@ -136,9 +136,9 @@ cdef Expression contracted_twice(tuple xs, str op):
     if d[0].nd > 3 or cols_of(d[1]) != 1 or cols_of(d[2]) != 1 or axis_of(
             d[0], 2) != rows_of(d[1]) or axis_of(d[0], 1) != rows_of(d[2]) or (
             len(xs) == 4 and (cols_of(d[3]) != 1 or rows_of(d[3]) != axis_of(d[0], 0))):
-        given = "\n".join([f"    {'xyzb'[i]}  {describe_dim(d[i])}" for i in range(len(xs))])
+        shapes = "\n".join([f"    {'xyzb'[i]}  {describe_dim(d[i])}" for i in range(len(xs))])
         b = ", b {i}" if len(xs) == 4 else ""
-        raise DimensionError(f"{op}: x {{i,j,k}}, y {{k}}, z {{j}}{b} are needed\n{given}")
+        raise DimensionError(f"{op}: x {{i,j,k}}, y {{k}}, z {{j}}{b} are needed\n{shapes}")
     matrix = apply2(CONTRACT, xs[0], xs[1])
     if len(xs) == 4:
         return apply(AFFINE, (xs[3], matrix, xs[2]), NULL)

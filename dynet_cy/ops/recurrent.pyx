@@ -286,7 +286,7 @@ def vanilla_lstm_gates_concat(x_t: Iterable[Expression], h_tm1, Wx, Wh, b, float
 def vanilla_lstm_gates_projected(p_t, h_tm1, Wh):
     """`vanilla_lstm_gates` with the input's part of the sums, Wx x + b, already computed.
 
-    That part does not depend on earlier steps, so it can be computed for all steps at once.
+    This part of the gates does not depend on earlier steps, so it can be computed for all steps at once.
 
     Shapes: ``p_t {4H}``, ``h_tm1 {H}``, ``Wh {4H,H}`` -> ``{4H}``.
 
@@ -932,11 +932,11 @@ cdef enum:
     BLOCK = 256                                 # floats
 
 
-cdef inline const float* activated(uint32_t f, size_t n, const float* x, float* room) noexcept nogil:
+cdef inline const float* activated(uint32_t f, size_t n, const float* x, float* scratch) noexcept nogil:
     if f == 0:
         return x
-    K.unary_fwd[f - 1](n, x, 0, 0, room)
-    return room
+    K.unary_fwd[f - 1](n, x, 0, 0, scratch)
+    return scratch
 
 
 cdef inline uint32_t function_of(const Call* c, uint32_t i) noexcept nogil:

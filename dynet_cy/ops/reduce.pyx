@@ -881,8 +881,8 @@ def l2_norm(x):
 
 
 # ---- norm: y = (sum_i |x_i|^p)^(1/p); max_i |x_i| if p is infinite ----------------
-# attrs[1]: p.  Where the sum of the powers is far from 1, they are taken of x divided by the greatest.  An infinite p
-# saves the places of the greatest, as doubles.
+# attrs[1]: p.  If the sum of the powers is far from 1, the powers are those of x divided by its greatest element.  An
+# infinite p saves the places of the greatest, as doubles.
 
 cdef int norm_dim(const Shapes* s, Dim* y) except -1:
     reduced_dim(s, y)
@@ -1130,7 +1130,7 @@ NORM.ragged = True
 def norm(x, p: float = 2, axis: _Int | _Ints | None = None, keepdims: bool = False):
     """The p-norm ``(sum abs(x)^p)^(1/p)`` along some axes.
 
-    It neither overflows nor underflows where the result is a float.  Where all elements are 0 its gradient is 0.
+    It neither overflows nor underflows where the result is a float.  If all elements are 0, the gradient is 0.
 
     Args:
         x: any expression.

@@ -408,7 +408,7 @@ def pick_batch_elem(x, v: int):
 
 
 def pick_batch_elems(x, vs: _Ints):
-    """Some batch elements of x, in the given order; each may occur several times.
+    """Batch elements of x, in the given order; each may occur several times.
 
     Args:
         x: the expression.
@@ -513,7 +513,7 @@ cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, 
 
 
 def select_rows(x, rs: _Ints):
-    """Some rows of x, in the given order; each may occur several times.
+    """Rows of x, in the given order; each may occur several times.
 
     Args:
         x: a vector, a matrix, or more: rows are along axis 0.
@@ -530,7 +530,7 @@ def select_rows(x, rs: _Ints):
 
 
 def select_cols(x, cs: _Ints):
-    """Some columns of x, in the given order; each may occur several times.
+    """Columns of x, in the given order; each may occur several times.
 
     Args:
         x: a matrix, or more: columns are along axis 1.
@@ -741,10 +741,10 @@ def strided_select(x, strides: Sequence[int], range_from: Sequence[int], range_t
     cdef const Dim* d = dim_of(expression(x, "strided_select", "x"))
     cdef uint32_t nd = d.nd
     sizes = [d.d[i] for i in range(nd)] + [d.bd]
-    for what, given in (("strides", strides), ("range_from", range_from), ("range_to", range_to)):
-        if len(given) > nd + 1:
+    for what, requested in (("strides", strides), ("range_from", range_from), ("range_to", range_to)):
+        if len(requested) > nd + 1:
             raise DimensionError(
-                f"strided_select: {what} has {len(given)} numbers, x has {nd} axes and the batch")
+                f"strided_select: {what} has {len(requested)} numbers, x has {nd} axes and the batch")
     n = max(len(strides), len(range_from), len(range_to))
     ranges = []
     for i in range(max(n, <Py_ssize_t>nd)):
@@ -802,8 +802,8 @@ cdef list by_axis(object index, tuple shape):
     new axis.  A mask of several axes becomes one array per axis."""
     cdef Py_ssize_t named = 0
     keys = []
-    given = index if isinstance(index, tuple) else (index,)
-    for key in given:
+    requested = index if isinstance(index, tuple) else (index,)
+    for key in requested:
         array = listed(key)
         if array is None:
             keys.append(sliced(key) if isinstance(key, slice) else key)
@@ -1152,7 +1152,7 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
 
 
 # ---- cumulative ops ---------------------------------------------------------------
-# They run block by block: `len` rows of `pre` elements, that is `pre` adjacent lines along the axis.
+# The loops run block by block: `len` rows of `pre` elements, that is `pre` adjacent lines along the axis.
 
 ctypedef void (*BlockForward)(const Split* s, const float* x, float* y, float* saved) noexcept nogil
 

@@ -51,8 +51,8 @@ cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
     # The items hold the requested shape, for this rule only: item_count is 0, so nodes do not keep it.
     cdef const Dim* x = s.x[0]
     cdef uint32_t i
-    cdef uint32_t given = s.items[7]
-    cdef uint32_t asked = given if given else 1
+    cdef uint32_t batch = s.items[7]
+    cdef uint32_t asked = batch if batch else 1
     y.nd = s.attrs[0].u
     for i in range(y.nd):
         y.d[i] = s.items[i]

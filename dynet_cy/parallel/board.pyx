@@ -24,7 +24,7 @@ cdef uint64_t MAGIC = 0x79645F79636E7964
 # Bytes of the box in which a process leaves messages.
 cdef size_t BOX = 1 << 16
 
-# Most seconds to wait without sleeping: about the time it takes to fall asleep and wake up.
+# The greatest number of seconds to wait without sleeping: about the time that sleeping and waking take.
 cdef double SPIN = 40e-6
 
 # Seconds of sleep after which a waiting process checks for signals, and whether the launcher is still running.
@@ -65,7 +65,7 @@ def _copy_in_child():
 os.register_at_fork(after_in_child=_copy_in_child)
 
 
-@cython.no_gc_clear     # its memory is used until it is gone
+@cython.no_gc_clear     # its memory is used until it is freed
 cdef class Board:
     """The shared memory of the processes of one machine.
 
@@ -161,7 +161,7 @@ cdef class Board:
 
     def gather(self, bytes data, str what="gather"):
         """The bytes of all processes."""
-        cdef bytes told = what.encode()[:DY_WHAT - 1]
+        cdef bytes purpose = what.encode()[:DY_WHAT - 1]
         cdef size_t part = BOX - sizeof(uint64_t)
         cdef size_t at = 0, n, longest = 1
         cdef uint64_t length
@@ -172,21 +172,21 @@ cdef class Board:
             memcpy(self.boxes + BOX * self.rank, &length, sizeof(uint64_t))
             if at < length:
                 memcpy(self.boxes + BOX * self.rank + sizeof(uint64_t), <const char*>data + at, min(part, length - at))
-            self.wait(told)
+            self.wait(purpose)
             for r in range(self.size):
                 memcpy(&length, self.boxes + BOX * r, sizeof(uint64_t))
                 longest = max(longest, <size_t>length)
                 n = min(part, length - at) if at < length else 0
                 found[r].append((self.boxes + BOX * r + sizeof(uint64_t))[:n])
-            self.wait(told)
+            self.wait(purpose)
             at += part
         return [b"".join(parts) for parts in found]
 
     def region(self, size_t size, bint with_children=False):
         """A part of the memory, filled with zeros, that all processes map; collective.
 
-        It is freed some time after the last use of the result.  Pages are allocated when they are touched, so spare
-        room costs nothing.
+        The memory is freed some time after the last use of the result.  Pages are allocated when they are touched, so
+        spare memory costs nothing.
 
         Args:
             size: the least number of bytes.
@@ -277,7 +277,7 @@ cdef class Board:
         return seat.what[seat.arrivals & 1].decode(errors="replace")
 
     def waiting(self):
-        """Which processes are being waited for.
+        """The processes that have not arrived.
 
         Returns:
             None if no process waits, else (seconds of the longest wait, what it waits in, ranks that have not arrived).

@@ -16,7 +16,7 @@ cdef struct Entry:
     double factor               # of a table that decays
     double squares              # sum of squares of the part of its gradient that this rank has summed
     uint32_t n_touched          # rows with a gradient
-    uint32_t late               # updates that some rows have not had yet,
+    uint32_t lazy               # the number of deferred updates,
     uint8_t behind              # whether the states of this trainer are among what has not had them,
     uint8_t read                # and whether all values have had them, and only the states have not
     uint8_t has                 # whether there is a gradient
@@ -52,7 +52,7 @@ cdef class CollectiveReducer(Reducer):
     cdef readonly dict sent             # what has been exchanged: see `traffic`
 
     cdef int note_rows(self, const Param* p, size_t union_, size_t own) except -1
-    cdef int begin(self) except -1
+    cdef int begin_update(self) except -1
     cdef int swap(self, Update* u) except -1
     cdef int sum_all(self, Backend backend, Update* u) except -1
     cdef object compare(self, trainer, list stored, Update* u, TrainerSettings* settings, list groups)
@@ -64,5 +64,5 @@ cdef class CollectiveReducer(Reducer):
 # Updates in which every rank updates all parameters, after any communicator has summed the gradients.
 
 cdef class AllreduceReducer(CollectiveReducer):
-    cdef list told                  # the headers of all ranks
+    cdef list settings              # the headers of all ranks
     cdef bytearray memory           # the header of this rank

@@ -12,12 +12,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.core.threads cimport Unlocked, drop, take
+from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
 from dynet_cy.execute.accumulation cimport gradient_hooks
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.timeline cimport EXCHANGE, begin_span, end_span
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.late_rows cimport is_behind
+from dynet_cy.kernels.lazy_rows cimport are_states_behind
 from dynet_cy.memory.bridge cimport array_at, memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, note_gradient
 from dynet_cy.model.parameters cimport _Stored, settle
@@ -104,7 +104,7 @@ cdef class CollectiveReducer(Reducer):
         """Set the number of this trainer among those that have been wrapped, from 1: ranks must update the same one."""
         self.what = b"update" if number == 1 else b"update of trainer %d" % number
 
-    cdef int begin(self) except -1:
+    cdef int begin_update(self) except -1:
         """Set `own` to where this rank writes its header."""
         raise NotImplementedError
 
@@ -125,7 +125,7 @@ cdef class CollectiveReducer(Reducer):
             raise ParallelError(
                 f"{type(trainer).__name__}: the model had {self.n} parameters and tables when its trainer was wrapped, "
                 f"and has {u.n} now; call dy.parallel.wrap(trainer) again after adding some")
-        self.begin()
+        self.begin_update()
         memset(self.own, 0, self.header_bytes)
         self.own.settings = settings[0]
         self.own.n = self.n
@@ -133,10 +133,10 @@ cdef class CollectiveReducer(Reducer):
         for i in range(self.n):
             entry = entries_of(self.own) + i
             entry.factor = u.entries[i].factor
-            if u.entries[i].late != NULL:
-                entry.late = u.entries[i].late.n
-                entry.behind = is_behind(u.entries[i], u.states)
-                entry.read = u.entries[i].late.read
+            if u.entries[i].lazy != NULL:
+                entry.lazy = u.entries[i].lazy.n
+                entry.behind = are_states_behind(u.entries[i], u.states)
+                entry.read = u.entries[i].lazy.read
             entry.has = u.entries[i].has_gradient
             entry.n_touched = u.entries[i].n_touched
             entry.role = u.roles[i]
@@ -197,7 +197,7 @@ cdef class CollectiveReducer(Reducer):
             for r in range(self.size):
                 b = entries_of(self.headers[r]) + i
                 self.any[i] |= b.has and a.role != FROZEN
-                settles |= b.factor != a.factor or b.late != a.late or b.read != a.read
+                settles |= b.factor != a.factor or b.lazy != a.lazy or b.read != a.read
                 in_place |= b.in_place
             # A rank that has read a table in place, or saved it, has multiplied its factor in.
             if settles or in_place:
@@ -214,13 +214,13 @@ cdef class CollectiveReducer(Reducer):
                 break
         else:
             return None
-        told = self.communicator.gather(groups, "update")
+        settings = self.communicator.gather(groups, "update")
         for r in range(self.size):
-            if self.headers[r].active and told[r] != told[leader]:
+            if self.headers[r].active and settings[r] != settings[leader]:
                 raise ParallelError(
-                    f"{trainer}: the groups of parameters are {told[leader]} on rank {leader} and "
-                    f"{told[r]} on rank {r}; all ranks must make the same updates")
-        return None if self.active else told[leader]
+                    f"{trainer}: the groups of parameters are {settings[leader]} on rank {leader} and "
+                    f"{settings[r]} on rank {r}; all ranks must make the same updates")
+        return None if self.active else settings[leader]
 
     cdef int end(self, object error) except -1:
         """After an error on this rank only, the ranks may differ, so no collective call is possible any more.
@@ -250,7 +250,7 @@ cdef class CollectiveReducer(Reducer):
         return True
 
     def traffic(self):
-        """What updates have moved between ranks so far.
+        """The amounts of data that updates have moved between ranks so far.
 
         Returns:
             The number of updates; bytes of gradients of parameters; the number of rows of tables of which some rank
@@ -279,15 +279,15 @@ cdef class AllreduceReducer(CollectiveReducer):
     def __cinit__(self, communicator, n, mean, *args):
         self.memory = bytearray(self.header_bytes)
 
-    cdef int begin(self) except -1:
+    cdef int begin_update(self) except -1:
         self.own = <StepHeader*><char*>self.memory
         return 0
 
     cdef int swap(self, Update* u) except -1:
         cdef int r
-        self.told = self.communicator.gather_bytes(bytes(self.memory), self.what.decode())
+        self.settings = self.communicator.gather_bytes(bytes(self.memory), self.what.decode())
         for r in range(self.size):
-            self.headers[r] = <StepHeader*><char*>(<bytes>self.told[r])
+            self.headers[r] = <StepHeader*><char*>(<bytes>self.settings[r])
             if self.headers[r].n != self.own.n:
                 raise ParallelError(f"rank {r} updates {self.headers[r].n} parameters, rank {self.rank} {self.n}")
         return 0
@@ -318,7 +318,7 @@ def adopt(communicator, trainer):
             plane.pull(x.p.offset, x.p.size)
             communicator.broadcast_floats(array_at(plane.at(x.p.offset), x.p.size, np.float32))
             plane.push(x.p.offset, x.p.size)
-    for storage in (storage, *storage.beside.values()):
+    for storage in (storage, *storage.other_devices.values()):
         storage.changed()
 
 
@@ -384,7 +384,7 @@ os.register_at_fork(after_in_child=_stop_in_child)
 
 
 cdef int remove_hooks() except -1:
-    gradient_hooks().begin = NULL
+    gradient_hooks().begin_pass = NULL
     gradient_hooks().complete = NULL
     gradient_hooks().progress = NULL
     return 0
@@ -427,24 +427,24 @@ cdef class Overlap:
         self.early = True
         # A guess until the order is known: the parameter made last is often used last, so its gradient completes first.
         self.arrange(collection.parameters_list()[::-1])
-        take(&listeners_lock)
+        acquire_lock(&listeners_lock)
         try:
             listeners.append(weakref.ref(self, listeners.remove))
-            gradient_hooks().begin = begins
+            gradient_hooks().begin_pass = begins
             gradient_hooks().complete = complete
             gradient_hooks().progress = advance
         finally:
-            drop(&listeners_lock)
+            release_lock(&listeners_lock)
 
     def close(self):
         """Stop listening to backward passes."""
-        take(&listeners_lock)
+        acquire_lock(&listeners_lock)
         try:
             listeners[:] = [of for of in listeners if of() is not self]
             if not listeners:
                 remove_hooks()
         finally:
-            drop(&listeners_lock)
+            release_lock(&listeners_lock)
         if self.requests:
             self.communicator.wait(self.requests, "sum of gradients")
             atomic_sub(&n_open, len(self.requests), RELAXED)
@@ -475,9 +475,9 @@ cdef class Overlap:
         if self.size:
             self.sending = <float*>memory_of(self.send, True)
             self.received = <float*>memory_of(self.receive, True)
-        self.begin()
+        self.begin_update()
 
-    cdef begin(self):
+    cdef begin_update(self):
         """Prepare for the next update."""
         self.requests = []
         self.completed = []
@@ -539,13 +539,13 @@ cdef class Overlap:
     cdef next(self):
         """Called when the sums have been used."""
         completed = self.completed
-        self.begin()
+        self.begin_update()
         if not self.ordered:
             self.ordered = True
             self.reorder(completed)
 
     cdef float* sums_of(self, Param* p) except NULL:
-        """Where the sums of a parameter are, between `finish` and `next`."""
+        """The sums of a parameter, between `finish` and `next`."""
         return self.received + <size_t>self.offsets[self.places[p.number]]
 
     def make_sums(self):
@@ -652,7 +652,7 @@ cdef begins_for(Overlap overlap, Param* const* coming, uint32_t n):
                     overlap.open.add(overlap.places[coming[i].number])
             if overlap.open:                # else it is the backward of another model
                 overlap.push(True)
-        except BaseException as error:      # there is nobody here to raise it to
+        except BaseException as error:      # no caller here could receive the exception
             overlap.error = error
 
 

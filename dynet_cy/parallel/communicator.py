@@ -4,8 +4,8 @@ A `Communicator` connects `size` processes with the numbers `rank` from 0 on. Ev
 collective: all ranks call the same methods in the same order, and each returns when the data it needs have arrived.
 There are `dynet_cy.parallel.shared.SharedCommunicator` for one machine, and communicators over MPI.
 
-A new communicator implements the abstract methods. That is enough for trainers: by default, `reducer` returns one that
-sums gradients with these methods. A communicator that can do better, such as one that sees the memory of the other
+A new communicator implements the abstract methods. These methods are enough for trainers: by default, `reducer` returns
+one that sums gradients with them. A communicator that can do better, such as one that sees the memory of the other
 ranks, returns its own reducer.
 """
 
@@ -135,7 +135,7 @@ class Communicator(abc.ABC):
 def on_devices(trainer: Trainer) -> bool:
     """Whether some of its parameters live outside the memory of the host."""
     storage = trainer.collection.storage
-    return bool(storage.device or storage.beside)
+    return bool(storage.device or storage.other_devices)
 
 
 def steps_in_python(trainer: Trainer) -> bool:

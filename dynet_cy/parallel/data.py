@@ -70,13 +70,13 @@ def deal(examples: Sequence[int], ranks: int, cost: Callable[[int], float]) -> l
     examples of a rank keep their order.
     """
     costs = [cost(example) for example in examples]
-    room = [len(range(rank, len(examples), ranks)) for rank in range(ranks)]
-    least = [(0.0, rank) for rank in range(ranks) if room[rank]]
+    capacity = [len(range(rank, len(examples), ranks)) for rank in range(ranks)]
+    least = [(0.0, rank) for rank in range(ranks) if capacity[rank]]
     dealt: list[list[int]] = [[] for _ in range(ranks)]
     for i in sorted(range(len(examples)), key=lambda i: -costs[i]):
         total, rank = least[0]
         dealt[rank].append(i)
-        if len(dealt[rank]) < room[rank]:
+        if len(dealt[rank]) < capacity[rank]:
             heapq.heapreplace(least, (total + costs[i], rank))
         else:
             heapq.heappop(least)
@@ -171,7 +171,7 @@ class Shard(Generic[T]):
         return cost
 
     def _summary(self) -> tuple[Any, ...]:
-        """What must be equal on all ranks: length, order, and some of the items."""
+        """The data that must be equal on all ranks: length, order, and some of the items."""
         n = len(self._data)
         some = sorted({0, n // 3, n // 2, n - 1} & set(range(n)))
         check = zlib.crc32(repr([outline(self._data[i]) for i in some]).encode())
@@ -186,7 +186,7 @@ class Shard(Generic[T]):
         check_same("shard", names, everyone, ": shuffle with shard(data, shuffle=True)")
 
     def state(self) -> dict[str, Any]:
-        """Where the iteration is, as plain data that JSON can hold.
+        """The position of the iteration, as plain data that JSON can hold.
 
         It does not depend on the number of processes, and is the same on all ranks that have been given equally many
         items: ``epoch``, ``position`` (items of the whole data that all ranks together have been given in this epoch,
@@ -259,8 +259,8 @@ def shard(
             epoch the lists may be shorter, and those of some ranks one item shorter than others.
         cost: a function that estimates how long training with an item takes, such as `len` for sentences; needs
             `batch_size`. The `size * batch_size` items of one step are divided among the ranks so that their lists
-            take about the same time, and no rank waits long for the others. Which items make an update does not
-            change. Every rank computes the costs of all these items, and must get the same finite numbers.
+            take about the same time, and no rank waits long for the others. The items of an update do not change. Every
+            rank computes the costs of all these items, and must get the same finite numbers.
 
     Returns:
         Shard, over which one can iterate many times.

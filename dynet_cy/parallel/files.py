@@ -58,7 +58,7 @@ def everywhere(path: FileName, communicator: Communicator) -> Iterator[FileName]
 
 
 def _identity(path: FileName) -> Any:
-    """What distinguishes a checkpoint file from others; None if there is no such file."""
+    """The identity of a checkpoint file; None if there is no such file."""
     try:
         size = os.stat(path).st_size
         with safe_open(os.fspath(path), "numpy") as file:

@@ -1,8 +1,8 @@
 """Shared memory among the processes of one host that MPI has started.
 
 Unlike workers of the launcher, they do not inherit a descriptor. The first of them makes the memory, which has no name,
-and passes its descriptor to the others through a socket that has no name in the file system either. So nothing is left
-behind, however they end.
+and passes its descriptor to the others through a socket that has no name in the file system either. So no file remains,
+however the processes end.
 """
 
 from __future__ import annotations

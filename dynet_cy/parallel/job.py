@@ -61,7 +61,7 @@ class Job:
         self._code = 0
         self._kill_at: float | None = None
         self._stalls = Stalls(self.workers, timeout)
-        # When to tell that some ranks run on although others have ended, which nobody else notices.
+        # The time to report that some ranks run on although others have ended, which nothing else detects.
         self._patience = timeout
         self._tell_at: float | None = None
 
@@ -69,8 +69,9 @@ class Job:
         """Start the processes, and wait for their end.
 
         Returns:
-            How the job ended. Its exit code is 0 if all processes ended with exit code 0. Otherwise it is that of the
-            first one that failed, 128 plus the number of the signal that killed it or that the launcher got, or 1.
+            How the job ended. The exit code of the job is 0 if all processes ended with exit code 0. Otherwise it is
+            that of the first one that failed, 128 plus the number of the signal that killed it or that the launcher
+            got, or 1.
         """
         fd = anonymous_memory()
         try:
@@ -110,7 +111,7 @@ class Job:
             )
             worker = Worker(rank, process)
             self.workers.append(worker)
-            self._tell_guard("+", worker)
+            self._notify_guard("+", worker)
             for source, output, suffix in zip((process.stdout, process.stderr), outputs, ("out", "err")):
                 if source is None:
                     continue
@@ -135,7 +136,7 @@ class Job:
             assert self._guard.stdin is not None
             self._guard.stdin.close()
 
-    def _tell_guard(self, sign: str, worker: Worker) -> None:
+    def _notify_guard(self, sign: str, worker: Worker) -> None:
         """Tell the guard that a worker has begun ("+") or ended ("-")."""
         assert self._guard.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # the guard has been killed
@@ -156,7 +157,7 @@ class Job:
                     self._look_for_raised(worker)
                 elif not worker.noticed:
                     worker.noticed = True
-                    self._tell_guard("-", worker)
+                    self._notify_guard("-", worker)
                     within = self.board.ended(worker.rank)
                     assert worker.code is not None
                     if worker.code:
@@ -166,7 +167,7 @@ class Job:
                         self._fail(f"rank {worker.rank} has ended in the middle of {within}", 1)
             if self._kill_at is None:
                 self._look_for_hanging()
-                self._tell_of_late_ranks()
+                self._report_missing_ranks()
             elif time.monotonic() >= self._kill_at:
                 for worker in self.workers:
                     worker.signal(signal.SIGKILL)
@@ -205,7 +206,7 @@ class Job:
         elif worker.raised is not None and time.monotonic() - worker.raised > GRACE_AFTER_RAISING:
             self._fail(f"rank {worker.rank} has raised and does not end{worker.last_words()}", 1)
 
-    def _tell_of_late_ranks(self) -> None:
+    def _report_missing_ranks(self) -> None:
         """Say once which ranks run on, when others ended long ago; they may have work to do, and are not ended."""
         ended = [worker.rank for worker in self.workers if worker.noticed]
         if not ended or not self._patience:

@@ -59,7 +59,7 @@ def connect(words: dict[str, str]) -> Communicator:
         words: the settings from `dynet_cy.launch`: "mode".
 
     Raises:
-        ParallelError: mpi4py or MPI is missing, or asynchronous training is asked for with several hosts.
+        ParallelError: mpi4py or MPI is missing, or asynchronous training is requested with several hosts.
     """
     try:
         mpi: Any = importlib.import_module("mpi4py.MPI")
@@ -163,17 +163,17 @@ class MPICommunicator(Communicator):
         """Make every call that needs other ranks an error from now on."""
         self.world = self.leaders = self.flow = _Closed(why)
 
-    def start(self, call: Any, *buffers: Any, beside: bool = False) -> Any:
+    def start(self, call: Any, *buffers: Any, overlaps: bool = False) -> Any:
         """Begin a nonblocking operation; `wait` for the result."""
         request = call(*buffers)
-        self.under_way.append((request, buffers, beside))
+        self.under_way.append((request, buffers, overlaps))
         return request
 
     def wait(self, requests: Sequence[Any], what: str, asking: float = TRANSFER) -> None:
         """Wait until all requests are done; after `asking` seconds, sleep between polls unless background sums run."""
         self.under_way = [x for x in self.under_way if not x[0].Test()]
         try:
-            self.watch.wait(requests, what, TRANSFER if any(beside for *_, beside in self.under_way) else asking)
+            self.watch.wait(requests, what, TRANSFER if any(overlaps for *_, overlaps in self.under_way) else asking)
         except BaseException:
             self.break_off()
             raise
@@ -196,14 +196,14 @@ class MPICommunicator(Communicator):
         if self.hosts == 1:
             return self.inside.gather_bytes(data, what)
         comm = self.world
-        told = np.empty((comm.size, 2), np.int64)
+        announced = np.empty((comm.size, 2), np.int64)
         self.wait(
-            [self.start(comm.Iallgather, np.array([len(data), zlib.crc32(what.encode())], np.int64), told)],
+            [self.start(comm.Iallgather, np.array([len(data), zlib.crc32(what.encode())], np.int64), announced)],
             what,
             ARRIVAL,
         )
-        lengths = told[:, 0]
-        for rank in np.flatnonzero(told[:, 1] != told[self.rank, 1]).tolist():
+        lengths = announced[:, 0]
+        for rank in np.flatnonzero(announced[:, 1] != announced[self.rank, 1]).tolist():
             raise ParallelError(
                 f"rank {self.rank} is in {what} and rank {rank} is not; what needs all ranks must be called by all of "
                 "them, in one order"
@@ -297,7 +297,7 @@ class MPICommunicator(Communicator):
 
     def start_sum(self, send: Floats, receive: Floats) -> Any:
         """Start a sum over all ranks; `wait` for the result."""
-        return self.start(self.flow.Iallreduce, send, receive, beside=True)
+        return self.start(self.flow.Iallreduce, send, receive, overlaps=True)
 
     def start_any(self, flag: Floats) -> Any:
         """Start to sum one number over all ranks, in place."""

@@ -80,24 +80,24 @@ class Watch:
             threading.Thread(target=self.look, args=(board, members), daemon=True, name=name).start()
 
     def look(self, board: Any, members: list[int]) -> None:
-        told: dict[int, str] = {}
+        reported: dict[int, str] = {}
         beat, used = time.monotonic(), time.process_time()
         pause = min(BEAT, self.timeout / 8) if self.timeout else BEAT
         while not self.over.wait(LOOKING):
             now = time.monotonic()
             if now - beat > pause:
                 if time.process_time() - used > WORKING * (now - beat):
-                    self.tell(self.WORKS, None)
+                    self.send(self.WORKS, None)
                 beat, used = now, time.process_time()
             if board is not None:
                 long = board.waiting()
                 waits: dict[int, str] = {}
                 if long is not None and long[0] > GRACE:
                     waits = {rank: long[1] for i, rank in enumerate(members) if i not in long[2]}
-                changed = {rank: waits.get(rank, "") for rank in members if waits.get(rank) != told.get(rank)}
+                changed = {rank: waits.get(rank, "") for rank in members if waits.get(rank) != reported.get(rank)}
                 if changed:
-                    self.tell(self.WAITS, changed)
-                told = waits
+                    self.send(self.WAITS, changed)
+                reported = waits
             self.listen()
             if self.rank == 0:
                 self.judge()
@@ -107,21 +107,21 @@ class Watch:
         test = self.mpi.Request.Testall
         begun = time.perf_counter()
         pause = 2e-5
-        told = False
+        reported = False
         while not test(requests):
             elapsed = time.perf_counter() - begun
             if elapsed < asking:
                 os.sched_yield()
                 continue
-            if elapsed > GRACE and not told:
-                self.tell(self.WAITS, {self.rank: what})
-                told = True
+            if elapsed > GRACE and not reported:
+                self.send(self.WAITS, {self.rank: what})
+                reported = True
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_SLEEP)
-        if told:
-            self.tell(self.WAITS, {self.rank: ""})
+        if reported:
+            self.send(self.WAITS, {self.rank: ""})
 
-    def tell(self, tag: int, what: Any, to: int = 0) -> None:
+    def send(self, tag: int, what: Any, to: int = 0) -> None:
         """Send a note, without waiting until it is read."""
         if self.rank == to:
             self.note(to, tag, what)
@@ -171,7 +171,7 @@ class Watch:
         if not self.timeout or not hanging:
             return
         for rank in hanging:
-            self.tell(self.SHOW, None, rank)
+            self.send(self.SHOW, None, rank)
         time.sleep(1)
         names = ", ".join(map(str, hanging))
         self.abort(f"rank {names} hangs: others have waited {now - since:.0f} s for it in {what!r}")
@@ -183,7 +183,7 @@ class Watch:
         if self.is_child:
             # The exit handlers that follow would finalize MPI, for the rank and so for all.
             self.abort("a child of this rank has ended like a rank; let it end by os._exit, as multiprocessing does")
-        self.tell(self.ENDED, None)
+        self.send(self.ENDED, None)
         # MPI_Finalize waits without sleeping, so no rank should enter it long before the last one has finished.
         done = self.control.Ibarrier()
         while not done.Test():

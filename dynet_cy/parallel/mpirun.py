@@ -54,8 +54,8 @@ def launcher_of(text: str | None) -> list[str]:
         FileNotFoundError: there is no such program.
     """
     if text is None:
-        beside = Path(sys.executable).with_name("mpiexec")
-        words = [str(beside) if beside.exists() else "mpiexec"]
+        own = Path(sys.executable).with_name("mpiexec")
+        words = [str(own) if own.exists() else "mpiexec"]
     else:
         words = shlex.split(text)
     if not words or shutil.which(words[0]) is None:
@@ -109,8 +109,8 @@ def command(
     """
     starter = launcher_of(launcher)
     count = [] if n is None else ["-n", str(n)]
-    told = {"backend": "mpi", "mode": mode, "timeout": f"{timeout:g}", **(words or {})}
-    text = " ".join(f"{name}={value}" for name, value in told.items())
+    settings = {"backend": "mpi", "mode": mode, "timeout": f"{timeout:g}", **(words or {})}
+    text = " ".join(f"{name}={value}" for name, value in settings.items())
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     start = [str(Path(__file__).with_name("start_mpi.py")), text, str(restarts), hash_seed]
     python = [sys.executable, "-I", "-S", *start, sys.executable, *flags]

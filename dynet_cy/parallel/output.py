@@ -125,7 +125,7 @@ class Pump:
             output = key.data if is_output else key.data.output
             try:
                 written = output.write() if is_output else key.data.forward()
-            except OSError as error:  # nobody reads the output any more, or a disk is full
+            except OSError as error:  # the reader of the output has ended, or a disk is full
                 self.failure = self.failure or f"cannot write what workers write: {error}"
                 written = True
                 if not is_output:

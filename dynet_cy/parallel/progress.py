@@ -1,7 +1,7 @@
 """Tells the launcher, which may restart a job, how far the job has come: a few numbers in memory without a name.
 
-The workers open it through the launcher's descriptor under ``/proc``. That works for the launcher's own workers and for
-processes that MPI starts on the same host, and nothing is left behind. On other hosts, or without ``/proc``, workers
+The workers open it through the launcher's descriptor under ``/proc``. This works for the launcher's own workers and for
+processes that MPI starts on the same host, and leaves no file behind. On other hosts, or without ``/proc``, workers
 cannot open it.
 """
 
@@ -42,7 +42,8 @@ class Progress:
         return {"progress": f"/proc/{os.getpid()}/fd/{self._fd}", "token": self._token}
 
     def reset(self, known: bool) -> None:
-        """Prepare for a start of the job: no updates.  That is `known` if all workers are able to find the memory."""
+        """Prepare for a start of the job: no updates.  The result is `known` if all workers are able to find the
+        memory."""
         self._numbers[:] = 0, known
 
     @property
@@ -59,22 +60,22 @@ class Progress:
         os.close(self._fd)
 
 
-def connect(told: Mapping[str, str]) -> None:
+def connect(settings: Mapping[str, str]) -> None:
     """Make the trainers of this process, but not of its children, report their progress to the launcher.
 
     Args:
-        told: the launcher's settings for this process.
+        settings: the launcher's settings for this process.
     """
-    if "progress" not in told:
+    if "progress" not in settings:
         return
     with contextlib.suppress(OSError):  # the launcher is on another host
         # Do not block, and check size and token: on another host the name may belong to anything.
-        fd = os.open(told["progress"], os.O_RDWR | os.O_NONBLOCK)
+        fd = os.open(settings["progress"], os.O_RDWR | os.O_NONBLOCK)
         try:
             about = os.fstat(fd)
             if not stat.S_ISREG(about.st_mode) or about.st_size != SIZE:
                 return
-            if os.pread(fd, TOKEN, NUMBERS) != told["token"].encode():
+            if os.pread(fd, TOKEN, NUMBERS) != settings["token"].encode():
                 return
             memory = mmap.mmap(fd, SIZE)
         finally:

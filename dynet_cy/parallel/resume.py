@@ -57,9 +57,9 @@ def save_checkpoint(
 ) -> None:
     """Write everything needed to resume training into one file, so that the result is the same as without the stop.
 
-    That is: parameters, the trainer's settings and state (moments, moving averages), the random streams of every rank
-    (those of this library, of Python's `random` and of `numpy.random`), and the epoch and position in the data. An
-    existing file is replaced completely or not at all.
+    The contents are: parameters, the trainer's settings and state (moments, moving averages), the random streams of
+    every rank (those of this library, of Python's `random` and of `numpy.random`), and the epoch and position in the
+    data. An existing file is replaced completely or not at all.
 
     Collective: all ranks call it between the same updates, and rank 0 writes the file. A single process just calls it.
 

@@ -49,7 +49,7 @@ T = TypeVar("T")
 _communicator: Communicator | None = None
 
 
-def told() -> dict[str, str]:
+def settings_from_launcher() -> dict[str, str]:
     """The launcher's settings for this process; empty if the launcher did not start it, as for a child of a worker."""
     words = dict(word.split("=", 1) for word in os.environ.get(VARIABLE, "").split())
     return words if words.get("pid") == str(os.getpid()) else {}
@@ -59,7 +59,7 @@ def current() -> Communicator:
     """The communicator of this process."""
     global _communicator
     if _communicator is None:
-        words = told() or ({"backend": "mpi"} if started_by_mpi() else {})
+        words = settings_from_launcher() or ({"backend": "mpi"} if started_by_mpi() else {})
         if words:
             module, _, function = BACKENDS[words["backend"]].partition(":")
             _communicator = getattr(importlib.import_module(module), function)(words)
@@ -76,7 +76,7 @@ def in_a_job() -> bool:
 
 
 def own_part(gpus: Sequence[T]) -> list[T]:
-    """Which of the requested GPUs this process uses.
+    """The part of the requested GPUs that this process uses.
 
     All of them, if it trains alone. In a job each process uses one, chosen by its number among the processes of its
     machine, modulo the number of GPUs.
@@ -192,7 +192,7 @@ def average(value: float | Sequence[float], weight: float = 1.0) -> Any:
     return float(mean[0]) if np.ndim(value) == 0 else mean
 
 
-connect(told())
+connect(settings_from_launcher())
 # A worker on one machine connects at once, since its random numbers and files depend on that; over MPI, when needed.
-if told().get("backend") == "shared":
+if settings_from_launcher().get("backend") == "shared":
     current()

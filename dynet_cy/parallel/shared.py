@@ -41,7 +41,7 @@ class SharedCommunicator(Communicator):
 
     backend = "shared"
     launched = True
-    _room: Floats | None = None
+    _floats: Floats | None = None
 
     def __init__(self, board: Board, mode: str = "sync") -> None:
         self.board = board
@@ -64,15 +64,15 @@ class SharedCommunicator(Communicator):
 
     def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
         """Replace the numbers on all ranks by those of `root`."""
-        told = self.gather_bytes(floats.tobytes() if self.rank == root else b"", "broadcast")
-        floats[:] = np.frombuffer(told[root], np.float32)
+        gathered = self.gather_bytes(floats.tobytes() if self.rank == root else b"", "broadcast")
+        floats[:] = np.frombuffer(gathered[root], np.float32)
 
-    def room(self, n: int) -> Floats:
+    def shared_floats(self, n: int) -> Floats:
         """Shared memory for n floats of each process, and n more for the sums; n is the same on all ranks."""
-        if self._room is None or self._room.shape[1] < n:
+        if self._floats is None or self._floats.shape[1] < n:
             region = self.board.region((self.size + 1) * max(n, 1) * 4)
-            self._room = np.frombuffer(memoryview(region), np.float32, (self.size + 1) * n).reshape(self.size + 1, n)
-        return self._room[:, :n]
+            self._floats = np.frombuffer(memoryview(region), np.float32, (self.size + 1) * n).reshape(self.size + 1, n)
+        return self._floats[:, :n]
 
     def sum_floats(self, floats: Floats) -> None:
         """Replace the numbers on all ranks by their sums, added in the order of ranks."""
@@ -84,26 +84,26 @@ class SharedCommunicator(Communicator):
         Each process computes a part of them.
         """
         n = len(floats)
-        room = self.room(n)
-        room[self.rank] = floats
+        shared = self.shared_floats(n)
+        shared[self.rank] = floats
         self.barrier("sum")
         part = slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
-        total = room[self.size, part]
-        total[:] = room[0, part]
+        total = shared[self.size, part]
+        total[:] = shared[0, part]
         for r in range(1, self.size):
-            total += room[r, part]
+            total += shared[r, part]
         self.barrier("sum")
-        sums: Floats = room[self.size]
+        sums: Floats = shared[self.size]
         return sums
 
     def sum_rows(self, rows: NDArray[np.uint32], values: Floats, n_rows: int) -> tuple[NDArray[np.uint32], Floats]:
         """Sums of rows of a table, added in the order of ranks."""
         width = values.shape[1]
         everyone = [np.frombuffer(data, np.uint32) for data in self.gather_bytes(rows.tobytes(), "sum of rows")]
-        room = self.room(max(len(numbers) for numbers in everyone) * width)
-        room[self.rank, : values.size] = values.reshape(-1)
+        shared = self.shared_floats(max(len(numbers) for numbers in everyone) * width)
+        shared[self.rank, : values.size] = values.reshape(-1)
         self.barrier("sum of rows")
-        sent = [room[r, : len(numbers) * width].reshape(-1, width) for r, numbers in enumerate(everyone)]
+        sent = [shared[r, : len(numbers) * width].reshape(-1, width) for r, numbers in enumerate(everyone)]
         found = sum_of_rows(list(zip(everyone, sent)))
         self.barrier("sum of rows")
         return found
@@ -129,21 +129,21 @@ class SharedCommunicator(Communicator):
         return shared(self, trainer, reduction)
 
 
-def _tell_of_exceptions(board: Board) -> None:
+def _report_exceptions(board: Board) -> None:
     """Tell the launcher when the program raises, since threads of the program may keep the process running."""
     show = sys.excepthook
 
-    def show_and_tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def show_and_report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         show(kind, error, trace)
         board.note_raised()
 
-    sys.excepthook = show_and_tell
+    sys.excepthook = show_and_report
 
 
-def connect(told: Mapping[str, str]) -> SharedCommunicator:
+def connect(settings: Mapping[str, str]) -> SharedCommunicator:
     """The communicator of a worker, from the launcher's settings."""
-    board = Board(int(told["fd"]), int(told["size"]), int(told["rank"]), int(told["parent"]))
+    board = Board(int(settings["fd"]), int(settings["size"]), int(settings["rank"]), int(settings["parent"]))
     replacing.note_temporary = board.note_file
     if not (sys.flags.inspect or sys.flags.interactive):
-        _tell_of_exceptions(board)
-    return SharedCommunicator(board, told["mode"])
+        _report_exceptions(board)
+    return SharedCommunicator(board, settings["mode"])

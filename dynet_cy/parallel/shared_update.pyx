@@ -11,10 +11,10 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.core.threads cimport Unlocked, drop, take
+from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
 from dynet_cy.kernels.kernels cimport K, dy_optim
-from dynet_cy.kernels.late_rows cimport (
-    can_be_late, catch_up_all, catch_up_shared, mark_moved, none_late_shared, note_late,
+from dynet_cy.kernels.lazy_rows cimport (
+    can_defer, catch_up_all, catch_up_shared, clear_deferred_shared, defer_update, mark_moved,
 )
 from dynet_cy.memory.storage cimport Param, Storage, forget_gradient, see_whole, touch
 from dynet_cy.model.parameters cimport _Stored, settle as settle_factor
@@ -36,8 +36,8 @@ from dynet_cy.train.device import refuse_devices
 #
 # Memory of models that the processes of one machine share.
 
-# Spare room for parameters that are added later, in floats, in addition to the size of the present ones.
-cdef size_t ROOM = 1 << 20
+# Spare memory for parameters that are added later, in floats, in addition to the size of the present ones.
+cdef size_t SPARE = 1 << 20
 
 
 cdef object part_of(object region, size_t start, size_t size):
@@ -64,7 +64,7 @@ class SharedModel:
 
     def __init__(self, communicator, storage, parts, with_children):
         self.storage = storage
-        capacity = (storage.n_bytes() // sizeof(float) * 2 + ROOM) // LINE * LINE
+        capacity = (storage.n_bytes() // sizeof(float) * 2 + SPARE) // LINE * LINE
         self.plane_bytes = capacity * sizeof(float)
         self.region = communicator.board.region(self.plane_bytes * parts, with_children)
 
@@ -120,8 +120,8 @@ cdef int share_states(communicator, trainer, region, size_t start, size_t plane_
 # the last bit, and no work is done twice. In a lookup table, only the rows that some rank has used take part. There is
 # one copy of the state of the rule (momentum, moments), in shared memory.
 #
-# If the rule moves other rows too, these have the update later (see kernels/late_rows): all ranks note it. Between
-# updates no states change, so a rank may read late rows at any time. When states have to be brought up to date at last,
+# If the rule moves other rows too, their update is deferred (see kernels/lazy_rows): all ranks record it. Between
+# updates no states change, so a rank may read lazy rows at any time. When states have to be brought up to date at last,
 # all ranks read what they need for their own values first; then each moves the states of a part of the rows (`settle`).
 
 # All reducers of this process, as a list of borrowed pointers; read and changed under the lock.
@@ -135,12 +135,12 @@ def _read_before_fork():
     It makes no Python object, since there may be no memory.
     """
     cdef void* x
-    take(&reducers_lock)
+    acquire_lock(&reducers_lock)
     x = first_reducer
     while x != NULL:
         (<SharedReducer>x).read_tables()
         x = (<SharedReducer>x).following
-    drop(&reducers_lock)
+    release_lock(&reducers_lock)
 
 
 os.register_at_fork(before=_read_before_fork)
@@ -208,21 +208,21 @@ cdef class SharedReducer(CollectiveReducer):
                     raise MemoryError(f"rows of {x.full_name}")
         self.headers_at = address(region)
         self.lists_at = <uint32_t*>(self.headers_at + 2 * self.size * self.header_bytes)
-        take(&reducers_lock)
+        acquire_lock(&reducers_lock)
         self.following = first_reducer
         first_reducer = <void*>self
-        drop(&reducers_lock)
+        release_lock(&reducers_lock)
 
     def __dealloc__(self):
         global first_reducer
         cdef Py_ssize_t i
         cdef void** x = &first_reducer
-        take(&reducers_lock)
+        acquire_lock(&reducers_lock)
         while x[0] != NULL and x[0] != <void*>self:
             x = &(<SharedReducer>x[0]).following
         if x[0] != NULL:
             x[0] = self.following
-        drop(&reducers_lock)
+        release_lock(&reducers_lock)
         if self.parts != NULL:
             for i in range(self.n):
                 free(self.parts[i].union_)
@@ -241,7 +241,7 @@ cdef class SharedReducer(CollectiveReducer):
     cdef uint32_t* list_of(self, int r, Py_ssize_t i) noexcept nogil:
         return self.lists_at + ((self.round & 1) * self.size + r) * self.list_length + self.first[i]
 
-    cdef int begin(self) except -1:
+    cdef int begin_update(self) except -1:
         self.round += 1
         self.own = self.header_of(self.rank)
         return 0
@@ -316,7 +316,7 @@ cdef class SharedReducer(CollectiveReducer):
     cdef int sum_all(self, Backend backend, Update* u) except -1:
         cdef Py_ssize_t i
         cdef size_t floats = 0
-        self.compare_late(u)
+        self.compare_deferred(u)
         with nogil:
             self.divide(u)
             for i in range(self.n):
@@ -469,7 +469,7 @@ cdef class SharedReducer(CollectiveReducer):
         cdef int r
         for r in range(self.size):
             one = entries_of(self.headers[r]) + i
-            if one.late > 0 and not one.behind:
+            if one.lazy > 0 and not one.behind:
                 return FOREIGN
         return SHARED
 
@@ -483,8 +483,8 @@ cdef class SharedReducer(CollectiveReducer):
             if part.step == NULL:
                 continue
             lock_gradient(p)
-            if part.step.late and can_be_late(p, u.rule, &u.settings[u.group[i]].h, u.states):
-                p.late.shared = p.late.moving = 1
+            if part.step.lazy and can_defer(p, u.rule, &u.settings[u.group[i]].h, u.states):
+                p.lazy.shared = p.lazy.moving = 1
             if p.rows:
                 self.update_table(u, i)
             else:
@@ -536,7 +536,7 @@ cdef class SharedReducer(CollectiveReducer):
         cdef size_t n = size_of(&p.dim), low = 0, high = 0, k, row
         for k in range(t.at, t.end):
             row = t.union_[k]
-            if t.step.late:
+            if t.step.lazy:
                 catch_up_shared(p, row, row + 1)
             self.update_range(u, i, row * n, (row + 1) * n, self.row_of(u, i, k))
         if t.step.some:
@@ -568,7 +568,7 @@ cdef class SharedReducer(CollectiveReducer):
         for k in range(t.n):
             if not t.at <= k < t.end:
                 memcpy(p.value + t.union_[k] * n, self.row_of(u, i, k), n * sizeof(float))
-        if t.step.late:
+        if t.step.lazy:
             self.note_table(u, i)
         elif not t.step.some:
             self.share_of(p.rows, &low, &high)
@@ -580,7 +580,7 @@ cdef class SharedReducer(CollectiveReducer):
 
     # ---- rows that have updates later ----
 
-    cdef int compare_late(self, Update* u) except -1:
+    cdef int compare_deferred(self, Update* u) except -1:
         """Check that the same updates are missing on all ranks, since they share the states that have not had them."""
         cdef Py_ssize_t i
         cdef int r
@@ -590,10 +590,10 @@ cdef class SharedReducer(CollectiveReducer):
             a = entries_of(self.headers[0]) + i
             for r in range(1, self.size):
                 b = entries_of(self.headers[r]) + i
-                if (a.behind or b.behind) and b.late != a.late:
+                if (a.behind or b.behind) and b.lazy != a.lazy:
                     raise ParallelError(
-                        f"on rank 0, {a.late} updates have not reached all rows of {self.summed[i].name()}, and "
-                        f"{b.late} on rank {r}: all ranks must set the state of a trainer (restart, load_safetensors)")
+                        f"on rank 0, {a.lazy} updates have not reached all rows of {self.summed[i].name()}, and "
+                        f"{b.lazy} on rank {r}: all ranks must set the state of a trainer (restart, load_safetensors)")
         return 0
 
     cdef int settle_tables(self, Param** entries, Py_ssize_t n) except -1:
@@ -606,12 +606,12 @@ cdef class SharedReducer(CollectiveReducer):
         self.board.wait(b"update, rows", True)
         with nogil:
             for i in range(n):
-                if entries[i].late != NULL and entries[i].late.n:
+                if entries[i].lazy != NULL and entries[i].lazy.n:
                     self.share_of(entries[i].rows, &low, &high)
                     catch_up_shared(entries[i], low, high)
         self.board.wait(b"update, states of rows", True)
         for i in range(n):
-            none_late_shared(entries[i])
+            clear_deferred_shared(entries[i])
         return 0
 
     cdef void note_table(self, Update* u, Py_ssize_t i) noexcept nogil:
@@ -622,8 +622,8 @@ cdef class SharedReducer(CollectiveReducer):
         for k in range(self.parts[i].n):
             mark_moved(p, self.parts[i].union_[k])
         h.step_scale = <float>(1 / p.factor)
-        note_late(p, &h)
-        p.late.moving = 0
+        defer_update(p, &h)
+        p.lazy.moving = 0
 
     cdef void read_tables(self) noexcept:
         cdef Py_ssize_t i
@@ -645,7 +645,7 @@ cdef class SharedReducer(CollectiveReducer):
         try:
             for i in range(n):
                 entries[i] = (<_Stored>stored[i]).p
-                pending = pending or (entries[i].late != NULL and entries[i].late.n)
+                pending = pending or (entries[i].lazy != NULL and entries[i].lazy.n)
             if pending:
                 self.settle_tables(entries, n)
         finally:

@@ -33,8 +33,8 @@ class Stalls:
     def __init__(self, workers: Sequence[Worker], timeout: float) -> None:
         self._workers = workers
         self._timeout = timeout
-        # The wait being watched: what for and who is late, when it was last checked, and the CPU seconds that the late
-        # ones had used by then.
+        # The wait being watched: its purpose, the ranks that have not arrived, the time of the last check, and the CPU
+        # seconds that these ranks had used by then.
         self._watched: tuple[tuple[str, list[int]], float, dict[int, float | None]] | None = None
         self._looked = time.monotonic()
 
@@ -57,7 +57,7 @@ class Stalls:
         blind, self._looked = now - self._looked > BLIND, now
         wait = what, late
         if blind:
-            # This process was stopped, or nobody read its output, so that workers could not write either.
+            # This process was stopped, or its output was not read, so that workers could not write either.
             self._watched = wait, now, self._used(late)
             return []
         if self._watched is None or self._watched[0] != wait or now - self._watched[1] > seconds + TICK:

@@ -1,7 +1,7 @@
 """The first program of the launcher's children, without dynet_cy: ``start.py PARENT SIGNAL PROGRAM ARGS...``.
 
-It arranges that the process gets this signal (KILL, TERM) when its launcher ends (on Linux), and reacts to Ctrl-C. Then
-it replaces itself by the program.
+The program arranges that the process gets this signal (KILL, TERM) when its launcher ends (on Linux), and reacts to
+Ctrl-C. Then it replaces itself by the program.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ def main() -> None:
     """Prepare the process and begin the program."""
     parent, name, *command = sys.argv[1:]
     if sys.platform.startswith("linux"):
-        # This works at once; guard.py ends the worker's children, and workers on other systems.
+        # The signal ends the worker at once; guard.py ends the worker's children, and workers on other systems.
         with contextlib.suppress(ImportError):
             import ctypes
 

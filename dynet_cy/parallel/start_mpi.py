@@ -12,12 +12,12 @@ LOCAL_SIZE = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_L
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "DYNET_CY_THREADS")
 
 
-def tell_launcher(words: str) -> None:
+def notify_launcher(words: str) -> None:
     """Tell the launcher that this process is able to report its progress; see progress.py."""
-    told = dict(word.split("=", 1) for word in words.split())
+    settings = dict(word.split("=", 1) for word in words.split())
     with contextlib.suppress(OSError, KeyError):  # the launcher is on another host, or does not ask
-        fd = os.open(told["progress"], os.O_RDWR | os.O_NONBLOCK)
-        if os.pread(fd, len(told["token"]), 16) == told["token"].encode():
+        fd = os.open(settings["progress"], os.O_RDWR | os.O_NONBLOCK)
+        if os.pread(fd, len(settings["token"]), 16) == settings["token"].encode():
             os.pwrite(fd, (1).to_bytes(8, sys.byteorder), 8)
         os.close(fd)
 
@@ -25,7 +25,7 @@ def tell_launcher(words: str) -> None:
 def main() -> None:
     """Prepare the process and begin the program."""
     words, restarts, hash_seed, python, *args = sys.argv[1:]
-    tell_launcher(words)
+    notify_launcher(words)
     counts = [os.environ[name] for name in LOCAL_SIZE if os.environ.get(name, "").isdigit()]
     if counts:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

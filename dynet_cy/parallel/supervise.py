@@ -18,7 +18,7 @@ from dynet_cy.parallel.progress import Progress
 
 __all__ = ["Ending", "Logs", "Signals", "Start", "say", "supervise"]
 
-# Most seconds between the end of a job and its next start.
+# The greatest number of seconds between the end of a job and its next start.
 LONGEST_PAUSE = 60.0
 
 

@@ -71,7 +71,7 @@ def wrap(trainer: T, reduction: str = "mean") -> T:
 
 
 def _description(trainer: Trainer, reduction: str) -> dict[str, Any]:
-    """What must be equal on all ranks, in words."""
+    """The description of the model and trainer that must be equal on all ranks."""
     words = {"trainer": type(trainer).__name__, "reduction": reduction, "precision": precision()}
     places = _places(trainer)
     words["device of the parameters"] = " and ".join(places.values())

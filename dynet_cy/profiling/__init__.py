@@ -1,4 +1,4 @@
-"""Where the time of graphs goes: for each operation the nodes that ran, the calls they ran in, and the time.
+"""The time of graphs: for each operation the number of nodes, the number of calls, and the time.
 
 ``--dynet-profiling 1``, or ``dynet_cy.config.set(profiling=1)``, measures from then on and writes a report to stderr
 when the process ends; with 2 every batch is listed as well, after it has run.  From a program::
@@ -7,8 +7,8 @@ when the process ends; with 2 every batch is listed as well, after it has run.  
         ...
     print(profile)
 
-Where lines of the program are recorded (``measure(lines=True)``, `record_lines`, `detect_anomaly`, ``--dynet-check``),
-the time of each line is measured too.  A batch of nodes from several lines is divided among them.
+If lines of the program are recorded (``measure(lines=True)``, `record_lines`, `detect_anomaly`, ``--dynet-check``), the
+time of each line is measured too.  A batch of nodes from several lines is divided among them.
 
 To see what ran when, use ``measure(timeline=True)``: it records every batch, pass, update and exchange between
 processes, for a timeline and a report that browsers show::
@@ -21,8 +21,8 @@ processes, for a timeline and a report that browsers show::
 Passes that the program causes, by `value` and the like, are counted for the line that asks, with a hint if several
 values could have been requested together.
 
-On a GPU, measuring waits for each call, so that the times are those of the device. That slows the program down, as it
-does not wait otherwise.
+On a GPU, measuring waits for each call, so that the times are those of the device. Waiting slows the program down, as
+it does not wait otherwise.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class RequestProfile(NamedTuple):
     Attributes:
         file, line, function: where it is; empty and 0 if no line of Python asked
         passes: how many passes it caused
-        values: how many values were computed together, summed over passes; more than `passes` if the program asked for
+        values: how many values were computed together, summed over passes; more than `passes` if the program requested
             a list, if items of a batched map waited, or if the engine computed further values in advance
         nodes: how many nodes ran
         seconds: how long that took, including scheduling
@@ -177,7 +177,7 @@ class Profile(list["OpProfile"]):
         scopes: the scopes of the program (`name_scope`) and of builders, the slowest first
         timeline: what ran when, in the order in which it ended, if a timeline was requested
         dropped: how many entries of the timeline did not fit, after the first 524,288
-        requests: lines of the program that asked for values, the most costly first; the text has the first 20
+        requests: lines of the program that requested values, the most costly first; the text has the first 20
         schedules: how many graphs, or parts of graphs, were scheduled in batches
         reused: how many were not, because the cache had the plan of a graph of the same structure
 
@@ -394,7 +394,7 @@ def measure(lines: bool = False, timeline: bool = False) -> Iterator[Profile]:
         _watch.set_level(before)
         result._measured()
         if timeline:
-            result.timeline, result.dropped = _timeline.taken()
+            result.timeline, result.dropped = _timeline.recorded_spans()
             _timeline.switch(False)
 
 

@@ -25,15 +25,15 @@ def detect_anomaly() -> Iterator[None]:
             loss = network(example)
             loss.backward()
 
-    ``--dynet-check`` and ``dynet_cy.config.set(check=True)`` do the same for the whole program. They change no
+    ``--dynet-check`` and ``dynet_cy.config.set(check=True)`` do the same for the whole program. The checks change no
     result, but cost time, most of all on GPUs, where the host waits for each batch.
 
     An infinity in an input, as in an attention mask, is not an anomaly; nor is one that an operation returns by
     definition, as `log_softmax` with a restriction does. When backward raises, the gradients of parameters are
-    restored. If another thread has added to them meanwhile, or they are summed over MPI while backward runs, part of
-    the failed pass may remain in them: call `zero_gradients`.
+    restored. If another thread has added to the gradients meanwhile, or they are summed over MPI while backward runs,
+    part of the failed pass may remain in them: call `zero_gradients`.
 
-    The idea is that of PyTorch's ``torch.autograd.detect_anomaly``, which looks for NaN in backward.
+    The idea is from PyTorch's ``torch.autograd.detect_anomaly``, which checks for NaN in backward.
 
     Raises:
         AnomalyError: in the block, where a value or a gradient is not finite

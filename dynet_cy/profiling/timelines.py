@@ -34,25 +34,25 @@ _COLOURS = {
 
 def described(span: Span) -> tuple[str, dict[str, Any]]:
     """The name of a span in the timeline, and its details."""
-    told: dict[str, Any] = {}
+    args: dict[str, Any] = {}
     if span.nodes:
-        told["nodes"] = span.nodes
+        args["nodes"] = span.nodes
     if span.op:
-        told["shape"] = span.shape + (f" and {span.other_shapes} nodes of other shapes" if span.other_shapes else "")
+        args["shape"] = span.shape + (f" and {span.other_shapes} nodes of other shapes" if span.other_shapes else "")
         if span.arguments:
-            told["arguments"] = ", ".join(span.arguments)
-        told["bytes"] = span.bytes
+            args["arguments"] = ", ".join(span.arguments)
+        args["bytes"] = span.bytes
         lines = [str(origin) for origin in span.origins if origin is not None]
         if lines:
-            told["lines"] = "; ".join(lines) + (f"; {span.more_lines} nodes of other lines" if span.more_lines else "")
+            args["lines"] = "; ".join(lines) + (f"; {span.more_lines} nodes of other lines" if span.more_lines else "")
         if span.scope:
-            told["scope"] = span.scope
+            args["scope"] = span.scope
     name = span.op or span.kind
     if span.op and span.kind == "backward":
         name = f"{span.op} (gradient)"
     if span.nodes > 1 and span.op:
         name = f"{name} x {span.nodes}"
-    return name, told
+    return name, args
 
 
 def events_of(spans: Sequence[Span]) -> Iterable[dict[str, Any]]:
@@ -65,7 +65,7 @@ def events_of(spans: Sequence[Span]) -> Iterable[dict[str, Any]]:
     for thread in sorted({span.thread for span in spans}):
         yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": thread, "args": {"name": "thread"}}
     for span in spans:
-        name, told = described(span)
+        name, args = described(span)
         event = {
             "ph": "X",
             "name": name,
@@ -75,8 +75,8 @@ def events_of(spans: Sequence[Span]) -> Iterable[dict[str, Any]]:
             "ts": round(span.begin * 1e6, 3),
             "dur": round((span.end - span.begin) * 1e6, 3),
         }
-        if told:
-            event["args"] = told
+        if args:
+            event["args"] = args
         if span.kind in _COLOURS:
             event["cname"] = _COLOURS[span.kind]
         yield event
@@ -108,8 +108,8 @@ def _write(events: list[dict[str, Any]], filename: FileName, machine: str) -> No
 def join_timelines(filename: FileName, *parts: FileName) -> None:
     """Join the timelines of several processes into one that shows them below each other.
 
-    Processes on one machine share a clock. Those of different machines are shifted so that all machines begin at the
-    same time.
+    Processes on one machine share a clock. Timelines of different machines are shifted so that all machines begin at
+    the same time.
 
     Args:
         filename: the file to write; gzipped where the name ends in ".gz"

@@ -117,7 +117,7 @@ cdef class Steps:
     def __dealloc__(self):
         free(self.numbers)
 
-    cdef bint begin(self, Graph* g, RNNState state, uint32_t batch) except -1:
+    cdef bint set_up_step(self, Graph* g, RNNState state, uint32_t batch) except -1:
         """Find the weights in the current graph `g`, and the settings of steps; False if the masks do not fit."""
         cdef uint32_t i, k, drawn
         if self.version != g.version:
@@ -145,7 +145,7 @@ cdef class Steps:
         if self.kind.vectors and (dim.nd != 1 or ((state._h is not None or state._c is not None)
                                                   and dim.bd != state._batch)):
             return False
-        return self.begin(g, state, dim.bd)
+        return self.set_up_step(g, state, dim.bd)
 
     cdef object zeros_for(self, RNNState state, uint32_t batch):
         """Zeros in place of the vectors that a state does not have; None if the step does not need them."""
@@ -456,7 +456,7 @@ cdef class RNNState:
         return (*self._c, *self.h())
 
     def set_h(self, es=None):
-        """A state with other hidden vectors; cells stay as they are.
+        """A state with other hidden vectors; cells do not change.
 
         Args:
             es: one vector of shape (hidden_dim,) a layer, bottom first
@@ -477,7 +477,7 @@ cdef class RNNState:
 
         Args:
             es: one vector of shape (hidden_dim,) a layer, bottom first. A builder with cells takes the cells of all
-                layers (hidden vectors then stay as they are), or the cells and then the hidden vectors of all layers.
+                layers (hidden vectors then do not change), or the cells and then the hidden vectors of all layers.
 
         Raises:
             TypeError: not expressions

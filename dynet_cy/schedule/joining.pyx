@@ -1,4 +1,4 @@
-"""Which batches run backward together, and in which order; see joining.pxd.
+"""Joining of batches in backward, and their order; see joining.pxd.
 
 An agenda decides, as in `schedule/plan`, but it schedules batches instead of nodes, and begins at the loss: a batch
 is ready when all users of its values have run backward.  Batches that cannot be joined run as soon as they are ready.
@@ -32,7 +32,7 @@ cdef Counts calls_and_batches       # of joined calls
 
 
 # Per batch.
-cdef struct Work:
+cdef struct JoiningWork:
     uint32_t* sig                   # its signature; NONE: it runs alone
     uint32_t* waits                 # uses of its values that have not run backward
     uint32_t* depth                 # distance from the loss
@@ -83,7 +83,7 @@ cdef uint32_t typical_node(const Graph* g, const Batch* batch) noexcept nogil:
     return ids[0]
 
 
-cdef bint find_signatures(Graph* g, uint32_t n, Work* w) noexcept nogil:
+cdef bint find_signatures(Graph* g, uint32_t n, JoiningWork* w) noexcept nogil:
     """Find the signatures of the batches that may be joined; False if no two are equal."""
     cdef const Batch* batches = batches_of(g)
     cdef uint32_t b, n_may = 0
@@ -101,7 +101,7 @@ cdef bint find_signatures(Graph* g, uint32_t n, Work* w) noexcept nogil:
     return w.signatures.n < n_may
 
 
-cdef bint open_work(Graph* g, uint32_t n, Work* w, BackwardPlan* plan) noexcept nogil:
+cdef bint open_work(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) noexcept nogil:
     w.waits = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
     w.depth = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
     w.next = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
@@ -128,7 +128,7 @@ cdef inline bint passes_back(const Graph* g, uint32_t arg) noexcept nogil:
     return state_of(g)[arg] & NEEDS_GRAD and nodes_of(g)[arg].batch != NO_BATCH
 
 
-cdef void find_uses(Graph* g, uint32_t n, Work* w) noexcept nogil:
+cdef void find_uses(Graph* g, uint32_t n, JoiningWork* w) noexcept nogil:
     """Count the uses of each batch, and find what has to run before it."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint32_t* ids
@@ -157,7 +157,7 @@ cdef void find_uses(Graph* g, uint32_t n, Work* w) noexcept nogil:
                     w.depth[a] = max(w.depth[a], w.depth[b] + 1)
 
 
-cdef inline void make_ready(Work* w, uint32_t b) noexcept nogil:
+cdef inline void make_ready(JoiningWork* w, uint32_t b) noexcept nogil:
     cdef Queue* q
     if w.sig[b] == NONE:
         w.next[b] = w.alone
@@ -175,7 +175,7 @@ cdef inline void make_ready(Work* w, uint32_t b) noexcept nogil:
     q.ready += 1
 
 
-cdef void release(Graph* g, Work* w, uint32_t b) noexcept nogil:
+cdef void release(Graph* g, JoiningWork* w, uint32_t b) noexcept nogil:
     """A batch has run: those that waited only for it become ready."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint32_t* ids = order_of(g) + batches_of(g)[b].first
@@ -202,7 +202,7 @@ cdef inline bint is_before(const Queue* q, const Queue* r) noexcept nogil:
     return q.depths * r.left < r.depths * q.left            # the least average, without division
 
 
-cdef uint32_t next_signature(Work* w) noexcept nogil:
+cdef uint32_t next_signature(JoiningWork* w) noexcept nogil:
     """Take the signature whose ready batches run next."""
     cdef uint32_t k, sig, best = 0
     for k in range(1, w.n_active):
@@ -223,7 +223,7 @@ cdef inline Step* begin_step(BackwardPlan* plan, uint32_t first, uint32_t form) 
     return step
 
 
-cdef void write_joined(const Graph* g, const Work* w, uint32_t b, uint32_t form, uint32_t at,
+cdef void write_joined(const Graph* g, const JoiningWork* w, uint32_t b, uint32_t form, uint32_t at,
                        BackwardPlan* plan) noexcept nogil:
     """Write the batches from b on as steps, each with as many columns as are useful."""
     cdef Step* step = NULL
@@ -240,7 +240,7 @@ cdef void write_joined(const Graph* g, const Work* w, uint32_t b, uint32_t form,
         b = w.next[b]
 
 
-cdef void run_agenda(Graph* g, uint32_t n, Work* w, BackwardPlan* plan) noexcept nogil:
+cdef void run_agenda(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) noexcept nogil:
     cdef uint32_t b, at = 0, gone, sig
     cdef Queue* q
     for b in range(n):
@@ -272,7 +272,7 @@ cdef void run_agenda(Graph* g, uint32_t n, Work* w, BackwardPlan* plan) noexcept
 cdef bint plan_backward(Graph* g, uint32_t last, BackwardPlan* plan) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef uint32_t n = last + 1
-    cdef Work w
+    cdef JoiningWork w
     if not find_signatures(g, n, &w) or not open_work(g, n, &w, plan):
         arena_rewind(&g.scratch, top)
         return False

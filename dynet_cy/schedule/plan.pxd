@@ -83,10 +83,10 @@ cdef inline void fetch(const Graph* g, const uint32_t* ids, uint32_t n) noexcept
 # argument either its shape or, if all nodes of a batch share it, its node number.
 #
 # Nodes of ragged ops that differ only in sizes have related signatures, of one
-# `kin`.  They wait in one queue, so that sentences of different lengths stay in step.
+# `kin`.  Such nodes wait in one queue, so that sentences of different lengths stay in step.
 #
-# A parameter is shared by all nodes of a signature.  But where it stands in place of a value, such as the state of an
-# empty stack, its nodes run together with those that have a value there, and the parameter is copied beside the values.
+# A parameter is shared by all nodes of a signature.  But a parameter in place of a value, such as the state of an empty
+# stack, is copied next to the values, and its nodes run together with those that have a value there.
 
 cdef struct Signatures:
     uint32_t n
@@ -132,7 +132,7 @@ cdef inline uint32_t queue_of(const Signatures* s, uint32_t signature) noexcept 
 # Whether an argument of a node is a parameter in place of a value.
 cdef bint has_parameter_value(const Graph* g, const Node* x) noexcept nogil
 
-# What the nodes of one queue have in common, as words, and the most words it can take.
+# The key that the nodes of one queue share, as words, and the most words of a key.
 cdef size_t most_words(const Node* x) noexcept nogil
 cdef uint32_t write_queue(Graph* g, uint32_t node, uint32_t* w) noexcept nogil
 
@@ -141,7 +141,7 @@ cdef uint32_t write_queue(Graph* g, uint32_t node, uint32_t* w) noexcept nogil
 #
 # A cache of plans: a structure that was scheduled before is not scheduled again.
 
-# Everything that the schedule of a graph depends on, as words in the scratch arena.
+# The properties of a graph on which its schedule depends, as words in the scratch arena.
 cdef struct Structure:
     uint32_t* words                 # NULL: there was no memory, and nothing is cached
     size_t n_words
@@ -162,7 +162,7 @@ cdef void drop_plan_cache(Graph* g) noexcept nogil
 #
 # A plan is written after the batches that have run: node numbers into
 # `graph.order`, and a Batch for each call into `graph.batches`, with `first`,
-# `count` and `form` set.  Nothing runs here.  All functions return 0, or -1 if
+# `count` and `form` set.  This module does not run nodes.  All functions return 0, or -1 if
 # an arena is full or a signal handler has raised.
 
 # Plan the values of the targets; `as_made`: each node runs as the program made it, so that it can be looked at.
@@ -170,7 +170,7 @@ cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy, bint 
               uint32_t* n_batches, Interrupts* s) noexcept nogil
 cdef void drop_plan(Graph* g) noexcept nogil
 
-# Mark the targets and their uncomputed ancestors, and make room for them in `order`.
+# Mark the targets and their uncomputed ancestors, and reserve their places in `order`.
 cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lowest, uint32_t* highest,
                      uint32_t* count, int strategy, uint32_t* rewrites) noexcept nogil
 
@@ -181,7 +181,7 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
 # Within such a batch, the nodes with the same argument follow each other.
 
 cdef inline ptrdiff_t view_at(const Graph* g, const Node* x) noexcept nogil:
-    """Where the result of a node begins in its argument, in floats; -1: it is not one piece of it."""
+    """The offset of a node's result in its argument, in floats; -1: the result is not one piece of the argument."""
     return op_at(x.op).view(&nodes_of(g)[args_of(g, x)[0]].dim, &x.dim, x.attrs, items_of(g, x))
 
 

@@ -31,7 +31,7 @@ cdef enum:
     HEAD_WORDS = 10
     SHAPE_WORDS = 8
 
-# What a key holds about the arguments.
+# The arguments' part of a key.
 cdef enum:
     KEY_SHAPES                      # their shapes
     KEY_ALONE                       # nothing: the key holds the number of its node, which runs alone
@@ -279,7 +279,8 @@ cdef uint32_t write_queue(Graph* g, uint32_t node, uint32_t* w) noexcept nogil:
 
 
 cdef void settle_values(Signatures* s) noexcept nogil:
-    """Parameters are copied beside values where there are more of these: many nodes gain more if they share one."""
+    """Parameters are copied next to values if there are more values: otherwise, nodes gain more by sharing a
+    parameter."""
     cdef uint32_t i
     for i in range(s.n):
         if s.keys[s.keys[i].of_values].n_nodes < s.keys[i].n_nodes:
@@ -512,7 +513,7 @@ cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
     bytes = sizeof(CachedPlan) + (s.n_words + s.count + 2 * <size_t>n_batches) * sizeof(uint32_t)
     if bytes > most_bytes:
         return
-    make_room(plans, bytes)
+    evict(plans, bytes)
     k = <CachedPlan*>malloc(bytes)
     if k == NULL:
         return
@@ -536,8 +537,8 @@ cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
     plans.bytes += bytes
 
 
-cdef void make_room(PlanCache* plans, size_t bytes) noexcept nogil:
-    """Drop the least recently used plans until there is room for one more."""
+cdef void evict(PlanCache* plans, size_t bytes) noexcept nogil:
+    """Drop the least recently used plans until one more fits."""
     cdef CachedPlan** link = &plans.first
     cdef CachedPlan* k = plans.first
     cdef CachedPlan* following
@@ -662,7 +663,7 @@ cdef void drop_plan(Graph* g) noexcept nogil:
 
 cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lowest, uint32_t* highest,
                      uint32_t* count, int strategy, uint32_t* rewrites) noexcept nogil:
-    """Mark the targets and their uncomputed ancestors, and make room for them in `order`.
+    """Mark the targets and their uncomputed ancestors, and reserve their places in `order`.
 
     Arguments have smaller numbers than the nodes that use them, so one pass from
     the highest number down finds all of them.
@@ -829,7 +830,7 @@ cdef bint lie_apart(const Graph* g, const Batch* batch) noexcept nogil:
 # ---- batched schedules ------------------------------------------------------------------
 
 # Per wanted node, indexed by its number minus `lowest`.
-cdef struct Work:
+cdef struct PlanWork:
     uint32_t* sig                   # its signature
     uint32_t* queue                 # the signature in whose queue it waits
     uint32_t* depth
@@ -859,11 +860,11 @@ cdef enum:
     SMALL_APART = 64
 
 
-cdef void* take(Graph* g, size_t bytes) noexcept nogil:
+cdef void* allocate(Graph* g, size_t bytes) noexcept nogil:
     return arena_alloc(&g.scratch, bytes)
 
 
-cdef int find_depths(Graph* g, uint32_t lowest, uint32_t target, Work* w) noexcept nogil:
+cdef int find_depths(Graph* g, uint32_t lowest, uint32_t target, PlanWork* w) noexcept nogil:
     """Depth of every wanted node."""
     cdef uint32_t i, k, a
     cdef uint32_t depth
@@ -872,7 +873,7 @@ cdef int find_depths(Graph* g, uint32_t lowest, uint32_t target, Work* w) noexce
     cdef const uint32_t* args
     w.span = target - lowest + 1
     w.deepest = 0
-    w.depth = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    w.depth = <uint32_t*>allocate(g, w.span * sizeof(uint32_t))
     if w.depth == NULL:
         return -1
     for i in range(w.span):
@@ -891,18 +892,18 @@ cdef int find_depths(Graph* g, uint32_t lowest, uint32_t target, Work* w) noexce
     return 0
 
 
-cdef inline bint is_narrow(const Work* w, uint32_t count) noexcept nogil:
+cdef inline bint is_narrow(const PlanWork* w, uint32_t count) noexcept nogil:
     """Whether there are so few nodes per depth that batching costs more than it saves."""
     return 2 * <uint64_t>count < 3 * (<uint64_t>w.deepest + 1)
 
 
-cdef int find_signatures(Graph* g, uint32_t lowest, uint32_t count, Work* w, Interrupts* s) noexcept nogil:
+cdef int find_signatures(Graph* g, uint32_t lowest, uint32_t count, PlanWork* w, Interrupts* s) noexcept nogil:
     """Signature and queue of every wanted node."""
     cdef const uint8_t* state = state_of(g)
     cdef uint32_t i
-    w.sig = <uint32_t*>take(g, w.span * sizeof(uint32_t))
-    w.queue = <uint32_t*>take(g, w.span * sizeof(uint32_t))
-    w.next = <uint32_t*>take(g, w.span * sizeof(uint32_t))
+    w.sig = <uint32_t*>allocate(g, w.span * sizeof(uint32_t))
+    w.queue = <uint32_t*>allocate(g, w.span * sizeof(uint32_t))
+    w.next = <uint32_t*>allocate(g, w.span * sizeof(uint32_t))
     if (w.sig == NULL or w.queue == NULL or w.next == NULL
             or signatures_open(g, &w.signatures, count)):
         return -1
@@ -918,7 +919,7 @@ cdef int find_signatures(Graph* g, uint32_t lowest, uint32_t count, Work* w, Int
     return 0
 
 
-cdef inline void push(Work* w, Queue* q, uint32_t i) noexcept nogil:
+cdef inline void push(PlanWork* w, Queue* q, uint32_t i) noexcept nogil:
     w.next[i] = NONE
     if q.ready:
         w.next[q.tail] = i
@@ -938,7 +939,7 @@ cdef inline Batch* start(Graph* g, uint32_t first, uint32_t form) noexcept nogil
     return batch
 
 
-cdef int emit(Graph* g, Work* w, Queue* queues, Queue* q, uint32_t lowest,
+cdef int emit(Graph* g, PlanWork* w, Queue* queues, Queue* q, uint32_t lowest,
               uint32_t* at) noexcept nogil:
     """Write all ready nodes of a queue as batches: as a single one where that is possible and faster."""
     cdef int failed
@@ -951,7 +952,7 @@ cdef int emit(Graph* g, Work* w, Queue* queues, Queue* q, uint32_t lowest,
     return failed
 
 
-cdef bint is_mixed(const Work* w, const Queue* q) noexcept nogil:
+cdef bint is_mixed(const PlanWork* w, const Queue* q) noexcept nogil:
     """Whether the ready nodes have several signatures."""
     cdef uint32_t i = q.head
     cdef uint32_t sig = w.sig[i]
@@ -962,7 +963,7 @@ cdef bint is_mixed(const Work* w, const Queue* q) noexcept nogil:
     return i != NONE
 
 
-cdef int write_alike(Graph* g, const Work* w, const Queue* q, uint32_t lowest,
+cdef int write_alike(Graph* g, const PlanWork* w, const Queue* q, uint32_t lowest,
                      uint32_t* at) noexcept nogil:
     """Write ready nodes of one signature as one batch."""
     cdef uint32_t* order = order_of(g)
@@ -998,14 +999,14 @@ cdef int compare_numbers(const void* a, const void* b) noexcept nogil:
     return (x > y) - (x < y)
 
 
-cdef inline bint is_apart(const Work* w, const Queue* own, uint32_t i, const Node* x) noexcept nogil:
+cdef inline bint is_apart(const PlanWork* w, const Queue* own, uint32_t i, const Node* x) noexcept nogil:
     """Whether nodes of one signature gain more from a call of their own than from a batch with nodes of other sizes."""
     if w.signatures.keys[w.sig[i]].by_node:
         return own.n > 1
     return own.n >= MANY_APART and total_of(&x.dim) <= SMALL_APART
 
 
-cdef int batch_kin(Graph* g, const Work* w, Queue* queues, const Queue* q, uint32_t lowest,
+cdef int batch_kin(Graph* g, const PlanWork* w, Queue* queues, const Queue* q, uint32_t lowest,
                    uint32_t* at) noexcept nogil:
     """Write ready nodes of several signatures as one batch with a call for each node.
 
@@ -1054,8 +1055,8 @@ cdef int batch_kin(Graph* g, const Work* w, Queue* queues, const Queue* q, uint3
     return 0
 
 
-cdef Queue* open_queues(Graph* g, Work* w) noexcept nogil:
-    cdef Queue* queues = <Queue*>take(g, w.signatures.n * sizeof(Queue))
+cdef Queue* open_queues(Graph* g, PlanWork* w) noexcept nogil:
+    cdef Queue* queues = <Queue*>allocate(g, w.signatures.n * sizeof(Queue))
     if queues != NULL:
         memset(queues, 0, w.signatures.n * sizeof(Queue))
     return queues
@@ -1065,7 +1066,7 @@ cdef int plan_batched(Graph* g, uint32_t lowest, uint32_t target, uint32_t count
                       int strategy, bint as_made, Interrupts* s) noexcept nogil:
     """Plan by agenda (1) or by depth (2), or reuse the plan of an equal structure."""
     cdef size_t top = g.scratch.top
-    cdef Work w
+    cdef PlanWork w
     cdef Structure structure
     cdef int failed = find_depths(g, lowest, target, &w)
     if not failed:
@@ -1086,12 +1087,12 @@ cdef int plan_batched(Graph* g, uint32_t lowest, uint32_t target, uint32_t count
     return failed
 
 
-cdef int run_depths(Graph* g, Work* w, uint32_t lowest, Interrupts* s) noexcept nogil:
+cdef int run_depths(Graph* g, PlanWork* w, uint32_t lowest, Interrupts* s) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef Queue* queues = open_queues(g, w)
-    cdef uint32_t* levels = <uint32_t*>take(g, (w.deepest + 2) * sizeof(uint32_t))
-    cdef uint32_t* sorted_ = <uint32_t*>take(g, w.span * sizeof(uint32_t))
-    cdef uint32_t* active = <uint32_t*>take(g, w.signatures.n * sizeof(uint32_t))
+    cdef uint32_t* levels = <uint32_t*>allocate(g, (w.deepest + 2) * sizeof(uint32_t))
+    cdef uint32_t* sorted_ = <uint32_t*>allocate(g, w.span * sizeof(uint32_t))
+    cdef uint32_t* active = <uint32_t*>allocate(g, w.signatures.n * sizeof(uint32_t))
     cdef uint32_t i, k, d, n_active, sig
     cdef uint32_t at = g.n_order
     if queues == NULL or levels == NULL or sorted_ == NULL or active == NULL:
@@ -1141,14 +1142,14 @@ cdef inline int rank_of(const Queue* q) noexcept nogil:
     return 0 if q.ready == q.left else 1 if q.chained else 2
 
 
-cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count, Interrupts* s) noexcept nogil:
+cdef int run_agenda(Graph* g, PlanWork* w, uint32_t lowest, uint32_t count, Interrupts* s) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef Queue* queues = open_queues(g, w)
-    cdef uint32_t* waits = <uint32_t*>take(g, w.span * sizeof(uint32_t))
-    cdef uint64_t* behind = <uint64_t*>take(g, w.span * sizeof(uint64_t))
-    cdef uint32_t* users = <uint32_t*>take(g, (w.span + 1) * sizeof(uint32_t))
+    cdef uint32_t* waits = <uint32_t*>allocate(g, w.span * sizeof(uint32_t))
+    cdef uint64_t* behind = <uint64_t*>allocate(g, w.span * sizeof(uint64_t))
+    cdef uint32_t* users = <uint32_t*>allocate(g, (w.span + 1) * sizeof(uint32_t))
     cdef uint32_t* user
-    cdef uint32_t* active = <uint32_t*>take(g, w.signatures.n * sizeof(uint32_t))
+    cdef uint32_t* active = <uint32_t*>allocate(g, w.signatures.n * sizeof(uint32_t))
     cdef uint32_t i, k, a, sig, best, n_active = 0, n_edges = 0
     cdef uint32_t at = g.n_order
     cdef uint32_t end = g.n_order + count
@@ -1181,7 +1182,7 @@ cdef int run_agenda(Graph* g, Work* w, uint32_t lowest, uint32_t count, Interrup
                 waits[i] += 1
                 n_edges += 1
         q.chained |= behind[i] >> (w.queue[i] & 63) & 1
-    user = <uint32_t*>take(g, n_edges * sizeof(uint32_t))
+    user = <uint32_t*>allocate(g, n_edges * sizeof(uint32_t))
     if user == NULL:
         return -1
     n_edges = 0

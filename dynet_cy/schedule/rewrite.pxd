@@ -40,7 +40,7 @@ cdef inline void clear(Counts* c) noexcept:
 # sum is theirs too (`Absorbed` in graph.h).  A node is absorbed only if nothing else uses it.  Nodes made before the
 # last checkpoint are not changed.
 #
-# The rows of the table stand beside the ops that the sums become: a call of `add_rewrite` with the op and a pattern.
+# The rows of the table stand in the modules of the resulting ops: a call of `add_rewrite` with the op and a pattern.
 # Patterns know ops by their roles (op.h) only.
 
 # Results with at least this many floats are long: elementwise ops may be called for the adjacent pieces of a batch
@@ -58,13 +58,14 @@ cdef struct Search:
     int strategy
     uint32_t lowest, highest        # the nodes that the plan needs are among these
     uint32_t first                  # nodes below this one stay as they were made
-    uint32_t* users                 # how often nodes use a node, by its number minus `lowest`; of targets two more
+    uint32_t* users                 # the number of uses of a node, by its number minus `lowest`; for targets two more
 
 cdef struct Pattern:
     uint8_t role                    # of nodes that may be part of such a sum
     # Whether graphs like this one are searched; NULL: all are.
     bint (*allowed)(const Graph* g, int strategy) noexcept nogil
-    # Whether a node of this role shows that a search is worthwhile.  It is asked for each node until one does.
+    # Whether a node of this role shows that a search is worthwhile.  The rules are tried for each node until one
+    # applies.
     bint (*shows)(const Graph* g, const Node* x, int strategy) noexcept nogil
     # Change the sums of this pattern.  Returns how many, and adds how many nodes they have absorbed.
     uint32_t (*change)(const Search* s, const Op* becomes, uint32_t* absorbed) noexcept nogil

@@ -12,18 +12,18 @@ from dynet_cy.ops.registry cimport ADDS, MULTIPLIES, PRODUCT, op_at
 
 # Rewrites: sums of products that run as one op, instead of an op for each product and each sum; see rewrite.pxd.
 #
-# **Sums of products**, `W*x + U*h + b`, become an affine map. It begins with what is added and lets each product add to
-# that, so no product is written by itself and read again, and backward multiplies by the gradient of the sum instead of
+# **Sums of products**, `W*x + U*h + b`, become an affine map. The op copies the other term and adds each product to it,
+# so that no product is written separately and read again, and backward multiplies by the gradient of the sum instead of
 # a copy of it for each term. Only products of parameters are absorbed, since those of other matrices batch better by
 # themselves. In `W*x + U*h + b` of a recurrent network, where x does not depend on h, all `W*x` run at once. Within the
 # sum they would run step by step, which is slower, also with 32 sequences side by side. So a product that does not
 # depend on others of its matrix stays out of a sum with one that does: the other one is added to it.
 #
 # **Sums of activations**, such as `cmult(logistic(a), tanh(b)) + cmult(logistic(f), c)`, are the gates of recurrent
-# cells. One op computes such a sum block by block: what the activations and products return stays in the first-level
+# cells. One op computes such a sum block by block: the results of the activations and products stay in the first-level
 # cache, and neither they nor their gradients take memory. Backward computes the activations once more, which takes less
 # time than to write them and read them again. The products are added in the order in which the program adds them, so
-# the bits are those of the single ops. Long vectors stay as they are: threads divide the calls of single ops, and one
+# the bits are those of the single ops. Long vectors do not change: threads divide the calls of single ops, and one
 # of them fills the caches anyway.
 
 # ---- the table -------------------------------------------------------------------------
@@ -162,7 +162,7 @@ cdef inline void absorb(Graph* g, uint32_t part, uint32_t sum, uint32_t factor) 
     """Record which sum has absorbed a node, and that the plan does not need the node.  `has_memory` comes first."""
     cdef Absorbed* record
     state_of(g)[part] &= <uint8_t>~WANTED
-    if not g.forward_only:                      # without backward nobody asks for gradients
+    if not g.forward_only:                      # without backward no gradients are requested
         record = <Absorbed*>array_push(&g.absorbed, sizeof(Absorbed))
         record.part = part
         record.sum = sum
@@ -442,7 +442,7 @@ cdef uint32_t change_sums_of_activations(const Search* s, const Op* becomes, uin
         if (state_of(g)[i] & WANTED and (role_of(x) == MULTIPLIES or role_of(x) == ADDS) and is_middling(x)
                 and find_gates(s, i, &sum)):
             if not make_gates(g, i, &sum, becomes):
-                break                           # there is no memory: the others stay as they are
+                break                           # there is no memory: the others do not change
             changed += 1
             absorbed[0] += sum.n_parts
     return changed

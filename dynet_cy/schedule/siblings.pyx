@@ -1,16 +1,16 @@
-"""Values computed early: which similar values are computed in the same pass as the one that is asked for.
+"""Values computed early: which similar values are computed in the same pass as the one that is requested.
 
-A loop that asks for one value after another would run a pass for each, although the values could be computed together.
-When a value is asked for, its group is found: nodes made since the previous request (a window at the end of the graph)
+A loop that requests one value after another would run a pass for each, although the values could be computed together.
+When a value is requested, its group is found: nodes made since the previous request (a window at the end of the graph)
 that have the same signature, are not computed, and do not depend on each other or on the requested node, nor it on
 them.
 
-Nothing is computed speculatively.  At first a group is only observed: how many of its nodes are asked for later?  This
-is counted for each kind of node (its op, its attributes, and the ops of its arguments).  Once at least 19 of 20 were
-asked for, the rest of a group is computed together with the first one.  The number of nodes that ran early and were
-not asked for (so far) is at all times at most a twentieth of those that ran for values that were asked for, so
-the cost for a program that does not need them is bounded.  A kind that is rarely asked for is only checked now and
-then.
+Nothing is computed speculatively.  At first a group is only observed: how many of its nodes are requested later?  Such
+requests are counted for each kind of node (its op, its attributes, and the ops of its arguments).  Once at least 19 of
+20 were requested, the rest of a group is computed together with the first one.  The number of nodes that ran early and
+were not requested (so far) is at all times at most a twentieth of those that ran for values that were requested, so the
+cost for a program that does not need them is bounded.  A kind that is rarely requested is checked only in one of 16
+requests.
 
 If there is too little memory, or one of the other values is not finite, the requested one is computed alone.
 
@@ -47,10 +47,10 @@ cdef enum:
 
 cdef enum:                          # the state of a node of a group
     WAITS
-    EARLY                           # computed with another one, and not asked for yet
-    DONE                            # asked for, or no longer in the window
+    EARLY                           # computed with another one, and not requested yet
+    DONE                            # requested, or no longer in the window
 
-# How often nodes of a kind were asked for after another node of their group, and how often they were not.
+# Counts of nodes of a kind that were requested, and that were not, after another node of their group.
 cdef struct Kind:
     uint64_t key
     uint32_t asked
@@ -62,8 +62,8 @@ cdef struct Group:
     uint32_t* nodes                 # in ascending order
     uint8_t* states
     uint32_t n
-    uint32_t room
-    uint32_t at                     # index of the node that is probably asked for next
+    uint32_t capacity
+    uint32_t at                     # index of the node that is probably requested next
     uint32_t pending                # nodes in state WAITS or EARLY
     uint32_t early
     uint64_t owed                   # nodes that ran for the early ones
@@ -81,8 +81,8 @@ cdef struct Requests:
     uint32_t pending                # of all groups
     bint waiting                    # the last requested node was in a group
     uint64_t ran                    # nodes that have run
-    uint64_t unused                 # of these, for values that have not been asked for
-    uint64_t early                  # of these, for values that had not been asked for when they ran
+    uint64_t unused                 # of these, for values that have not been requested
+    uint64_t early                  # of these, for values that had not been requested when they ran
     uint64_t looks                  # budget of nodes to look at: not many more than were made or run
 
 cdef Flag on = True
@@ -144,14 +144,14 @@ cdef void count(Requests* s, uint64_t key, uint32_t asked, uint32_t left) noexce
 # ---- groups --------------------------------------------------------------------
 
 cdef inline bint can_wait(const Graph* g, uint32_t node) noexcept nogil:
-    """Whether a node has not been computed, and may still be asked for."""
+    """Whether a node has not been computed, and may still be requested."""
     if state_of(g)[node] & (COMPUTED | DROPPED):
         return False
     return not g.forward_only or holder_in(&uses_of(g)[node]) != NULL
 
 
 cdef void leave(Graph* g, Requests* s, Group* group, uint32_t k, bint asked) noexcept nogil:
-    """Note that node k of a group was asked for, or can no longer be."""
+    """Note that node k of a group was requested, or can no longer be."""
     cdef uint64_t share
     if group.states[k] == EARLY:
         share = group.owed // group.early
@@ -166,7 +166,7 @@ cdef void leave(Graph* g, Requests* s, Group* group, uint32_t k, bint asked) noe
 
 
 cdef void give_up(Graph* g, Requests* s, Group* group) noexcept nogil:
-    """Drop a group.  Nodes not asked for count as unused, except those that other values needed."""
+    """Drop a group.  Nodes not requested count as unused, except those that other values needed."""
     cdef uint32_t k, left = 0
     for k in range(group.n):
         if group.states[k] != DONE:
@@ -191,7 +191,7 @@ cdef uint32_t find(Group* group, uint32_t node) noexcept nogil:
     return low if low < group.n and group.nodes[low] == node else group.n
 
 
-cdef Group* take(Graph* g, Requests* s, uint32_t node) noexcept nogil:
+cdef Group* note_request(Graph* g, Requests* s, uint32_t node) noexcept nogil:
     """The group that contains the node now requested; NULL if there is none."""
     cdef Group* group
     cdef uint32_t k
@@ -212,7 +212,7 @@ cdef Group* take(Graph* g, Requests* s, uint32_t node) noexcept nogil:
     return NULL
 
 
-cdef Group* empty_group(Graph* g, Requests* s, uint64_t key, uint32_t room) noexcept nogil:
+cdef Group* empty_group(Graph* g, Requests* s, uint64_t key, uint32_t capacity) noexcept nogil:
     """A group to fill: the previous one of this kind, a finished one, or the oldest; NULL if there is no memory."""
     cdef Group* group = NULL
     cdef int b
@@ -228,16 +228,16 @@ cdef Group* empty_group(Graph* g, Requests* s, uint64_t key, uint32_t room) noex
         group = &s.groups[s.oldest]
         s.oldest = (s.oldest + 1) % GROUPS
     give_up(g, s, group)
-    if room > group.room:
-        nodes = <uint32_t*>realloc(group.nodes, room * sizeof(uint32_t))
+    if capacity > group.capacity:
+        nodes = <uint32_t*>realloc(group.nodes, capacity * sizeof(uint32_t))
         if nodes == NULL:
             return NULL
         group.nodes = nodes
-        states = <uint8_t*>realloc(group.states, room)
+        states = <uint8_t*>realloc(group.states, capacity)
         if states == NULL:
             return NULL
         group.states = states
-        group.room = room
+        group.capacity = capacity
     group.key = key
     return group
 
@@ -298,7 +298,7 @@ cdef uint32_t find_alike(Graph* g, uint32_t node, uint32_t first, uint32_t* foun
     return n
 
 
-cdef uint32_t keep_beside(Graph* g, uint32_t node, const Marked* m, uint32_t* found, uint32_t n) noexcept nogil:
+cdef uint32_t keep_group(Graph* g, uint32_t node, const Marked* m, uint32_t* found, uint32_t n) noexcept nogil:
     """Keep of the marked nodes `found`, in ascending order, those that depend neither on `node` nor on each other."""
     cdef size_t top = g.scratch.top
     cdef uint32_t low = min(node, found[0])
@@ -367,7 +367,7 @@ cdef Group* gather(Graph* g, Requests* s, uint32_t node) noexcept nogil:
     unmark(g, &m)
     if n:
         if mark(g, found, 1 + n, &m) == 0:
-            n = keep_beside(g, node, &m, found + 1, n)
+            n = keep_group(g, node, &m, found + 1, n)
         else:
             n = 0
         unmark(g, &m)
@@ -455,7 +455,7 @@ cdef uint32_t ask(Graph* g, const uint32_t* target, const uint32_t** targets) no
         if s == NULL:
             return 1
     s.looks += 4 * <uint64_t>note_ran(g, s)
-    group = take(g, s, target[0])
+    group = note_request(g, s, target[0])
     s.waiting = group != NULL
     if group == NULL:
         group = gather(g, s, target[0])
@@ -468,7 +468,7 @@ cdef uint32_t ask(Graph* g, const uint32_t* target, const uint32_t** targets) no
 
 
 cdef void asked(Graph* g, uint32_t node) noexcept nogil:
-    take(g, requests_of(g), node)
+    note_request(g, requests_of(g), node)
 
 
 cdef void failed(Graph* g) noexcept nogil:
@@ -513,7 +513,7 @@ cdef void renumber(Graph* g, const uint32_t* numbers) noexcept nogil:
         n = 0
         for k in range(group.n):
             if numbers[group.nodes[k]] == <uint32_t>-1:
-                if group.states[k] != DONE:         # nobody can ask for it any more
+                if group.states[k] != DONE:         # it cannot be requested any more
                     leave(g, s, group, k, False)
                     count(s, group.key, 0, 1)
                 continue
@@ -577,8 +577,8 @@ class Counts(NamedTuple):
 
     Attributes:
         ran: nodes that had run at the last request for a value.
-        early: of these, those that ran for values that had not been asked for.
-        unused: of these, those for values that have still not been asked for.
+        early: of these, those that ran for values that had not been requested.
+        unused: of these, those for values that have still not been requested.
     """
 
     ran: int

@@ -112,7 +112,7 @@ cdef uint64_t mixed(uint64_t key, uint64_t number) noexcept:
 
 # ---- greenlets -----------------------------------------------------------------------
 
-# What greenlet exports for C, at fixed places of a table.
+# The functions that greenlet exports for C, at fixed places of a table.
 ctypedef object (*NewFiber)(object run, object parent)
 ctypedef object (*CurrentFiber)()
 ctypedef object (*SwitchTo)(PyObject* fiber, PyObject* arguments, PyObject* keywords)
@@ -140,14 +140,14 @@ cdef extern from *:
     #define dy_unpoison_stack() ((void)0)
     #endif
     """
-    # Clear what the address sanitizer knows about the stack, because greenlet copies it and puts another one there.
+    # Clear the address sanitizer's record of the stack, because greenlet copies it and puts another one there.
     void unpoison_stack "dy_unpoison_stack"() noexcept
 
 
 cdef extern from *:
     """
     /* Python ends a daemon thread that asks for the GIL after the interpreter has begun to finalize: pthread_exit
-     * unwinds its stack.  A fiber's must not be unwound: below its first frame is whatever the thread has put there
+     * unwinds its stack.  A fiber's must not be unwound: below its first frame is other data of the thread
      * since, and the frames of greenlet drop references, without the GIL.  So the thread stops here until the process
      * has ended, as all such threads do from Python 3.14 on.  Files with this need -fexceptions. */
     #include <unistd.h>
@@ -256,11 +256,11 @@ cdef class _Item:
     cdef uint64_t host_draws
     cdef uint32_t scope
     cdef _Nodes* made                               # ranges of nodes that it and the items of its maps have made
-    cdef uint32_t n_made, room                      # how many, and how many there is room for
+    cdef uint32_t n_made, capacity                  # the number of ranges, and the capacity of the list
     cdef int depth                                  # of Python's calls, when it began
     cdef object wanted                              # the expression or list of expressions that it waits for
     cdef list storages                              # the storages of parameters that they have made; None: none
-    cdef bint woken                                 # they are computed, but it has not gone on yet
+    cdef bint woken                                 # the values are computed, but the item has not continued yet
     cdef object raising                             # the exception to raise when it continues
     cdef _Map inner                                 # the map that it has called and waits for
     cdef bint begun
@@ -312,12 +312,12 @@ cdef class _Item:
         if self.n_made and self.made[self.n_made - 1].end == begin:
             self.made[self.n_made - 1].end = end
             return 0
-        if self.n_made == self.room:
-            larger = <_Nodes*>realloc(self.made, (2 * self.room + 4) * sizeof(_Nodes))
+        if self.n_made == self.capacity:
+            larger = <_Nodes*>realloc(self.made, (2 * self.capacity + 4) * sizeof(_Nodes))
             if larger == NULL:
                 raise MemoryError("the nodes of an item of batched_map")
             self.made = larger
-            self.room = 2 * self.room + 4
+            self.capacity = 2 * self.capacity + 4
         self.made[self.n_made].begin = begin
         self.made[self.n_made].end = end
         self.n_made += 1
@@ -337,7 +337,7 @@ cdef class _Owner:
 
     cdef int depth                                  # of Python's calls that led to it
 
-    cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
+    cdef int receive(self, Fibers fibers, _Item item, object result, object error) except -1:
         raise NotImplementedError
 
     cdef bint alone(self, _Item maker, Py_ssize_t running):
@@ -384,7 +384,7 @@ cdef class _Map(_Owner):
         self.results = []
         self.running = {}
 
-    cdef bint has_room(self, Fibers fibers):
+    cdef bint has_capacity(self, Fibers fibers):
         if self.arguments is None:
             return False
         if self.waiter is not None and fibers.n_nested >= MANY_NESTED:
@@ -394,7 +394,7 @@ cdef class _Map(_Owner):
     cdef bint done(self):
         return self.arguments is None and not self.running
 
-    cdef _Item begin(self, Fibers fibers):
+    cdef _Item begin_item(self, Fibers fibers):
         """Begin the next item; returns None if there is none."""
         cdef _Item item
         try:
@@ -407,7 +407,7 @@ cdef class _Map(_Owner):
         self.running[item.index] = item
         return item
 
-    cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
+    cdef int receive(self, Fibers fibers, _Item item, object result, object error) except -1:
         del self.running[item.index]
         if self.waiter is not None:
             self.waiter.inherit(item)
@@ -430,27 +430,27 @@ cdef class _Calls(_Owner):
     """Calls that begin one by one, each with its own function that receives its result or exception."""
 
     cdef Py_ssize_t begun
-    cdef dict takers                                # by index of the item
+    cdef dict receivers                             # by index of the item
 
     def __init__(self, key):
         self.key = key
         self.running = {}
-        self.takers = {}
+        self.receivers = {}
 
-    cdef _Item begin(self, Fibers fibers, function, tuple arguments, context, taker):
+    cdef _Item begin_call(self, Fibers fibers, function, tuple arguments, context, receiver):
         cdef _Item item = fibers.item_of(self, self.begun, function, arguments, context)
         self.begun += 1
         self.running[item.index] = item
-        self.takers[item.index] = taker
+        self.receivers[item.index] = receiver
         return item
 
-    cdef int take(self, Fibers fibers, _Item item, object result, object error) except -1:
+    cdef int receive(self, Fibers fibers, _Item item, object result, object error) except -1:
         del self.running[item.index]
-        self.takers.pop(item.index)(result, error)
+        self.receivers.pop(item.index)(result, error)
         return 0
 
 
-# Where an item is while others run: among those that wait for values, or that can continue, or in none of these lists.
+# The state of an item while others run: it waits for values, it can continue, or it is in neither list.
 # A frame that waits holds no list: it would keep the items, and their results.
 cdef enum _Queue:
     WAITING
@@ -462,7 +462,8 @@ cdef class Fibers(SharedRequests):
     """Calls that run as fibers on one graph, and the values they wait for, which `Expression.value` and others request.
 
     `batched_map` makes one for as long as it runs. `begin`, `stop` and `turn` are for servers, whose calls come and go.
-    They must be called from the thread that made it, outside all calls, while the graph is the current one.
+    The methods must be called from the thread that made the object, outside all calls, while the graph is the current
+    one.
 
     Args:
         graph: the graph they run on.
@@ -483,7 +484,7 @@ cdef class Fibers(SharedRequests):
     cdef list waiting                               # items that wait for a pass
     cdef Py_ssize_t n_nested                        # items of nested maps that have begun and not ended
     cdef list ready                                 # items that can continue;
-    cdef Py_ssize_t n_resumed                       # how many of them already have,
+    cdef Py_ssize_t n_resumed                       # the number of items that already have values,
     cdef Py_ssize_t n_woken                         # and how many have values to read
     cdef list callers                               # items whose maps have ended; they continue first, the last first
     cdef list open                                  # maps with items that have not begun, the innermost last
@@ -542,7 +543,7 @@ cdef class Fibers(SharedRequests):
     cdef int pause(self, _Item item, _Queue queue) except -1:
         """Let others run until the running item can continue.
 
-        `queue`: of which it is then the last.  If there is no memory for that, the item goes on at once, with a
+        `queue`: of which it is then the last.  If there is no memory for the queue, the item continues at once, with a
         MemoryError, and is in no queue.
         """
         cdef _Item other
@@ -592,7 +593,7 @@ cdef class Fibers(SharedRequests):
             self.n_resumed -= 1
             self.ready[self.n_resumed] = other
         elif other is not None:
-            self.callers.append(other)              # from which it was taken, so that there is room
+            self.callers.append(other)              # from which the call was removed, so that it is not full
         return 0
 
     # ---- changes of what others may read
@@ -600,7 +601,7 @@ cdef class Fibers(SharedRequests):
     cdef int let_read(self) except -1:
         """Let the items that were woken read their values, before the running item drops all values of the graph.
 
-        Those that do so together each go on after all have read, and so what they request next batches again.
+        Items that wait together continue only after all of them have read, so that their next requests batch again.
         """
         cdef _Item item = self.current
         if self.n_woken and self.inside() and not item.stopped:
@@ -646,26 +647,26 @@ cdef class Fibers(SharedRequests):
 
     # ---- calls that come and go
 
-    def begin(self, function, arguments, context, taker):
+    def begin_call(self, function, arguments, context, receiver):
         """Call a function as a fiber, up to the first value that it requests.
 
         Args:
             function: what to call.
             arguments: a tuple of what to call it with.
             context: a `contextvars.Context` that it runs in, its own.
-            taker: is called with the function's result and its exception, one of which is None.
+            receiver: is called with the function's result and its exception, one of which is None.
 
         Returns:
-            What `stop` takes.
+            The argument of `stop`.
         """
-        cdef _Item item = self.calls.begin(self, function, arguments, context, taker)
+        cdef _Item item = self.calls.begin_call(self, function, arguments, context, receiver)
         self.resume(item)
         return item
 
     def stop(self, _Item item):
-        """End a call with `GreenletExit`, which runs its ``finally`` blocks; its taker is not called."""
+        """End a call with `GreenletExit`, which runs its ``finally`` blocks; its receiver is not called."""
         if not item.done and not item.stopped:
-            self.calls.takers.pop(item.index, None)
+            self.calls.receivers.pop(item.index, None)
             self.calls.running.pop(item.index, None)
             self.stop_all(_waited_for([item]))
 
@@ -733,7 +734,7 @@ cdef class Fibers(SharedRequests):
         self.reading = own
         # Not within `except`: a return there crashes in Cython if there was no memory for the traceback.
         try:
-            item = own.begin(self)
+            item = own.begin_item(self)
         except Exception as error:
             failed = error
         finally:
@@ -775,7 +776,7 @@ cdef class Fibers(SharedRequests):
         cdef _Map own
         while self.open:
             own = self.open[-1]
-            if own.has_room(self):
+            if own.has_capacity(self):
                 return own
             own.is_open = False
             self.open.pop()
@@ -812,7 +813,7 @@ cdef class Fibers(SharedRequests):
     cdef _Item next_item(self):
         """The item that continues next; None if others begin first, or if there is none.
 
-        An error comes before all else: it ends the map around the caller, of which no more items need to begin.
+        An error has precedence: it ends the map around the caller, of which no more items need to begin.
         """
         if self.innermost_open() is None or (self.callers and (<_Item>self.callers[-1]).raising is not None):
             return self.next_ready()
@@ -900,7 +901,7 @@ cdef class Fibers(SharedRequests):
         self.note_made(item)
         self.parked.append(item.fiber)
         item.fiber = item.fibers = None
-        return 0 if item.stopped else item.owner.take(self, item, item.result, item.error)
+        return 0 if item.stopped else item.owner.receive(self, item, item.result, item.error)
 
     cdef int compute(self, uint64_t longest) except -1:
         """Run one pass for all values that items wait for.  `longest`: nanoseconds that it may take, or 0."""

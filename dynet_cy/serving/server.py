@@ -1,4 +1,4 @@
-"""Serves calls from many threads and tasks, and batches the computation of the values that they ask for.
+"""Serves calls from many threads and tasks, and batches the computation of the values that they request.
 
 A `Server` has one thread that runs calls as fibers on a graph of its own. When all calls under way wait for values, one
 pass computes them together, and calls that have arrived meanwhile join the next pass. See docs/serving.md.
@@ -75,7 +75,7 @@ class ServerStatistics(NamedTuple):
     failed: int  # calls that have raised an exception
     cancelled: int
     expired: int  # calls whose deadline has passed
-    refused: int  # calls for which there was no room
+    refused: int  # calls that were refused because the queue was full
     passes: int  # passes over the graph
     nodes: int  # nodes made for these passes
     nodes_per_pass: float
@@ -109,7 +109,7 @@ class ServerCall(Future[R]):
         self._item: Any = None
 
     def cancel(self) -> bool:
-        """End the call; whoever waits for it gets a CancelledError.
+        """End the call; its waiters get a CancelledError.
 
         Returns:
             Whether the call was cancelled; False if it had ended before.
@@ -136,7 +136,7 @@ class ServerCall(Future[R]):
             CancelledError: the call was cancelled.
             ServerClosed: the server was closed before the call had ended.
             RuntimeError: this is the thread of a server, which must not wait.
-            Exception: whatever the function raised.
+            Exception: the exception of the function.
 
         Example:
             >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
@@ -173,7 +173,7 @@ class ServerCall(Future[R]):
             else:
                 self.set_exception(error)
 
-    def _take(self, result: Any, error: BaseException | None) -> None:
+    def _receive(self, result: Any, error: BaseException | None) -> None:
         """Take the result or exception of the function."""
         if self._version is not None:
             self._version.calls.discard(self)
@@ -196,13 +196,13 @@ class _Version:
         self.calls: set[ServerCall[Any]] = set()
         self.begun = 0
 
-    def begin(self, call: ServerCall[Any]) -> None:
+    def begin_call(self, call: ServerCall[Any]) -> None:
         self.begun += 1
         self.calls.add(call)
         call._version = self
         call._context.run(self.graph.__enter__)  # the caller may have entered another graph
         with self.graph:
-            item = self.fibers.begin(self.function, call._arguments, call._context, call._take)
+            item = self.fibers.begin_call(self.function, call._arguments, call._context, call._receive)
         if call in self.calls:
             call._item = item
 
@@ -258,7 +258,7 @@ class _Engine:
         self.process = os.getpid()
         self.changed = threading.Condition()
         self.queue: deque[ServerCall[Any]] = deque()
-        self.arriving: deque[ServerCall[Any]] = deque()  # waiting for room in the queue
+        self.arriving: deque[ServerCall[Any]] = deque()  # waiting because the queue is full
         self.deadlines: list[tuple[float, int, ServerCall[Any]]] = []  # a heap
         self.dropped: list[ServerCall[Any]] = []  # cancelled or expired, to be ended by the thread
         self.offered = 0
@@ -285,7 +285,7 @@ class _Engine:
     # -- from any thread -------------------------------------------------------------------------
 
     def offer(self, call: ServerCall[Any], wait: bool) -> None:
-        """Put a call into the queue, or make it wait for room."""
+        """Put a call into the queue, or make it wait if the queue is full."""
         with self.changed:
             if self.closed:
                 raise ServerClosed("Server: it has been closed")
@@ -308,7 +308,7 @@ class _Engine:
         self.asked = True
         self.changed.notify_all()
 
-    def await_room(self, call: ServerCall[Any]) -> None:
+    def await_capacity(self, call: ServerCall[Any]) -> None:
         with self.changed:
             while not call._accepted and not call._settled:
                 self.changed.wait()
@@ -434,20 +434,20 @@ class _Engine:
                 return True
             self.computing = self.asked = False
             self.changed.notify_all()
-            while not (expired := self.take_expired()) and not self.dropped and not self.can_compute():
+            while not (expired := self.pop_expired()) and not self.dropped and not self.can_compute():
                 if self.closed and not self.open_calls:
                     return False
                 self.changed.wait(self.deadlines[0][0] - time.monotonic() if self.deadlines else None)
             dropped, self.dropped = self.dropped, []
             self.computing = not self.pausing
-            begin = self.take_calls() if self.computing else []
+            begin = self.admit_calls() if self.computing else []
             function, loads, computing = self.function, self.loads, self.computing
         for call in expired:
             self.expire(call)
         for call in dropped:
             self.end(call)
         for call in begin:
-            self.begin(call, function, loads)
+            self.begin_call(call, function, loads)
         if computing:
             self.compute()
         return True
@@ -456,7 +456,7 @@ class _Engine:
         return not self.pausing and bool(self.queue or any(version.calls for version in self.versions))
 
     def may_go_on(self) -> bool:
-        """Whether there is nothing to do but another pass.  It takes no lock, as most passes are short."""
+        """Whether there is nothing to do but another pass.  The check takes no lock, as most passes are short."""
         return (
             self.computing
             and not self.asked
@@ -466,7 +466,7 @@ class _Engine:
             and not (self.deadlines and self.deadlines[0][0] <= time.monotonic())
         )
 
-    def take_expired(self) -> list[ServerCall[Any]]:
+    def pop_expired(self) -> list[ServerCall[Any]]:
         """The calls whose deadline has passed."""
         now, expired = time.monotonic(), []
         if len(self.deadlines) > 2 * self.open_calls + 64:  # most are of calls that ended in time
@@ -478,8 +478,8 @@ class _Engine:
                 expired.append(call)
         return expired
 
-    def take_calls(self) -> list[ServerCall[Any]]:
-        """Take the calls that start now from the queue, and fill it up with those that waited for room."""
+    def admit_calls(self) -> list[ServerCall[Any]]:
+        """Remove the calls that start now from the queue, and refill it with calls that waited."""
         under_way = sum(len(version.calls) for version in self.versions)
         count = min(len(self.queue), self.width - under_way)
         if 0 < count * UNDER_WAY_TO_ONE < under_way and self.held * UNDER_WAY_TO_A_PASS < under_way:
@@ -487,22 +487,22 @@ class _Engine:
             count = 0
         elif count:
             self.held = 0
-        taken = [self.queue.popleft() for _ in range(count)]
+        admitted = [self.queue.popleft() for _ in range(count)]
         while self.arriving and len(self.queue) < self.capacity:
             call = self.arriving.popleft()
             call._accepted = True
             self.queue.append(call)
-        return [call for call in taken if not call._settled]
+        return [call for call in admitted if not call._settled]
 
-    def begin(self, call: ServerCall[Any], function: Callable[..., Any], loads: int) -> None:
+    def begin_call(self, call: ServerCall[Any], function: Callable[..., Any], loads: int) -> None:
         try:
             if not self.versions or self.versions[-1].number != loads or self.versions[-1].begun >= CALLS_OF_A_GRAPH:
                 version = _Version(function, loads, self.autobatching, self.longest)
                 with self.changed:
                     self.versions.append(version)
-            self.versions[-1].begin(call)
+            self.versions[-1].begin_call(call)
         except Exception as error:  # no memory for a graph or a fiber
-            call._take(None, error)
+            call._receive(None, error)
 
     def end(self, call: ServerCall[Any]) -> None:
         """End a call that was cancelled or has expired."""
@@ -554,8 +554,8 @@ class Server(Generic[R]):
 
     Args:
         function: the function to serve.
-        queue: how many calls may wait to start, 1,024 by default. When the queue is full, further calls wait for room,
-            or are refused (``wait=False``).
+        queue: how many calls may wait to start, 1,024 by default. When the queue is full, further calls wait, or are
+            refused (``wait=False``).
         width: how many calls may be under way at once, 256 by default; a smaller number needs less memory.
         longest_pass: seconds, 0.005 by default, after which a pass over the graph ends early, between two operations,
             so that new calls can join; the next pass computes the rest.
@@ -613,14 +613,14 @@ class Server(Generic[R]):
         Args:
             arguments: the arguments of the function.
             deadline: seconds within which the call must end; None for the server's default.
-            wait: whether to wait for room if the queue is full (default) or raise ServerFull.
+            wait: whether to wait if the queue is full (default) or raise ServerFull.
 
         Raises:
             TimeoutError: the deadline has passed; the call is ended.
             ServerFull: the queue is full.
             ServerClosed: the server has been closed.
             RuntimeError: the caller is itself a call of a server, or this process was forked after the server was made.
-            Exception: whatever the function raised.
+            Exception: the exception of the function.
         """
         refuse_to_wait()
         call = self._offer(arguments, deadline, wait)
@@ -657,7 +657,7 @@ class Server(Generic[R]):
             refuse_to_wait()
         call = self._offer(arguments, deadline, wait)
         try:
-            self._engine.await_room(call)
+            self._engine.await_capacity(call)
         except BaseException:
             call.cancel()
             raise
@@ -721,7 +721,7 @@ class Server(Generic[R]):
     def paused(self) -> Iterator[None]:
         """A block during which the server computes nothing, so that parameters can be changed; calls wait for its end.
 
-        So each value is computed from the parameters before the block, or from those after it. A call that asks for
+        So each value is computed from the parameters before the block, or from those after it. A call that requests
         several values may see both: where that matters, serve a copy and `reload`.
 
         Example:

@@ -25,7 +25,7 @@ cdef class DeviceBackend(Backend):
     # Find the sum of squares of each group's gradients, stored with its first entry.  This waits for the device.
     cdef int measure_groups(self, Update* u) except -1
     cdef int look(self, Outcome* found) except -1
-    cdef int take(self, Update* u, Py_ssize_t i, object rows, object sums) except -1
+    cdef int keep_sums(self, Update* u, Py_ssize_t i, object rows, object sums) except -1
     cdef int send_sums(self, Storage storage) except -1
 
 
@@ -45,7 +45,7 @@ cdef class DevicesBackend(Backend):
 # The backend of a trainer, depending on where its parameters live now.
 cdef Backend backend_of(trainer)
 # Count the outcomes of updates in the trainer.
-cdef int take_outcome(trainer, const Outcome* found) except -1
+cdef int apply_outcome(trainer, const Outcome* found) except -1
 # The same for all outcomes known without waiting; and for all updates, after waiting for them.
 cdef int poll_updates(trainer) except -1
 cdef int wait_for_updates(trainer) except -1

@@ -29,8 +29,9 @@ from dynet_cy.train.plan cimport FROZEN, KEPT, MOVES, Outcome, Plan, Update
 # If updates with such gradients are dropped, the number of an update, and so its learning rate, depends on how many
 # of the updates still in flight are dropped. So the device gets a learning rate for each possible number of them.
 #
-# If gradients are summed over ranks, one copy brings them to the host, those of tables as rows. There any reducer sums
-# and clips them. One copy brings the sums back, and the device of each rank makes the whole update.
+# If gradients are summed over ranks, one copy brings them to the host, those of tables as rows. On the host, any
+# reducer sums and clips the gradients. One copy brings the sums back, and the device of each rank makes the whole
+# update.
 
 cdef class DeviceBackend(Backend):
     """See above."""
@@ -48,7 +49,7 @@ cdef class DeviceBackend(Backend):
         self.sums = []
         return 0
 
-    cdef int begin(self, list stored, list planes, bint measures, Outcome* found) except -1:
+    cdef int begin_update(self, list stored, list planes, bint measures, Outcome* found) except -1:
         self.attach(stored, planes)
         self.records.settle_others(stored, self.clipping)
         if self.waits:
@@ -107,15 +108,15 @@ cdef class DeviceBackend(Backend):
         if dense:
             ranks.sum_floats(floats[:starts[len(dense)]])
         for k, i in enumerate(dense):
-            self.take(u, i, None, floats[starts[k]:starts[k + 1]])
+            self.keep_sums(u, i, None, floats[starts[k]:starts[k + 1]])
         for k, (i, rows) in enumerate(tables, len(dense)):
             p = u.entries[i]
             values = floats[starts[k]:starts[k + 1]].reshape(-1, size_of(&p.dim))
             union, total = ranks.sum_rows(p, rows, values)
-            self.take(u, i, union, np.ascontiguousarray(total).reshape(-1))
+            self.keep_sums(u, i, union, np.ascontiguousarray(total).reshape(-1))
         return 0
 
-    cdef int take(self, Update* u, Py_ssize_t i, object rows, object sums) except -1:
+    cdef int keep_sums(self, Update* u, Py_ssize_t i, object rows, object sums) except -1:
         """Keep the sums of an entry until they are sent to the device."""
         if u.measures:
             u.squares[i] = squares_of(sums)
@@ -225,8 +226,8 @@ cdef double squares_of(floats):
 # The functions at the end choose the backend of a trainer, and collect the outcomes of its updates.
 
 @cython.final
-cdef class Part:
-    """What an update does on one device."""
+cdef class DevicePart:
+    """The part of an update on one device."""
 
     cdef Storage storage
     cdef Backend backend
@@ -243,7 +244,7 @@ cdef class Part:
         free(self.roles)
 
     cdef Update of(self, const Update* u) noexcept:
-        """This part of an update."""
+        """A part of an update."""
         cdef Py_ssize_t i
         cdef Update own = u[0]
         own.roles = self.roles
@@ -269,7 +270,7 @@ cdef class DevicesBackend(Backend):
             self.backends[device] = DeviceBackend()
         return self.backends[device]
 
-    cdef int begin(self, list stored, list planes, bint measures, Outcome* found) except -1:
+    cdef int begin_update(self, list stored, list planes, bint measures, Outcome* found) except -1:
         cdef Backend backend
         cdef int device
         self.by_group = False
@@ -280,12 +281,12 @@ cdef class DevicesBackend(Backend):
             backend = self.on(device)
             if device:
                 (<DeviceBackend>backend).attach(stored, own)
-            self.parts.append(Part(storage, backend, own, len(stored)))
+            self.parts.append(DevicePart(storage, backend, own, len(stored)))
         self.records.settle_others(stored)
         return 0
 
     cdef int measure(self, Update* u) except -1:
-        cdef Part part
+        cdef DevicePart part
         cdef Update own
         for part in self.parts:
             own = part.of(u)
@@ -304,7 +305,7 @@ cdef class DevicesBackend(Backend):
                 if not isfinite(self.update.squared_norm([x]) if x.p.device else squared_norm(x.p))]
 
     cdef int sum_gradients(self, Reducer ranks, const uint8_t* any, Update* u) except -1:
-        cdef Part part
+        cdef DevicePart part
         cdef Update own
         for part in self.parts:
             own = part.of(u)
@@ -312,7 +313,7 @@ cdef class DevicesBackend(Backend):
         return 0
 
     cdef int prepare(self, Update* u) except -1:
-        cdef Part part
+        cdef DevicePart part
         cdef Update own
         for part in self.parts:
             own = part.of(u)
@@ -320,7 +321,7 @@ cdef class DevicesBackend(Backend):
         return 0
 
     cdef int apply(self, Storage storage, Plan plan, list rates) except -1:
-        cdef Part part
+        cdef DevicePart part
         for part in self.parts:
             part.backend.apply(part.storage, plan.on(part.storage.device, part.planes), rates)
         return 0
@@ -348,20 +349,20 @@ cdef list split(list stored):
 cdef Backend backend_of(trainer):
     cdef Storage storage = trainer._collection.storage
     cdef Backend backend = trainer._backend
-    if not storage.device and not storage.beside:
+    if not storage.device and not storage.other_devices:
         return backend
-    if type(backend) is DevicesBackend or (type(backend) is DeviceBackend and not storage.beside):
+    if type(backend) is DevicesBackend or (type(backend) is DeviceBackend and not storage.other_devices):
         return backend
     refuse_devices(trainer, (<Reducer>trainer._reducer).host_only)
     poll_all(trainer, backend)
-    trainer._backend = DevicesBackend() if storage.beside else DeviceBackend()
+    trainer._backend = DevicesBackend() if storage.other_devices else DeviceBackend()
     return trainer._backend
 
 
 def refuse_devices(trainer, str reason):
     """Raise an error if a way of training needs the parameters in the memory of the host, and they are not there.
 
-    This is the only place that refuses a way of training because of where the parameters live.
+    Only this function refuses a way of training because of the device of the parameters.
 
     Args:
         trainer: the trainer.
@@ -371,13 +372,13 @@ def refuse_devices(trainer, str reason):
         RuntimeError: they live elsewhere.
     """
     cdef Storage storage = trainer._collection.storage
-    if reason is not None and (storage.device or storage.beside):
+    if reason is not None and (storage.device or storage.other_devices):
         raise RuntimeError(f"{type(trainer).__name__}: {reason}")
 
 
-cdef int take_outcome(trainer, const Outcome* found) except -1:
+cdef int apply_outcome(trainer, const Outcome* found) except -1:
     if found.left_out:
-        trainer._take_back(found.left_out)
+        trainer._roll_back(found.left_out)
     if found.dropped:
         trainer._uncount(found.dropped)
     if found.dropped or found.skipped:
@@ -396,7 +397,7 @@ cdef int poll_updates(trainer) except -1:
         return 0
     memset(&found, 0, sizeof(Outcome))
     backend.poll(&found)
-    return take_outcome(trainer, &found)
+    return apply_outcome(trainer, &found)
 
 
 cdef int wait_for_updates(trainer) except -1:
@@ -409,4 +410,4 @@ cdef int poll_all(trainer, Backend backend) except -1:
     try:
         return backend.wait(&found)
     finally:
-        take_outcome(trainer, &found)
+        apply_outcome(trainer, &found)

@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.threads cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.late_rows cimport can_be_late, catch_up, catch_up_part, mark_moved, none_late, note_late
+from dynet_cy.kernels.lazy_rows cimport can_defer, catch_up, catch_up_part, clear_deferred, defer_update, mark_moved
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_at
 from dynet_cy.memory.bridge cimport array_at, memory_of
@@ -133,14 +133,14 @@ cdef class HostUpdate(Change):
             step_part(p, &s, &self.plan.u, span, self.at, n)
             self.at += n
             return n
-        if span.late and self.at == 0:          # begins to note, if weight decay has just caught up
-            can_be_late(p, self.plan.u.rule, &s.h, self.plan.u.states)
+        if span.lazy and self.at == 0:          # begins to note, if weight decay has just caught up
+            can_defer(p, self.plan.u.rule, &s.h, self.plan.u.states)
         n = size_of(&p.dim)
         while self.at < p.n_touched and done < PART:
             row = p.touched[self.at]
             catch_up(p, row, row + 1)
             step_part(p, &s, &self.plan.u, span, row * n, n)
-            if span.late:
+            if span.lazy:
                 mark_moved(p, <uint32_t>row)
             self.at += 1
             done += n
@@ -152,12 +152,12 @@ cdef class HostUpdate(Change):
         return s
 
     cdef void end_step(self, Param* p, const Span* span) noexcept nogil:
-        """Note that a table has had the update: rows that were not visited are late, or there are none."""
+        """Record the update of a table: it is deferred for rows that were not visited."""
         cdef GroupSettings s = self.settings_of(p)
-        if span.late:
-            note_late(p, &s.h)
+        if span.lazy:
+            defer_update(p, &s.h)
         elif not span.some:
-            none_late(p)
+            clear_deferred(p)
         if not (self.stopped and p.pass_number):
             forget_gradient(p)
         self.stopped = False
@@ -258,7 +258,7 @@ cdef size_t decay_part(Param* p, double share, size_t at) noexcept nogil:
     catch_up_part(p, at, n)
     K.scale(n, <float>p.factor, p.value + at, p.value + at)
     if at + n == p.size:
-        none_late(p)
+        clear_deferred(p)
         p.factor = 1
         value_changed(p)
     return n
@@ -365,9 +365,9 @@ cdef int sum_table(Reducer ranks, Update* u, Py_ssize_t i) except -1:
 # Updates whose steps are computed in Python: the backend of `dynet_cy.train.python_trainer`.
 #
 # All steps are computed first, from copies, while signal handlers and all other Python code may run; an exception there
-# leaves everything as it was.  Then a `Change` adds them to the values, one parameter after the other.
+# leaves everything as it was.  A `Change` then adds the steps to the values, one parameter after the other.
 
-# What an update does with one parameter or table: the rows of a table lie one after the other, a parameter is one row.
+# The update of one parameter or table: the rows of a table lie one after the other, a parameter is one row.
 cdef struct Step:
     Param* p                    # NULL: nothing
     double decoupled            # the share of weight decay taken off before the step...
@@ -471,7 +471,7 @@ cdef class PythonBackend(HostBackend):
     def __cinit__(self, trainer):
         self.trainer = trainer
 
-    cdef int begin(self, list stored, list planes, bint measures, Outcome* found) except -1:
+    cdef int begin_update(self, list stored, list planes, bint measures, Outcome* found) except -1:
         self.stored = stored
         self.planes = planes
         return 0

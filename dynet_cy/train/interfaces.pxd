@@ -20,7 +20,7 @@ cdef class Backend:
     """Applies the rule where the parameters live: on the CPU, on a device, or on several."""
 
     # Begin an update of these parameters, with this state of the rule.
-    cdef int begin(self, list stored, list planes, bint measures, Outcome* found) except -1
+    cdef int begin_update(self, list stored, list planes, bint measures, Outcome* found) except -1
     # Compute the sum of squares of each gradient, before scaling; or set `deferred`, to let the device clip.
     cdef int measure(self, Update* u) except -1
     # Names of the parameters whose gradients are not finite, after `measure`.
@@ -40,7 +40,7 @@ cdef class Backend:
     cdef bint was_made(self, const Update* u) except -1
     # Set the numbers of parameters in a plane to a target + b source; if a is 0, the target is not read.
     cdef int axpby(self, list stored, float a, float b, Plane source, Plane target) except -1
-    # Add the outcomes of updates, as far as they are known; or of all updates, after waiting for them.
+    # Add the known outcomes of updates; or those of all updates, after waiting for them.
     cdef int poll(self, Outcome* found) except -1
     cdef int wait(self, Outcome* found) except -1
     # The trainer is being freed: raise if updates were skipped.  No signal handler runs.

@@ -4,7 +4,7 @@ from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.threads cimport follows_dynet
-from dynet_cy.kernels.late_rows cimport open_late
+from dynet_cy.kernels.lazy_rows cimport open_lazy
 from dynet_cy.memory.storage cimport see_whole
 from dynet_cy.model.parameters cimport _Stored
 from dynet_cy.train.plan cimport MOVES
@@ -19,7 +19,7 @@ from dynet_cy.model.whole import as_collection
 # The base classes of backends, and the reducer of a process that trains alone.
 
 cdef class Backend:
-    cdef int begin(self, list stored, list planes, bint measures, Outcome* found) except -1:
+    cdef int begin_update(self, list stored, list planes, bint measures, Outcome* found) except -1:
         return 0
 
     cdef int measure(self, Update* u) except -1:
@@ -33,9 +33,9 @@ cdef class Backend:
 
     cdef int prepare(self, Update* u) except -1:
         cdef Py_ssize_t i
-        for i in range(u.n if u.late else 0):
+        for i in range(u.n if u.lazy else 0):
             if u.roles[i] == MOVES:
-                open_late(u.entries[i])
+                open_lazy(u.entries[i])
         return 0
 
     cdef Py_ssize_t undecided(self, const Update* u) except -1:

@@ -39,7 +39,7 @@ cdef extern from * nogil:
     const double LEAST_SCALE "0.25"
 
 
-# What an update does with a parameter or table.
+# The role of a parameter or table in an update.
 cdef enum Role:
     FROZEN                      # nothing
     KEPT                        # its gradient counts in the norm and stays, and its value decays
@@ -53,21 +53,21 @@ cdef struct GroupSettings:
     double decay                # ... and after it
     double threshold            # of clipping; 0 for none
     bint own_norm               # whether it is clipped by the norm of its own gradients, not together with group 0
-    double squares              # sum of the squares of its gradients, if it was asked for
+    double squares              # sum of the squares of its gradients, if it was requested
 
 
 cdef struct Update:
     Param** entries             # all parameters and tables of the trainer
     uint8_t* roles              # of each
     uint32_t* group             # of each, by number
-    double* squares             # of the gradient of each, if they were asked for
+    double* squares             # of the gradient of each, if they were requested
     Py_ssize_t n
     GroupSettings* settings     # of each group
     uint32_t n_groups
     int rule
     const Arena* states[MOST_STATES]
     bint sparse                 # whether only rows of tables that have a gradient change
-    bint late                   # whether other rows may get this update later, when they are needed
+    bint lazy                   # whether other rows may get this update later, when they are needed
     bint measures               # whether norms of gradients are needed
     bint deferred               # whether the device computes norms and clips by itself, and the host does not wait
     bint skips                  # whether an update with gradients that are not finite is dropped without an error
@@ -115,7 +115,7 @@ cdef enum:
 cdef struct Span:
     uint8_t kind
     bint some                   # of a step: only rows with a gradient make it,
-    bint late                   # and the others get it later, which is noted
+    bint lazy                   # and the others get it later, which is noted
     double before               # shares of weight decay that are taken off before the rule
     double after                # and after it
 

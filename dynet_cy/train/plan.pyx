@@ -6,7 +6,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
-from dynet_cy.kernels.late_rows cimport can_be_late, rows_may_be_late
+from dynet_cy.kernels.lazy_rows cimport can_defer, may_defer_rows
 from dynet_cy.memory.storage cimport Param, Plane
 from dynet_cy.model.parameters cimport _Stored
 
@@ -151,14 +151,14 @@ cdef int plan_entry(Update* u, Py_ssize_t i, uint32_t n, States states, Span* sp
         spans[k] = Span(DECAY, False, False, s.decoupled, 0)
         k += 1
     if u.roles[i] == MOVES:
-        behind = p.late != NULL and p.late.n
+        behind = p.lazy != NULL and p.lazy.n
         # Then no updates are missing when the step begins, and it can be noted as the first one.
         settles = k and not p.in_place and not p.device and p.factor * (1 - s.decoupled) < LEAST_SCALE
-        step.late = u.late and rows_may_be_late(p, n) and (
-            states != OWN or settles or can_be_late(p, u.rule, &s.h, u.states))
-        step.some = step.some or step.late
+        step.lazy = u.lazy and may_defer_rows(p, n) and (
+            states != OWN or settles or can_defer(p, u.rule, &s.h, u.states))
+        step.some = step.some or step.lazy
         if states == FOREIGN or (states == SHARED and behind and (
-                not step.late or settles or p.late.read or not can_be_late(p, u.rule, &s.h, u.states))):
+                not step.lazy or settles or p.lazy.read or not can_defer(p, u.rule, &s.h, u.states))):
             spans[k] = Span(CATCH_UP, False, False, 0, 0)
             k += 1
         spans[k] = step

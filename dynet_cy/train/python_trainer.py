@@ -44,8 +44,8 @@ class StepParameter:
             default): the numbers of the rows that have a gradient, in ascending order; the arrays hold these rows only.
         value: the value before the update, and before weight decay: a copy.
         gradient: the gradient: averaged over processes, and clipped.
-        state: for each of the `state_names`, an array, zero at first. What `step` writes into them, or puts in their
-            place, is kept for the next update.
+        state: for each of the `state_names`, an array, zero at first. Values that `step` writes into them, or puts in
+            their place, are kept for the next update.
     """
 
     __slots__ = ("gradient", "name", "rows", "state", "value")
@@ -74,7 +74,7 @@ class PythonTrainer(Trainer):
     Attributes of the object are saved with it, so they must be plain data: numbers, strings, tuples of these.
 
     Args:
-        m: the ParameterCollection to train. Its parameters are in the memory of the host, not on a GPU.
+        m: the ParameterCollection to train. The parameters must be in the memory of the host, not on a GPU.
         learning_rate: step size.
 
     Raises:
@@ -105,7 +105,7 @@ class PythonTrainer(Trainer):
 
     state_names: ClassVar[tuple[str, ...]] = ()
 
-    # The engine adds the changes itself. This rule is one that leaves rows without a gradient as they are.
+    # The engine adds the changes itself. The rule does not change rows without a gradient.
     _rule = SimpleSGDTrainer._rule
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -133,7 +133,7 @@ class PythonTrainer(Trainer):
                 and `settings.group`, or None.
 
         Returns:
-            What is added to the value: an array of the same shape, such as ``-settings.learning_rate * p.gradient``.
+            The array to add to the value, of the same shape, such as ``-settings.learning_rate * p.gradient``.
             With weight decay, the share of decoupled decay is taken off before that.
 
         Example:
@@ -206,11 +206,11 @@ class PythonTrainer(Trainer):
                 states[k] = self._rows_of(p.state[name], shape, stored, f"the state {name!r}")
         return change, states
 
-    def _rows_of(self, given: Any, shape: tuple[int, ...], stored: Parameters | LookupParameters, what: str) -> Floats:
+    def _rows_of(self, rows: Any, shape: tuple[int, ...], stored: Parameters | LookupParameters, what: str) -> Floats:
         """A copy of what `step` has computed, as an array of rows."""
-        array = np.asarray(given)
+        array = np.asarray(rows)
         if array.shape != shape or array.dtype.kind not in "fiu":
-            found = f"{given!r:.60}" if array.ndim == 0 else f"an array of {array.dtype} and shape {array.shape}"
+            found = f"{rows!r:.60}" if array.ndim == 0 else f"an array of {array.dtype} and shape {array.shape}"
             raise ValueError(
                 f"{type(self).__name__}: {what} of {stored.name()} must have shape {shape}, and is {found}"
             )

@@ -128,7 +128,7 @@ class EarlyStopping:
 
     @property
     def best_at(self) -> int:
-        """Which of the values was the best one, counted from 1; 0 before the first one.
+        """The number of the best value, counted from 1; 0 before the first value.
 
         Example:
             >>> stopping = dy.EarlyStopping(model, patience=1)

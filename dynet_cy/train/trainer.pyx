@@ -12,17 +12,17 @@ from libc.math cimport isfinite, sqrt
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memset
 
-from dynet_cy.core.threads cimport Number, Unlocked, add_to, drop, follows_dynet, take
+from dynet_cy.core.threads cimport Number, Unlocked, acquire_lock, add_to, follows_dynet, release_lock
 from dynet_cy.graph.timeline cimport UPDATE, begin_span, end_span
 from dynet_cy.kernels.kernels cimport dy_optim
-from dynet_cy.kernels.late_rows cimport moves_all
+from dynet_cy.kernels.lazy_rows cimport moves_all
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic
 from dynet_cy.memory.storage cimport (
     Plane, Storage, bad_gradients, check_change, keep_raised, raise_kept, see_whole, value_changed,
 )
 from dynet_cy.model.parameters cimport _Stored, zero_gradient
 from dynet_cy.ops.inputs cimport whole
-from dynet_cy.train.device cimport backend_of, poll_updates, take_outcome, wait_for_updates
+from dynet_cy.train.device cimport apply_outcome, backend_of, poll_updates, wait_for_updates
 from dynet_cy.train.host cimport HostBackend
 from dynet_cy.train.interfaces cimport (
     Backend, Reducer, begin_groups, check_not_scheduled, checked_rate, number, restored_groups, stored_in,
@@ -58,7 +58,7 @@ class MovingAverages:
 
         For values p_1, ..., p_n it is their mean with weights beta^(n-i): Polyak and
         Juditsky 1992 for averages of parameters, Kingma and Ba 2015 (section 7.2)
-        for these weights.  It replaces an average that the trainer has kept so far.
+        for these weights.  The new average replaces one that the trainer has kept so far.
 
         Each value added to the average costs a pass over all parameters and tables.
 
@@ -330,11 +330,11 @@ def note_updates_in(memory):
         if view.len < <Py_ssize_t>sizeof(int64_t):
             PyBuffer_Release(&view)
             raise ValueError("note_updates_in: the memory has no room for an int64")
-    take(&made_updates_lock)                # an update of another thread may be writing
+    acquire_lock(&made_updates_lock)        # an update of another thread may be writing
     before = made_updates_view
     made_updates_view = view
     made_updates = <int64_t*>view.buf
-    drop(&made_updates_lock)
+    release_lock(&made_updates_lock)
     PyBuffer_Release(&before)
 
 
@@ -348,10 +348,10 @@ def updates_made():
 
 
 cdef void note_steps(int64_t steps) noexcept:
-    take(&made_updates_lock)
+    acquire_lock(&made_updates_lock)
     if made_updates != NULL:
         made_updates[0] = steps
-    drop(&made_updates_lock)
+    release_lock(&made_updates_lock)
 
 
 cdef int make_update(trainer, object names, bint skips) except -1:
@@ -375,14 +375,14 @@ cdef int make_update(trainer, object names, bint skips) except -1:
     u.sparse = trainer._sparse
     u.measures = trainer._measures(u.skips)
     try:
-        backend.begin(stored, plan.planes, u.measures, &found)
+        backend.begin_update(stored, plan.planes, u.measures, &found)
     finally:
-        take_outcome(trainer, &found)
+        apply_outcome(trainer, &found)
     if reducer.collective:
         agree(trainer, reducer, stored, u)
     u.sparse = u.sparse or not moves_all(u.rule)
     # A moving average that reads all rows after each update would bring them up to date at once.
-    u.late = not u.sparse and (trainer._average is None or trainer._average["frequency"] > 1)
+    u.lazy = not u.sparse and (trainer._average is None or trainer._average["frequency"] > 1)
     plan.set_groups(1 + len(trainer._groups))
     begin_groups(trainer, stored, u)
     trainer._norm = None
@@ -392,7 +392,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
         try:
             made = clip(backend, stored, u, &found)
         finally:
-            take_outcome(trainer, &found)
+            apply_outcome(trainer, &found)
         if not made:
             return 0
     backend.prepare(u)
@@ -545,14 +545,14 @@ cdef list rates_if_dropped(trainer, const Update* u, Py_ssize_t coming, double l
         group = trainer._groups[k - 1] if k else None
         own = group._learning_rate if k else None
         decay = decoupled_decay(trainer, group)
-        taken = u.settings[k].decoupled
+        grouped = u.settings[k].decoupled
         assumed = trainer._rate(own, 0)
         rates = []
         for back in range(coming + 1):
             rate = trainer._rate(own, back)
-            share = max(0.0, taken + (rate - assumed) * decay)
+            share = max(0.0, grouped + (rate - assumed) * decay)
             correction = trainer._correction(max(trainer._steps - back, 1))
-            rates.append((rate * correction, share if taken or share >= least else 0.0))
+            rates.append((rate * correction, share if grouped or share >= least else 0.0))
         found.append(rates)
     return found
 
@@ -576,16 +576,16 @@ cdef int set_constants(trainer, dy_optim* h) except -1:
 
 
 cdef double due_now(object owner, double share, double least) except? -1:
-    """The share of decay that an update takes off, of what is due; shares less than `least` are collected."""
+    """The share of values by which an update decays them; shares less than `least` are collected."""
     cdef double due = owner._decay_due + share - owner._decay_due * share
-    cdef double taken = 0 if due < least else due
-    owner._decay_due = due - taken
-    return taken
+    cdef double grouped = 0 if due < least else due
+    owner._decay_due = due - grouped
+    return grouped
 
 
 # ==== trainer =====================================================================================
 #
-# What all trainers share: settings, groups, counts, and the public methods.
+# The base class of all trainers: settings, groups, counts, and the public methods.
 
 UPDATE_EPOCH = (
     "Trainer::update_epoch has been deprecated and doesn't do anything. Please remove it from your code, and control "
@@ -707,14 +707,14 @@ class Trainer(_Settings, MovingAverages, Restorable):
                 if type(e) is RuntimeError:             # not a failure of the device
                     warnings.warn(f"{type(self).__name__}: {e}", RuntimeWarning, stacklevel=1)
         states = getattr(self, "_states", ())
-        if states:                                      # late rows still need them
+        if states:                                      # deferred updates still need them
             try:
                 catch_up_tables(self._collection)
             except BaseException as error:              # from a signal handler that ran while an update was completed
                 keep_raised(error)
                 catch_up_tables(self._collection)
         for plane in states:
-            self._collection._leave_late(plane)
+            self._collection._clear_deferred(plane)
             self._collection.storage.drop_plane(plane)
 
     @property
@@ -750,11 +750,11 @@ class Trainer(_Settings, MovingAverages, Restorable):
 
     @property
     def schedule(self):
-        """What changes the learning rate from update to update: a `Schedule`, or None (the default).
+        """The schedule that changes the learning rate from update to update: a `Schedule`, or None (the default).
 
         A schedule begins when it is set.  For each update, it gives a factor by which the learning rates of the
-        trainer and its groups are multiplied.  They cannot be set while there is a schedule.  Setting None restores
-        their values from before.  Updates that `skip_nonfinite` drops do not count.  Checkpoints include the
+        trainer and its groups are multiplied.  Learning rates cannot be set while there is a schedule.  Setting None
+        restores their values from before.  Updates that `skip_nonfinite` drops do not count.  Checkpoints include the
         schedule's position and state.
 
         Raises:
@@ -847,7 +847,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
                 it replaces that of `AdamWTrainer` and of `ParameterCollection.set_weight_decay`,
                 so 0 means no decay.
             clip_threshold: the gradients of these parameters are scaled down if their norm is larger than this;
-                0: never.  They do not count in the norm by which the other parameters are clipped.
+                0: never.  Such parameters do not count in the norm by which the other parameters are clipped.
 
         Returns:
             ParameterGroup: its attributes are the settings, to be changed between updates.
@@ -866,15 +866,15 @@ class Trainer(_Settings, MovingAverages, Restorable):
         """
         cdef _Stored x
         own = {y.name(): y for y in self._collection._below()}
-        taken = {name for group in self._groups for name in group.names}
+        grouped = {name for group in self._groups for name in group.names}
         names = []
         for x in stored_in(params, "group"):
             name = x.name()
             if name not in own or (<_Stored>own[name]).p != x.p:
                 raise ValueError(f"group: {name} is not one of the parameters that this {type(self).__name__} trains")
-            if name in taken:
+            if name in grouped:
                 raise ValueError(f"group: {name} is in a group already")
-            taken.add(name)
+            grouped.add(name)
             names.append(name)
         made = ParameterGroup(names, learning_rate, weight_decay, clip_threshold)
         self._groups = [*self._groups, made]
@@ -1075,7 +1075,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
         if self._pace is not None:
             self._pace.updates = self._steps
 
-    def _take_back(self, n):
+    def _roll_back(self, n):
         """`_uncount`, also in the moving average: the device has not made these updates."""
         self._uncount(n)
         if self._average is not None:

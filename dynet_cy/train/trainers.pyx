@@ -224,7 +224,7 @@ class AdagradTrainer(Trainer):
 
 
 class AdadeltaTrainer(Trainer):
-    """Adadelta (Zeiler 2012).  It does not use a learning rate.
+    """Adadelta (Zeiler 2012).  The rule does not use a learning rate.
 
     Args:
         m: the ParameterCollection to train.

@@ -1,12 +1,12 @@
 /* Bump allocators that grow when needed.
  *
- * An arena holds what pointers refer to, so it never moves.  It is a chain of segments, each at least as large as all
- * those before it together.  An allocation is within one segment; if it does not fit, it starts the next one.
- * Positions are offsets, which continue from segment to segment, so a bump pointer, a checkpoint and the copy of an arena
- * on a device are one number or one range each.
+ * An arena holds what pointers refer to, so it never moves.  An arena is a chain of segments, each at least as large as
+ * all those before it together.  An allocation is within one segment; if it does not fit, it starts the next one.
+ * Positions are offsets, which continue from segment to segment, so a bump pointer, a checkpoint and the copy of an
+ * arena on a device are one number or one range each.
  *
- * An array holds elements that are found by index.  It is one contiguous range, which moves when it grows, so no pointer
- * into it may be held while it grows.
+ * An array holds elements that are found by index.  An array is one contiguous range, which moves when it grows, so no
+ * pointer into it may be held while it grows.
  *
  * Rewinding moves the bump pointer and keeps the pages: touching them again takes a fortieth of the time of the first
  * touch.  All arenas and arrays count against one limit; memory above bump pointers is freed when it is needed
@@ -50,7 +50,7 @@ struct dy_arena {
     size_t from;                /* the offset where the segment in use begins */
     dy_segment *segments;
     uint32_t n, now;            /* segments, and the one in use */
-    uint32_t room;              /* capacity of the list of segments */
+    uint32_t capacity;          /* capacity of the list of segments */
     uint8_t poison;             /* fill what a reset or rewind frees with NaN */
     uint8_t zeroed;             /* new segments are zero */
     uint8_t quiet;              /* may grow while locks are held, so growing it does not reclaim memory elsewhere */
@@ -61,7 +61,7 @@ struct dy_arena {
 struct dy_array {
     char *base;
     size_t top;                 /* bytes in use */
-    size_t room;                /* capacity in bytes, all of which counts against the limit */
+    size_t capacity;            /* capacity in bytes, all of which counts against the limit */
     dy_memory *memory;          /* NULL: not open */
     uint8_t poison;
 };
@@ -136,7 +136,7 @@ static inline size_t dy_arena_offset(const dy_arena *a, const void *p) {
 /* Append `bytes`; NULL if there is no memory. */
 static inline void *dy_array_push(dy_array *a, size_t bytes) {
     size_t top = a->top + bytes;
-    if (top > a->room || !a->room) {
+    if (top > a->capacity || !a->capacity) {
         if (top < bytes || !a->memory->widen(a, top))
             return NULL;
     }

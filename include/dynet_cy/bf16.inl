@@ -80,11 +80,11 @@ static void DY_N(pack_columns)(int tb, size_t w, size_t k, const float *b, size_
  * a sum depends on k only. */
 static void DY_N(gemm)(const float *panels, int ta, int tb, size_t m, size_t n, size_t k, const float *a, size_t lda,
                        const float *b, size_t ldb, float beta, float *c, size_t ldc) {
-    enum { HEIGHT = DY_PANEL * DY_W, COLUMNS = DY_ROOM_COLUMNS / DY_PASS };
-    _Static_assert(HEIGHT * DY_PASS <= DY_ROOM_PANEL, "room.h");
+    enum { HEIGHT = DY_PANEL * DY_W, COLUMNS = DY_SCRATCH_COLUMNS / DY_PASS };
+    _Static_assert(HEIGHT * DY_PASS <= DY_SCRATCH_PANEL, "scratch.h");
     size_t pairs = DY_PAIRS_OF(k), passes = (pairs + DY_PASS - 1) / DY_PASS, blocks = (n + COLUMNS - 1) / COLUMNS;
-    float *room = dy_room(), *columns = room + DY_ROOM_PANEL;
-    if (!room) { /* there is no memory: exact factors */
+    float *scratch = dy_scratch(), *columns = scratch + DY_SCRATCH_PANEL;
+    if (!scratch) { /* there is no memory: exact factors */
         dy_kernels_get(NULL)->sgemm(ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, ldc);
         return;
     }
@@ -98,13 +98,13 @@ static void DY_N(gemm)(const float *panels, int ta, int tb, size_t m, size_t n, 
             DY_N(pack_columns)(tb, w, terms, b + (tb ? j + 2 * p * ldb : 2 * p + j * ldb), ldb, columns);
             for (size_t i = 0, count; i < m; i += count * HEIGHT) {
                 size_t rows = m - i < HEIGHT ? m - i : HEIGHT, width = (rows + DY_W - 1) / DY_W * DY_W;
-                const float *panel = room, *ahead = NULL;
+                const float *panel = scratch, *ahead = NULL;
                 for (count = most; count > 1 && i + count * HEIGHT > m;) count--;
                 if (panels) {
                     panel = panels + i * pairs + p * width;
                     if (most == 1 && i + 2 * HEIGHT <= m) ahead = panel + HEIGHT * pairs;
                 } else {
-                    DY_N(pack_panel)(ta, rows, terms, a + (ta ? i * lda + 2 * p : i + 2 * p * lda), lda, room);
+                    DY_N(pack_panel)(ta, rows, terms, a + (ta ? i * lda + 2 * p : i + 2 * p * lda), lda, scratch);
                 }
                 DY_N(panel_columns)((int)count, (int)(width / DY_W), w, part, panel, HEIGHT * pairs, columns, tb ? 0 : 1,
                                     tb ? 1 : part, 1, t ? 1 : beta, c + i + j * ldc, ldc, rows % DY_W, ahead);

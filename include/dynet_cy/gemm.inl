@@ -266,8 +266,8 @@ static void DY_N(sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k
     enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112 };
     size_t as = ta ? 1 : lda, bs = tb ? ldb : 1; /* from one term of a sum to the next */
 #if DY_W >= 8
-    float *room = way == DY_SGEMM_PANELS ? dy_room() : NULL;
-    if (way == DY_SGEMM_PANELS && !room) way = DY_SGEMM_LIBRARY;
+    float *scratch = way == DY_SGEMM_PANELS ? dy_scratch() : NULL;
+    if (way == DY_SGEMM_PANELS && !scratch) way = DY_SGEMM_LIBRARY;
 #endif
     switch (way) {
 #if DY_W >= 8
@@ -289,7 +289,7 @@ static void DY_N(sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k
         return;
 #if DY_W >= 8
     case DY_SGEMM_PANELS:
-        DY_N(gemm_panels)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, room);
+        DY_N(gemm_panels)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, scratch);
         return;
 #endif
     default: {

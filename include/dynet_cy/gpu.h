@@ -82,7 +82,7 @@ typedef struct {
 #define DY_MAX_KERNELS 2048
 #define DY_MOST_PARAMETERS 20
 
-/* What a device has been asked to do. */
+/* The recorded commands of a device. */
 typedef struct {
     uint64_t launches, products, fills, uploads, fetches, uploaded_bytes, fetched_bytes, waits;
     uint64_t replays;           /* launches of CUDA graphs */
@@ -94,7 +94,7 @@ typedef struct {
 /* A sequence of launches, products and fills: for each a dy_record and its data. */
 typedef struct {
     char *p;
-    size_t bytes, room;
+    size_t bytes, capacity;
     uint32_t count;
 } dy_records;
 
@@ -176,7 +176,7 @@ static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.
 
 /* Error numbers in addition to those of the driver. DY_FORKED: a GPU is used in a process that was forked from one that
  * had used it. DY_PRODUCT_TOO_LARGE: a size or a stride is no int, which cuBLAS takes. */
-enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_NO_ROOM, DY_FORKED, DY_PRODUCT_TOO_LARGE };
+enum { DY_NOT_LOADED = 100001, DY_WRONG_PARAMETERS, DY_LOG_FULL, DY_FORKED, DY_PRODUCT_TOO_LARGE };
 
 /* With the lock held, gpu->error can be read directly; these functions are also called without the lock, to ask whether
  * the device is lost. */
@@ -227,15 +227,15 @@ typedef struct {
 static inline void *dy_add_record(dy_gpu *gpu, uint32_t kind, size_t bytes) {
     dy_records *r = gpu->records;
     dy_record *record;
-    if (r->room - r->bytes < bytes) {
-        size_t room = 2 * (r->room + bytes) + 4096;
-        char *p = (char *)realloc(r->p, room);
+    if (r->capacity - r->bytes < bytes) {
+        size_t capacity = 2 * (r->capacity + bytes) + 4096;
+        char *p = (char *)realloc(r->p, capacity);
         if (!p) {
-            dy_gpu_failed(gpu, DY_NO_ROOM, -1);
+            dy_gpu_failed(gpu, DY_LOG_FULL, -1);
             return NULL;
         }
         r->p = p;
-        r->room = room;
+        r->capacity = capacity;
     }
     record = (dy_record *)(r->p + r->bytes);
     memset(record, 0, bytes);
@@ -463,7 +463,7 @@ typedef struct {
     dy_needs *needs;            /* on GPUs; `saved` is that of the CPU unless set.  `factors` launches nothing */
     dy_gpu_forward forward;     /* NULL: the op does not run on GPUs yet */
     dy_gpu_backward backward;
-    dy_gpu_forward begin;       /* NULL, or: runs once per call, before `backward` for any of its arguments */
+    dy_gpu_forward begin_backward;  /* NULL, or: runs once per call, before `backward` for any of its arguments */
     /* NULL, or: notes on the host what backward is about to change; c->items are on the device, `items` on the host.
      * The lock of the parameter is held. */
     void (*note)(const dy_call *c, const uint32_t *items);

@@ -20,7 +20,7 @@ enum {
     DY_NEEDS_GRAD = 8,          /* backward: it depends on a parameter */
     DY_TRAINABLE = 16,          /* a leaf whose gradient goes to long-lived storage */
     DY_SHARED = 32,             /* a leaf that all batch elements may share: a parameter */
-    DY_DROPPED = 64,            /* forward-only graphs: nothing can ask for its value any more */
+    DY_DROPPED = 64,            /* forward-only graphs: nothing can request its value any more */
     DY_SENT = 128               /* a leaf that has been copied to the device, or a value that has been copied from it */
 };
 
@@ -144,7 +144,7 @@ typedef struct {
     uint64_t shortages;         /* the process's count of shortages when the graph last freed memory */
     void *plans;                /* the cache of schedule/plan; NULL: none yet */
     void *siblings;             /* statistics of schedule/siblings; NULL: none yet */
-    uint32_t early;             /* number of values that were computed early and not asked for yet */
+    uint32_t early;             /* number of values that were computed early and not requested yet */
     uint32_t n_kept;            /* nodes at the last checkpoint: those stay as they were made */
 } dy_graph;
 

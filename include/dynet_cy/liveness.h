@@ -1,7 +1,7 @@
 /* Memory of forward-only graphs: which nodes are still needed, and reuse of the memory of the others.
  *
  * A node is needed while an expression refers to it (its holder) or while a node that takes it as an argument has not
- * been computed.  After that its value can never be asked for again, and its memory is reused for other values.
+ * been computed.  After that its value can never be requested again, and its memory is reused for other values.
  */
 #ifndef DYNET_CY_LIVENESS_H
 #define DYNET_CY_LIVENESS_H
@@ -20,7 +20,7 @@ typedef struct {
 static inline size_t dy_n_holes(const dy_array *holes) { return holes->top / sizeof(dy_hole); }
 
 /* Allocate `bytes` in the smallest hole that fits, else at the top; NULL when full. */
-static inline void *dy_fill_hole(dy_arena *room, dy_array *holes, size_t bytes) {
+static inline void *dy_fill_hole(dy_arena *arena, dy_array *holes, size_t bytes) {
     dy_hole *hole = (dy_hole *)holes->base, *best = NULL;
     size_t n = dy_n_holes(holes);
     bytes = dy_round_up(bytes, DY_ALIGN);
@@ -28,7 +28,7 @@ static inline void *dy_fill_hole(dy_arena *room, dy_array *holes, size_t bytes) 
         if (hole[k].bytes >= bytes && (!best || hole[k].bytes < best->bytes))
             best = &hole[k];
     if (!best)
-        return dy_arena_alloc(room, bytes);
+        return dy_arena_alloc(arena, bytes);
     char *at = best->at;
     best->at += bytes;
     best->bytes -= bytes;
@@ -54,21 +54,21 @@ static inline size_t dy_hole_from(const dy_array *holes, const char *p) {
 }
 
 /* Lower the top of the arena if holes end there. */
-static inline void dy_drop_top_holes(dy_arena *room, dy_array *holes) {
+static inline void dy_drop_top_holes(dy_arena *arena, dy_array *holes) {
     for (;;) {
         dy_hole *hole = (dy_hole *)holes->base;
-        char *top = (char *)(room->origin + room->top);
+        char *top = (char *)(arena->origin + arena->top);
         size_t n = dy_n_holes(holes), k = dy_hole_from(holes, top);
         if (k == 0 || hole[k - 1].at + hole[k - 1].bytes != top)
             return;
-        dy_arena_rewind(room, (size_t)((uintptr_t)hole[k - 1].at - room->origin));
+        dy_arena_rewind(arena, (size_t)((uintptr_t)hole[k - 1].at - arena->origin));
         memmove(hole + k - 1, hole + k, (n - k) * sizeof(dy_hole));
         holes->top -= sizeof(dy_hole);
     }
 }
 
 /* Free memory that `dy_fill_hole` has allocated, with the same size. */
-static inline void dy_make_hole(dy_arena *room, dy_array *holes, void *p, size_t bytes) {
+static inline void dy_make_hole(dy_arena *arena, dy_array *holes, void *p, size_t bytes) {
     dy_hole *hole = (dy_hole *)holes->base;
     size_t n = dy_n_holes(holes);
     char *at = (char *)p;
@@ -76,7 +76,7 @@ static inline void dy_make_hole(dy_arena *room, dy_array *holes, void *p, size_t
     if (!bytes)
         return;
     bytes = dy_round_up(bytes, DY_ALIGN);
-    if (room->poison)
+    if (arena->poison)
         memset(at, 0xFF, bytes);
     int joins_last = low > 0 && hole[low - 1].at + hole[low - 1].bytes == at;
     int joins_next = low < n && at + bytes == hole[low].at;
@@ -95,16 +95,16 @@ static inline void dy_make_hole(dy_arena *room, dy_array *holes, void *p, size_t
         hole[low].at = at;
         hole[low].bytes = bytes;
     }
-    dy_drop_top_holes(room, holes);
+    dy_drop_top_holes(arena, holes);
 }
 
 /* Allocate memory for values of a graph; NULL when full. */
-static inline void *dy_take_values(dy_graph *g, size_t bytes) {
+static inline void *dy_claim_values(dy_graph *g, size_t bytes) {
     return g->forward_only ? dy_fill_hole(&g->values, &g->holes, bytes) : dy_arena_alloc(&g->values, bytes);
 }
 
-/* Undo the last `dy_take_values`, which found the top at `top`. */
-static inline void dy_untake_values(dy_graph *g, void *p, size_t bytes, size_t top) {
+/* Undo the last `dy_claim_values`, which found the top at `top`. */
+static inline void dy_unclaim_values(dy_graph *g, void *p, size_t bytes, size_t top) {
     if (g->forward_only)
         dy_make_hole(&g->values, &g->holes, p, bytes);
     else
@@ -114,9 +114,9 @@ static inline void dy_untake_values(dy_graph *g, void *p, size_t bytes, size_t t
 /* ---- which nodes are needed ---- */
 
 typedef struct {
-    void *holder;               /* the expression that refers to the node, borrowed; NULL: none.  Any thread may let go of
-                                 * it while another one runs the graph: use the two functions below */
-    uint32_t consumers;         /* how many arguments of uncomputed nodes are this node */
+    void *holder;               /* the expression that refers to the node, borrowed; NULL: none.  Any thread may drop
+                                 * the reference while another one runs the graph: use the two functions below */
+    uint32_t consumers;         /* the number of uncomputed uses of this node as an argument */
 } dy_use;
 
 static inline dy_use *dy_uses(const dy_graph *g) { return (dy_use *)g->uses.base; }

@@ -1,5 +1,5 @@
-/* An op is data: a name, a shape rule, forward and backward functions, and how its nodes are batched.  This struct is all
- * that graphs, schedules and executors know of ops. */
+/* An op is data: a name, a shape rule, forward and backward functions, and how its nodes are batched.  Graphs,
+ * schedules and executors know ops only through this struct. */
 #ifndef DYNET_CY_OP_H
 #define DYNET_CY_OP_H
 
@@ -19,7 +19,7 @@ enum {
     DY_ALONE                    /* never: `alone_because` says why */
 };
 
-/* What an op is to those that look at the nodes of a plan.  Rewrites know sums of products by their roles. */
+/* The role of an op for passes over the nodes of a plan.  Rewrites know sums of products by their roles. */
 enum {
     DY_NO_ROLE,
     DY_ADDS,                    /* adds two arguments */
@@ -61,7 +61,8 @@ typedef void *(*dy_raised)(void);
 /* The gradients of all arguments of a piece of a call: into dx[i], unless it is NULL, and added to it if adds[i]. */
 typedef void (*dy_backward_all)(const dy_call *c, float *const *dx, const uint8_t *adds);
 
-/* Where the result of an op of one argument begins in the argument, in floats; -1: it is not one piece of it. */
+/* The offset of the result of an op of one argument in the argument, in floats; -1: the result is not one piece of the
+ * argument. */
 typedef ptrdiff_t (*dy_view_of)(const dy_dim *x, const dy_dim *y, const dy_attr *attrs, const uint32_t *items);
 
 /* A gradient of shape rows x cols as a product L R': L is rows x n, R is cols x n, both contiguous. */
@@ -74,7 +75,7 @@ typedef struct {
  * factors of many calls and multiplies once. */
 typedef void (*dy_factors_of)(const dy_call *c, uint32_t i, dy_factors *f);
 
-/* What an op needs before it is called, for the walk over batches. */
+/* The needs of an op before it is called, for the walk over batches. */
 typedef struct {
     dy_saved saved;             /* NULL: none */
     dy_work work;               /* NULL: none */

@@ -101,7 +101,7 @@ static void DY_N(pack)(int ta, size_t m, size_t k, const float *a, size_t lda, f
 }
 #endif
 
-/* What to prefetch from memory while a panel from the cache is multiplied: the first `lines` of its vectors of each
+/* The data to prefetch from memory while a panel from the cache is multiplied: the first `lines` of its vectors of each
  * column, from `at` on. */
 typedef struct {
     const float *at;
@@ -202,15 +202,16 @@ static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels
 
 #if DY_W >= 8
 /* C = alpha op(A) op(B) + beta C with each panel of A packed when it is multiplied, and B where its columns are not
- * contiguous, in `room`. The order of the sums depends on k only. */
+ * contiguous, in `scratch`. The order of the sums depends on k only. */
 static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
-                              const float *b, size_t ldb, float beta, float *c, size_t ldc, float *room) {
-    _Static_assert(DY_PANEL * DY_W * DY_PASS <= DY_ROOM_PANEL && DY_PANEL_COLUMNS * DY_PASS <= DY_ROOM_COLUMNS, "room.h");
-    size_t passes = (k + DY_PASS - 1) / DY_PASS, most = DY_ROOM_COLUMNS / ((k + passes - 1) / passes);
+                              const float *b, size_t ldb, float beta, float *c, size_t ldc, float *scratch) {
+    _Static_assert(DY_PANEL * DY_W * DY_PASS <= DY_SCRATCH_PANEL && DY_PANEL_COLUMNS * DY_PASS <= DY_SCRATCH_COLUMNS,
+                   "scratch.h");
+    size_t passes = (k + DY_PASS - 1) / DY_PASS, most = DY_SCRATCH_COLUMNS / ((k + passes - 1) / passes);
     size_t at = DY_PANEL_COLUMNS; /* most columns of a tile */
     size_t vectors = (m + DY_W - 1) / DY_W, groups = (vectors + DY_PANEL - 1) / DY_PANEL;
     size_t blocks = (n + most - 1) / most;
-    float *packed = room + DY_ROOM_PANEL;
+    float *packed = scratch + DY_SCRATCH_PANEL;
     for (size_t u = 0, j = 0, w; u < blocks; u++, j += w) {
         w = (n - j) / (blocks - u);
         for (size_t t = 0, p = 0, part; t < passes; t++, p += part) {
@@ -228,9 +229,9 @@ static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, floa
             for (size_t g = 0, i = 0, count; g < groups; g++, i += count) {
                 count = (vectors - i) / (groups - g);
                 size_t row = i * DY_W, rows = m - row < count * DY_W ? m - row : count * DY_W;
-                DY_N(pack_panel)(ta, rows, part, a + (ta ? row * lda + p : row + p * lda), lda, room);
-                DY_N(panel_columns)(1, (int)count, w, part, room, 0, tb ? packed : b + p + j * ldb, tb ? 0 : 1, tb ? 1 : ldb,
-                                    alpha, t ? 1 : beta, c + row + j * ldc, ldc, rows % DY_W, NULL);
+                DY_N(pack_panel)(ta, rows, part, a + (ta ? row * lda + p : row + p * lda), lda, scratch);
+                DY_N(panel_columns)(1, (int)count, w, part, scratch, 0, tb ? packed : b + p + j * ldb, tb ? 0 : 1,
+                                    tb ? 1 : ldb, alpha, t ? 1 : beta, c + row + j * ldc, ldc, rows % DY_W, NULL);
             }
         }
     }

@@ -102,7 +102,7 @@ static void DY_N(bias_bwd)(size_t rows, size_t cols, const float *dy, float *db,
     DY_EACH(DY_GRADIENT(db, acc, DY_N(sum_columns)(whole ? DY_W : n - i, rows, cols, dy + i)););
 }
 
-/* What to subtract before exp. An infinite maximum would give inf - inf; without it the sum of exponentials is
+/* The number to subtract before exp. An infinite maximum would give inf - inf; without it the sum of exponentials is
  * 0 or inf, as it should be. */
 DY_INLINE float DY_N(offset)(size_t n, const float *x) {
     float m = DY_N(max)(n, x);

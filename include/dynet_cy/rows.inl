@@ -16,14 +16,14 @@ DY_INLINE void DY_N(add_row)(size_t n, const float *dy, float *x) {
 /* The block of an index. */
 typedef struct {
     uint32_t item, rows;
-    int taken;
+    int used;
 } DY_N(row_block);
 
 static DY_N(row_block) *DY_N(block_of)(DY_N(row_block) *blocks, size_t n, uint32_t item) {
     for (size_t k = 0; k < 8; k++) {
         DY_N(row_block) *b = blocks + (DY_OTHER_COUNTER(item) + k) % n;
-        if (b->taken && b->item != item) continue;
-        b->taken = 1;
+        if (b->used && b->item != item) continue;
+        b->used = 1;
         b->item = item;
         return b;
     }
@@ -33,7 +33,7 @@ static DY_N(row_block) *DY_N(block_of)(DY_N(row_block) *blocks, size_t n, uint32
 __attribute__((noinline)) static void DY_N(add_many_rows)(size_t count, size_t n, const uint32_t *items, const float *dy,
                                                           float *x) {
     uint32_t seen[DY_COUNTERS] = {0}, other[DY_COUNTERS] = {0}, most = 0;
-    size_t room = 4 * (count / DY_TERMS) + 16;
+    size_t capacity = 4 * (count / DY_TERMS) + 16;
     DY_N(row_block) *blocks = NULL;
     float *sums = NULL;
     for (size_t k = 0; k < count; k++) {
@@ -42,13 +42,13 @@ __attribute__((noinline)) static void DY_N(add_many_rows)(size_t count, size_t n
         other[DY_OTHER_COUNTER(items[k])]++;
     }
     /* Without memory for blocks there is one running sum, which is less accurate. */
-    if (most > DY_TERMS) blocks = (DY_N(row_block) *)calloc(room, sizeof *blocks + n * sizeof *sums);
-    if (blocks) sums = (float *)(blocks + room);
+    if (most > DY_TERMS) blocks = (DY_N(row_block) *)calloc(capacity, sizeof *blocks + n * sizeof *sums);
+    if (blocks) sums = (float *)(blocks + capacity);
     for (size_t k = 0; k < count; k++) {
         uint32_t item = items[k];
         DY_N(row_block) *b = NULL;
         if (blocks && seen[DY_COUNTER(item)] > DY_TERMS && other[DY_OTHER_COUNTER(item)] > DY_TERMS)
-            b = DY_N(block_of)(blocks, room, item);
+            b = DY_N(block_of)(blocks, capacity, item);
         DY_N(add_row)(n, dy + k * n, b ? sums + (b - blocks) * n : x + item * n);
         if (b && ++b->rows == DY_TERMS) {
             DY_N(add_row)(n, sums + (b - blocks) * n, x + item * n);
@@ -56,7 +56,7 @@ __attribute__((noinline)) static void DY_N(add_many_rows)(size_t count, size_t n
             b->rows = 0;
         }
     }
-    for (size_t k = 0; blocks && k < room; k++)
+    for (size_t k = 0; blocks && k < capacity; k++)
         if (blocks[k].rows) DY_N(add_row)(n, sums + k * n, x + blocks[k].item * n);
     free(blocks);
 }

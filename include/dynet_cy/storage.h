@@ -5,7 +5,7 @@
 #include <pthread.h>
 
 #include "arena.h"
-#include "late.h"
+#include "lazy.h"
 #include "tensor.h"
 
 /* A matrix in the order in which matrix products read it; see gemm.inl. */
@@ -36,7 +36,7 @@ typedef struct {
     float *device_value, *device_grad;  /* on a device: pointers to value and gradient there */
     struct dy_pack pack;
     double factor;              /* of the numbers at `value`: 1 except for tables with weight decay */
-    dy_late *late;              /* of a table whose rows may be late; NULL if none has ever been */
+    dy_lazy *lazy;              /* of a table whose updates may be deferred; NULL if they never may be */
     pthread_mutex_t lock;       /* held while the gradient is read or changed */
     uint8_t *is_touched;        /* tables: rows with a gradient, as a map and a list */
     uint32_t *touched;

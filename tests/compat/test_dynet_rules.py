@@ -70,7 +70,7 @@ def test_arrays_hold_expressions(run, arguments) -> None:
     ]
 
 
-# What DyNet refuses, or does with older versions of NumPy only.
+# Calls that DyNet refuses, or accepts with older versions of NumPy only.
 MORE_ARRAYS = """
 import numpy as np
 import dynet as dy

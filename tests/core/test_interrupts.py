@@ -19,7 +19,7 @@ import dynet_cy as dy
 from dynet_cy import profiling
 from dynet_cy.core.threads import set_pause
 from dynet_cy.memory import storage
-from dynet_cy.model.parameters import late_updates
+from dynet_cy.model.parameters import deferred_updates
 
 SIZE = 256
 LEAST, DOUBLINGS = 1000, 6  # layers
@@ -162,7 +162,7 @@ def test_gradients_of_earlier_passes_stay():
 
 
 def test_short_passes_over_old_gradients_are_finished():
-    """They keep no copies and cannot be undone, so they run to the end: gradients are of whole passes."""
+    """Such passes keep no copies and cannot be undone, so they run to the end: gradients are those of whole passes."""
     chain = Chain()
     loss = chain.loss(2)
     loss.backward()
@@ -512,7 +512,7 @@ def test_a_handler_in_an_update_sees_the_whole_of_it():
     assert same(model.state(), quiet.state())
 
 
-class Late:
+class Lazy:
     """A large table whose rows are late when all of them are updated."""
 
     def __init__(self):
@@ -524,7 +524,7 @@ class Late:
         for rows in (range(0, 150_000, 5), [3], [4, 8]):
             self.backward(rows)
             self.trainer.update()
-        assert late_updates(self.table) == 3
+        assert deferred_updates(self.table) == 3
         self.backward(range(0, 150_000, 2))
 
     def backward(self, rows):
@@ -532,12 +532,12 @@ class Late:
         dy.sum_batches(dy.squared_norm(dy.lookup_batch(self.table, list(rows)))).backward()
 
 
-def test_rows_that_are_late_when_an_update_is_stopped():
+def test_rows_with_deferred_updates_when_an_update_is_stopped():
     before = set_pause(1)
     stopped = 0
     try:
         for seconds in (0.004, 0.008, 0.016, 0.032, 0.064):
-            model = Late()
+            model = Lazy()
             try:
                 alarm(seconds)
                 model.trainer.update()
@@ -546,8 +546,8 @@ def test_rows_that_are_late_when_an_update_is_stopped():
             except Stop:
                 stopped += storage.waiting() > 0
             found = model.table.as_array(), model.trainer._state_arrays()[0]
-            assert late_updates(model.table) == storage.waiting() == 0
-            quiet = Late()
+            assert deferred_updates(model.table) == storage.waiting() == 0
+            quiet = Lazy()
             quiet.trainer.update()
             assert same(found[:1], [quiet.table.as_array()])
             assert same(found[1], quiet.trainer._state_arrays()[0])

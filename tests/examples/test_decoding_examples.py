@@ -98,7 +98,7 @@ def test_rnng_writes_trees(example) -> None:
     state = grammar.start()
     for action, word in rnng.actions_of(tree, ["X", "Y"]):
         assert action in state.possible(2)
-        state = grammar.take(state, action, word)
+        state = grammar.apply(state, action, word)
     assert state.finished()
     assert state.tree() == tree
 
@@ -113,7 +113,7 @@ def test_rnng_probabilities_of_actions_sum_to_one(example) -> None:
         possible = state.possible(2)
         assert np.exp(values[possible]).sum() == pytest.approx(1, rel=1e-5)
         assert all(v == -math.inf for i, v in enumerate(values) if i not in possible)
-        state = grammar.take(state, action, word)
+        state = grammar.apply(state, action, word)
 
 
 def test_rnng_finds_the_most_probable_tree(example, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_rnng_finds_the_most_probable_tree(example, monkeypatch: pytest.MonkeyPa
                 for action in state.possible(2):
                     if action != rnng.WRITE or written < len(words):
                         word = words[written] if action == rnng.WRITE else ""
-                        go(grammar.take(state, action, word), written + (action == rnng.WRITE))
+                        go(grammar.apply(state, action, word), written + (action == rnng.WRITE))
 
             go(grammar.start(), 0)
             return found

@@ -243,7 +243,7 @@ def test_stack_lstm_follows_the_stack(example, graph) -> None:
                 dy.tanh(net.head * head + net.child * child + arc + net.compose_bias),
             )
         taken.append(net.action_vectors[net.ids[action]])
-        state.take(action)
+        state.apply(action)
         for found, builder, inputs in [
             (state.stack, net.stack, trees),
             (state.buffer, net.buffer, [net.end, *words[::-1]]),

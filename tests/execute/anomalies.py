@@ -192,7 +192,7 @@ def collected(device: Device) -> None:
 
 
 def check_gradients_stay(device: Device) -> None:
-    """What backward added before its error is undone: in gradients that were zero and in others, of rows too.
+    """Gradients that backward added before its error are undone: in those that were zero and in others, of rows too.
 
     The error occurs after several batches: in the gradient of `bad`, or of a weight with collected gradients.
     """

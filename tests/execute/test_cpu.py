@@ -75,7 +75,7 @@ def test_backward_of_several_losses(graph, w, strategy) -> None:
 def test_gradient_is_zero_where_the_loss_does_not_depend(graph, w, strategy) -> None:
     on, off = (dy.cmult(w, dy.ones(3)) * 2 for _ in range(2))
     never = dy.tanh(w)
-    # Both are one call, and the memory of both gradients has been written before.
+    # The two nodes are one call, and the memory of both gradients has been written before.
     dy.dot_product(dy.esum([on, off]), dy.ones(3) * 7.0).backward()
     w.scale_gradient(0)
     dy.dot_product(on, dy.ones(3)).backward()

@@ -205,7 +205,7 @@ def test_one_argument_twice() -> None:
 
 
 def test_nodes_that_the_loss_does_not_need() -> None:
-    """They run in the same batches, but contribute nothing to gradients."""
+    """Such nodes run in the same batches, but contribute nothing to gradients."""
     dy.renew_cg(autobatching=1)
     cells = gates_of(N, 12)
     dy.forward(cells)

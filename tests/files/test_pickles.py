@@ -69,7 +69,7 @@ def test_collection(copied: Copier) -> None:
     np.testing.assert_array_equal(other.parameters_list()[0].grad_as_array(), np.full(trained.shape(), 2))
     assert not other.parameters_list()[1].grad_as_array().any()
     np.testing.assert_array_equal(other.lookup_parameters_list()[1].grad_as_array()[3], [3, 3])
-    # They are separate and train alike: one row of the table has a gradient.
+    # The copies are separate and train alike: one row of the table has a gradient.
     for collection in (pc, other):
         dy.AdamTrainer(collection).update()
     assert_same(other, pc)
@@ -224,7 +224,7 @@ def test_what_does_not_pickle(graph: Any) -> None:
 
 
 def test_parameters_of_a_deleted_collection(copied: Copier) -> None:
-    """They pickle with everything the collection had, so parameters that are pickled together stay together."""
+    """Parameters are pickled with the whole collection, so parameters that are pickled together stay connected."""
     pc, below, w, e = model()
     value = w.as_array()
     del pc, below

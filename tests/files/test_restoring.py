@@ -1,4 +1,4 @@
-"""What a .meta file may name and do: classes of programs load, attacks have no effect."""
+"""Permitted contents of a .meta file: classes of programs load, attacks have no effect."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Tests of the GPU backend.
 
 They run on GPU:0 where there is one. With DYNET_CY_GPU_EMULATED=1 they run on the emulated driver (`tools/gpu`), which
-needs PyCUDA, the CUDA headers and g++, and no GPU; it has to be asked for, since a process has one driver only. Tests
+needs PyCUDA, the CUDA headers and g++, and no GPU; it has to be requested, since a process has one driver only. Tests
 of single kernels under emulation need g++ alone, and run everywhere.
 """
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 import dynet_cy as dy
-from dynet_cy.model.parameters import late_updates
+from dynet_cy.model.parameters import deferred_updates
 
 Tables = list[dy.LookupParameters]
 
@@ -38,4 +38,4 @@ def trained_tables(
         parts = [dy.squared_norm(t[i]) for t in tables for i in (step, 3, 800 - 2 * step)]
         dy.esum([dy.to_device(e, "CPU") for e in parts]).backward()
         trainer.update()
-    return [t.as_array() for t in tables], [late_updates(t) for t in tables], trainer
+    return [t.as_array() for t in tables], [deferred_updates(t) for t in tables], trainer

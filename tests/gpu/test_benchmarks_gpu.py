@@ -16,7 +16,7 @@ from made_data import write_digits
 
 
 def test_compare(device: str) -> None:
-    """Both devices are measured; their losses are compared in every round."""
+    """The test measures both devices, and compares their losses in every round."""
     devices = {"dynet_cy": "cpu", "dynet_cy_gpu": device}
     result = compare.measure("tree_lstm", {"dynet_cy": sys.executable}, 1, devices, ["--tiny", "--repeat", "2"])
     forms = [(f["library"], f["form"]) for f in result["forms"]]

@@ -130,7 +130,7 @@ class Signals:
 
 @pytest.mark.parametrize("places", PLACES, indirect=True)
 def test_a_backward_that_was_stopped(device, places):
-    """It is made completely or not at all, wherever signals come."""
+    """An update is made completely or not at all, wherever signals arrive."""
     chain = Chain(places)
     loss = chain.loss(120)
     loss.value()
@@ -175,7 +175,7 @@ class Several:
         return [p.as_array() for p in (*self.dense, *self.tables)]
 
     def state(self):
-        """Everything that an update changes."""
+        """All data that an update changes."""
         gradients = [p.grad_as_array() for p in (*self.dense, *self.tables)]
         arrays = [x for of in self.trainer._state_arrays() for x in of]
         return [*self.values(), *gradients, *arrays], self.trainer._settings()
@@ -188,7 +188,7 @@ def same(a, b):
 @pytest.mark.parametrize("clip", [0, 0.1])
 @pytest.mark.parametrize("places", PLACES, indirect=True)
 def test_an_update_that_was_stopped(device, places, clip):
-    """It is made completely or not at all, wherever signals come."""
+    """An update is made completely or not at all, wherever signals arrive."""
     quiet, twin = Several(places), Several(places)
     for x in (quiet, twin):
         x.trainer.set_clip_threshold(clip)

@@ -293,13 +293,13 @@ IDLE = {
 
 @each_order
 @pytest.mark.parametrize("case", IDLE)
-def test_late_rows(order: str, case: str) -> None:
+def test_lazy_rows(order: str, case: str) -> None:
     """Rows get all late updates, with the weight decay and rates that the device chose, except updates that it skipped;
     some rows are updated in between. Reading changes nothing."""
     states, idle, b2 = IDLE[case]
     rule = list(selftest.optim_states()).index(case.partition(",")[0])
     b1, eps, rows, n = 0.9, 1e-3, 9, 50
-    late = module("late")
+    lazy = module("lazy")
     rng = np.random.default_rng(1)
     table = rng.standard_normal((rows, n)).astype(np.float32)
     state = np.abs(rng.standard_normal((3, rows, n))).astype(np.float32)
@@ -308,7 +308,7 @@ def test_late_rows(order: str, case: str) -> None:
     nothing = np.uint64(0)
     pointers = [state[k] if k < states else nothing for k in range(3)]
     constants = [np.int32(rule), np.float32(b1), np.float32(b2), np.float32(eps)]
-    late.launch("late_begin", 2, 32, [record, had, size(rows), *constants, *pointers], order=order)
+    lazy.launch("lazy_begin", 2, 32, [record, had, size(rows), *constants, *pointers], order=order)
     assert not had.any()
     clip, chosen = np.zeros((), CLIP), np.zeros(1, CHOSEN)
     items = np.array([4, 1], np.uint32)
@@ -317,9 +317,9 @@ def test_late_rows(order: str, case: str) -> None:
         before = [x.copy() for x in (table, state, had)]
         y = poisoned(5, n)
         some = np.array([3, 4, 8, 1, 4], np.uint32)
-        late.launch("late_read", 3, 64, [record, size(5), size(n), some, size(0), table, y], order=order)
+        lazy.launch("lazy_read", 3, 64, [record, size(5), size(n), some, size(0), table, y], order=order)
         np.testing.assert_allclose(y, wanted[some], rtol=1e-5, atol=1e-6)
-        late.launch("late_read", 3, 64, [record, size(5), size(n), nothing, size(2), table, y], order=order)
+        lazy.launch("lazy_read", 3, 64, [record, size(5), size(n), nothing, size(2), table, y], order=order)
         np.testing.assert_allclose(y, wanted[2:7], rtol=1e-5, atol=1e-6)
         for x, b in zip((table, state, had), before):
             np.testing.assert_array_equal(x, b)
@@ -333,10 +333,10 @@ def test_late_rows(order: str, case: str) -> None:
         hyper = struct.pack("7f", lr if k % 3 == 0 else 9, 1, 9, 9, 9, decoupled, decay)
         outcome = [nothing, nothing] if k % 3 == 0 else [chosen, clip]
         arguments = [record, size(2), size(n), items, size(0), table, np.int32(1), outcome[1]]
-        late.launch("late_catch_up", 1, 64, arguments, order=order)
+        lazy.launch("lazy_catch_up", 1, 64, arguments, order=order)
         for row in items:
             np.testing.assert_allclose(table[row], wanted[row], rtol=1e-5, atol=1e-6)
-        late.launch("late_note", (1, 1), 64, [record, hyper, *outcome], order=order)
+        lazy.launch("lazy_defer", (1, 1), 64, [record, hyper, *outcome], order=order)
         if k % 3 != 2:
             others = np.setdiff1d(np.arange(rows), items)
             s = wanted_state[:, others]
@@ -347,12 +347,12 @@ def test_late_rows(order: str, case: str) -> None:
             check()
     for first, end in ((0, 4), (4, rows)):
         arguments = [record, size(end - first), size(n), nothing, size(first), table, np.int32(0), nothing]
-        late.launch("late_catch_up", 2, 32, arguments, order=order)
+        lazy.launch("lazy_catch_up", 2, 32, arguments, order=order)
     np.testing.assert_allclose(table, wanted, rtol=1e-5, atol=1e-6)
     for k in range(states):
         np.testing.assert_allclose(state[k], wanted_state[k], rtol=1e-5, atol=1e-7)
     check()
-    late.launch("late_begin", 2, 32, [record, had, size(rows), *constants, *pointers], order=order)
+    lazy.launch("lazy_begin", 2, 32, [record, had, size(rows), *constants, *pointers], order=order)
     check()
 
 

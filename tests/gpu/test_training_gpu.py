@@ -193,11 +193,11 @@ def test_groups_have_an_effect(on, dense_too: bool) -> None:
 def test_all_rows_of_large_tables(on, name: str) -> None:
     """Rows without a gradient are updated later on the CPU, and at once on a device, where this table is small."""
 
-    desired, late, _ = trained_tables(TRAINERS[name], ("CPU", "CPU"), (900, 5))
-    assert late == [12, 12]
+    desired, deferred, _ = trained_tables(TRAINERS[name], ("CPU", "CPU"), (900, 5))
+    assert deferred == [12, 12]
     for places in (("CPU", "GPU:0"), ("GPU:0", "GPU:0")):
-        found, late, _ = trained_tables(TRAINERS[name], places, (900, 5))
-        assert late == [12 if place == "CPU" else 0 for place in places]
+        found, deferred, _ = trained_tables(TRAINERS[name], places, (900, 5))
+        assert deferred == [12 if place == "CPU" else 0 for place in places]
         for a, b in zip(found, desired):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
@@ -307,7 +307,7 @@ LOOKS = {
 
 @pytest.mark.parametrize("look", LOOKS)
 def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
-    """Nothing changes from then on; the next read raises an error that names the parameter; gradients are kept."""
+    """No later update changes values; the next read raises an error that names the parameter; gradients are kept."""
     on(1)
     classifier, trainer, _ = trained(TRAINERS["Adam"], change=decay)
     trainer.exponential_moving_average(0.5)
@@ -330,7 +330,7 @@ def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
             np.testing.assert_array_equal(x, y)
     assert np.isinf(classifier.b.grad_as_array()).all()
     assert classifier.table.row_grad_as_array(3).tolist() == [1] * 12
-    # They are still there for the next update, which is skipped too.
+    # The gradients remain for the next update, which is skipped too.
     trainer.update()
     synchronize(0)
     with pytest.raises(RuntimeError, match="Nothing was updated"):

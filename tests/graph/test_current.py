@@ -37,7 +37,7 @@ def test_each_task_has_its_own_graph(graph) -> None:
 
 
 def test_tasks_without_a_graph_of_their_own(graph) -> None:
-    """They use the graph of the thread, even while other tasks are inside graphs of their own."""
+    """Such tasks use the graph of the thread, even while other tasks are inside graphs of their own."""
 
     async def plain(shared: dy.ComputationGraph) -> None:
         for _ in range(5):

@@ -224,7 +224,7 @@ def test_devices_are_named() -> None:
 
 
 def test_expressions_are_no_numbers() -> None:
-    """Their gradients would be lost silently."""
+    """The gradients of the expressions would be lost silently."""
     with pytest.raises(TypeError, match="must hold real numbers"):
         dy.inputTensor(dy.inputVector([1, 2]))
 

@@ -211,7 +211,7 @@ def test_revert(strategy) -> None:
                     unfinished.value()
         assert y.value() == [0, 1, 4, 9]
         assert x.value() == [0, 1, 2, 3]
-        # Its value is computed after a later checkpoint, and is right after the revert.
+        # The value is computed after a later checkpoint, and is right after the revert.
         late = dy.cube(x)
         dy.cg_checkpoint()
         assert dy.sum_elems(late).value() == 36

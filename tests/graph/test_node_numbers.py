@@ -45,7 +45,7 @@ def test_inputs_of_a_graph() -> None:
         graph.inputMatrixLiteral([1, 2, 3], (2, 2))
 
 
-def test_holders() -> None:
+def test_input_values() -> None:
     number, count = dy.FloatValue(), dy.UnsignedValue(3)
     assert (number.get(), count.get()) == (0, 3)
     number.set(2.5)

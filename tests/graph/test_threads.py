@@ -50,7 +50,7 @@ def step(w, table, k: int) -> float:
 
 
 def all_threads(work):
-    """What work(i) returns in thread number i, all begun together."""
+    """The results of work(i) in thread number i; all threads start together."""
     barrier = threading.Barrier(N_THREADS)
 
     def begin(i):
@@ -258,7 +258,8 @@ def until_done(*works) -> list:
 
 
 def test_a_parameter_is_in_the_graphs_of_all_threads_at_once() -> None:
-    """Its number differs from graph to graph, so no thread may read the number that another one has found."""
+    """The number of a parameter's node differs from graph to graph, so no thread may read the number that another one
+    has found."""
     w = dy.ParameterCollection().parameters_from_numpy(np.full(3, 2.0))
 
     def work(i):
@@ -383,7 +384,7 @@ def test_states_are_taken_and_settings_changed_while_other_threads_work() -> Non
         for _ in range(60):
             dy.renew_cg()
             xs = [dy.dropout(table[(i + j) % 50], 0.5) for j in range(10)]
-            for x in xs:  # one by one: what is asked for next is learned
+            for x in xs:  # one by one: what is requested next is learned
                 assert set(x.value()) <= {0.0, 2.0}
             graphs = [dy.ComputationGraph() for _ in range(3)]
             assert len({id(graph) for graph in graphs}) == 3
@@ -397,8 +398,8 @@ def test_states_are_taken_and_settings_changed_while_other_threads_work() -> Non
     dy.renew_cg()
 
 
-def test_late_rows_are_read_by_all_threads() -> None:
-    """Reading a table whole stores the updates that its rows are late by: once, whoever reads."""
+def test_lazy_rows_are_read_by_all_threads() -> None:
+    """Reading a whole table applies the deferred updates of its rows once, on whatever thread."""
     collection = dy.ParameterCollection()
     table = collection.lookup_parameters_from_numpy(np.ones((400, 64)))
     trainer = dy.AdamTrainer(collection)
@@ -418,7 +419,7 @@ def test_late_rows_are_read_by_all_threads() -> None:
 
 
 def test_expressions_are_read_while_another_thread_adds_nodes() -> None:
-    """What is read is right, although the lists of nodes move as they grow."""
+    """Reads are right, although the lists of nodes move as they grow."""
     for r in range(6):
         graph = dy.ComputationGraph()
         with graph:
@@ -443,7 +444,7 @@ def test_expressions_are_read_while_another_thread_adds_nodes() -> None:
 
 
 def test_expressions_are_read_while_another_thread_renews_their_graph() -> None:
-    """What is read belongs to the expression, or there is an error."""
+    """A read returns the expression's value, or raises an error."""
     graph = dy.ComputationGraph()
     refused: list[str] = []
 

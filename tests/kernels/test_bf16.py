@@ -331,7 +331,7 @@ def test_values_change(recurrent: Any, tmp_path: Path) -> None:
 
 @needs_bf16
 def test_values_that_others_write(recurrent: Any) -> None:
-    """Another library may write to shared memory unnoticed, so no packed form is kept."""
+    """Another library may write to shared memory without notice, so no packed form is kept."""
     _, w, _ = recurrent
     x = X[:96]
     with precision("bf16"):

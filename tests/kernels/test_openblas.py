@@ -1,4 +1,4 @@
-"""Which kernels OpenBLAS is set to use."""
+"""The kernels that OpenBLAS is set to use."""
 
 from __future__ import annotations
 

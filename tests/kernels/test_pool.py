@@ -219,7 +219,7 @@ def test_a_thread_leaves_the_cpu_of_the_owner(tmp_path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-# Both threads start on one CPU; the thread of the pool must leave it unless the main thread happens to.
+# Both threads start on one CPU; the thread of the pool must leave that CPU unless the main thread happens to leave it.
 ON_ONE_CPU = """
 import os
 import numpy as np

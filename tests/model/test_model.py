@@ -342,7 +342,7 @@ PARTS = {
 
 @pytest.mark.parametrize("part", PARTS)
 def test_memory_goes_with_the_last_part(graph, part) -> None:
-    """It is freed at once, without the garbage collector."""
+    """The collection is freed at once, without the garbage collector."""
     ids = set(parameter_names)
     model = Model()
     held = PARTS[part](model)

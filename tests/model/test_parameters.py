@@ -78,7 +78,7 @@ def test_nothing(collection) -> None:
 
 
 def test_backward(collection) -> None:
-    """It runs forward if needed, and adds to the gradients that are there."""
+    """Backward runs forward if needed, and adds to existing gradients."""
     w = collection.parameters_from_numpy(np.array([1.0, 2.0]))
     x = dy.vecInput(2)
     loss = dy.dot_product(w, x)

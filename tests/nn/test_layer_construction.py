@@ -227,7 +227,7 @@ def test_a_layer_without_the_constructor_of_the_base_class(model) -> None:
         def __init__(self, model):
             self.size = 3
 
-    class Late(nn.Layer):
+    class Lazy(nn.Layer):
         def __init__(self, model):
             self.out = nn.Linear(2, 2, self.collection)
             super().__init__(model)
@@ -235,8 +235,8 @@ def test_a_layer_without_the_constructor_of_the_base_class(model) -> None:
     words = r"the constructor must call super\(\).__init__\(model, ...\) before it makes parameters"
     with pytest.raises(TypeError, match=f"Without: {words}"):
         Without(model)
-    with pytest.raises(AttributeError, match=f"Late: {words}"):
-        Late(model)
+    with pytest.raises(AttributeError, match=f"Lazy: {words}"):
+        Lazy(model)
     with pytest.raises(AttributeError, match="'Net' object has no attribute 'nothing'"):
         Net(model).nothing  # noqa: B018
 

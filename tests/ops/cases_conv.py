@@ -83,7 +83,7 @@ def spread(x, f, stride, valid, dilation, groups):
 
 GEOMETRY = list(product([(1, 1), (2, 1), (1, 3), (2, 2), (6, 5)], [True, False]))
 
-# What DyNet calls an n-gram: sums of n consecutive columns.
+# N-grams in DyNet's sense: sums of n consecutive columns.
 NGRAMS = [
     Case(
         f"kmh_ngram-{n}-of-{cols}",

@@ -39,7 +39,8 @@ def run(case: Case, samples: list[np.ndarray]) -> tuple[np.ndarray, list[np.ndar
     return value, [x.gradient().reshape(s.shape, order="F") for x, s in zip(xs, samples)]
 
 
-# These may ignore a NaN: powers of 0; maxima and minima, which skip NaN; bounds; comparisons, which are false.
+# The following ops may ignore a NaN: powers of 0; maxima and minima, which skip NaN; bounds; comparisons, which are
+# false.
 LOSE_NAN = ("pow_const-0", "max_dim-", "min_dim-", "constrained_softmax-", "less", "greater", "equal", "not_equal")
 LOSE_NAN += ("where", "method-max", "method-min")
 # A single word has no transition.

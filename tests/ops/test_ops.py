@@ -460,7 +460,7 @@ def test_wrong_shapes(build, message: str, graph) -> None:
         build(w, x)
     assert str(raised.value) == message
     assert isinstance(raised.value, ValueError)
-    # Nothing but leaves is left in the graph.
+    # Only leaves are left in the graph.
     assert set(graph.op_names()[nodes:]) <= {"parameter", "input"}
     assert (w * dy.ones(3)).npvalue().shape == (4,)
 

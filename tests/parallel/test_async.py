@@ -56,7 +56,7 @@ def test_failing_rank(tmp_path, phase, way, code, last) -> None:
 
 
 def test_rank_that_does_not_end(tmp_path) -> None:
-    """Nobody waits for it, and it may have work to do: the launcher says that it is still there."""
+    """No process waits for this rank, and it may have work to do: the launcher reports that it still runs."""
 
     def stop(launcher: subprocess.Popen[str], token: str) -> None:
         assert launcher.stderr is not None

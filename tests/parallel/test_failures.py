@@ -267,7 +267,7 @@ def test_killed_again_and_again(tmp_path, phase) -> None:
 
 
 def lines_of(result: jobs.Result, rank: int) -> list[list[str]]:
-    """What a rank of interrupted.py printed."""
+    """The output of a rank of interrupted.py."""
     start = f"[rank {rank}] "
     return [line[len(start) :].split("|") for line in result.out.splitlines() if line.startswith(start)]
 

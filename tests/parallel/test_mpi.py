@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parallel import late_reference
+from parallel import lazy_reference
 from parallel.jobs import PROGRAMS, left_in_shared_memory, shared_memory
 
 import dynet_cy as dy
@@ -111,13 +111,13 @@ def test_the_same_as_one_process(
 
 @needs_mpi
 @pytest.mark.parametrize(("n", "hosts", "kind"), [(2, 0, "SharedReducer"), (2, 2, "OverlapReducer")])
-def test_late_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, hosts: int, kind: str) -> None:
-    names = [name for name in late_reference.late.cases(n) if name != "forks"]
+def test_lazy_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, hosts: int, kind: str) -> None:
+    names = [name for name in lazy_reference.lazy.cases(n) if name != "forks"]
     monkeypatch.chdir(tmp_path)
-    done = run(PROGRAMS / "late.py", tmp_path, *names, n=n, hosts=hosts)
+    done = run(PROGRAMS / "lazy.py", tmp_path, *names, n=n, hosts=hosts)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(kind) == n
-    late_reference.check(tmp_path, kind, n, names)
+    lazy_reference.check(tmp_path, kind, n, names)
 
 
 @needs_mpi

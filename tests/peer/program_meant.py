@@ -110,7 +110,7 @@ WRONG = [
 LAYER_NORM = "`layer_norm` of a matrix with a gain and bias of one column"
 CONSTANTS = "`gradient()` of several constants of one parameter (`const_parameter(p)`, `p.expr(False)`)"
 PLAIN_GRADIENT = "`gradient()` of an expression that depends on no parameter"
-LATE_GRADIENT = "`gradient()` of a parameter's expression after an update"
+LAZY_GRADIENT = "`gradient()` of a parameter's expression after an update"
 BATCHES_IN = (
     "batches in `inverse`, `logdet`, `trace_of_product`, `constrained_softmax`, `kmh_ngram`, `circ_conv`, "
     "`circ_corr`, `contract3d_1d_1d`"
@@ -118,7 +118,7 @@ BATCHES_IN = (
 MEANT: list[Meant] = [
     Meant(PLAIN_GRADIENT, "numbers", r"\.gradient\(\)", also=left_out),
     Meant(CONSTANTS, "numbers", r"\.gradient\(\)", also=of_several_constants),
-    Meant(LATE_GRADIENT, "refused here", r"\.gradient\(\)", ours="have changed since backward", also=is_plain),
+    Meant(LAZY_GRADIENT, "refused here", r"\.gradient\(\)", ours="have changed since backward", also=is_plain),
     Meant("`gradient()` of `reshape` and other ops in place", "DyNet refuses", r"\.gradient\(\)", "inplaced operation"),
     refuses("lists and tuples", r"", "got tuple|expected tuple"),
     refuses("operators", r"= -?[\d.]+ [-+*/] ", "unsupported operand"),

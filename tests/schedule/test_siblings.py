@@ -335,7 +335,7 @@ def test_random_numbers_do_not_depend_on_it() -> None:
 
 
 def test_the_same_bits_from_a_saved_state() -> None:
-    """Which nodes run together decides how sums are rounded, so a restored state must repeat the same batches."""
+    """The batches decide how sums are rounded, so a restored state must repeat the same batches."""
     net = Net()
     learn(net)
     state = random_state()

@@ -179,7 +179,7 @@ def test_gradients_after_a_map_that_set_inputs() -> None:
 
 
 def test_an_item_that_ends_others_drops_their_values() -> None:
-    """What is ended sets inputs in its `finally`, while others that were woken have not read."""
+    """A call that is ended sets inputs in its `finally`, while woken calls have not read their values yet."""
 
     def item(i: int) -> float:
         x = dy.scalarInput(i)

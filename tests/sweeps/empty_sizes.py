@@ -1,7 +1,7 @@
 """The table of sizes of 0: all public functions, rows of the table of ops, fused forms, recurrent networks and layers.
 
 Each call either raises an error that names what is wrong, in every schedule the same, or gives values of the inferred
-shapes. A result without elements passes a gradient of zeros to each argument. Where the reference of a row can be
+shapes. A result without elements passes a gradient of zeros to each argument. If the reference of a row can be
 computed, the values are compared with it.
 """
 
@@ -322,7 +322,7 @@ def custom_op() -> None:
 
 
 def accepted(make: Callable[[], Any]) -> Any:
-    """What a function returns; None if it refuses its arguments with an error that says why."""
+    """The result of a function; None if it refuses its arguments with an error that says why."""
     try:
         return make()
     except ERRORS as error:

@@ -105,7 +105,7 @@ def shapes_in(value: Any) -> list[Shape]:
 
 
 def values_of(p: Parameter, pools: dict[str, list[Any]], strings: dict[str, list[str]]) -> list[Any]:
-    """What a table gives to a parameter.
+    """The gradient that a table passes to a parameter.
 
     Args:
         p: the parameter.

@@ -135,7 +135,7 @@ def test_trained_again() -> None:
 
 
 def test_in_a_graph_that_is_there() -> None:
-    """What counts is whether parameters are frozen when backward runs."""
+    """A parameter counts as frozen if it is frozen when backward runs."""
     model = Model()
     loss = model.loss(3)
     model.freeze()
@@ -228,7 +228,7 @@ def test_no_state_in_copies_and_files(tmp_path: Path, way: str) -> None:
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
 def test_state_of_a_frozen_table_takes_no_memory() -> None:
-    """Neither training nor saving writes to the state."""
+    """Training and saving do not write to the state."""
     pc = dy.ParameterCollection()
     table, w = pc.add_lookup_parameters((40_000, 100), init=0.1), pc.add_parameters((2, 100))
     table.set_updated(False)

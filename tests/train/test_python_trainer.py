@@ -292,7 +292,7 @@ def test_gradients_that_are_not_finite() -> None:
 
 
 def test_gradients_that_another_thread_adds_are_kept() -> None:
-    """What a pass of another thread adds to a gradient while steps are computed is left for the next update."""
+    """A gradient that a pass of another thread adds while steps are computed is left for the next update."""
 
     class Slow(SGD):
         def step(self, p: Any, settings: Any) -> Any:

@@ -261,7 +261,7 @@ def threads(_: Path) -> Numbers:
 
 @program
 def processes(_: Path) -> Numbers:
-    """Two processes that make updates together.  This one fails, which must not harm the next job."""
+    """Two processes that make updates together.  The next line fails, which must not affect the next job."""
     memory = anonymous_memory()
     child = 0
     try:

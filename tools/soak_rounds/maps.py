@@ -60,7 +60,7 @@ READING = ("value", "npvalue", "scalar_value", "vec_value", "forward")
 
 
 def _calls(model, ops, loss):
-    """What an item of a map may call between two values: it changes what is computed, or is refused."""
+    """Calls of an item of a map between two values: each changes the results, or is refused."""
     table, trainer = model.stored["table"], dy.SimpleSGDTrainer(model.collection, 0.0)
     return [
         *(lambda name=name: getattr(loss, name)() for name in READING),

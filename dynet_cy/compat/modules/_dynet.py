@@ -5,5 +5,5 @@ import sys
 import dynet_cy
 import dynet_cy.compat
 
-dynet_cy.compat.begin()
+dynet_cy.compat.follow_once()
 sys.modules[__name__] = dynet_cy

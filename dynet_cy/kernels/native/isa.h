@@ -13,7 +13,7 @@
 #include "dynet_cy/kernels.h"
 #include "dynet_cy/loop.h"
 #include "dynet_cy/names.h"
-#include "dynet_cy/room.h"
+#include "dynet_cy/scratch.h"
 #include "dynet_cy/scalar.h"
 
 #if !defined(__GNUC__) && !defined(DY_SCALAR)

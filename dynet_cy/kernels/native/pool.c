@@ -37,7 +37,7 @@ typedef struct {
 } Thread;
 
 static struct {
-    pthread_mutex_t taken;      /* held by the owner of the job */
+    pthread_mutex_t owned;      /* held by the owner of the job */
     pthread_mutex_t lock;       /* held by those who fall asleep and those who wake them */
     pthread_cond_t done;        /* all parts of the job are done */
     Thread threads[DY_MOST_THREADS];
@@ -53,9 +53,9 @@ static struct {
     size_t parts;
     uint64_t control;           /* the floating-point settings of the owner */
     atomic_int of;              /* threads with lower numbers may join */
-    _Alignas(CACHE_LINE) atomic_size_t left; /* parts that nobody has taken */
+    _Alignas(CACHE_LINE) atomic_size_t left; /* parts that no thread has claimed */
     _Alignas(CACHE_LINE) atomic_size_t finished; /* parts that are done */
-} pool = {.taken = PTHREAD_MUTEX_INITIALIZER,
+} pool = {.owned = PTHREAD_MUTEX_INITIALIZER,
           .lock = PTHREAD_MUTEX_INITIALIZER,
           .done = PTHREAD_COND_INITIALIZER,
           .n_threads = 1};
@@ -69,7 +69,7 @@ static struct {
     atomic_llong measured;      /* when; 0: never */
 } distance;
 
-/* Work of one thread that another one does beside its jobs. */
+/* Background work: work of one thread that another thread does besides its jobs. */
 static struct {
     atomic_int claimed;         /* a thread has such work */
     atomic_int offered;         /* perhaps there is some to do */
@@ -307,7 +307,7 @@ static void end_threads(void) {
 static void after_fork(void) {
     static const pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static const pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
-    pool.taken = pool.lock = mutex;
+    pool.owned = pool.lock = mutex;
     pool.done = cond;
     atomic_store(&pool.n_threads, 1);
     atomic_store(&pool.n_asleep, 0);
@@ -324,12 +324,12 @@ static void after_fork(void) {
 int dy_pool_init(void) { return pthread_atfork(NULL, NULL, after_fork); }
 
 void dy_pool_set_threads(int threads, int cpus) {
-    pthread_mutex_lock(&pool.taken);
+    pthread_mutex_lock(&pool.owned);
     if (threads < atomic_load(&pool.n_threads)) end_threads();
     atomic_store(&n_wanted, threads);
     atomic_store(&n_possible, DY_MOST_THREADS);
     atomic_store(&look, threads <= cpus);
-    pthread_mutex_unlock(&pool.taken);
+    pthread_mutex_unlock(&pool.owned);
 }
 
 int dy_pool_threads(void) { return atomic_load(&n_wanted); }
@@ -337,9 +337,9 @@ int dy_pool_threads(void) { return atomic_load(&n_wanted); }
 unsigned dy_pool_jobs(void) { return atomic_load(&pool.jobs); }
 
 void dy_pool_stop(void) {
-    pthread_mutex_lock(&pool.taken);
+    pthread_mutex_lock(&pool.owned);
     end_threads();
-    pthread_mutex_unlock(&pool.taken);
+    pthread_mutex_unlock(&pool.owned);
 }
 
 void dy_pool_enter(void) {
@@ -363,7 +363,7 @@ void dy_pool_end(void) {
     dy_pool_stop();
 }
 
-int dy_pool_take(int most, int most_awake) {
+int dy_pool_acquire(int most, int most_awake) {
     int n = atomic_load_explicit(&n_wanted, memory_order_relaxed);
     int possible = atomic_load_explicit(&n_possible, memory_order_relaxed);
     int others = atomic_load_explicit(&running, memory_order_relaxed) - 1;
@@ -375,7 +375,7 @@ int dy_pool_take(int most, int most_awake) {
     if (others > 0) n -= others;
     if (n > most_awake) n = most_awake;
     if (n > most && n > awake) n = most > awake ? most : awake;
-    return n > 1 && !pthread_mutex_trylock(&pool.taken) ? n : 1;
+    return n > 1 && !pthread_mutex_trylock(&pool.owned) ? n : 1;
 }
 
 /* Measures the distance, unless thread 1 does not look for work now. `taken` must be held. */
@@ -421,7 +421,7 @@ void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part),
     if (atomic_load(&pool.n_asleep)) wake(threads);
     do_parts();
     wait_until_done();
-    pthread_mutex_unlock(&pool.taken);
+    pthread_mutex_unlock(&pool.owned);
 }
 
 int dy_background_claim(void (*run)(void *work), void *work) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One pool of threads for the process, for jobs that consist of independent parts. A job belongs to the thread that
- * starts it, which works on it too. There is one job at a time; a thread that finds the pool taken does not wait, but
- * works alone. Threads are made when first needed. A forked process has none of them and makes its own. On Linux, threads
- * that share a CPU are moved apart. */
+ * starts it, which works on it too. There is one job at a time; a thread that finds the pool in use does not wait, but
+ * works alone. Threads are made when first needed. A forked process has none of them and makes its own. On Linux,
+ * threads that share a CPU are moved apart. */
 #ifndef DYNET_CY_POOL_H
 #define DYNET_CY_POOL_H
 
@@ -35,7 +35,7 @@ void dy_pool_leave(void);
 void dy_arithmetic_begin(void);
 void dy_arithmetic_end(void);
 
-/* Sets whether they do so, from the next begin on; if not, the caller's own setting for denormal numbers applies. */
+/* Sets whether threads flush denormal numbers, from the next begin on; if not, the caller's own setting applies. */
 void dy_flush_denormals(int on);
 int dy_flushes_denormals(void);
 
@@ -46,7 +46,7 @@ void dy_pool_end(void);
 /* Takes the pool for the calling thread. Returns the number of threads for a job: at most `most_awake` if they are
  * already looking for work, at most `most` if some must be woken first. 1: the pool has not been taken. Otherwise
  * dy_pool_run must follow, which releases it. */
-int dy_pool_take(int most, int most_awake);
+int dy_pool_acquire(int most, int most_awake);
 
 /* Whether threads are on cores that share no cache, as measured lately: to move data between them takes five times as long,
  * so that only large jobs gain. */
@@ -58,11 +58,12 @@ void dy_pool_set_far(int nanoseconds);
 /* Calls run(job, 0) ... run(job, parts - 1) on that many threads, in any order, and returns when all have returned. */
 void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part), void *job);
 
-/* Work beside jobs: what a thread will need at the end only, and may have done by one of our threads meanwhile. One thread at
- * a time has such work. dy_background_claim returns whether it may: not if there is only one thread, if other threads compute,
- * or if there are more threads than CPUs. run(work) is called by one thread of ours at a time, some time after
- * dy_background_offer, and returns when nothing is left to do or dy_background_paused. With `wakes`, a sleeping thread is woken
- * for it. After dy_background_pause no thread is in it until dy_background_resume. dy_background_release follows a pause. */
+/* Background work: results that a thread needs at the end only, and that a thread of the pool may compute meanwhile.
+ * One thread at a time has such work. dy_background_claim returns whether it may: not if there is only one thread, if
+ * other threads compute, or if there are more threads than CPUs. run(work) is called by one thread of ours at a time,
+ * some time after dy_background_offer, and returns when nothing is left to do or dy_background_paused. With `wakes`, a
+ * sleeping thread is woken for it. After dy_background_pause no thread is in it until dy_background_resume.
+ * dy_background_release follows a pause. */
 int dy_background_claim(void (*run)(void *work), void *work);
 void dy_background_offer(int wakes);
 int dy_background_paused(void);

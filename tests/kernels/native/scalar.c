@@ -1,4 +1,5 @@
-/* What compilers without vector extensions get; with a limit of OpenBLAS that tests reach: a call above it does nothing. */
+/* The code for compilers without vector extensions; with a limit of OpenBLAS that tests reach: a call above it does
+ * nothing. */
 
 #include "isa.h"
 

@@ -38,7 +38,7 @@ class General(SharedCommunicator):
         super().sum_floats(floats)
 
 
-class Late(dy.MomentumSGDTrainer):
+class Lazy(dy.MomentumSGDTrainer):
     """A trainer whose part of the update is slow on rank 0, so that the others wait."""
 
     def _correction(self, steps):
@@ -56,7 +56,7 @@ rank = dy.parallel.rank()
 m = dy.ParameterCollection()
 W = m.add_parameters((30, 40), init=1.0)
 E = m.add_lookup_parameters((30, 40), init=1.0)
-trainer = dy.parallel.wrap(Late(m))
+trainer = dy.parallel.wrap(Lazy(m))
 signal.signal(signal.SIGALRM, stop)
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong with parameters on GPUs; every rank prints the error of each case."""
+"""Errors of parameters on GPUs; every rank prints the error of each case."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A training run that saves in the middle of an epoch, or resumes: arguments FOLDER, WHAT ("whole" or "rest"), SAVES.
 
-"whole" saves a checkpoint after SAVES updates and goes on to the end; "rest" starts from that checkpoint. Both write
-their results to FOLDER/WHAT-RANK.npz.
+"whole" saves a checkpoint after SAVES updates and goes on to the end; "rest" starts from that checkpoint. Both programs
+write their results to FOLDER/WHAT-RANK.npz.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 
 import dynet_cy as dy
 from dynet_cy.memory.storage import get_default_device
-from dynet_cy.model.parameters import late_updates
+from dynet_cy.model.parameters import deferred_updates
 from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.runtime import current, use
 from dynet_cy.parallel.shared import SharedCommunicator
@@ -123,7 +123,7 @@ class AllRowsSGD(AllRows):
     clip = 0
 
 
-class LateRows(AllRows):
+class LazyRows(AllRows):
     """A table in which most rows have no gradient; one rank reads some of them, and all ranks save now and then."""
 
     rows = 1000
@@ -131,14 +131,14 @@ class LateRows(AllRows):
     def prepare(self) -> None:
         super().prepare()
         if ON_GPU or get_default_device():
-            from dynet_cy.gpu.late import set_least
+            from dynet_cy.gpu.lazy import set_least_lazy
 
-            set_least(1000)  # on a GPU, too
+            set_least_lazy(1000)  # on a GPU, too
 
     def update(self, number: int) -> None:
         super().update(number)
         if number == 1:
-            assert late_updates(self.E) == 2
+            assert deferred_updates(self.E) == 2
         if number == 2 and dy.parallel.rank() == 0:
             self.E.as_array()
             self.E.row_as_array(self.data[0][0])
@@ -146,7 +146,7 @@ class LateRows(AllRows):
             self.t._state_arrays()
 
 
-class LateRowsMomentum(LateRows):
+class LazyRowsMomentum(LazyRows):
     trainer = dy.MomentumSGDTrainer
     decay = 0.2
 
@@ -349,8 +349,8 @@ CASES = [
     StrongDecay,
     AllRows,
     AllRowsSGD,
-    LateRows,
-    LateRowsMomentum,
+    LazyRows,
+    LazyRowsMomentum,
     Frozen,
     Decoupled,
     DecoupledAllRows,

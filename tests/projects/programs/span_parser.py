@@ -45,7 +45,7 @@ def make_trees(count, seed):
 
 
 class Gold:
-    """What is best for any span."""
+    """The best label for any span."""
 
     def __init__(self, spans):
         self.spans = spans

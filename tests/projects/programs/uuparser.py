@@ -163,7 +163,7 @@ class Parser:
         ]
 
     def costs(self, scores, stack, buffer):
-        """What each transition costs: the number of arcs that cannot be reached after it."""
+        """The cost of each transition: the number of arcs that cannot be reached after it."""
         b, ids = buffer[0], [item.id for item in stack]
         lost = 0
         if stack:

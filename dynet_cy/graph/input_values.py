@@ -142,7 +142,7 @@ class FloatVectorValue:
         return list(self._values)
 
     def size(self) -> int:
-        """How many there are.
+        """The number of elements.
 
         Example:
             >>> dy.FloatVectorValue([1, 2]).size()
@@ -196,7 +196,7 @@ class UnsignedVectorValue:
         return list(self._values)
 
     def size(self) -> int:
-        """How many there are.
+        """The number of elements.
 
         Example:
             >>> dy.UnsignedVectorValue([1, 2]).size()

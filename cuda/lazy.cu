@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows of tables that have not had all updates yet. The numbers are those of late.h, as on the CPU.
+// Deferred updates of rows of tables. The formulas are those of lazy.h, as on the CPU.
 #include "updates.cuh"
-#include "dynet_cy/late.h"
+#include "dynet_cy/lazy.h"
 
 // The step of each rule without a gradient.
 #define OPTIM(name, states, rule, kind, idle) \
@@ -27,14 +27,14 @@ static __device__ __forceinline__ float idle_step(int rule, const dy_idle *h, fl
     return 0.f;
 }
 
-// What all numbers of a table need. It is read once, since the compiler does not know that writes leave it alone.
+// The constants of a table. They are copied once, since the compiler does not know that writes leave them unchanged.
 struct rule_of_table {
     int rule;
     uint32_t n;
     float *rows[3];
 
-    __device__ explicit rule_of_table(const dy_late *late) : rule(late->rule), n(late->n) {
-        for (int k = 0; k < 3; k++) rows[k] = late->rows[k];
+    __device__ explicit rule_of_table(const dy_lazy *lazy) : rule(lazy->rule), n(lazy->n) {
+        for (int k = 0; k < 3; k++) rows[k] = lazy->rows[k];
     }
 
     // The current value of number i, and the state that belongs to it.
@@ -44,30 +44,30 @@ struct rule_of_table {
     }
 };
 
-// Begin anew: no row is late, and updates of this rule follow.
-extern "C" __global__ void late_begin(dy_late *late, uint32_t *had, size_t rows, int rule, float b1, float b2, float eps,
-                                      float *first, float *second, float *third) {
+// Start without deferred updates; updates of this rule follow.
+extern "C" __global__ void lazy_begin(dy_lazy *lazy, uint32_t *had, size_t rows, int rule, float b1, float b2,
+                                      float eps, float *first, float *second, float *third) {
     for (EACH(r, rows)) had[r] = 0;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
-        late->had = had;
-        late->rows[0] = first;
-        late->rows[1] = second;
-        late->rows[2] = third;
-        dy_late_begin(late, rule, b1, b2, eps);
+        lazy->had = had;
+        lazy->rows[0] = first;
+        lazy->rows[1] = second;
+        lazy->rows[2] = third;
+        dy_lazy_begin(lazy, rule, b1, b2, eps);
     }
 }
 
 // y_b = row items_b, or first + b without items. Nothing is changed.
-extern "C" __global__ void late_read(const dy_late *late, size_t rows, size_t n, const uint32_t *__restrict__ items,
+extern "C" __global__ void lazy_read(const dy_lazy *lazy, size_t rows, size_t n, const uint32_t *__restrict__ items,
                                      size_t first, const float *__restrict__ table, float *y) {
     __shared__ dy_idle step;
-    __shared__ float weights[DY_MOST_LATE], fades[DY_MOST_LATE];
-    rule_of_table t(late);
+    __shared__ float weights[DY_MOST_DEFERRED], fades[DY_MOST_DEFERRED];
+    rule_of_table t(lazy);
     for (ROWS(b, rows)) {
         size_t row = items ? items[b] : first + b;
-        uint32_t had = late->had[row];
-        float kept = (float)late->kept[had];
-        if (had < t.n && threadIdx.x == 0) dy_late_step(late, had, &step, weights, fades);
+        uint32_t had = lazy->had[row];
+        float kept = (float)lazy->kept[had];
+        if (had < t.n && threadIdx.x == 0) dy_lazy_step(lazy, had, &step, weights, fades);
         __syncthreads();
         for (LANES(i, n)) {
             float value = table[row * n + i], s[3];
@@ -79,17 +79,17 @@ extern "C" __global__ void late_read(const dy_late *late, size_t rows, size_t n,
 
 // Apply all noted updates to rows. If `notes`, mark them as having had the update that is noted next, unless that one is
 // left out.
-extern "C" __global__ void late_catch_up(dy_late *late, size_t rows, size_t n, const uint32_t *__restrict__ items,
+extern "C" __global__ void lazy_catch_up(dy_lazy *lazy, size_t rows, size_t n, const uint32_t *__restrict__ items,
                                          size_t first, float *table, int notes, const dy_clip *__restrict__ clip) {
     __shared__ dy_idle step;
-    __shared__ float weights[DY_MOST_LATE], fades[DY_MOST_LATE];
-    rule_of_table t(late);
+    __shared__ float weights[DY_MOST_DEFERRED], fades[DY_MOST_DEFERRED];
+    rule_of_table t(lazy);
     uint32_t now = t.n + (notes && !left_out(clip));
     for (ROWS(b, rows)) {
         size_t row = items ? items[b] : first + b;
-        uint32_t had = late->had[row];
-        float kept = (float)late->kept[had];
-        if (had < t.n && threadIdx.x == 0) dy_late_step(late, had, &step, weights, fades);
+        uint32_t had = lazy->had[row];
+        float kept = (float)lazy->kept[had];
+        if (had < t.n && threadIdx.x == 0) dy_lazy_step(lazy, had, &step, weights, fades);
         __syncthreads();
         if (had < t.n) {
             for (LANES(j, n)) {
@@ -101,18 +101,18 @@ extern "C" __global__ void late_catch_up(dy_late *late, size_t rows, size_t n, c
             }
         }
         __syncthreads();
-        if (threadIdx.x == 0) late->had[row] = now;
+        if (threadIdx.x == 0) lazy->had[row] = now;
     }
 }
 
 // Note an update for the rows that have not been marked. One block.
-extern "C" __global__ void late_note(dy_late *late, dy_hyper h, const dy_chosen *__restrict__ chosen,
-                                     const dy_clip *__restrict__ clip) {
+extern "C" __global__ void lazy_defer(dy_lazy *lazy, dy_hyper h, const dy_chosen *__restrict__ chosen,
+                                      const dy_clip *__restrict__ clip) {
     bool made = !left_out(clip);
     double after = 1 - (double)h.decay, kept = after * (1 - (double)decoupled_of(h, chosen));
-    double weight = after * dy_late_weight(late->rule, rate_of(h, chosen), 1.f);
+    double weight = after * dy_lazy_weight(lazy->rule, rate_of(h, chosen), 1.f);
     if (made)
-        for (LANES(s, late->n + 1)) dy_late_add(late, (uint32_t)s, weight, kept);
+        for (LANES(s, lazy->n + 1)) dy_lazy_add(lazy, (uint32_t)s, weight, kept);
     __syncthreads();
-    if (made && threadIdx.x == 0) dy_late_added(late, rate_of(h, chosen));
+    if (made && threadIdx.x == 0) dy_lazy_added(lazy, rate_of(h, chosen));
 }

@@ -1,4 +1,4 @@
-"""Updates of all rows of large tables on a device: the tests of tests/train/test_late_rows.py, and more.
+"""Updates of all rows of large tables on a device: the tests of tests/train/test_lazy_rows.py, and more.
 
 Here, a table of 4,096 numbers counts as large.
 """
@@ -16,21 +16,21 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "train"))
 
 from tables import trained_tables
-from test_late_rows import *  # noqa: F403 - all run on a device; those that differ are below
-from test_late_rows import ROWS, SIZE, Pair
+from test_lazy_rows import *  # noqa: F403 - all run on a device; those that differ are below
+from test_lazy_rows import ROWS, SIZE, Pair
 
 import dynet_cy as dy
-from dynet_cy.gpu import late
+from dynet_cy.gpu import lazy
 from dynet_cy.gpu.driver import counts, memory_info
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
-from dynet_cy.model.parameters import late_updates
+from dynet_cy.model.parameters import deferred_updates
 
 
 @pytest.fixture(autouse=True)
 def large(on_device) -> Iterator[None]:
-    before = late.set_least(4096)
+    before = lazy.set_least_lazy(4096)
     yield
-    late.set_least(before)
+    lazy.set_least_lazy(before)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_weight_decay(name: str) -> None:
     """Weight decay is logged with the updates, so no update visits the whole table."""
     pair = Pair(name, weight_decay=0.06)
     pair.run(60, lambda k: pair.check() if k % 10 == 4 else None)
-    assert late_updates(pair.table) == 60
+    assert deferred_updates(pair.table) == 60
     pair.check()
 
 
@@ -48,7 +48,7 @@ def test_decoupled_weight_decay() -> None:
     pair = Pair("AdamWTrainer", alpha=0.002)
     pair.trainer.weight_decay = pair.decoupled = 20.0
     pair.run(60, lambda k: pair.check() if k % 10 == 4 else None)
-    assert late_updates(pair.table) == 60
+    assert deferred_updates(pair.table) == 60
     pair.check()
 
 
@@ -60,7 +60,7 @@ def test_dropped_updates() -> None:
     (dy.sum_elems(dy.log(pair.table[3] * 0)) + dy.squared_norm(pair.table[0])).backward()
     pair.trainer.update(skip_nonfinite=True)
     pair.run(10)
-    assert late_updates(pair.table) == 21
+    assert deferred_updates(pair.table) == 21
     pair.check()
     assert pair.trainer.skipped_updates == 1
 
@@ -86,7 +86,7 @@ def test_rates_that_the_device_chooses(name: str) -> None:
             x = dy.squared_norm(table[k % 7]) + dy.squared_norm(table[ROWS - 1 - k])
             (x * factor).backward()
             trainer.update(skip_nonfinite=True)
-        assert device == "CPU" or late_updates(table) == 40
+        assert device == "CPU" or deferred_updates(table) == 40
         return table.as_array()
 
     np.testing.assert_allclose(run("GPU:0"), run("CPU"), rtol=1e-4, atol=1e-6)
@@ -104,7 +104,7 @@ def test_updates_that_are_left_out() -> None:
     pair.model.zero_gradients()
     pair.check()
     pair.run(10)
-    assert late_updates(pair.table) == 21
+    assert deferred_updates(pair.table) == 21
     pair.check()
 
 
@@ -113,9 +113,9 @@ def test_values_that_are_read_where_they_lie() -> None:
     pair.run(10)
     dy.renew_cg()
     np.testing.assert_allclose(pair.table.expr(update=False).npvalue().T, pair.wanted, rtol=2e-5, atol=5e-6)
-    assert late_updates(pair.table) == 0
+    assert deferred_updates(pair.table) == 0
     pair.run(10)
-    assert late_updates(pair.table) == 0
+    assert deferred_updates(pair.table) == 0
     pair.check()
 
 
@@ -125,7 +125,7 @@ def test_batching(on_the_cpu_again, autobatch: int) -> None:
     set_default_device(1)
     pair = Pair("AdamTrainer", weight_decay=0.01)
     pair.run(20, lambda k: pair.check() if k % 7 == 3 else None)
-    assert late_updates(pair.table) == 20
+    assert deferred_updates(pair.table) == 20
     pair.check()
 
 
@@ -167,7 +167,7 @@ def test_cuda_graphs() -> None:
             dy.sum_batches(dy.squared_norm(dy.tanh(matrix * x))).backward()
             trainer.update()
         after = counts(0)
-        assert late_updates(table) == 30
+        assert deferred_updates(table) == 30
         return table.as_array(), {k: after[k] - before[k] for k in after}
 
     with dy.ComputationGraph():  # a new graph, with no CUDA graphs yet
@@ -188,10 +188,10 @@ def test_an_update_visits_rows_with_a_gradient() -> None:
         visited.update(dict.fromkeys(rows, k + 1))
         if k % 4 == 3:
             pair.check()
-        assert late.updates_had(pair.table) == list(visited.values())
+        assert lazy.updates_had(pair.table) == list(visited.values())
     assert visited[ROWS - 1] == 0
     pair.table.init_row(ROWS - 1, pair.table.row_as_array(ROWS - 1))
-    assert late_updates(pair.table) == 0
+    assert deferred_updates(pair.table) == 0
 
 
 @pytest.mark.parametrize("places", [("GPU:0", "GPU:1", "CPU"), ("GPU:0", "GPU:0", "GPU:1")])
@@ -210,21 +210,21 @@ def test_several_devices(name: str, places: tuple[str, ...]) -> None:
         model.set_weight_decay(0.001)
         return getattr(dy, name)(model)
 
-    found, lates, trainer = trained_tables(trainer_of, places, (ROWS, SIZE))
+    found, deferred, trainer = trained_tables(trainer_of, places, (ROWS, SIZE))
     np.testing.assert_array_equal(trainer._state_arrays()[0][0][900], 0)
     desired, none, trainer = trained_tables(trainer_of, places, (ROWS, SIZE), read)
     np.testing.assert_array_equal(trainer._state_arrays()[0][0][900], 0)
-    assert lates == [12] * 3
+    assert deferred == [12] * 3
     assert none == [0] * 3
     for a, b in zip(found, desired):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
 def test_tables_that_are_not_large() -> None:
-    late.set_least(ROWS * SIZE + 1)
+    lazy.set_least_lazy(ROWS * SIZE + 1)
     pair = Pair()
     pair.run(3)
-    assert late_updates(pair.table) == 0
+    assert deferred_updates(pair.table) == 0
     pair.check()
 
 
@@ -239,7 +239,7 @@ def test_large_parts_are_read_piece_by_piece() -> None:
         dy.renew_cg()
         dy.sum_elems(table[row]).backward()
         trainer.update()
-    assert late_updates(table) == 2
+    assert deferred_updates(table) == 2
     trainer.set_clip_threshold(0)
     start[0] -= 0.1 * 5 / np.sqrt(1000) * 1.9
     start[2999] -= 0.1 * 5 / np.sqrt(1000)
@@ -256,7 +256,7 @@ def test_memory_is_given_back() -> None:
         dy.renew_cg()
         dy.squared_norm(table[1]).backward()
         trainer.update()
-        assert late_updates(table) == 1
+        assert deferred_updates(table) == 1
         dy.renew_cg()
         del model, table, trainer
         gc.collect()

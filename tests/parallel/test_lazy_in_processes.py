@@ -1,4 +1,4 @@
-"""Updates of a large table in several processes: most rows are updated later, which nobody can notice.
+"""Updates of a large table in several processes: those of most rows are deferred, and all results are the same.
 
 All ranks have the same bits, and agree with float64 updates of whole tables. Over MPI: test_mpi.py.
 """
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from parallel import jobs
-from parallel.late_reference import check
-from parallel.programs import late
+from parallel.lazy_reference import check
+from parallel.programs import lazy
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from parallel.programs import late
 )
 def test_cases(tmp_path: Path, n: int, kind: str) -> None:
     general = ["--general"] if kind == "AllreduceReducer" else []
-    result = jobs.launch(tmp_path, "late.py", tmp_path, *general, n=n, timeout=300)
+    result = jobs.launch(tmp_path, "lazy.py", tmp_path, *general, n=n, timeout=300)
     assert result.code == 0, result.err
     assert result.out.count(kind) == n
-    check(tmp_path, kind, n, list(late.cases(n)))
+    check(tmp_path, kind, n, list(lazy.cases(n)))

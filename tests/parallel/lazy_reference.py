@@ -1,4 +1,4 @@
-"""The cases of programs/late.py in float64: updates of whole tables."""
+"""The cases of programs/lazy.py in float64: updates of whole tables."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import trainer_reference as reference
 from parallel import jobs
-from parallel.programs import late
+from parallel.programs import lazy
 
 
 class Whole:
     """A case in float64."""
 
-    def __init__(self, case: late.Case) -> None:
+    def __init__(self, case: lazy.Case) -> None:
         self.case = case
-        start = late.beginning()
+        start = lazy.beginning()
         self.seen: dict[str, np.ndarray] = {}
         self.t = reference.ReferenceTrainer(
             case.trainer.replace("AdamW", "Adam"), start[:1], start[1:], case.decay, **case.arguments
@@ -41,7 +41,7 @@ class Whole:
                 t.learning_rate = step.rate
             if step.sparse is not None:
                 t.sparse = step.sparse
-            table, small = np.zeros((late.ROWS, late.SIZE)), np.zeros((5, late.SIZE))
+            table, small = np.zeros((lazy.ROWS, lazy.SIZE)), np.zeros((5, lazy.SIZE))
             for own in step.rows:
                 for i, g in own.items():
                     table[i] += g
@@ -56,13 +56,13 @@ class Whole:
         self.t.restart()
 
     def sets(self) -> None:
-        self.t.raw[1][3] = np.arange(late.SIZE) / self.t.factor
+        self.t.raw[1][3] = np.arange(lazy.SIZE) / self.t.factor
 
     def scales(self) -> None:
         self.t.raw[1] *= 0.5
 
     def others(self) -> None:
-        g = np.zeros((late.ROWS, late.SIZE))
+        g = np.zeros((lazy.ROWS, lazy.SIZE))
         g[2] = 1
         speed = np.zeros_like(g)
         for _ in range(3):
@@ -71,19 +71,19 @@ class Whole:
 
 
 # A rank with its own state can update single rows, and need not update them for a child.
-LATE_OF_OWN_STATES = {"long": 17, "forks": 20, "sparse": 18}
+DEFERRED_OF_OWN_STATES = {"long": 17, "forks": 20, "sparse": 18}
 
 
 def check(folder: Path, kind: str, n: int, names: list[str]) -> None:
     ranks = [jobs.arrays(folder / f"{rank}.npz") for rank in range(n)]
-    cases = late.cases(n)
+    cases = lazy.cases(n)
     for name in names:
         whole = Whole(cases[name])
         whole.run()
         values, state = whole.t.values, list(whole.t.state[1].values())
         wanted = {
-            "rows": values[1][late.SOME],
-            "some": values[1][late.SOME],
+            "rows": values[1][lazy.SOME],
+            "some": values[1][lazy.SOME],
             "table": values[1],
             "again": values[1],
             "small": values[2],
@@ -92,22 +92,22 @@ def check(folder: Path, kind: str, n: int, names: list[str]) -> None:
             **whole.seen,
             "resumed": values[1],
             **{f"state resumed {k}": x for k, x in enumerate(state)},
-            "looked by child": whole.seen.get("looked", values[1])[late.SOME],
+            "looked by child": whole.seen.get("looked", values[1])[lazy.SOME],
         }
-        lateness = cases[name].late
+        deferred = cases[name].lazy
         if kind != "SharedReducer":
-            lateness = LATE_OF_OWN_STATES.get(name, lateness)
+            deferred = DEFERRED_OF_OWN_STATES.get(name, deferred)
         for rank, found in enumerate(ranks):
             own = {what.partition(": ")[2]: x for what, x in found.items() if what.startswith(f"{name}: ")}
-            if lateness is None:
-                assert own["late"] > 0
+            if deferred is None:
+                assert own["lazy"] > 0
             else:
-                assert own["late"] == (len(whole.case.steps) if lateness < 0 else lateness), (name, rank)
+                assert own["lazy"] == (len(whole.case.steps) if deferred < 0 else deferred), (name, rank)
             for what, x in own.items():
                 if "looked" not in what:
                     first = ranks[0][f"{name}: {what}"]
                     np.testing.assert_array_equal(x, first, err_msg=f"{name} {what}: ranks differ")
-                if what == "late":
+                if what == "lazy":
                     continue
                 tolerance = 1e-4 if "state" in what or name == "long" else 2e-5
                 np.testing.assert_allclose(

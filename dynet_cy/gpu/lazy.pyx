@@ -1,4 +1,4 @@
-"""Rows of lookup tables on a device that have not had all updates yet; see late.pxd."""
+"""Deferred updates of rows of lookup tables on a device; see lazy.pxd."""
 
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
@@ -13,8 +13,8 @@ from dynet_cy.gpu.memory cimport (
     check_updates, close_arena, extend_arena, open_arena, out_of_device_memory, reserve_arena,
 )
 from dynet_cy.gpu.registry cimport kernel_at, load, module_at
-from dynet_cy.kernels.late_rows cimport late_on_devices
-from dynet_cy.memory.storage cimport Late
+from dynet_cy.kernels.lazy_rows cimport lazy_on_devices
+from dynet_cy.memory.storage cimport Lazy
 from dynet_cy.model.parameters cimport _Stored
 
 
@@ -22,15 +22,15 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
     ctypedef struct Hyper "dy_hyper":
         pass
 
-cdef int CU = module_at(b"late")
-cdef int BEGIN = kernel_at(CU, b"late_begin")
-cdef int READ = kernel_at(CU, b"late_read")
-cdef int CATCH_UP = kernel_at(CU, b"late_catch_up")
-cdef int NOTE = kernel_at(CU, b"late_note")
+cdef int CU = module_at(b"lazy")
+cdef int BEGIN = kernel_at(CU, b"lazy_begin")
+cdef int READ = kernel_at(CU, b"lazy_read")
+cdef int CATCH_UP = kernel_at(CU, b"lazy_catch_up")
+cdef int NOTE = kernel_at(CU, b"lazy_defer")
 
-# An update of a whole table reads and writes four planes, 32 bytes a number; late rows take two launches more.  With
+# An update of a whole table reads and writes four planes, 32 bytes a number; deferring takes two launches more.  With
 # fewer numbers than this, the whole table takes less time, at 3 TB/s.
-late_on_devices().least = 1 << 20
+lazy_on_devices().least = 1 << 20
 
 # Tables are read in parts of this many bytes, through memory on the device.
 cdef enum:
@@ -40,23 +40,23 @@ cdef DeviceArena[MOST_GPUS] parts
 memset(parts, 0, sizeof(parts))
 
 
-def set_least(size_t n):
-    """Set how many numbers a table on a GPU has at least if its rows may be late.
+def set_least_lazy(size_t n):
+    """Set the least size of tables on a GPU whose updates may be deferred.
 
     Args:
-        n: number of floats; tables that have been updated before keep what they have.
+        n: number of floats; tables that have been updated before do not change.
 
     Returns:
-        The number until now.
+        The previous size.
     """
-    before = late_on_devices().least
-    late_on_devices().least = n
+    before = lazy_on_devices().least
+    lazy_on_devices().least = n
     return before
 
 
 def updates_had(_Stored x not None):
-    """For each row of a table, how many of the updates that are noted on its device it has had, as a list."""
-    cdef Late* late = x.p.late
+    """For each row of a table, how many of the updates recorded on its device it has had, as a list."""
+    cdef Lazy* lazy = x.p.lazy
     cdef Gpu* gpu = gpu_at(x.p.device - 1)
     cdef uint32_t* had = <uint32_t*>malloc(x.p.rows * sizeof(uint32_t) + 1)
     cdef int error
@@ -65,7 +65,7 @@ def updates_had(_Stored x not None):
     try:
         with nogil:
             if not enter(gpu):
-                fetch_bytes(gpu, had, <Address><uintptr_t>(late.there + 1), x.p.rows * sizeof(uint32_t))
+                fetch_bytes(gpu, had, <Address><uintptr_t>(lazy.there + 1), x.p.rows * sizeof(uint32_t))
                 wait(gpu)
             error = leave(gpu)
         if error:
@@ -77,14 +77,14 @@ def updates_had(_Stored x not None):
 
 # ---- launchers -------------------------------------------------------------------
 
-cdef int begin_late(Gpu* gpu, const Param* p, float** states) noexcept nogil:
-    cdef const Late* late = p.late
+cdef int begin_lazy(Gpu* gpu, const Param* p, float** states) noexcept nogil:
+    cdef const Lazy* lazy = p.lazy
     cdef float* s[3]
     cdef int k
     for k in range(3):
         s[k] = states[k] + p.offset if states[k] != NULL else NULL
-    return launch_each(gpu, BEGIN, p.rows, late.there, <void*>(late.there + 1), <size_t>p.rows, late.rule, late.b1,
-                       late.b2, late.eps, s[0], s[1], s[2])
+    return launch_each(gpu, BEGIN, p.rows, lazy.there, <void*>(lazy.there + 1), <size_t>p.rows, lazy.rule, lazy.b1,
+                       lazy.b2, lazy.eps, s[0], s[1], s[2])
 
 
 cdef int catch_up_rows(Gpu* gpu, const Param* p, size_t rows, const void* items, size_t first, bint notes,
@@ -92,24 +92,24 @@ cdef int catch_up_rows(Gpu* gpu, const Param* p, size_t rows, const void* items,
     cdef size_t n = size_of(&p.dim)
     if rows == 0:
         return 0
-    return launch_rows(gpu, CATCH_UP, rows, n, p.late.there, rows, n, items, first, p.device_value, <int>notes, clip)
+    return launch_rows(gpu, CATCH_UP, rows, n, p.lazy.there, rows, n, items, first, p.device_value, <int>notes, clip)
 
 
-cdef int note_late(Gpu* gpu, const Param* p, const void* h, const void* chosen, const void* clip) noexcept nogil:
-    return launch(gpu, NOTE, 1, 1, 256, 0, p.late.there, value_at(<const Hyper*>h), chosen, clip)
+cdef int defer_update(Gpu* gpu, const Param* p, const void* h, const void* chosen, const void* clip) noexcept nogil:
+    return launch(gpu, NOTE, 1, 1, 256, 0, p.lazy.there, value_at(<const Hyper*>h), chosen, clip)
 
 
 cdef int read_rows(Gpu* gpu, const Param* p, size_t rows, const uint32_t* items, size_t first, float* y) noexcept nogil:
     cdef size_t n = size_of(&p.dim)
-    return launch_rows(gpu, READ, rows, n, p.late.there, rows, n, items, first, p.device_value, y) if rows else 0
+    return launch_rows(gpu, READ, rows, n, p.lazy.there, rows, n, items, first, p.device_value, y) if rows else 0
 
 
-# ---- the functions of kernels/late_rows --------------------------------------------
+# ---- the functions of kernels/lazy_rows --------------------------------------------
 
-cdef int open_late(Param* p, Late* late) except -1:
+cdef int open_lazy(Param* p, Lazy* lazy) except -1:
     """The record of a table on its device: the updates, then for each row how many of them it has had."""
     cdef Gpu* gpu = gpu_at(p.device - 1)
-    cdef size_t n = sizeof(Late) + p.rows * sizeof(uint32_t)
+    cdef size_t n = sizeof(Lazy) + p.rows * sizeof(uint32_t)
     cdef DeviceArena* a
     cdef int error
     load(gpu, <uint64_t>1 << CU)
@@ -126,26 +126,26 @@ cdef int open_late(Param* p, Late* late) except -1:
         close_arena(a)
         free(a)
         return out_of_device_memory(gpu, error, n, "the updates that rows of a table have had")
-    late.there = <Late*><uintptr_t>a.base
-    late.memory = a
-    late.close = close_late
+    lazy.there = <Lazy*><uintptr_t>a.base
+    lazy.memory = a
+    lazy.close = close_lazy
     return 0
 
 
-cdef void close_late(Late* late) noexcept nogil:
-    close_arena(<DeviceArena*>late.memory)
-    free(late.memory)
-    free(late)
+cdef void close_lazy(Lazy* lazy) noexcept nogil:
+    close_arena(<DeviceArena*>lazy.memory)
+    free(lazy.memory)
+    free(lazy)
 
 
 cdef int catch_up(Param* p, size_t first, size_t end) except -1:
-    cdef Gpu* gpu = (<DeviceArena*>p.late.memory).gpu
+    cdef Gpu* gpu = (<DeviceArena*>p.lazy.memory).gpu
     cdef int error
     with nogil:
         if not enter(gpu):
             catch_up_rows(gpu, p, end - first, NULL, first, False, NULL)
         error = leave(gpu)
-    if error and not error_of(gpu):             # after a fatal error nobody can read the table, and all say so
+    if error and not error_of(gpu):             # after a fatal error every read of the table raises an error
         raise_error(gpu, error)
     return 0
 
@@ -176,6 +176,6 @@ cdef int read(const Param* p, size_t first, size_t rows, float* y) except -1:
     return check_updates(gpu)
 
 
-late_on_devices().open = open_late
-late_on_devices().catch_up = catch_up
-late_on_devices().read = read
+lazy_on_devices().open = open_lazy
+lazy_on_devices().catch_up = catch_up
+lazy_on_devices().read = read

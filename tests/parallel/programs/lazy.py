@@ -1,7 +1,7 @@
 """Updates of all rows of a large table by several processes, as a list of steps: arguments FOLDER CASE... [--general].
 
 Each rank runs the steps of every case, and writes its values, final and intermediate, to FOLDER/RANK.npz.
-`tests/parallel/test_late_in_processes.py` runs the same steps in float64. With --general, gradients are summed as any
+`tests/parallel/test_lazy_in_processes.py` runs the same steps in float64. With --general, gradients are summed as any
 communicator does, without shared memory.
 """
 
@@ -17,14 +17,14 @@ import numpy as np
 
 ROWS, SIZE = 1100, 4
 SOME = [0, 1, 3, 17, 150, ROWS - 1]
-# What some ranks do between updates.
+# Actions of some ranks between updates.
 BETWEEN = ["looks", "saves", "expresses", "restarts", "sets", "scales", "forks", "copies", "reads_state"]
 BETWEEN += ["others", "checkpoints"]
 
 
 @dataclass
 class Step:
-    """What some ranks do before an update, and the gradients of all ranks in it."""
+    """Actions of some ranks before an update, and the gradients of all ranks in it."""
 
     gb: np.ndarray  # of the vector, summed over all ranks
     rows: list[dict[int, np.ndarray]]  # of the table, on each rank
@@ -45,7 +45,7 @@ class Case:
     decay: float = 0.0
     decoupled: float = 0.0
     threshold: float = 5.0
-    late: int | None = -1  # updates by which the table is late at the end; -1: the number of steps; None: unspecified
+    lazy: int | None = -1  # deferred updates of the table at the end; -1: the number of steps; None: unspecified
 
 
 def steps(n: int, size: int, scale: float = 1.0, seed: int = 2) -> list[Step]:
@@ -89,25 +89,25 @@ def cases(size: int) -> dict[str, Case]:
             *("AmsgradTrainer", "SignumTrainer", "LionTrainer"),
         )
     }
-    found["still"] = Case(steps(10, size), "AdagradTrainer", late=0)
+    found["still"] = Case(steps(10, size), "AdagradTrainer", lazy=0)
     found["constants"] = Case(steps(30, size), arguments={"alpha": 0.1, "beta_1": 0.7, "beta_2": 0.8, "eps": 0.3})
     found["clipped"] = Case(steps(30, size, 20), threshold=0.5)
     found["rates"] = Case(changed(steps(30, size), rate=lambda k: rates[k // 3 % 4]))
-    found["decay"] = Case(steps(60, size), "MomentumSGDTrainer", decay=0.06, late=None)
-    found["decoupled"] = Case(steps(60, size), "AdamWTrainer", {"alpha": 0.002}, decoupled=20.0, late=None)
-    found["many"] = Case(with_many_rows(steps(20, size)), late=2)
-    found["sparse"] = Case(changed(steps(32, size), sparse=lambda k: k % 10 < 4), late=0)
-    found["dropped"] = Case(changed(steps(20, size), nonfinite=lambda k: k == 10), late=19)
-    found["subsets"] = Case(changed(steps(20, size), subset=lambda k: k % 4 > 1), late=10)
+    found["decay"] = Case(steps(60, size), "MomentumSGDTrainer", decay=0.06, lazy=None)
+    found["decoupled"] = Case(steps(60, size), "AdamWTrainer", {"alpha": 0.002}, decoupled=20.0, lazy=None)
+    found["many"] = Case(with_many_rows(steps(20, size)), lazy=2)
+    found["sparse"] = Case(changed(steps(32, size), sparse=lambda k: k % 10 < 4), lazy=0)
+    found["dropped"] = Case(changed(steps(20, size), nonfinite=lambda k: k == 10), lazy=19)
+    found["subsets"] = Case(changed(steps(20, size), subset=lambda k: k % 4 > 1), lazy=10)
     for step in found["subsets"].steps:
         if step.subset:
             step.rows = [{} for _ in step.rows]
-    found["long"] = Case(steps(530, size, 0.1), "AmsgradTrainer", late=18)
+    found["long"] = Case(steps(530, size, 0.1), "AmsgradTrainer", lazy=18)
     for what in BETWEEN:
-        found[what] = Case(changed(steps(20, size), before=lambda k, what=what: what if k == 10 else ""), late=10)
-    found["looks"].late = 20
-    found["expresses"].late = 0  # from now on, it is read in place
-    found["restarts at once"] = Case(changed(steps(5, size), before=lambda k: "restarts"), late=1)
+        found[what] = Case(changed(steps(20, size), before=lambda k, what=what: what if k == 10 else ""), lazy=10)
+    found["looks"].lazy = 20
+    found["expresses"].lazy = 0  # from now on, it is read in place
+    found["restarts at once"] = Case(changed(steps(5, size), before=lambda k: "restarts"), lazy=1)
     return found
 
 
@@ -155,14 +155,14 @@ class Ranks:
 
     def results(self) -> dict[str, np.ndarray]:
         """The values that must be equal on all ranks, to the last bit."""
-        from dynet_cy.model.parameters import late_updates
+        from dynet_cy.model.parameters import deferred_updates
 
         dy = self.dy
-        late = late_updates(self.table)
+        lazy = deferred_updates(self.table)
         dy.renew_cg()
         rows = np.stack([self.table[i].npvalue() for i in SOME])
         return {
-            "late": np.array(late),
+            "lazy": np.array(lazy),
             "rows": rows,
             "some": self.table.rows_as_array(SOME),
             "table": self.table.as_array(),

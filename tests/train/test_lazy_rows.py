@@ -1,4 +1,5 @@
-"""Updates of large tables in which few rows have a gradient: the others are updated later, which nobody can notice.
+"""Updates of large tables in which few rows have a gradient: those of the other rows are deferred, and all results are
+the same.
 
 Everything is compared with float64 updates of whole tables (trainer_reference.py); see also tests/parallel and
 tests/gpu.
@@ -20,12 +21,12 @@ import trainer_reference as reference
 
 import dynet_cy as dy
 from dynet_cy.kernels import selftest
-from dynet_cy.model.parameters import late_updates
+from dynet_cy.model.parameters import deferred_updates
 
 ROWS, SIZE = 1100, 4
-MOST = 512  # updates by which a row can be late
+MOST = 512  # the greatest number of deferred updates of a row
 CASES = [(name, arguments) for name, others in reference.OTHERS.items() for arguments in ({}, others)]
-# Their updates do not change rows without a gradient, so no row is late.
+# Their updates do not change rows without a gradient, so none is deferred.
 STILL = {"SimpleSGDTrainer", "CyclicalSGDTrainer", "AdagradTrainer"}
 
 
@@ -46,7 +47,7 @@ class Pair:
         self.reference = reference.ReferenceTrainer(rule, start[:1], start[1:], weight_decay, **arguments)
         self.reference.sparse = False
         self.rng = np.random.default_rng(2)
-        self.late = 0
+        self.lazy = 0
 
     def gradients(self, scale: float = 1.0) -> tuple[np.ndarray, dict[int, np.ndarray]]:
         """Some rows get gradients often, others rarely, most never."""
@@ -63,7 +64,7 @@ class Pair:
         self.reference.learning_rate = self.trainer.learning_rate
         self.trainer.update(**options)
         self.reference_step(gb, rows)
-        self.late = max(self.late, late_updates(self.table))
+        self.lazy = max(self.lazy, deferred_updates(self.table))
 
     def reference_step(self, gb: np.ndarray | None, rows: dict[int, np.ndarray]) -> None:
         table = np.zeros((ROWS, SIZE))
@@ -102,10 +103,10 @@ def test_rule(name: str, arguments: dict[str, float]) -> None:
     pair = Pair(name, **arguments)
     pair.run(60, lambda k: pair.check() if k % 13 == 2 else None)
     pair.check()
-    assert pair.late == (0 if name in STILL else 60)
+    assert pair.lazy == (0 if name in STILL else 60)
     dy.renew_cg()  # read in place
     np.testing.assert_allclose(pair.table.expr().npvalue().T, pair.wanted, rtol=2e-5, atol=5e-6)
-    assert late_updates(pair.table) == 0
+    assert deferred_updates(pair.table) == 0
     for state, wanted in zip(pair.trainer._state_arrays()[1], pair.reference.state[1].values()):
         np.testing.assert_allclose(state, wanted, rtol=1e-4, atol=1e-9)
 
@@ -116,8 +117,8 @@ def test_more_updates_than_are_noted(name: str) -> None:
     pair.run(3, scale=4)
     for _ in range(2 * MOST + 20):
         pair.step(pair.gradients()[0], {0: np.full(SIZE, 0.1, np.float32)})
-    assert pair.late == MOST
-    assert 0 < late_updates(pair.table) < MOST
+    assert pair.lazy == MOST
+    assert 0 < deferred_updates(pair.table) < MOST
     pair.check(1e-4)
     pair.run(10)
     pair.check(1e-4)
@@ -127,7 +128,7 @@ def test_more_updates_than_are_noted(name: str) -> None:
 @pytest.mark.parametrize("beta_2", [0.5, 0.9, 0.98, 0.999, 0.9999])
 @pytest.mark.parametrize("eps", [1e-8, 1e-3])
 def test_constants_of_adam(beta_1: float, beta_2: float, eps: float) -> None:
-    """Adam's late updates are summed with two terms for all of them, or with one term for each."""
+    """Adam's deferred updates are summed with two terms for all of them, or with one term for each."""
     pair = Pair(beta_1=beta_1, beta_2=beta_2, eps=eps, alpha=0.01)
     pair.run(10)
     for _ in range(200):
@@ -150,7 +151,7 @@ def test_schedules(name: str, schedule: str) -> None:
     pair = Pair(name)
     pair.trainer.schedule = schedules()[schedule]
     pair.run(60, lambda k: pair.check() if k % 20 == 7 else None)
-    assert pair.late == 60
+    assert pair.lazy == 60
     pair.check()
 
 
@@ -163,7 +164,7 @@ def test_learning_rates_that_jump(name: str, rates: tuple[float, ...]) -> None:
         pair.trainer.learning_rate = rates[k // 3 % len(rates)]
 
     pair.run(40, set_rate)
-    assert pair.late == 40
+    assert pair.lazy == 40
     pair.check()
 
 
@@ -173,7 +174,7 @@ def test_clipping(threshold: float) -> None:
     pair.trainer.set_clip_threshold(threshold)
     pair.reference.threshold = threshold
     pair.run(scale=20)
-    assert pair.late == 30
+    assert pair.lazy == 30
     pair.check()
 
 
@@ -184,7 +185,7 @@ def test_weight_decay(name: str) -> None:
     """The factor of the table is settled every few updates."""
     pair = Pair(name, weight_decay=0.06)
     pair.run(60, lambda k: pair.check() if k % 10 == 4 else None)
-    assert 15 < pair.late < 30
+    assert 15 < pair.lazy < 30
     pair.check()
 
 
@@ -192,7 +193,7 @@ def test_decoupled_weight_decay() -> None:
     pair = Pair("AdamWTrainer", alpha=0.002)
     pair.trainer.weight_decay = pair.decoupled = 20.0
     pair.run(60, lambda k: pair.check() if k % 10 == 4 else None)
-    assert 25 < pair.late < 40
+    assert 25 < pair.lazy < 40
     pair.check()
 
 
@@ -213,7 +214,7 @@ def test_groups_have_rates_of_their_own() -> None:
         for i, g in rows.items():
             table[i] = g
         pair.reference.update([None, table])
-    assert late_updates(pair.table) == 30
+    assert deferred_updates(pair.table) == 30
     np.testing.assert_allclose(pair.table.as_array(), pair.wanted, rtol=2e-5, atol=5e-6)
 
 
@@ -277,7 +278,7 @@ def test_moving_averages(name: str, frequency: int) -> None:
     pair.check()
     pair.run(11)
     pair.check()
-    assert late_updates(pair.table) == (0 if frequency == 1 else 1)
+    assert deferred_updates(pair.table) == (0 if frequency == 1 else 1)
 
 
 def test_sparse_updates_between() -> None:
@@ -288,7 +289,7 @@ def test_sparse_updates_between() -> None:
         pair.trainer.set_sparse_updates(pair.reference.sparse)
 
     pair.run(60, switch)
-    assert 20 < late_updates(pair.table) < 60
+    assert 20 < deferred_updates(pair.table) < 60
     pair.check()
 
 
@@ -300,7 +301,7 @@ def test_updates_of_many_rows_between() -> None:
         if k % 6 == 5:
             rows.update({i: np.full(SIZE, 0.01 * i, np.float32) for i in range(0, ROWS, 2)})
         pair.step(gb, rows)
-        assert late_updates(pair.table) == (0 if k % 6 == 5 else k % 6 + 1)
+        assert deferred_updates(pair.table) == (0 if k % 6 == 5 else k % 6 + 1)
     pair.check()
 
 
@@ -340,7 +341,7 @@ def test_update_subset() -> None:
         pair.reference.updated[1] = False
         pair.reference_step(gb, {})
         pair.reference.updated[1] = True
-    assert late_updates(pair.table) == 10
+    assert deferred_updates(pair.table) == 10
     pair.check()
 
 
@@ -352,7 +353,7 @@ def test_dropped_updates() -> None:
     pair.trainer.update(skip_nonfinite=True)
     assert pair.trainer.skipped_updates == 1
     pair.run(10)
-    assert late_updates(pair.table) == 20
+    assert deferred_updates(pair.table) == 20
     pair.check()
 
 
@@ -367,7 +368,7 @@ def test_two_trainers() -> None:
     for k in range(40):
         pair.trainer, pair.reference = (other, wanted) if k % 8 >= 5 else mine
         pair.step(*pair.gradients())
-    assert pair.late == 5
+    assert pair.lazy == 5
     pair.check()
 
 
@@ -406,7 +407,7 @@ def test_values_that_are_read_where_they_lie(way: str) -> None:
         shared = np.from_dlpack(pair.table)
         np.testing.assert_allclose(shared, pair.wanted, rtol=2e-5, atol=5e-6)
     pair.run(10)
-    assert late_updates(pair.table) == 0
+    assert deferred_updates(pair.table) == 0
     pair.check()
     if way == "dlpack":
         np.testing.assert_allclose(shared, pair.wanted, rtol=2e-5, atol=5e-6)
@@ -446,10 +447,10 @@ def test_restart(rate: float | None) -> None:
 def test_a_trainer_that_goes() -> None:
     pair = Pair("MomentumSGDTrainer")
     pair.run(15)
-    assert late_updates(pair.table) == 15
+    assert deferred_updates(pair.table) == 15
     pair.trainer = None
     gc.collect()
-    assert late_updates(pair.table) == 0
+    assert deferred_updates(pair.table) == 0
     pair.check()
 
 
@@ -470,7 +471,7 @@ def test_threads_that_read() -> None:
         np.testing.assert_array_equal(rows, wanted[:200])
 
 
-def test_small_tables_are_never_late() -> None:
+def test_updates_of_small_tables_are_never_deferred() -> None:
     model = dy.ParameterCollection()
     table = model.add_lookup_parameters((10, 3))
     trainer = dy.AdamTrainer(model)
@@ -479,7 +480,7 @@ def test_small_tables_are_never_late() -> None:
         dy.renew_cg()
         dy.squared_norm(table[1]).backward()
         trainer.update()
-    assert late_updates(table) == 0
+    assert deferred_updates(table) == 0
 
 
 def test_each_rule_says_what_it_does_without_gradients() -> None:
@@ -490,8 +491,8 @@ def test_each_rule_says_what_it_does_without_gradients() -> None:
 
 @pytest.mark.parametrize(("beta_1", "beta_2"), [(0.9, 0.999), (0.95, 0.999), (0.9, 0.98), (0.5, 0.5), (0.99, 0.9999)])
 @pytest.mark.parametrize("eps", [1e-8, 1.0])
-@pytest.mark.parametrize("late", [1, 2, 3, 40, 400])
-def test_steps_of_adam_to_the_precision_of_floats(beta_1: float, beta_2: float, eps: float, late: int) -> None:
+@pytest.mark.parametrize("lazy", [1, 2, 3, 40, 400])
+def test_steps_of_adam_to_the_precision_of_floats(beta_1: float, beta_2: float, eps: float, lazy: int) -> None:
     """A row that starts at zero is the sum of its steps, so rounding shows; compared with steps taken one by one."""
 
     def run(at_once: bool) -> np.ndarray:
@@ -503,9 +504,9 @@ def test_steps_of_adam_to_the_precision_of_floats(beta_1: float, beta_2: float, 
         if not at_once:
             table.expr(update=False)  # read in place
         dy.dot_product(table[7], dy.inputVector([1, -0.5, 0.1, 2])).backward()
-        for _ in range(1 + late):
+        for _ in range(1 + lazy):
             trainer.update()
-        assert late_updates(table) == (1 + late if at_once else 0)
+        assert deferred_updates(table) == (1 + lazy if at_once else 0)
         return table.row_as_array(7)
 
     np.testing.assert_allclose(run(True), run(False), rtol=2e-6)

@@ -20,7 +20,7 @@ def model():
 
 @pytest.mark.parametrize("full", [False, True])
 def test_of_this_pass_only(graph, strategy, model, full: bool) -> None:
-    """What earlier passes and other graphs added to the parameter does not count."""
+    """Gradients that earlier passes and other graphs added to the parameter do not count."""
     _, W, E = model
     x = np.array([3.0, 5.0])
     for n in range(3):
@@ -166,7 +166,7 @@ def test_after_an_update_of_a_full_backward(graph, strategy, model) -> None:
 
 
 def test_a_full_backward_that_fails_changes_nothing(graph, strategy, model) -> None:
-    """It makes two passes; neither leaves anything behind."""
+    """The request makes two passes; neither changes anything else."""
     _, W, _ = model
     loss = dy.sum_elems(dy.sqrt(W * dy.inputVector([0, 0])))
     loss.value()
