@@ -551,9 +551,9 @@ class ParameterCollection:
         members.remove(name)
         for collection in members.collections_after(0):
             if collection._name == above:
-                taken = collection._taken if isinstance(part, _Stored) else collection._taken_below
+                used = collection._taken if isinstance(part, _Stored) else collection._taken_below
                 if used.get(last) == 1:
-                    del taken[last]
+                    del used[last]
 
     def set_weight_decay(self, lam):
         """Make every update of a trainer multiply all values by 1 - lambda, after its step.
@@ -1018,10 +1018,10 @@ def _free_name(name, used, what):
         return name
     # The first use of a name gets no number, but an empty name is always numbered.  A name such as W_1 may have been
     # given by the program, and one made here counts as given.
-    while f"{name}_{n}" in taken:
+    while f"{name}_{n}" in used:
         n += 1
     used[name] = n + 1
-    taken[f"{name}_{n}"] = 1
+    used[f"{name}_{n}"] = 1
     return f"{name}_{n}"
 
 
