@@ -1146,7 +1146,7 @@ cdef void note_rows(Graph* g, uint32_t leaf) noexcept nogil:
     pthread_mutex_unlock(&p.lock)
 
 
-# ==== given =======================================================================================
+# ==== further gradients ===========================================================================
 #
 # Gradients of parameters' expressions, and of expressions that do not depend on a parameter.
 #
