@@ -16,10 +16,11 @@ import sys
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
-from dynet_cy import data, functions, metrics, nn, onnx, parallel
+from dynet_cy import data, functions, nn, onnx, parallel
 from dynet_cy import equivalents as _equivalents
 from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
+from dynet_cy.data import metrics
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.extension import get_cython_path, get_include
 from dynet_cy.files.checkpoint import load_network, load_safetensors, read_extra, save_safetensors

@@ -30,7 +30,7 @@ TOP_LEVEL = [
 
 
 def test_rows_of_ops_stand_where_the_source_does() -> None:
-    """Rows of dynet_cy/ops/reduce.pyx are in tests/ops/cases_reduce.py, those of a section in cases_reduce_norms.py."""
+    """Rows of dynet_cy/ops/reduce.pyx are in tests/ops/cases_reduce.py, those of a section in cases_reduce_along.py."""
     for path in sorted((ROOT / "tests").glob("*/cases_*.py")):
         name = path.stem.replace("cases_function_", "cases_")[len("cases_") :]
         words = name.split("_")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, TypeVar, overload
 
 from dynet_cy.data.files import FileName, numbered_lines
-from dynet_cy.metrics import to_bio
+from dynet_cy.data.metrics import is_bio, to_bio
 
 __all__ = ["read_entities", "read_labelled", "read_parallel", "read_tsv"]
 
@@ -186,7 +186,7 @@ def read_entities(path: FileName, separator: str | None = None) -> list[tuple[li
         else:
             pairs = []
         for pair in pairs:
-            if len(pair) < 2 or (pair[1] != "O" and pair[1][:2] not in ("B-", "I-")):
+            if len(pair) < 2 or not is_bio(pair[1]):
                 raise ValueError(f"{os.fspath(path)}, line {number}: no tag (O, B-... or I-...) at {pair[0]!r:.80}")
         sentences[-1] += pairs
         if sentences[-1] and (separator is not None or not fields):  # the sentence ends

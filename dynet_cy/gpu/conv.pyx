@@ -196,7 +196,7 @@ cdef int set_filters(Gpu* gpu, const Product* p, const Tensor* x, const Tensor* 
     return gpu.error
 
 
-# ---- conv2d, conv2d_bias, conv_transpose2d: attributes: see windows.pxd ---------------------
+# ---- conv2d, conv2d_bias, conv_transpose2d: attributes: see ops/conv.pxd --------------------
 
 cdef Product conv_product(const Call* c, const Dim* image) noexcept nogil:
     cdef const Dim* f = &c.x[1].dim

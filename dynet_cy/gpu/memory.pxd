@@ -8,7 +8,7 @@ from dynet_cy.memory.arena cimport Arena, Segment, segment_of
 
 # ==== clips =======================================================================================
 #
-# The results of clipping on devices; see clips.pyx.
+# The results of clipping on devices; see memory.pyx.
 
 cdef extern from "dynet_cy/gpu_update.h" nogil:
     ctypedef struct Clip "dy_clip":
@@ -79,7 +79,7 @@ cdef int send_ranges(Gpu* gpu, const Range* ranges, size_t count) noexcept nogil
 
 # ==== mirrored ====================================================================================
 #
-# Arenas of graphs on a device; see mirrored.pyx.
+# Arenas of graphs on a device; see memory.pyx.
 
 # Device memory that is divided into blocks of one size.
 cdef struct Slab:

@@ -35,7 +35,7 @@ from dynet_cy.train.plan cimport DECAY, FROZEN, MOST_SPANS, MOVES, OWN, GroupSet
 # With clipping, the device itself computes the factor for the gradients, so the
 # host does not wait.  If the norm is not finite, the device drops the update if the
 # caller asked for that.  Otherwise it leaves out this update and all later ones of
-# the trainer, until the host has noticed: see clips.pyx.
+# the trainer, until the host has noticed: see gpu/memory.pyx.
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_trylock(pthread_mutex_t* m)

@@ -32,7 +32,7 @@ cdef class Requests:
 cdef class ComputationGraph:
     cdef Graph g
     cdef dict keep                  # storage of its parameters -> number of changes at the last backward, or None
-    cdef tuple further_gradients    # further gradients of the last backward (further_gradients.pyx), once requested
+    cdef tuple further_gradients    # gradients that the last backward did not keep, once requested
     cdef uint32_t n_at_backward     # nodes at the last backward; 0: there was none
     cdef bint warned                # about growth across updates
     cdef dict leaves                # (id of a parameter, trainable): number of its node

@@ -936,7 +936,7 @@ cdef int forget_to_set(Graph* g, uint32_t index, str what) except -1:
 
 
 cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
-    """Compute a node; True if `wanted`, its expression, waited for other items of a batched map: see computing.pxd."""
+    """Compute a node; True if `wanted`, its expression, waited for other items of a batched map: see expressions.pxd."""
     if requested(g, wanted):
         return True
     compute_siblings(g, index)
@@ -1146,7 +1146,7 @@ cdef void note_rows(Graph* g, uint32_t leaf) noexcept nogil:
     pthread_mutex_unlock(&p.lock)
 
 
-# ==== given =======================================================================================
+# ==== further gradients ===========================================================================
 #
 # Gradients of parameters' expressions, and of expressions that do not depend on a parameter.
 #

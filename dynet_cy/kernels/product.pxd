@@ -58,7 +58,7 @@ cdef bint in_parts(size_t parts, size_t work, void (*run)(void* job, size_t part
 
 # ==== ranges ======================================================================================
 #
-# Loops over independent elements, columns or images, divided among threads; see ranges.pyx.
+# Loops over independent elements, columns or images, divided among threads; see product.pyx.
 
 ctypedef void (*RangeRun)(void* job, size_t first, size_t end) noexcept nogil
 ctypedef void (*InRanges)(size_t n, size_t step, size_t cost, RangeRun run, void* job) noexcept nogil

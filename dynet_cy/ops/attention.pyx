@@ -213,7 +213,7 @@ cdef inline void multiply(size_t n, const float* x, float* y) noexcept nogil:
 
 cdef void queries_forward(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries, float* y,
                           float* sums) noexcept nogil:
-    """Results of a block of queries, and the logarithms of their sums as the pairs of log_sums.pxd."""
+    """Results of a block of queries, and the logarithms of their sums as the pairs of loops.pxd."""
     cdef size_t most = reach(c, h, query + queries - 1), key, keys, t, j, r
     cdef float part
     scaled_queries(c, h, w, query, queries)

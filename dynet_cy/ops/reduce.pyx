@@ -622,7 +622,7 @@ def cumsum(x, d=0):
 
 
 # ---- logsumexp_dim: y = log sum_i e^x_i ---------------------------------------
-# The pairs of log_sums.pxd are saved.
+# The pairs of loops.pxd are saved.
 
 cdef int logsumexp_dim_dim(const Shapes* s, Dim* y) except -1:
     need_axis(s)

@@ -407,7 +407,7 @@ def log_softmax(x, restrict: _Ints | None = None, d: int = 0, mask: Expression |
 
 
 # ---- pickneglogsoftmax: y = log sum e^x - x_v ----------------------------------
-# The pairs of log_sums.pxd are saved; the gradient e^(x - log-sum) - onehot takes one pass.
+# The pairs of loops.pxd are saved; the gradient e^(x - log-sum) - onehot takes one pass.
 
 # Cost of one element, in multiplications of a matrix product: 0.2 to 0.3 ns.
 cdef enum:

@@ -36,6 +36,10 @@ from dynet_cy.train.device import refuse_devices
 #
 # Memory of models that the processes of one machine share.
 
+cdef extern from * nogil:
+    # Parts begin at multiples of this many floats: a cache line.
+    const size_t LINE "((size_t)16)"
+
 # Spare memory for parameters that are added later, in floats, in addition to the size of the present ones.
 cdef size_t SPARE = 1 << 20
 
@@ -45,6 +49,7 @@ cdef object part_of(object region, size_t start, size_t size):
 
 
 cdef char* address(object region) except NULL:
+    """The address of a mapping, which its owner has to keep alive."""
     cdef Py_buffer view
     PyObject_GetBuffer(region, &view, PyBUF_WRITABLE)
     cdef char* at = <char*>view.buf
@@ -78,6 +83,7 @@ models = weakref.WeakValueDictionary()
 
 
 cdef object model_of(communicator, Storage storage, parts, with_children=False):
+    """The shared memory of a collection, a `SharedModel`; made at the first call.  Collective."""
     known = models.get(id(storage))
     known = known if known is not None and known.plane_bytes >= storage.n_bytes() else None
     if not all(communicator.gather(known is not None, "wrap")):
@@ -86,6 +92,7 @@ cdef object model_of(communicator, Storage storage, parts, with_children=False):
 
 
 cdef int send_values(communicator, Storage storage, list stored, float* through) except -1:
+    """Copy all values from rank 0, through shared memory.  Collective."""
     cdef _Stored x
     for x in stored:
         settle_factor(x.p)
@@ -102,6 +109,7 @@ cdef int send_values(communicator, Storage storage, list stored, float* through)
 
 
 cdef int share_states(communicator, trainer, region, size_t start, size_t plane_bytes) except -1:
+    """Move the state of the rule to shared memory, with the values of rank 0.  Collective."""
     storage = trainer.collection.storage
     for turn in (True, False):
         if (communicator.rank == 0) == turn:

@@ -288,6 +288,7 @@ class Restorable:
 
 
 cdef int catch_up_tables(collection) except -1:
+    """Apply all updates made so far to all rows of tables and their states."""
     see_whole()
     collection._catch_up()
     return 0
@@ -355,6 +356,7 @@ cdef void note_steps(int64_t steps) noexcept:
 
 
 cdef int make_update(trainer, object names, bint skips) except -1:
+    """Update the parameters with these names, or all if None."""
     cdef list stored = trainer._collection._below()
     cdef Plan plan = Plan(stored, trainer._states[:trainer._n_states])
     cdef Update* u = &plan.u
@@ -598,7 +600,7 @@ UPDATE_EPOCH = (
 cdef enum:
     LOOKED_AT = 10
 
-cdef set said = set()
+cdef set warned = set()         # reasons that `note_nothing` has told
 
 
 cdef int note_nothing(object trainer) except -1:
@@ -618,8 +620,8 @@ cdef int note_nothing(object trainer) except -1:
     else:
         reason = ("no parameter has a gradient; `loss.backward()` comes before each update, and the loss has to depend "
                   "on parameters of the trainer's collection")
-    if reason not in said:
-        said.add(reason)
+    if reason not in warned:
+        warned.add(reason)
         warnings.warn(f"{type(trainer).__name__}.update: {reason}", RuntimeWarning, stacklevel=1)
     return 0
 
@@ -629,11 +631,11 @@ class _Settings:
 
     def __new__(cls, *args, **settings):
         for name in settings:
-            said = advice("keyword", name)
-            if said:
+            instead = advice("keyword", name)
+            if instead:
                 own = inspect.signature(cls.__init__).parameters
                 if name not in own and not any([p.kind is p.VAR_KEYWORD for p in own.values()]):
-                    raise TypeError(f"{cls.__name__}: there is no argument {name}{said}")
+                    raise TypeError(f"{cls.__name__}: there is no argument {name}{instead}")
         return super().__new__(cls)
 
 

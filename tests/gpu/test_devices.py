@@ -530,7 +530,7 @@ def test_deleted_collections(devices) -> None:
 
 @pytest.mark.parametrize("places", [ALONE, *SPREAD, ("GPU:0", "GPU:0", "GPU:0")], ids="-".join)
 def test_what_the_last_backward_gave(devices, places) -> None:
-    """Gradients of expressions of parameters, on any device; see tests/graph/test_given.py."""
+    """Gradients of expressions of parameters, on any device; see tests/graph/test_further_gradients.py."""
     needs(devices, places)
     pc = dy.ParameterCollection()
     W, V = (pc.add_parameters((2, 2), init=n, device=place) for n, place in enumerate(places[:2], 1))

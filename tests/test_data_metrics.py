@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from dynet_cy.data import ConlluSentence
-from dynet_cy.metrics import accuracy, attachment, entities, precision_recall, to_bio
+from dynet_cy.data.metrics import accuracy, attachment, entities, precision_recall, to_bio
 
 
 def test_accuracy() -> None:
     assert accuracy([], []) == 0
     assert accuracy(iter("abc"), "abd") == pytest.approx(2 / 3)
     assert accuracy([["A", "B"], [], ["C"]], [["A", "C"], [], ["C"]]) == pytest.approx(2 / 3)
+    assert accuracy([np.array([1, 2, 3])], [np.array([1, 2, 4])]) == pytest.approx(2 / 3)
     for found, right in [([1], []), ([["A"]], [["A", "B"]])]:
         with pytest.raises(ValueError, match="1 results, but [02] right ones"):
             accuracy(found, right)
@@ -25,6 +27,9 @@ def test_attachment() -> None:
     found = [([2, 0, 1], ["y", "root", "y"]), ([0], ["root"])]
     assert attachment(found, trees) == (0.75, 0.5)
     assert attachment([], []) == (0, 0)
+    for wrong in ([2, 0], ["x", "root", "y"]), ([2, 0, 2], ["x", "root"]):
+        with pytest.raises(ValueError, match="2 results, but 3 right ones"):
+            attachment([wrong, found[1]], trees)
 
 
 def test_precision_and_recall_count_repetitions() -> None:
@@ -42,3 +47,6 @@ def test_entities() -> None:
         (5, 6, "A"),
     }
     assert entities([]) == set()
+    for tags in (["S-A"], ["B-A", "E-A"], [""]):  # of the format BIOES; no tag
+        with pytest.raises(ValueError, match=r"no tag \(O, B-\.\.\. or I-\.\.\.\)"):
+            entities(tags)

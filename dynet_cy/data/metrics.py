@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 __all__ = ["PrecisionRecall", "accuracy", "attachment", "entities", "precision_recall", "to_bio"]
 
 
@@ -13,7 +15,7 @@ def accuracy(found: Iterable[Any], right: Iterable[Any]) -> float:
     """The share of results that are right; if they are lists, such as the tags of sentences, that of their items.
 
     Args:
-        found: the results
+        found: the results: single values, or lists, tuples or arrays of them
         right: what they should be
 
     Returns:
@@ -31,7 +33,7 @@ def accuracy(found: Iterable[Any], right: Iterable[Any]) -> float:
     """
     equal: list[bool] = []
     for one, gold in _pairs(found, right):
-        lists = isinstance(gold, (list, tuple))
+        lists = isinstance(gold, (list, tuple, np.ndarray))
         equal += [a == b for a, b in _pairs(one, gold)] if lists else [one == gold]
     return sum(equal) / max(len(equal), 1)
 
@@ -45,6 +47,12 @@ def attachment(found: Iterable[tuple[Sequence[int], Sequence[str]]], trees: Iter
         found: the heads and the relations of each sentence
         trees: the right ones, as `data.read_conllu` reads them
 
+    Returns:
+        UAS and LAS, from 0 to 1; both 0 if there are no words.
+
+    Raises:
+        ValueError: the numbers of sentences, or of the words of one, differ
+
     Example:
         >>> from dynet_cy import metrics
         >>> tree = dy.data.ConlluSentence(["dogs", "bark"], head=[2, 0], deprel=["nsubj", "root"])
@@ -53,7 +61,7 @@ def attachment(found: Iterable[tuple[Sequence[int], Sequence[str]]], trees: Iter
     """
     heads, both = [], []
     for (guessed, relations), tree in _pairs(found, trees):
-        for head, gold, relation, right in zip(guessed, tree.head, relations, tree.deprel):
+        for (head, gold), (relation, right) in zip(_pairs(guessed, tree.head), _pairs(relations, tree.deprel)):
             heads.append(head == gold)
             both.append(head == gold and relation == right)
     return sum(heads) / max(len(heads), 1), sum(both) / max(len(both), 1)
@@ -74,6 +82,12 @@ def precision_recall(found: Iterable[Iterable[Any]], right: Iterable[Iterable[An
         found: the things found in each text, such as entities or constituents; what stands there twice counts twice
         right: those that should be found
 
+    Returns:
+        Three numbers from 0 to 1: `precision`, `recall` and `F1`; those without anything to count are 0.
+
+    Raises:
+        ValueError: there are more texts in one than in the other
+
     Example:
         >>> from dynet_cy import metrics
         >>> precision, recall, f1 = metrics.precision_recall([["a", "b"], []], [["a"], ["c"]])
@@ -88,6 +102,11 @@ def precision_recall(found: Iterable[Iterable[Any]], right: Iterable[Iterable[An
     return PrecisionRecall(common / max(guessed, 1), common / max(wanted, 1), 2 * common / max(guessed + wanted, 1))
 
 
+def is_bio(tag: str) -> bool:
+    """Whether it is a tag of BIO or IOB1."""
+    return tag == "O" or tag[:2] in ("B-", "I-")
+
+
 def to_bio(tags: Sequence[str]) -> list[str]:
     """Tags of entities in the format BIO: B-PER begins one of the kind PER, I-PER continues it, O is outside.
 
@@ -97,11 +116,17 @@ def to_bio(tags: Sequence[str]) -> list[str]:
     Args:
         tags: the tags of a sentence, of either format
 
+    Raises:
+        ValueError: a tag of another format, such as S-PER of BIOES
+
     Example:
         >>> from dynet_cy import metrics
         >>> metrics.to_bio(["I-PER", "I-PER", "O", "I-LOC", "B-LOC"])
         ['B-PER', 'I-PER', 'O', 'B-LOC', 'B-LOC']
     """
+    for tag in tags:
+        if not is_bio(tag):
+            raise ValueError(f"metrics: no tag (O, B-... or I-...): {tag!r:.80}")
     return [
         "B" + tag[1:] if tag[0] == "I" and before[1:] != tag[1:] else tag for before, tag in zip(["O", *tags], tags)
     ]
@@ -112,6 +137,9 @@ def entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
 
     Args:
         tags: BIO or IOB1
+
+    Raises:
+        ValueError: a tag of another format, such as S-PER of BIOES
 
     Example:
         >>> from dynet_cy import metrics
