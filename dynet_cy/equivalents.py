@@ -1,7 +1,7 @@
 """What programs of PyTorch, NumPy and TensorFlow write, and what to write here: one table.
 
 Its rows are the tables of docs/dynet-cy-for-pytorch-users.md, and what errors say where a program uses a name that
-this library does not have, such as `dy.cat`, `x.exp()`, `trainer.step()`, `lr=` or `np.tanh(x)`.
+this library does not have, such as `dy.cat`, `x.exp()`, `trainer.step()` or `lr=`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,6 @@ class Row(NamedTuple):
     """Attributes of states of recurrent networks."""
     activation: str = ""
     """Names of activations of layers."""
-    ufunc: str = ""
-    """Functions of NumPy that it calls for each element, `np.tanh(x)`."""
     says: str = ""
     """What an error says, where the page says more, or something general."""
 
@@ -264,20 +262,14 @@ LAYERS = (
 )
 
 NUMPY = (
-    Row("`np.tanh(x)`, `np.exp(x)`, `np.log(x)`", "the function of that name: `dy.tanh(x)`",
-        ufunc="ceil cos cosh exp expm1 floor log log1p sin sinh sqrt square tan tanh equal not_equal",
-        says="`dy.{}(x)`"),
-    Row("`np.arctan(x)`, `np.arccosh(x)`", "`dy.atan(x)`, `dy.acosh(x)`",
-        ufunc="arccos arccosh arcsin arcsinh arctan arctanh", says="`dy.acos`, `dy.asin`, `dy.atan`, `dy.acosh`, "
-        "`dy.asinh` or `dy.atanh`"),
+    Row("`np.tanh(x)`, `np.exp(x)`, `np.log(x)`", "the function of that name: `dy.tanh(x)`"),
+    Row("`np.arctan(x)`, `np.arccosh(x)`", "`dy.atan(x)`, `dy.acosh(x)`"),
     Row("`np.abs(x)`, `np.negative(x)`, `np.reciprocal(x)`", "`abs(x)`, `-x`, `1 / x`", dy="negative reciprocal",
-        x="negative neg reciprocal", ufunc="absolute fabs negative reciprocal"),
+        x="negative neg reciprocal"),
     Row("`np.add(x, y)`, `np.multiply(x, y)`, `np.power(x, y)`", "the operators, `dy.cmult(x, y)`, `x ** y`",
-        dy="subtract multiply divide power", x="power",
-        ufunc="add subtract multiply divide true_divide power matmul less less_equal greater greater_equal"),
-    Row("`np.maximum(x, y)`, `np.minimum(x, y)`", "`dy.bmax(x, y)`, `dy.bmin(x, y)`",
-        ufunc="maximum minimum fmax fmin"),
-    Row("`np.clip(x, a, b)`", "`dy.clip(x, a, b)`", ufunc="clip"),
+        dy="subtract multiply divide power", x="power"),
+    Row("`np.maximum(x, y)`, `np.minimum(x, y)`", "`dy.bmax(x, y)`, `dy.bmin(x, y)`"),
+    Row("`np.clip(x, a, b)`", "`dy.clip(x, a, b)`"),
     Row("`np.array([x, y])`, `np.concatenate`", "`dy.concatenate([x, y])`; of numbers: `dy.inputTensor(array)`",
         dy="array asarray hstack vstack"),
     Row("`np.random.seed(s)`", "`dynet_cy.config.set(random_seed=s)`", dy="seed"),

@@ -52,7 +52,7 @@ def test_functions_of_the_table_exist() -> None:
     """What errors name by the function of the same name is one."""
     for row in ROWS:
         if row.says == "`dy.{}(x)`":
-            assert all(hasattr(dy, name) for name in (row.x + " " + row.ufunc).split())
+            assert all(hasattr(dy, name) for name in row.x.split())
         if row.says == "`dy.{}Trainer`":
             assert all(hasattr(dy, f"{name}Trainer") for name in row.dy.split() if name != "RMSprop")
 
@@ -70,8 +70,6 @@ def test_functions_of_the_table_exist() -> None:
         (lambda: trainer(lr=0.1), TypeError, "AdamTrainer: there is no argument lr; write `learning_rate`"),
         (lambda: trainer(betas=(0.9, 0.98)), TypeError, "write .*beta_1=b1, beta_2=b2"),
         (lambda: dy.nn.Activation("swish"), ValueError, "write `silu`"),
-        (lambda: np.tanh(x()), TypeError, "np.tanh takes no expressions; write `dy.tanh\\(x\\)`"),
-        (lambda: np.add.reduce(x()), TypeError, "np.add takes no expressions"),
         (lambda: dy.reduce_sum, AttributeError, "write `x.sum\\(0\\)`"),
     ],
 )

@@ -1317,11 +1317,10 @@ _operators = {
 
 
 cdef class _UfuncRule:
-    """`__array_ufunc__` of expressions: None, which leaves NumPy's operators to them; a function, where the program
-    calls one of NumPy's by name; DyNet's rule in its programs."""
+    """`__array_ufunc__` of expressions: None, which leaves NumPy's operators to them; DyNet's rule in its programs."""
 
     def __get__(self, instance, owner):
-        return _on_objects if follows_dynet() else _on_expressions if program_does(CALLS) else None
+        return _on_objects if follows_dynet() else None
 
 
 def _on_objects(x, ufunc, method, *inputs, **settings):
@@ -1333,16 +1332,6 @@ def _on_objects(x, ufunc, method, *inputs, **settings):
         return operators[<int>_operators[ufunc]](inputs[0], inputs[1])
     inputs = [as_object(a) if isinstance(a, Expression) else a for a in inputs]
     return getattr(ufunc, method)(*inputs, **settings)
-
-
-def _on_expressions(x, ufunc, method, *inputs, **settings):
-    """A function of NumPy that takes expressions: its operators are those of expressions, others say what to write."""
-    if method == "__call__" and not settings and ufunc in _operators:
-        return operators[<int>_operators[ufunc]](inputs[0], inputs[1])
-    if ufunc in (np.equal, np.not_equal) and not all([isinstance(a, Expression) for a in inputs]):
-        x.__eq__(inputs[0] if inputs[1] is x else inputs[1])        # `array == e`: it may warn, and is not equal
-        return ufunc is np.not_equal
-    raise TypeError(f"np.{ufunc.__name__} takes no expressions{advice('ufunc', ufunc.__name__)}")
 
 
 cdef bint is_numeric(x):
@@ -2157,7 +2146,6 @@ cdef bint truth_of(Expression comparison) except -1:
 # calls, asks for a truth value or compares.
 cdef frozenset TESTS = frozenset(
     {code for name, code in opcode.opmap.items() if name in ("TO_BOOL", "UNARY_NOT") or name.partition("IF_")[2]})
-cdef frozenset CALLS = frozenset({code for name, code in opcode.opmap.items() if "CALL" in name})
 cdef frozenset COMPARISONS = frozenset({opcode.opmap["COMPARE_OP"]})
 cdef int EXTENDED_ARG = opcode.EXTENDED_ARG
 
