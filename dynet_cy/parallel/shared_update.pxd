@@ -10,8 +10,9 @@ cdef extern from * nogil:
 
 # The address of a mapping, which its owner has to keep alive.
 cdef char* address(object region) except NULL
-# The shared memory of a collection, a `SharedModel`; made at the first call.  Collective.
-cdef object model_of(communicator, Storage storage, parts, with_children=*)
+# The shared memory of a collection, a `SharedModel`; made at the first call.  Collective.  Raises an error if these
+# parameters and tables do not have the same places on all ranks.
+cdef object model_of(communicator, Storage storage, list stored, parts, with_children=*)
 # Copy all values from rank 0, through shared memory.  Collective.
 cdef int send_values(communicator, Storage storage, list stored, float* through) except -1
 # Move the state of the rule to shared memory, with the values of rank 0.  Collective.
