@@ -50,5 +50,5 @@ cdef class Board:
 
     cdef list regions                   # [place in the file, bytes, weak reference to the mapping; None: free]
 
-    cdef int free_regions(self) except -1
+    cdef int free_regions(self, str purpose) except -1
     cdef int wait(self, const char* what, bint holds=*) except -1

@@ -195,7 +195,8 @@ cdef class Board:
         """
         cdef size_t step = max(mmap.ALLOCATIONGRANULARITY, mmap.PAGESIZE)
         cdef size_t at = self.b.top, rounded = (size + step - 1) // step * step
-        self.free_regions()
+        cdef str purpose = f"making shared memory of {size:,} bytes"     # ranks compare it
+        self.free_regions(purpose)
         fits = [r for r in self.regions if r[2] is None and rounded <= r[1] <= 2 * rounded]
         known = fits[0] if fits else [at, rounded, None]
         failure = ""
@@ -205,7 +206,7 @@ cdef class Board:
                 self.b.top = at + rounded
             except OSError as error:
                 failure = str(error)
-        failure = self.gather(failure.encode(), "making shared memory")[0].decode()
+        failure = self.gather(failure.encode(), purpose)[0].decode()
         if failure:
             raise MemoryError(f"no shared memory of {rounded:,} bytes: {failure}")
         made = mmap.mmap(self.fd, known[1], offset=known[0])
@@ -214,13 +215,13 @@ cdef class Board:
             _own[made] = self.fd, known[0]
         if not fits:
             self.regions.append(known)
-        self.wait(b"making shared memory")
+        self.barrier(purpose)
         return made
 
-    cdef int free_regions(self) except -1:
+    cdef int free_regions(self, str purpose) except -1:
         """Free the memory of regions that no process uses any more; collective."""
         own = bytes([r[2] is not None and r[2]() is None for r in self.regions])
-        everyone = self.gather(own, "making shared memory")
+        everyone = self.gather(own, purpose)
         for k, region in enumerate(self.regions):
             if all(dead[k] for dead in everyone):
                 region[2] = None

@@ -42,13 +42,13 @@ cdef class CollectiveReducer(Reducer):
     cdef readonly bint active           # whether this rank has data; see `join`
     cdef bint mean
     cdef Py_ssize_t n                   # entries
+    cdef list stored                    # the parameters and tables that have been compared
     cdef bytes what                     # what ranks wait in during an update of this trainer, for messages
     cdef size_t header_bytes
     cdef StepHeader* own
     cdef StepHeader** headers           # of all ranks
     cdef uint8_t* any                   # for each entry, whether some rank has a gradient
     cdef bint together                  # whether the other ranks rely on this one to finish the update
-    cdef list summed                    # the parameters and tables of the update
     cdef readonly dict sent             # what has been exchanged: see `traffic`
 
     cdef int note_rows(self, const Param* p, size_t union_, size_t own) except -1

@@ -76,15 +76,17 @@ cdef class CollectiveReducer(Reducer):
 
     Args:
         communicator: the connection of the ranks.
-        n: number of parameters and tables of the trainer.
+        stored: the parameters and tables of the trainer.
         mean: whether gradients are averaged instead of summed.
     """
 
-    def __cinit__(self, communicator, Py_ssize_t n, bint mean, *args):
+    def __cinit__(self, communicator, list stored, bint mean, *args):
+        cdef Py_ssize_t n = len(stored)
         self.communicator = communicator
         self.rank = communicator.rank
         self.size = communicator.size
         self.n = n
+        self.stored = stored
         self.mean = mean
         self.active = True
         self.collective = True
@@ -125,6 +127,12 @@ cdef class CollectiveReducer(Reducer):
             raise ParallelError(
                 f"{type(trainer).__name__}: the model had {self.n} parameters and tables when its trainer was wrapped, "
                 f"and has {u.n} now; call dy.parallel.wrap(trainer) again after adding some")
+        for i in range(self.n):
+            if u.entries[i] != (<_Stored>self.stored[i]).p:
+                raise ParallelError(
+                    f"{type(trainer).__name__}: {(<_Stored>stored[i]).full_name} is not among the parameters and "
+                    "tables that the model had when its trainer was wrapped; call dy.parallel.wrap(trainer) again "
+                    "after replacing some")
         self.begin_update()
         memset(self.own, 0, self.header_bytes)
         self.own.settings = settings[0]
@@ -142,7 +150,6 @@ cdef class CollectiveReducer(Reducer):
             entry.role = u.roles[i]
             entry.in_place = u.entries[i].in_place
         self.together = True
-        self.summed = stored
         span = begin_span()
         self.swap(u)
         end_span(EXCHANGE, span)
@@ -230,7 +237,7 @@ cdef class CollectiveReducer(Reducer):
         met_by_all = error is None or isinstance(error, (ParallelError, AllDone)) or type(error) is RuntimeError
         if self.together and not met_by_all:
             self.communicator.break_off()
-            broken_off.append(self.summed)
+            broken_off.append(self.stored)
         self.together = False
         return 0
 
@@ -276,7 +283,7 @@ cdef class CollectiveReducer(Reducer):
 cdef class AllreduceReducer(CollectiveReducer):
     """See above.  The arguments are those of `CollectiveReducer`."""
 
-    def __cinit__(self, communicator, n, mean, *args):
+    def __cinit__(self, *args):
         self.memory = bytearray(self.header_bytes)
 
     cdef int begin_update(self) except -1:
@@ -287,9 +294,9 @@ cdef class AllreduceReducer(CollectiveReducer):
         cdef int r
         self.settings = self.communicator.gather_bytes(bytes(self.memory), self.what.decode())
         for r in range(self.size):
+            if len(<bytes>self.settings[r]) != len(self.memory):
+                raise ParallelError(f"rank {r} does not update the {self.n} parameters and tables of rank {self.rank}")
             self.headers[r] = <StepHeader*><char*>(<bytes>self.settings[r])
-            if self.headers[r].n != self.own.n:
-                raise ParallelError(f"rank {r} updates {self.headers[r].n} parameters, rank {self.rank} {self.n}")
         return 0
 
     cdef int sum_all(self, Backend backend, Update* u) except -1:
@@ -302,6 +309,12 @@ cdef class AllreduceReducer(CollectiveReducer):
 
     cdef tuple sum_rows(self, const Param* p, object rows, object values):
         union, total = self.communicator.sum_rows(rows, values, p.rows)
+        union = np.ascontiguousarray(union, np.uint32)
+        total = np.ascontiguousarray(total, np.float32)
+        if total.shape != (len(union), values.shape[1]) or union.max(initial=0) >= p.rows:
+            raise ValueError(
+                f"{type(self.communicator).__name__}.sum_rows: sums of shape {total.shape} of {len(union)} rows up to "
+                f"{union.max(initial=0)} do not fit a table of {p.rows} rows of {values.shape[1]} numbers")
         self.note_rows(p, len(union), len(rows))
         return union, total
 
@@ -331,7 +344,7 @@ def allreduce(communicator, trainer, reduction):
         reduction: "mean" or "sum".
     """
     adopt(communicator, trainer)
-    return AllreduceReducer(communicator, len(trainer.collection._below()), reduction == "mean")
+    return AllreduceReducer(communicator, trainer.collection._below(), reduction == "mean")
 
 
 # ==== overlap =====================================================================================
@@ -568,14 +581,9 @@ cdef class Overlap:
 
     cdef reorder(self, list completed):
         """Adopt the order in which gradients became complete on rank 0; parameters that it did not use come first."""
-        cdef _Stored x
-        numbers = self.communicator.broadcast(completed)
-        by_number = {}
-        for x in self.stored:
-            by_number[x.p.number] = x
-        last = [by_number[number] for number in dict.fromkeys(numbers)]
-        unused = [by_number[number] for number in by_number.keys() - set(numbers)]
-        self.arrange(sorted(unused, key=lambda x: x.name()) + last)
+        places = list(dict.fromkeys(self.communicator.broadcast(completed)))
+        unused = sorted(set(range(len(self.stored))) - set(places))
+        self.arrange([self.stored[place] for place in unused + places])
 
 
 @cython.final
@@ -623,7 +631,7 @@ def overlapped(communicator, trainer, reduction, bucket_bytes=DEFAULT_BUCKET):
         bucket_bytes: see `Overlap`.
     """
     adopt(communicator, trainer)
-    reducer = OverlapReducer(communicator, len(trainer.collection._below()), reduction == "mean")
+    reducer = OverlapReducer(communicator, trainer.collection._below(), reduction == "mean")
     (<OverlapReducer>reducer).overlap = Overlap(trainer.collection, communicator, bucket_bytes)
     return reducer
 
@@ -666,9 +674,9 @@ cdef complete_for(Overlap overlap, Param* p):
     with overlap.lock:
         if not overlap.holds(p) or overlap.error is not None:
             return
-        if not overlap.ordered:
-            overlap.completed.append(p.number)
         place = overlap.places[p.number]
+        if not overlap.ordered:
+            overlap.completed.append(place)
         if place not in overlap.open:       # sent already, or nothing is sent early
             return
         overlap.open.discard(place)

@@ -79,6 +79,10 @@ class Communicator(abc.ABC):
 
         Args:
             floats: a contiguous array with one axis, of the same length on all ranks; changed in place.
+
+        Raises:
+            TypeError: it is not a float32 array.
+            ValueError: the array has several axes, or is not contiguous or not writable.
         """
 
     @abc.abstractmethod
@@ -87,6 +91,10 @@ class Communicator(abc.ABC):
 
         Args:
             floats: a contiguous array with one axis, of the same length on all ranks; changed in place.
+
+        Raises:
+            TypeError: it is not a float32 array.
+            ValueError: the array has several axes, or is not contiguous or not writable.
         """
 
     @abc.abstractmethod
@@ -132,6 +140,23 @@ class Communicator(abc.ABC):
         """Free the resources of the communicator; it is not used afterwards."""
 
 
+def check_floats(floats: Floats, method: str) -> None:
+    """Check what a method of a communicator is to change in place.
+
+    Raises:
+        TypeError: it is not a float32 array.
+        ValueError: the array has several axes, or is not contiguous or not writable.
+    """
+    if not isinstance(floats, np.ndarray) or floats.dtype != np.float32:
+        found = getattr(floats, "dtype", type(floats).__name__)
+        raise TypeError(f"{method}: a float32 array is needed, not {found}")
+    if floats.ndim != 1 or not (floats.flags.c_contiguous and floats.flags.writeable):
+        raise ValueError(
+            f"{method}: a contiguous, writable array with one axis is needed, not one of shape {floats.shape} and "
+            f"strides {floats.strides}{'' if floats.flags.writeable else ' that is read-only'}"
+        )
+
+
 def on_devices(trainer: Trainer) -> bool:
     """Whether some of its parameters live outside the memory of the host."""
     storage = trainer.collection.storage
@@ -157,9 +182,11 @@ class LocalCommunicator(Communicator):
 
     def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
         """Do nothing: the numbers are already those of rank 0."""
+        check_floats(floats, "broadcast_floats")
 
     def sum_floats(self, floats: Floats) -> None:
         """Do nothing: the numbers of one process are their own sums."""
+        check_floats(floats, "sum_floats")
 
     def sum_rows(self, rows: NDArray[np.uint32], values: Floats, n_rows: int) -> tuple[NDArray[np.uint32], Floats]:
         """The rows in ascending order."""

@@ -23,7 +23,15 @@ from numpy.typing import NDArray
 
 from dynet_cy.kernels import pool
 from dynet_cy.parallel.collective import allreduce, overlapped
-from dynet_cy.parallel.communicator import LEFT, Communicator, Floats, LocalCommunicator, ParallelError, on_devices
+from dynet_cy.parallel.communicator import (
+    LEFT,
+    Communicator,
+    Floats,
+    LocalCommunicator,
+    ParallelError,
+    check_floats,
+    on_devices,
+)
 from dynet_cy.parallel.hosts import share
 from dynet_cy.parallel.mpi_watch import Watch, forget_names
 from dynet_cy.parallel.shared import SharedCommunicator, sum_of_rows
@@ -218,6 +226,7 @@ class MPICommunicator(Communicator):
         if self.hosts == 1:
             self.inside.broadcast_floats(floats, root)
         else:
+            check_floats(floats, "broadcast_floats")
             self.wait([self.start(self.world.Ibcast, floats, root)], "broadcast")
 
     def sum_floats(self, floats: Floats) -> None:
@@ -231,6 +240,7 @@ class MPICommunicator(Communicator):
                 self.inside.barrier(what)
             floats[:] = shared
         else:
+            check_floats(floats, "sum_floats")
             self.wait([self.start(self.leaders.Iallreduce, self.mpi.IN_PLACE, floats)], what)
 
     def sum_rows(self, rows: Rows, values: Floats, n_rows: int) -> tuple[Rows, Floats]:

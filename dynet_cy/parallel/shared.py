@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dynet_cy.files import replacing
 from dynet_cy.parallel.board import Board
-from dynet_cy.parallel.communicator import Communicator, Floats, on_devices, steps_in_python
+from dynet_cy.parallel.communicator import Communicator, Floats, check_floats, on_devices, steps_in_python
 
 if TYPE_CHECKING:
     from dynet_cy.train import Trainer
@@ -64,7 +64,9 @@ class SharedCommunicator(Communicator):
 
     def broadcast_floats(self, floats: Floats, root: int = 0) -> None:
         """Replace the numbers on all ranks by those of `root`."""
-        gathered = self.gather_bytes(floats.tobytes() if self.rank == root else b"", "broadcast")
+        check_floats(floats, "broadcast_floats")
+        what = f"broadcast of {len(floats):,} numbers"  # ranks compare it
+        gathered = self.gather_bytes(floats.tobytes() if self.rank == root else b"", what)
         floats[:] = np.frombuffer(gathered[root], np.float32)
 
     def shared_floats(self, n: int) -> Floats:
@@ -83,16 +85,18 @@ class SharedCommunicator(Communicator):
 
         Each process computes a part of them.
         """
+        check_floats(floats, "sum_floats")
         n = len(floats)
+        what = f"sum of {n:,} numbers"  # ranks compare it
         shared = self.shared_floats(n)
         shared[self.rank] = floats
-        self.barrier("sum")
+        self.barrier(what)
         part = slice(n * self.rank // self.size, n * (self.rank + 1) // self.size)
         total = shared[self.size, part]
         total[:] = shared[0, part]
         for r in range(1, self.size):
             total += shared[r, part]
-        self.barrier("sum")
+        self.barrier(what)
         sums: Floats = shared[self.size]
         return sums
 

@@ -63,13 +63,14 @@ class SharedModel:
     Args:
         communicator: the connection of the ranks.
         storage: the storage of the collection.
+        n_bytes: the largest number of bytes of a plane of this storage on any rank.
         parts: the number of ranges of floats, each as large as a plane.
         with_children: see `Board.region`.
     """
 
-    def __init__(self, communicator, storage, parts, with_children):
+    def __init__(self, communicator, storage, n_bytes, parts, with_children):
         self.storage = storage
-        capacity = (storage.n_bytes() // sizeof(float) * 2 + SPARE) // LINE * LINE
+        capacity = (n_bytes // sizeof(float) * 2 + SPARE) // LINE * LINE
         self.plane_bytes = capacity * sizeof(float)
         self.region = communicator.board.region(self.plane_bytes * parts, with_children)
 
@@ -82,12 +83,24 @@ class SharedModel:
 models = weakref.WeakValueDictionary()
 
 
-cdef object model_of(communicator, Storage storage, parts, with_children=False):
-    """The shared memory of a collection, a `SharedModel`; made at the first call.  Collective."""
+cdef object model_of(communicator, Storage storage, list stored, parts, with_children=False):
+    """The shared memory of a collection, a `SharedModel`; made at the first call.  Collective.  Raises an error if these
+    parameters and tables do not have the same places on all ranks."""
+    cdef _Stored x
     known = models.get(id(storage))
     known = known if known is not None and known.plane_bytes >= storage.n_bytes() else None
-    if not all(communicator.gather(known is not None, "wrap")):
-        known = models[id(storage)] = SharedModel(communicator, storage, parts, with_children)
+    own = known is not None, storage.n_bytes(), [x.p.offset for x in stored]
+    everyone = communicator.gather(own, "wrap")
+    for r, (_, _, places) in enumerate(everyone):
+        for x, place, first in zip(stored, places, everyone[0][2]):
+            if place != first:
+                raise ParallelError(
+                    f"wrap: the ranks have different models: the parameters and tables made before {x.full_name}, in "
+                    f"other collections or removed since, are not the same on rank 0 and rank {r}; ranks that share "
+                    "memory need the same ones")
+    if not all([is_known for is_known, *_ in everyone]):
+        largest = max([n_bytes for _, n_bytes, _ in everyone])
+        known = models[id(storage)] = SharedModel(communicator, storage, largest, parts, with_children)
     return known
 
 
@@ -184,9 +197,9 @@ cdef class SharedReducer(CollectiveReducer):
     cdef uint32_t round
     cdef void* following               # in the list of all reducers
 
-    def __cinit__(self, communicator, n, mean, list stored, model, region):
+    def __cinit__(self, communicator, list stored, mean, model, region):
         global first_reducer
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i, n = self.n
         cdef _Stored x
         cdef int r
         cdef char* base
@@ -600,7 +613,7 @@ cdef class SharedReducer(CollectiveReducer):
                 b = entries_of(self.headers[r]) + i
                 if (a.behind or b.behind) and b.lazy != a.lazy:
                     raise ParallelError(
-                        f"on rank 0, {a.lazy} updates have not reached all rows of {self.summed[i].name()}, and "
+                        f"on rank 0, {a.lazy} updates have not reached all rows of {self.stored[i].name()}, and "
                         f"{b.lazy} on rank {r}: all ranks must set the state of a trainer (restart, load_safetensors)")
         return 0
 
@@ -635,10 +648,10 @@ cdef class SharedReducer(CollectiveReducer):
 
     cdef void read_tables(self) noexcept:
         cdef Py_ssize_t i
-        if self.summed is None or self.together:        # together: another thread makes an update
+        if self.stored is None or self.together:        # together: another thread makes an update
             return
-        for i in range(len(self.summed)):
-            catch_up_all((<_Stored>self.summed[i]).p)
+        for i in range(len(self.stored)):
+            catch_up_all((<_Stored>self.stored[i]).p)
 
     cdef int settle(self, collection) except -1:
         cdef list stored = collection._below()
@@ -674,7 +687,7 @@ def shared(communicator, trainer, reduction):
     cdef size_t n = len(stored), n_rows = 0, head
     cdef _Stored x
     cdef int size = communicator.size
-    model = model_of(communicator, storage, size + 1)
+    model = model_of(communicator, storage, stored, size + 1)
     storage.move(storage.grads, model.plane(communicator.rank))
     for x in stored:
         catch_up_all(x.p)           # with the states that it has now
@@ -684,7 +697,7 @@ def shared(communicator, trainer, reduction):
     head = (head + 4095) // 4096 * 4096
     region = communicator.board.region(head + trainer._n_states * <size_t>model.plane_bytes)
     share_states(communicator, trainer, region, head, model.plane_bytes)
-    reducer = SharedReducer(communicator, n, reduction == "mean", stored, model, region)
+    reducer = SharedReducer(communicator, stored, reduction == "mean", model, region)
     send_values(communicator, storage, stored, (<SharedReducer>reducer).fresh)
     return reducer
 
@@ -735,7 +748,7 @@ def lock_free(communicator, trainer):
     cdef list stored = trainer.collection._below()
     cdef Storage storage = trainer.collection.storage
     cdef _Stored x
-    model = model_of(communicator, storage, 1, with_children=True)
+    model = model_of(communicator, storage, stored, 1, with_children=True)
     for x in stored:
         settle_factor(x.p)
         x.p.in_place = 1                # a factor could not change at the same moment as the rows

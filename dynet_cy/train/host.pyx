@@ -19,8 +19,8 @@ from dynet_cy.memory.storage cimport (
 )
 from dynet_cy.model.parameters cimport _Stored, settle_here
 from dynet_cy.train.plan cimport (
-    FROZEN, LEAST_SCALE, MOST_SPANS, MOST_STATES, MOVES, OWN, PART, STEP, GroupSettings, Outcome, Plan, Span, Update,
-    plan_entry,
+    FROZEN, KEPT, LEAST_SCALE, MOST_SPANS, MOST_STATES, MOVES, OWN, PART, STEP, GroupSettings, Outcome, Plan, Span,
+    Update, plan_entry,
 )
 
 
@@ -30,6 +30,10 @@ from dynet_cy.train.plan cimport (
 #
 # An update is a `Change`: it is made piece by piece.  Signal handlers may run in between; if one of them looks at the
 # parameters, the update is completed first.
+
+# Parameters with fewer numbers are summed over ranks together, since each sum waits for all ranks.
+cdef enum:
+    LARGE = 1 << 16
 
 cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_lock(pthread_mutex_t* m)
@@ -291,23 +295,24 @@ cdef class HostBackend(Backend):
         return raise_interrupt(&s)
 
     cdef int sum_gradients(self, Reducer ranks, const uint8_t* any, Update* u) except -1:
-        cdef Py_ssize_t i = 0, j
-        cdef size_t end
-        while i < u.n:
-            j = i + 1
-            if not any[i] or u.roles[i] == FROZEN:
-                pass
-            elif u.entries[i].rows:
+        cdef Py_ssize_t i
+        cdef size_t n = 0
+        together = []
+        for i in range(u.n):
+            if not any[i] or not (u.roles[i] == MOVES or (u.roles[i] == KEPT and u.measures)):
+                continue
+            if u.entries[i].rows:
                 sum_table(ranks, u, i)
+            elif u.entries[i].size >= LARGE:
+                sum_parameters(ranks, u, [i])
             else:
-                # Adjacent parameters are one range.
-                end = u.entries[i].offset + u.entries[i].size
-                while (j < u.n and any[j] and not u.entries[j].rows and u.roles[j] == u.roles[i]
-                       and u.entries[j].offset < end + 16):
-                    end = u.entries[j].offset + u.entries[j].size
-                    j += 1
-                sum_range(ranks, u, i, j, end - u.entries[i].offset)
-            i = j
+                together.append(i)
+                n += u.entries[i].size
+                if n >= LARGE:
+                    sum_parameters(ranks, u, together)
+                    together, n = [], 0
+        if together:
+            sum_parameters(ranks, u, together)
         for i in range(u.n if u.measures else 0):
             if u.roles[i] == MOVES:
                 u.squares[i] = squared_norm(u.entries[i])
@@ -324,20 +329,24 @@ cdef object floats_at(float* base, size_t n):
     return array_at(base, n, np.float32)
 
 
-cdef int sum_range(Reducer ranks, Update* u, Py_ssize_t i, Py_ssize_t j, size_t n) except -1:
-    """Replace the gradients of parameters i to j, n adjacent floats, by their sums over all ranks."""
-    cdef Py_ssize_t k
-    floats = floats_at(u.entries[i].grad, n)
-    if u.roles[i] == MOVES:
-        ranks.sum_floats(floats)
-        for k in range(i, j):
-            u.entries[k].has_gradient = 1
-    elif u.measures:
-        floats = floats.copy()
-        ranks.sum_floats(floats)
-        for k in range(i, j):
-            own = floats[u.entries[k].offset - u.entries[i].offset:][:u.entries[k].size]
-            u.squares[k] = float(np.dot(own, own))
+cdef int sum_parameters(Reducer ranks, Update* u, list entries) except -1:
+    """Replace the gradients of these parameters by their sums over all ranks.
+
+    Several are copied into one array. Where parameters lie in memory may differ between ranks, so it does not matter.
+    """
+    cdef Py_ssize_t i
+    own = [floats_at(u.entries[i].grad, u.entries[i].size) for i in entries]
+    copied = len(entries) > 1 or u.roles[<Py_ssize_t>entries[0]] != MOVES
+    floats = np.concatenate(own) if copied else own[0]
+    ranks.sum_floats(floats)
+    sums = np.split(floats, np.cumsum([len(x) for x in own[:-1]], dtype=np.intp))
+    for i, gradient, total in zip(entries, own, sums):
+        if u.roles[i] == MOVES:
+            if copied:
+                gradient[:] = total
+            u.entries[i].has_gradient = 1
+        else:
+            u.squares[i] = float(np.dot(total, total))
     return 0
 
 

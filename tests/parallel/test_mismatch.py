@@ -22,6 +22,11 @@ SAID = {
     "skips": "AdamTrainer: the setting of skip_nonfinite is False on rank 0 and True on rank 1",
     "subsets": "AdamTrainer: /_0 is updated on rank 0 and not on rank 1",
     "added": "the model had 2 parameters and tables when its trainer was wrapped, and has 3 now",
+    "replaced": "AdamTrainer: /_1 is not among the parameters and tables that the model had when its trainer was",
+    "outside": "the parameters and tables made before /part/_0, in other collections or removed since, are not the "
+    "same on rank 0 and rank 1",
+    "lengths": "making shared memory of ",
+    "broadcasts": "in broadcast of ",
     "calls": "while rank",
     "infinite": "the gradients of /_0 are not finite",
     "data": "shard: the content or order of the items is not the same on rank 0 and rank 1",

@@ -60,8 +60,8 @@ class Communicator:
 class Network:
     """Layers whose gradients are complete one after the other, and a table."""
 
-    def __init__(self) -> None:
-        self.pc = dy.ParameterCollection()
+    def __init__(self, pc: dy.ParameterCollection | None = None) -> None:
+        self.pc = pc or dy.ParameterCollection()
         self.table = self.pc.add_lookup_parameters((5, 64))
         self.rnn = dy.LSTMBuilder(1, 64, 64, self.pc)
         self.layers = [self.pc.add_parameters((64, 64)) for _ in range(3)]
@@ -239,3 +239,30 @@ def test_gradients_are_the_same_while_somebody_listens(network: Network, communi
     for name, gradient in network.gradients().items():
         np.testing.assert_array_equal(gradient, want[name])
     overlap.close()
+
+
+def test_the_order_of_another_rank() -> None:
+    """Rank 0 has more parameters in other collections, so its parameters have other numbers."""
+    orders: list[Any] = []
+
+    class Rank(Communicator):
+        def broadcast(self, value: Any) -> Any:
+            orders.append(value)
+            return orders[0]
+
+    lengths = []
+    for outside in (3, 0):
+        root = dy.ParameterCollection()
+        for _ in range(outside):
+            root.add_parameters(2)
+        network, communicator = Network(root.add_subcollection()), Rank()
+        overlap = Overlap(network.pc, communicator, 1)
+        for _ in range(2):
+            network.forget()
+            communicator.requests = []
+            backward(network, communicator)
+            check_sums(network, overlap, network.gradients())
+        lengths.append([len(request.send) for request in communicator.requests])
+        overlap.close()
+    assert orders[0] == orders[1]
+    assert lengths[0] == lengths[1]

@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Callable
 
+import numpy as np
+
 import dynet_cy as dy
 
 RANK = dy.parallel.rank()
@@ -107,6 +109,33 @@ def added() -> None:
     trainer.update()
 
 
+def replaced() -> None:
+    """As many parameters and tables as before, but not the same."""
+    trainer = wrapped()
+    m = trainer.collection
+    m.remove(m.parameters_list()[0])
+    E = m.add_lookup_parameters((100000, 4))
+    dy.renew_cg()
+    dy.squared_norm(E[99999]).backward()
+    trainer.update()
+
+
+def outside() -> None:
+    """The trainer's collection is the same, but it is a part of different models."""
+    m = model((300, 10000)) if IS_BAD else dy.ParameterCollection()
+    part = m.add_subcollection("part")
+    part.add_parameters((2, 3))
+    dy.parallel.wrap(dy.AdamTrainer(part))
+
+
+def lengths() -> None:
+    dy.parallel.runtime.current().sum_floats(np.zeros(5000 if IS_BAD else 5, np.float32))
+
+
+def broadcasts() -> None:
+    dy.parallel.runtime.current().broadcast_floats(np.zeros(1 if IS_BAD else 5, np.float32))
+
+
 def calls() -> None:
     trainer = wrapped()
     trainer.update() if IS_BAD else dy.parallel.barrier()
@@ -165,7 +194,8 @@ CASES: list[Callable[[], None]] = [
     decays,
     groups,
 ]
-CASES += [skips, subsets, added, calls, infinite, data, turns, costs, ways, children]
+CASES += [skips, subsets, added, replaced, outside, lengths, broadcasts]
+CASES += [calls, infinite, data, turns, costs, ways, children]
 
 if __name__ == "__main__":
     for case in CASES:
