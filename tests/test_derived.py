@@ -58,7 +58,7 @@ def test_a_row_becomes_a_function(derive: dict[str, Any], tmp_path: Path) -> Non
     (tmp_path / "some.def").write_text(
         "/* SPDX */\n\n"
         "UNARY(hidden, (f(x, 1)), (y))\n"
-        "/** leaky(x, slope=0.01): Of each\n * element.\n *\n * require slope > 0: slope is {slope}\n */\n"
+        "/** leaky(x, slope=0.01): Of each\n * element.\n *\n * require slope < 0 or slope > 1: slope is {slope}\n */\n"
         "UNARY(leaky, (SEL(x > C(0.f), x, p0 * x)), (p0))\n"
         "/** inside(x, low, high): Both. */\nUNARY(inside, (x),\n      (y))\n"
     )
@@ -72,7 +72,7 @@ def test_a_row_becomes_a_function(derive: dict[str, Any], tmp_path: Path) -> Non
         "\n\n\ndef leaky(x, float slope=0.01):\n"
         '    """Of each\n    element.\n\n    Args:\n        x: an expression of any shape, which the result has too.\n'
         '    """\n'
-        "    if not slope > 0:\n"
+        "    if not (slope < 0 or slope > 1):\n"
         '        raise ValueError(f"leaky: slope is {slope}")\n'
         "    return apply_unary(DY_UNARY_leaky, x, slope, 0)\n"
         "\n\ndef inside(x, float low, float high):\n"

@@ -147,7 +147,7 @@ def functions(file: str, kind: str, table: str) -> Iterator[str]:
         yield f"def {f.name}({', '.join([*f.arguments, *numbers])}):"
         yield from [doc[0] + '"""'] if len(doc) == 1 else [*doc, '    """']
         for condition, message in f.requirements:
-            yield f"    if not {condition}:"
+            yield f"    if not ({condition}):"
             yield f'        raise ValueError(f"{f.name}: {message}")'
         op = f"DY_{kind}_{row.name}"
         if f.parameters:

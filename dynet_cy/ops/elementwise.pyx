@@ -491,7 +491,7 @@ def clip(x, float low, float high):
         >>> dy.clip(dy.inputVector([-2, 0.5, 3]), -1, 1).npvalue()
         array([-1. ,  0.5,  1. ])
     """
-    if not low <= high:
+    if not (low <= high):
         raise ValueError(f"clip: low must not be greater than high, but they are {low} and {high}")
     return apply_unary(DY_UNARY_clip, x, low, high)
 
@@ -509,7 +509,7 @@ def huber(x, float c=1.345):
         >>> dy.huber(dy.inputVector([1, 3])).npvalue().round(3)
         array([1.   , 6.261])
     """
-    if not c > 0:
+    if not (c > 0):
         raise ValueError(f"huber: c must be positive, not {c}")
     return apply_unary(DY_UNARY_huber, x, c, 0)
 
@@ -527,7 +527,7 @@ def leaky_relu(x, float alpha=0.01):
         >>> dy.leaky_relu(dy.inputVector([-2, 3])).npvalue()
         array([-0.02,  3.  ])
     """
-    if not alpha == alpha:
+    if not (alpha == alpha):
         raise ValueError(f"leaky_relu: alpha must be a number, not {alpha}")
     return apply_unary(DY_UNARY_leaky_relu, x, alpha, 0)
 
