@@ -51,6 +51,10 @@ def beam_search(
         The best output: its `tokens`, `end` last, its `score`, which is its log probability, and its `state`. If no
         output has ended, the best one of the longest.
 
+    Raises:
+        ValueError: `width` or `longest` is below 1, the log probabilities are no vector, or no token can follow any of
+            the partial outputs: none is allowed, or all have a log probability of -inf or NaN
+
     Example:
         >>> table = np.log([[0.1, 0.6, 0.3], [0.1, 0.1, 0.8], [0.9, 0.05, 0.05]])  # a row for each token before
         >>> def step(state, token):
@@ -59,10 +63,14 @@ def beam_search(
         >>> found.tokens, round(float(np.exp(found.score)), 3)
         ([1, 2, 0], 0.432)
     """
+    if width < 1 or longest < 1:
+        raise ValueError(f"beam_search: width and longest must be at least 1, not {width} and {longest}")
 
     def expand(hypothesis: Hypothesis) -> list[Hypothesis]:
         state, scores = step(hypothesis.state, hypothesis.tokens[-1] if hypothesis.tokens else end)
         values, tokens = scores.npvalue(), None if allowed is None else allowed(hypothesis.tokens)
+        if values.ndim != 1:
+            raise ValueError(f"beam_search: step must return a vector of log probabilities, not shape {values.shape}")
         ids = np.arange(len(values)) if tokens is None else np.array(tokens, int)
         best = ids[np.argsort(-values[ids], kind="stable")[:width]].tolist()
         return [Hypothesis([*hypothesis.tokens, i], hypothesis.score + float(values[i]), state) for i in best]
@@ -70,6 +78,10 @@ def beam_search(
     beginnings, ended = [Hypothesis([], 0.0, state)], []
     for _ in range(longest):
         candidates = [candidate for found in batched_map(expand, beginnings) for candidate in found]
+        candidates = [candidate for candidate in candidates if candidate.score > float("-inf")]  # nor is NaN
+        if not candidates and not ended:
+            tokens = beginnings[0].tokens
+            raise ValueError(f"beam_search: no token can follow {tokens}: none is allowed, or all are -inf or NaN")
         candidates.sort(key=lambda candidate: -candidate.score)
         ended += [candidate for candidate in candidates[:width] if candidate.tokens[-1] == end]
         beginnings = [candidate for candidate in candidates[:width] if candidate.tokens[-1] != end]

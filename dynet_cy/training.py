@@ -28,7 +28,7 @@ class Training(Generic[T]):
 
     Args:
         collection: the model
-        data: the batches of an epoch, such as `data.batches` makes; iterated once for each epoch
+        data: the batches of an epoch, such as `data.batches` makes, or a list; iterated once for each epoch
         epochs: how many epochs there are at most
         patience: after how many epochs without a better score to stop; None: never
         mode: "max" if the greatest score is the best one, "min" for losses and perplexities
@@ -49,6 +49,7 @@ class Training(Generic[T]):
 
     Raises:
         ImportError: a picture or a folder for TensorBoard needs a package that is not installed
+        TypeError: `data` is a generator or another iterator, which has the batches of one epoch only
         ValueError: `patience`, `mode` or the ending of the picture is wrong
 
     Example:
@@ -85,7 +86,9 @@ class Training(Generic[T]):
         picture: FileName | None = None,
         tensorboard: FileName | None = None,
     ) -> None:
-        self.stopping = EarlyStopping(collection, patience or sys.maxsize, mode, path=path)
+        if isinstance(data, Iterator):
+            raise TypeError(f"Training: data must be iterable once for each epoch, which a {type(data).__name__} is not")
+        self.stopping = EarlyStopping(collection, sys.maxsize if patience is None else patience, mode, path=path)
         self.curves = Curves(picture, tensorboard)
         self.done = 0.0
         self._data, self._epochs, self._patience = data, epochs, patience
@@ -103,8 +106,9 @@ class Training(Generic[T]):
                 if self.stopping.stopped:
                     print(f"no better for {self._patience} epochs: stopping")
                     break
-        saved = "" if self._path is None else f", model saved in {os.fspath(self._path)}"
-        print(f"best {self._best} after epoch {self.stopping.best_at}{saved}", flush=True)
+        if self._best:
+            saved = "" if self._path is None else f", model saved in {os.fspath(self._path)}"
+            print(f"best {self._best} after epoch {self.stopping.best_at}{saved}", flush=True)
 
 
 class Epoch(Generic[T]):
@@ -134,11 +138,13 @@ class Epoch(Generic[T]):
         start = time.perf_counter()
         data: Any = training._data
         shown = progress(data, desc=f"epoch {self.number}", unit=" batches", leave=False, disable=None)
-        for number, batch in enumerate(shown, start=1):
-            yield batch
-            within = number / len(data) if training._total is None else self._units / training._total
-            training.done = (self.number - 1 + within) / training._epochs
-        self._seconds = time.perf_counter() - start
+        try:
+            for number, batch in enumerate(shown, start=1):
+                yield batch
+                within = number / len(data) if training._total is None else self._units / training._total
+                training.done = (self.number - 1 + within) / training._epochs
+        finally:  # the loop may break
+            self._seconds = time.perf_counter() - start
 
     def add(self, loss: float, units: float = 1) -> None:
         """Record the loss of a batch.
@@ -162,14 +168,15 @@ class Epoch(Generic[T]):
         """Print the line of the epoch, add its numbers to the curves, and keep the model if it is the best so far.
 
         Args:
-            scores: by name, an underscore for a blank; the last one decides
+            scores: by name, an underscore for a blank; the last one decides. The mean of the losses that `add` recorded
+                is called "loss" already
 
         Returns:
             Whether it is.
 
         Raises:
             OSError: the file of the best model, or the one for TensorBoard, cannot be written
-            ValueError: there is no score
+            ValueError: there is no score, or one is called "loss"
 
         Example:
             >>> for epoch in dy.Training(model, [[1, 2]], epochs=1):
@@ -184,6 +191,8 @@ class Epoch(Generic[T]):
         training = self._training
         if not scores:
             raise ValueError("Epoch.report: a score is needed, as in report(accuracy=0.5)")
+        if "loss" in scores:
+            raise ValueError('Epoch.report: "loss" is that of training; another name is needed, as in dev_loss=0.5')
         loss = self._summed / max(self._units, 1)
         text = ", ".join(f"{name.replace('_', ' ')} {value:{training._shown}}" for name, value in scores.items())
         speed = f"{self._seconds:.1f} s, {self._units / max(self._seconds, 1e-9):.0f} {training._unit}/s"

@@ -80,6 +80,26 @@ def test_an_output_that_does_not_end_is_the_best_of_the_longest() -> None:
     assert found.score == pytest.approx(np.log(0.99 * 0.9 * 0.9), rel=1e-5)
 
 
+@pytest.mark.fibers
+@pytest.mark.parametrize(
+    ("scores", "arguments", "message"),
+    [
+        ([0.0, 0.0], {"width": 0}, "width and longest must be at least 1, not 0 and 3"),
+        ([0.0, 0.0], {"longest": 0}, "width and longest must be at least 1, not 2 and 0"),
+        ([[0.0], [0.0]], {}, r"a vector of log probabilities, not shape \(2, 1\)"),
+        ([0.0, 0.0], {"allowed": lambda tokens: []}, r"no token can follow \[\]"),
+        ([-np.inf, -np.inf], {}, r"no token can follow \[\]"),
+        ([np.nan, np.nan], {}, r"no token can follow \[\]"),
+    ],
+)
+def test_bad_arguments_and_scores(scores, arguments, message: str) -> None:
+    def step(state, token: int):
+        return state, dy.inputTensor(scores)
+
+    with pytest.raises(ValueError, match=f"beam_search: .*{message}"):
+        dy.beam_search(None, step, **{"width": 2, "longest": 3, **arguments})
+
+
 def is_tree(heads: list[int]) -> bool:
     return ConlluSentence(["w"] * len(heads), head=heads).is_tree()
 

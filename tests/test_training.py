@@ -6,6 +6,7 @@ import argparse
 import builtins
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,32 @@ def test_a_score_is_needed(model: dy.ParameterCollection) -> None:
     epoch = next(iter(dy.Training(model, DATA, 1)))
     with pytest.raises(ValueError, match="a score is needed"):
         epoch.report()
+    with pytest.raises(ValueError, match='"loss" is that of training'):
+        epoch.report(loss=0.5)
+
+
+def test_bad_arguments(model: dy.ParameterCollection) -> None:
+    with pytest.raises(TypeError, match="once for each epoch, which a list_iterator is not"):
+        dy.Training(model, iter(DATA), 2)
+    with pytest.raises(ValueError, match="patience"):
+        dy.Training(model, DATA, 2, patience=0)
+
+
+def test_an_epoch_may_break(model: dy.ParameterCollection, capsys) -> None:
+    for epoch in dy.Training(model, DATA, 1):
+        for _ in epoch:
+            epoch.add(1.0)
+            time.sleep(0.01)
+            break
+        epoch.report(accuracy=0.5)
+    speed = re.search(r"(\d+) items/s", capsys.readouterr().out)
+    assert speed is not None and int(speed[1]) <= 100
+
+
+def test_without_reports_nothing_is_the_best(model: dy.ParameterCollection, capsys) -> None:
+    for epoch in dy.Training(model, DATA, 1):
+        list(epoch)
+    assert capsys.readouterr().out == ""
 
 
 # -- the command line ----------------------------------------------------------------------------

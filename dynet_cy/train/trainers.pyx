@@ -289,7 +289,7 @@ class AdamTrainer(Trainer):
         alpha: step size (default: 0.001).
         beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
         eps: keeps the divisor from zero (default: 1e-8).
-        learning_rate: another name of alpha, instead of which it counts (default: alpha).
+        learning_rate: another name of alpha; if both are given, alpha is ignored (default: alpha).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
@@ -329,7 +329,7 @@ class AdamWTrainer(AdamTrainer):
         alpha: step size (default: 0.001).
         beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
         eps: keeps the divisor from zero (default: 1e-8).
-        learning_rate: another name of alpha, instead of which it counts (default: alpha).
+        learning_rate: another name of alpha; if both are given, alpha is ignored (default: alpha).
         weight_decay: an update takes the share alpha * weight_decay off a value; at least 0. Default: 0.01.
         exclude: parameters that do not decay, such as biases and gains: a parameter or table, a
             ParameterCollection, or a list of these.  Short for ``group(exclude, weight_decay=0)``, see
@@ -381,7 +381,7 @@ class AmsgradTrainer(AdamTrainer):
         alpha: step size (default: 0.001).
         beta_1, beta_2: decay of the means of g and of g² (defaults: 0.9 and 0.999).
         eps: keeps the divisor from zero (default: 1e-8).
-        learning_rate: another name of alpha, instead of which it counts (default: alpha).
+        learning_rate: another name of alpha; if both are given, alpha is ignored (default: alpha).
 
     Example:
         >>> w = model.add_parameters(2, init=1.0)
