@@ -99,7 +99,7 @@ WRITERS: dict[str, tuple[Callable[[Path], Any], str]] = {
 # Functions of the standard library and others that write files, and the modules that may call them.
 OPENERS = {"write_text", "write_bytes", "mkstemp", "mkdtemp", "NamedTemporaryFile", "TemporaryDirectory"}
 MAY_OPEN = {
-    "replacing.py",  # what all others use
+    "files/replacing.py",  # what all others use
     "parallel/files.py",  # a temporary copy of a checkpoint
     "parallel/supervise.py",  # logs, new files that grow
 }
