@@ -517,8 +517,9 @@ cdef class PythonBackend(HostBackend):
             value *= np.float32(p.factor)
         states = [copy_of(plane.at(p.offset), p, rows) for plane in self.planes]
         scale = np.float32(u.settings[u.group[i]].h.grad_scale)
+        # The program may write to all arrays that it gets.
         change, states = self.trainer._changes(
-            self.stored[i], rows, value, gradient * scale, states, settings)
+            self.stored[i], None if rows is None else rows.copy(), value, gradient * scale, states, settings)
         for k, state in enumerate(states):
             plane = self.planes[k]
             s.planes[k] = plane.at(p.offset)

@@ -291,6 +291,26 @@ def test_gradients_that_are_not_finite() -> None:
     assert not same(x.values(), before)
 
 
+def test_all_arrays_may_be_written_to() -> None:
+    """A step that uses its arrays for something else changes the same rows."""
+
+    class Writing(SGD):
+        def step(self, p: Any, settings: Any) -> Any:
+            change = super().step(p, settings)
+            for array in (p.rows, p.value, p.gradient):
+                array[:] = 2**31
+            return change
+
+    m = dy.ParameterCollection()
+    table = m.add_lookup_parameters((4, 3), init=1.0)
+    trainer = Writing(m, 0.5)
+    dy.renew_cg()
+    (dy.sum_elems(table[0]) + dy.sum_elems(table[2])).backward()
+    trainer.update()
+    np.testing.assert_array_equal(table.as_array()[:, 0], [0.5, 1, 0.5, 1])
+    assert not table.grad_as_array().any()
+
+
 def test_gradients_that_another_thread_adds_are_kept() -> None:
     """A gradient that a pass of another thread adds while steps are computed is left for the next update."""
 
