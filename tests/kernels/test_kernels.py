@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 from collections.abc import Callable
 from ctypes import c_float, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from pathlib import Path
 
 import elementwise
 import kernel_tables as tables
@@ -19,6 +21,9 @@ from dynet_cy.kernels import kernels, product, selftest
 
 TABLES = tables.tables()
 STATES = selftest.optim_states()
+RULES_FILE = Path(__file__).parents[2] / "include" / "dynet_cy" / "optim.def"
+# For each rule, what several updates with a gradient of zero amount to.
+KINDS = dict(re.findall(r"^OPTIM\((\w+),.*?(DY_[A-Z]+), \{", RULES_FILE.read_text(), re.MULTILINE | re.DOTALL))
 LENGTHS = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 131]
 GUARD = 12345.0
 MIXED = np.array([math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, -1.0, 1e-40, 3e38])
@@ -459,8 +464,8 @@ def test_updates_without_gradients(k: Isa, name: str, n: int, keeps: bool) -> No
     rates, scales = (0.1, 0.3, 0.02), (0.75, 0.5, 2.0)
     for rate, scale in zip(rates, scales):
         want = want + scale * rule(want_states, np.zeros(n), 10**9, rate)
-    rated = name in ("adam", "amsgrad")
-    fading = 1.0 if name in ("signum", "lion") else 0.9
+    rated = KINDS[name] in ("DY_RATED", "DY_FADING")
+    fading = 1.0 if KINDS[name] == "DY_REPLAYED" else 0.9
     weights = np.array(
         [s * (r if rated else 1) * fading**j for j, (r, s) in enumerate(zip(rates, scales), 1)], np.float32
     )
