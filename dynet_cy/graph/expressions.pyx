@@ -42,6 +42,7 @@ from dynet_cy.ops.registry cimport op_at
 from dynet_cy.devices import check_device, device_name
 from dynet_cy.equivalents import advice
 from dynet_cy.graph.structs import operators as functions
+from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels
 from dynet_cy.memory import storage as mirror
 
@@ -936,7 +937,7 @@ cdef int forget_to_set(Graph* g, uint32_t index, str what) except -1:
 
 
 cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
-    """Compute a node; True if `wanted`, its expression, waited for other items of a batched map: see expressions.pxd."""
+    """Compute a node; True if `wanted`, its expression, waited for other items of a map: see expressions.pxd."""
     if requested(g, wanted):
         return True
     compute_siblings(g, index)
@@ -1475,7 +1476,6 @@ cdef class Expression:
             >>> scores.argmax().as_numpy()
             array([1])
         """
-        from dynet_cy.graph.tensor import Tensor
         return Tensor(self.npvalue(recalculate), len(self.dim()[0]))
 
     def value(self, recalculate=False):
