@@ -44,7 +44,7 @@ from dynet_cy.equivalents import advice
 from dynet_cy.graph.structs import operators as functions
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels
-from dynet_cy.memory import storage
+from dynet_cy.memory import storage as parameter_storage
 
 
 # ==== random state ================================================================================
@@ -888,7 +888,7 @@ def set_default_device(int device):
     cdef Graph* g = graph_here()
     if device:
         check_device(device_name(device), "set_default_device")
-    storage.set_default_device(device)
+    parameter_storage.set_default_device(device)
     if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
         g.device = device
         g.multi_device = False
