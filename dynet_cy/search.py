@@ -75,7 +75,8 @@ def beam_search(
         best = ids[np.argsort(-values[ids], kind="stable")[:width]].tolist()
         return [Hypothesis([*hypothesis.tokens, i], hypothesis.score + float(values[i]), state) for i in best]
 
-    beginnings, ended = [Hypothesis([], 0.0, state)], []
+    beginnings = [Hypothesis([], 0.0, state)]
+    ended: list[Hypothesis] = []
     for _ in range(longest):
         candidates = [candidate for found in batched_map(expand, beginnings) for candidate in found]
         candidates = [candidate for candidate in candidates if candidate.score > float("-inf")]  # nor is NaN

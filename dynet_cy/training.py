@@ -87,7 +87,7 @@ class Training(Generic[T]):
         tensorboard: FileName | None = None,
     ) -> None:
         if isinstance(data, Iterator):
-            raise TypeError(f"Training: data must be iterable once for each epoch, which a {type(data).__name__} is not")
+            raise TypeError(f"Training: data is iterated once for each epoch; a {type(data).__name__} has one only")
         self.stopping = EarlyStopping(collection, sys.maxsize if patience is None else patience, mode, path=path)
         self.curves = Curves(picture, tensorboard)
         self.done = 0.0

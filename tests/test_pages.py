@@ -25,7 +25,8 @@ import dynet_cy as dy
 from dynet_cy import nn
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# Other folders of docs have pages only after a build of the site.
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "lab").glob("*.md"))]
 
 # Checks of blocks that are not Python.
 LANGUAGES = {

@@ -77,7 +77,7 @@ def test_a_score_is_needed(model: dy.ParameterCollection) -> None:
 
 
 def test_bad_arguments(model: dy.ParameterCollection) -> None:
-    with pytest.raises(TypeError, match="once for each epoch, which a list_iterator is not"):
+    with pytest.raises(TypeError, match="a list_iterator has one only"):
         dy.Training(model, iter(DATA), 2)
     with pytest.raises(ValueError, match="patience"):
         dy.Training(model, DATA, 2, patience=0)
@@ -91,7 +91,8 @@ def test_an_epoch_may_break(model: dy.ParameterCollection, capsys) -> None:
             break
         epoch.report(accuracy=0.5)
     speed = re.search(r"(\d+) items/s", capsys.readouterr().out)
-    assert speed is not None and int(speed[1]) <= 100
+    assert speed is not None
+    assert int(speed[1]) <= 100
 
 
 def test_without_reports_nothing_is_the_best(model: dy.ParameterCollection, capsys) -> None:

@@ -14,10 +14,6 @@ from dynet_cy.ops.conv cimport GROUPS, conv_window, plain_window, pool_window as
 cdef GpuOp* op
 
 
-# ==== conv ========================================================================================
-#
-# Convolution, as products with matrices of patches (im2col) of several images at a time, and pooling.
-
 cdef extern from "dynet_cy/gpu_window.h" nogil:
     ctypedef struct Window "dy_gpu_window":
         uint32_t[2] inputs "in"

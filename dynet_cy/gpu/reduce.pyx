@@ -11,10 +11,6 @@ from dynet_cy.gpu.registry cimport BASE, FEW_TERMS, Axes, add_axis, axes_total, 
 cdef GpuOp* op
 
 
-# ==== reduce ======================================================================================
-#
-# Reductions.
-
 # With this many results, one thread for each result keeps the device busy.
 cdef enum:
     MANY_RESULTS = 4096

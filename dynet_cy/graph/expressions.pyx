@@ -42,8 +42,9 @@ from dynet_cy.ops.registry cimport op_at
 from dynet_cy.devices import check_device, device_name
 from dynet_cy.equivalents import advice
 from dynet_cy.graph.structs import operators as functions
+from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels
-from dynet_cy.memory import storage as mirror
+from dynet_cy.memory import storage as parameter_storage
 
 
 # ==== random state ================================================================================
@@ -887,7 +888,7 @@ def set_default_device(int device):
     cdef Graph* g = graph_here()
     if device:
         check_device(device_name(device), "set_default_device")
-    mirror.set_default_device(device)
+    parameter_storage.set_default_device(device)
     if g != NULL and g.n_nodes == 0 and g.version != RUNNING:
         g.device = device
         g.multi_device = False
@@ -936,7 +937,7 @@ cdef int forget_to_set(Graph* g, uint32_t index, str what) except -1:
 
 
 cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
-    """Compute a node; True if `wanted`, its expression, waited for other items of a batched map: see expressions.pxd."""
+    """Compute a node; True if `wanted`, its expression, waited for other items of a map: see expressions.pxd."""
     if requested(g, wanted):
         return True
     compute_siblings(g, index)
@@ -1464,7 +1465,6 @@ cdef class Expression:
             >>> scores.argmax().as_numpy()
             array([1])
         """
-        from dynet_cy.graph.tensor import Tensor
         return Tensor(self.npvalue(recalculate), len(self.dim()[0]))
 
     def value(self, recalculate=False):

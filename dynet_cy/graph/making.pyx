@@ -21,8 +21,6 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ==== making ======================================================================================
-#
-# Making nodes of the current graph: shapes are inferred, arguments checked, and a node appended.
 
 cdef extern from *:
     """

@@ -4,8 +4,6 @@ executors, scheduler or profiler."""
 from cpython.object cimport PyTypeObject
 from cpython.type cimport PyType_Modified
 
-# Tables of functions that higher layers fill in: executors, the scheduler, the profiler, ops.
-
 # Functions of higher layers that are methods and operators of expressions and graphs, by name.
 operators = {}
 # What the numbers of a result are, by the number of the op, where that is known: "probabilities" or "scores".

@@ -38,8 +38,6 @@ cdef void settle_here(Param* p) noexcept nogil
 
 # ==== parameters ==================================================================================
 #
-# Parameters and lookup tables: entries of a storage that are expressions in whichever graph is current.
-#
 # They hold a reference to the storage, so memory is never freed while something points into it.
 
 cdef class _Stored(Expression):

@@ -234,8 +234,6 @@ cdef uint32_t odd_row_number(const Param* p, str name, row, str op) except? 0xFF
 
 
 # ==== parameters ==================================================================================
-#
-# Parameters and lookup tables: entries of a storage that are expressions in whichever graph is current.
 
 cdef class _Stored(Expression):
     """The base class of parameters and lookup tables: an entry of a storage."""

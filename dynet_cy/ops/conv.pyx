@@ -18,8 +18,6 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ==== conv ========================================================================================
-#
-# Convolution and pooling.  Images are rows x columns x channels.
 
 cdef inline bint adds(bint accumulate, const Tensor* dx, uint32_t b) noexcept nogil:
     """Whether batch element b adds to dx rather than assigns it."""

@@ -24,8 +24,6 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ==== softmax =====================================================================================
-#
-# Softmax and its relatives: log-sums, and losses over class scores.
 
 cdef inline uint32_t calls_for(const Call* c, size_t* n) noexcept nogil:
     """The number of kernel calls for the batch: one if x and y have the same layout."""

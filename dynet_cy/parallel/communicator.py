@@ -12,14 +12,13 @@ ranks, returns its own reducer.
 from __future__ import annotations
 
 import abc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from dynet_cy.train import Trainer
-    from dynet_cy.train.interfaces import Reducer
+from dynet_cy.train import PythonTrainer, Trainer
+from dynet_cy.train.interfaces import Reducer
 
 __all__ = ["LEFT", "Communicator", "LocalCommunicator", "ParallelError"]
 
@@ -165,8 +164,6 @@ def on_devices(trainer: Trainer) -> bool:
 
 def steps_in_python(trainer: Trainer) -> bool:
     """Whether it computes the steps of whole parameters, in Python."""
-    from dynet_cy.train import PythonTrainer
-
     return isinstance(trainer, PythonTrainer)
 
 

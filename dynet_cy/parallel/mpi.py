@@ -16,7 +16,7 @@ import os
 import sys
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +35,8 @@ from dynet_cy.parallel.communicator import (
 from dynet_cy.parallel.hosts import share
 from dynet_cy.parallel.mpi_watch import Watch, forget_names
 from dynet_cy.parallel.shared import SharedCommunicator, sum_of_rows
-
-if TYPE_CHECKING:
-    from dynet_cy.train import Trainer
-    from dynet_cy.train.interfaces import Reducer
+from dynet_cy.train import Trainer
+from dynet_cy.train.interfaces import Reducer
 
 __all__ = ["MPICommunicator", "connect"]
 

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +13,9 @@ from numpy.typing import NDArray
 from dynet_cy.files import replacing
 from dynet_cy.parallel.board import Board
 from dynet_cy.parallel.communicator import Communicator, Floats, check_floats, on_devices, steps_in_python
-
-if TYPE_CHECKING:
-    from dynet_cy.train import Trainer
-    from dynet_cy.train.interfaces import Reducer
+from dynet_cy.parallel.shared_update import lock_free, shared
+from dynet_cy.train import Trainer
+from dynet_cy.train.interfaces import Reducer
 
 __all__ = ["SharedCommunicator", "connect", "sum_of_rows"]
 
@@ -124,8 +122,6 @@ class SharedCommunicator(Communicator):
 
         If parameters live on devices, or the trainer computes steps in Python, each rank updates all parameters.
         """
-        from dynet_cy.parallel.shared_update import lock_free, shared
-
         if self.mode == "async":
             return lock_free(self, trainer)
         if on_devices(trainer) or steps_in_python(trainer):

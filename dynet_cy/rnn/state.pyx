@@ -27,8 +27,6 @@ from dynet_cy.ops.registry import DimensionError
 
 
 # ==== state =======================================================================================
-#
-# States of recurrent networks: returned by `initial_state()` of a builder and continued by `add_input()`.
 
 cdef class Binding:
     """A builder's parameters in one graph.  States refer to it, so that graphs do not get mixed up."""

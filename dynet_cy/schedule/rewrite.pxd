@@ -33,8 +33,6 @@ cdef inline void clear(Counts* c) noexcept:
 
 # ==== rewrite =====================================================================================
 #
-# Rewrites: sums of products that run as one op, instead of an op for each product and each sum.
-#
 # A rewrite is found in the nodes that a plan needs, before they are put into batches.  Its sum then computes what nodes
 # below it did, which it has absorbed: they have no value of their own, unless one is requested, and the gradient of the
 # sum is theirs too (`Absorbed` in graph.h).  A node is absorbed only if nothing else uses it.  Nodes made before the

@@ -1,4 +1,4 @@
-"""Rewrites: sums of products that run as one op, instead of an op for each product and each sum."""
+"""Rewrites: sums of products that run as one op, instead of an op for each product and each sum; see rewrite.pxd."""
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memset
@@ -10,8 +10,6 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.ops.registry cimport ADDS, MULTIPLIES, PRODUCT, op_at
 
-# Rewrites: sums of products that run as one op, instead of an op for each product and each sum; see rewrite.pxd.
-#
 # **Sums of products**, `W*x + U*h + b`, become an affine map. The op copies the other term and adds each product to it,
 # so that no product is written separately and read again, and backward multiplies by the gradient of the sum instead of
 # a copy of it for each term. Only products of parameters are absorbed, since those of other matrices batch better by
