@@ -133,7 +133,7 @@ class TorchAnalyser:
 
         self.tag_words, self.tag_forms = tensor(tagging.word_vectors), tensor(tagging.frequent_vectors)
         inputs = tagging.spec["word_dim"] + 2 * tagging.spec["letter_hidden"]
-        self.tag_reader = lstm([(tagging.read_forward, tagging.read_backward)], inputs)
+        self.tag_reader = lstm(tagging.reader.builder_layers, inputs)
         self.tag_w, self.tag_b = tensor(tagging.W), tensor(tagging.b)
         self.parse_words, self.parse_tags = tensor(parser.inputs.word_vectors), tensor(parser.inputs.tag_vectors)
         self.root, self.nothing = tensor(parser.root), tensor(parser.nothing)

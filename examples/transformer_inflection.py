@@ -85,8 +85,7 @@ def train(inflector: Inflector, pairs: list[Pair], dev: list[Pair], args: argpar
     trainer = dy.AdamTrainer(inflector.collection, args.learning_rate)
     trainer.set_clip_threshold(1.0)
     data = dy.data.batches(pairs, args.batch, shuffle=True, seed=args.seed)
-    updates = args.epochs * len(data)
-    rising = max(1, round(args.warmup * updates))
+    updates, rising = args.epochs * len(data), max(1, round(args.warmup * args.epochs * len(data)))
     trainer.schedule = dy.WarmupSchedule(rising, then=dy.LinearSchedule(updates - rising))
     for epoch in commandline.training(args, inflector.collection, data, extra=inflector.sizes, unit="letters"):
         inflector.train()

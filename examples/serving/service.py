@@ -38,9 +38,6 @@ SIZES = {
 }
 
 
-# -- the service ---------------------------------------------------------------------------------
-
-
 def application(answer: Answer, statistics: Callable[[], dict], reload: Callable[[], None]) -> Starlette:
     """Return the web application, which calls `answer` for each sentence."""
 
@@ -87,9 +84,6 @@ def serve(args: argparse.Namespace) -> None:
 
         app = application(answer, statistics, lambda: server.reload(dy.load_network(args.model, Tagger).tag))
         uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
-
-
-# -- the tagger ----------------------------------------------------------------------------------
 
 
 class Tagger:
@@ -151,9 +145,6 @@ def train(args: argparse.Namespace) -> None:
 def read(path: Path) -> list[Sentence]:
     """Read words and tags (UPOS) of a treebank in CoNLL-U, plain or gzipped."""
     return [(sentence.form, sentence.upos) for sentence in read_conllu(path, required=["UPOS"])]
-
-
-# -- the program ---------------------------------------------------------------------------------
 
 
 def main(args: argparse.Namespace) -> None:
