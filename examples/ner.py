@@ -61,38 +61,24 @@ class Recognizer:
         self.transitions = pc.add_parameters((len(self.tags), len(self.tags)))  # (i, j): tag j after tag i
         self.first, self.last = pc.add_parameters(len(self.tags), init=0), pc.add_parameters(len(self.tags), init=0)
 
-    def spell(self, form: str) -> dy.Expression:
-        """Read the letters of a word in both directions and keep the two last states."""
-        letters = [self.letter_vectors[self.letters[letter]] for letter in form]
-        states = self.speller.add_inputs(letters)
-        return dy.concatenate([states[-1][0].output(), states[0][1].output()])
-
     def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
-        """Join two vectors: one looked up for the word in lower case, and one for its form.
-
-        The form of a frequent word has its own vector; that of a rare word is read letter by letter.
-        """
+        """Join two vectors: one of the word in lower case, one of its form, whose letters are read if it is rare."""
         word = form.lower()
         hidden = self.training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
         word_vector = self.word_vectors[0 if hidden else self.words[word]]
         if form in self.frequent and not hidden:
             return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
         if form not in spellings:
-            spellings[form] = self.spell(form)
+            states = self.speller.add_inputs([self.letter_vectors[self.letters[letter]] for letter in form])
+            spellings[form] = dy.concatenate([states[-1][0].output(), states[0][1].output()])  # the last of each
         return dy.concatenate([word_vector, spellings[form]])
 
     def drop(self, x: dy.Expression) -> dy.Expression:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
     def scores(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[dy.Expression]:
-        """Return the scores of all tags for each word.
-
-        `spellings` is shared by a minibatch, so that each word in it is spelled only once.
-        """
-        if not words:
-            return []
-        inputs = [self.drop(self.embed(form, spellings)) for form in words]
-        states = self.reader.transduce(inputs)
+        """Return the scores of all tags for each word; `spellings` are those of the minibatch so far."""
+        states = self.reader.transduce([self.drop(self.embed(form, spellings)) for form in words])
         return [dy.affine_transform([self.b, self.W, self.drop(state)]) for state in states]
 
     def log_sum(self, scores: list[dy.Expression]) -> dy.Expression:

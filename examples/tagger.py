@@ -5,14 +5,14 @@
     echo "The dog barks ." | python tagger.py tag              # tag text: one sentence per line, split into words
 
 The network is written for one sentence, word by word and letter by letter, as one would on a whiteboard.
-There is no padding and no masking: a minibatch is the sum of the losses of its sentences, and the engine
-finds by itself what it can compute together.
+There is no padding and no masking: the engine finds by itself what it can compute together in a minibatch.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+from functools import partial
 
 import dynet_cy as dy
 from dynet_cy import commandline
@@ -50,44 +50,29 @@ class Tagger:
         self.W = pc.add_parameters((len(self.tags), 2 * spec["hidden"]))
         self.b = pc.add_parameters(len(self.tags), init=0)
 
-    def spell(self, form: str) -> dy.Expression:
-        """Read the letters of a word in both directions and keep the two last states."""
-        letters = [self.letter_vectors[self.letters[letter]] for letter in form]
-        states = self.speller.add_inputs(letters)
-        return dy.concatenate([states[-1][0].output(), states[0][1].output()])
-
     def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
-        """Join two vectors: one looked up for the word in lower case, and one for its form.
-
-        The form of a frequent word has its own vector; that of a rare word is read letter by letter.
-        """
+        """Join two vectors: one of the word in lower case, one of its form, whose letters are read if it is rare."""
         word = form.lower()
         hidden = self.training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
         word_vector = self.word_vectors[0 if hidden else self.words[word]]
         if form in self.frequent and not hidden:
             return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
         if form not in spellings:
-            spellings[form] = self.spell(form)
+            states = self.speller.add_inputs([self.letter_vectors[self.letters[letter]] for letter in form])
+            spellings[form] = dy.concatenate([states[-1][0].output(), states[0][1].output()])  # the last of each
         return dy.concatenate([word_vector, spellings[form]])
 
     def drop(self, x: dy.Expression) -> dy.Expression:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
     def scores(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[dy.Expression]:
-        """Return the scores of all tags for each word.
-
-        `spellings` is shared by a minibatch, so that each word in it is spelled only once.
-        """
-        if not words:
-            return []
-        inputs = [self.drop(self.embed(form, spellings)) for form in words]
-        states = self.reader.transduce(inputs)
+        """Return the scores of all tags for each word; `spellings` are those of the minibatch so far."""
+        states = self.reader.transduce([self.drop(self.embed(form, spellings)) for form in words])
         return [dy.affine_transform([self.b, self.W, self.drop(state)]) for state in states]
 
     def loss(self, sentences: list[Sentence]) -> dy.Expression:
         """Return the mean loss over all words of a minibatch."""
-        spellings: dict[str, dy.Expression] = {}
-        losses = []
+        spellings, losses = {}, []
         for words, tags in sentences:
             for scores, tag in zip(self.scores(words, spellings), tags):
                 losses.append(dy.pickneglogsoftmax(scores, self.tags[tag]))
@@ -96,22 +81,19 @@ class Tagger:
     def tag(self, sentences: list[list[str]]) -> list[list[str]]:
         """Return the best tag of each word."""
         dy.renew_cg(forward_only=True)
-        spellings: dict[str, dy.Expression] = {}
-        return dy.batched_map(lambda words: self.tag_one(words, spellings), sentences)
+        return dy.batched_map(partial(self.tag_one, spellings={}), sentences)
 
     def tag_one(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[str]:
         """Return the best tag of each word of a sentence, in the current graph."""
-        scores = self.scores(words, spellings)
-        if scores:
-            dy.forward(scores)  # all at once, so that it can be batched
-        return self.tags.decode(s.npvalue().argmax() for s in scores)
+        scores = dy.npvalues(self.scores(words, spellings))  # all at once, so that they can be batched
+        return self.tags.decode(values.argmax() for values in scores)
 
 
 def train(tagger: Tagger, sentences: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
     trainer = dy.AdamTrainer(tagger.pc)
     data = dy.data.batches(sentences, args.batch, shuffle=True, seed=args.seed)
-    words = sum(len(words) for words, _ in sentences)
-    training = commandline.training(args, tagger.pc, data, extra=tagger.spec, unit="words", total=words)
+    options = {"extra": tagger.spec, "unit": "words", "total": sum(len(words) for words, _ in sentences)}
+    training = commandline.training(args, tagger.pc, data, **options)
     for epoch in training:
         tagger.training = True
         for batch in epoch:
@@ -141,9 +123,8 @@ def main(args: argparse.Namespace) -> None:
             "seed": args.seed,
             **args.sizes,
         }
-        words, letters, tags = (len(spec[name]) for name in ("words", "letters", "tags"))
-        print(f"{len(sentences)} training and {len(dev)} dev sentences, ", end="")
-        print(f"{words} words, {letters} letters and {tags} tags in the vocabulary")
+        print(f"{len(sentences)} training and {len(dev)} dev sentences, {len(spec['words'])} words, ", end="")
+        print(f"{len(spec['letters'])} letters and {len(spec['tags'])} tags in the vocabulary")
         train(Tagger(spec), sentences, dev, args)
     tagger = dy.load_network(args.model, Tagger)
     parts = ([line.split() for line in lines] for lines in commandline.input_lines(args.file))

@@ -6,8 +6,7 @@
     echo "what a film" | python text_classifier.py classify    # label text: one per line, split into words
 
 The network is that of Kim, "Convolutional neural networks for sentence classification" (EMNLP 2014), made of layers
-(dy.nn) and written for one text, a matrix with a column for each word.  A minibatch is the sum of the losses of its
-texts, which the engine computes together, whatever their lengths.
+(dy.nn) and written for one text, a matrix with a column for each word; the engine runs those of a minibatch together.
 
 Vectors of word2vec, fastText or GloVe are not trained, so that those of words that are not in the training texts still
 fit the others; `--tune` trains them too.  Without `--vectors` they begin with random numbers and are trained.

@@ -4,9 +4,8 @@
     python transformer_tagger.py --train en-train.conllu.gz --dev en-dev.conllu.gz
     echo "The dog barks ." | python transformer_tagger.py tag  # tag text: one sentence per line, split into words
 
-The network is made of layers (dy.nn) and written for one sentence, a matrix with a column for each word.  Attention
-needs no padding and no masks: a minibatch is the sum of the losses of its sentences, and the engine computes the
-layers of all of them together, whatever their lengths.
+The network is made of layers (dy.nn) and written for one sentence, a matrix with a column for each word.  There is no
+padding and no mask: the engine computes the layers of all sentences of a minibatch together, whatever their lengths.
 """
 
 from __future__ import annotations
@@ -64,10 +63,7 @@ class Tagger(nn.Layer):
         return self.word_vectors(0 if hidden else self.words[word]) + spellings[form]
 
     def __call__(self, words: list[str], spellings: dict[str, dy.Expression]) -> dy.Expression:
-        """Return the scores of all tags, a column for each word.
-
-        `spellings` is shared by a minibatch, so that each word in it is spelled only once.
-        """
+        """Return the scores of all tags, a column for each word; `spellings` are those of the minibatch so far."""
         x = dy.concatenate_cols([self.embed(form, spellings) for form in words])
         return self.out(self.encoder(self.dropout(self.positions(x))))
 
@@ -124,9 +120,8 @@ def main(args: argparse.Namespace) -> None:
             "seed": args.seed,
             **args.sizes,
         }
-        words, letters, tags = (len(spec[name]) for name in ("words", "letters", "tags"))
-        print(f"{len(sentences)} training and {len(dev)} dev sentences, ", end="")
-        print(f"{words} words, {letters} letters and {tags} tags in the vocabulary")
+        print(f"{len(sentences)} training and {len(dev)} dev sentences, {len(spec['words'])} words, ", end="")
+        print(f"{len(spec['letters'])} letters and {len(spec['tags'])} tags in the vocabulary")
         train(Tagger(spec), sentences, dev, args)
     tagger = dy.load_network(args.model, Tagger).eval()
     parts = ([line.split() for line in lines] for lines in commandline.input_lines(args.file))
