@@ -48,7 +48,6 @@ class Network:
         return self(batch_of(observations)).npvalue().reshape(-1, len(observations))
 
     def action(self, observation: np.ndarray) -> int:
-        """Return the action with the highest value."""
         return int(self(dy.inputVector(observation)).npvalue().argmax())
 
     def best_action(self, observation: np.ndarray) -> int:
@@ -96,8 +95,7 @@ class Memory:
     def __init__(self, size: int, observation: int) -> None:
         self.before = np.zeros((size, observation), np.float32)
         self.after = np.zeros((size, observation), np.float32)
-        self.actions = np.zeros(size, np.int64)
-        self.rewards = np.zeros(size, np.float32)
+        self.actions, self.rewards = np.zeros(size, np.int64), np.zeros(size, np.float32)
         self.ended = np.zeros(size, bool)
         self.count = 0
 
@@ -194,8 +192,8 @@ def main(args: argparse.Namespace) -> None:
     network, target = Network(spec), Network(spec)
     target.follow(network)
     train(network, target, environments, make_environment(args.env), args)
-    network = dy.load_network(args.model, Network)
-    found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
+    best = dy.load_network(args.model, Network).best_action
+    found = mean_return(environments[0], best, episodes=20, seed=10**6)
     print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
 
 

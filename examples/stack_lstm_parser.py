@@ -1,8 +1,6 @@
 """A stack-LSTM parser: three LSTMs follow the stack, the words not read yet, and the actions taken.
 
-    python stack_lstm_parser.py                                # train on a Turkish treebank, then parse a sentence
-    python stack_lstm_parser.py --train en-train.conllu.gz --dev en-dev.conllu.gz
-    python stack_lstm_parser.py parse text.conllu              # print a treebank with the trees found
+    python stack_lstm_parser.py           # has the commands and options of transition_parser.py
 
 The state of an LSTM never changes: a push adds an input to a state, which makes a new one, and a pop goes back to the
 previous state, with `prev()`.  When a word gets a child, its vector is composed again from both, so that the stack
@@ -68,18 +66,16 @@ class Parser:
         self.inputs = Inputs(pc, spec)
         dim, hidden = spec["tree_dim"], spec["hidden"]
         self.enter, self.enter_bias = pc.add_parameters((dim, self.inputs.dim)), pc.add_parameters(dim, init=0)
-        self.action_vectors = pc.add_lookup_parameters((len(self.actions), spec["action_dim"]))
-        self.arc_vectors = pc.add_lookup_parameters((len(self.actions), spec["action_dim"]))
-        self.stack = dy.LSTMBuilder(1, dim, hidden, pc)
-        self.buffer = dy.LSTMBuilder(1, dim, hidden, pc)
+        table = (len(self.actions), spec["action_dim"])
+        self.action_vectors, self.arc_vectors = (pc.add_lookup_parameters(table) for _ in range(2))
+        self.stack, self.buffer = (dy.LSTMBuilder(1, dim, hidden, pc) for _ in range(2))
         self.history = dy.LSTMBuilder(1, spec["action_dim"], hidden, pc)
-        self.root, self.end = pc.add_parameters(dim), pc.add_parameters(dim)  # bottom of the stack, and of the buffer
-        self.begin = pc.add_parameters(spec["action_dim"])  # before the first action
+        # The bottom of the stack, that of the buffer, and what comes before the first action.
+        self.root, self.end, self.begin = (pc.add_parameters(n) for n in (dim, dim, spec["action_dim"]))
         self.head, self.child = pc.add_parameters((dim, dim)), pc.add_parameters((dim, dim))
         self.arc, self.compose_bias = pc.add_parameters((dim, spec["action_dim"])), pc.add_parameters(dim, init=0)
         self.looks = [pc.add_parameters((hidden, hidden)) for _ in range(3)]
-        self.bias = pc.add_parameters(hidden, init=0)
-        self.choose = pc.add_parameters((len(self.actions), hidden))
+        self.bias, self.choose = pc.add_parameters(hidden, init=0), pc.add_parameters((len(self.actions), hidden))
         self.choose_bias = pc.add_parameters(len(self.actions), init=0)
 
     def loss(self, batch: list[ConlluSentence]) -> dy.Expression:
@@ -88,25 +84,18 @@ class Parser:
         return dy.esum(losses) / sum(map(len, batch))
 
     def loss_of_one(self, tree: ConlluSentence, seed: float) -> dy.Expression:
-        """Return the summed loss of the actions of a sentence.
-
-        The target is the best action; if there are several, the one with the highest score.  At the rate of `explore`,
-        the parser takes the action with the highest score, right or wrong, so that it learns to continue after errors.
-        At a rate of 0 no value is needed: the first of the best actions is the target, and is taken.
-        """
-        state = State(self, tree.form, tree.column(self.spec["tag_column"]))
-        oracle = ArcHybridOracle(tree, self.actions)
+        """Return the summed loss of the actions of a sentence; at the rate of `explore`, wrong ones may be taken."""
+        oracle, state = (
+            ArcHybridOracle(tree, self.actions),
+            State(self, tree.form, tree.column(self.spec["tag_column"])),
+        )
         explore, rng, losses = self.spec["explore"], random.Random(seed), []
         while not state.parse.over():
             scores, best = state.scores(), oracle.best(state.parse)
-            learnt = taken = best[0]
-            if explore:
-                values = scores.npvalue()
-                learnt = taken = max(best, key=values.__getitem__)
-                if rng.random() < explore:
-                    taken = state.parse.best(values, self.actions)
+            values = scores.npvalue() if explore else None  # not needed if the first of the best actions is taken
+            learnt = max(best, key=values.__getitem__) if explore else best[0]
             losses.append(dy.pickneglogsoftmax(scores, learnt))
-            state.apply(taken)
+            state.apply(state.parse.best(values, self.actions) if explore > rng.random() else learnt)
         return dy.esum(losses)
 
     def parse(self, sentences: list[ConlluSentence]) -> list[Parse]:
@@ -143,13 +132,11 @@ class State:
         for look, state in zip(net.looks, (self.stack, self.buffer, self.history)):
             terms += [look, state.output()]
         hidden = dy.rectify(dy.affine_transform(terms))
-        if net.training:
-            hidden = dy.dropout(hidden, net.spec["dropout"])
+        hidden = dy.dropout(hidden, net.spec["dropout"]) if net.training else hidden
         return dy.affine_transform([net.choose_bias, net.choose, hidden])
 
     def apply(self, action: int) -> None:
-        net, next_word = self.parser, self.parse.next - 1
-        kind, _ = net.actions[action]
+        net, next_word, kind = self.parser, self.parse.next - 1, self.parser.actions[action][0]
         if kind == "shift":
             self.push(self.words[next_word])
             self.buffer = self.buffer.prev()

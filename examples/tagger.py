@@ -4,8 +4,8 @@
     python tagger.py --train en-train.conllu.gz --dev en-dev.conllu.gz
     echo "The dog barks ." | python tagger.py tag              # tag text: one sentence per line, split into words
 
-The network is written for one sentence, word by word and letter by letter, as one would on a whiteboard.
-There is no padding and no masking: the engine finds by itself what it can compute together in a minibatch.
+The network is written for one sentence, word by word and letter by letter, as on a whiteboard, without padding and
+masks: the engine finds by itself what it can compute together in a minibatch.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ class Tagger:
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
-        self.words = Vocabulary(spec["words"])
-        self.frequent = Vocabulary(spec["frequent"])
-        self.letters = Vocabulary(spec["letters"])
-        self.tags = Vocabulary(spec["tags"], unknown=None)
+        self.words, self.frequent = Vocabulary(spec["words"]), Vocabulary(spec["frequent"])
+        self.letters, self.tags = Vocabulary(spec["letters"]), Vocabulary(spec["tags"], unknown=None)
         self.training, self.rng = False, random.Random(spec["seed"])
         self.pc = pc = dy.ParameterCollection()
         self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
@@ -74,8 +72,8 @@ class Tagger:
         """Return the mean loss over all words of a minibatch."""
         spellings, losses = {}, []
         for words, tags in sentences:
-            for scores, tag in zip(self.scores(words, spellings), tags):
-                losses.append(dy.pickneglogsoftmax(scores, self.tags[tag]))
+            pairs = zip(self.scores(words, spellings), self.tags.encode(tags))
+            losses += [dy.pickneglogsoftmax(scores, tag) for scores, tag in pairs]
         return dy.esum(losses) / len(losses)
 
     def tag(self, sentences: list[list[str]]) -> list[list[str]]:

@@ -33,9 +33,6 @@ SIZES = {
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
 
 
-# -- training with several processes -------------------------------------------------------------
-
-
 def train(network: Tagger, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
     """Train with all processes that were started; rank 0 prints and saves."""
     rank, processes = dy.parallel.rank(), dy.parallel.size()
@@ -94,9 +91,6 @@ def size(sentence: Sentence) -> int:
 def tell(words: str) -> None:
     if dy.parallel.rank() == 0:
         print(words, flush=True)
-
-
-# -- the network ---------------------------------------------------------------------------------
 
 
 class Tagger:
@@ -171,9 +165,6 @@ def both_ways(builders: list[dy.LSTMBuilder], inputs: list[dy.Expression]) -> li
     return [lstm.initial_state().transduce(xs) for lstm, xs in zip(builders, (inputs, inputs[::-1]))]
 
 
-# -- the program ---------------------------------------------------------------------------------
-
-
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
     """Collect the vocabularies, with how often each thing was seen, and the sizes given on the command line."""
     forms = [form for words, _ in sentences for form in words]
@@ -183,7 +174,7 @@ def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
         "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
         "tags": sorted({tag for _, tags in sentences for tag in tags}),
         "seed": args.seed,
-        **{size: getattr(args, size) for size in SIZES},
+        **args.sizes,
     }
 
 

@@ -126,7 +126,7 @@ def train(args: argparse.Namespace) -> None:
     sentences, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
     words = Vocabulary((word.lower() for words, _ in sentences for word in words), min_count=2)
     tags = sorted({tag for _, tags in sentences for tag in tags})
-    tagger = Tagger({"words": words.counts, "tags": tags, **{size: getattr(args, size) for size in SIZES}})
+    tagger = Tagger({"words": words.counts, "tags": tags, **args.sizes})
     trainer = dy.AdamTrainer(tagger.pc, args.learning_rate)
     data = dy.data.batches(sentences, args.batch, shuffle=True, seed=args.seed)
     for epoch in commandline.training(args, tagger.pc, data, extra=tagger.spec, unit="words"):
