@@ -73,7 +73,8 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         program = Path(sys.argv[0])
         super().__init__(program.name, None, description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-        self._sizes, self._command = list(sizes or ()), command
+        self._command = command
+        self.set_defaults(sizes=dict(sizes or {}))
         if command is not None:
             self.add_argument("command", nargs="?", choices=["train", command], default="train")
         if file is not None:
@@ -89,7 +90,9 @@ class Parser(argparse.ArgumentParser):
         }
         for name, (value, text) in usual.items():
             if value is not None:
-                self.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=text)
+                action = _SetSize if name in (sizes or {}) else "store"
+                option = f"--{name.replace('_', '-')}"
+                self.add_argument(option, type=type(value), default=value, action=action, help=text)
         if data is not None:
             self.add_argument("--train", type=Path, metavar="FILE", help=data)
             self.add_argument("--dev", type=Path, metavar="FILE", help="the same; else a tenth of the training data")
@@ -101,12 +104,6 @@ class Parser(argparse.ArgumentParser):
             self.add_argument("--curves", type=Path, metavar="FILE", help="plot the training: .svg, .png or .pdf")
             self.add_argument("--tensorboard", type=Path, metavar="DIR", help="log the training for TensorBoard")
         config.add_options(self)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As `argparse.ArgumentParser.parse_known_args`; all methods that parse call it."""
-        found, rest = super().parse_known_args(args, namespace)
-        found.sizes = {name: getattr(found, name) for name in self._sizes if hasattr(found, name)}
-        return found, rest
 
     def run(self, main: Callable[[argparse.Namespace], Any], argv: Sequence[str] | None = None) -> None:
         """Parse the command line, seed the random numbers of dynet_cy, and call `main` with the arguments.
@@ -134,6 +131,14 @@ class Parser(argparse.ArgumentParser):
             sys.exit(f"{self.prog}: {error}")
         except KeyboardInterrupt:
             sys.exit(f"{self.prog}: interrupted")
+
+
+class _SetSize(argparse.Action):
+    """Sets an option that also stands in the dictionary of the sizes."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, values)
+        namespace.sizes = {**namespace.sizes, self.dest: values}
 
 
 def input_lines(file: str | os.PathLike[str] = "-", size: int = 64) -> Iterator[list[str]]:

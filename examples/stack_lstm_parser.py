@@ -59,8 +59,7 @@ class Parser:
     """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
-        self.spec = spec
-        self.actions = ArcHybrid.actions(spec["relations"])
+        self.spec, self.actions = spec, ArcHybrid.actions(spec["relations"])
         self.training, self.rng = False, random.Random(spec["seed"])
         self.pc = pc = dy.ParameterCollection()
         self.inputs = Inputs(pc, spec)
@@ -85,10 +84,8 @@ class Parser:
 
     def loss_of_one(self, tree: ConlluSentence, seed: float) -> dy.Expression:
         """Return the summed loss of the actions of a sentence; at the rate of `explore`, wrong ones may be taken."""
-        oracle, state = (
-            ArcHybridOracle(tree, self.actions),
-            State(self, tree.form, tree.column(self.spec["tag_column"])),
-        )
+        oracle = ArcHybridOracle(tree, self.actions)
+        state = State(self, tree.form, tree.column(self.spec["tag_column"]))
         explore, rng, losses = self.spec["explore"], random.Random(seed), []
         while not state.parse.over():
             scores, best = state.scores(), oracle.best(state.parse)

@@ -182,7 +182,7 @@ class ArcHybridOracle:
             >>> parse.apply(("shift", ""))
             >>> oracle = dy.data.ArcHybridOracle(tree, dy.data.ArcHybrid.actions(["_"]))
             >>> oracle.cost(parse, "left"), oracle.cost(parse, "shift")
-            (0, 1)
+            (0, 2)
         """
         top, word = parse.stack[-1], parse.next
         if kind == "shift":  # the word can get no more children from the stack, and no head from below its top
