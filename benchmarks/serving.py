@@ -133,7 +133,7 @@ class TorchAnalyser:
 
         self.tag_words, self.tag_forms = tensor(tagging.word_vectors), tensor(tagging.frequent_vectors)
         inputs = tagging.spec["word_dim"] + 2 * tagging.spec["letter_hidden"]
-        self.tag_reader = lstm([(tagging.read_forward, tagging.read_backward)], inputs)
+        self.tag_reader = lstm(tagging.reader.builder_layers, inputs)
         self.tag_w, self.tag_b = tensor(tagging.W), tensor(tagging.b)
         self.parse_words, self.parse_tags = tensor(parser.inputs.word_vectors), tensor(parser.inputs.tag_vectors)
         self.root, self.nothing = tensor(parser.root), tensor(parser.nothing)
@@ -148,7 +148,7 @@ class TorchAnalyser:
         return rnn.pad_packed_sequence(reader(packed)[0], True)[0]
 
     def __call__(self, batch: list[list[str]]) -> list[dict]:
-        import transition_parser
+        from dynet_cy.data import ArcHybrid
 
         torch, tagging, parser = self.torch, self.analyser.tagging, self.analyser.parser
         with torch.inference_mode():
@@ -168,7 +168,7 @@ class TorchAnalyser:
                 inputs.append(torch.cat([self.root[None], vectors]))
             states = self.read(self.parse_reader, inputs)
             states = torch.cat([self.nothing.expand(len(batch), 1, -1), states], 1)  # at 0: no word
-            found = [transition_parser.Configuration(len(words)) for words in batch]
+            found = [ArcHybrid(len(words)) for words in batch]
             going = [i for i, now in enumerate(found) if not now.over()]
             while going:
                 places = []
@@ -180,8 +180,7 @@ class TorchAnalyser:
                 hidden = torch.relu(seen @ self.looks.T + self.bias)
                 scores = (hidden @ self.choose.T + self.choose_bias).numpy()
                 for i, values in zip(going, scores):
-                    number = transition_parser.best_allowed(values, parser.actions, found[i].allowed())
-                    found[i].apply(parser.actions[number])
+                    found[i].apply(parser.actions[found[i].best(values, parser.actions)])
                 going = [i for i in going if not found[i].over()]
         return [
             {"words": words, "tags": row, "heads": now.heads[1:], "relations": now.relations[1:]}

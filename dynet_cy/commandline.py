@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 
     They are ``--seed``, ``--model`` (default: a file in "runs" that is named like the program), ``--curves`` and
     ``--tensorboard`` for `curves.Curves`, those of dynet_cy, and those that are given a default here. Further ones are
-    added by `add_argument`.
+    added by `add_argument`. The parsed `sizes` are also in one dictionary, ``args.sizes``.
 
     Args:
         description: what the program does
@@ -36,6 +36,10 @@ class Parser(argparse.ArgumentParser):
         batch: default of ``--batch``
         learning_rate: default of ``--learning-rate``
         sizes: further options that are numbers, by their names, with their defaults: sizes of layers, rates of dropout
+        command: the name of what the program can do besides training; the first argument is it or "train", the default,
+            and the second one is a file
+        file: what that file is; None: there is no such argument
+        stdin: whether the file is the standard input if none is given; otherwise it must be given
         saves: whether there is an option ``--model``
         curves: whether there are ``--curves`` and ``--tensorboard``
 
@@ -43,8 +47,12 @@ class Parser(argparse.ArgumentParser):
         >>> from dynet_cy import commandline
         >>> parser = commandline.Parser("Train a tagger.", epochs=10, sizes={"hidden": 128, "dropout": 0.3})
         >>> args = parser.parse_args(["--epochs", "5", "--dropout", "0"])
-        >>> args.epochs, args.hidden, args.dropout, args.seed
-        (5, 128, 0.0, 1)
+        >>> args.epochs, args.dropout, args.seed, args.sizes
+        (5, 0.0, 1, {'hidden': 128, 'dropout': 0.0})
+        >>> parser = commandline.Parser("Train a tagger, or tag text.", command="tag", file="sentences")
+        >>> args = parser.parse_args(["tag", "text.txt"])
+        >>> args.command, args.file
+        ('tag', 'text.txt')
     """
 
     def __init__(
@@ -57,11 +65,21 @@ class Parser(argparse.ArgumentParser):
         batch: int | None = None,
         learning_rate: float | None = None,
         sizes: Mapping[str, float] | None = None,
+        command: str | None = None,
+        file: str | None = None,
+        stdin: bool = True,
         saves: bool = True,
         curves: bool = True,
     ) -> None:
         program = Path(sys.argv[0])
         super().__init__(program.name, None, description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+        self._command = command
+        self.set_defaults(sizes=dict(sizes or {}))
+        if command is not None:
+            self.add_argument("command", nargs="?", choices=["train", command], default="train")
+        if file is not None:
+            text = f"{command}: {file}" + ("; - for the standard input" if stdin else "")
+            self.add_argument("file", nargs="?", default="-" if stdin else None, help=text)
         usual = {
             "epochs": (epochs, "times to go through the data"),
             "patience": (patience, "epochs without a better score before it stops"),
@@ -72,7 +90,9 @@ class Parser(argparse.ArgumentParser):
         }
         for name, (value, text) in usual.items():
             if value is not None:
-                self.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value, help=text)
+                action = _SetSize if name in (sizes or {}) else "store"
+                option = f"--{name.replace('_', '-')}"
+                self.add_argument(option, type=type(value), default=value, action=action, help=text)
         if data is not None:
             self.add_argument("--train", type=Path, metavar="FILE", help=data)
             self.add_argument("--dev", type=Path, metavar="FILE", help="the same; else a tenth of the training data")
@@ -89,7 +109,8 @@ class Parser(argparse.ArgumentParser):
         """Parse the command line, seed the random numbers of dynet_cy, and call `main` with the arguments.
 
         The program ends with a message and the status 1, without a traceback, after an `OSError` or a `ValueError`,
-        such as those of bad files, after an `ImportError` of a package that is not installed, and after Ctrl-C.
+        such as those of bad files, after an `ImportError` of a package that is not installed, after Ctrl-C, and if the
+        command needs a file that is not given.
 
         Args:
             main: a function of the namespace of arguments
@@ -103,11 +124,21 @@ class Parser(argparse.ArgumentParser):
         args = self.parse_intermixed_args(argv)
         set_seed(args.seed)
         try:
+            if getattr(args, "file", "") is None and args.command == self._command:
+                raise ValueError(f"{self._command}: a file is needed")
             main(args)
         except (ImportError, OSError, ValueError) as error:
             sys.exit(f"{self.prog}: {error}")
         except KeyboardInterrupt:
             sys.exit(f"{self.prog}: interrupted")
+
+
+class _SetSize(argparse.Action):
+    """Sets an option that also stands in the dictionary of the sizes."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, values)
+        namespace.sizes = {**namespace.sizes, self.dest: values}
 
 
 def input_lines(file: str | os.PathLike[str] = "-", size: int = 64) -> Iterator[list[str]]:

@@ -48,7 +48,6 @@ class Network:
         return self(batch_of(observations)).npvalue().reshape(-1, len(observations))
 
     def action(self, observation: np.ndarray) -> int:
-        """Return the action with the highest value."""
         return int(self(dy.inputVector(observation)).npvalue().argmax())
 
     def best_action(self, observation: np.ndarray) -> int:
@@ -96,8 +95,7 @@ class Memory:
     def __init__(self, size: int, observation: int) -> None:
         self.before = np.zeros((size, observation), np.float32)
         self.after = np.zeros((size, observation), np.float32)
-        self.actions = np.zeros(size, np.int64)
-        self.rewards = np.zeros(size, np.float32)
+        self.actions, self.rewards = np.zeros(size, np.int64), np.zeros(size, np.float32)
         self.ended = np.zeros(size, bool)
         self.count = 0
 
@@ -153,33 +151,26 @@ def train(network: Network, target: Network, environments: list, trial, args: ar
             if recent and (step // args.report > shown or step >= args.steps):
                 shown = step // args.report
                 found = mean_return(trial, network.best_action, episodes=10, seed=2 * 10**6)
-                curves.add(step, mean_return=float(np.mean(recent)), best_actions=found)
-                print(
-                    f"step {step}: {episodes} episodes, mean return of the last {len(recent)} {np.mean(recent):.1f}, "
-                    f"of the best actions {found:.1f}, {time.perf_counter() - start:.1f} s",
-                    flush=True,
-                )
+                mean, seconds = float(np.mean(recent)), time.perf_counter() - start
+                curves.add(step, mean_return=mean, best_actions=found)
+                print(f"step {step}: {episodes} episodes, mean return of the last {len(recent)} {mean:.1f}, ", end="")
+                print(f"of the best actions {found:.1f}, {seconds:.1f} s", flush=True)
                 best.report(found, extra=network.spec)
-
-
-# -- environments --------------------------------------------------------------------------------
 
 
 def make_environment(name: str):
     """Return an environment with vectors as observations and a number of discrete actions, such as CartPole-v1."""
     try:
         import gymnasium
+
+        environment = gymnasium.make(name)
     except ImportError:
         raise ValueError("no environments: pip install gymnasium") from None
-    try:
-        environment = gymnasium.make(name)
     except gymnasium.error.Error as error:
         raise ValueError(f"{name}: {error}") from error
     observations, actions = environment.observation_space, environment.action_space
-    if not isinstance(observations, gymnasium.spaces.Box) or len(observations.shape) != 1:
-        raise ValueError(f"{name}: observations must be vectors, these are {observations}")
-    if not isinstance(actions, gymnasium.spaces.Discrete):
-        raise ValueError(f"{name}: actions must be discrete, these are {actions}")
+    if not isinstance(actions, gymnasium.spaces.Discrete) or len(observations.shape or ()) != 1:
+        raise ValueError(f"{name}: actions must be discrete and observations vectors, not {actions} and {observations}")
     return environment
 
 
@@ -187,16 +178,11 @@ def mean_return(environment, act: Callable[[np.ndarray], int], episodes: int, se
     """Play some episodes with a policy and return the mean of their returns (without discount)."""
     total = 0.0
     for episode in range(episodes):
-        observation, _ = environment.reset(seed=seed + episode)
-        over = False
+        (observation, _), over = environment.reset(seed=seed + episode), False
         while not over:
             observation, reward, terminated, truncated, _ = environment.step(act(observation))
-            total += float(reward)
-            over = terminated or truncated
+            total, over = total + float(reward), terminated or truncated
     return total / episodes
-
-
-# -- the program ---------------------------------------------------------------------------------
 
 
 def main(args: argparse.Namespace) -> None:
@@ -206,8 +192,8 @@ def main(args: argparse.Namespace) -> None:
     network, target = Network(spec), Network(spec)
     target.follow(network)
     train(network, target, environments, make_environment(args.env), args)
-    network = dy.load_network(args.model, Network)
-    found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
+    best = dy.load_network(args.model, Network).best_action
+    found = mean_return(environments[0], best, episodes=20, seed=10**6)
     print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
 
 

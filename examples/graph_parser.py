@@ -18,13 +18,13 @@ from __future__ import annotations
 import argparse
 import random
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 
 import dynet_cy as dy
 from dynet_cy import commandline
 from dynet_cy.data import ConlluSentence, Vocabulary, read_conllu
 
-Parses = list[tuple[list[int], list[str]]]  # for each sentence the heads and the relations of its words
+Parse = tuple[list[int], list[str]]  # the heads and the relations of the words of a sentence
 
 SIZES = {
     "word_dim": 100,
@@ -42,18 +42,15 @@ class Inputs:
     """Looks up a vector for each word of a sentence: one for the word in lower case joined to one for its tag."""
 
     def __init__(self, pc: dy.ParameterCollection, spec: dict) -> None:
-        self.spec = spec
-        self.words = Vocabulary(spec["words"])
-        self.tags = Vocabulary(spec["tags"])
-        self.rng = random.Random(spec["seed"])
+        self.spec, self.rng = spec, random.Random(spec["seed"])
+        self.words, self.tags = Vocabulary(spec["words"]), Vocabulary(spec["tags"])
         self.dim = spec["word_dim"] + spec["tag_dim"]
         self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
         self.tag_vectors = pc.add_lookup_parameters((len(self.tags), spec["tag_dim"]))
 
     def look_up(self, words: list[str], tags: list[str], training: bool) -> list[dy.Expression]:
         vectors = []
-        for word, tag in zip(words, tags):
-            word = word.lower()
+        for word, tag in zip(map(str.lower, words), tags):
             hidden = training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
             word_vector = self.word_vectors[0 if hidden else self.words[word]]
             vector = dy.concatenate([word_vector, self.tag_vectors[self.tags[tag]]])
@@ -86,9 +83,10 @@ class Parser:
     def drop(self, x: dy.Expression) -> dy.Expression:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
-    def read(self, words: list[str], tags: list[str]) -> dy.Expression:
+    def read(self, sentence: ConlluSentence) -> dy.Expression:
         """Return a matrix with a column for the root and one for each word."""
-        inputs = [self.root, *self.inputs.look_up(words, tags, self.training)]
+        tags = sentence.column(self.spec["tag_column"])
+        inputs = [self.root, *self.inputs.look_up(sentence.form, tags, self.training)]
         return self.drop(dy.concatenate_cols(self.reader.transduce(inputs)))
 
     def arcs(self, states: dy.Expression) -> dy.Expression:
@@ -113,16 +111,16 @@ class Parser:
             self.reader.set_dropout(self.spec["dropout"])
         losses = []
         for tree in batch:
-            states = self.read(tree.form, tree.column(self.spec["tag_column"]))
+            states = self.read(tree)
             losses.append(picked(self.arcs(states), tree.head))
             losses.append(picked(self.labels(states, tree.head), self.relations.encode(tree.deprel)))
         return dy.esum(losses) / sum(len(tree) for tree in batch)
 
-    def parse(self, words: list[list[str]], tags: list[list[str]]) -> Parses:
-        """Return the heads and the relations of sentences."""
+    def parse(self, sentences: list[ConlluSentence]) -> list[Parse]:
+        """Return the heads and the relations of sentences, whose words have tags."""
         dy.renew_cg(forward_only=True)
         self.reader.disable_dropout()
-        states = [self.read(*sentence) for sentence in zip(words, tags)]
+        states = [self.read(sentence) for sentence in sentences]
         scores = [self.arcs(matrix) for matrix in states]
         dy.forward(scores)  # all at once, so that it can be batched
         heads = [dy.best_tree(matrix.npvalue()) for matrix in scores]
@@ -138,14 +136,10 @@ def picked(scores: dy.Expression, right: list[int]) -> dy.Expression:
     return dy.sum_batches(dy.pickneglogsoftmax_batch(dy.reshape(scores, (rows,), columns), right))
 
 
-# -- training ------------------------------------------------------------------------------------
-
-
 def train(parser: Parser, trees: list[ConlluSentence], dev: list[ConlluSentence], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(parser.pc)
     data = dy.data.batches(trees, args.batch, shuffle=True, seed=args.seed)
-    words = sum(len(tree) for tree in trees)
+    words = sum(map(len, trees))
     training = commandline.training(args, parser.pc, data, extra=parser.spec, unit="words", total=words)
     for epoch in training:
         parser.training = True
@@ -153,31 +147,17 @@ def train(parser: Parser, trees: list[ConlluSentence], dev: list[ConlluSentence]
             trainer.learning_rate = args.learning_rate * (1 - training.done)
             dy.renew_cg()
             loss = parser.loss(batch)
-            epoch.add(loss.value(), sum(len(tree) for tree in batch))
+            epoch.add(loss.value(), sum(map(len, batch)))
             loss.backward()
             trainer.update()
         parser.training = False
-        uas, las = dy.metrics.attachment(parse(parser, dev), dev)
+        uas, las = dy.metrics.attachment(dy.data.map_batches(parser.parse, dev), dev)
         epoch.report(UAS=uas, LAS=las)
 
 
-def parse(parser: Parser, trees: list[ConlluSentence]) -> Parses:
-    """Return the heads and the relations of sentences whose words have tags."""
-    found: Parses = []
-    for batch in dy.data.batches(trees, 64):
-        tags = [tree.column(parser.spec["tag_column"]) for tree in batch]
-        found += parser.parse([tree.form for tree in batch], tags)
-    return found
-
-
-# -- the program ---------------------------------------------------------------------------------
-
-
 def main(args: argparse.Namespace) -> None:
-    def read(path: Path) -> list[ConlluSentence]:
-        return read_conllu(path, required=[args.tags, "HEAD", "DEPREL"])
-
     if args.command == "train":
+        read = partial(read_conllu, required=[args.tags, "HEAD", "DEPREL"])
         trees, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
         spec = {
             "words": Vocabulary((word.lower() for tree in trees for word in tree.form), min_count=2).counts,
@@ -185,25 +165,16 @@ def main(args: argparse.Namespace) -> None:
             "relations": sorted({relation for tree in trees for relation in tree.deprel}),
             "tag_column": args.tags,
             "seed": args.seed,
-            **{size: getattr(args, size) for size in SIZES},
+            **args.sizes,
         }
-        print(
-            f"{len(trees)} training and {len(dev)} dev sentences, {len(spec['words'])} words, "
-            f"{len(spec['tags'])} tags and {len(spec['relations'])} relations"
-        )
+        sizes = f"{len(spec['words'])} words, {len(spec['tags'])} tags and {len(spec['relations'])} relations"
+        print(f"{len(trees)} training and {len(dev)} dev sentences, {sizes}")
         train(Parser(spec), trees, dev, args)
-        tags = {args.tags.lower(): dev[0].column(args.tags)}
-        show(dy.load_network(args.model, Parser), [ConlluSentence(dev[0].form, **tags)])
-    elif args.file is None:
-        raise ValueError("parse: a file is needed")
-    else:
-        parser = dy.load_network(args.model, Parser)
-        show(parser, read_conllu(args.file, required=[parser.spec["tag_column"]]))
-
-
-def show(parser: Parser, sentences: list[ConlluSentence]) -> None:
-    """Print sentences with the heads and relations that are found."""
-    for sentence, (heads, relations) in zip(sentences, parse(parser, sentences)):
+        sentences = [ConlluSentence(dev[0].form, **{args.tags.lower(): dev[0].column(args.tags)})]
+    parser = dy.load_network(args.model, Parser)
+    if args.command == "parse":
+        sentences = read_conllu(args.file, required=[parser.spec["tag_column"]])
+    for sentence, (heads, relations) in zip(sentences, dy.data.map_batches(parser.parse, sentences)):
         print(replace(sentence, head=heads, deprel=relations, deps=[]), flush=True)
 
 
@@ -211,14 +182,14 @@ if __name__ == "__main__":
     parser = commandline.Parser(
         "Train a graph-based dependency parser, or parse with one.",
         data="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks",
+        command="parse",
+        file="a CoNLL-U file, whose words have tags",
+        stdin=False,
         epochs=10,
         patience=3,
         batch=16,
         learning_rate=0.002,  # falls to 0
         sizes=SIZES,
     )
-    add = parser.add_argument
-    add("command", nargs="?", choices=["train", "parse"], default="train")
-    add("file", nargs="?", type=Path, help="parse: a CoNLL-U file, whose words have tags")
-    add("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read with the words")
+    parser.add_argument("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read with the words")
     parser.run(main)

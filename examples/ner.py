@@ -48,59 +48,38 @@ class Recognizer:
         self.frequent = Vocabulary(spec["frequent"])
         self.letters = Vocabulary(spec["letters"])
         self.tags = Vocabulary(spec["tags"], unknown=None)
-        self.training = False  # whether to apply dropout
-        self.rng = random.Random(spec["seed"])
-
+        self.training, self.rng = False, random.Random(spec["seed"])
         self.pc = pc = dy.ParameterCollection()
         self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
         self.frequent_vectors = pc.add_lookup_parameters((len(self.frequent), 2 * spec["letter_hidden"]))
         self.letter_vectors = pc.add_lookup_parameters((len(self.letters), spec["letter_dim"]))
-        self.spell_forward = dy.LSTMBuilder(1, spec["letter_dim"], spec["letter_hidden"], pc)
-        self.spell_backward = dy.LSTMBuilder(1, spec["letter_dim"], spec["letter_hidden"], pc)
+        self.speller = dy.BiRNNBuilder(1, spec["letter_dim"], 2 * spec["letter_hidden"], pc, dy.LSTMBuilder)
         inputs = spec["word_dim"] + 2 * spec["letter_hidden"]
-        self.read_forward = dy.LSTMBuilder(1, inputs, spec["hidden"], pc)
-        self.read_backward = dy.LSTMBuilder(1, inputs, spec["hidden"], pc)
+        self.reader = dy.BiRNNBuilder(1, inputs, 2 * spec["hidden"], pc, dy.LSTMBuilder)
         self.W = pc.add_parameters((len(self.tags), 2 * spec["hidden"]))
         self.b = pc.add_parameters(len(self.tags), init=0)
         self.transitions = pc.add_parameters((len(self.tags), len(self.tags)))  # (i, j): tag j after tag i
         self.first, self.last = pc.add_parameters(len(self.tags), init=0), pc.add_parameters(len(self.tags), init=0)
 
-    def spell(self, form: str) -> dy.Expression:
-        """Read the letters of a word in both directions and keep the two last states."""
-        letters = [self.letter_vectors[self.letters[letter]] for letter in form]
-        forward = self.spell_forward.initial_state().transduce(letters)
-        backward = self.spell_backward.initial_state().transduce(letters[::-1])
-        return dy.concatenate([forward[-1], backward[-1]])
-
     def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
-        """Join two vectors: one looked up for the word in lower case, and one for its form.
-
-        The form of a frequent word has its own vector; that of a rare word is read letter by letter.
-        """
+        """Join two vectors: one of the word in lower case, one of its form, whose letters are read if it is rare."""
         word = form.lower()
         hidden = self.training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
         word_vector = self.word_vectors[0 if hidden else self.words[word]]
         if form in self.frequent and not hidden:
             return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
         if form not in spellings:
-            spellings[form] = self.spell(form)
+            states = self.speller.add_inputs([self.letter_vectors[self.letters[letter]] for letter in form])
+            spellings[form] = dy.concatenate([states[-1][0].output(), states[0][1].output()])  # the last of each
         return dy.concatenate([word_vector, spellings[form]])
 
     def drop(self, x: dy.Expression) -> dy.Expression:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
     def scores(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[dy.Expression]:
-        """Return the scores of all tags for each word.
-
-        `spellings` is shared by a minibatch, so that each word in it is spelled only once.
-        """
-        if not words:
-            return []
-        inputs = [self.drop(self.embed(form, spellings)) for form in words]
-        forward = self.read_forward.initial_state().transduce(inputs)
-        backward = self.read_backward.initial_state().transduce(inputs[::-1])[::-1]
-        states = [self.drop(dy.concatenate([f, b])) for f, b in zip(forward, backward)]
-        return [dy.affine_transform([self.b, self.W, state]) for state in states]
+        """Return the scores of all tags for each word; `spellings` are those of the minibatch so far."""
+        states = self.reader.transduce([self.drop(self.embed(form, spellings)) for form in words])
+        return [dy.affine_transform([self.b, self.W, self.drop(state)]) for state in states]
 
     def log_sum(self, scores: list[dy.Expression]) -> dy.Expression:
         """Return the logarithm of the sum, over all sequences of tags, of the exponential of the sequence's score."""
@@ -155,11 +134,7 @@ def viterbi(scores: np.ndarray, transitions: np.ndarray, first: np.ndarray, last
     return tags[::-1]
 
 
-# -- training ------------------------------------------------------------------------------------
-
-
 def train(recognizer: Recognizer, sentences: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(recognizer.pc)
     data = dy.data.batches(sentences, args.batch, shuffle=True, seed=args.seed)
     words = sum(len(words) for words, _ in sentences)
@@ -179,25 +154,8 @@ def train(recognizer: Recognizer, sentences: list[Sentence], dev: list[Sentence]
 
 def f1(recognizer: Recognizer, sentences: list[Sentence]) -> metrics.PrecisionRecall:
     """Return precision, recall and F1: an entity is right if its bounds and its kind are."""
-    batches = dy.data.batches([words for words, _ in sentences], 64)
-    found = [metrics.entities(tags) for batch in batches for tags in recognizer.tag(batch)]
+    found = map(metrics.entities, dy.data.map_batches(recognizer.tag, [words for words, _ in sentences]))
     return metrics.precision_recall(found, [metrics.entities(tags) for _, tags in sentences])
-
-
-def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
-    """Collect the vocabularies, and the sizes given on the command line."""
-    forms = [form for words, _ in sentences for form in words]
-    return {
-        "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
-        "frequent": Vocabulary(forms, min_count=args.frequent).counts,
-        "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
-        "tags": sorted({tag for _, tags in sentences for tag in tags}),
-        "seed": args.seed,
-        **{size: getattr(args, size) for size in SIZES},
-    }
-
-
-# -- the program ---------------------------------------------------------------------------------
 
 
 def read(path: Path) -> list[Sentence]:
@@ -216,29 +174,32 @@ def read(path: Path) -> list[Sentence]:
 def main(args: argparse.Namespace) -> None:
     if args.command == "train":
         sentences, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
-        recognizer = Recognizer(new_spec(sentences, args))
+        forms = [form for words, _ in sentences for form in words]
+        spec = {
+            "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
+            "frequent": Vocabulary(forms, min_count=args.frequent).counts,
+            "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
+            "tags": sorted({tag for _, tags in sentences for tag in tags}),
+            "seed": args.seed,
+            **args.sizes,
+        }
         counts = [sum(len(metrics.entities(tags)) for _, tags in part) for part in (sentences, dev)]
-        print(
-            f"{len(sentences)} training sentences with {counts[0]} entities, "
-            f"{len(dev)} dev sentences with {counts[1]}; tags {' '.join(recognizer.tags.words)}"
-        )
-        train(recognizer, sentences, dev, args)
-        print_tagged(dy.load_network(args.model, Recognizer), [dev[0][0]])
-    else:
-        recognizer = dy.load_network(args.model, Recognizer)
-        for lines in commandline.input_lines(args.file):
-            print_tagged(recognizer, [line.split() for line in lines])
-
-
-def print_tagged(recognizer: Recognizer, sentences: list[list[str]]) -> None:
-    for words, tags in zip(sentences, recognizer.tag(sentences)):
-        print(" ".join(f"{word}/{tag}" for word, tag in zip(words, tags)), flush=True)
+        print(f"{len(sentences)} training sentences with {counts[0]} entities, ", end="")
+        print(f"{len(dev)} dev sentences with {counts[1]}; tags {' '.join(spec['tags'])}")
+        train(Recognizer(spec), sentences, dev, args)
+    recognizer = dy.load_network(args.model, Recognizer)
+    parts = ([line.split() for line in lines] for lines in commandline.input_lines(args.file))
+    for texts in [[dev[0][0]]] if args.command == "train" else parts:
+        for words, tags in zip(texts, recognizer.tag(texts)):
+            print(" ".join(f"{word}/{tag}" for word, tag in zip(words, tags)), flush=True)
 
 
 if __name__ == "__main__":
     parser = commandline.Parser(
-        "Train a part-of-speech recognizer, or tag text with one.",
+        "Train a recognizer of named entities, or tag text with one.",
         data=".conllu, .conll, or lines of word|tag; each plain or .gz",
+        command="tag",
+        file="text, one sentence per line, split into words",
         epochs=10,
         patience=3,
         batch=16,
@@ -246,7 +207,5 @@ if __name__ == "__main__":
         sizes=SIZES,
     )
     add = parser.add_argument
-    add("command", nargs="?", choices=["train", "tag"], default="train")
-    add("file", nargs="?", default="-", help="tag: text, one sentence per line, split into words; - for standard input")
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
     parser.run(main)

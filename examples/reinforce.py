@@ -122,33 +122,25 @@ def train(network: Network, environments: list, args: argparse.Namespace) -> Non
             now = played + len(episodes)
             if now // args.report > shown or now == args.episodes:
                 shown = now // args.report
-                seconds = time.perf_counter() - start
-                curves.add(now, mean_return=float(np.mean(recent)))
-                print(
-                    f"episode {now}: mean return of the last {len(recent)} {np.mean(recent):.1f}, "
-                    f"{steps} steps, {seconds:.1f} s, {steps / seconds:.0f} steps/s",
-                    flush=True,
-                )
-
-
-# -- environments --------------------------------------------------------------------------------
+                mean, seconds = float(np.mean(recent)), time.perf_counter() - start
+                curves.add(now, mean_return=mean)
+                speed = f"{steps} steps, {seconds:.1f} s, {steps / seconds:.0f} steps/s"
+                print(f"episode {now}: mean return of the last {len(recent)} {mean:.1f}, {speed}", flush=True)
 
 
 def make_environment(name: str):
     """Return an environment with vectors as observations and a number of discrete actions, such as CartPole-v1."""
     try:
         import gymnasium
+
+        environment = gymnasium.make(name)
     except ImportError:
         raise ValueError("no environments: pip install gymnasium") from None
-    try:
-        environment = gymnasium.make(name)
     except gymnasium.error.Error as error:
         raise ValueError(f"{name}: {error}") from error
     observations, actions = environment.observation_space, environment.action_space
-    if not isinstance(observations, gymnasium.spaces.Box) or len(observations.shape) != 1:
-        raise ValueError(f"{name}: observations must be vectors, these are {observations}")
-    if not isinstance(actions, gymnasium.spaces.Discrete):
-        raise ValueError(f"{name}: actions must be discrete, these are {actions}")
+    if not isinstance(actions, gymnasium.spaces.Discrete) or len(observations.shape or ()) != 1:
+        raise ValueError(f"{name}: actions must be discrete and observations vectors, not {actions} and {observations}")
     return environment
 
 
@@ -156,16 +148,11 @@ def mean_return(environment, act: Callable[[np.ndarray], int], episodes: int, se
     """Play some episodes with a policy and return the mean of their returns (without discount)."""
     total = 0.0
     for episode in range(episodes):
-        observation, _ = environment.reset(seed=seed + episode)
-        over = False
+        (observation, _), over = environment.reset(seed=seed + episode), False
         while not over:
             observation, reward, terminated, truncated, _ = environment.step(act(observation))
-            total += float(reward)
-            over = terminated or truncated
+            total, over = total + float(reward), terminated or truncated
     return total / episodes
-
-
-# -- the program ---------------------------------------------------------------------------------
 
 
 def main(args: argparse.Namespace) -> None:

@@ -91,10 +91,8 @@ class Grammar:
         self.compose, self.compose_bias = pc.add_parameters((dim, 2 * dim)), pc.add_parameters(dim, init=0)
         self.choose = pc.add_parameters((2 + len(self.labels), hidden))
         self.choose_bias = pc.add_parameters(2 + len(self.labels), init=0)
-        self.word, self.word_bias = (
-            pc.add_parameters((len(self.words), hidden)),
-            pc.add_parameters(len(self.words), init=0),
-        )
+        self.word = pc.add_parameters((len(self.words), hidden))
+        self.word_bias = pc.add_parameters(len(self.words), init=0)
 
     def start(self) -> State:
         return State((Entry(self.stack.initial_state().add_input(self.bottom), self.bottom, ""),))
@@ -151,8 +149,6 @@ class Grammar:
                 losses.append(dy.pickneglogsoftmax(self.word_scores(seen), self.words[word]))
             state = self.apply(state, action, word)
         return dy.esum(losses)
-
-    # -- decoding --------------------------------------------------------------------------------
 
     def parse_one(self, words: list[str], width: int) -> tuple[Tree, float]:
         """Return the most probable tree that a beam search finds, and its log probability with the words."""
@@ -224,11 +220,7 @@ def actions_of(tree: Tree, labels: list[str]) -> Iterator[tuple[int, str]]:
     yield CLOSE, ""
 
 
-# -- training ------------------------------------------------------------------------------------
-
-
 def train(grammar: Grammar, trees: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(grammar.pc)
     data = dy.data.batches(trees, args.batch, shuffle=True, seed=args.seed)
     words = sum(len(tree.words()) for tree in trees)
@@ -248,13 +240,8 @@ def train(grammar: Grammar, trees: list[Tree], dev: list[Tree], args: argparse.N
 
 def f1(grammar: Grammar, trees: list[Tree], width: int) -> float:
     """Return the F1 of labelled constituents."""
-    found = []
-    for batch in dy.data.batches([tree.words() for tree in trees], 64):
-        found += [tree.spans() for tree in grammar.parse(batch, width)]
-    return dy.metrics.precision_recall(found, [tree.spans() for tree in trees]).F1
-
-
-# -- the program ---------------------------------------------------------------------------------
+    found = dy.data.map_batches(lambda sentences: grammar.parse(sentences, width), [tree.words() for tree in trees])
+    return dy.metrics.precision_recall([tree.spans() for tree in found], [tree.spans() for tree in trees]).F1
 
 
 def made_up_trees(seed: int, size: int = 1000) -> list[Tree]:
@@ -281,7 +268,7 @@ def made_up_trees(seed: int, size: int = 1000) -> list[Tree]:
 def main(args: argparse.Namespace) -> None:
     if args.command == "parse":
         grammar = dy.load_network(args.model, Grammar)
-        for lines in commandline.input_lines():
+        for lines in commandline.input_lines(args.file):
             for tree in grammar.parse([line.split() for line in lines if line.strip()], args.beam):
                 print(tree, flush=True)
         return
@@ -289,7 +276,7 @@ def main(args: argparse.Namespace) -> None:
     spec = {
         "words": Vocabulary((word for tree in trees for word in tree.words()), min_count=args.least).counts,
         "labels": sorted({label for tree in trees for label, _, _ in tree.spans()}),
-        **{size: getattr(args, size) for size in SIZES},
+        **args.sizes,
     }
     print(f"{len(trees)} training and {len(dev)} dev trees, {len(spec['words'])} words, {len(spec['labels'])} labels")
     train(Grammar(spec), trees, dev, args)
@@ -304,6 +291,8 @@ if __name__ == "__main__":
     parser = commandline.Parser(
         "Train a recurrent neural network grammar, or parse with one.",
         data="bracketed trees, one tree per line; else trees are made up",
+        command="parse",
+        file="a sentence on each line",
         epochs=5,
         patience=3,
         batch=16,
@@ -311,8 +300,6 @@ if __name__ == "__main__":
         sizes=SIZES,
     )
     add = parser.add_argument
-    text = "parse: the sentences of the standard input"
-    add("command", nargs="?", choices=["train", "parse"], default="train", help=text)
     add("--least", type=int, default=1, help="words seen less often are unknown")
     add("--samples", type=int, default=3, help="trees to draw at the end")
     add("--beam", type=int, default=10, help="partial trees kept at each word")

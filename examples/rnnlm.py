@@ -31,9 +31,6 @@ SIZES = {
 }
 
 
-# -- the network ---------------------------------------------------------------------------------
-
-
 class LanguageModel:
     """The network.  `spec` holds everything needed to build it again, except the weights."""
 
@@ -116,9 +113,6 @@ class LanguageModel:
         return self.write(found.tokens)
 
 
-# -- training ------------------------------------------------------------------------------------
-
-
 def minibatches(sentences: list[list[int]], size: int, seed: int | None = None) -> dy.data.Batches:
     """Put sentences of similar length together, which saves padding in manual batching; with a seed, shuffle them."""
     return dy.data.batches(sentences, size, bucket=len, shuffle=seed is not None, seed=seed or 0)
@@ -152,9 +146,6 @@ def train(model: LanguageModel, sentences: list[list[int]], dev: list[list[int]]
             trainer.learning_rate /= 2
 
 
-# -- the program ---------------------------------------------------------------------------------
-
-
 def read_text(path: Path) -> list[list[str]]:
     """Return the words of each line that is not empty, of plain text or gzipped."""
     sentences = [words for words in map(str.split, dy.data.lines(path)) if words]
@@ -176,8 +167,7 @@ def main(args: argparse.Namespace) -> None:
         sentences, dev = ([list(" ".join(words)) for words in part] for part in (sentences, dev))
     counts = Counter(token for sentence in sentences for token in sentence)
     vocabulary = [token for token, count in counts.items() if count > args.rare]
-    sizes = {name: getattr(args, name) for name in SIZES}
-    model = LanguageModel({"vocabulary": vocabulary, "unit": args.unit, **sizes})
+    model = LanguageModel({"vocabulary": vocabulary, "unit": args.unit, **args.sizes})
     unknown = sum(token not in model.ids for sentence in dev for token in sentence) / sum(map(len, dev))
     print(
         f"{args.batching} batching: {len(sentences)} training and {len(dev)} dev sentences, "

@@ -4,15 +4,15 @@
     python tagger.py --train en-train.conllu.gz --dev en-dev.conllu.gz
     echo "The dog barks ." | python tagger.py tag              # tag text: one sentence per line, split into words
 
-The network is written for one sentence, word by word and letter by letter, as one would on a whiteboard.
-There is no padding and no masking: a minibatch is the sum of the losses of its sentences, and the engine
-finds by itself what it can compute together.
+The network is written for one sentence, word by word and letter by letter, as on a whiteboard, without padding and
+masks: the engine finds by itself what it can compute together in a minibatch.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+from functools import partial
 
 import dynet_cy as dy
 from dynet_cy import commandline
@@ -35,94 +35,63 @@ class Tagger:
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
-        self.words = Vocabulary(spec["words"])
-        self.frequent = Vocabulary(spec["frequent"])
-        self.letters = Vocabulary(spec["letters"])
-        self.tags = Vocabulary(spec["tags"], unknown=None)
-        self.training = False  # whether to apply dropout
-        self.rng = random.Random(spec["seed"])
-
+        self.words, self.frequent = Vocabulary(spec["words"]), Vocabulary(spec["frequent"])
+        self.letters, self.tags = Vocabulary(spec["letters"]), Vocabulary(spec["tags"], unknown=None)
+        self.training, self.rng = False, random.Random(spec["seed"])
         self.pc = pc = dy.ParameterCollection()
         self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
         self.frequent_vectors = pc.add_lookup_parameters((len(self.frequent), 2 * spec["letter_hidden"]))
         self.letter_vectors = pc.add_lookup_parameters((len(self.letters), spec["letter_dim"]))
-        self.spell_forward = dy.LSTMBuilder(1, spec["letter_dim"], spec["letter_hidden"], pc)
-        self.spell_backward = dy.LSTMBuilder(1, spec["letter_dim"], spec["letter_hidden"], pc)
+        self.speller = dy.BiRNNBuilder(1, spec["letter_dim"], 2 * spec["letter_hidden"], pc, dy.LSTMBuilder)
         inputs = spec["word_dim"] + 2 * spec["letter_hidden"]
-        self.read_forward = dy.LSTMBuilder(1, inputs, spec["hidden"], pc)
-        self.read_backward = dy.LSTMBuilder(1, inputs, spec["hidden"], pc)
+        self.reader = dy.BiRNNBuilder(1, inputs, 2 * spec["hidden"], pc, dy.LSTMBuilder)
         self.W = pc.add_parameters((len(self.tags), 2 * spec["hidden"]))
         self.b = pc.add_parameters(len(self.tags), init=0)
 
-    def spell(self, form: str) -> dy.Expression:
-        """Read the letters of a word in both directions and keep the two last states."""
-        letters = [self.letter_vectors[self.letters[letter]] for letter in form]
-        forward = self.spell_forward.initial_state().transduce(letters)
-        backward = self.spell_backward.initial_state().transduce(letters[::-1])
-        return dy.concatenate([forward[-1], backward[-1]])
-
     def embed(self, form: str, spellings: dict[str, dy.Expression]) -> dy.Expression:
-        """Join two vectors: one looked up for the word in lower case, and one for its form.
-
-        The form of a frequent word has its own vector; that of a rare word is read letter by letter.
-        """
+        """Join two vectors: one of the word in lower case, one of its form, whose letters are read if it is rare."""
         word = form.lower()
         hidden = self.training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
         word_vector = self.word_vectors[0 if hidden else self.words[word]]
         if form in self.frequent and not hidden:
             return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
         if form not in spellings:
-            spellings[form] = self.spell(form)
+            states = self.speller.add_inputs([self.letter_vectors[self.letters[letter]] for letter in form])
+            spellings[form] = dy.concatenate([states[-1][0].output(), states[0][1].output()])  # the last of each
         return dy.concatenate([word_vector, spellings[form]])
 
     def drop(self, x: dy.Expression) -> dy.Expression:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
     def scores(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[dy.Expression]:
-        """Return the scores of all tags for each word.
-
-        `spellings` is shared by a minibatch, so that each word in it is spelled only once.
-        """
-        if not words:
-            return []
-        inputs = [self.drop(self.embed(form, spellings)) for form in words]
-        forward = self.read_forward.initial_state().transduce(inputs)
-        backward = self.read_backward.initial_state().transduce(inputs[::-1])[::-1]
-        states = [self.drop(dy.concatenate([f, b])) for f, b in zip(forward, backward)]
-        return [dy.affine_transform([self.b, self.W, state]) for state in states]
+        """Return the scores of all tags for each word; `spellings` are those of the minibatch so far."""
+        states = self.reader.transduce([self.drop(self.embed(form, spellings)) for form in words])
+        return [dy.affine_transform([self.b, self.W, self.drop(state)]) for state in states]
 
     def loss(self, sentences: list[Sentence]) -> dy.Expression:
         """Return the mean loss over all words of a minibatch."""
-        spellings: dict[str, dy.Expression] = {}
-        losses = []
+        spellings, losses = {}, []
         for words, tags in sentences:
-            for scores, tag in zip(self.scores(words, spellings), tags):
-                losses.append(dy.pickneglogsoftmax(scores, self.tags[tag]))
+            pairs = zip(self.scores(words, spellings), self.tags.encode(tags))
+            losses += [dy.pickneglogsoftmax(scores, tag) for scores, tag in pairs]
         return dy.esum(losses) / len(losses)
 
     def tag(self, sentences: list[list[str]]) -> list[list[str]]:
         """Return the best tag of each word."""
         dy.renew_cg(forward_only=True)
-        spellings: dict[str, dy.Expression] = {}
-        return dy.batched_map(lambda words: self.tag_one(words, spellings), sentences)
+        return dy.batched_map(partial(self.tag_one, spellings={}), sentences)
 
     def tag_one(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[str]:
         """Return the best tag of each word of a sentence, in the current graph."""
-        scores = self.scores(words, spellings)
-        if scores:
-            dy.forward(scores)  # all at once, so that it can be batched
-        return self.tags.decode(s.npvalue().argmax() for s in scores)
-
-
-# -- training ------------------------------------------------------------------------------------
+        scores = dy.npvalues(self.scores(words, spellings))  # all at once, so that they can be batched
+        return self.tags.decode(values.argmax() for values in scores)
 
 
 def train(tagger: Tagger, sentences: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(tagger.pc)
     data = dy.data.batches(sentences, args.batch, shuffle=True, seed=args.seed)
-    words = sum(len(words) for words, _ in sentences)
-    training = commandline.training(args, tagger.pc, data, extra=tagger.spec, unit="words", total=words)
+    options = {"extra": tagger.spec, "unit": "words", "total": sum(len(words) for words, _ in sentences)}
+    training = commandline.training(args, tagger.pc, data, **options)
     for epoch in training:
         tagger.training = True
         for batch in epoch:
@@ -133,61 +102,41 @@ def train(tagger: Tagger, sentences: list[Sentence], dev: list[Sentence], args: 
             loss.backward()
             trainer.update()
         tagger.training = False
-        epoch.report(accuracy=accuracy(tagger, dev))
-
-
-def accuracy(tagger: Tagger, sentences: list[Sentence]) -> float:
-    """Return the share of words whose tag is right."""
-    batches = dy.data.batches([words for words, _ in sentences], 64)
-    found = [tags for batch in batches for tags in tagger.tag(batch)]
-    return dy.metrics.accuracy(found, [tags for _, tags in sentences])
-
-
-def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
-    """Collect the vocabularies, and the sizes given on the command line."""
-    forms = [form for words, _ in sentences for form in words]
-    return {
-        "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
-        "frequent": Vocabulary(forms, min_count=args.frequent).counts,
-        "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
-        "tags": sorted({tag for _, tags in sentences for tag in tags}),
-        "seed": args.seed,
-        **{size: getattr(args, size) for size in SIZES},
-    }
-
-
-# -- the program ---------------------------------------------------------------------------------
+        found = dy.data.map_batches(tagger.tag, [words for words, _ in dev])
+        epoch.report(accuracy=dy.metrics.accuracy(found, [tags for _, tags in dev]))
 
 
 def main(args: argparse.Namespace) -> None:
     def read(path) -> list[Sentence]:
-        """Return the words of all sentences of a treebank, with the column to predict."""
         return [(sentence.form, sentence.column(args.column)) for sentence in read_conllu(path, required=[args.column])]
 
     if args.command == "train":
         sentences, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
-        tagger = Tagger(new_spec(sentences, args))
-        print(
-            f"{len(sentences)} training and {len(dev)} dev sentences, {len(tagger.words.counts)} words, "
-            f"{len(tagger.letters.counts)} letters and {len(tagger.tags)} tags in the vocabulary"
-        )
-        train(tagger, sentences, dev, args)
-        print_tagged(dy.load_network(args.model, Tagger), [dev[0][0]])
-    else:
-        tagger = dy.load_network(args.model, Tagger)
-        for lines in commandline.input_lines(args.file):
-            print_tagged(tagger, [line.split() for line in lines])
-
-
-def print_tagged(tagger: Tagger, sentences: list[list[str]]) -> None:
-    for words, tags in zip(sentences, tagger.tag(sentences)):
-        print(" ".join(f"{word}/{tag}" for word, tag in zip(words, tags)), flush=True)
+        forms = [form for words, _ in sentences for form in words]
+        spec = {
+            "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
+            "frequent": Vocabulary(forms, min_count=args.frequent).counts,
+            "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
+            "tags": sorted({tag for _, tags in sentences for tag in tags}),
+            "seed": args.seed,
+            **args.sizes,
+        }
+        print(f"{len(sentences)} training and {len(dev)} dev sentences, {len(spec['words'])} words, ", end="")
+        print(f"{len(spec['letters'])} letters and {len(spec['tags'])} tags in the vocabulary")
+        train(Tagger(spec), sentences, dev, args)
+    tagger = dy.load_network(args.model, Tagger)
+    parts = ([line.split() for line in lines] for lines in commandline.input_lines(args.file))
+    for texts in [[dev[0][0]]] if args.command == "train" else parts:
+        for words, tags in zip(texts, tagger.tag(texts)):
+            print(" ".join(f"{word}/{tag}" for word, tag in zip(words, tags)), flush=True)
 
 
 if __name__ == "__main__":
     parser = commandline.Parser(
         "Train a part-of-speech tagger, or tag text with one.",
         data="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks",
+        command="tag",
+        file="text, one sentence per line, split into words",
         epochs=10,
         patience=3,
         batch=16,
@@ -195,8 +144,6 @@ if __name__ == "__main__":
         sizes=SIZES,
     )
     add = parser.add_argument
-    add("command", nargs="?", choices=["train", "tag"], default="train")
-    add("file", nargs="?", default="-", help="tag: text, one sentence per line, split into words; - for standard input")
     add("--column", choices=CONLLU_COLUMNS[3:], default="UPOS", help="what to predict")
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
     parser.run(main)

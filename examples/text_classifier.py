@@ -6,12 +6,10 @@
     echo "what a film" | python text_classifier.py classify    # label text: one per line, split into words
 
 The network is that of Kim, "Convolutional neural networks for sentence classification" (EMNLP 2014), made of layers
-(dy.nn) and written for one text, a matrix with a column for each word.  A minibatch is the sum of the losses of its
-texts, which the engine computes together, whatever their lengths.
+(dy.nn) and written for one text, a matrix with a column for each word; the engine runs those of a minibatch together.
 
-Vectors may come from word2vec, fastText or GloVe, see `dy.data.read_vectors`.  Word vectors are not trained, so that
-the vectors of words that are not in the training texts still fit the others; `--tune` trains them too.  Without
-`--vectors` they begin with random numbers and are trained.
+Vectors of word2vec, fastText or GloVe are not trained, so that those of words that are not in the training texts still
+fit the others; `--tune` trains them too.  Without `--vectors` they begin with random numbers and are trained.
 """
 
 from __future__ import annotations
@@ -66,11 +64,7 @@ class Classifier(nn.Layer):
         return self.labels.decode(np.argmax(s) for s in dy.npvalues(scores))  # requested together: one batch
 
 
-# -- training ------------------------------------------------------------------------------------
-
-
 def train(classifier: Classifier, texts: list[Text], dev: list[Text], args: argparse.Namespace) -> None:
-    """Train for all epochs, or until several bring no improvement; save the model whenever it is the best so far."""
     data = dy.data.batches(texts, args.batch, shuffle=True, seed=args.seed)
     trainer = dy.AdamTrainer(classifier.collection, args.learning_rate)
     trainer.schedule = dy.LinearSchedule(args.epochs * len(data))
@@ -85,14 +79,8 @@ def train(classifier: Classifier, texts: list[Text], dev: list[Text], args: argp
             trainer.update()
         classifier.eval()
         training.curves.add_histograms(epoch.number, classifier.collection, gradients=False)
-        epoch.report(accuracy=accuracy(classifier, dev))
-
-
-def accuracy(classifier: Classifier, texts: list[Text]) -> float:
-    """Return the share of texts whose label is right."""
-    batches = dy.data.batches([words for words, _ in texts], 64)
-    found = [label for batch in batches for label in classifier.classify(batch)]
-    return dy.metrics.accuracy(found, [label for _, label in texts])
+        found = dy.data.map_batches(classifier.classify, [words for words, _ in dev])
+        epoch.report(accuracy=dy.metrics.accuracy(found, [label for _, label in dev]))
 
 
 def new_sizes(texts: list[Text], vectors: WordVectors | None, args: argparse.Namespace) -> dict:
@@ -103,19 +91,14 @@ def new_sizes(texts: list[Text], vectors: WordVectors | None, args: argparse.Nam
     return {
         "words": list(dict.fromkeys(words)),
         "labels": sorted({label for _, label in texts}),
-        "dim": args.dim if vectors is None else vectors.dim,
-        "filters": args.filters,
+        **args.sizes,
+        **({} if vectors is None else {"dim": vectors.dim}),
         "widths": args.widths,
-        "dropout": args.dropout,
         "frozen": vectors is not None and not args.tune,
     }
 
 
-# -- the program ---------------------------------------------------------------------------------
-
-
 def turkish_texts() -> list[Text]:
-    """Turkish sentences from the web and from Wikipedia, in the package turkish-treebanks."""
     print("learning whether a Turkish sentence is from the web or from Wikipedia; --train FILE takes other texts")
     texts = []
     for label in ("web", "wiki"):
@@ -135,11 +118,11 @@ def main(args: argparse.Namespace) -> None:
             known = f"{share:.0%} have vectors"
         print(f"{len(texts)} training and {len(dev)} dev texts, {len(words)} words: {known}")
         train(classifier, texts, dev, args)
+    classifier = dy.load_network(args.model, Classifier).eval()
+    if args.command == "train":
         text, label = dev[0]
-        found = dy.load_network(args.model, Classifier).eval().classify([text])[0]
-        print(f"{found} (should be {label}): {' '.join(text)}")
+        print(f"{classifier.classify([text])[0]} (should be {label}): {' '.join(text)}")
     else:
-        classifier = dy.load_network(args.model, Classifier).eval()
         for lines in commandline.input_lines(args.file):
             for line, label in zip(lines, classifier.classify([line.split() for line in lines])):
                 print(f"{label}\t{line}", flush=True)
@@ -149,20 +132,18 @@ if __name__ == "__main__":
     parser = commandline.Parser(
         "Train a text classifier on word vectors, or label text with one.",
         data="a label, a tab and a text on each line; else Turkish sentences",
+        command="classify",
+        file="one text per line, split into words",
         epochs=10,
         patience=3,
         batch=32,
         learning_rate=0.002,  # falls to 0
+        sizes={"dim": 64, "filters": 64, "dropout": 0.5},  # dim: of word vectors, without --vectors
     )
     add = parser.add_argument
-    add("command", nargs="?", choices=["train", "classify"], default="train")
-    add("file", nargs="?", default="-", help="classify: one text per line, split into words; - for standard input")
     add("--vectors", type=Path, metavar="FILE", help="of word2vec, fastText or GloVe; else they are trained")
     add("--tune", action="store_true", help="train the vectors of the file too")
     add("--most-vectors", type=int, default=100000, help="words of the file to keep: the first, most frequent ones")
     add("--least", type=int, default=2, help="a word without a vector that is seen less often is unknown")
-    add("--dim", type=int, default=64, help="size of word vectors, without --vectors")
-    add("--filters", type=int, default=64, help="filters of each width")
     add("--widths", type=int, nargs="+", default=[3, 4, 5], help="words that a filter sees at once")
-    add("--dropout", type=float, default=0.5)
     parser.run(main)

@@ -5,20 +5,16 @@
     echo "swim V;PST" | python transformer_inflection.py inflect   # use the model: one word and its tags per line
 
 The encoder reads the tags and the letters of the dictionary form; the decoder writes the inflected form, and attends to
-what the encoder has read.  In training it gets the right letters, all at once: causal attention hides those that
-it has to predict.  In use it writes letter by letter.  Its state has the keys and values of the letters before, and
-is never changed, so a beam search can continue from one state with several letters.
-
-The code is written for one word and one hypothesis, without padding and masks; the engine runs many side by side.  The
-task and the data are those of seq2seq.py, which uses LSTMs.
+what the encoder has read.  In training it gets the right letters at once: causal attention hides those that it has to
+predict.  In use it writes letter by letter.  Its state, the keys and values of the letters before, is never changed, so
+a beam search can continue from one state with several letters.  The code is written for one word and one hypothesis,
+without padding and masks; the engine runs many side by side.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 import time
-from pathlib import Path
 
 import dynet_cy as dy
 from dynet_cy import commandline, nn
@@ -33,9 +29,6 @@ SIZES = {
     "hidden": 256,  # units in the linear layers after attention
     "dropout": 0.1,
 }
-
-
-# -- the network ---------------------------------------------------------------------------------
 
 
 class Inflector(nn.Layer):
@@ -71,8 +64,6 @@ class Inflector(nn.Layer):
         scores = dy.reshape(scores, (len(self.outputs) + 2,), len(right))
         return dy.sum_batches(dy.pickneglogsoftmax_batch(scores, right))
 
-    # -- decoding --------------------------------------------------------------------------------
-
     def step(self, state: nn.DecoderState, last: int) -> tuple[nn.DecoderState, dy.Expression]:
         """Give the decoder the last letter; return its next state and the log probabilities of the next letter."""
         y, state = self.decoder.step(self.output_vectors(last), state)
@@ -90,16 +81,11 @@ class Inflector(nn.Layer):
         return dy.batched_map(lambda source: self.inflect_one(source, width), sources)
 
 
-# -- training ------------------------------------------------------------------------------------
-
-
 def train(inflector: Inflector, pairs: list[Pair], dev: list[Pair], args: argparse.Namespace) -> None:
-    """Train for all epochs; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(inflector.collection, args.learning_rate)
     trainer.set_clip_threshold(1.0)
     data = dy.data.batches(pairs, args.batch, shuffle=True, seed=args.seed)
-    updates = args.epochs * len(data)
-    rising = max(1, round(args.warmup * updates))
+    updates, rising = args.epochs * len(data), max(1, round(args.warmup * args.epochs * len(data)))
     trainer.schedule = dy.WarmupSchedule(rising, then=dy.LinearSchedule(updates - rising))
     for epoch in commandline.training(args, inflector.collection, data, extra=inflector.sizes, unit="letters"):
         inflector.train()
@@ -116,96 +102,48 @@ def train(inflector: Inflector, pairs: list[Pair], dev: list[Pair], args: argpar
 
 def accuracy(inflector: Inflector, pairs: list[Pair], width: int) -> float:
     """Return the share of the words that are right to the last letter."""
-    batches = dy.data.batches([source for source, _ in pairs], 64)
-    found = [word for batch in batches for word in inflector.inflect(batch, width)]
+    found = dy.data.map_batches(lambda sources: inflector.inflect(sources, width), [source for source, _ in pairs])
     return dy.metrics.accuracy(found, ["".join(target) for _, target in pairs])
 
 
-# -- data ----------------------------------------------------------------------------------------
-
-SLOTS = {  # the columns of lemminflect's table after the dictionary form and the part of speech
-    "noun": ["N;PL"],
-    "adj": ["ADJ;CMPR", "ADJ;SPRL"],
-    "adv": ["ADV;CMPR", "ADV;SPRL"],
-    "verb": ["V;PST", "V;V.PTCP;PST", "V;V.PTCP;PRS", "V;3;SG;PRS"],
-}
-
-
-def make_pair(lemma: str, form: str, tags: str) -> Pair:
-    return [f"<{tag}>" for tag in tags.split(";")] + list(lemma), list(form)
-
-
-def read_pairs(path: Path) -> list[Pair]:
-    """Return the pairs of a file in the format of the SIGMORPHON tasks: lemma, form, tags, separated by tabs."""
-    return [make_pair(*row) for row in dy.data.read_tsv(path, ["lemma", "form", "tags"])]
-
-
-def read_lemminflect(count: int) -> tuple[list[Pair], list[Pair]]:
-    """Return `count` pairs drawn from the English table of the package lemminflect, and dev pairs.
-
-    A tenth of the dictionary forms is held out for dev, with all their inflected forms; dev has a tenth of `count`.
-    """
-    forms: dict[str, list[Pair]] = {}
-    for line in dy.data.lines(dy.data.installed("lemminflect", "infl_lu.csv.gz")):
-        lemma, part_of_speech, *columns = line.split(",")
-        for tags, variants in zip(SLOTS[part_of_speech], columns):
-            if variants:  # otherwise there is no such form, or it is the same as the previous one
-                forms.setdefault(lemma, []).append(make_pair(lemma, variants.split("/")[0], tags))
-    rng = random.Random(0)
-    lemmas = sorted(forms)
-    rng.shuffle(lemmas)
-    tenth = len(lemmas) // 10
-    dev = [pair for lemma in lemmas[:tenth] for pair in forms[lemma]]
-    pairs = [pair for lemma in lemmas[tenth:] for pair in forms[lemma]]
-    return rng.sample(pairs, min(count, len(pairs))), rng.sample(dev, min(count // 10, len(dev)))
-
-
-# -- the program ---------------------------------------------------------------------------------
-
-
 def train_command(args: argparse.Namespace) -> None:
-    pairs, dev = commandline.read_data(args, read_pairs) if args.train else read_lemminflect(args.pairs)
-    sizes = {
-        "inputs": sorted({symbol for source, _ in pairs for symbol in source}),
-        "outputs": sorted({letter for _, target in pairs for letter in target}),
-        "seed": args.seed,
-        **{name: getattr(args, name) for name in SIZES},
-    }
-    inflector = Inflector(sizes)
-    print(f"{len(pairs)} training and {len(dev)} dev pairs, {len(inflector.outputs)} letters")
+    reads = dy.data.read_inflections
+    pairs, dev = commandline.read_data(args, reads) if args.train else dy.data.english_inflections(args.pairs)
+    inputs = sorted({symbol for source, _ in pairs for symbol in source})
+    outputs = sorted({letter for _, target in pairs for letter in target})
+    inflector = Inflector({"inputs": inputs, "outputs": outputs, "seed": args.seed, **args.sizes})
+    print(f"{len(pairs)} training and {len(dev)} dev pairs, {len(outputs)} letters")
     train(inflector, pairs, dev, args)
     inflector = dy.load_network(args.model, Inflector).eval()
-    start = time.perf_counter()
-    right = accuracy(inflector, dev, args.beam)
+    start, right = time.perf_counter(), accuracy(inflector, dev, args.beam)
     print(f"best model, beam of {args.beam}: dev accuracy {right:.2%} in {time.perf_counter() - start:.1f} s")
     for (source, target), guess in zip(dev[:5], inflector.inflect([source for source, _ in dev[:5]])):
         print(f"{' '.join(source)} -> {guess}" + ("" if guess == "".join(target) else f" (not {''.join(target)})"))
 
 
-def main(args: argparse.Namespace) -> None:
-    if args.command == "train":
-        train_command(args)
-        return
+def inflect_command(args: argparse.Namespace) -> None:
     inflector = dy.load_network(args.model, Inflector).eval()
-    for lines in commandline.input_lines():
+    for lines in commandline.input_lines(args.file):
         for lemma, _, tags in (line.strip().rpartition(" ") for line in lines):
             if not lemma:
                 raise ValueError(f"expected a word and its tags, as in: swim V;PST, not {tags!r}")
-            print(*inflector.inflect([make_pair(lemma, "", tags)[0]], args.beam), flush=True)
+            source = [*(f"<{tag}>" for tag in tags.split(";")), *lemma]
+            print(*inflector.inflect([source], args.beam), flush=True)
 
 
 if __name__ == "__main__":
     parser = commandline.Parser(
         "Learn to inflect words, or inflect some.",
         data="lemma, form, tags with tabs between, plain or .gz; else English ones of lemminflect",
+        command="inflect",
+        file="a word and its tags on each line",
         epochs=12,
         batch=32,
         learning_rate=0.002,  # the greatest
         sizes=SIZES,
     )
     add = parser.add_argument
-    add("command", nargs="?", choices=["train", "inflect"], default="train")
     add("--pairs", type=int, default=8000, help="without --train: this many of lemminflect's English pairs")
     add("--warmup", type=float, default=0.1, help="the fraction of training in which the learning rate rises")
     add("--beam", type=int, default=5, help="width of the beam search")
-    parser.run(main)
+    parser.run(lambda args: (train_command if args.command == "train" else inflect_command)(args))

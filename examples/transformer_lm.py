@@ -37,9 +37,6 @@ SIZES = {
 }
 
 
-# -- the network ---------------------------------------------------------------------------------
-
-
 class LanguageModel(nn.Layer):
     """The network.  `sizes` holds everything needed to build it again, except the weights.
 
@@ -87,9 +84,6 @@ class LanguageModel(nn.Layer):
         return dy.batched_map(lambda text, own: self.write(text, length, temperature, own), beginnings, seeds)
 
 
-# -- training ------------------------------------------------------------------------------------
-
-
 def bits(model: LanguageModel, ids: np.ndarray, args: argparse.Namespace) -> float:
     """Return the bits per character of a text, computed window by window."""
     model.eval()
@@ -123,9 +117,6 @@ def train(model: LanguageModel, text: str, dev: str, args: argparse.Namespace) -
         epoch.report(bits_a_character=bits(model, held_out, args))
 
 
-# -- data ----------------------------------------------------------------------------------------
-
-
 def read(path: Path) -> str:
     """Return the text of a file in UTF-8, plain or gzipped."""
     try:
@@ -143,9 +134,6 @@ def python_documentation() -> str:
     return "\n\n".join(topics.topics[name] for name in sorted(topics.topics))
 
 
-# -- the program ---------------------------------------------------------------------------------
-
-
 def main(args: argparse.Namespace) -> None:
     for name in ("steps", "batch", "context", "texts", "length"):
         if getattr(args, name) < 1:
@@ -161,7 +149,7 @@ def main(args: argparse.Namespace) -> None:
     text, dev = text[: -(len(text) // 20)], text[-(len(text) // 20) :]
     if len(dev) < 2 or not text:
         raise ValueError(f"{args.train}: {len(text + dev)} characters, which is too short")
-    model = LanguageModel({"characters": sorted(set(text)), **{name: getattr(args, name) for name in SIZES}})
+    model = LanguageModel({"characters": sorted(set(text)), **args.sizes})
     print(
         f"{len(text)} characters to learn from and {len(dev)} to measure with, {len(model.ids)} different ones, "
         f"{model.collection.parameter_count()} parameters"

@@ -4,9 +4,8 @@
     python transformer_tagger.py --train en-train.conllu.gz --dev en-dev.conllu.gz
     echo "The dog barks ." | python transformer_tagger.py tag  # tag text: one sentence per line, split into words
 
-The network is made of layers (dy.nn) and written for one sentence, a matrix with a column for each word.  Attention
-needs no padding and no masks: a minibatch is the sum of the losses of its sentences, and the engine computes the
-layers of all of them together, whatever their lengths.
+The network is made of layers (dy.nn) and written for one sentence, a matrix with a column for each word.  There is no
+padding and no mask: the engine computes the layers of all sentences of a minibatch together, whatever their lengths.
 """
 
 from __future__ import annotations
@@ -64,28 +63,23 @@ class Tagger(nn.Layer):
         return self.word_vectors(0 if hidden else self.words[word]) + spellings[form]
 
     def __call__(self, words: list[str], spellings: dict[str, dy.Expression]) -> dy.Expression:
-        """Return the scores of all tags, a column for each word.
-
-        `spellings` is shared by a minibatch, so that each word in it is spelled only once.
-        """
+        """Return the scores of all tags, a column for each word; `spellings` are those of the minibatch so far."""
         x = dy.concatenate_cols([self.embed(form, spellings) for form in words])
         return self.out(self.encoder(self.dropout(self.positions(x))))
 
     def loss(self, sentences: list[Sentence]) -> dy.Expression:
         """Return the mean loss over all words of a minibatch."""
-        spellings: dict[str, dy.Expression] = {}
-        losses = []
+        spellings, losses = {}, []
         for words, tags in sentences:
-            right = self.tags.encode(tags)
             # The columns of a sentence as a batch: one loss for each.
             scores = dy.reshape(self(words, spellings), (len(self.tags),), len(words))
-            losses.append(dy.sum_batches(dy.pickneglogsoftmax_batch(scores, right)))
+            losses.append(dy.sum_batches(dy.pickneglogsoftmax_batch(scores, self.tags.encode(tags))))
         return dy.esum(losses) / sum(len(words) for words, _ in sentences)
 
     def tag(self, sentences: list[list[str]]) -> list[list[str]]:
         """Return the best tag of each word."""
         dy.renew_cg(forward_only=True)
-        spellings: dict[str, dy.Expression] = {}
+        spellings = {}
         scores = [self(words, spellings) for words in sentences if words]
         if scores:
             dy.forward(scores)  # all at once, so that it can be batched
@@ -93,16 +87,11 @@ class Tagger(nn.Layer):
         return [self.tags.decode(next(found)) if words else [] for words in sentences]
 
 
-# -- training ------------------------------------------------------------------------------------
-
-
 def train(tagger: Tagger, sentences: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
-    """Train for all epochs; save the model whenever it is the best so far."""
     trainer = dy.AdamTrainer(tagger.collection, args.learning_rate)
     trainer.set_clip_threshold(1.0)
     data = dy.data.batches(sentences, args.batch, shuffle=True, seed=args.seed)
-    updates = args.epochs * len(data)
-    rising = max(1, round(args.warmup * updates))
+    updates, rising = args.epochs * len(data), max(1, round(args.warmup * args.epochs * len(data)))
     trainer.schedule = dy.WarmupSchedule(rising, then=dy.LinearSchedule(updates - rising))
     for epoch in commandline.training(args, tagger.collection, data, extra=tagger.sizes, unit="words"):
         tagger.train()
@@ -113,68 +102,46 @@ def train(tagger: Tagger, sentences: list[Sentence], dev: list[Sentence], args: 
             loss.backward()
             trainer.update()
         tagger.eval()
-        epoch.report(accuracy=accuracy(tagger, dev))
-
-
-def accuracy(tagger: Tagger, sentences: list[Sentence]) -> float:
-    """Return the share of words whose tag is right."""
-    batches = dy.data.batches([words for words, _ in sentences], 64)
-    found = [tags for batch in batches for tags in tagger.tag(batch)]
-    return dy.metrics.accuracy(found, [tags for _, tags in sentences])
-
-
-def new_sizes(sentences: list[Sentence], args: argparse.Namespace) -> dict:
-    """Collect the vocabularies, and the sizes given on the command line."""
-    forms = [form for words, _ in sentences for form in words]
-    return {
-        "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
-        "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
-        "tags": sorted({tag for _, tags in sentences for tag in tags}),
-        "seed": args.seed,
-        **{size: getattr(args, size) for size in SIZES},
-    }
-
-
-# -- the program ---------------------------------------------------------------------------------
+        found = dy.data.map_batches(tagger.tag, [words for words, _ in dev])
+        epoch.report(accuracy=dy.metrics.accuracy(found, [tags for _, tags in dev]))
 
 
 def main(args: argparse.Namespace) -> None:
     def read(path) -> list[Sentence]:
-        """Return the words of all sentences of a treebank, with the column to predict."""
         return [(sentence.form, sentence.column(args.column)) for sentence in read_conllu(path, required=[args.column])]
 
     if args.command == "train":
         sentences, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
-        tagger = Tagger(new_sizes(sentences, args))
-        print(
-            f"{len(sentences)} training and {len(dev)} dev sentences, {len(tagger.words.counts)} words, "
-            f"{len(tagger.letters.counts)} letters and {len(tagger.tags)} tags in the vocabulary"
-        )
-        train(tagger, sentences, dev, args)
-        print_tagged(dy.load_network(args.model, Tagger).eval(), [dev[0][0]])
-    else:
-        tagger = dy.load_network(args.model, Tagger).eval()
-        for lines in commandline.input_lines(args.file):
-            print_tagged(tagger, [line.split() for line in lines])
-
-
-def print_tagged(tagger: Tagger, sentences: list[list[str]]) -> None:
-    for words, tags in zip(sentences, tagger.tag(sentences)):
-        print(" ".join(f"{word}/{tag}" for word, tag in zip(words, tags)), flush=True)
+        forms = [form for words, _ in sentences for form in words]
+        spec = {
+            "words": Vocabulary((form.lower() for form in forms), min_count=2).counts,
+            "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
+            "tags": sorted({tag for _, tags in sentences for tag in tags}),
+            "seed": args.seed,
+            **args.sizes,
+        }
+        print(f"{len(sentences)} training and {len(dev)} dev sentences, {len(spec['words'])} words, ", end="")
+        print(f"{len(spec['letters'])} letters and {len(spec['tags'])} tags in the vocabulary")
+        train(Tagger(spec), sentences, dev, args)
+    tagger = dy.load_network(args.model, Tagger).eval()
+    parts = ([line.split() for line in lines] for lines in commandline.input_lines(args.file))
+    for texts in [[dev[0][0]]] if args.command == "train" else parts:
+        for words, tags in zip(texts, tagger.tag(texts)):
+            print(" ".join(f"{word}/{tag}" for word, tag in zip(words, tags)), flush=True)
 
 
 if __name__ == "__main__":
     parser = commandline.Parser(
         "Train a part-of-speech tagger, or tag text with one.",
         data="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks",
+        command="tag",
+        file="text, one sentence per line, split into words",
         epochs=10,
         batch=16,
         learning_rate=0.003,  # the greatest
         sizes=SIZES,
     )
     add = parser.add_argument
-    add("command", nargs="?", choices=["train", "tag"], default="train")
-    add("file", nargs="?", default="-", help="tag: text, one sentence per line, split into words; - for standard input")
     add("--column", choices=CONLLU_COLUMNS[3:], default="UPOS", help="what to predict")
     add("--warmup", type=float, default=0.1, help="the fraction of training in which the learning rate rises")
     parser.run(main)

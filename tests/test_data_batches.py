@@ -346,3 +346,15 @@ def test_hold_out() -> None:
         dy.data.hold_out([])
     with pytest.raises(ValueError, match="hold_out: every must be at least 2, not 1"):
         dy.data.hold_out([1, 2, 3], every=1)
+
+
+def test_map_batches_keeps_the_order() -> None:
+    sizes: list[int] = []
+
+    def double(batch: list[int]) -> list[int]:
+        sizes.append(len(batch))
+        return [2 * x for x in batch]
+
+    assert dy.data.map_batches(double, list(range(10)), 4) == list(range(0, 20, 2))
+    assert sizes == [4, 4, 2]
+    assert dy.data.map_batches(double, []) == []

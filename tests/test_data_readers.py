@@ -315,3 +315,31 @@ def test_digits(tmp_path: Path) -> None:
     idx("t10k-labels-idx1-ubyte", (2,), bytes([1, 2]))
     with pytest.raises(ValueError, match=r"t10k has images \(1, 2, 3\) but labels \(2,\)"):
         dy.data.read_digits(tmp_path)
+
+
+# -- inflections ---------------------------------------------------------------------------------
+
+
+def test_inflections(tmp_path: Path) -> None:
+    path = tmp_path / "forms"
+    path.write_text("swim\tswam\tV;PST\nox\toxen\tN;PL\n", encoding="utf-8")
+    assert dy.data.read_inflections(path) == [
+        (["<V>", "<PST>", *"swim"], list("swam")),
+        (["<N>", "<PL>", *"ox"], list("oxen")),
+    ]
+    path.write_text("swim\tswam\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="line 1: expected lemma, form and tags, separated by tabs"):
+        dy.data.read_inflections(path)
+
+
+def test_english_inflections_hold_out_lemmas(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f"w{chr(97 + i % 26)}{chr(97 + i // 26)}" for i in range(40)]
+    table = [line for word in words for line in (f"{word},noun,{word}s/{word}es", f"{word},verb,{word}ed,,{word}ing,")]
+    monkeypatch.setattr("dynet_cy.data.inflections.lines", lambda path: table)
+    monkeypatch.setattr("dynet_cy.data.inflections.installed", lambda package, name: name)
+    training, dev = dy.data.english_inflections(100)
+    assert (len(training), len(dev)) == (100, 10)
+    lemmas = [{"".join(x for x in source if len(x) == 1) for source, _ in part} for part in (training, dev)]
+    assert not lemmas[0] & lemmas[1]
+    assert all("".join(form).startswith("w") and "/" not in form for _, form in training)
+    assert dy.data.english_inflections(100) == (training, dev)

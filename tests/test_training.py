@@ -113,7 +113,9 @@ def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
     args = parser(data="text", epochs=3, sizes={"word_dim": 8, "dropout": 0.5}).parse_args(["--word-dim", "9"])
     found = {name: value for name, value in vars(args).items() if value is not None}
     model = Path("runs/tagger.safetensors")
-    assert found == {"epochs": 3, "word_dim": 9, "dropout": 0.5, "seed": 1, "model": model}
+    sizes = {"word_dim": 9, "dropout": 0.5}
+    assert found == {"epochs": 3, **sizes, "sizes": sizes, "seed": 1, "model": model}
+    assert parser(data="text", sizes={"word_dim": 8}).parse_intermixed_args([]).sizes == {"word_dim": 8}
     assert not hasattr(parser(saves=False, curves=False).parse_args([]), "curves")
 
 
@@ -204,3 +206,16 @@ def test_networks_are_built_again(tmp_path: Path) -> None:
     dy.save_safetensors(tmp_path / "other", network.collection, extra={"rows": 3})
     with pytest.raises(ValueError, match="other: the model of another program: it has no 'dim'"):
         dy.load_network(tmp_path / "other", Network)
+
+
+def test_a_command_and_its_file(capsys: pytest.CaptureFixture[str]) -> None:
+    two = parser(command="tag", file="text")
+    assert [two.parse_args(line.split()).command for line in ("", "train", "tag")] == ["train", "train", "tag"]
+    assert [two.parse_args(line.split()).file for line in ("tag", "tag text")] == ["-", "text"]
+    with pytest.raises(SystemExit):
+        two.parse_args(["parse"])
+    needs = parser(command="parse", file="trees", stdin=False)
+    needs.run(lambda args: print(args.command, args.file), ["train"])
+    assert capsys.readouterr().out == "train None\n"
+    with pytest.raises(SystemExit, match="parse: a file is needed"):
+        needs.run(print, ["parse"])

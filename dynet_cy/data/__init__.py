@@ -5,15 +5,18 @@ words = dy.data.Vocabulary((form for sentence in sentences for form in sentence.
 data = dy.data.batches(sentences, 32, shuffle=True, seed=1)
 """
 
-from dynet_cy.data.batching import Batches, batches, hold_out
+from dynet_cy.data.batching import Batches, batches, hold_out, map_batches
 from dynet_cy.data.conllu import CONLLU_COLUMNS, ConlluSentence, read_conllu
 from dynet_cy.data.digits import read_digits, read_idx
 from dynet_cy.data.files import Lines, installed, lines
+from dynet_cy.data.inflections import english_inflections, read_inflections
 from dynet_cy.data.text import read_entities, read_labelled, read_parallel, read_tsv
+from dynet_cy.data.transitions import ArcHybrid, ArcHybridOracle
 from dynet_cy.data.trees import Tree, parse_tree, read_trees
 from dynet_cy.data.vocabulary import Vocabulary
 from dynet_cy.nn.vectors import WordVectors, read_vectors
 
-__all__ = ["CONLLU_COLUMNS", "Batches", "ConlluSentence", "Lines", "Tree", "Vocabulary", "WordVectors", "batches"]
-__all__ += ["hold_out", "installed", "lines", "parse_tree", "read_conllu", "read_digits", "read_entities", "read_idx"]
+__all__ = ["CONLLU_COLUMNS", "ArcHybrid", "ArcHybridOracle", "Batches", "ConlluSentence", "Lines", "Tree", "Vocabulary"]
+__all__ += ["WordVectors", "batches", "english_inflections", "hold_out", "installed", "lines", "map_batches"]
+__all__ += ["parse_tree", "read_conllu", "read_digits", "read_entities", "read_idx", "read_inflections"]
 __all__ += ["read_labelled", "read_parallel", "read_trees", "read_tsv", "read_vectors"]

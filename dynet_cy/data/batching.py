@@ -29,7 +29,7 @@ from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.trainer import end_share
 from dynet_cy.train.trainer import updates_made
 
-__all__ = ["Batches", "batches", "hold_out"]
+__all__ = ["Batches", "batches", "hold_out", "map_batches"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -599,3 +599,21 @@ def hold_out(items: Sequence[T], every: int = 10) -> tuple[list[T], list[T]]:
     if len(items) < 2:
         raise ValueError(f"hold_out: at least 2 items are needed, not {len(items)}")
     return [item for i, item in enumerate(items) if i % every], [items[i] for i in range(0, len(items), every)]
+
+
+def map_batches(function: Callable[[list[T]], Iterable[Made]], items: Sequence[T], size: int = 64) -> list[Made]:
+    """Apply a function of a list to items, batch by batch: all results of a network that takes a list of examples.
+
+    Args:
+        function: takes a list of at most `size` items, and returns a result for each
+        items: all of them
+        size: how many items a batch has
+
+    Returns:
+        The results, in the order of the items.
+
+    Example:
+        >>> dy.data.map_batches(lambda words: [word.upper() for word in words], ["a", "dog", "barks"], 2)
+        ['A', 'DOG', 'BARKS']
+    """
+    return [result for batch in batches(items, size) for result in function(batch)]

@@ -33,9 +33,6 @@ SIZES = {
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
 
 
-# -- training with several processes -------------------------------------------------------------
-
-
 def train(network: Tagger, training: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
     """Train with all processes that were started; rank 0 prints and saves."""
     rank, processes = dy.parallel.rank(), dy.parallel.size()
@@ -96,9 +93,6 @@ def tell(words: str) -> None:
         print(words, flush=True)
 
 
-# -- the network ---------------------------------------------------------------------------------
-
-
 class Tagger:
     """The network.  `spec` holds everything needed to build it again, except the weights."""
 
@@ -116,8 +110,8 @@ class Tagger:
         self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
         self.frequent_vectors = pc.add_lookup_parameters((len(self.frequent), 2 * letter_hidden))
         self.letter_vectors = pc.add_lookup_parameters((len(self.letters), letter_dim))
-        self.spellers = [dy.LSTMBuilder(1, letter_dim, letter_hidden, pc) for _ in range(2)]
-        self.readers = [dy.LSTMBuilder(1, spec["word_dim"] + 2 * letter_hidden, hidden, pc) for _ in range(2)]
+        self.speller = dy.BiRNNBuilder(1, letter_dim, 2 * letter_hidden, pc, dy.LSTMBuilder)
+        self.reader = dy.BiRNNBuilder(1, spec["word_dim"] + 2 * letter_hidden, 2 * hidden, pc, dy.LSTMBuilder)
         self.W = pc.add_parameters((len(self.tags), 2 * hidden))
         self.b = pc.add_parameters(len(self.tags), init=0)
 
@@ -129,9 +123,8 @@ class Tagger:
         if form in self.frequent and not hidden:
             return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
         if form not in spellings:
-            letters = [self.letter_vectors[self.letters[letter]] for letter in form]
-            forward, backward = both_ways(self.spellers, letters)
-            spellings[form] = dy.concatenate([forward[-1], backward[-1]])
+            states = self.speller.add_inputs([self.letter_vectors[self.letters[letter]] for letter in form])
+            spellings[form] = dy.concatenate([states[-1][0].output(), states[0][1].output()])  # the last of each
         return dy.concatenate([word_vector, spellings[form]])
 
     def drop(self, x: dy.Expression) -> dy.Expression:
@@ -139,9 +132,8 @@ class Tagger:
 
     def scores(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[dy.Expression]:
         """Return the scores of all tags for each word; `spellings` are those of the minibatch so far."""
-        forward, backward = both_ways(self.readers, [self.drop(self.embed(form, spellings)) for form in words])
-        states = [self.drop(dy.concatenate([f, b])) for f, b in zip(forward, backward[::-1])]
-        return [dy.affine_transform([self.b, self.W, state]) for state in states]
+        states = self.reader.transduce([self.drop(self.embed(form, spellings)) for form in words])
+        return [dy.affine_transform([self.b, self.W, self.drop(state)]) for state in states]
 
     def loss(self, sentences: list[Sentence]) -> dy.Expression:
         """Return the mean loss over all words of a minibatch."""
@@ -166,14 +158,6 @@ class Tagger:
         return right / max(sum(map(size, sentences)), 1)
 
 
-def both_ways(builders: list[dy.LSTMBuilder], inputs: list[dy.Expression]) -> list[list[dy.Expression]]:
-    """Return the outputs of two LSTMs: from left to right, and from right to left."""
-    return [lstm.initial_state().transduce(xs) for lstm, xs in zip(builders, (inputs, inputs[::-1]))]
-
-
-# -- the program ---------------------------------------------------------------------------------
-
-
 def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
     """Collect the vocabularies, with how often each thing was seen, and the sizes given on the command line."""
     forms = [form for words, _ in sentences for form in words]
@@ -183,7 +167,7 @@ def new_spec(sentences: list[Sentence], args: argparse.Namespace) -> dict:
         "letters": Vocabulary((letter for form in forms for letter in form), min_count=5).counts,
         "tags": sorted({tag for _, tags in sentences for tag in tags}),
         "seed": args.seed,
-        **{size: getattr(args, size) for size in SIZES},
+        **args.sizes,
     }
 
 

@@ -30,8 +30,6 @@ SIZES = {
     "word_dropout": 0.25,  # a word seen n times is hidden at the rate of d / (d + n)
 }
 
-# -- training with several processes -------------------------------------------------------------
-
 
 def train(network: Sentiment, training: list[Tree], dev: list[Tree], args: argparse.Namespace) -> None:
     """Train with all processes that were started; rank 0 prints and saves."""
@@ -91,9 +89,6 @@ def size(tree: Tree) -> int:
 def tell(words: str) -> None:
     if dy.parallel.rank() == 0:
         print(words, flush=True)
-
-
-# -- the network ---------------------------------------------------------------------------------
 
 
 class Sentiment:
@@ -171,9 +166,6 @@ class Sentiment:
         return right / max(len(trees), 1)
 
 
-# -- the program ---------------------------------------------------------------------------------
-
-
 ADJECTIVES = ["awful dreadful", "dull weak clumsy", "long quiet French", "good fresh charming", "superb brilliant"]
 
 
@@ -203,9 +195,8 @@ def read(path: Path) -> list[Tree]:
 def main(args: argparse.Namespace) -> None:
     rng = random.Random(args.seed)
     trees, dev = commandline.read_data(args, read, lambda: [made_up_tree(rng) for _ in range(2000)])
-    words = (part.lower() for tree in trees for node in tree.nodes() for part in node.parts if isinstance(part, str))
-    sizes = {size: getattr(args, size) for size in SIZES}
-    spec = {"words": Vocabulary(words, min_count=2).counts, "seed": args.seed, **sizes}
+    words = Vocabulary((word.lower() for tree in trees for word in tree.words()), min_count=2)
+    spec = {"words": words.counts, "seed": args.seed, **args.sizes}
     train(Sentiment(spec), trees, dev, args)
 
 

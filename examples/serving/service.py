@@ -38,9 +38,6 @@ SIZES = {
 }
 
 
-# -- the service ---------------------------------------------------------------------------------
-
-
 def application(answer: Answer, statistics: Callable[[], dict], reload: Callable[[], None]) -> Starlette:
     """Return the web application, which calls `answer` for each sentence."""
 
@@ -89,9 +86,6 @@ def serve(args: argparse.Namespace) -> None:
         uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
 
 
-# -- the tagger ----------------------------------------------------------------------------------
-
-
 class Tagger:
     """A BiLSTM reads the words; the tag of each is chosen by its state and the tag before it."""
 
@@ -132,7 +126,7 @@ def train(args: argparse.Namespace) -> None:
     sentences, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
     words = Vocabulary((word.lower() for words, _ in sentences for word in words), min_count=2)
     tags = sorted({tag for _, tags in sentences for tag in tags})
-    tagger = Tagger({"words": words.counts, "tags": tags, **{size: getattr(args, size) for size in SIZES}})
+    tagger = Tagger({"words": words.counts, "tags": tags, **args.sizes})
     trainer = dy.AdamTrainer(tagger.pc, args.learning_rate)
     data = dy.data.batches(sentences, args.batch, shuffle=True, seed=args.seed)
     for epoch in commandline.training(args, tagger.pc, data, extra=tagger.spec, unit="words"):
@@ -151,9 +145,6 @@ def train(args: argparse.Namespace) -> None:
 def read(path: Path) -> list[Sentence]:
     """Read words and tags (UPOS) of a treebank in CoNLL-U, plain or gzipped."""
     return [(sentence.form, sentence.upos) for sentence in read_conllu(path, required=["UPOS"])]
-
-
-# -- the program ---------------------------------------------------------------------------------
 
 
 def main(args: argparse.Namespace) -> None:

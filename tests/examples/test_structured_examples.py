@@ -5,7 +5,6 @@ Their algorithms are compared with exhaustive search.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import random
 import re
@@ -67,7 +66,6 @@ SMALL: dict[str, list[object]] = {
 }
 LEARN = ["--word-dim", 16, "--batch", 8, "--learning-rate", 0.02, "--dropout", 0.1]
 PARSERS = [name for name in SMALL if "parser" in name]
-ORACLES = ["transition_parser", "stack_lstm_parser"]
 
 
 # -- parsers -------------------------------------------------------------------------------------
@@ -116,87 +114,6 @@ def is_tree(heads: list[int]) -> bool:
     return ConlluSentence(["w"] * len(heads), head=heads).is_tree()
 
 
-def all_trees(words: int) -> list[tuple[int, ...]]:
-    return [heads for heads in itertools.product(range(words + 1), repeat=words) if is_tree(list(heads))]
-
-
-def crosses(heads: tuple[int, ...]) -> bool:
-    arcs = [tuple(sorted(arc)) for arc in enumerate(heads, start=1)]
-    return any(a < c < b < d for a, b in arcs for c, d in arcs)
-
-
-def oracle_of(example, script: str, heads: tuple[int, ...]):
-    """The oracle of a tree, and the names of the actions."""
-    arc_hybrid = example(script)
-    words = len(heads)
-    tree = ConlluSentence(["w"] * words, head=list(heads), deprel=[f"r{i % 2}" for i in range(words)])
-    names = arc_hybrid.actions_for(["r0", "r1"])
-    return arc_hybrid.Oracle(tree, {name: i for i, name in enumerate(names)}), names
-
-
-@pytest.mark.parametrize("script", ORACLES)
-def test_the_oracle_makes_all_trees_without_crossing_arcs(example, script: str) -> None:
-    arc_hybrid, rng = example(script), random.Random(1)
-    for words in (1, 2, 3, 4, 5):
-        for heads in all_trees(words):
-            oracle, names = oracle_of(example, script, heads)
-            for choose in (lambda best: best[0], lambda best: best[-1], rng.choice):
-                now, steps = arc_hybrid.Configuration(words), 0
-                while not now.over():
-                    action = names[choose(oracle.best(now))]
-                    assert action[0] in now.allowed()
-                    now.apply(action)
-                    steps += 1
-                assert steps == 2 * words
-                made = now.heads[1:] == oracle.tree.head
-                assert made == (not crosses(heads))
-                assert not made or now.relations[1:] == oracle.tree.deprel
-
-
-def right_arcs_at_most(now, heads: list[int]) -> int:
-    """The number of correct arcs that a configuration can still reach, by exhaustive search."""
-    if now.over():
-        return sum(a == b for a, b in zip(now.heads[1:], heads))
-    found = []
-    for kind in now.allowed():
-        after = copy.deepcopy(now)
-        after.apply((kind, "r0"))
-        found.append(right_arcs_at_most(after, heads))
-    return max(found)
-
-
-@pytest.mark.parametrize("script", ORACLES)
-def test_the_oracle_knows_what_is_best_after_errors(example, script: str) -> None:
-    """The cheapest actions are those that lead to the most correct arcs, in all kinds of configurations."""
-    arc_hybrid, rng = example(script), random.Random(2)
-    for words in (2, 3, 4):
-        for heads in all_trees(words):
-            if crosses(heads):
-                continue
-            oracle, names = oracle_of(example, script, heads)
-            now = arc_hybrid.Configuration(words)
-            while not now.over():
-                reached = {}
-                for kind in now.allowed():
-                    after = copy.deepcopy(now)
-                    after.apply((kind, "r0"))
-                    reached[kind] = right_arcs_at_most(after, oracle.tree.head)
-                best = {names[number][0] for number in oracle.best(now)}
-                assert best == {kind for kind, right in reached.items() if right == max(reached.values())}
-                now.apply((rng.choice(sorted(now.allowed())), "r0"))
-
-
-@pytest.mark.parametrize("script", ORACLES)
-def test_all_ways_of_allowed_actions_end_in_a_tree(example, script: str) -> None:
-    arc_hybrid = example(script)
-    rng = random.Random(2)
-    for _ in range(200):
-        now = arc_hybrid.Configuration(rng.randrange(1, 8))
-        while not now.over():
-            now.apply((rng.choice(sorted(now.allowed())), "r"))
-        assert is_tree(now.heads[1:])
-
-
 @pytest.mark.parametrize("script", ["transition_parser", "stack_lstm_parser"])
 def test_sentences_together_are_parsed_as_alone(example, script: str) -> None:
     """Training gives the same losses and gradients too, with one pass for each step of all sentences."""
@@ -208,9 +125,10 @@ def test_sentences_together_are_parsed_as_alone(example, script: str) -> None:
     net = parser.Parser(spec)
     words = [["a", "b", "c", "b"], ["b"], ["c", "a"], ["a", "b", "a", "c", "c", "b", "a"]]
     tags = [["T"] * len(sentence) for sentence in words]
-    together = net.parse(words, tags)
+    sentences = [ConlluSentence(w, upos=t) for w, t in zip(words, tags)]
+    together = net.parse(sentences)
     assert dy.cg().n_batches() < 14 * 40
-    assert together == [net.parse([w], [t])[0] for w, t in zip(words, tags)]
+    assert together == [net.parse([sentence])[0] for sentence in sentences]
     for heads, _ in together:
         assert is_tree(heads)
     trees = [ConlluSentence(w, upos=t, head=h, deprel=r) for w, t, (h, r) in zip(words, tags, together)]
@@ -228,22 +146,22 @@ def test_stack_lstm_follows_the_stack(example, graph) -> None:
     sizes = {"word_dim": 4, "tag_dim": 2, "action_dim": 3, "tree_dim": 5, "hidden": 6, "seed": 1}
     net = parser.Parser({"words": {"a": 1, "b": 1, "c": 1}, "tags": {}, "relations": ["r"], **sizes})
     state = parser.State(net, ["a", "b", "c"], ["T"] * 3)
-    words, left, right = list(state.words), ("left", "r"), ("right", "r")
+    words, shift, left, right = list(state.words), ("shift", ""), ("left", "r"), ("right", "r")
     trees, taken = [net.root], [net.begin]
-    for action in [parser.SHIFT, left, parser.SHIFT, parser.SHIFT, right, right]:
-        if action == parser.SHIFT:
+    for action in [shift, left, shift, shift, right, right]:
+        if action == shift:
             trees.append(words.pop(0))
         else:
             place = words if action == left else trees
             child = trees.pop()
             head = place.pop(0 if action == left else -1)
-            arc = net.arc * net.arc_vectors[net.ids[action]]
+            arc = net.arc * net.arc_vectors[net.actions.index(action)]
             place.insert(
                 0 if action == left else len(place),
                 dy.tanh(net.head * head + net.child * child + arc + net.compose_bias),
             )
-        taken.append(net.action_vectors[net.ids[action]])
-        state.apply(action)
+        taken.append(net.action_vectors[net.actions.index(action)])
+        state.apply(net.actions.index(action))
         for found, builder, inputs in [
             (state.stack, net.stack, trees),
             (state.buffer, net.buffer, [net.end, *words[::-1]]),
@@ -251,8 +169,8 @@ def test_stack_lstm_follows_the_stack(example, graph) -> None:
         ]:
             wanted = builder.initial_state().transduce(inputs)[-1]
             np.testing.assert_allclose(found.output().npvalue(), wanted.npvalue(), rtol=1e-4, atol=1e-6)
-    assert state.configuration.heads[1:] == [2, 0, 2]
-    assert state.configuration.over()
+    assert state.parse.heads[1:] == [2, 0, 2]
+    assert state.parse.over()
 
 
 # -- names ---------------------------------------------------------------------------------------
