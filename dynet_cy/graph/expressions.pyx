@@ -40,7 +40,6 @@ from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, no
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.devices import check_device, device_name
-from dynet_cy.equivalents import advice
 from dynet_cy.graph.structs import operators as functions
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels

@@ -84,8 +84,10 @@ models = weakref.WeakValueDictionary()
 
 
 cdef object model_of(communicator, Storage storage, list stored, parts, with_children=False):
-    """The shared memory of a collection, a `SharedModel`; made at the first call.  Collective.  Raises an error if these
-    parameters and tables do not have the same places on all ranks."""
+    """The shared memory of a collection, a `SharedModel`; made at the first call.  Collective.
+
+    Raises an error if these parameters and tables do not have the same places on all ranks.
+    """
     cdef _Stored x
     known = models.get(id(storage))
     known = known if known is not None and known.plane_bytes >= storage.n_bytes() else None
