@@ -92,7 +92,8 @@ class Parser(argparse.ArgumentParser):
             if value is not None:
                 action = _SetSize if name in (sizes or {}) else "store"
                 option = f"--{name.replace('_', '-')}"
-                self.add_argument(option, type=type(value), default=value, action=action, help=text)
+                kind = float if name == "learning_rate" else type(value)
+                self.add_argument(option, type=kind, default=value, action=action, help=text)
         if data is not None:
             self.add_argument("--train", type=Path, metavar="FILE", help=data)
             self.add_argument("--dev", type=Path, metavar="FILE", help="the same; else a tenth of the training data")
@@ -231,6 +232,6 @@ def training(
         >>> training.stopping
         <EarlyStopping: patience=2, mode='max', min_delta=0.0, best None of 0>
     """
-    files = {"path": getattr(args, "model", None), "picture": args.curves, "tensorboard": args.tensorboard}
-    settings = {"patience": getattr(args, "patience", None), **files, **options}
+    names = {"path": "model", "picture": "curves", "tensorboard": "tensorboard", "patience": "patience"}
+    settings = {name: getattr(args, option, None) for name, option in names.items()} | options
     return Training(collection, data, args.epochs, **settings)

@@ -108,6 +108,12 @@ def parser(**options) -> commandline.Parser:
     return commandline.Parser("Train.", **options)
 
 
+def test_programs_without_some_options() -> None:
+    args = parser(epochs=2, learning_rate=1, curves=False, saves=False).parse_args(["--learning-rate", "0.1"])
+    assert args.learning_rate == 0.1
+    assert commandline.training(args, dy.ParameterCollection(), ["a"]).epochs == 2
+
+
 def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["somewhere/tagger.py"])
     args = parser(data="text", epochs=3, sizes={"word_dim": 8, "dropout": 0.5}).parse_args(["--word-dim", "9"])
