@@ -233,5 +233,5 @@ def training(
         <EarlyStopping: patience=2, mode='max', min_delta=0.0, best None of 0>
     """
     names = {"path": "model", "picture": "curves", "tensorboard": "tensorboard", "patience": "patience"}
-    settings = {name: getattr(args, option, None) for name, option in names.items()} | options
-    return Training(collection, data, args.epochs, **settings)
+    settings: dict[str, Any] = {name: getattr(args, option, None) for name, option in names.items()}
+    return Training(collection, data, args.epochs, **{**settings, **options})
