@@ -12,7 +12,9 @@ class SharedModel:
     storage: Storage
     plane_bytes: int
     region: Buffer
-    def __init__(self, communicator: SharedCommunicator, storage: Storage, parts: int, with_children: bool) -> None: ...
+    def __init__(
+        self, communicator: SharedCommunicator, storage: Storage, n_bytes: int, parts: int, with_children: bool
+    ) -> None: ...
     def plane(self, part: int) -> Buffer: ...
 
 ADDED_ON_DEVICE: str

@@ -629,6 +629,12 @@ cdef int note_nothing(object trainer) except -1:
 class _Settings:
     """Raises an error for arguments that other libraries' trainers have, unless a derived class has them too."""
 
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        # Up to Python 3.10, `inspect.signature` prefers `__new__` to a constructor that the class has inherited.
+        if "__init__" not in vars(cls):
+            cls.__init__ = cls.__init__
+
     def __new__(cls, *args, **settings):
         for name in settings:
             instead = advice("keyword", name)
