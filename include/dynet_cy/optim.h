@@ -39,8 +39,7 @@ typedef struct {
     if (kind == DY_REPLAYED) { \
         vf g = C(0.f), total = g; \
         for (uint32_t k = 0; k < h->n; k++) { \
-            vf lr = C(h->rates[k]); \
-            (void)lr; \
+            vf lr __attribute__((unused)) = C(h->rates[k]); /* most rules are never replayed */ \
             rule \
             total = total + C(h->weights[k]) * d; \
         } \
