@@ -97,7 +97,7 @@ def test_attributes(name: str) -> None:
         lambda dy, m: dy.SimpleSGDTrainer(),
         lambda dy, m: dy.SimpleSGDTrainer(m, "fast"),
         lambda dy, m: dy.SimpleSGDTrainer(m, rate=1.0),
-        lambda dy, m: dy.AdamTrainer(m, learning_rate=1.0),
+        lambda dy, m: dy.AdamTrainer(m, rate=1.0),
         lambda dy, m: dy.SimpleSGDTrainer(m).set_clip_threshold("high"),
         lambda dy, m: dy.SimpleSGDTrainer(3),
     ],
