@@ -11,8 +11,6 @@ Build expressions for one example, ask for their values or gradients, renew the 
     y.npvalue()
 """
 
-import sys
-
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
@@ -275,8 +273,8 @@ __all__ = [
 ]
 __all__ += [*_api.__all__, *functions.__all__]
 
-# Errors of names that other libraries have say what to write.
-for _column, _module in (("dy", __name__), ("nn", nn.__name__)):
-    setattr(sys.modules[_module], "__getattr__", _equivalents.of_module(_column, _module))  # noqa: B010 - not for mypy
+# Errors of names that other libraries have say what to write. Not those of this module: with its own `__getattr__`,
+# Python would look up `dy.tanh` without a cache, which takes 11 ns more for each node.
+setattr(nn, "__getattr__", _equivalents.of_module("nn", nn.__name__))  # noqa: B010 - not for mypy
 for _column, _class in (("x", Expression), ("trainer", Trainer), ("model", ParameterCollection), ("state", RNNState)):
     _give_attributes(_class, _equivalents.elsewhere(_column, _class))

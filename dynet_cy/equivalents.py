@@ -1,7 +1,7 @@
 """What programs of PyTorch, NumPy and TensorFlow write, and what to write here: one table.
 
 Its rows are the tables of docs/dynet-cy-for-pytorch-users.md, and what errors say where a program uses a name that
-this library does not have, such as `dy.cat`, `x.exp()`, `trainer.step()` or `lr=`.
+this library does not have, such as `dy.nn.ReLU`, `x.exp()`, `trainer.step()` or `lr=`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Row(NamedTuple):
     ours: str
     """What to write here. Errors say this, with the name in place of ``{}``, unless `says` has something else."""
     dy: str = ""
-    """Names of the module."""
+    """Names of the module, for the page only: errors of modules cost time (see the end of ``__init__.py``)."""
     nn: str = ""
     """Names of the module `nn`."""
     x: str = ""
