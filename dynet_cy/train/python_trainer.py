@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -19,9 +18,6 @@ from dynet_cy.train.trainers import SimpleSGDTrainer
 Floats = NDArray[np.float32]
 
 HOST_ONLY = "steps in Python need parameters in the memory of the host, and some are on a device"
-
-# Trainers in the middle of an update.
-_updating: weakref.WeakSet[PythonTrainer] = weakref.WeakSet()
 
 
 class StepSettings(NamedTuple):
@@ -163,13 +159,7 @@ class PythonTrainer(Trainer):
 
     def _compute_update(self, names: set[str] | None, skip_nonfinite: bool) -> None:
         refuse_devices(self, HOST_ONLY)
-        if self in _updating:
-            raise RuntimeError(f"{type(self).__name__}: an update was begun in the middle of another one")
-        _updating.add(self)
-        try:
-            super()._compute_update(names, skip_nonfinite)
-        finally:
-            _updating.discard(self)
+        super()._compute_update(names, skip_nonfinite)
 
     def _step_settings(self) -> list[StepSettings]:
         """Of the parameters that are in no group, and of each group."""

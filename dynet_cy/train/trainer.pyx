@@ -600,6 +600,9 @@ UPDATE_EPOCH = (
 cdef enum:
     LOOKED_AT = 10
 
+# The trainers in the middle of an update, by `id`: no signal handler runs while a number comes in or goes out.
+cdef set updating = set()
+
 cdef set warned = set()         # reasons that `note_nothing` has told
 
 
@@ -1042,6 +1045,9 @@ class Trainer(_Settings, MovingAverages, Restorable):
     def _compute_update(self, names, skip_nonfinite):
         """Update the parameters with these names, or all if None, with the engine's floating-point settings."""
         cdef uint64_t span = begin_span()
+        if id(self) in updating:
+            raise RuntimeError(f"{type(self).__name__}: an update was begun in the middle of another one")
+        updating.add(id(self))
         begin_arithmetic()
         try:
             self._check_ready()
@@ -1053,6 +1059,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
             raise
         finally:
             end_arithmetic()
+            updating.discard(id(self))
             raise_kept()
         (<Reducer>self._reducer).end(None)
         end_span(UPDATE, span)

@@ -123,9 +123,11 @@ def test_terminal(tmp_path) -> None:
     program = tmp_path / "writing.py"
     program.write_text(
         "import os, sys, time\n"
-        "bad = 'rank=1' in os.environ['DYNET_CY_LAUNCH']\n"
-        "time.sleep(0.2 * bad)\n"
+        "while 'rank=1' in os.environ['DYNET_CY_LAUNCH'] and not os.path.exists('written'):\n"
+        "    time.sleep(0.01)\n"
         "sys.stdout.write(f'{sys.stdout.isatty()} 50%\\r')\n"
+        "sys.stdout.flush()\n"
+        "open('written', 'w').close()\n"
     )
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "dynet_cy.launch", "-n", "2", str(program)]

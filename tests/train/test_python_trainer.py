@@ -6,6 +6,7 @@ import copy
 import pickle
 import re
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -421,3 +422,40 @@ def test_muon_trains() -> None:
     sizes = np.linalg.svd(W.as_array() - before, compute_uv=False) / (0.05 * 2**0.5)
     assert sizes.min() > 0.5
     assert sizes.max() < 1.3
+
+
+def test_interrupted_at_any_line() -> None:
+    """An update that an exception of a signal handler ends at any line of Python does not block the next one."""
+
+    class Counting(dy.PythonTrainer):
+        def step(self, p: Any, settings: Any) -> Any:
+            return np.ones(p.value.shape, np.float32)
+
+    m = dy.ParameterCollection()
+    w = m.add_parameters(2, init=0.0)
+    trainer = Counting(m)
+    left, ended = 0, 0
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    while left <= 0:
+        ended += 1
+        left = ended
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            trainer.update()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        steps = trainer.updates
+        trainer.update()
+        assert trainer.updates == steps + 1
+        assert (w.as_array() == trainer.updates).all()
+    assert ended > 50
