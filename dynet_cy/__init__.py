@@ -19,6 +19,7 @@ from dynet_cy import equivalents as _equivalents
 from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.data import metrics
+from dynet_cy.derivatives import gradients, hessian_vector_product
 from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.extension import get_cython_path, get_include
 from dynet_cy.files.checkpoint import load_network, load_safetensors, read_extra, save_safetensors
@@ -146,6 +147,9 @@ __all__ = [
     "FloatVectorValue",
     "UnsignedValue",
     "UnsignedVectorValue",
+    # gradients as expressions
+    "gradients",
+    "hessian_vector_product",
     # looking for errors
     "AnomalyError",
     "detect_anomaly",

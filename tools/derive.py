@@ -161,13 +161,25 @@ def formulas() -> Iterator[str]:
     """The formula of each row of unary.def that has a Python function, in Python syntax, for ONNX files."""
     for row in rows("unary.def"):
         if row.face:
-            value = " ".join(split(row.rest)[0][1:-1].split())
-            yield f'    "{row.name}": "{re.sub(r"C[(](-?[0-9.e+-]+)f[)]", plain_number, value)}",'
+            yield f'    "{row.name}": "{in_python(split(row.rest)[0])}",'
 
 
-def plain_number(match: re.Match[str]) -> str:
-    """A C constant in Python syntax; an integer if it ends with a point."""
-    return match[1].rstrip(".")
+def in_python(formula: str) -> str:
+    """A formula of a row in Python syntax: without `C` around numbers, which are integers if they end with a point."""
+    text = " ".join(formula[1:-1].split())
+    text = re.sub(r"C[(](-?[0-9.e+-]+)f[)]", lambda match: match[1].rstrip("."), text)
+    return re.sub(r"C[(](FLT_\w+)[)]", r"\1", text)
+
+
+def derivatives(*kinds: str) -> Iterator[str]:
+    """The derivatives of each row of unary.def and binary.def of some kinds, in Python syntax."""
+    for row in [row for file in ("unary.def", "binary.def") for row in rows(file) if row.kind in kinds]:
+        parts = [f'"{in_python(part)}"' for part in split(row.rest)[1:]]
+        line = f'    "{row.name}": ({", ".join(parts)}{"," * (len(parts) == 1)}),'
+        if len(line) <= WIDTH:
+            yield line
+        else:
+            yield from [f'    "{row.name}": (', *[f"        {part}," for part in parts], "    ),"]
 
 
 # ---- the table of kernels for Cython ------------------------------------------------------
@@ -626,6 +638,9 @@ def from_rows() -> Iterator[tuple[Path, str]]:
         binary=functions("binary.def", "BINARY", "BINARY"),
     )
     yield with_regions(ROOT / "dynet_cy" / "onnx" / "formulas.py", formulas=formulas())
+    yield with_regions(
+        OPS / "formulas.py", derivatives=derivatives("UNARY", "BINARY"), parts=derivatives("BINARY_PART")
+    )
 
 
 def from_functions() -> Iterator[tuple[Path, str]]:
