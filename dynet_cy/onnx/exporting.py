@@ -85,11 +85,7 @@ def export(
         )
     if batch in {axis for x in inputs.values() for axis in x.shape if isinstance(axis, str)} | {""}:
         raise ValueError(f"export: batch: expected a name that no axis of an input has, got {batch!r}")
-    traced = trace(function, inputs, shortest, longest)
-    for step in traced.steps:  # before anything is written
-        if step.op not in CONVERTERS:
-            why = NOT_EXPORTABLE.get(step.op, "has no converter; docs/onnx.md lists what can be exported")
-            raise ExportError(f"export: {step.op} {why}{step.made_at}")
+    traced = trace(function, inputs, shortest, longest, _refuse)
     w = Writer(onnx, traced, batch)
     types = onnx.TensorProto
     each = batch is not None
@@ -139,6 +135,13 @@ def _save_two_files(onnx: Any, made: Any, file: str) -> None:
             new.finish()
         for new in (data, graph):
             new.move()
+
+
+def _refuse(op: str, made_at: str) -> None:
+    """Raise an error for an operation that cannot be written."""
+    if op not in CONVERTERS:
+        why = NOT_EXPORTABLE.get(op, "has no converter; docs/onnx.md lists what can be exported")
+        raise ExportError(f"export: {op} {why}{made_at}")
 
 
 def _package() -> Any:

@@ -87,6 +87,8 @@ class Writer:
         self.initializers: dict[str, Any] = {}
         self.bytes = 0
         self.step: Step | None = None
+        # For each recurrent network: the tensor of its state at the end.
+        self.last_states: dict[int, str] = {}
         self._names: set[str] = set()
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._sizes: dict[object, str] = {}
@@ -214,6 +216,10 @@ class Writer:
                     size = self.add("Mul", size, self.ints(found.factor))
             self._sizes[found] = size
         return self._sizes[found]
+
+    def length_of(self, size: Size, each: bool) -> str:
+        """The number of elements of each example along an axis; "" if it is the size of the axis for all."""
+        return ""
 
     # ---- tensors in other shapes
 
