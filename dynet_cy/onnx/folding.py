@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from dynet_cy.graph.nodes import GraphNode, NodeContents
 from dynet_cy.onnx.errors import ExportError
-from dynet_cy.onnx.recurrences import Cell, Chain, chains
+from dynet_cy.onnx.recurrences import Chain, chains
 
 __all__ = ["Folded", "Run", "explain", "fold"]
 
@@ -93,6 +93,16 @@ def fold(runs: list[Run], sizes: set[int], indices: Mapping[tuple[int, ...], tup
     return folding.result()
 
 
+class _Part(NamedTuple):
+    """The steps of a recurrent network that read a whole sequence: from `begin` to before `end`; `first` is the input
+    of the first one."""
+
+    chain: Chain
+    begin: int
+    end: int
+    first: Element
+
+
 class _Made(NamedTuple):
     """A folded node, with its data in each run."""
 
@@ -121,23 +131,49 @@ class _Folding:
 
     def run(self) -> None:
         for nodes, networks in self._levels():
-            groups: dict[tuple[Any, int], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-            lists = []
-            for number in nodes:
-                found = self._position(number)
-                if found is None:
-                    lists.append([number])
-                else:
-                    alike, count, position = found
-                    groups[alike, count][position].append(number)
-            for (_, count), members in groups.items():
-                lists += _complete(members, count)
-            for numbers in sorted(lists, key=min):
+            lists, left = self._lists(nodes, {})
+            more, left = self._lists(left, self._fixed(left))
+            for numbers in sorted([*lists, *more, *([number] for number in left)], key=min):
                 if len(numbers) > 1:
                     self._fold_nodes(numbers)
                 else:
                     self._keep(numbers[0])
             self._fold_chains(networks)
+
+    def _lists(self, nodes: Iterable[int], fixed: Mapping[int, set[int]]) -> tuple[list[list[int]], list[int]]:
+        """Nodes of a level that belong together, one for each position, and the other nodes. Some arguments may be
+        fixed: not at the position of the node, though they are elements of a sequence."""
+        groups: dict[tuple[Any, int], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+        lists: list[list[int]] = []
+        left = []
+        for number in nodes:
+            found = self._position(number, fixed.get(number, set()))
+            if found is None:
+                left.append(number)
+            else:
+                alike, count, position = found
+                groups[alike, count][position].append(number)
+        for (_, count), members in groups.items():
+            whole = min(map(len, members.values())) if len(members) == count and count > 1 else 0
+            lists += [[members[position][k] for position in range(count)] for k in range(whole)]
+            left += [number for numbers in members.values() for number in numbers[whole:]]
+        return lists, left
+
+    def _fixed(self, nodes: Iterable[int]) -> dict[int, set[int]]:
+        """The arguments that are the same one in all nodes that are alike, such as the last word of a sentence."""
+        alike: dict[Any, list[int]] = defaultdict(list)
+        for number in nodes:
+            places = [self.places.get(arg) for arg in self.nodes[number].args]
+            of = tuple(place.of if isinstance(place, Element) else -1 for place in places)
+            if len(of) > 1 and max(of) >= 0:
+                alike[self.nodes[number].op, self.nodes[number].origin, of].append(number)
+        found = {}
+        for numbers in alike.values():
+            columns = list(zip(*(self.nodes[number].args for number in numbers)))
+            same = {k for k, column in enumerate(columns) if len(set(column)) == 1}
+            if len(numbers) > 1 and same:
+                found.update({number: same for number in numbers})
+        return found
 
     def _levels(self) -> Iterable[tuple[list[int], list[Chain]]]:
         """Nodes and recurrent networks by their depth, without the nodes inside of networks."""
@@ -224,16 +260,16 @@ class _Folding:
                 found.append(column)
         return ([(found[0][0],)], at) if len(found) == 1 and at is not None and at[1] > 1 else (found, None)
 
-    def _position(self, number: int) -> tuple[Any, int, int] | None:
+    def _position(self, number: int, fixed: set[int]) -> tuple[Any, int, int] | None:
         """What a node has in common with those that it is folded with, the number of positions, and its own one; None
         for a node that is at no position, or at several."""
         node, attrs = self.nodes[number], [run.contents[number].attrs for run in self.runs]
         items, at = self._items(number)
         places = set() if at is None else {at}
         args: list[Any] = []
-        for arg in node.args:
+        for k, arg in enumerate(node.args):
             place = self.places.get(arg)
-            if isinstance(place, Element):
+            if isinstance(place, Element) and k not in fixed:
                 places.add((place.position, place.count))
                 args.append(("each", place.of))
             elif place is None and self._is_given(arg):
@@ -383,10 +419,10 @@ class _Folding:
     def _argument(self, numbers: list[int]) -> int:
         """An argument of a folded node, from those at all positions."""
         place = self.places.get(numbers[0])
+        if place is not None and not isinstance(place, Element) or len(set(numbers)) == 1:
+            return self._single(numbers[0])
         if isinstance(place, Element):
             return place.of
-        if place is not None or len(set(numbers)) == 1:
-            return self._single(numbers[0])
         arrays = [[run.values[n] for n in numbers] for run in self.runs]
         if all(np.array_equal(a, arrays[0][0]) for each in arrays for a in each):  # type: ignore[arg-type]
             return self._single(numbers[0])
@@ -400,86 +436,79 @@ class _Folding:
 
     def _fold_chains(self, found: list[Chain]) -> None:
         """The recurrent networks of a level; two that read the same sequence in both directions become one."""
-        parts = []
-        for chain in found:
-            begin, of = self._sequence(chain.cells)
-            end = begin if of is None else begin + of.count
-            self._keep_cells(chain.cells[:begin])
-            if of is not None:
-                parts.append((chain, begin, end, of))
+        parts = [part for part in (self._next_part(chain, 0) for chain in found) if part is not None]
         while parts:
-            one = parts.pop(0)
-            other = next((p for p in parts if self._opposite(one, p)), None)
+            together = [parts.pop(0)]
+            other = next((part for part in parts if self._opposite(together[0], part)), None)
             if other is not None:
                 parts.remove(other)
-            self._add_network([p for p in (one, other) if p is not None])
-            for chain, _, end, _ in [p for p in (one, other) if p is not None]:
-                self._keep_cells(chain.cells[end:])
+                together.append(other)
+            self._add_network(together)
+            for part in together:
+                after = self._next_part(part.chain, part.end)
+                while after is not None:
+                    self._add_network([after])
+                    after = self._next_part(part.chain, after.end)
 
-    def _keep_cells(self, cells: Iterable[Cell]) -> None:
-        for cell in cells:
-            for number in sorted(cell.inside):
+    def _next_part(self, chain: Chain, begin: int) -> _Part | None:
+        """The steps that read a whole sequence next, after those before it, which are kept as they are."""
+        places = [self.places.get(cell.x) for cell in chain.cells]
+        for i in range(begin, len(places)):
+            place = places[i]
+            if isinstance(place, Element) and place.position in (0, place.count - 1):
+                step = 1 if place.position == 0 else -1
+                whole = [Element(place.of, place.position + step * k, place.count) for k in range(place.count)]
+                if places[i : i + place.count] == whole:
+                    return _Part(chain, i, i + place.count, place)
+            for number in sorted(chain.cells[i].inside):
                 self._keep(number)
+        return None
 
-    def _sequence(self, cells: list[Cell]) -> tuple[int, Element | None]:
-        """Where the network begins to read a whole sequence, and its first element there."""
-        places = [self.places.get(cell.x) for cell in cells]
-        for i, place in enumerate(places):
-            if not isinstance(place, Element) or place.position not in (0, place.count - 1):
-                continue
-            step = 1 if place.position == 0 else -1
-            whole = [Element(place.of, place.position + step * k, place.count) for k in range(place.count)]
-            if places[i : i + place.count] == whole:
-                return i, place
-        return len(cells), None
-
-    def _start(self, part: Any) -> list[int]:
+    def _start(self, part: _Part) -> list[int]:
         """The state before a network, h and then c; nothing if it is zero."""
-        chain, begin, _, _ = part
-        cell = chain.cells[begin]
+        cell = part.chain.cells[part.begin]
         before = [n for n in (cell.h_before, cell.c_before) if n is not None]
         if all(self._is_given(n) and all(not run.values[n].any() for run in self.runs) for n in before):  # type: ignore[union-attr]
             return []
         return before
 
-    def _opposite(self, one: Any, other: Any) -> bool:
-        a, b = one[3], other[3]
-        kinds = one[0].kind is other[0].kind
-        sizes = [self.nodes[p[0].cells[0].h].shape for p in (one, other)]
-        starts = self._start(one) or self._start(other)
-        return kinds and sizes[0] == sizes[1] and a.of == b.of and a.position != b.position and not starts
+    def _state(self, part: _Part) -> GraphNode:
+        """The hidden vector after the first step of a network."""
+        h = part.chain.cells[part.begin].h
+        assert h is not None  # the next step needs it
+        return self.nodes[h]
 
-    def _add_network(self, parts: list[Any]) -> None:
+    def _opposite(self, one: _Part, other: _Part) -> bool:
+        """Whether two networks are the directions of one."""
+        sizes = [self._state(part).shape for part in (one, other)]
+        same = one.chain.kind is other.chain.kind and sizes[0] == sizes[1] and one.first.of == other.first.of
+        return same and one.first.position != other.first.position and not self._start(one) and not self._start(other)
+
+    def _add_network(self, parts: list[_Part]) -> None:
         """A node for a network, in one direction or two: {hidden, directions} at each position."""
-        parts = sorted(parts, key=lambda part: part[3].position)  # forward first
-        chain, begin, end, of = parts[0]
-        kind, number = chain.kind, chain.cells[begin].h
-        (hidden,) = self.nodes[number].shape
-        weights = []
-        for part in parts:
-            own = part[0]
-            arrays = kind.arrays([self.runs[0].weights[n] for n in own.weights])
-            weights.append([np.ascontiguousarray(a, np.float32) for a in arrays])
+        parts = sorted(parts, key=lambda part: part.first.position)  # forward first
+        chain, _, _, first = parts[0]
+        kind, number, (hidden,) = chain.kind, self._state(parts[0]).number, self._state(parts[0]).shape
+        arrays = [kind.arrays([self.runs[0].weights[n] for n in part.chain.weights]) for part in parts]
         named = self.nodes[chain.weights[1]].parameter
         prefix = named.rsplit("/", 1)[0] if isinstance(named, str) else ""
-        args = [of.of]
-        for k, name in enumerate("WRB"):
-            stacked = np.stack([w[k] for w in weights])
-            made = self._add("weights", [], stacked.shape, number=number, parameter=f"{prefix}/{name}", values=stacked)
-            args.append(made)
+        args = [first.of]
+        for name, each in zip("WRB", zip(*arrays)):
+            stacked = np.stack(each).astype(np.float32)
+            args.append(self._add("weights", [], stacked.shape, 1, number, parameter=f"{prefix}/{name}", values=stacked))
         args += [self._single(n) for n in self._start(parts[0])]
-        direction = 2 if len(parts) == 2 else int(of.position != 0)
+        direction = 2 if len(parts) == 2 else int(first.position != 0)
         attrs = (direction, int(kind.reset_after), 0, 0)
-        network = self._add(kind.operator, args, (hidden, len(parts)), of.count, number, attrs)
-        for d, (own, first, last, start) in enumerate(parts):
-            h = self._add("pick", [network], (hidden,), of.count, number, (1, 0, 0, 0), (d,) * of.count)
-            for cell in own.cells[first:last]:
-                place = self.places[cell.x]
-                assert isinstance(place, Element)
-                self.places[cell.h] = Element(h, place.position, place.count)
-            cell = own.cells[last - 1]
-            if cell.c is not None:
-                self.places[cell.c] = self._add("last_cell", [network], (hidden,), 1, number, (d, 0, 0, 0))
+        network = self._add(kind.operator, args, (hidden, len(parts)), first.count, number, attrs)
+        for d, part in enumerate(parts):
+            h = self._add("pick", [network], (hidden,), first.count, number, (1, 0, 0, 0), (d,) * first.count)
+            cells = part.chain.cells[part.begin : part.end]
+            for k, cell in enumerate(cells):
+                position = k if part.first.position == 0 else first.count - 1 - k
+                if cell.h is not None:
+                    self.places[cell.h] = Element(h, position, first.count)
+            if cells[-1].c is not None:
+                self.places[cells[-1].c] = self._add("last_cell", [network], (hidden,), 1, number, (d, 0, 0, 0))
 
     def _both_directions(self, node: GraphNode, args: list[int]) -> int | None:
         """The network whose two directions a node joins."""
@@ -527,13 +556,6 @@ class _Folding:
         return Folded(runs, self.single, self.places, self.looping)
 
 
-def _complete(members: Mapping[int, list[int]], count: int) -> list[list[int]]:
-    """Lists of a node for each position, as many as there are, and then of each of the other nodes."""
-    whole = min(map(len, members.values())) if len(members) == count and count > 1 else 0
-    folded = [[members[position][k] for position in range(count)] for k in range(whole)]
-    return folded + [[number] for numbers in members.values() for number in numbers[whole:]]
-
-
 # How a list that is a whole sequence is combined; None if that has no counterpart.
 GATHERED: dict[str, Any] = {
     "esum": _Folding._sum,
@@ -577,16 +599,16 @@ def _line(node: GraphNode) -> tuple[object, ...]:
 
 def _reason(run: Run, folded: Folded, number: int) -> str:
     same = {n for n in folded.single if _line(run.nodes[n]) == _line(run.nodes[number])}
-    if same & folded.looping:
-        return "the input of this recurrent network is computed from its output before"
     waiting, reached = [arg for n in same for arg in run.nodes[n].args], set()
     while waiting:
         n = waiting.pop()
-        if n in same:
-            return "each one is computed from the one before, by something other than a step of an LSTM, GRU or RNN"
         if n not in reached:
             reached.add(n)
             waiting += run.nodes[n].args
+    if reached & same:
+        if reached & folded.looping:
+            return "it is part of a recurrent network whose input is computed from its output before"
+        return "each one is computed from the one before, by something other than a step of an LSTM, GRU or RNN"
     places = [[folded.places.get(arg) for arg in run.nodes[n].args] for n in same]
     if any(len({p.position for p in each if isinstance(p, Element)}) > 1 for each in places):
         return "each one combines different positions"

@@ -24,7 +24,7 @@ class Cell(NamedTuple):
         kind: the kind of network.
         weights: the numbers of the nodes of its weights; the last ones are absent in a first step without a state.
         x: the input.
-        h, c: the nodes of the state after the step; c is None if there are no cells.
+        h, c: the nodes of the state after the step; c is None if there are no cells, and h if nothing needs it.
         h_before, c_before: the state before it; None where there is none.
         inside: all nodes of the step.
     """
@@ -32,7 +32,7 @@ class Cell(NamedTuple):
     kind: Kind
     weights: tuple[int, ...]
     x: int
-    h: int
+    h: int | None
     c: int | None
     h_before: int | None
     c_before: int | None
@@ -102,6 +102,7 @@ class _Graph:
     def __init__(self, nodes: Sequence[GraphNode], attrs: Attributes) -> None:
         self.nodes = nodes
         self.attrs = attrs
+        self.hidden = {node.args: k for k, node in enumerate(nodes) if node.op == "vanilla_lstm_h"}
 
     def args(self, number: int, op: str, count: int) -> tuple[int, ...] | None:
         node = self.nodes[number]
@@ -114,7 +115,7 @@ class _Graph:
         return node.args if node.op == "gated_affine" and self.attrs[number][:3] == wanted else None
 
     def cell(self, number: int) -> Cell | None:
-        """The step whose hidden vector is this node."""
+        """The step whose state is this node."""
         for pattern in (self._lstm, self._gru, self._first_gru, self._simple):
             found = pattern(number)
             if found is not None:
@@ -122,12 +123,12 @@ class _Graph:
         return None
 
     def _lstm(self, number: int) -> Cell | None:
-        outer = self.args(number, "vanilla_lstm_h", 2)
-        inner = outer and self.args(outer[0], "vanilla_lstm_c", 2)
-        if not outer or not inner or inner[1] != outer[1]:
+        before = self.args(number, "vanilla_lstm_c", 2)
+        if not before:
             return None
-        gates = self.nodes[outer[1]]
-        inside: tuple[int, ...] = (number, *outer)
+        hidden = self.hidden.get((number, before[1]))
+        gates = self.nodes[before[1]]
+        inside: tuple[int, ...] = (number, before[1], *([] if hidden is None else [hidden]))
         if gates.op == "vanilla_lstm_gates_projected" and len(gates.args) == 3:
             sums, w_h, h = gates.args
             projected = self.args(sums, "affine_transform", 3)
@@ -139,7 +140,7 @@ class _Graph:
             b, w_h, h, w_x, x = gates.args
         else:
             return None
-        return Cell(LSTM, (b, w_x, w_h), x, number, outer[0], h, inner[0], inside)
+        return Cell(LSTM, (b, w_x, w_h), x, hidden, number, h, before[0], inside)
 
     def _gate(self, number: int, logistic: bool) -> tuple[tuple[int, int, int], int, int, int] | None:
         """A gate of W x + b and U h: (b, W, U), x, h, and the node of the sum."""
@@ -200,13 +201,14 @@ def chains(nodes: Sequence[GraphNode], attrs: Attributes) -> list[Chain]:
             continue
         chain = None if cell.h_before is None else last.get(cell.h_before)
         if chain is not None and _follows(cell, chain):
-            del last[chain.cells[-1].h]
+            del last[cell.h_before]  # type: ignore[arg-type]
             chain.cells.append(cell)
             chain.weights = cell.weights
         else:
             chain = Chain(cell.kind, cell.weights, [cell])
             found.append(chain)
-        last[cell.h] = chain
+        if cell.h is not None:
+            last[cell.h] = chain
     return [chain for chain in found if len(chain.cells) > 1]
 
 

@@ -27,7 +27,9 @@ def network(w: Writer, step: Step, args: list[Value]) -> Value:
     """Positions come first in ONNX, then examples; the result has an axis for directions before the examples."""
     x, weight, recurrent, bias, *start = args
     x = w.flat(x)
-    each = any(a.each for a in args)
+    lengths = w.length_of(step.batch)
+    lengths = lengths and w.add("Cast", lengths, to=w.helper.TensorProto.INT32)
+    each = bool(lengths) or any(a.each for a in args)
     by_position = w.transpose(for_examples(w, x), [1, 0, 2]) if each else w.add("Unsqueeze", x.name, w.ints(1))
     states = [w.add("Unsqueeze", for_examples(w, s) if each else s.name, w.ints(0)) for s in start]
     if not each:
@@ -36,7 +38,7 @@ def network(w: Writer, step: Step, args: list[Value]) -> Value:
     attributes = {"linear_before_reset": reset_after} if step.op == "GRU" else {}
     last = w.add(
         step.op,
-        *(by_position, weight.name, recurrent.name, bias.name, w.length_of(step.batch, each), *states),
+        *(by_position, weight.name, recurrent.name, bias.name, lengths, *states),
         outputs=3 if step.op == "LSTM" else 2,
         direction=_DIRECTIONS[direction],
         hidden_size=step.dims[0][0],
