@@ -1,7 +1,8 @@
 """Functions as ONNX files, which other programs run: `export`. See docs/onnx.md.
 
-Bottom up: sizes (how sizes depend on named axes), tracing (running the function at several sizes), writer (the graph
-under construction), converters (their table), then a module of converters for each kind of operation, and exporting.
+Bottom up: sizes (how sizes depend on named axes), recurrences (recurrent networks in a graph), folding (loops over
+positions), tracing (running the function at several sizes), writer (the graph under construction), converters (their
+table), then a module of converters for each kind of operation, and exporting.
 """
 
 from dynet_cy.onnx import (  # noqa: F401 - they fill the table
@@ -9,6 +10,7 @@ from dynet_cy.onnx import (  # noqa: F401 - they fill the table
     convolutions,
     elementwise,
     products,
+    recurrent,
     reductions,
     selections,
 )

@@ -13,6 +13,7 @@ from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE
 from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.inputs import Floats, Indices
+from dynet_cy.onnx.padding import without_padding
 from dynet_cy.onnx.tracing import Function, Input, Step, trace
 from dynet_cy.onnx.writer import EXAMPLES, Value, Writer
 
@@ -35,13 +36,16 @@ def export(
     batch: str | int | None = "batch",
     shortest: int = 2,
     longest: int = 512,
+    lengths: Mapping[str, str] | None = None,
 ) -> None:
     """Write a function as an ONNX file, which other programs run without this library.
 
     The function is written for one example, as everywhere; the file computes a batch of examples, which is a further,
     leading axis. The function is called a few times, with different sizes and indices, and its graph must have the
-    same nodes each time. Inputs that it makes from NumPy arrays, such as masks and positions, become constants.
-    Parameters become initializers with their names.
+    same nodes each time, except for loops over positions: the nodes of a loop become one operation for all positions,
+    and recurrent networks become the operators LSTM, GRU and RNN. A list with an expression for each position is one
+    output, with an axis for them. Inputs that the function makes from NumPy arrays, such as masks and positions, become
+    constants. Parameters become initializers with their names.
 
     The order of axes is reversed: shape ``{d,n}`` here is ``(batch, n, d)`` in the file. The layout in memory is the
     same, and ``array.T`` converts one into the other; docs/onnx.md explains it.
@@ -55,13 +59,18 @@ def export(
             Default: "batch"
         shortest, longest: the least and the greatest length of named axes with which the function is called. Constants
             that grow with an axis are stored for the longest. Default: 2 and 512
+        lengths: for batches of examples that are padded to one length: ``{axis: name}``, the name of an input of the
+            file, whole numbers of shape (batch,), with the number of elements of each example along this named axis.
+            Results at the positions of padding have no meaning. Default: all examples of a batch have the same length
 
     Raises:
-        ExportError: an operation has no counterpart in ONNX, the graph is not the same each time, or it depends on
-            sizes in a way that is not a simple formula; the message names the operation
+        ExportError: an operation has no counterpart in ONNX, the graph is not the same each time, it depends on
+            sizes in a way that is not a simple formula, or with `lengths` it combines positions in a way that padding
+            would change; the message names the operation and the line
         ImportError: the package onnx is missing: ``pip install 'dynet_cy[onnx]'``
         TypeError: an input is neither `Floats` nor `Indices`, or the function returns something other than expressions
-        ValueError: there is no input, the lengths are not in order, or an axis of an input has the name of the batch
+        ValueError: there is no input, the lengths are not in order, an axis of an input has the name of the batch, or
+            `lengths` names no axis, or an input twice
         OSError: the file cannot be written
 
     Example:
@@ -85,11 +94,14 @@ def export(
         )
     if batch in {axis for x in inputs.values() for axis in x.shape if isinstance(axis, str)} | {""}:
         raise ValueError(f"export: batch: expected a name that no axis of an input has, got {batch!r}")
-    traced = trace(function, inputs, shortest, longest)
-    for step in traced.steps:  # before anything is written
-        if step.op not in CONVERTERS:
-            why = NOT_EXPORTABLE.get(step.op, "has no converter; docs/onnx.md lists what can be exported")
-            raise ExportError(f"export: {step.op} {why}{step.made_at}")
+    for axis, name in (lengths or {}).items():
+        if axis not in {a for x in inputs.values() for a in x.shape if isinstance(a, str)}:
+            raise ValueError(f"export: lengths: no input has an axis {axis!r}")
+        if name in inputs or not name or list((lengths or {}).values()).count(name) > 1:
+            raise ValueError(f"export: lengths: expected a name that no other input has, got {name!r}")
+        if batch is None:
+            raise ValueError("export: lengths: examples have lengths of their own only in a batch, and batch is None")
+    traced = trace(function, inputs, shortest, longest, _refuse)
     w = Writer(onnx, traced, batch)
     types = onnx.TensorProto
     each = batch is not None
@@ -106,6 +118,9 @@ def export(
             w.source(EXAMPLES, name, 0)
         if is_index:  # a list for each example, even for a single number
             w.indices[name if x.shape else w.add("Unsqueeze", name, w.ints(-1))] = traced.indices[name]
+    for axis, name in (lengths or {}).items():
+        w.lengths[axis] = w.unique(name)
+        graph_inputs.append(onnx.helper.make_tensor_value_info(name, types.INT64, [batch]))
     values = _write(w, traced.steps)
     graph_outputs = [_output(w, onnx, name, values[number], batch) for name, number in traced.outputs.items()]
     graph = onnx.helper.make_graph(w.nodes, "dynet_cy", graph_inputs, graph_outputs, list(w.initializers.values()))
@@ -141,6 +156,13 @@ def _save_two_files(onnx: Any, made: Any, file: str) -> None:
             new.move()
 
 
+def _refuse(op: str, made_at: str) -> None:
+    """Raise an error for an operation that cannot be written."""
+    if op not in CONVERTERS:
+        why = NOT_EXPORTABLE.get(op, "has no converter; docs/onnx.md lists what can be exported")
+        raise ExportError(f"export: {op} {why}{made_at}")
+
+
 def _package() -> Any:
     try:
         importlib.import_module("onnx.checker")  # "import onnx" alone also succeeds for a folder called onnx
@@ -158,9 +180,10 @@ def _write(w: Writer, steps: list[Step]) -> list[Value]:
         if step.input is not None:
             values.append(Value(step.input, step.dims, step.batch, w.examples is not None))
             continue
-        found = CONVERTERS[step.op](w, step, args)
+        used = without_padding(w, step, args)
+        found = CONVERTERS[step.op](w, step, used)
         if not isinstance(found, Value):
-            found = Value(found, step.dims, step.batch, any(x.each for x in args))
+            found = Value(found, step.dims, step.batch, any(x.each for x in used))
         values.append(found._replace(dims=step.dims, batch=step.batch))
     w.step = None
     return values

@@ -163,6 +163,8 @@ def pick_range(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("pick_batch_elems")
 def pick_batch_elems(w: Writer, step: Step, args: list[Value]) -> Value:
     x, axes = args[0], len(args[0].dims)
+    if w.length_of(x.batch):
+        return picked_by_length(w, step, x)
     chosen = w.picked(step.batch, False)
     if chosen.each and x.each:
         raise w.refused("takes batch elements whose numbers are an input; `select_cols` can do that")
@@ -172,6 +174,23 @@ def pick_batch_elems(w: Writer, step: Step, args: list[Value]) -> Value:
     if sizes.is_one(step.batch):
         name = w.add("Squeeze", name, w.ints(-axes - 1))
     return Value(name, step.dims, step.batch, x.each or chosen.each)
+
+
+def picked_by_length(w: Writer, step: Step, x: Value) -> Value:
+    """A batch element whose number is a constant, or counts from the end, where examples have different lengths."""
+    column = tuple(items[0] for items in step.items)
+    if len(step.items[0]) != 1 or not x.each:
+        raise w.refused("takes several positions, some of which are padding")
+    if sizes.constant(column) is not None:
+        place = w.ints(column[0])
+        name = w.add("Squeeze", w.add("Gather", x.name, place, axis=1), w.ints(1))
+    else:
+        from_end = {c - b for c, b in zip(column, x.batch)}
+        if len(from_end) != 1:
+            raise w.refused("takes a position that is neither counted from the beginning nor from the end")
+        place = w.add("Add", w.length_of(x.batch), w.ints(*from_end))
+        name = w.add("GatherND", x.name, w.add("Unsqueeze", place, w.ints(1)), batch_dims=1)
+    return Value(name, step.dims, step.batch, True)
 
 
 @converts("scatter_rows")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
 import numpy as np
@@ -12,7 +12,9 @@ from dynet_cy.graph.expressions import ComputationGraph, Expression
 from dynet_cy.graph.nodes import GraphNode, NodeContents, contents, expression, nodes, number, table
 from dynet_cy.graph.origin import record_lines
 from dynet_cy.onnx.errors import ExportError
+from dynet_cy.onnx.folding import Folded, Run, explain, fold, made_at
 from dynet_cy.onnx.inputs import Floats, Indices
+from dynet_cy.onnx.recurrences import chains
 from dynet_cy.onnx.sizes import Size
 from dynet_cy.ops.inputs import inputTensor
 
@@ -72,33 +74,58 @@ class Traced(NamedTuple):
     indices: dict[str, tuple[tuple[int, ...], ...]]
 
 
-def trace(function: Function, inputs: Mapping[str, Input], shortest: int, longest: int) -> Traced:
+def trace(
+    function: Function,
+    inputs: Mapping[str, Input],
+    shortest: int,
+    longest: int,
+    refuse: Callable[[str, str], None],
+) -> Traced:
     """Run the function a few times, with different sizes of the named axes and different indices.
 
+    Args:
+        function, inputs, shortest, longest: as for `export`
+        refuse: called with the operation of each node and its line, raises an error if it cannot be exported
+
     Raises:
-        ExportError: its graph is not the same each time, or it reads values
+        ExportError: its graph is not the same each time, and is not that of a loop; or it reads values
     """
     names = list(dict.fromkeys(axis for x in inputs.values() for axis in x.shape if isinstance(axis, str)))
+    calls = _Calls(function, inputs, refuse, bool(names))
     count = _enough(inputs, longest)
     axes = {name: _sizes(i, count, shortest, longest) for i, name in enumerate(names)}
-    indices = _different_indices(inputs, axes, count)
-    stored: dict[int, Floating] = {}
-    runs = [
-        _run(function, inputs, {n: axes[n][t] for n in axes}, {n: indices[n][t] for n in indices}, stored)
-        for t in range(count)
-    ]
-    first = runs[0]
-    for t, run in enumerate(runs[1:], 1):
-        _compare(first, run, {n: (axes[n][0], axes[n][t]) for n in axes})
-    return Traced([_step(i, runs) for i in range(len(first.nodes))], first.outputs, axes, indices)
+    try:
+        return _traced(calls.once_each(axes, count), axes)
+    except OtherGraphError:
+        if not names:
+            raise
+    # The lengths at which a loop is recognized; at shorter ones, the first words may be the last ones too.
+    least = max(shortest, min(4, longest - 4))
+    lengths = {name: (least + i, min(least + 3 + 2 * i, longest - 1), longest) for i, name in enumerate(names)}
+    repeated = {name: tuple(n for n in size for _ in range(count)) for name, size in lengths.items()}
+    return _traced(calls.folded(lengths, count), repeated)
 
 
-class _Run(NamedTuple):
-    nodes: list[GraphNode]
-    contents: list[NodeContents]
-    values: list[Floating | None]
-    inputs: list[str | None]
-    outputs: dict[str, int]
+Drawn = Mapping[str, Sequence[tuple[int, ...]]]
+
+
+def _traced(found: Iterable[tuple[list[Run], Drawn]], axes: Mapping[str, Size]) -> Traced:
+    """What runs have in common; the indices of each are given too."""
+    runs: list[Run] = []
+    indices: dict[str, list[tuple[int, ...]]] = {}
+    for more, drawn in found:
+        for run in more:
+            if runs:
+                _compare(runs[0], run, {n: (size[0], size[len(runs)]) for n, size in axes.items()})
+            runs.append(run)
+        for name, numbers in drawn.items():
+            indices.setdefault(name, []).extend(numbers)
+    outputs: dict[str, int] = {}
+    for name, number in runs[0].outputs.items():
+        several = {name: number} if isinstance(number, int) else {f"{name}_{i}": n for i, n in enumerate(number)}
+        outputs.update(several)
+    steps = [_step(i, runs) for i in range(len(runs[0].nodes))]
+    return Traced(steps, outputs, dict(axes), {name: tuple(numbers) for name, numbers in indices.items()})
 
 
 def _enough(inputs: Mapping[str, Input], longest: int) -> int:
@@ -118,89 +145,157 @@ def _sizes(which: int, count: int, shortest: int, longest: int) -> Size:
     return (*inner, longest)
 
 
-def _different_indices(
-    inputs: Mapping[str, Input], axes: Mapping[str, Size], count: int
-) -> dict[str, tuple[tuple[int, ...], ...]]:
-    random = np.random.Generator(np.random.PCG64(1))
-    found = {}
-    for name, x in inputs.items():
-        if isinstance(x, Indices):
-            lengths = [[axes[a][t] if isinstance(a, str) else a for a in x.shape] for t in range(count)]
-            places = int(np.prod(lengths[-1], initial=1))
-            table = random.integers(0, x.count, size=(count, places))
-            for place in range(places) if x.count > 1 else ():
-                while (table[:, place] == table[0, place]).all() or (
-                    (table[:, :place] == table[:, place : place + 1]).all(0).any()
-                ):
-                    table[:, place] = random.integers(0, x.count, size=count)
-            found[name] = tuple(tuple(table[t, : int(np.prod(lengths[t], initial=1))].tolist()) for t in range(count))
-    return found
+class _Calls:
+    """Calls of the function.
+
+    Args:
+        function, inputs, refuse: as for `trace`
+        lists: whether a result may be a list of expressions
+    """
+
+    def __init__(
+        self, function: Function, inputs: Mapping[str, Input], refuse: Callable[[str, str], None], lists: bool
+    ) -> None:
+        self.function = function
+        self.inputs = inputs
+        self.refuse = refuse
+        self.lists = lists
+        self.stored: dict[int, Floating] = {}  # the parameters and tables that were read
+        self.random = np.random.Generator(np.random.PCG64(1))
+
+    def once_each(self, axes: Mapping[str, Size], count: int) -> Iterator[tuple[list[Run], Drawn]]:
+        """A run for each size."""
+        sizes = [{name: size[t] for name, size in axes.items()} for t in range(count)]
+        drawn = self._indices(sizes)
+        for t, size in enumerate(sizes):
+            numbers = {name: rows[t] for name, rows in drawn.items()}
+            yield [self._run(size, numbers)], {name: [row] for name, row in numbers.items()}
+
+    def folded(self, lengths: Mapping[str, Size], count: int) -> Iterator[tuple[list[Run], Drawn]]:
+        """Some runs for each size, in a form that does not depend on how many words there are."""
+        before: tuple[Run, Folded] | None = None
+        for t in range(3):
+            size = {name: sizes[t] for name, sizes in lengths.items()}
+            drawn = self._indices([size] * count)
+            runs = [self._run(size, {name: rows[k] for name, rows in drawn.items()}) for k in range(count)]
+            for run in runs[1:]:
+                _compare(runs[0], run, {})
+            indices = {}
+            for name, rows in drawn.items():
+                named = any(isinstance(axis, str) for axis in self.inputs[name].shape)
+                indices.update({c: (name, place, len(rows[0]) if named else 1) for place, c in enumerate(zip(*rows))})
+            found = fold(runs, set(size.values()), indices)
+            if before is not None:
+                explain(before, (runs[0], found))
+            before = runs[0], found
+            yield found.runs, drawn
+
+    def _indices(self, sizes: Sequence[Mapping[str, int]]) -> dict[str, list[tuple[int, ...]]]:
+        """Random indices for runs of these sizes; each place of an input has other numbers over the runs."""
+        found = {}
+        taken: set[tuple[int, ...]] = set()
+        for name, x in self.inputs.items():
+            if not isinstance(x, Indices):
+                continue
+            places = [int(np.prod([size[a] if isinstance(a, str) else a for a in x.shape], initial=1)) for size in sizes]
+            columns = []
+            for _ in range(max(places)):
+                column = self._column(x.count, len(sizes))
+                while x.count > 1 and (len(set(column)) == 1 or column in taken):
+                    column = self._column(x.count, len(sizes))
+                taken.add(column)
+                columns.append(column)
+            found[name] = [tuple(column[t] for column in columns[:n]) for t, n in enumerate(places)]
+        return found
+
+    def _column(self, count: int, runs: int) -> tuple[int, ...]:
+        return tuple(self.random.integers(0, count, runs).tolist())
+
+    def _run(self, axes: Mapping[str, int], indices: Mapping[str, tuple[int, ...]]) -> Run:
+        random = np.random.Generator(np.random.PCG64(2))
+        with record_lines(), ComputationGraph() as graph:
+            arguments: list[Any] = []
+            leaves = {}
+            for name, x in self.inputs.items():
+                if isinstance(x, Indices):
+                    arguments.append(list(indices[name]) if x.shape else indices[name][0])
+                else:
+                    shape = tuple(axes[axis] if isinstance(axis, str) else axis for axis in x.shape)
+                    arguments.append(inputTensor(random.uniform(-1, 1, shape).astype(np.float32)))
+                    leaves[number(arguments[-1])] = name
+            outputs = _outputs(self.function(*arguments), self.lists)
+            numbers = {
+                name: number(e) if isinstance(e, Expression) else tuple(map(number, e)) for name, e in outputs.items()
+            }
+            all_nodes = nodes(graph)
+            _refuse_computed(all_nodes)
+            tops = [n for e in numbers.values() for n in ([e] if isinstance(e, int) else e)]
+            needed = _needed(all_nodes, tops)
+            new = {old: k for k, old in enumerate(needed)}
+            kept = [
+                all_nodes[i]._replace(number=k, args=tuple(new[a] for a in all_nodes[i].args))
+                for k, i in enumerate(needed)
+            ]
+            for node in kept:
+                self.refuse(node.op, made_at(node))
+            all_contents = [contents(graph, i) for i in needed]
+            values = [self._value(graph, i, all_nodes[i], about, i in leaves) for i, about in zip(needed, all_contents)]
+            weights: dict[int, Floating] = {}
+            for chain in chains(kept, [about.attrs for about in all_contents]):
+                for k in chain.weights:
+                    if k not in weights:
+                        known = values[k]
+                        weights[k] = expression(graph, needed[k]).npvalue() if known is None else known
+            return Run(
+                kept,
+                all_contents,
+                values,
+                [leaves.get(i) for i in needed],
+                {name: new[e] if isinstance(e, int) else tuple(new[n] for n in e) for name, e in numbers.items()},
+                weights,
+            )
+
+    def _value(
+        self, graph: ComputationGraph, i: int, node: GraphNode, about: NodeContents, is_argument: bool
+    ) -> Floating | None:
+        """The numbers of a leaf that is not an argument of the function."""
+        if about.entry is not None:
+            if about.entry not in self.stored:
+                found = table(graph, i) if node.op == "lookup" else expression(graph, i).npvalue()
+                self.stored[about.entry] = np.asarray(found, np.float32)
+            return self.stored[about.entry]
+        if node.op == "input" and not is_argument:
+            return np.asarray(expression(graph, i).npvalue(), np.float32)
+        return None
 
 
-def _run(
-    function: Function,
-    inputs: Mapping[str, Input],
-    axes: Mapping[str, int],
-    indices: Mapping[str, tuple[int, ...]],
-    stored: dict[int, Floating],
-) -> _Run:
-    """One trace; `stored` caches the parameters and tables that were read."""
-    random = np.random.Generator(np.random.PCG64(2))
-    with record_lines(), ComputationGraph() as graph:
-        arguments: list[Any] = []
-        leaves = {}
-        for name, x in inputs.items():
-            if isinstance(x, Indices):
-                arguments.append(list(indices[name]) if x.shape else indices[name][0])
-            else:
-                shape = tuple(axes[axis] if isinstance(axis, str) else axis for axis in x.shape)
-                arguments.append(inputTensor(random.uniform(-1, 1, shape).astype(np.float32)))
-                leaves[number(arguments[-1])] = name
-        outputs = _outputs(function(*arguments))
-        numbers = {name: number(e) for name, e in outputs.items()}
-        all_nodes = nodes(graph)
-        _refuse_computed(all_nodes)
-        needed = _needed(all_nodes, numbers.values())
-        renumbered = {old: new for new, old in enumerate(needed)}
-        kept = [all_nodes[i]._replace(args=tuple(renumbered[a] for a in all_nodes[i].args)) for i in needed]
-        all_contents = [contents(graph, i) for i in needed]
-        values: list[Floating | None] = []
-        for i, about in zip(needed, all_contents):
-            if about.entry is not None:
-                if about.entry not in stored:
-                    is_table = all_nodes[i].op == "lookup"
-                    found = table(graph, i) if is_table else expression(graph, i).npvalue()
-                    stored[about.entry] = np.asarray(found, np.float32)
-                values.append(stored[about.entry])
-            elif all_nodes[i].op == "input" and i not in leaves:
-                values.append(np.asarray(expression(graph, i).npvalue(), np.float32))
-            else:
-                values.append(None)
-        return _Run(
-            kept,
-            all_contents,
-            values,
-            [leaves.get(i) for i in needed],
-            {name: renumbered[i] for name, i in numbers.items()},
-        )
+Results = Mapping[str, Union[Expression, Sequence[Expression]]]
 
 
-def _outputs(result: object) -> dict[str, Expression]:
-    """The results by name."""
-    if isinstance(result, Expression):
-        found: dict[str, Any] = {"output": result}
-    elif isinstance(result, Mapping):
-        found = {str(name): e for name, e in result.items()}
-    elif isinstance(result, Sequence) and not isinstance(result, str):
+def _outputs(result: Any, lists: bool) -> Results:
+    """The results by name; a list of expressions that is the whole result is one of them."""
+    if isinstance(result, Mapping):
+        found: dict[str, Any] = {str(name): e for name, e in result.items()}
+    elif _is_list(result) and not all(isinstance(e, Expression) for e in result):
         found = {f"output_{i}": e for i, e in enumerate(result)}
     else:
         found = {"output": result}
     for name, e in found.items():
-        if not isinstance(e, Expression):
-            raise TypeError(f"export: the function must return expressions, but {name} is of type {type(e).__name__}")
+        listed = _is_list(e) and (lists or not isinstance(result, Mapping))
+        for one in e if listed else [e]:
+            if not isinstance(one, Expression):
+                raise TypeError(
+                    f"export: the function must return expressions, but {name} is of type {type(one).__name__}"
+                )
+        if listed and not e:
+            raise ValueError("export: the function returns no expression")
     if not found:
         raise ValueError("export: the function returns no expression")
     return found
+
+
+def _is_list(x: object) -> bool:
+    return isinstance(x, Sequence) and not isinstance(x, str)
 
 
 def _refuse_computed(graph: list[GraphNode]) -> None:
@@ -208,7 +303,7 @@ def _refuse_computed(graph: list[GraphNode]) -> None:
         if node.computed and node.args:
             raise ExportError(
                 f"export: the function asks for the value of {node.op}, so what it does next may depend on numbers; a "
-                f"file holds one graph{_made_at(node)}"
+                f"file holds one graph{made_at(node)}"
             )
 
 
@@ -220,30 +315,30 @@ def _needed(graph: list[GraphNode], outputs: Any) -> list[int]:
     return sorted(wanted)
 
 
-def _made_at(node: GraphNode) -> str:
-    return "" if node.origin is None else f" (made at {node.origin})"
+class OtherGraphError(ExportError):
+    """The graph is not the same in each run."""
 
 
-def _compare(first: _Run, other: _Run, axes: Mapping[str, tuple[int, int]]) -> None:
+def _compare(first: Run, other: Run, axes: Mapping[str, tuple[int, int]]) -> None:
     """The graphs must have the same nodes."""
     sizes = " and ".join(f"{name} = {a} and {b}" for name, (a, b) in axes.items()) or "other indices"
     if list(first.outputs) != list(other.outputs):
         raise ExportError(f"export: the function returns {list(first.outputs)} and {list(other.outputs)} for {sizes}")
     for a, b, ca, cb in zip(first.nodes, other.nodes, first.contents, other.contents):
         if (a.op, a.args, len(a.shape), ca.entry) != (b.op, b.args, len(b.shape), cb.entry):
-            raise ExportError(
+            raise OtherGraphError(
                 f"export: the graph is not the same for {sizes}: node {a.number} is {a.op}{a.args} of shape {a.shape}, "
-                f"and {b.op}{b.args} of shape {b.shape}{_made_at(b)}. A file holds one graph: give the axis a fixed "
+                f"and {b.op}{b.args} of shape {b.shape}{made_at(b)}. A file holds one graph: give the axis a fixed "
                 "size, or export one step and call it again and again"
             )
     if len(first.nodes) != len(other.nodes) or first.outputs != other.outputs:
-        raise ExportError(
+        raise OtherGraphError(
             f"export: the graph is not the same for {sizes}: it has {len(first.nodes)} and {len(other.nodes)} nodes. "
             "A file holds one graph: give the axis a fixed size, or export one step and call it again and again"
         )
 
 
-def _step(i: int, runs: list[_Run]) -> Step:
+def _step(i: int, runs: list[Run]) -> Step:
     node = runs[0].nodes[i]
     each = [run.contents[i] for run in runs]
     values = [run.values[i] for run in runs]
@@ -260,5 +355,5 @@ def _step(i: int, runs: list[_Run]) -> Step:
         each[0].entry,
         tuple(v for v in values if v is not None),
         runs[0].inputs[i],
-        _made_at(node),
+        made_at(node),
     )

@@ -87,6 +87,11 @@ class Writer:
         self.initializers: dict[str, Any] = {}
         self.bytes = 0
         self.step: Step | None = None
+        # For each recurrent network: the tensor of its state at the end.
+        self.last_states: dict[int, str] = {}
+        # For each named axis along which examples have lengths of their own: the tensor of these lengths.
+        self.lengths: dict[str, str] = {}
+        self._masks: dict[str | None, str] = {}
         self._names: set[str] = set()
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._sizes: dict[object, str] = {}
@@ -214,6 +219,47 @@ class Writer:
                     size = self.add("Mul", size, self.ints(found.factor))
             self._sizes[found] = size
         return self._sizes[found]
+
+    # ---- examples of different lengths
+
+    def padded(self, size: Size) -> str | None:
+        """The named axis of this size, if examples have lengths of their own along it."""
+        if not self.lengths or sizes.constant(size) is not None:
+            return None
+        found = sizes.formula(size, self.axes)
+        if isinstance(found, sizes.Affine) and found.axis in self.lengths:
+            if found != sizes.Affine(found.axis, 1, 0):
+                raise self.refused(f"has an axis of {sizes.text(found)} elements, some of them from padding")
+            return found.axis
+        return None
+
+    def length_of(self, size: Size) -> str:
+        """The length of each example along an axis, int64; "" if it is the size of the axis for all."""
+        axis = self.padded(size)
+        return "" if axis is None else self.lengths[axis]
+
+    def masked(self, x: Value, place: int, size: Size, value: float) -> Value:
+        """x with another value beyond the length of each example, along an axis of the file, whose number counts from
+        the last one, -1. x gets an axis for examples, if it has none."""
+        if not x.each:
+            x = x._replace(name=self.add("Unsqueeze", x.name, self.ints(0)), each=True)
+        axis = self.padded(size)
+        if axis not in self._masks:
+            count = self.add("Squeeze", self.size(size), self.ints(0))
+            positions = self.add("Range", self.constant(0, int), count, self.constant(1, int))
+            lengths = self.add("Unsqueeze", self.length_of(size), self.ints(1))
+            self._masks[axis] = self.add("Less", positions, lengths)
+        others = [k for k in range(1, x.rank) if k != x.rank + place]
+        mask = self.add("Unsqueeze", self._masks[axis], self.ints(*others)) if others else self._masks[axis]
+        return x._replace(name=self.add("Where", mask, x.name, self.constant(value)))
+
+    def shared_by_length(self, x: Value, size: Size) -> Value:
+        """x times the size of an axis, divided by the length of each example along it."""
+        float_type = self.helper.TensorProto.FLOAT
+        count, lengths = (self.add("Cast", name, to=float_type) for name in (self.size(size), self.length_of(size)))
+        factor = self.add("Div", count, lengths)
+        factor = self.add("Unsqueeze", factor, self.ints(*range(1, x.rank))) if x.rank > 1 else factor
+        return x._replace(name=self.add("Mul", x.name, factor))
 
     # ---- tensors in other shapes
 
