@@ -1559,7 +1559,8 @@ cdef class Expression:
             >>> dy.zeros((4, 6)).reshape(-1, 3).shape
             (8, 3)
         """
-        return functions["reshape"](self, shape[0] if len(shape) == 1 else shape, order=order)
+        sizes = shape[0] if len(shape) == 1 else shape
+        return functions["reshape"](self, sizes) if order == "F" else functions["reshape"](self, sizes, 1, order)
 
     def sum(self, axis=None, keepdims=False, **numpy):
         """Sum of each batch element along some axes.
