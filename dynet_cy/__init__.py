@@ -16,6 +16,7 @@ import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
 from dynet_cy import data, functions, nn, onnx, parallel
 from dynet_cy import equivalents as _equivalents
+from dynet_cy import strictness as _strictness
 from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.data import metrics
@@ -78,6 +79,7 @@ from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBu
 from dynet_cy.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.server import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
+from dynet_cy.strictness import AmbiguityError, strict
 from dynet_cy.train.schedules import (
     CosineSchedule,
     LinearSchedule,
@@ -151,10 +153,12 @@ __all__ = [
     "gradients",
     "hessian_vector_product",
     # looking for errors
+    "AmbiguityError",
     "AnomalyError",
     "detect_anomaly",
     "name_scope",
     "record_lines",
+    "strict",
     # graphs
     "ComputationGraph",
     "Drawing",
@@ -282,3 +286,4 @@ __all__ += [*_api.__all__, *functions.__all__]
 setattr(nn, "__getattr__", _equivalents.of_module("nn", nn.__name__))  # noqa: B010 - not for mypy
 for _column, _class in (("x", Expression), ("trainer", Trainer), ("model", ParameterCollection), ("state", RNNState)):
     _give_attributes(_class, _equivalents.elsewhere(_column, _class))
+_strictness.begin()

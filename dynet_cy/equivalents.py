@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 FUNCTIONS = (
-    "abs acos acosh argmax asin asinh atan atanh ceil cos cosh cumsum elu erf exp expm1 floor gather gelu greater "
+    "abs acos acosh asin asinh atan atanh ceil cos cosh cumsum elu erf exp expm1 floor gather gelu greater "
     "inverse less lgamma log log1p log_softmax logdet masked_fill norm not_equal pow prod round scatter scatter_add "
     "selu sin sinh softmax softplus sort split sqrt square tan tanh topk transpose where relu sigmoid"
 )
@@ -110,6 +110,9 @@ GENERAL = (
     Row("`sum(xs)`", "`dy.esum(xs)`"),
     Row("`torch.mean(x)`, `torch.max(x)`, `torch.min(x)`", "`x.mean()`, `x.max()`, `x.min()`",
         dy="mean max min amax amin", x="amax amin"),
+    Row("`torch.argmax(x)`",
+        "`x.npvalue().argmax()`, a position; `dy.argmax(x, \"zero_gradient\")` is a vector with a 1 there", x="argmax",
+        says="`x.npvalue().argmax()`"),
     Row("`torch.maximum(a, b)`, `torch.minimum(a, b)`", "`dy.bmax(a, b)`, `dy.bmin(a, b)`", dy="maximum minimum",
         x="maximum minimum"),
     Row("`x.std()`, `x.var()`", "`dy.std_elems(x)`, `dy.std_dim(x, [0], False)`; variance: its square", dy="std var",

@@ -481,6 +481,42 @@ def differences(found: Sequence[Family]) -> tuple[Path, str]:
     return path, line.sub(f"| {names} | not there |", text)
 
 
+def known_differences() -> Iterator[tuple[Path, str]]:
+    """dynet_cy/differences.py: the rows of the tables of docs/differences.md, for `dynet_cy.port`."""
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    lines = [
+        '"""The known differences from DyNet: the tables of docs/differences.md.  Written by tools/derive.py."""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from typing import NamedTuple",
+        "",
+        "",
+        "class Difference(NamedTuple):",
+        '    """A row: what it is about, what DyNet does, what dynet_cy does, and why or where to read on."""',
+        "",
+        "    what: str",
+        "    there: str",
+        "    here: str",
+        "    why: str",
+        "",
+        "",
+        "# ruff: noqa: E501",
+        "DIFFERENCES = (",
+    ]
+    for head, body in re.findall(r"^\| (what \| DyNet.*) \|\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE):
+        for row in body.splitlines():
+            cells = [cell.strip() for cell in row[1:-1].split("|")]
+            cells += ["works as its docstring says"] if "dynet_cy" not in head else []
+            cells += [""] * (4 - len(cells))
+            lines += [
+                "    Difference(",
+                *(f"        {json.dumps(cell, ensure_ascii=False)}," for cell in cells),
+                "    ),",
+            ]
+    yield ROOT / "dynet_cy" / "differences.py", "\n".join([*lines, ")", ""])
+
+
 # ---- trainers, builders and layers -------------------------------------------------------------
 
 TRAINERS = ROOT / "dynet_cy" / "train" / "trainers.pyx"
@@ -621,6 +657,15 @@ def equivalents() -> Iterator[tuple[Path, str]]:
         for name, rows in tables.items()
     }
     page = ROOT / "docs" / "dynet-cy-for-pytorch-users.md"
+    rows = runpy.run_path(str(ROOT / "dynet_cy" / "readings.py"))["READINGS"]
+    for name, errors in (("readings", True), ("listed", False)):
+        regions[name] = [
+            "",
+            "| a program has | PyTorch, NumPy | dynet_cy | write |",
+            "|---|---|---|---|",
+            *(f"| {r.place} | {r.there} | {r.here} | {r.write} |" for r in rows if bool(r.differs) == errors),
+            "",
+        ]
     yield with_regions(page, **{name: iter(lines) for name, lines in regions.items()})
     lines = [rf"dynet_cy\.{cls}\.({'|'.join(module['names'](place))})" for place, cls in module["CLASSES"].items()]
     yield with_regions(ROOT / ".ci" / "stubtest-allowlist.txt", elsewhere=iter(lines))
@@ -670,7 +715,7 @@ def main(check: bool) -> list[str]:
         The paths of the files that were out of date.
     """
     changed = []
-    for step in (from_rows, launches, from_functions, stubs, package, equivalents):
+    for step in (from_rows, launches, from_functions, stubs, package, equivalents, known_differences):
         for path, text in list(step()):
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))
