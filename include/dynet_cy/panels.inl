@@ -8,8 +8,10 @@
  *
  * DY_PAIRS: an element of panels and of B is not a float but a pair of numbers, two terms of each sum; see bf16.inl. */
 
+/* Transposes a square of DY_SQUARE lines. */
 #if DY_W >= 8 && defined(DY_X86)
-/* Transposes 8 x 8 numbers. */
+#define DY_SQUARE 8
+typedef __m256 DY_N(line);
 DY_INLINE void DY_N(turn)(__m256 v[8]) {
     __m256 p[8], q[8];
     DY_UNROLL for (int i = 0; i < 8; i += 2) {
@@ -26,20 +28,30 @@ DY_INLINE void DY_N(turn)(__m256 v[8]) {
         v[i + 4] = _mm256_permute2f128_ps(q[i], q[i + 4], 0x31);
     }
 }
+#elif defined(DY_NEON)
+#define DY_SQUARE 4
+typedef vf DY_N(line);
+DY_INLINE void DY_N(turn)(vf v[4]) {
+    vf even[2], odd[2];
+    DY_N(zip)(v[0], v[2], &even[0], &even[1]);
+    DY_N(zip)(v[1], v[3], &odd[0], &odd[1]);
+    DY_N(zip)(even[0], odd[0], &v[0], &v[1]);
+    DY_N(zip)(even[1], odd[1], &v[2], &v[3]);
+}
 #endif
 
 /* y[i * ystep + l] = x[l * xstep + i] for i below n and l below `lanes`; the remaining lanes, up to DY_W, are zero. */
 static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep, float *y, size_t ystep) {
     size_t i = 0;
-#if DY_W >= 8 && defined(DY_X86)
-    if (lanes == DY_W && n >= 8)
-        for (; i < n; i += 8) {
-            if (n - i < 8) i = n - 8; /* repeat some elements rather than handle the rest one by one */
-            DY_UNROLL for (size_t l = 0; l < DY_W; l += 8) {
-                __m256 v[8];
-                DY_UNROLL for (int k = 0; k < 8; k++) v[k] = _mm256_loadu_ps(x + (l + k) * xstep + i);
+#ifdef DY_SQUARE
+    if (lanes == DY_W && n >= DY_SQUARE)
+        for (; i < n; i += DY_SQUARE) {
+            if (n - i < DY_SQUARE) i = n - DY_SQUARE; /* repeat some elements rather than handle the rest one by one */
+            DY_UNROLL for (size_t l = 0; l < DY_W; l += DY_SQUARE) {
+                DY_N(line) v[DY_SQUARE];
+                DY_UNROLL for (int k = 0; k < DY_SQUARE; k++) memcpy(v + k, x + (l + k) * xstep + i, sizeof *v);
                 DY_N(turn)(v);
-                DY_UNROLL for (int k = 0; k < 8; k++) _mm256_storeu_ps(y + (i + k) * ystep + l, v[k]);
+                DY_UNROLL for (int k = 0; k < DY_SQUARE; k++) memcpy(y + (i + k) * ystep + l, v + k, sizeof *v);
             }
         }
 #endif
@@ -59,6 +71,12 @@ static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep,
     T(1, 3, R) T(1, 2, R) T(1, 1, R) T(2, 2, R) T(2, 1, R) T(3, 2, R) T(3, 1, R) T(4, 1, R) T(5, 1, R) T(6, 1, R) \
     T(7, 1, R) T(8, 1, R)
 #define DY_PANEL_ALL(T) DY_PANEL_TILES(T, 1) DY_PANEL_TILES(T, 2) DY_PANEL_TILES(T, 3)
+#elif defined(DY_NEON)
+#define DY_PANEL 4
+#define DY_PANEL_COLUMNS 5
+#define DY_PASS 256
+#define DY_PANEL_TILES(T, R) T(1, 3, R) T(1, 2, R) T(1, 1, R) T(2, 2, R) T(2, 1, R) T(3, 1, R) T(4, 1, R) T(5, 1, R)
+#define DY_PANEL_ALL(T) DY_PANEL_TILES(T, 1) DY_PANEL_TILES(T, 2) DY_PANEL_TILES(T, 3) DY_PANEL_TILES(T, 4)
 #else
 #define DY_PANEL 3
 #define DY_PANEL_COLUMNS 4
@@ -200,7 +218,7 @@ static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels
     }
 }
 
-#if DY_W >= 8
+#if DY_OWN_PRODUCTS
 /* C = alpha op(A) op(B) + beta C with each panel of A packed when it is multiplied, and B where its columns are not
  * contiguous, in `scratch`. The order of the sums depends on k only. */
 static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,

@@ -107,18 +107,22 @@ DY_INLINE float DY_N(winograd_scale)(int point) {
 static void DY_N(from_lanes)(size_t n, size_t lanes, const float *x, size_t xstep, const float *bias, float *y, size_t ystep,
                              int acc) {
     size_t i = 0;
-#if DY_W >= 8 && defined(DY_X86)
-    if (lanes == DY_W && n >= 8)
-        for (; i + 8 <= n || (i < n && !acc); i += 8) {
-            if (n - i < 8) i = n - 8;
-            DY_UNROLL for (size_t l = 0; l < DY_W; l += 8) {
-                __m256 v[8];
-                DY_UNROLL for (int k = 0; k < 8; k++) v[k] = _mm256_loadu_ps(x + (i + k) * xstep + l);
+#ifdef DY_SQUARE
+    if (lanes == DY_W && n >= DY_SQUARE)
+        for (; i + DY_SQUARE <= n || (i < n && !acc); i += DY_SQUARE) {
+            if (n - i < DY_SQUARE) i = n - DY_SQUARE;
+            DY_UNROLL for (size_t l = 0; l < DY_W; l += DY_SQUARE) {
+                DY_N(line) v[DY_SQUARE], old;
+                DY_UNROLL for (int k = 0; k < DY_SQUARE; k++) memcpy(v + k, x + (i + k) * xstep + l, sizeof *v);
                 DY_N(turn)(v);
-                DY_UNROLL for (int k = 0; k < 8; k++) {
+                DY_UNROLL for (int k = 0; k < DY_SQUARE; k++) {
                     float *at = y + (l + k) * ystep + i;
-                    if (bias) v[k] = _mm256_add_ps(v[k], _mm256_set1_ps(bias[l + k]));
-                    _mm256_storeu_ps(at, acc ? _mm256_add_ps(v[k], _mm256_loadu_ps(at)) : v[k]);
+                    if (bias) v[k] += bias[l + k];
+                    if (acc) {
+                        memcpy(&old, at, sizeof old);
+                        v[k] += old;
+                    }
+                    memcpy(at, v + k, sizeof *v);
                 }
             }
         }
