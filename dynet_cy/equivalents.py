@@ -262,6 +262,9 @@ LAYERS = (
     Row("`SummaryWriter.add_scalar`, `add_histogram`, `add_graph`",
         "`dynet_cy.curves.Curves(tensorboard=folder)`: `add`, `add_histograms`, `add_graph`", dy="SummaryWriter",
         says="`dynet_cy.curves.Curves(tensorboard=folder)`"),
+    Row("`wandb.init(project)`, `wandb.log`, `mlflow.log_metrics`",
+        "`dynet_cy.loggers.WandB(project)`, `MLflow(experiment)`: `log(numbers, step)`; see "
+        "[training.md](training.md#loggers)"),
 )
 
 NUMPY = (
