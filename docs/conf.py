@@ -119,7 +119,13 @@ def groups() -> dict[str, list[str]]:
 
 
 # Modules whose names are not among those of the package, and what their pages are called.
-MODULES = {"commandline": "Command lines", "profiling": "Profiles", "curves": "Training curves", "config": "Settings"}
+MODULES = {
+    "commandline": "Command lines",
+    "serving.web": "Web applications",
+    "profiling": "Profiles",
+    "curves": "Training curves",
+    "config": "Settings",
+}
 
 
 def write_reference(folder: Path) -> None:
