@@ -121,6 +121,7 @@ def groups() -> dict[str, list[str]]:
 # Modules whose names are not among those of the package, and what their pages are called.
 MODULES = {
     "commandline": "Command lines",
+    "serving.web": "Web applications",
     "profiling": "Profiles",
     "curves": "Training curves",
     "loggers": "Loggers",

@@ -19,6 +19,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import commandline, config, curves, loggers, profiling
+from dynet_cy.serving import web
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 FIBERS = {"Server", "ServerCall", "ServerClosed", "ServerStatistics", "batched_map", "beam_search"}  # switch stacks
@@ -27,7 +28,7 @@ FIBERS = {"Server", "ServerCall", "ServerClosed", "ServerStatistics", "batched_m
 def public() -> Iterator[tuple[str, Any]]:
     """All public functions and classes, with the names that programs use."""
     modules = {"profiling.": profiling, "curves.": curves, "loggers.": loggers, "config.": config}
-    modules |= {"data.": dy.data, "metrics.": dy.metrics, "commandline.": commandline}
+    modules |= {"data.": dy.data, "metrics.": dy.metrics, "commandline.": commandline, "web.": web}
     for before, module in {"": dy, **modules}.items():
         for name in module.__all__:
             value = getattr(module, name)

@@ -13,7 +13,7 @@ from typing import Any, Union, overload
 
 import numpy as np
 
-__all__ = ["NOT_WHOLE", "FileName", "Lines", "installed", "lines", "numbered_lines"]
+__all__ = ["NOT_WHOLE", "FileName", "Lines", "installed", "lines", "numbered_lines", "read_text"]
 
 FileName = Union[str, "os.PathLike[str]"]
 
@@ -41,6 +41,32 @@ def numbered_lines(path: FileName) -> Iterator[tuple[int, str]]:
             raise ValueError(f"{name}, line {number}: {error}") from error
         except NOT_WHOLE as error:
             raise ValueError(f"{name}, after line {number}: not a whole gzip file: {error}") from error
+
+
+def read_text(path: FileName) -> str:
+    """The whole text of a UTF-8 file, plain or gzipped (".gz"), without a byte order mark at the beginning.
+
+    Args:
+        path: name of the file
+
+    Raises:
+        OSError: the file cannot be read
+        ValueError: it is not UTF-8, or a gzip file is not whole
+
+    Example:
+        >>> from pathlib import Path
+        >>> _ = Path("text.txt").write_text("to be or not\\n")
+        >>> dy.data.read_text("text.txt")
+        'to be or not\\n'
+    """
+    name = os.fspath(path)
+    try:
+        with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as file:
+            return file.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: not UTF-8: {error}") from error
+    except NOT_WHOLE as error:
+        raise ValueError(f"{name}: not a whole gzip file: {error}") from error
 
 
 class Lines(Sequence[str]):

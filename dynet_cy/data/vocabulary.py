@@ -125,21 +125,26 @@ class Vocabulary:
             raise KeyError(f"{word!r:.80} is not in the vocabulary, which has no unknown word")
         return 0
 
-    def encode(self, words: Iterable[str]) -> list[int]:
+    def encode(self, words: Iterable[str], dropout: float = 0.0, rng: _Generator | None = None) -> list[int]:
         """The numbers of words, as tables of vectors and losses take them.
 
         Args:
             words: the words of a sentence
+            dropout: the rate at which words are treated as unknown, see `word_dropout`; 0: none is
+            rng: where the random numbers for that come from; by default the module `random`
 
         Raises:
             KeyError: one is not in the vocabulary, and there is no unknown word
+            ValueError: the rate is negative, or there is no unknown word for it
 
         Example:
             >>> vocabulary = dy.data.Vocabulary(["the", "dog"])
             >>> vocabulary.encode(["the", "old", "dog"])
             [1, 0, 2]
         """
-        return [self[word] for word in _checked(words, "words")]
+        return [
+            0 if dropout and self.word_dropout(word, dropout, rng) else self[word] for word in _checked(words, "words")
+        ]
 
     def decode(self, numbers: Iterable[SupportsIndex]) -> list[str]:
         """The words of numbers, which may be those of an array.

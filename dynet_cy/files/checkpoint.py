@@ -83,7 +83,7 @@ _BELOW_ONE = Schema("a number from 0 to below 1", lambda x, place: SIZE.holds(x,
 _AVERAGE = {"beta": maybe(_BELOW_ONE), "frequency": between(1, 1 << 62), "updates": COUNT, "values": COUNT}
 _GROUP = {"learning_rate": maybe(NUMBER), "weight_decay": maybe(SHARE), "clip_threshold": maybe(SIZE)}
 _SETTINGS: dict[str, Schema] = {
-    "_average": maybe(record({**_AVERAGE, "parameters": COUNT})),
+    "_average": maybe(record(_AVERAGE, {"since": mapping(COUNT)})),
     "_beta_1": _BELOW_ONE,
     "_beta_2": _BELOW_ONE,
     "_bounds": pair(NUMBER, NUMBER),
@@ -375,8 +375,11 @@ class _Checkpoint:
     def fill_trainer(self, trainer: Trainer) -> None:
         there = self.state["trainer"]
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in there["settings"].items()}
+        now = {name: own for own, name in self.given.items()}
+        if settings["_average"] is not None:
+            since = settings["_average"].get("since", {})
+            settings["_average"] = {**settings["_average"], "since": {now.get(k, k): n for k, n in since.items()}}
         if "_groups" in settings:
-            now = {name: own for own, name in self.given.items()}
             groups = settings["_groups"]
             settings["_groups"] = tuple(
                 {**group, "names": [now.get(name, name) for name in group["names"]]} for group in groups

@@ -50,7 +50,8 @@ class MovingAverages:
     values are saved in the next plane.
     """
 
-    _average = None             # plain data: beta, frequency, updates, values, parameters
+    # Plain data: beta, frequency, updates, values, and since: by the id of a parameter, how many values came before it.
+    _average = None
     _swapped = ""               # while the parameters are set to the average: are their own values "kept" or "lost"?
 
     def exponential_moving_average(self, beta, update_freq=1):
@@ -60,7 +61,8 @@ class MovingAverages:
         Juditsky 1992 for averages of parameters, Kingma and Ba 2015 (section 7.2)
         for these weights.  The new average replaces one that the trainer has kept so far.
 
-        Each value added to the average costs a pass over all parameters and tables.
+        Each value added to the average costs a pass over all parameters and tables.  The average of a parameter that is
+        made later begins with its first value.
 
         Args:
             beta: at least 0 and less than 1; 0.999 looks back about a thousand values.
@@ -123,10 +125,8 @@ class MovingAverages:
         """
         cdef _Stored x
         cdef Plane average, kept
-        cdef float factor = 1
         cdef Plane values = (<Storage>self._collection.storage).values
         cdef Backend backend = backend_of(self)
-        cdef list stored = self._collection._below()
         self._check_alone("swap_params_to_moving_average")
         check_change(self._collection.storage, "swap_params_to_moving_average")
         wait_for_updates(self)
@@ -136,19 +136,19 @@ class MovingAverages:
                 "or cumulative_moving_average before training")
         if self._swapped:
             raise RuntimeError("swap_params_to_moving_average: the parameters are set to it already")
-        if bias_correction and self._average["beta"] is not None:
-            factor = 1 / (1 - self._average["beta"] ** self._average["values"])
+        beta = self._average["beta"] if bias_correction else None
         average = self._states[self._n_states]
         if save_weights:
             kept = self._collection.storage.new_plane()
             try:
-                backend.axpby(stored, 0, 1, values, kept)
+                backend.axpby(self._averaged(), 0, 1, values, kept)
             except BaseException:
                 self._collection.storage.drop_plane(kept)
                 raise
             self._states.append(kept)
-        backend.axpby(stored, 0, factor, average, values)
-        for x in stored:
+        for n, stored in self._by_count().items():
+            backend.axpby(stored, 0, 1 if beta is None else 1 / (1 - beta ** n), average, values)
+        for x in self._averaged():
             value_changed(x.p)
         self._swapped = "kept" if save_weights else "lost"
         raise_kept()
@@ -169,12 +169,13 @@ class MovingAverages:
             >>> trainer.swap_params_to_weights()
         """
         cdef _Stored x
-        cdef list stored = self._collection._below()
+        cdef list stored
         check_change(self._collection.storage, "swap_params_to_weights")
         if not self._swapped:
             raise RuntimeError("swap_params_to_weights: the parameters are not set to their moving average")
         if self._swapped == "lost":
             raise RuntimeError("swap_params_to_weights: the weights were not saved: save_weights was False")
+        stored = self._averaged()
         backend_of(self).axpby(
             stored, 0, 1, self._states[self._n_states + 1], (<Storage>self._collection.storage).values)
         for x in stored:
@@ -199,25 +200,37 @@ class MovingAverages:
         for plane in self._states[self._n_states:]:
             self._collection.storage.drop_plane(plane)
         self._states[self._n_states:] = [self._collection.storage.new_plane()]
-        self._average = {"beta": beta, "frequency": int(update_freq), "updates": 0, "values": 0,
-                         "parameters": len(self._collection._below())}
+        self._average = {"beta": beta, "frequency": int(update_freq), "updates": 0, "values": 0, "since": {}}
 
     def _add_to_average(self):
-        cdef list stored = self._collection._below()
+        cdef _Stored x
         cdef double old
         average = self._average
-        if len(stored) != average["parameters"]:
-            raise RuntimeError(
-                f"{type(self).__name__}: parameters were added since the moving average began; it "
-                "would be wrong for them.  The update is made; begin the average anew")
         average["updates"] += 1
         if average["updates"] % average["frequency"]:
             return
+        for x in self._collection._below():
+            average["since"].setdefault(x.p.id, average["values"])
         average["values"] += 1
-        old = 1 - 1.0 / average["values"] if average["beta"] is None else average["beta"]
-        backend_of(self).axpby(
-            stored, <float>old, <float>(1 - old), (<Storage>self._collection.storage).values,
-            self._states[self._n_states])
+        for n, stored in self._by_count().items():
+            old = 1 - 1.0 / n if average["beta"] is None else average["beta"]
+            backend_of(self).axpby(
+                stored, <float>old, <float>(1 - old), (<Storage>self._collection.storage).values,
+                self._states[self._n_states])
+
+    def _by_count(self):
+        """The parameters and tables that have an average, listed by the number of their values in it."""
+        cdef _Stored x
+        counts = {}
+        since, values = self._average["since"], self._average["values"]
+        for x in self._collection._below():
+            if since.get(x.p.id, values) < values:
+                counts.setdefault(values - since[x.p.id], []).append(x)
+        return counts
+
+    def _averaged(self):
+        """The parameters and tables that have an average; others were added since its last value."""
+        return [x for stored in self._by_count().values() for x in stored]
 
 
 # ==== state =======================================================================================
@@ -236,7 +249,9 @@ class Restorable:
         if self._pace is not None:
             settings["_schedule"] = self._pace.state()
         if self._average is not None:
-            settings["_average"] = dict(self._average)
+            since, values = self._average["since"], self._average["values"]
+            late = {x.name(): since.get((<_Stored>x).p.id, values) for x in self._collection._below()}
+            settings["_average"] = {**self._average, "since": {name: n for name, n in late.items() if n}}
         return settings
 
     def _n_planes(self, settings):
@@ -260,6 +275,10 @@ class Restorable:
         planes = planes[:n] + [self._collection.storage.new_plane() for _ in range(n - len(planes))]
         own = list(self._groups)
         self.__dict__.update(settings)
+        if self._average is not None:                   # earlier versions did not average parameters that came later
+            late = self._average.get("since", {})
+            since = {(<_Stored>x).p.id: late.get(x.name(), 0) for x in self._collection._below()}
+            self._average = {**self._average, "since": since}
         self._states = planes
         self._groups = restored_groups(own, settings["_groups"]) if "_groups" in settings else own
         self._follow(None if pace is None else self._pace.restored(pace, self._steps))
@@ -1095,7 +1114,8 @@ class Trainer(_Settings, MovingAverages, Restorable):
         self._uncount(n)
         if self._average is not None:
             self._average["updates"] -= n
-            self._average["values"] = self._average["updates"] // self._average["frequency"]
+            values = self._average["values"] = self._average["updates"] // self._average["frequency"]
+            self._average["since"] = {own: min(n, values) for own, n in self._average["since"].items()}
 
     def _rate(self, own, back):
         """The learning rate of this update if the device has dropped `back` of the updates before it.

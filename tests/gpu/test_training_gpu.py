@@ -754,3 +754,36 @@ def test_steps_in_python_need_the_host(on) -> None:
     for action in (trainer.update, lambda: trainer.gradient_norm):
         with pytest.raises(RuntimeError, match=message):
             action()
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_averages_of_parameters_that_come_later(on, skips: bool) -> None:
+    """A parameter that is made in place of another one has an average of its own values, on a device as on the host."""
+
+    def run() -> list[np.ndarray]:
+        pc = dy.ParameterCollection()
+        w, lost = pc.add_parameters(3, init=1.0), pc.add_parameters(3, init=2.0)
+        trainer = dy.SimpleSGDTrainer(pc, 0.1)
+        trainer.set_clip_threshold(0)
+        trainer.exponential_moving_average(0.9)
+
+        def step(*parameters, factor: float = 1.0) -> None:
+            dy.renew_cg()
+            dy.esum([dy.squared_norm(p) * factor for p in parameters]).backward()
+            trainer.update(skip_nonfinite=skips)
+
+        step(w, lost)
+        pc.remove(lost)
+        late = pc.add_parameters(3, init=3.0)
+        if skips:
+            step(w, late, factor=np.inf)  # dropped
+        for _ in range(2):
+            step(w, late)
+        trainer.swap_params_to_moving_average()
+        return [w.as_array(), late.as_array()]
+
+    desired = run()
+    np.testing.assert_allclose(desired[1], 3 * (0.9 * 0.8 + 0.64) / 1.9, rtol=1e-5)
+    on(1)
+    for found, want in zip(run(), desired):
+        np.testing.assert_allclose(found, want, rtol=1e-5)
