@@ -173,6 +173,12 @@ DIFFERENCES = (
         "",
     ),
     Difference(
+        "`populate` of a file with the same names in another order",
+        "by position: values of equal shape are exchanged",
+        "by name; programs with `import dynet` get DyNet's values",
+        "a change of the order of definitions",
+    ),
+    Difference(
         "`populate` from a sub-collection that the file does not have, into an empty collection",
         "does nothing",
         "`ModelMismatchError`",

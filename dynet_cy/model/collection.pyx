@@ -822,7 +822,8 @@ class ParameterCollection:
     def populate(self, fname, key=""):
         """Read all parameters and tables from a text model file, also one written by DyNet.
 
-        Entries are matched by kind and position, as in DyNet, not by name.
+        Entries are matched by kind and position, as in DyNet.  If file and collection have the same names in another
+        order, as after a change of the order of definitions, they are matched by name, unlike in DyNet.
         Nothing is changed unless the whole file fits.
 
         Args:
@@ -844,7 +845,7 @@ class ParameterCollection:
         parameters, tables = self.parameters_list(), self.lookup_parameters_list()
         entries = list(populate_entries(
             fname, [(x.name(), file_dim(x)) for x in parameters],
-            [(x.name(), file_dim(x)) for x in tables], key))
+            [(x.name(), file_dim(x)) for x in tables], key, None if follows_dynet() else self._name))
         for i, entry in entries:
             fill_entry((tables if entry.kind == LOOKUP else parameters)[i], entry, fname)
 
