@@ -269,7 +269,9 @@ def test_wrong_vectors(w: dy.Parameters, graph: dy.ComputationGraph) -> None:
     with pytest.raises(ValueError, match="^hessian_vector_product: 1 vectors given for 2 expressions"):
         dy.hessian_vector_product(loss, [w, w], [[1, 2, 3]])
     for vector in (5.0, [1, 2], dy.zeros((3, 1)), np.ones((3, 2))):
-        with pytest.raises(dy.DimensionError, match=r"^hessian_vector_product: the vector of .* shape \(3,\) has another"):
+        with pytest.raises(
+            dy.DimensionError, match=r"^hessian_vector_product: the vector of .* shape \(3,\) has another"
+        ):
             dy.hessian_vector_product(loss, w, vector)
 
 

@@ -36,7 +36,6 @@ def ops_of(case: Case) -> set[str]:
         return {node.op for node in nodes(graph)}
 
 
-
 def weighted(y: dy.Expression, weights: np.ndarray) -> dy.Expression:
     """A scalar: the sum of the elements of y, each with its own weight."""
     return dy.sum_batches(dy.dot_product(y, dy.inputTensor(weights, batched=True)))
