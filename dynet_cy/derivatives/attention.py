@@ -6,8 +6,7 @@ import math
 
 import numpy as np
 
-from dynet_cy.derivatives.products import as_matrix
-from dynet_cy.derivatives.steps import Step, kept
+from dynet_cy.derivatives.steps import Step, as_matrix, kept
 from dynet_cy.derivatives.table import composed
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.elementwise import equal, masked_fill

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,9 +15,12 @@ import dynet_cy as dy
 Array = Any
 
 
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+
+
 @pytest.fixture(scope="module")
 def torch() -> Any:
-    return pytest.importorskip("torch", reason="comparison with PyTorch")
+    return importlib.import_module("torch")
 
 
 def near(found: Array, desired: Array, tol: float = 1e-5) -> None:
