@@ -151,8 +151,11 @@ GENERAL = (
     Row("`x.numpy()`, `x.tolist()`", "`x.npvalue()`, `x.vec_value()`", x="numpy tolist data array"),
     Row("`x.detach()`, `x.clone()`", "`dy.nobackprop(x)`; a number computed from `x.value()`",
         dy="detach", x="detach clone detach_", says="`dy.nobackprop(x)`; for the numbers, `x.npvalue()`"),
-    Row("`x.grad`", "`x.gradient()`; of a parameter: `p.grad_as_array()`", dy="grad autograd", x="grad",
+    Row("`x.grad`", "`x.gradient()`; of a parameter: `p.grad_as_array()`", dy="grad", x="grad",
         says="`x.gradient()` after `loss.backward(full=True)`; of a parameter `p.grad_as_array()`"),
+    Row("`torch.autograd.grad(loss, xs, create_graph=True)`", "`dy.gradients(loss, xs)`", dy="autograd",
+        says="`dy.gradients(loss, xs)` for gradients as expressions, or `loss.backward()`"),
+    Row("`torch.autograd.functional.hvp(f, x, v)`", "`dy.hessian_vector_product(loss, x, v)`", dy="hvp vhp hessian"),
     Row("`torch.no_grad()`",
         "nothing to do: there is no extra cost without `backward()`; `renew_cg(forward_only=True)` also drops values "
         "that are no longer needed. Neither switches dropout off",

@@ -706,6 +706,11 @@ def from_functions() -> Iterator[tuple[Path, str]]:
     but = ("input", "gates")
     unwritten = not_named("Not written yet are the GPU ops of", "dynet_cy/gpu/*.pyx", "cuda/*.cu", but=but)
     yield with_regions(ROOT / "docs" / "gpu.md", unwritten=unwritten)
+    # Leaves, and ops that pass no gradient.
+    leaves = ("input", "random_bernoulli", "random_gumbel", "random_normal", "random_uniform")
+    but = (*leaves, "argmax", "argsort", "crf_marginals", "crf_viterbi", "nobackprop")
+    first_order = not_named("Not written yet are the rules of", "dynet_cy/derivatives/*.py", but=but)
+    yield with_regions(ROOT / "docs" / "training.md", **{"first-order": first_order})
 
 
 def main(check: bool) -> list[str]:

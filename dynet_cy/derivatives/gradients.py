@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Union, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.derivatives import cells, elementwise, products, reductions, selections  # noqa: F401 - fill the table
+from dynet_cy.derivatives import attention, cells, elementwise, products, reductions, selections  # noqa: F401 - rules
 from dynet_cy.derivatives.steps import Contribution, Step, fit, total
 from dynet_cy.derivatives.table import COMPOSITIONS, NO_SECOND_ORDER, RULES
 from dynet_cy.functions.arguments import expression as checked
@@ -35,10 +35,10 @@ def gradients(loss: Expression, expressions: Expression) -> Expression: ...
 
 
 @overload
-def gradients(loss: Expression, expressions: Iterable[Expression]) -> list[Expression]: ...
+def gradients(loss: Expression, expressions: Sequence[Expression]) -> list[Expression]: ...
 
 
-def gradients(loss: Expression, expressions: Expression | Iterable[Expression]) -> Expression | list[Expression]:
+def gradients(loss: Expression, expressions: Expression | Sequence[Expression]) -> Expression | list[Expression]:
     """The gradients of a loss as expressions, which can be part of another loss, and be differentiated again.
 
     This adds nodes to the graph, which are computed, batched and differentiated as all others; it computes nothing.
@@ -93,12 +93,12 @@ def hessian_vector_product(loss: Expression, expressions: Expression, vectors: V
 
 @overload
 def hessian_vector_product(
-    loss: Expression, expressions: Iterable[Expression], vectors: Sequence[Vector]
+    loss: Expression, expressions: Sequence[Expression], vectors: Sequence[Vector]
 ) -> list[Expression]: ...
 
 
 def hessian_vector_product(
-    loss: Expression, expressions: Expression | Iterable[Expression], vectors: Any
+    loss: Expression, expressions: Expression | Sequence[Expression], vectors: Any
 ) -> Expression | list[Expression]:
     """The product of the Hessian of a loss, the matrix of its second derivatives, with a vector.
 
@@ -140,12 +140,11 @@ def hessian_vector_product(
 def part_like(x: Expression, v: Any) -> Expression:
     """The part of a vector that belongs to x."""
     shape, batch = x.dim()
-    if not isinstance(v, Expression):
-        array = np.asarray(v, np.float32)
-        v = inputTensor(array, batched=array.ndim > len(shape)) if array.ndim else None
-    if v is None or v.dim()[0] != shape or v.batch_size not in (1, batch):
+    array = v if isinstance(v, Expression) else np.asarray(v, np.float32)
+    part = array if isinstance(array, Expression) else inputTensor(array, batched=array.ndim > len(shape))
+    if part.dim()[0] != shape or part.batch_size not in (1, batch):
         raise DimensionError(f"hessian_vector_product: the vector of an expression of shape {shape} has another shape")
-    return v
+    return part
 
 
 def scalar(loss: Expression, function: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynet_cy.derivatives.steps import Contribution, Outer, Step, columns, flat
+from dynet_cy.derivatives.steps import Contribution, Outer, Step, as_matrix, columns, flat
 from dynet_cy.derivatives.table import composed, each, rule
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.elementwise import cmult
@@ -10,12 +10,6 @@ from dynet_cy.ops.linalg import affine_transform
 from dynet_cy.ops.products import circ_conv, circ_corr, inverse, matmul
 from dynet_cy.ops.reduce import sum_batches
 from dynet_cy.ops.shape import reshape, transpose
-
-
-def as_matrix(x: Expression) -> Expression:
-    """An expression of at most two axes besides those of size 1 as a matrix."""
-    shape, batch = x.dim()
-    return x if len(shape) == 2 else reshape(x, (*shape, 1, 1)[:2], batch)
 
 
 def of_matrix(matrix: Expression, x: Expression, dy: Expression) -> Contribution:

@@ -31,7 +31,7 @@ class Outer(NamedTuple):
     network then takes one product, not one for each step.
 
     Attributes:
-        left, right: matrices with the same number of columns, without a batch.
+        left, right: matrices with the same number of columns, or a column each, without a batch.
     """
 
     left: Expression
@@ -136,7 +136,7 @@ def fit(e: Expression, dim: Dim) -> Expression:
 
 def total(contributions: list[Contribution], dim: Dim) -> Expression | None:
     """The sum of contributions to the gradient of an expression, in its shape; None if it is zero."""
-    parts = [fit(c, dim) for c in contributions if not isinstance(c, Outer)]
+    parts = [fit(c, dim) for c in contributions if isinstance(c, Expression)]
     products = [c for c in contributions if isinstance(c, Outer)]
     if products:
         left, right = (side_by_side([p[k] for p in products]) for k in range(2))
@@ -146,13 +146,21 @@ def total(contributions: list[Contribution], dim: Dim) -> Expression | None:
     return parts[0] if len(parts) == 1 else esum(parts)
 
 
+def as_matrix(x: Expression) -> Expression:
+    """An expression of at most two axes besides those of size 1 as a matrix."""
+    shape, batch = x.dim()
+    return x if len(shape) == 2 else reshape(x, (*shape, 1, 1)[:2], batch)
+
+
 def side_by_side(parts: list[Expression]) -> Expression:
-    return parts[0] if len(parts) == 1 else concatenate_cols(parts)
+    return as_matrix(parts[0]) if len(parts) == 1 else concatenate_cols(parts)
 
 
 def columns(e: Expression, rows: int) -> Expression:
-    """All columns of an expression, those of the whole batch, as one matrix."""
+    """All columns of an expression, those of the whole batch, as one matrix; a single column as it is."""
     shape, batch = e.dim()
+    if batch == 1 and len(shape) in (1, 2):
+        return e
     return reshape(e, (rows, math.prod(shape) // rows * batch if rows else 0), 1)
 
 
