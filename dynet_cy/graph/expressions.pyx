@@ -19,7 +19,7 @@ from dynet_cy.core.threads cimport (
     HAS_GIL, Setting, Unlocked, acquire_lock, follows_dynet, let_be_revived, raised_here, release_lock, revived,
     runs_handlers,
 )
-from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in
+from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note_read, noting
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
     RUNNING, SENT, SHARED, TRAINABLE, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of, batches_of,
@@ -1970,6 +1970,8 @@ cdef inline object look(Expression x, bint recalculate, Look* to):
     """Compute an expression if needed, and find its value, which holds as long as the result."""
     cdef Graph* g
     cdef Node* node
+    if noting:
+        note_read(x.index)
     if not HAS_GIL:
         return copy_of(x, recalculate, to)
     g = compute_here(x, recalculate)

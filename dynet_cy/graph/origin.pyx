@@ -88,6 +88,9 @@ cdef dict numbers = {}
 cdef list scopes = [""]
 cdef dict scope_numbers = {"": 0}
 
+# While `record_reads` runs: the line that first read the value of a node, by its number.
+cdef dict reads = None
+
 # Spelled as by the import system, and so as in code objects.
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
@@ -198,6 +201,12 @@ cdef str scope_at(uint32_t number):
 cdef str place_at(uint32_t number):
     line, path = origin_at(number), scope_at(number)
     return (f" at {line}" if line else "") + (f" in scope {path}" if path else "")
+
+
+cdef int note_read(uint32_t index) except -1:
+    if reads is not None:
+        reads.setdefault(index, origin_at(current_line()))
+    return 0
 
 
 cdef void note_why(Setting* reason, bint on) noexcept:
@@ -358,6 +367,22 @@ def record_lines():
         yield
     finally:
         switch(False)
+
+
+@contextmanager
+def record_reads():
+    """While the block runs, record which line of the program reads the value of each node first, in all threads.
+
+    Yields:
+        A dict of `Origin`s by number of the node; None where no line is known.
+    """
+    global reads
+    with record_lines():
+        reads = found = {}
+        try:
+            yield found
+        finally:
+            reads = None
 
 
 # ==== messages ====================================================================================

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dynet_cy.graph.expressions import ComputationGraph, Expression
 from dynet_cy.graph.nodes import GraphNode, NodeContents, contents, expression, nodes, number, table
-from dynet_cy.graph.origin import record_lines
+from dynet_cy.graph.origin import Origin, record_reads
 from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.folding import Folded, Run, explain, fold, made_at
 from dynet_cy.onnx.inputs import Floats, Indices
@@ -66,12 +66,14 @@ class Traced(NamedTuple):
         outputs: names of the results and the numbers of their nodes.
         axes: the size of each named axis in the traces.
         indices: for each input of whole numbers, its numbers in the traces.
+        reads: the lines of the program that read the value of an expression.
     """
 
     steps: list[Step]
     outputs: dict[str, int]
     axes: dict[str, Size]
     indices: dict[str, tuple[tuple[int, ...], ...]]
+    reads: tuple[str, ...]
 
 
 def trace(
@@ -95,7 +97,7 @@ def trace(
     count = _enough(inputs, longest)
     axes = {name: _sizes(i, count, shortest, longest) for i, name in enumerate(names)}
     try:
-        return _traced(calls.once_each(axes, count), axes)
+        return _traced(calls, calls.once_each(axes, count), axes)
     except OtherGraphError:
         if not names:
             raise
@@ -103,13 +105,13 @@ def trace(
     least = max(shortest, min(4, longest - 4))
     lengths = {name: (least + i, min(least + 3 + 2 * i, longest - 1), longest) for i, name in enumerate(names)}
     repeated = {name: tuple(n for n in size for _ in range(count)) for name, size in lengths.items()}
-    return _traced(calls.folded(lengths, count), repeated)
+    return _traced(calls, calls.folded(lengths, count), repeated)
 
 
 Drawn = Mapping[str, Sequence[tuple[int, ...]]]
 
 
-def _traced(found: Iterable[tuple[list[Run], Drawn]], axes: Mapping[str, Size]) -> Traced:
+def _traced(calls: _Calls, found: Iterable[tuple[list[Run], Drawn]], axes: Mapping[str, Size]) -> Traced:
     """What runs have in common; the indices of each are given too."""
     runs: list[Run] = []
     indices: dict[str, list[tuple[int, ...]]] = {}
@@ -125,7 +127,8 @@ def _traced(found: Iterable[tuple[list[Run], Drawn]], axes: Mapping[str, Size]) 
         several = {name: number} if isinstance(number, int) else {f"{name}_{i}": n for i, n in enumerate(number)}
         outputs.update(several)
     steps = [_step(i, runs) for i in range(len(runs[0].nodes))]
-    return Traced(steps, outputs, dict(axes), {name: tuple(numbers) for name, numbers in indices.items()})
+    drawn_indices = {name: tuple(numbers) for name, numbers in indices.items()}
+    return Traced(steps, outputs, dict(axes), drawn_indices, tuple(sorted(calls.reads)))
 
 
 def _enough(inputs: Mapping[str, Input], longest: int) -> int:
@@ -162,6 +165,7 @@ class _Calls:
         self.lists = lists
         self.stored: dict[int, Floating] = {}  # the parameters and tables that were read
         self.random = np.random.Generator(np.random.PCG64(1))
+        self.reads: set[str] = set()  # the lines that read values
 
     def once_each(self, axes: Mapping[str, Size], count: int) -> Iterator[tuple[list[Run], Drawn]]:
         """A run for each size."""
@@ -212,8 +216,8 @@ class _Calls:
         return tuple(self.random.integers(0, count, runs).tolist())
 
     def _run(self, axes: Mapping[str, int], indices: Mapping[str, tuple[int, ...]]) -> Run:
-        random = np.random.Generator(np.random.PCG64(2))
-        with record_lines(), ComputationGraph() as graph:
+        # Other numbers each time: where a value is read, what is made of it differs.
+        with record_reads() as reads, ComputationGraph() as graph:
             arguments: list[Any] = []
             leaves = {}
             for name, x in self.inputs.items():
@@ -221,14 +225,15 @@ class _Calls:
                     arguments.append(list(indices[name]) if x.shape else indices[name][0])
                 else:
                     shape = tuple(axes[axis] if isinstance(axis, str) else axis for axis in x.shape)
-                    arguments.append(inputTensor(random.uniform(-1, 1, shape).astype(np.float32)))
+                    arguments.append(inputTensor(self.random.uniform(-1, 1, shape).astype(np.float32)))
                     leaves[number(arguments[-1])] = name
             outputs = _outputs(self.function(*arguments), self.lists)
             numbers = {
                 name: number(e) if isinstance(e, Expression) else tuple(map(number, e)) for name, e in outputs.items()
             }
             all_nodes = nodes(graph)
-            _refuse_computed(all_nodes)
+            _refuse_computed(all_nodes, reads)
+            self.reads.update(map(str, reads.values()))
             tops = [n for e in numbers.values() for n in ([e] if isinstance(e, int) else e)]
             needed = _needed(all_nodes, tops)
             new = {old: k for k, old in enumerate(needed)}
@@ -298,13 +303,16 @@ def _is_list(x: object) -> bool:
     return isinstance(x, Sequence) and not isinstance(x, str)
 
 
-def _refuse_computed(graph: list[GraphNode]) -> None:
-    for node in graph:
-        if node.computed and node.args:
-            raise ExportError(
-                f"export: the function asks for the value of {node.op}, so what it does next may depend on numbers; a "
-                f"file holds one graph{made_at(node)}"
-            )
+def _refuse_computed(graph: list[GraphNode], lines: Mapping[int, Origin | None]) -> None:
+    """Raise an error if a value was computed; the lines that read values are given by node."""
+    computed = [node for node in graph if node.computed and node.args]
+    if computed:
+        node = min(computed, key=lambda node: node.number not in lines)
+        line = lines.get(node.number)
+        raise ExportError(
+            f"export: the function asks for the value of {node.op}{f' at {line}' if line else ''}, so what it does "
+            f"next may depend on numbers; a file holds one graph{made_at(node)}"
+        )
 
 
 def _needed(graph: list[GraphNode], outputs: Any) -> list[int]:

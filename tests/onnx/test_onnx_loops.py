@@ -18,7 +18,12 @@ Floats, Indices = dy.onnx.Floats, dy.onnx.Indices
 
 WORDS, TAGS, D = 40, 5, 6
 BUILDERS = {
-    "LSTM": [dy.VanillaLSTMBuilder, dy.CompactVanillaLSTMBuilder, partial(dy.VanillaLSTMBuilder, forget_bias=0.5)],
+    "LSTM": [
+        dy.VanillaLSTMBuilder,
+        dy.CompactVanillaLSTMBuilder,
+        dy.SparseLSTMBuilder,
+        partial(dy.VanillaLSTMBuilder, forget_bias=0.5),
+    ],
     "GRU": [dy.GRUBuilder],
     "RNN": [dy.SimpleRNNBuilder],
 }
