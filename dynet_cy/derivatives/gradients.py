@@ -9,7 +9,6 @@ from typing import Any, Union, overload
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.derivatives import attention, cells, elementwise, products, reductions, selections  # noqa: F401 - rules
 from dynet_cy.derivatives.steps import Contribution, Step, fit, total
 from dynet_cy.derivatives.table import COMPOSITIONS, NO_SECOND_ORDER, RULES
 from dynet_cy.functions.arguments import expression as checked

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.derivatives.reductions import hot
+from dynet_cy.derivatives.reductions import hot, log_sum_of_list
 from dynet_cy.derivatives.steps import Contribution, Step, flat, kept
 from dynet_cy.derivatives.table import composed, each, rule
 from dynet_cy.functions.arguments import along
@@ -18,7 +18,7 @@ from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.elementwise import cmult
 from dynet_cy.ops.reduce import sum_dim
 from dynet_cy.ops.select import pick_batch_elems, pick_range, scatter_rows, select_rows
-from dynet_cy.ops.shape import reshape, transpose
+from dynet_cy.ops.shape import concatenate, reshape, transpose
 
 
 @each("reshape")
@@ -100,3 +100,14 @@ def strided(step: Step, i: int) -> Contribution:
 @each("scatter_rows")
 def scattered_rows(step: Step, i: int) -> Contribution:
     return select_rows(flat(step.dy), step.items[0])
+
+
+@composed("cumprod", "logcumsumexp")
+def cumulative(step: Step, xs: list[Expression]) -> Expression:
+    """Element by element, so that zeros, and numbers far apart, are as exact as any."""
+    axis = step.word(0)
+    parts = [pick_range(xs[0], i, i + 1, axis) for i in range(step.node.shape[axis])]
+    found = parts[:1]
+    for part in parts[1:]:
+        found.append(cmult(found[-1], part) if step.node.op == "cumprod" else log_sum_of_list(step, [found[-1], part]))
+    return concatenate(found, axis)

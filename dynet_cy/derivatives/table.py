@@ -20,10 +20,10 @@ _DRAWS = "it draws its mask itself; layers that drop elements do not after eval(
 
 # Operations without a second order, and the reason.  docs/training.md lists the others.
 NO_SECOND_ORDER = {
+    "constrained_softmax": "the rounds it takes depend on its values",
     "lgamma": "its derivative, the digamma function, is no operation",
     "sort": _PLACES,
     "kmax_pooling": _PLACES,
-    "maxpooling2d": _PLACES,
     "adaptive_maxpooling2d": _PLACES,
     "vanilla_lstm_gates_noise": "it draws the noise of its weights itself",
     "residual_layer_norm_dropout": _DRAWS,

@@ -124,6 +124,30 @@ ROWS = {
     "scatter_add": Row(
         lambda x, y: dy.scatter_add(x, INDICES, y), lambda t, x, y: x.index_add(0, t.tensor(INDICES), y), [(4,), (3,)]
     ),
+    # images, whose channels come last here
+    "conv2d": Row(
+        lambda x, f, b: dy.conv2d_bias(x, f, b, [2, 1], dilation=[1, 2]),
+        lambda t, x, f, b: t.nn.functional.conv2d(
+            x.permute(2, 0, 1)[None], f.permute(3, 2, 0, 1), b, (2, 1), dilation=(1, 2)
+        )[0].permute(1, 2, 0),
+        [(7, 8, 2), (3, 3, 2, 4), (4,)],
+    ),
+    "maxpooling2d": Row(
+        lambda x: dy.maxpooling2d(x, [2, 2], [2, 2]),
+        lambda t, x: t.nn.functional.max_pool2d(x.permute(2, 0, 1)[None], 2)[0].permute(1, 2, 0),
+        [(4, 6, 2)],
+    ),
+    "avgpooling2d": Row(
+        lambda x: dy.avgpooling2d(x, [2, 2], [2, 2]),
+        lambda t, x: t.nn.functional.avg_pool2d(x.permute(2, 0, 1)[None], 2)[0].permute(1, 2, 0),
+        [(4, 6, 2)],
+    ),
+    "attention": Row(
+        lambda q, k, v: dy.scaled_dot_product_attention(q, k, v),
+        lambda t, q, k, v: t.nn.functional.scaled_dot_product_attention(q.T[None], k.T[None], v.T[None])[0].T,
+        [(4, 3), (4, 5), (2, 5)],
+    ),
+    "cumprod": Row(lambda x: dy.cumprod(x, 1), lambda t, x: x.cumprod(1), [(4, 3)]),
     # cells
     "gru_h": Row(dy.gru_h, lambda t, h, z, g: h + z * (g - h), [(3,), (3,), (3,)]),
 }
