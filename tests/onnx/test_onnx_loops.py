@@ -24,7 +24,7 @@ BUILDERS = {
         dy.SparseLSTMBuilder,
         partial(dy.VanillaLSTMBuilder, forget_bias=0.5),
     ],
-    "GRU": [dy.GRUBuilder],
+    "GRU": [dy.GRUBuilder, partial(dy.GRUBuilder, reset_after=True)],
     "RNN": [dy.SimpleRNNBuilder],
 }
 KINDS = [(operator, builder) for operator, builders in BUILDERS.items() for builder in builders]
