@@ -18,9 +18,9 @@ from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import load_arrays, named
 from dynet_cy.model.matching import Matched, Renaming
 from dynet_cy.model.parameters import settled_array
+from dynet_cy.model.weights import Weights
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.nn.construction import LayerType, NotBegun, all_parts, begin_in, replace_part, stored
-from dynet_cy.model.weights import Weights
 from dynet_cy.ops import api
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.rnn.birnn import BiRNNBuilder

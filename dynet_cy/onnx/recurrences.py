@@ -173,8 +173,8 @@ class _Graph:
         after = self._reset_after(g_node, h, x)
         if after:
             (b_g, w_g, c_g, b_r, w_r), (u_g, u_r), more = after
-            weights = (b_z, w_z, b_g, w_g, c_g, b_r, w_r, u_z, u_g, u_r)
-            return Cell(GRU_RESET_AFTER, weights, x, number, None, h, None, (*inside, *more))
+            known = b_z, w_z, b_g, w_g, c_g, b_r, w_r
+            return Cell(GRU_RESET_AFTER, (*known, u_z, u_g, u_r), x, number, None, h, None, (*inside, *more))
         g = self._gate(g_node, False)
         left = g and self.args(g[2], "mul", 2)
         r = left and self._gate(left[0], True)

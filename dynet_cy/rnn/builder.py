@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Optional, TypeVar
 
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.model.weights import Array
+from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.ops.api import inputVector, random_bernoulli
 from dynet_cy.rnn.pytorch import LikePyTorch
 from dynet_cy.rnn.state import Binding, RNNState, Steps

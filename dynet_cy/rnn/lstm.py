@@ -9,8 +9,8 @@ import numpy as np
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.model.weights import Array
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.ops.api import (
     affine_transform,
     cmult,

@@ -49,8 +49,9 @@ class LikePyTorch:
             >>> other.load_pytorch(rnn.pytorch_state_dict())
         """
         found = Weights.of(weights, prefix)
-        if getattr(weights, "nonlinearity", "tanh") != "tanh":
-            raise ModelMismatchError(f"computes with {weights.nonlinearity}, the builder with tanh", found.source)
+        nonlinearity = getattr(weights, "nonlinearity", "tanh")
+        if nonlinearity != "tanh":
+            raise ModelMismatchError(f"computes with {nonlinearity}, the builder with tanh", found.source)
         self._take_pytorch(found)
         found.finish()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dynet_cy.model import ParameterCollection, Parameters
-from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.model.weights import Array
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.rnn.builder import _RNNBuilder, rate
 from dynet_cy.rnn.state import SIMPLE_STEP, Binding, Steps
 

@@ -1,4 +1,4 @@
-"""Weights of PyTorch's recurrent networks in builders, and back: outputs as by its formulas in NumPy, and as PyTorch."""
+"""Weights of PyTorch's recurrent networks in builders, and back: outputs as by its formulas, and by PyTorch itself."""
 
 from __future__ import annotations
 
@@ -214,7 +214,8 @@ def test_a_gru_that_resets_after_the_product() -> None:
     """States that are set, batches, dropout, and gradients."""
     model = dy.ParameterCollection()
     rnn = dy.GRUBuilder(1, X, H, model, reset_after=True)
-    assert rnn.spec == (1, X, H, True) and len(rnn.get_parameters()[0]) == 10
+    assert rnn.spec == (1, X, H, True)
+    assert len(rnn.get_parameters()[0]) == 10
     assert dy.GRUBuilder.from_spec(rnn.spec, dy.ParameterCollection()).reset_after
     rnn.load_pytorch(drawn("GRU", 1, 1))
     xs = inputs()
