@@ -13,8 +13,8 @@ from dynet_cy.functions.norms import rms_norm
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.initializers import NormalInitializer, PyInitializer
+from dynet_cy.model.weights import Weights
 from dynet_cy.nn.layer import Input, Layer, activation, as_input, share
-from dynet_cy.nn.weights import Weights
 from dynet_cy.ops import api as ops
 
 __all__ = ["Activation", "Dropout", "Embedding", "GatedLinear", "Highway", "LayerNorm", "Linear", "RMSNorm"]

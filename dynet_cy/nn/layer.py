@@ -18,9 +18,9 @@ from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import load_arrays, named
 from dynet_cy.model.matching import Matched, Renaming
 from dynet_cy.model.parameters import settled_array
+from dynet_cy.model.weights import Weights
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.nn.construction import LayerType, NotBegun, all_parts, attributes, begin_in, replace_part, stored
-from dynet_cy.nn.weights import Array, Weights, read_tensors
 from dynet_cy.ops import api
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.rnn.birnn import BiRNNBuilder
@@ -292,12 +292,12 @@ class Layer(metaclass=LayerType):
         at = names.index("model")
         return make(*spec[:at], model, *spec[at:])
 
-    def load_pytorch(self, weights: Mapping[str, Array] | str | os.PathLike[str], prefix: str = "") -> None:
+    def load_pytorch(self, weights: Mapping[str, Any] | str | os.PathLike[str] | Any, prefix: str = "") -> None:
         """Set the parameters to those of the same layer of PyTorch; docs/layers.md has the names and shapes.
 
         Args:
-            weights: name of a safetensors file, as `safetensors.torch.save_file(module.state_dict(), path)` writes it;
-                or arrays by name
+            weights: the module of PyTorch, its ``state_dict()``, arrays by name, or the name of a safetensors file, as
+                `safetensors.torch.save_file(module.state_dict(), path)` writes it
             prefix: the beginning of the names of this layer, such as `encoder.`; other names are ignored
 
         Raises:
@@ -306,10 +306,7 @@ class Layer(metaclass=LayerType):
             OSError: the file cannot be read
             NotImplementedError: PyTorch has no such layer
         """
-        if isinstance(weights, Mapping):
-            found = Weights(weights, "the arrays", prefix)
-        else:
-            found = Weights(read_tensors(weights), os.fspath(weights), prefix)
+        found = Weights.of(weights, prefix)
         self._take_pytorch(found)
         found.finish()
 
@@ -321,7 +318,7 @@ class Layer(metaclass=LayerType):
         if any(True for _ in self._trained()):
             raise NotImplementedError(f"{type(self).__name__}.load_pytorch: PyTorch has no such layer")
         for part, name in all_parts(self):
-            if isinstance(part, Layer):
+            if isinstance(part, (Layer, _RNNBuilder, BiRNNBuilder)):
                 part._take_pytorch(weights.below(self._saved_name(name).replace("/", ".")))
 
     # ---- for derived classes

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
+from dynet_cy.model.weights import Weights
 from dynet_cy.nn.attention import KeysValues, Memory, MultiHeadAttention
 from dynet_cy.nn.basic import Activation, Dropout, LayerNorm, Linear
 from dynet_cy.nn.layer import Input, Layer, as_input
-from dynet_cy.nn.weights import Weights
 from dynet_cy.ops.registry import DimensionError
 
 __all__ = [

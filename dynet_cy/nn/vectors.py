@@ -28,8 +28,8 @@ from safetensors import SafetensorError, safe_open
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.initializers import NormalInitializer
+from dynet_cy.model.weights import FileName, read_tensors
 from dynet_cy.nn.basic import Embedding
-from dynet_cy.nn.weights import FileName, read_tensors
 
 __all__ = ["WordVectors", "read_vectors"]
 

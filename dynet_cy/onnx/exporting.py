@@ -94,11 +94,11 @@ def export(
         )
     if batch in {axis for x in inputs.values() for axis in x.shape if isinstance(axis, str)} | {""}:
         raise ValueError(f"export: batch: expected a name that no axis of an input has, got {batch!r}")
-    for axis, name in (lengths or {}).items():
-        if axis not in {a for x in inputs.values() for a in x.shape if isinstance(a, str)}:
-            raise ValueError(f"export: lengths: no input has an axis {axis!r}")
-        if name in inputs or not name or list((lengths or {}).values()).count(name) > 1:
-            raise ValueError(f"export: lengths: expected a name that no other input has, got {name!r}")
+    for named, its in (lengths or {}).items():
+        if named not in {a for x in inputs.values() for a in x.shape if isinstance(a, str)}:
+            raise ValueError(f"export: lengths: no input has an axis {named!r}")
+        if its in inputs or not its or list((lengths or {}).values()).count(its) > 1:
+            raise ValueError(f"export: lengths: expected a name that no other input has, got {its!r}")
         if batch is None:
             raise ValueError("export: lengths: examples have lengths of their own only in a batch, and batch is None")
     traced = trace(function, inputs, shortest, longest, _refuse)
@@ -118,9 +118,9 @@ def export(
             w.source(EXAMPLES, name, 0)
         if is_index:  # a list for each example, even for a single number
             w.indices[name if x.shape else w.add("Unsqueeze", name, w.ints(-1))] = traced.indices[name]
-    for axis, name in (lengths or {}).items():
-        w.lengths[axis] = w.unique(name)
-        graph_inputs.append(onnx.helper.make_tensor_value_info(name, types.INT64, [batch]))
+    for named, its in (lengths or {}).items():
+        w.lengths[named] = w.unique(its)
+        graph_inputs.append(onnx.helper.make_tensor_value_info(its, types.INT64, [batch]))
     values = _write(w, traced.steps)
     graph_outputs = [_output(w, onnx, name, values[number], batch) for name, number in traced.outputs.items()]
     graph = onnx.helper.make_graph(w.nodes, "dynet_cy", graph_inputs, graph_outputs, list(w.initializers.values()))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -39,9 +39,9 @@ class Run(NamedTuple):
 
     nodes: list[GraphNode]
     contents: list[NodeContents]
-    values: list[Optional[Floating]]
-    inputs: list[Optional[str]]
-    outputs: dict[str, Union[int, tuple[int, ...]]]
+    values: list[Floating | None]
+    inputs: list[str | None]
+    outputs: dict[str, int | tuple[int, ...]]
     weights: dict[int, Floating]
 
 
@@ -50,7 +50,7 @@ class Element(NamedTuple):
 
     of: int
     position: int
-    count: int
+    length: int
 
 
 # Where a node is among the folded ones: a single node, or an element of one.
@@ -108,7 +108,7 @@ class _Made(NamedTuple):
 
     node: GraphNode
     contents: list[NodeContents]
-    values: list[Optional[Floating]]
+    values: list[Floating | None]
     input: str | None
 
 
@@ -172,7 +172,7 @@ class _Folding:
             columns = list(zip(*(self.nodes[number].args for number in numbers)))
             same = {k for k, column in enumerate(columns) if len(set(column)) == 1}
             if len(numbers) > 1 and same:
-                found.update({number: same for number in numbers})
+                found.update(dict.fromkeys(numbers, same))
         return found
 
     def _levels(self) -> Iterable[tuple[list[int], list[Chain]]]:
@@ -270,7 +270,7 @@ class _Folding:
         for k, arg in enumerate(node.args):
             place = self.places.get(arg)
             if isinstance(place, Element) and k not in fixed:
-                places.add((place.position, place.count))
+                places.add((place.position, place.length))
                 args.append(("each", place.of))
             elif place is None and self._is_given(arg):
                 args.append(("given", self.nodes[arg].shape, self.nodes[arg].batch_size))
@@ -298,11 +298,10 @@ class _Folding:
         x = self.made[self._single(node.args[0])].node
         if node.op == "pick_batch_elems":
             count = x.batch_size
-        elif x.batch_size != 1 or not x.shape or contents.attrs[0] != len(x.shape) - 1:
-            return None
-        elif node.op == "pick_range" and contents.attrs[1] != 1:
-            return None
         else:
+            one_column = node.op != "pick_range" or contents.attrs[1] == 1
+            if x.batch_size != 1 or not x.shape or contents.attrs[0] != len(x.shape) - 1 or not one_column:
+                return None
             count = x.shape[-1]
         return (contents.items[0], count) if count in self.sizes else None
 
@@ -340,9 +339,7 @@ class _Folding:
         if node.args:
             self.single.append(number)
         node = node._replace(args=tuple(self._single(arg) for arg in args))
-        self.made.append(
-            _Made(node, contents, [run.values[number] for run in self.runs], self.runs[0].inputs[number])
-        )
+        self.made.append(_Made(node, contents, [run.values[number] for run in self.runs], self.runs[0].inputs[number]))
         self.places[number] = len(self.made) - 1
 
     def gathered(self, number: int, op: str, args: Sequence[int], attrs: tuple[int, ...]) -> int | None:
@@ -353,8 +350,8 @@ class _Folding:
             place = self.places.get(args[i])
             part = None
             if isinstance(place, Element) and place.position == 0:
-                run = [self.places.get(arg) for arg in args[i : i + place.count]]
-                if run == [Element(place.of, k, place.count) for k in range(place.count)]:
+                run = [self.places.get(arg) for arg in args[i : i + place.length]]
+                if run == [Element(place.of, k, place.length) for k in range(place.length)]:
                     part = GATHERED[op](self, number, place.of, attrs)
             if part is None:
                 parts.append(self._single(args[i]))
@@ -362,7 +359,7 @@ class _Folding:
             else:
                 assert isinstance(place, Element)
                 parts.append(part)
-                i += place.count
+                i += place.length
                 found += 1
         if not found:
             return None
@@ -455,11 +452,11 @@ class _Folding:
         places = [self.places.get(cell.x) for cell in chain.cells]
         for i in range(begin, len(places)):
             place = places[i]
-            if isinstance(place, Element) and place.position in (0, place.count - 1):
+            if isinstance(place, Element) and place.position in (0, place.length - 1):
                 step = 1 if place.position == 0 else -1
-                whole = [Element(place.of, place.position + step * k, place.count) for k in range(place.count)]
-                if places[i : i + place.count] == whole:
-                    return _Part(chain, i, i + place.count, place)
+                whole = [Element(place.of, place.position + step * k, place.length) for k in range(place.length)]
+                if places[i : i + place.length] == whole:
+                    return _Part(chain, i, i + place.length, place)
             for number in sorted(chain.cells[i].inside):
                 self._keep(number)
         return None
@@ -495,18 +492,20 @@ class _Folding:
         args = [first.of]
         for name, each in zip("WRB", zip(*arrays)):
             stacked = np.stack(each).astype(np.float32)
-            args.append(self._add("weights", [], stacked.shape, 1, number, parameter=f"{prefix}/{name}", values=stacked))
+            args.append(
+                self._add("weights", [], stacked.shape, 1, number, parameter=f"{prefix}/{name}", values=stacked)
+            )
         args += [self._single(n) for n in self._start(parts[0])]
         direction = 2 if len(parts) == 2 else int(first.position != 0)
         attrs = (direction, int(kind.reset_after), 0, 0)
-        network = self._add(kind.operator, args, (hidden, len(parts)), first.count, number, attrs)
+        network = self._add(kind.operator, args, (hidden, len(parts)), first.length, number, attrs)
         for d, part in enumerate(parts):
-            h = self._add("pick", [network], (hidden,), first.count, number, (1, 0, 0, 0), (d,) * first.count)
+            h = self._add("pick", [network], (hidden,), first.length, number, (1, 0, 0, 0), (d,) * first.length)
             cells = part.chain.cells[part.begin : part.end]
             for k, cell in enumerate(cells):
-                position = k if part.first.position == 0 else first.count - 1 - k
+                position = k if part.first.position == 0 else first.length - 1 - k
                 if cell.h is not None:
-                    self.places[cell.h] = Element(h, position, first.count)
+                    self.places[cell.h] = Element(h, position, first.length)
             if cells[-1].c is not None:
                 self.places[cells[-1].c] = self._add("last_cell", [network], (hidden,), 1, number, (d, 0, 0, 0))
 
@@ -523,7 +522,7 @@ class _Folding:
     # ---- the result
 
     def result(self) -> Folded:
-        outputs: dict[str, Union[int, tuple[int, ...]]] = {}
+        outputs: dict[str, int | tuple[int, ...]] = {}
         for name, numbers in self.runs[0].outputs.items():
             if isinstance(numbers, int):
                 outputs[name] = self._single(numbers)

@@ -53,24 +53,25 @@ def _prepared(w: Writer, step: Step, k: int, x: Value) -> Value:
                     raise _mixed(w)
                 x = w.shared_by_length(x, size)
         return x
-    if not axes or step.op in _BY_ELEMENT:
-        return x
+    if step.op == "matmul" and k == 0 and len(axes) == 1 and axes[0] > 0:  # a sum over the positions
+        return w.masked(x, -1 - axes[0], x.dims[axes[0]], 0.0)
+    if axes and not _keeps_apart(w, step, k, x, axes):
+        raise _mixed(w)
+    return x
+
+
+def _keeps_apart(w: Writer, step: Step, k: int, x: Value, axes: list[int]) -> bool:
+    """Whether a step treats the positions along some axes of argument k each by itself, or only moves them."""
     last = axes == [len(x.dims) - 1]
-    if step.op in ("affine_transform", "matmul") and last:
-        column = k > 0 and k % 2 == (step.op == "matmul")
-        if column and len(x.dims) == 2 or step.op == "affine_transform" and k == 0:
-            return x
-        if step.op == "matmul":  # a sum over the positions
-            return w.masked(x, -1 - axes[0], x.dims[axes[0]], 0.0)
-    elif step.op == "matmul" and k == 1 and axes == [0]:
-        return x  # the other argument is masked
-    elif step.op == "matmul" and k == 0 and axes == [0]:
-        return x  # a row for each position
-    elif step.op == "reshape" and last and x.dims[-1] in (step.batch, *step.dims[-1:]):
-        return x
-    elif step.op in ("concatenate", "pick", "pick_range", "select_rows") and w.whole(0) not in axes:
-        return x
-    raise _mixed(w)
+    if step.op == "matmul":  # a row for each position, or a column; or those that the other argument has no part of
+        return axes == [0] or last
+    if step.op == "affine_transform":  # columns of the bias, and of the second factors
+        return last and (k == 0 or (k % 2 == 0 and len(x.dims) == 2))
+    if step.op == "reshape":
+        return last and x.dims[-1] in (step.batch, *step.dims[-1:])
+    if step.op in ("concatenate", "pick", "pick_range", "select_rows"):
+        return w.whole(0) not in axes
+    return step.op in _BY_ELEMENT
 
 
 def _reduces(w: Writer, step: Step, axis: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +83,14 @@ def _gru_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
     return np.concatenate([-w_z, w_r, w_g]), np.concatenate([-u_z, u_r, u_g]), bias
 
 
+def _reset_after_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
+    """The same, with a further bias of g, which the reset gate multiplies."""
+    b_z, w_z, b_g, w_g, c_g, b_r, w_r, u_z, u_g, u_r = weights
+    zeros = np.zeros(2 * len(b_g), np.float32)
+    bias = np.concatenate([-b_z, b_r, b_g, zeros, c_g])
+    return np.concatenate([-w_z, w_r, w_g]), np.concatenate([-u_z, u_r, u_g]), bias
+
+
 def _simple_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
     b, w_x, w_h = weights
     return w_x, w_h, np.concatenate([b, np.zeros_like(b)])
@@ -90,6 +98,7 @@ def _simple_arrays(weights: Sequence[Array]) -> tuple[Array, Array, Array]:
 
 LSTM = Kind("LSTM", False, _lstm_arrays)
 GRU = Kind("GRU", False, _gru_arrays)
+GRU_RESET_AFTER = Kind("GRU", True, _reset_after_arrays)
 RNN = Kind("RNN", False, _simple_arrays)
 
 
@@ -156,26 +165,60 @@ class _Graph:
         if not args:
             return None
         h, z_node, g_node = args
-        z, g = self._gate(z_node, True), self._gate(g_node, False)
+        z = self._gate(z_node, True)
+        if not z or z[2] != h:
+            return None
+        (b_z, w_z, u_z), x, _, sums = z
+        inside = (number, z_node, sums, g_node)
+        after = self._reset_after(g_node, h, x)
+        if after:
+            (b_g, w_g, c_g, b_r, w_r), (u_g, u_r), more = after
+            known = b_z, w_z, b_g, w_g, c_g, b_r, w_r
+            return Cell(GRU_RESET_AFTER, (*known, u_z, u_g, u_r), x, number, None, h, None, (*inside, *more))
+        g = self._gate(g_node, False)
         left = g and self.args(g[2], "mul", 2)
         r = left and self._gate(left[0], True)
-        if not z or not g or not left or not r or not z[2] == r[2] == left[1] == h or not z[1] == g[1] == r[1]:
+        if not g or not left or not r or not r[2] == left[1] == h or not x == g[1] == r[1]:
             return None
-        (b_z, w_z, u_z), (b_g, w_g, u_g) = z[0], g[0]
+        (b_g, w_g, u_g) = g[0]
         weights = (b_z, w_z, b_g, w_g, u_z, u_g, *r[0])
-        inside = (number, z_node, g_node, g[2], left[0], z[3], g[3], r[3])
-        return Cell(GRU, weights, z[1], number, None, h, None, inside)
+        return Cell(GRU, weights, x, number, None, h, None, (*inside, g[2], left[0], g[3], r[3]))
+
+    def _reset_after(self, number: int, h: int | None, x: int) -> Any:
+        """The vector tanh(W x + b + r * (U h + c)): its weights, those of h, and the nodes inside."""
+        outer = self.args(number, "tanh", 1)
+        summed = outer and self.args(outer[0], "add", 2)
+        scaled = summed and self.args(summed[1], "mul", 2)
+        new = summed and self.args(summed[0], "affine_transform", 3)
+        if not outer or not summed or not scaled or not new or new[2] != x:
+            return None
+        inside = (outer[0], summed[0], summed[1], scaled[0])
+        if h is None:
+            gate = self.activation(scaled[0], True)
+            r = gate and len(gate) == 1 and self.args(gate[0], "affine_transform", 3)
+            return ((*new[:2], scaled[1], *r[:2]), (), (*inside, gate[0])) if gate and r and r[2] == x else None
+        r_gate, left = self._gate(scaled[0], True), self.args(scaled[1], "affine_transform", 3)
+        if not r_gate or not left or not r_gate[2] == left[2] == h or r_gate[1] != x:
+            return None
+        (b_r, w_r, u_r), _, _, sums = r_gate
+        return (*new[:2], left[0], b_r, w_r), (left[1], u_r), (*inside, scaled[1], sums)
 
     def _first_gru(self, number: int) -> Cell | None:
         args = self.args(number, "mul", 2)
-        sums = args and (self.activation(args[0], True), self.activation(args[1], False))
-        if not args or not sums or not sums[0] or not sums[1] or not len(sums[0]) == len(sums[1]) == 1:
+        z_gate = args and self.activation(args[0], True)
+        z = z_gate and len(z_gate) == 1 and self.args(z_gate[0], "affine_transform", 3)
+        if not args or not z_gate or not z:
             return None
-        z, g = (self.args(s[0], "affine_transform", 3) for s in sums if s)
-        if not z or not g or z[2] != g[2]:
+        inside, x = (number, *args, z_gate[0]), z[2]
+        after = self._reset_after(args[1], None, x)
+        if after:
+            weights, _, more = after
+            return Cell(GRU_RESET_AFTER, (*z[:2], *weights), x, number, None, None, None, (*inside, *more))
+        gate = self.activation(args[1], False)
+        g = gate and len(gate) == 1 and self.args(gate[0], "affine_transform", 3)
+        if not gate or not g or g[2] != x:
             return None
-        inside = (number, *args, sums[0][0], sums[1][0])
-        return Cell(GRU, (z[0], z[1], g[0], g[1]), z[2], number, None, None, None, inside)
+        return Cell(GRU, (*z[:2], *g[:2]), x, number, None, None, None, (*inside, gate[0]))
 
     def _simple(self, number: int) -> Cell | None:
         args = self.activation(number, False)

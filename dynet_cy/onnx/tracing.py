@@ -123,8 +123,8 @@ def _traced(calls: _Calls, found: Iterable[tuple[list[Run], Drawn]], axes: Mappi
         for name, numbers in drawn.items():
             indices.setdefault(name, []).extend(numbers)
     outputs: dict[str, int] = {}
-    for name, number in runs[0].outputs.items():
-        several = {name: number} if isinstance(number, int) else {f"{name}_{i}": n for i, n in enumerate(number)}
+    for name, found_at in runs[0].outputs.items():
+        several = {name: found_at} if isinstance(found_at, int) else {f"{name}_{i}": n for i, n in enumerate(found_at)}
         outputs.update(several)
     steps = [_step(i, runs) for i in range(len(runs[0].nodes))]
     drawn_indices = {name: tuple(numbers) for name, numbers in indices.items()}
@@ -201,7 +201,9 @@ class _Calls:
         for name, x in self.inputs.items():
             if not isinstance(x, Indices):
                 continue
-            places = [int(np.prod([size[a] if isinstance(a, str) else a for a in x.shape], initial=1)) for size in sizes]
+            places = [
+                int(np.prod([size[a] if isinstance(a, str) else a for a in x.shape], initial=1)) for size in sizes
+            ]
             columns = []
             for _ in range(max(places)):
                 column = self._column(x.count, len(sizes))
@@ -250,7 +252,8 @@ class _Calls:
                 for k in chain.weights:
                     if k not in weights:
                         known = values[k]
-                        weights[k] = expression(graph, needed[k]).npvalue() if known is None else known
+                        found = expression(graph, needed[k]).npvalue() if known is None else known
+                        weights[k] = np.asarray(found, np.float32)
             return Run(
                 kept,
                 all_contents,

@@ -49,6 +49,8 @@ cdef int simple_step(Graph* g, const uint32_t* weights, const uint32_t* masks, u
                      uint32_t* c) except -1
 cdef int gru_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,
                   uint32_t* c) except -1
+cdef int gru_reset_after_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,
+                              uint32_t* c) except -1
 cdef int lstm_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,
                    uint32_t* c) except -1
 cdef int coupled_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,

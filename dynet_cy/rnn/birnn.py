@@ -11,6 +11,7 @@ from dynet_cy.model import ParameterCollection
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.ops.api import concatenate
 from dynet_cy.rnn.builder import _RNNBuilder, positive_integer
+from dynet_cy.rnn.pytorch import LikePyTorch
 from dynet_cy.rnn.state import RNNState, in_scope_of
 
 __all__ = ["BiRNNBuilder"]
@@ -19,7 +20,7 @@ Factory = Callable[[int, int, int, ParameterCollection], _RNNBuilder]
 Pairs = Sequence[tuple[_RNNBuilder, _RNNBuilder]]
 
 
-class BiRNNBuilder:
+class BiRNNBuilder(LikePyTorch):
     """Bidirectional network: in each layer, one network reads forwards and one backwards (Schuster and Paliwal, 1997).
 
     The output of a layer at a position, and the input of the next layer there, is the output of its forward network
@@ -127,6 +128,17 @@ class BiRNNBuilder:
             backward_states = backward.initial_state().transduce(xs[::-1])
             xs = [concatenate([f, b]) for f, b in zip(states, reversed(backward_states))]
         return xs
+
+    def _pytorch_parts(self) -> list[tuple[_RNNBuilder, int, str]]:
+        found = []
+        for layer, pair in enumerate(self.builder_layers):
+            for builder, direction in zip(pair, ("", "_reverse")):
+                if builder.layers != 1:
+                    raise NotImplementedError(
+                        f"BiRNNBuilder: PyTorch has no networks of {builder.layers} layers in each direction of a layer"
+                    )
+                found.append((builder, 0, f"_l{layer}{direction}"))
+        return found
 
     def set_dropout(self, p: float) -> None:
         """Set the dropout rate of all networks, by their `set_dropout`.

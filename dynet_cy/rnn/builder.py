@@ -8,15 +8,17 @@ from typing import Any, ClassVar, Optional, TypeVar
 
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.weights import Array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.ops.api import inputVector, random_bernoulli
+from dynet_cy.rnn.pytorch import LikePyTorch
 from dynet_cy.rnn.state import Binding, RNNState, Steps
 
 Masks = list[tuple[Optional[Expression], ...]]
 Builder = TypeVar("Builder", bound="_RNNBuilder")
 
 
-class _RNNBuilder:
+class _RNNBuilder(LikePyTorch):
     """Base class of the builders.
 
     A builder owns parameters, in a sub-collection of `model`, and computes states of a recurrent network from them:
@@ -86,6 +88,23 @@ class _RNNBuilder:
 
     def _bias(self, rows: int) -> Parameters:
         return self._collection.add_parameters((rows,), init=0.0)
+
+    # ---- weights of PyTorch
+
+    def _pytorch_parts(self) -> list[tuple[_RNNBuilder, int, str]]:
+        return [(self, layer, f"_l{layer}") for layer in range(self.layers)]
+
+    def _pytorch_gates(self) -> int:
+        """How many gates PyTorch's matrices have, if it has such a network."""
+        raise NotImplementedError(f"{type(self).__name__}: PyTorch has no such network, and so no weights for it")
+
+    def _from_pytorch(self, w_ih: Array, w_hh: Array, b_ih: Array, b_hh: Array) -> list[Array]:
+        """The values of the parameters of a layer, in their order."""
+        raise NotImplementedError
+
+    def _to_pytorch(self, arrays: list[Array]) -> tuple[Array, Array, Array, Array]:
+        """PyTorch's two matrices and two biases, from the values of the parameters of a layer."""
+        raise NotImplementedError
 
     # ---- states
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.weights import Array
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.rnn.builder import Masks, _RNNBuilder
-from dynet_cy.rnn.state import GRU_STEP, Binding, Steps
+from dynet_cy.rnn.state import GRU_RESET_AFTER_STEP, GRU_STEP, Binding, Steps
 
 __all__ = ["GRUBuilder"]
 
@@ -21,6 +25,11 @@ class GRUBuilder(_RNNBuilder):
     ``W_?x`` are (hidden_dim, input_dim of the layer), ``W_?h`` (hidden_dim, hidden_dim), all Glorot; biases
     (hidden_dim,), zeros. Sub-collection: `gru-builder`.
 
+    With `reset_after` the reset gate is applied after the product, as in PyTorch, cuDNN and Keras, and g has a further
+    bias, the last parameter of a layer:
+
+        g    = tanh(W_hx x[t] + b_h + r * (W_hh h[t-1] + b_r_h))
+
     `initial_state` takes one vector a layer: h.
 
     Dropout masks (`set_dropout`) are drawn at every step: for the input of each layer and the output of the top layer.
@@ -31,6 +40,7 @@ class GRUBuilder(_RNNBuilder):
         input_dim: length of the inputs
         hidden_dim: length of the outputs
         model: where the parameters go
+        reset_after: apply the reset gate after the product (default: before, as in the paper)
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -45,12 +55,44 @@ class GRUBuilder(_RNNBuilder):
 
     _collection_name = "gru-builder"
 
+    def __init__(
+        self, layers: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer, reset_after: bool = False
+    ) -> None:
+        self.reset_after = bool(reset_after)
+        super().__init__(layers, input_dim, hidden_dim, model)
+        if self.reset_after:
+            self.spec = (*self.spec, True)
+
     def _add_layer(self, model: ParameterCollection, input_dim: int) -> list[Parameters]:
         n = self.hidden_dim
-        return [p for _ in range(3) for p in (self._matrix(n, input_dim), self._matrix(n, n), self._bias(n))]
+        gates = [p for _ in range(3) for p in (self._matrix(n, input_dim), self._matrix(n, n), self._bias(n))]
+        return [*gates, self._bias(n)] if self.reset_after else gates
 
     def _make_steps(self, binding: Binding) -> Steps:
-        return Steps(self, GRU_STEP, [tuple(layer) for layer in binding.exprs])
+        kind = GRU_RESET_AFTER_STEP if self.reset_after else GRU_STEP
+        return Steps(self, kind, [tuple(layer) for layer in binding.exprs])
+
+    # ---- weights of PyTorch, whose gates are r, z, n, with h[t] = (1 - z) n + z h[t-1]
+
+    def _pytorch_gates(self) -> int:
+        if not self.reset_after:
+            raise NotImplementedError(
+                f"{type(self).__name__}: PyTorch's GRU applies the reset gate after the product with the matrix: make "
+                "the builder with reset_after=True"
+            )
+        return 3
+
+    def _from_pytorch(self, w_ih: Array, w_hh: Array, b_ih: Array, b_hh: Array) -> list[Array]:
+        (w_r, w_z, w_n), (u_r, u_z, u_n) = np.split(w_ih, 3), np.split(w_hh, 3)
+        (b_r, b_z, b_n), (c_r, c_z, c_n) = np.split(b_ih, 3), np.split(b_hh, 3)
+        return [-w_z, -u_z, -(b_z + c_z), w_r, u_r, b_r + c_r, w_n, u_n, b_n, c_n]
+
+    def _to_pytorch(self, arrays: list[Array]) -> tuple[Array, Array, Array, Array]:
+        w_z, u_z, b_z, w_r, u_r, b_r, w_n, u_n, b_n, c_n = arrays
+        zeros = np.zeros_like(b_n)
+        joined = [w_r, -w_z, w_n], [u_r, -u_z, u_n], [b_r, -b_z, b_n], [zeros, zeros, c_n]
+        w_ih, w_hh, b_ih, b_hh = map(np.concatenate, joined)
+        return w_ih, w_hh, b_ih, b_hh
 
     def _options(self, binding: Binding, batch_size: int) -> tuple[Masks | None, float, float]:
         return None, self._rates[0], 0.0

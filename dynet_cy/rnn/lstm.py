@@ -9,6 +9,7 @@ import numpy as np
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.weights import Array
 from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.ops.api import (
     affine_transform,
@@ -26,6 +27,7 @@ from dynet_cy.ops.api import (
     zeros,
 )
 from dynet_cy.rnn.builder import Masks, _RNNBuilder, rate
+from dynet_cy.rnn.pytorch import rows_of
 from dynet_cy.rnn.state import COUPLED_STEP, FAST_STEP, LSTM_STEP, Binding, RNNState, Steps
 
 __all__ = [
@@ -37,6 +39,9 @@ __all__ = [
     "VanillaLSTMBuilder",
 ]
 
+
+# The blocks of PyTorch's gates, in the order of those here; and the other way round.
+_PYTORCH_ORDER = 0, 1, 3, 2
 
 NO_MASKS: tuple[Expression | None, Expression | None] = (None, None)
 
@@ -124,6 +129,21 @@ class _StackedGates(_RNNBuilder):
             binding.params = [
                 layer._replace(norm=[p.expr(update) for p in norm]) for layer, norm in zip(binding.params, self._norms)
             ]
+
+    # ---- weights of PyTorch, whose gates are i, f, g, o
+
+    def _pytorch_gates(self) -> int:
+        return super()._pytorch_gates() if self.ln_lstm else 4
+
+    def _from_pytorch(self, w_ih: Array, w_hh: Array, b_ih: Array, b_hh: Array) -> list[Array]:
+        w_x, w_h, b = (rows_of(array, _PYTORCH_ORDER) for array in (w_ih, w_hh, b_ih + b_hh))
+        b[self.hidden_dim : 2 * self.hidden_dim] -= self.forget_bias
+        return [w_x, w_h, b]
+
+    def _to_pytorch(self, arrays: list[Array]) -> tuple[Array, Array, Array, Array]:
+        w_x, w_h, b = (rows_of(array, _PYTORCH_ORDER) for array in arrays)
+        b[self.hidden_dim : 2 * self.hidden_dim] += self.forget_bias
+        return w_x, w_h, b, np.zeros_like(b)
 
     # ---- running
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from dynet_cy.model import ParameterCollection, Parameters
+from dynet_cy.model.weights import Array
 from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.rnn.builder import _RNNBuilder, rate
 from dynet_cy.rnn.state import SIMPLE_STEP, Binding, Steps
@@ -81,6 +84,16 @@ class SimpleRNNBuilder(_RNNBuilder):
     def _add_layer(self, model: ParameterCollection, input_dim: int) -> list[Parameters]:
         n = self.hidden_dim
         return [self._matrix(n, input_dim), self._matrix(n, n), self._bias(n)]
+
+    def _pytorch_gates(self) -> int:
+        return 1
+
+    def _from_pytorch(self, w_ih: Array, w_hh: Array, b_ih: Array, b_hh: Array) -> list[Array]:
+        return [w_ih, w_hh, b_ih + b_hh]
+
+    def _to_pytorch(self, arrays: list[Array]) -> tuple[Array, Array, Array, Array]:
+        w_x, w_h, b = arrays
+        return w_x, w_h, b, np.zeros_like(b)
 
     def _make_steps(self, binding: Binding) -> Steps:
         return Steps(self, SIMPLE_STEP, [(w_x, w_h, b) for w_x, w_h, b in binding.exprs])

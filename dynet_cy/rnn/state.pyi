@@ -30,6 +30,7 @@ class StepKind: ...
 
 SIMPLE_STEP: StepKind
 GRU_STEP: StepKind
+GRU_RESET_AFTER_STEP: StepKind
 COUPLED_STEP: StepKind
 FAST_STEP: StepKind
 LSTM_STEP: StepKind

@@ -17,8 +17,8 @@ from dynet_cy.ops.elementwise cimport BINARY
 from dynet_cy.ops.linalg cimport AFFINE
 from dynet_cy.ops.random cimport DROPOUT, NOISE
 from dynet_cy.ops.recurrent cimport (
-    GATED, NOTHING, TREE_C, TREE_H, Step, coupled_step, fast_step, gru_step, lstm_step, set_gates, set_logistic,
-    set_tree, simple_step,
+    GATED, NOTHING, TREE_C, TREE_H, Step, coupled_step, fast_step, gru_reset_after_step, gru_step, lstm_step, set_gates,
+    set_logistic, set_tree, simple_step,
 )
 
 from dynet_cy.ops.elementwise import esum
@@ -68,6 +68,7 @@ cdef StepKind kind_of(Step make, bint cells, bint vectors):
 
 SIMPLE_STEP = kind_of(simple_step, False, False)
 GRU_STEP = kind_of(gru_step, False, False)
+GRU_RESET_AFTER_STEP = kind_of(gru_reset_after_step, False, False)
 COUPLED_STEP = kind_of(coupled_step, True, False)
 FAST_STEP = kind_of(fast_step, True, False)
 LSTM_STEP = kind_of(lstm_step, True, True)

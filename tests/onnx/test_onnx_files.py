@@ -215,7 +215,9 @@ def test_refusals(path: Path, model: dy.ParameterCollection) -> None:
     table = model.add_lookup_parameters((9, 3), name="words")
     refused(lambda x: dy.dropout(x, 0.5), x, path, r"dropout draws random numbers.* in <lambda>")
     refused(lambda x: x if x[0][0].value() > 0 else -x, x, path, "asks for the value of")
-    read = r"takes a number that is another one in each run.*has read \(values are read at .*test_onnx_files.py:\d+ in first"
+    read = (
+        r"takes a number that is another one in each.*has read \(values are read at .*test_onnx_files.py:\d+ in first"
+    )
     refused(lambda x: x * first(x), x, path, read)
     refused(lambda x: x * first(x), {"x": Floats((3, 4))}, path, read)  # of one size, so the numbers differ
     refused(lambda x: x + dy.inputVector([first(x)] * 3), {"x": Floats((3, 1))}, path, "makes an input.*in first")

@@ -24,7 +24,7 @@ BUILDERS = {
         dy.SparseLSTMBuilder,
         partial(dy.VanillaLSTMBuilder, forget_bias=0.5),
     ],
-    "GRU": [dy.GRUBuilder],
+    "GRU": [dy.GRUBuilder, partial(dy.GRUBuilder, reset_after=True)],
     "RNN": [dy.SimpleRNNBuilder],
 }
 KINDS = [(operator, builder) for operator, builders in BUILDERS.items() for builder in builders]
@@ -133,7 +133,13 @@ def test_stacked_in_one_direction(
             outputs.append(state.output())
         back = rnn.initial_state().add_inputs(reversed(xs))
         first = rnn.initial_state(list(state.s())).transduce(xs)
-        return {"all": outputs, "last": outputs[-1], "back": back[-1].output(), "again": first[-1], "cells": state.s()[0]}
+        return {
+            "all": outputs,
+            "last": outputs[-1],
+            "back": back[-1].output(),
+            "again": first[-1],
+            "cells": state.s()[0],
+        }
 
     check(read, path, lengths)
     # The first layers that read both ways are one operator; those after it have different inputs.
@@ -304,7 +310,9 @@ def test_lengths_are_checked(path: Path, model: dy.ParameterCollection) -> None:
     t = Tagger(model, dy.LSTMBuilder)
     own = {"lengths": {"n": "lengths"}}
     refused(lambda ws: dy.cumsum(dy.concatenate_cols(t.read(ws)), 1), path, "cumsum may combine positions", **own)
-    refused(lambda ws: dy.sum_elems(dy.concatenate(t.read(ws))), path, "sum has an axis of 8.n elements.*padding", **own)
+    refused(
+        lambda ws: dy.sum_elems(dy.concatenate(t.read(ws))), path, "sum has an axis of 8.n elements.*padding", **own
+    )
     for wrong, match in [
         ({"lengths": {"m": "lengths"}}, "no input has an axis 'm'"),
         ({"lengths": {"n": "words"}}, "a name that no other input has"),

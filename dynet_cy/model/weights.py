@@ -51,6 +51,14 @@ def _array(name: str, tensor: dict[str, Any], path: FileName) -> Array:
     return np.frombuffer(tensor["data"], _TYPES[kind]).reshape(shape)
 
 
+def _plain(x: Any) -> Array:
+    """An array, or a tensor of PyTorch on any device, as an array; bfloat16 as floats."""
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+        x = (x.float() if x.is_floating_point() else x).numpy()
+    return np.asarray(x)
+
+
 class Weights:
     """Arrays whose names begin with a prefix, and the parameters whose values they will become.
 
@@ -67,6 +75,16 @@ class Weights:
         self.used: set[str] = set()
         self.values: list[tuple[Parameters | LookupParameters, Array]] = []
 
+    @classmethod
+    def of(cls, weights: Mapping[str, Any] | FileName | Any, prefix: str) -> Weights:
+        """Those of a module of PyTorch, of arrays or tensors by name, or of a safetensors file."""
+        if isinstance(weights, Mapping):
+            return cls(weights, "the arrays", prefix)
+        state = getattr(weights, "state_dict", None)
+        if state is not None:
+            return cls(state(), type(weights).__name__, prefix)
+        return cls(read_tensors(weights), os.fspath(weights), prefix)
+
     def below(self, name: str) -> Weights:
         """The arrays whose names continue with `name.`."""
         part = Weights(self.arrays, self.source, f"{self.prefix}{name}.")
@@ -78,11 +96,15 @@ class Weights:
         full = self.prefix + name
         if full not in self.arrays:
             raise ModelMismatchError(f"there is no {full}", self.source, parameter=full)
-        array = np.asarray(self.arrays[full])
+        array = _plain(self.arrays[full])
         if array.shape != shape:
             raise ModelMismatchError(f"has shape {array.shape}, the layer needs {shape}", self.source, parameter=full)
         self.used.add(full)
         return array
+
+    def has(self, name: str) -> bool:
+        """Whether there is an array of this name."""
+        return self.prefix + name in self.arrays
 
     def skip(self, name: str) -> None:
         """Ignore an array that has no counterpart here."""
