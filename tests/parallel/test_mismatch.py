@@ -29,6 +29,7 @@ SAID = {
     "broadcasts": "in broadcast of ",
     "calls": "while rank",
     "infinite": "the gradients of /_0 are not finite",
+    "unclipped": "the gradients of /_0 are not finite",
     "data": "shard: the content or order of the items is not the same on rank 0 and rank 1",
     "turns": "in update of trainer ",
     "costs": "the cost of some items is not the same on rank 0 and rank 1 ([1.0, 2.0, "
