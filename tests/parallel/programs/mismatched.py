@@ -141,6 +141,14 @@ def calls() -> None:
     trainer.update() if IS_BAD else dy.parallel.barrier()
 
 
+def checkpoints() -> None:
+    trainer = wrapped()
+    if IS_BAD:
+        dy.parallel.save_checkpoint("point.safetensors", trainer.collection, trainer)
+    else:
+        dy.parallel.barrier()
+
+
 def infinite(threshold: float = 5) -> None:
     trainer = wrapped()
     trainer.set_clip_threshold(threshold)
@@ -200,7 +208,7 @@ CASES: list[Callable[[], None]] = [
     groups,
 ]
 CASES += [skips, subsets, added, replaced, outside, lengths, broadcasts]
-CASES += [calls, infinite, unclipped, data, turns, costs, ways, children]
+CASES += [calls, checkpoints, infinite, unclipped, data, turns, costs, ways, children]
 
 if __name__ == "__main__":
     for case in CASES:
