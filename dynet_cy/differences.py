@@ -299,6 +299,12 @@ DIFFERENCES = (
         "",
     ),
     Difference(
+        "gradients that are not finite, without clipping",
+        "enter the parameters",
+        "`RuntimeError`, as with clipping; in programs with `import dynet` as DyNet",
+        "nothing should break silently",
+    ),
+    Difference(
         "`status` of a trainer",
         "learning rate, clips, updates",
         "`skipped=` too, where updates were dropped",

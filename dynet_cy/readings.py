@@ -175,6 +175,10 @@ def is_one_pair(use: Use) -> bool:
     return pair and len(shape(use.x)) > 1
 
 
+def clips_by_default(use: Use) -> bool:
+    return not use.x._clip_chosen
+
+
 def is_with_a_value(use: Use) -> bool:
     return use.args[1] is not None
 
@@ -262,7 +266,8 @@ READINGS = (
         "huber  huber_distance", has_no_c, torch="huber_loss HuberLoss smooth_l1_loss SmoothL1Loss"),
     Reading("`dy.AdamTrainer(pc)`, `trainer.update()`", "no clipping of gradients",
         "the norm of all gradients is clipped to 5",
-        "`trainer.set_clip_threshold(0)` for no clipping, `trainer.set_clip_threshold(5)` for that", torch="optim."),
+        "`trainer.set_clip_threshold(0)` for no clipping, `trainer.set_clip_threshold(5)` for that",
+        "Trainer.update  Trainer.update_subset", clips_by_default, torch="optim."),
     Reading("`F.dropout(x, p, training)`", "only in training", "at each call; layers of `dy.nn` only in training",
         "`dy.dropout(x, p)` under `if training:`, or the layer `dy.nn.Dropout(p)`", torch="dropout"),
     Reading("`x.std()`", "divides by n - 1 (PyTorch), by n (NumPy)", "`dy.std_elems(x)` divides by n",

@@ -14,6 +14,7 @@ from dynet_cy.graph.expressions import Expression, set_consideration
 from dynet_cy.graph.structs import give_attributes
 from dynet_cy.model import ParameterCollection
 from dynet_cy.readings import AmbiguityError, Reading, Use, by_name, check
+from dynet_cy.train.trainer import Trainer
 
 __all__ = ["AmbiguityError", "strict"]
 
@@ -23,6 +24,7 @@ _PLACES: dict[str, Any] = {
     "": sys.modules["dynet_cy"],
     "Expression": Expression,
     "ParameterCollection": ParameterCollection,
+    "Trainer": Trainer,
 }
 _OPERANDS = ("x", "y")
 

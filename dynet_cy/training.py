@@ -13,6 +13,7 @@ from dynet_cy.loggers import Curves, Logger
 from dynet_cy.model import ParameterCollection
 from dynet_cy.parallel.data import progress
 from dynet_cy.train.stopping import EarlyStopping
+from dynet_cy.train.trainer import updates_made
 
 __all__ = ["Epoch", "Training"]
 
@@ -105,6 +106,48 @@ class Training(Generic[T]):
         self._path, self._extra = path, extra
         self._unit, self._total, self._scored, self._shown = unit, total, scored, shown
         self._best = ""  # the scores of the best epoch, as text
+        self._begun = updates_made()
+        self._due: dict[int, int] = {}  # of each number that `every` was asked for, when it was due last
+
+    def every(self, updates: int) -> bool:
+        """Whether it is time again for what is done after every so many updates, such as a checkpoint.
+
+        In training by several processes the answer is the same on all of them, as they make all updates together
+        (except with ``--mode async``), unlike that of a count of items or batches. So a checkpoint, which needs all
+        processes, can depend on it.
+
+        Args:
+            updates: how many, at least 1
+
+        Returns:
+            True if the updates of all trainers since the training was made are a multiple of that, but not for the same
+            number of updates twice.
+
+        Raises:
+            ValueError: `updates` is less than 1
+
+        Example:
+            >>> W, trainer = model.add_parameters(1, init=0.0), dy.SimpleSGDTrainer(model)
+            >>> run = dy.Training(model, [[1.0]] * 6, epochs=1)
+            >>> for epoch in run:
+            ...     for batch in epoch:
+            ...         graph = dy.renew_cg()
+            ...         dy.square(W - batch[0]).backward()
+            ...         trainer.update()
+            ...         if run.every(2):
+            ...             dy.parallel.save_checkpoint("run.safetensors", model, trainer)
+            ...             print(f"saved after {trainer.updates} updates")
+            saved after 2 updates
+            saved after 4 updates
+            saved after 6 updates
+        """
+        if updates < 1:
+            raise ValueError(f"Training.every: a number of at least 1 is needed, not {updates!r}")
+        made = updates_made() - self._begun
+        due = made % updates == 0 and made > self._due.get(updates, 0)
+        if due:
+            self._due[updates] = made
+        return due
 
     def __iter__(self) -> Iterator[Epoch[T]]:
         """The epochs, until the training ends."""

@@ -25,8 +25,15 @@ def batch() -> dy.Expression:
     return dy.inputTensor(np.arange(12.0).reshape(3, 4), batched=True)
 
 
-def parameters() -> dy.ParameterCollection:
-    return dy.ParameterCollection()
+def trainer(threshold: float | None = None) -> dy.Trainer:
+    """A trainer of a model with gradients."""
+    dy.renew_cg()
+    pc = dy.ParameterCollection()
+    dy.squared_norm(pc.add_parameters(2, init=1.0)).backward()
+    made = dy.SimpleSGDTrainer(pc)
+    if threshold is not None:
+        made.set_clip_threshold(threshold)
+    return made
 
 
 # Uses with two readings, and what to write for each.
@@ -74,6 +81,7 @@ AMBIGUOUS: dict[str, tuple[str, list[str]]] = {
     "dot_product": ("dy.dot_product(A, A)", ["dy.dot_product(v, v)"]),
     "pad": ("dy.pad(A, (1, 2))", ["dy.pad(A, [(0, 0), (1, 2)])"]),
     "kl_divergence": ("dy.kl_divergence(dy.log(v), dy.log(v))", ["dy.kl_divergence(log_p=dy.log(v), log_q=dy.log(v))"]),
+    "trainer": ("trainer().update()", ["trainer(0).update()", "trainer(5).update_subset([0], [])"]),
     "huber_distance": ("dy.huber_distance(v, v)", ["dy.huber_distance(v, v, c=1)"]),
 }  # fmt: skip
 
@@ -99,7 +107,7 @@ def names() -> dict[str, Any]:
         "v": numbers(3),
         "W": pc.add_parameters(3),
     }
-    return {**tensors, "pc": pc, "dy": dy, "np": np, "batch": batch}
+    return {**tensors, "pc": pc, "dy": dy, "np": np, "batch": batch, "trainer": trainer}
 
 
 @pytest.mark.parametrize("case", AMBIGUOUS)
@@ -123,7 +131,8 @@ def test_one_reading(names: dict[str, Any], use: str) -> None:
 
 def test_every_rule_raises() -> None:
     """Each operator, function and method of the table is one that strict mode looks at."""
-    place = {"": vars(dy), "Expression": vars(dy.Expression), "ParameterCollection": vars(dy.ParameterCollection)}
+    classes = (dy.Expression, dy.ParameterCollection, dy.Trainer)
+    place = {"": vars(dy), **{owner.__name__: vars(owner) for owner in classes}}
     before = {name: value for name, value in vars(dy).items() if name in by_name()}
     for name in by_name():
         owner, _, attribute = name.rpartition(".")

@@ -244,7 +244,7 @@ class Restorable:
         """All attributes, as plain data, except the collection, the state of the rule, backend and reducer."""
         wait_for_updates(self)
         settings = {k: v for k, v in self.__dict__.items() if k not in (
-            "_collection", "_states", "_backend", "_reducer", "_norm", "_pace")}
+            "_collection", "_states", "_backend", "_reducer", "_norm", "_pace", "_clip_chosen")}
         settings["_groups"] = [group._state() for group in self._groups]
         if self._pace is not None:
             settings["_schedule"] = self._pace.state()
@@ -703,6 +703,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
     _skipped = 0
     _norm = None
     _pace = None
+    _clip_chosen = False        # whether the program has set the threshold
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
@@ -826,6 +827,8 @@ class Trainer(_Settings, MovingAverages, Restorable):
     def set_clip_threshold(self, thr):
         """Set the global norm beyond which gradients are scaled down; 0 or less: never.
 
+        Without clipping the norm is computed too, so that an update with gradients that are not finite is an error.
+
         Example:
             >>> trainer = dy.SimpleSGDTrainer(model)
             >>> trainer.set_clip_threshold(1.0)
@@ -833,6 +836,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
             1.0
         """
         self._clip_threshold = max(number(thr, "thr"), 0.0)
+        self._clip_chosen = True
 
     def get_clip_threshold(self):
         """The global norm beyond which gradients are scaled down; 0: never.
@@ -950,9 +954,8 @@ class Trainer(_Settings, MovingAverages, Restorable):
     def gradient_norm(self):
         """The norm of all gradients in the last update, before they were clipped.
 
-        It is infinite or NaN if the update was dropped, and None before the first update
-        and after an update that did not need it: one without clipping and `skip_nonfinite`.  With a
-        threshold of ``math.inf`` it is computed, but nothing is clipped.  On a GPU this waits for the device.
+        It is infinite or NaN if the update was dropped, and None before the first update.  In programs of DyNet it is
+        also None after an update without clipping and `skip_nonfinite`.  On a GPU this waits for the device.
 
         Example:
             >>> w = model.add_parameters(2, init=1.0)
@@ -1009,9 +1012,9 @@ class Trainer(_Settings, MovingAverages, Restorable):
                 `update_subset`. Default: False.
 
         Raises:
-            RuntimeError: a gradient is infinite or NaN, clipping is on, and `skip_nonfinite` is False.
-                Nothing is changed then, not even the gradients: see
-                `zero_gradients`.  On a GPU, neither this update nor later ones change
+            RuntimeError: a gradient is infinite or NaN, and `skip_nonfinite` is False.  Nothing is changed then, not
+                even the gradients: see `zero_gradients`.  In programs of DyNet such gradients are used, as there, if
+                clipping is off.  On a GPU, neither this update nor later ones change
                 anything; the error is raised by the next update, or earlier, when the
                 host waits for the device, for example to read a value.
 
@@ -1093,8 +1096,9 @@ class Trainer(_Settings, MovingAverages, Restorable):
                 "swap_params_to_weights comes before the next update")
 
     def _measures(self, skips):
-        """Whether an update needs the norm of gradients."""
-        return bool(skips) or self._clip_threshold > 0 or any((group.clip_threshold or 0) > 0 for group in self._groups)
+        """Whether an update computes the norm of gradients: always, except without clipping in programs of DyNet."""
+        clips = self._clip_threshold > 0 or any((group.clip_threshold or 0) > 0 for group in self._groups)
+        return clips or bool(skips) or not follows_dynet()
 
     def _count(self):
         """Count an update."""

@@ -300,7 +300,7 @@ LOOKS = {
     "parameter": lambda c, t: c.V.as_array(),
     "value": lambda c, t: (dy.inputVector([1.0]) + 1).value(),
     "pickle": lambda c, t: pickle.dumps(t),
-    "no clipping any more": lambda c, t: (t.set_clip_threshold(0), t.update()),
+    "no clipping any more": lambda c, t: (synchronize(0), t.set_clip_threshold(0), t.update()),
     "average": lambda c, t: t.cumulative_moving_average(),
 }
 
@@ -342,10 +342,12 @@ def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
     assert np.isfinite(classifier.b.as_array()).all()
 
 
-def test_rows_that_are_not_finite(on) -> None:
+@pytest.mark.parametrize("threshold", [5, 0], ids=["clipped", "unclipped"])
+def test_rows_that_are_not_finite(on, threshold: float) -> None:
     on(1)
     classifier = Classifier()
     trainer = dy.SimpleSGDTrainer(classifier.model)
+    trainer.set_clip_threshold(threshold)
     before = classifier.state()
     dy.renew_cg()
     dy.dot_product(classifier.table[4], dy.inputVector([np.nan] * 12)).backward()
