@@ -42,6 +42,7 @@ const dy_kernels DY_N(table) = {
 #undef DY_PANEL
 #undef DY_PANEL_COLUMNS
 #undef DY_PASS
+#undef DY_BY_LANE
 #undef DY_SQUARE
 #undef DY_LANE
 #undef DY_OWN_PRODUCTS

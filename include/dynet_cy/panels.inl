@@ -59,6 +59,37 @@ static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep,
         for (size_t l = 0; l < DY_W; l++) y[i * ystep + l] = l < lanes ? x[l * xstep + i] : 0;
 }
 
+/* y[l * ystep + i] = x[i * xstep + l] + bias[l] for i below n and l below `lanes`, or adds that. */
+static void DY_N(from_lanes)(size_t n, size_t lanes, const float *x, size_t xstep, const float *bias, float *y, size_t ystep,
+                             int acc) {
+    size_t i = 0;
+#ifdef DY_SQUARE
+    if (lanes == DY_W && n >= DY_SQUARE)
+        for (; i + DY_SQUARE <= n || (i < n && !acc); i += DY_SQUARE) {
+            if (n - i < DY_SQUARE) i = n - DY_SQUARE;
+            DY_UNROLL for (size_t l = 0; l < DY_W; l += DY_SQUARE) {
+                DY_N(line) v[DY_SQUARE], old;
+                DY_UNROLL for (int k = 0; k < DY_SQUARE; k++) memcpy(v + k, x + (i + k) * xstep + l, sizeof *v);
+                DY_N(turn)(v);
+                DY_UNROLL for (int k = 0; k < DY_SQUARE; k++) {
+                    float *at = y + (l + k) * ystep + i;
+                    if (bias) v[k] += bias[l + k];
+                    if (acc) {
+                        memcpy(&old, at, sizeof old);
+                        v[k] += old;
+                    }
+                    memcpy(at, v + k, sizeof *v);
+                }
+            }
+        }
+#endif
+    for (; i < n; i++)
+        for (size_t l = 0; l < lanes; l++) {
+            float *at = y + l * ystep + i, v = x[i * xstep + l] + (bias ? bias[l] : 0);
+            *at = acc ? *at + v : v;
+        }
+}
+
 /* The geometry: vectors of rows of a panel, columns of B that are multiplied at once, and columns of A that one pass takes,
  * so that a panel and its part of B stay in the caches; each pass adds to C. benchmarks/panels.py compiles others.
  * DY_PANEL_TILES(T, R) lists the tiles of panels of R vectors as T(columns, panels, R), DY_PANEL_ALL(T) those of all. */
@@ -120,15 +151,38 @@ static void DY_N(pack)(int ta, size_t m, size_t k, const float *a, size_t lda, f
 #endif
 
 /* The data to prefetch from memory while a panel from the cache is multiplied: the first `lines` of its vectors of each
- * column, from `at` on. */
+ * column, from `at` on; by lanes, of its cache lines of each DY_W columns. */
 typedef struct {
     const float *at;
     size_t lines;
 } DY_N(ahead);
+#ifdef DY_BY_LANE
+#define DY_LINE (DY_W * DY_W)
+#else
+#define DY_LINE DY_W
+#endif
+
+DY_INLINE void DY_N(prefetch)(DY_N(ahead) ahead) {
+    for (size_t l = 0; l < ahead.lines; l++) DY_PREFETCH(ahead.at + l * DY_LINE);
+}
 
 /* Element (p, j) of B is at b[p * rs + j * cs]. */
 typedef void (*DY_N(panel_fn))(size_t k, const float *a, size_t next, const float *b, size_t rs, size_t cs, float alpha,
                                float beta, float *c, size_t ldc, size_t tail, DY_N(ahead) ahead);
+
+/* Adds a term to each sum: one column of P panels of R vectors, times N numbers of B: those in a lane of each y, or, if
+ * `lane` is negative, those at b. */
+DY_INLINE void DY_N(panel_term)(const int N, const int P, const int R, const float *a, size_t next, const float *b, size_t cs,
+                                const vf *y, const int lane, vf acc[DY_PANEL_COLUMNS][4][DY_PANEL]) {
+    vf x[4][DY_PANEL];
+    DY_UNROLL for (int q = 0; q < P; q++)
+        DY_UNROLL for (int r = 0; r < R; r++) x[q][r] = ld(a + q * next + r * DY_W);
+    DY_UNROLL for (int j = 0; j < N; j++) {
+        vf number = lane < 0 ? DY_N(broadcast)(b + j * cs) : C(DY_LANE(y[j], lane));
+        DY_UNROLL for (int q = 0; q < P; q++)
+            DY_UNROLL for (int r = 0; r < R; r++) acc[j][q][r] = DY_N(add_terms)(acc[j][q][r], x[q][r], number);
+    }
+}
 
 /* C = alpha A B + beta C for P panels of R vectors, `next` floats apart, and N columns; the last vector has `tail` rows,
  * 0 for all. */
@@ -142,16 +196,21 @@ DY_INLINE void DY_N(panel)(const int N, const int P, const int R, size_t k, cons
                 acc[j][q][r] = C(0.f);
                 DY_PREFETCH_TO_WRITE(c + j * ldc + (q * R + r) * DY_W);
             }
-    for (size_t p = 0; p < k; p++, a += R * DY_W, b += rs, ahead.at += R * DY_W) {
-        vf x[4][DY_PANEL];
-        for (size_t l = 0; l < ahead.lines; l++) DY_PREFETCH(ahead.at + l * DY_W);
-        DY_UNROLL for (int q = 0; q < P; q++)
-            DY_UNROLL for (int r = 0; r < R; r++) x[q][r] = ld(a + q * next + r * DY_W);
-        DY_UNROLL for (int j = 0; j < N; j++) {
-            vf y = DY_N(broadcast)(b + j * cs);
-            DY_UNROLL for (int q = 0; q < P; q++)
-                DY_UNROLL for (int r = 0; r < R; r++) acc[j][q][r] = DY_N(add_terms)(acc[j][q][r], x[q][r], y);
+    size_t p = 0;
+#ifdef DY_BY_LANE
+    if (rs == 1)
+        for (; p + DY_W <= k; p += DY_W, b += DY_W, ahead.at += R * DY_LINE) {
+            vf y[DY_PANEL_COLUMNS];
+            DY_N(prefetch)(ahead);
+            DY_UNROLL for (int j = 0; j < N; j++) y[j] = DY_N(ld_lanes)(b + j * cs);
+            DY_UNROLL for (int lane = 0; lane < DY_W; lane++, a += R * DY_W)
+                DY_N(panel_term)(N, P, R, a, next, b, cs, y, lane, acc);
         }
+    ahead.lines = 0;
+#endif
+    for (; p < k; p++, a += R * DY_W, b += rs, ahead.at += R * DY_W) {
+        DY_N(prefetch)(ahead);
+        DY_N(panel_term)(N, P, R, a, next, b, cs, NULL, -1, acc);
     }
     DY_UNROLL for (int j = 0; j < N; j++, c += ldc)
         DY_UNROLL for (int q = 0; q < P; q++)
@@ -176,7 +235,7 @@ DY_PANEL_ALL(DY_PANEL_FN)
 static const DY_N(panel_fn) DY_N(panel_fns)[DY_PANEL][DY_PANEL_COLUMNS][3] = {DY_PANEL_ALL(DY_PANEL_NAME)};
 
 /* All columns of one group of panels, split evenly among as few tiles as possible. If `rs` is 0, B is packed tile by
- * tile. `ahead` are the panels to be multiplied next; NULL: there are none, or they are in the cache. */
+ * tile, with its columns side by side. `ahead` are the panels to be multiplied next; NULL: there are none, or they are in the cache. */
 static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, const float *a, size_t next, const float *b,
                                 size_t rs, size_t cs, float alpha, float beta, float *c, size_t ldc, size_t tail,
                                 const float *ahead) {
@@ -185,8 +244,8 @@ static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, cons
     for (size_t u = 0, j = 0; u < tiles; u++) {
         size_t w = (n - j) / (tiles - u), from = u * lines;
         DY_N(ahead) soon = {a, 0};
-        if (ahead && from < v) soon = (DY_N(ahead)){ahead + from * DY_W, v - from < lines ? v - from : lines};
-        DY_N(panel_fns)[vectors - 1][w - 1][count - 1](k, a, next, b + j * (rs ? cs : k), rs ? rs : w, cs, alpha, beta,
+        if (ahead && from < v) soon = (DY_N(ahead)){ahead + from * DY_LINE, v - from < lines ? v - from : lines};
+        DY_N(panel_fns)[vectors - 1][w - 1][count - 1](k, a, next, b + j * (rs ? cs : k), rs ? rs : w, rs ? cs : 1, alpha, beta,
                                                        c + j * ldc, ldc, tail, soon);
         j += w;
     }
@@ -226,16 +285,25 @@ static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, floa
     _Static_assert(DY_PANEL * DY_W * DY_PASS <= DY_SCRATCH_PANEL && DY_PANEL_COLUMNS * DY_PASS <= DY_SCRATCH_COLUMNS,
                    "scratch.h");
     size_t passes = (k + DY_PASS - 1) / DY_PASS, most = DY_SCRATCH_COLUMNS / ((k + passes - 1) / passes);
-    size_t at = DY_PANEL_COLUMNS; /* most columns of a tile */
     size_t vectors = (m + DY_W - 1) / DY_W, groups = (vectors + DY_PANEL - 1) / DY_PANEL;
     size_t blocks = (n + most - 1) / most;
     float *packed = scratch + DY_SCRATCH_PANEL;
     for (size_t u = 0, j = 0, w; u < blocks; u++, j += w) {
         w = (n - j) / (blocks - u);
         for (size_t t = 0, p = 0, part; t < passes; t++, p += part) {
+            size_t rs = 1, cs = ldb;
             part = (k - p) / (passes - t);
-            if (tb)
-                for (size_t l = 0, v = 0, tiles = (w + at - 1) / at, x; v < tiles; v++, l += x) {
+#ifdef DY_BY_LANE
+            if (tb) {
+                cs = part;
+                for (size_t l = 0; l < w; l += DY_W)
+                    DY_N(from_lanes)(part, w - l < DY_W ? w - l : DY_W, b + j + l + p * ldb, ldb, NULL, packed + l * part, part,
+                                     0);
+            }
+#else
+            if (tb) {
+                rs = 0;
+                for (size_t l = 0, v = 0, tiles = (w + DY_PANEL_COLUMNS - 1) / DY_PANEL_COLUMNS, x; v < tiles; v++, l += x) {
                     float *to = packed + l * part;
                     x = (w - l) / (tiles - v);
                     for (size_t q = 0; q < part; q++, to += x) {
@@ -244,12 +312,14 @@ static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, floa
                         else memcpy(to, from, x * sizeof *to);
                     }
                 }
+            }
+#endif
             for (size_t g = 0, i = 0, count; g < groups; g++, i += count) {
                 count = (vectors - i) / (groups - g);
                 size_t row = i * DY_W, rows = m - row < count * DY_W ? m - row : count * DY_W;
                 DY_N(pack_panel)(ta, rows, part, a + (ta ? row * lda + p : row + p * lda), lda, scratch);
-                DY_N(panel_columns)(1, (int)count, w, part, scratch, 0, tb ? packed : b + p + j * ldb, tb ? 0 : 1,
-                                    tb ? 1 : ldb, alpha, t ? 1 : beta, c + row + j * ldc, ldc, rows % DY_W, NULL);
+                DY_N(panel_columns)(1, (int)count, w, part, scratch, 0, tb ? packed : b + p + j * ldb, rs, cs, alpha,
+                                    t ? 1 : beta, c + row + j * ldc, ldc, rows % DY_W, NULL);
             }
         }
     }
@@ -257,6 +327,7 @@ static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, floa
 #endif
 #endif
 
+#undef DY_LINE
 #undef DY_PANEL_TILES
 #undef DY_PANEL_ALL
 #undef DY_PANEL_FN

@@ -28,6 +28,15 @@ DY_INLINE vi as_i(vf x) { vi r; memcpy(&r, &x, sizeof r); return r; }
 DY_INLINE vf as_f(vi x) { vf r; memcpy(&r, &x, sizeof r); return r; }
 DY_INLINE vf ld(const float *p) { vf r; memcpy(&r, p, sizeof r); return r; }
 DY_INLINE void st(float *p, vf x) { memcpy(p, &x, sizeof x); }
+#if defined(DY_NEON)
+/* Vectors whose lanes are used one by one, by instructions that multiply by a lane: left alone, gcc loads each lane. */
+#define DY_BY_LANE
+DY_INLINE vf DY_N(ld_lanes)(const float *p) {
+    vf r = ld(p);
+    __asm__("" : "+w"(r));
+    return r;
+}
+#endif
 
 #if DY_W == 1
 DY_INLINE vf C(float f) { return f; }

@@ -103,37 +103,6 @@ DY_INLINE float DY_N(winograd_scale)(int point) {
     return scale[point / 6] * scale[point % 6];
 }
 
-/* y[l * ystep + i] = x[i * xstep + l] + bias[l] for i below n and l below `lanes`, or adds that. */
-static void DY_N(from_lanes)(size_t n, size_t lanes, const float *x, size_t xstep, const float *bias, float *y, size_t ystep,
-                             int acc) {
-    size_t i = 0;
-#ifdef DY_SQUARE
-    if (lanes == DY_W && n >= DY_SQUARE)
-        for (; i + DY_SQUARE <= n || (i < n && !acc); i += DY_SQUARE) {
-            if (n - i < DY_SQUARE) i = n - DY_SQUARE;
-            DY_UNROLL for (size_t l = 0; l < DY_W; l += DY_SQUARE) {
-                DY_N(line) v[DY_SQUARE], old;
-                DY_UNROLL for (int k = 0; k < DY_SQUARE; k++) memcpy(v + k, x + (i + k) * xstep + l, sizeof *v);
-                DY_N(turn)(v);
-                DY_UNROLL for (int k = 0; k < DY_SQUARE; k++) {
-                    float *at = y + (l + k) * ystep + i;
-                    if (bias) v[k] += bias[l + k];
-                    if (acc) {
-                        memcpy(&old, at, sizeof old);
-                        v[k] += old;
-                    }
-                    memcpy(at, v + k, sizeof *v);
-                }
-            }
-        }
-#endif
-    for (; i < n; i++)
-        for (size_t l = 0; l < lanes; l++) {
-            float *at = y + l * ystep + i, v = x[i * xstep + l] + (bias ? bias[l] : 0);
-            *at = acc ? *at + v : v;
-        }
-}
-
 /* Copies `cols` columns of an image, from `first` on, and `rows` rows, to the layout with channels last. The image begins
  * pad[0] rows and pad[1] columns after the origin and ends before the last row; everything outside it is zero. */
 static void DY_N(channels_last)(const float *x, const size_t in[2], size_t channels, const size_t pad[2], size_t first,
