@@ -4,6 +4,7 @@
     python service.py                                          # serve the trained model
     curl -d 'Bu iyi .' http://127.0.0.1:8000/analyse
     curl http://127.0.0.1:8000/statistics
+    curl http://127.0.0.1:8000/metrics                         # the same for Prometheus
     curl -X POST http://127.0.0.1:8000/reload                  # after it was trained again
 
 `Tagger.tag` tags a sentence word by word, and each chosen tag helps to choose the next.  The server runs many sentences
@@ -20,7 +21,7 @@ from pathlib import Path
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.routing import Route
 
 import dynet_cy as dy
@@ -38,7 +39,7 @@ SIZES = {
 }
 
 
-def application(answer: Answer, statistics: Callable[[], dict], reload: Callable[[], None]) -> Starlette:
+def application(answer: Answer, statistics: Callable[[], dy.ServerStatistics], reload: Callable[[], None]) -> Starlette:
     """Return the web application, which calls `answer` for each sentence."""
 
     async def analyse(request: Request) -> JSONResponse:
@@ -53,7 +54,11 @@ def application(answer: Answer, statistics: Callable[[], dict], reload: Callable
             return JSONResponse({"error": "no answer in time"}, 504)
 
     async def tell(_: Request) -> JSONResponse:
-        return JSONResponse(statistics())
+        # Percentiles are nan at first, which JSON does not have.
+        return JSONResponse({name: None if x != x else x for name, x in statistics()._asdict().items()})
+
+    async def metrics(_: Request) -> PlainTextResponse:
+        return PlainTextResponse(statistics().prometheus(), media_type="text/plain; version=0.0.4")
 
     def load_again(_: Request) -> JSONResponse:  # runs in a thread, as it is not a coroutine: requests continue
         try:
@@ -66,6 +71,7 @@ def application(answer: Answer, statistics: Callable[[], dict], reload: Callable
         routes=[
             Route("/analyse", analyse, methods=["POST"]),
             Route("/statistics", tell),
+            Route("/metrics", metrics),
             Route("/reload", load_again, methods=["POST"]),
         ]
     )
@@ -79,10 +85,7 @@ def serve(args: argparse.Namespace) -> None:
         async def answer(words: list[str]) -> dict:
             return {"words": words, "tags": await server.call_async(words, wait=False)}
 
-        def statistics() -> dict:  # percentiles are nan at first, which JSON does not have
-            return {name: None if x != x else x for name, x in server.statistics()._asdict().items()}
-
-        app = application(answer, statistics, lambda: server.reload(dy.load_network(args.model, Tagger).tag))
+        app = application(answer, server.statistics, lambda: server.reload(dy.load_network(args.model, Tagger).tag))
         uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
 
 
