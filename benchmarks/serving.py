@@ -234,7 +234,8 @@ def serve(mode: str, hidden: int, port: int) -> None:
         "torch": lambda: torch_answer(hidden),
     }
     answer = make[mode]()
-    app = web.application("analyse", lambda text: answer(service.split(text)), dict, lambda: None)
+    statistics: Any = dict  # which nothing requests here
+    app = web.application("analyse", lambda text: answer(service.split(text)), statistics, lambda: None)
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
 
 

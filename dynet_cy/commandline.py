@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from dynet_cy import config
 from dynet_cy.data import ConlluSentence, Vocabulary, hold_out, installed, map_batches, read_conllu
 from dynet_cy.files.checkpoint import load_network
+from dynet_cy.files.missing import opened
 from dynet_cy.graph.expressions import set_seed
 from dynet_cy.model import ParameterCollection
 from dynet_cy.parallel.runtime import current
@@ -163,7 +164,7 @@ def input_lines(file: str | os.PathLike[str] = "-", size: int = 64) -> Iterator[
         >>> list(commandline.input_lines("text", 2))
         [['a dog', 'a cat'], ['a bird']]
     """
-    with sys.stdin if file == "-" else open(file, encoding="utf-8") as text:
+    with sys.stdin if file == "-" else opened(file, "a text", "r", encoding="utf-8") as text:
         most, batch = 1 if text.isatty() else size, []
         for line in text:
             batch.append(line.rstrip("\n"))

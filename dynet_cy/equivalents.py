@@ -252,7 +252,7 @@ LAYERS = (
         "[data.md](data.md)", dy="DataLoader utils Dataset", says="`dy.data.batches(data, 32, shuffle=True, seed=1)`"),
     Row("a sampler of batches of similar length, or with a limit of words",
         "`dy.data.batches(data, cost=len, most=2000, bucket=len)`"),
-    Row("`num_workers=1`, `DistributedSampler`", "`prefetch=4`, `shard=\"join\"`"),
+    Row("`num_workers=4`, `DistributedSampler`", "`processes=4` (or a thread: `prefetch=4`), `shard=\"join\"`"),
     Row("`LambdaLR` for warm-up, `ReduceLROnPlateau`",
         "`dy.WarmupSchedule`, `dy.PlateauSchedule`: `trainer.schedule = ...`, part of checkpoints; see "
         "[training.md](training.md)"),

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, SupportsIndex
 
 from dynet_cy.data.files import FileName
+from dynet_cy.files.missing import opened
 from dynet_cy.files.replacing import write_file
 from dynet_cy.files.schema import COUNT, TEXT, check, every, mapping, maybe, one_of, record
 
@@ -247,7 +248,7 @@ class Vocabulary:
             {'a': 2, 'b': 1}
         """
         name = os.fspath(path)
-        with open(path, "rb") as file:
+        with opened(path, "a vocabulary that Vocabulary.save has written") as file:
             content = file.read()
         try:
             data = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)

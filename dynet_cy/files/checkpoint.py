@@ -26,6 +26,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from dynet_cy._version import __version__
+from dynet_cy.files.missing import opened
 from dynet_cy.files.replacing import replacing
 from dynet_cy.files.schema import (
     ANY,
@@ -404,7 +405,7 @@ def stored_state(path: FileName) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ModelFileError: the file is cut off or something else.
     """
-    with open(path, "rb"):
+    with opened(path, "a checkpoint of save_safetensors"):
         pass
     try:
         with safe_open(os.fspath(path), "numpy") as file:
@@ -550,7 +551,7 @@ def load_network(path: FileName, make: Callable[[dict[str, Any]], N]) -> N:
 
 @contextmanager
 def _opened(path: FileName) -> Iterator[_Checkpoint]:
-    with open(path, "rb"):
+    with opened(path, "a checkpoint of save_safetensors"):
         pass  # says clearly what is wrong with a name
     try:
         with safe_open(os.fspath(path), "numpy") as file:

@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
 
+from dynet_cy.files.missing import opened
 from dynet_cy.files.replacing import replacing
 
 if TYPE_CHECKING:
@@ -399,7 +400,7 @@ def read_text_model(path: Path, select: Callable[[str, str], bool] | None = None
         TruncatedModelFileError: the file ends in the middle of an entry.
         WrongCountError: a line holds more or fewer numbers than its header says, or has more or fewer bytes.
     """
-    with open(path, "rb") as file:
+    with opened(path, "a text model file") as file:
         yield from _Reader(file, os.fsdecode(path)).entries(select)
 
 
@@ -472,7 +473,7 @@ def populate_entries(
     label = {PARAMETER: "parameter", LOOKUP: "lookup parameter"}
     below, above = key_filter(key), len(key.rstrip("/")) + 1
     found: dict[str, list[tuple[str, tuple[int, ...], int]]] = {PARAMETER: [], LOOKUP: []}
-    with open(path, "rb") as file:
+    with opened(path, "a text model file") as file:
         reader = _Reader(file, shown)
         while (header := reader.header()) is not None:
             kind, name, dim = header[:3]

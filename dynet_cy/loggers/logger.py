@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import ModuleType, TracebackType
 from typing import Any, TypeVar, Union
 
+from dynet_cy.files.missing import wanted
 from dynet_cy.parallel.runtime import rank
 
 __all__ = ["FileName", "Logger", "needed"]
@@ -105,7 +106,8 @@ class Logger:
             {"artefact": "model.safetensors"}
         """
         if self.writes:
-            os.stat(path)
+            with wanted(path, "an artefact to record"):
+                os.stat(path)
             self.write_artefact(os.fspath(path))
 
     def close(self) -> None:

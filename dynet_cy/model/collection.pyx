@@ -736,16 +736,34 @@ class ParameterCollection:
             raise KeyError(f"{self._name} has no parameter {name!r}" + (f"; it has {', '.join(near)}" if near else ""))
         return found
 
-    def state_dict(self):
+    def state_dict(self, layer=""):
         """The values of all parameters and tables below by name, as new arrays; for tables, rows are the first axis.
+
+        Args:
+            layer: the name of a layer or a sub-collection, such as "tagger" or "tagger.encoder": only what is in it, by
+                the names that the layer's own `state_dict` has. Default: all
+
+        Raises:
+            KeyError: there is no layer of this name; the message names those there are.
 
         Example:
             >>> W = model.add_parameters(2, init=1, name="W")
             >>> np.savez("model.npz", **model.state_dict())
             >>> model.load_state_dict(np.load("model.npz"))
             Matched(loaded=['W'], missing=[], unexpected=[])
+            >>> layer = dy.nn.Linear(3, 2, model)
+            >>> list(model.state_dict()), list(model.state_dict("linear"))
+            (['W', 'linear/W', 'linear/b'], ['W', 'b'])
         """
-        return {name: settled_array(x) for name, x in self._by_name().items()}
+        found = self._by_name()
+        if layer:
+            before = layer.replace(".", "/") + "/"
+            within = {name[len(before):].replace("/", "."): x for name, x in found.items() if name.startswith(before)}
+            if not within:
+                layers = dict.fromkeys(name.rpartition("/")[0] for name in found if "/" in name)
+                raise KeyError(f"state_dict: {self._name} has no layer {layer!r}, but {', '.join(layers) or 'none'}")
+            found = within
+        return {name: settled_array(x) for name, x in found.items()}
 
     def load_state_dict(self, state, strict=True, prefix="", rename=None):
         """Set values from named arrays, such as those of `state_dict`.  Nothing is changed unless all of them fit.

@@ -4,6 +4,7 @@
     python service.py                                          # serve the trained model
     curl -d 'Bu iyi .' http://127.0.0.1:8000/analyse
     curl http://127.0.0.1:8000/statistics
+    curl http://127.0.0.1:8000/metrics                         # the same for Prometheus
     curl -X POST http://127.0.0.1:8000/reload                  # after it was trained again
 
 `Tagger.tag` tags a sentence word by word, and each chosen tag helps to choose the next.  The server runs many sentences
@@ -44,7 +45,7 @@ def serve(args: argparse.Namespace) -> None:
         def reload() -> None:
             server.reload(dy.load_network(args.model, Tagger).tag)
 
-        app = web.application("analyse", analyse, lambda: server.statistics()._asdict(), reload)
+        app = web.application("analyse", analyse, server.statistics, reload)
         uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
 
 

@@ -49,7 +49,9 @@ def app() -> Any:
         if error is not None:
             raise error
 
-    return web.application("analyse", answer, lambda: {"finished": 3, "p50": float("nan")}, reload)
+    none = dict.fromkeys(dy.ServerStatistics._fields, 0)
+    statistics = dy.ServerStatistics(**{**none, "finished": 3, "p50": float("nan")})
+    return web.application("analyse", answer, lambda: statistics, reload)
 
 
 def test_answers_and_errors(app: Any) -> None:
@@ -60,6 +62,7 @@ def test_answers_and_errors(app: Any) -> None:
 
 
 def test_statistics_and_reload(app: Any) -> None:
-    assert ask(app, "GET", "/statistics") == (200, {"finished": 3, "p50": None})
+    status, numbers = ask(app, "GET", "/statistics")
+    assert (status, numbers["finished"], numbers["p50"], numbers["failed"]) == (200, 3, None, 0)
     assert ask(app, "POST", "/reload") == (200, {})
     assert ask(app, "POST", "/reload") == (500, {"error": "no file"})
