@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import sys
 import warnings
+from threading import get_ident
 
 import numpy as np
 
@@ -627,7 +628,8 @@ UPDATE_EPOCH = (
 cdef enum:
     LOOKED_AT = 10
 
-# The trainers in the middle of an update, by `id`: no signal handler runs while a number comes in or goes out.
+# The trainers in the middle of an update, by `id`, and the threads that make it: no signal handler runs while a pair
+# comes in or goes out.
 cdef set updating = set()
 
 cdef set warned = set()         # reasons that `note_nothing` has told
@@ -1073,9 +1075,10 @@ class Trainer(_Settings, MovingAverages, Restorable):
     def _compute_update(self, names, skip_nonfinite):
         """Update the parameters with these names, or all if None, with the engine's floating-point settings."""
         cdef uint64_t span = begin_span()
-        if id(self) in updating:
+        own = id(self), get_ident()
+        if own in updating:
             raise RuntimeError(f"{type(self).__name__}: an update was begun in the middle of another one")
-        updating.add(id(self))
+        updating.add(own)
         begin_arithmetic()
         try:
             self._check_ready()
@@ -1087,7 +1090,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
             raise
         finally:
             end_arithmetic()
-            updating.discard(id(self))
+            updating.discard(own)
             raise_kept()
         (<Reducer>self._reducer).end(None)
         end_span(UPDATE, span)
