@@ -348,8 +348,12 @@ def test_a_call_that_asks_on_while_it_is_ended() -> None:
 
 
 def test_an_interrupt_of_the_caller_ends_its_call(endless: Endless) -> None:
+    def interrupt() -> None:
+        endless.begun.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
     with dy.Server(endless) as server:
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             server("interrupted")
         until(lambda: endless.ended == ["interrupted"])
