@@ -32,7 +32,7 @@ from dynet_cy.train.plan cimport (
     FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, n_states,
 )
 
-from dynet_cy.equivalents import advice
+from dynet_cy.core.equivalents import advice
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.whole import as_collection
 from dynet_cy.train.interfaces import ParameterGroup
