@@ -256,4 +256,6 @@ def test_modules_of_earlier_versions(module: str, value: Any) -> None:
     now = f"c{type(value).__module__}\n".encode()
     data = pickle.dumps(value, protocol=0)
     assert now in data
-    assert pickle.loads(data.replace(now, f"cdynet_cy.{module}\n".encode())) == value
+    restored = pickle.loads(data.replace(now, f"cdynet_cy.{module}\n".encode()))
+    assert type(restored) is type(value)
+    assert repr(restored) == repr(value)
