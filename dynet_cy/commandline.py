@@ -18,7 +18,7 @@ from dynet_cy.files.missing import opened
 from dynet_cy.graph.expressions import set_seed
 from dynet_cy.model import ParameterCollection
 from dynet_cy.parallel.runtime import current
-from dynet_cy.training import Training
+from dynet_cy.train.training import Training
 
 __all__ = ["Parser", "input_lines", "read_data", "run_dependency_parser", "training"]
 

@@ -48,7 +48,7 @@ from typing import Any, Optional
 
 from dynet_cy import profiling as _profiling
 from dynet_cy import strictness as _strictness
-from dynet_cy.devices import check_device, count_gpus
+from dynet_cy.core.devices import check_device, count_gpus
 from dynet_cy.execute import watch as _watch
 from dynet_cy.graph import expressions as _expressions
 from dynet_cy.kernels import kernels as _kernels

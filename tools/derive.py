@@ -643,7 +643,7 @@ def in_words(title: str, names: Sequence[str], surface: dict[str, object]) -> It
 
 def equivalents() -> Iterator[tuple[Path, str]]:
     """The tables of what other libraries write, and the attributes of classes that no stub has."""
-    module = runpy.run_path(str(ROOT / "dynet_cy" / "equivalents.py"))
+    module = runpy.run_path(str(ROOT / "dynet_cy" / "core" / "equivalents.py"))
     tables = module["TABLES"]
     heads = {"numpy": "NumPy", "tensorflow": "TensorFlow"}
     regions = {

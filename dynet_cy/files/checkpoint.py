@@ -377,9 +377,10 @@ class _Checkpoint:
         there = self.state["trainer"]
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in there["settings"].items()}
         now = {name: own for own, name in self.given.items()}
-        if settings["_average"] is not None:
-            since = settings["_average"].get("since", {})
-            settings["_average"] = {**settings["_average"], "since": {now.get(k, k): n for k, n in since.items()}}
+        average = there["settings"]["_average"]
+        if average is not None:
+            since = average.get("since", {})
+            settings["_average"] = {**average, "since": {now.get(name, name): n for name, n in since.items()}}
         if "_groups" in settings:
             groups = settings["_groups"]
             settings["_groups"] = tuple(

@@ -39,7 +39,7 @@ from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbe
 from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, note_gradient, see_whole, touch
 from dynet_cy.ops.registry cimport op_at
 
-from dynet_cy.devices import check_device, device_name
+from dynet_cy.core.devices import check_device, device_name
 from dynet_cy.graph.structs import operators as functions
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels

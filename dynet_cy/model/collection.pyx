@@ -23,7 +23,7 @@ from dynet_cy.model.parameters cimport (
     LookupParameters, Parameters, _Stored, file_dim, floats_like, new_stored, zero_gradient,
 )
 
-from dynet_cy.devices import check_device, device_name
+from dynet_cy.core.devices import check_device, device_name
 from dynet_cy.model import parameters as _parameters
 from dynet_cy.files.textfile import (
     LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model,

@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import sys
 import warnings
+from threading import get_ident
 
 import numpy as np
 
@@ -25,13 +26,13 @@ from dynet_cy.ops.inputs cimport whole
 from dynet_cy.train.device cimport apply_outcome, backend_of, poll_updates, wait_for_updates
 from dynet_cy.train.host cimport HostBackend
 from dynet_cy.train.interfaces cimport (
-    Backend, Reducer, begin_groups, check_not_scheduled, checked_rate, number, restored_groups, stored_in,
+    Backend, Reducer, check_not_scheduled, checked_rate, number, restored_groups, stored_in,
 )
 from dynet_cy.train.plan cimport (
-    FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, constants_of, n_states,
+    FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, n_states,
 )
 
-from dynet_cy.equivalents import advice
+from dynet_cy.core.equivalents import advice
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.whole import as_collection
 from dynet_cy.train.interfaces import ParameterGroup
@@ -382,6 +383,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
     cdef Backend backend = backend_of(trainer)
     cdef Reducer reducer = trainer._reducer
     cdef Storage storage = trainer._collection.storage
+    cdef TrainerSettings settings
     cdef Outcome found
     cdef Py_ssize_t i
     cdef list rates = None
@@ -391,21 +393,15 @@ cdef int make_update(trainer, object names, bint skips) except -1:
     for i in range(u.n):
         if u.entries[i].updated:
             u.roles[i] = MOVES if names is None or (<_Stored>stored[i]).full_name in names else KEPT
-    u.rule = trainer._rule
-    u.skips = skips
-    u.sparse = trainer._sparse
-    u.measures = trainer._measures(u.skips)
+    read_settings(trainer, plan, skips, &settings)
     try:
         backend.begin_update(stored, plan.planes, u.measures, &found)
     finally:
         apply_outcome(trainer, &found)
+    if found.dropped:                           # then the learning rate may be another one
+        read_settings(trainer, plan, skips, &settings)
     if reducer.collective:
-        agree(trainer, reducer, stored, u)
-    u.sparse = u.sparse or not moves_all(u.rule)
-    # A moving average that reads all rows after each update would bring them up to date at once.
-    u.lazy = not u.sparse and (trainer._average is None or trainer._average["frequency"] > 1)
-    plan.set_groups(1 + len(trainer._groups))
-    begin_groups(trainer, stored, u)
+        agree(trainer, reducer, plan, &settings)
     trainer._norm = None
     reducer.reduce(backend, u)
     if u.measures and not u.deferred:
@@ -417,20 +413,70 @@ cdef int make_update(trainer, object names, bint skips) except -1:
         if not made:
             return 0
     backend.prepare(u)
-    trainer._steps = reducer.count(trainer._steps)
-    set_rates(trainer, u, reducer.least_decay)
+    trainer._steps = settings.steps = reducer.count(trainer._steps)
+    set_rates(trainer, u, &settings, reducer.least_decay)
     if u.deferred:
-        rates = rates_if_dropped(trainer, u, backend.undecided(u), reducer.least_decay)
+        rates = rates_if_dropped(trainer, u, &settings, backend.undecided(u), reducer.least_decay)
     reducer.apply(backend, storage, plan, rates)
     if follows_dynet():
         note_decay(trainer._collection, stored, u)
     trainer._count()
     add_to(&n_updates, 1)
-    note_steps(trainer._steps)
+    note_steps(settings.steps)
     if u.skips and (trainer._average is not None or names is not None):
         made = backend.was_made(u)
     if made and trainer._average is not None:
         trainer._add_to_average()
+    return 0
+
+
+cdef int read_settings(trainer, Plan plan, bint skips, TrainerSettings* own) except -1:
+    """The settings of an update: all that it reads of a trainer and its groups before it is made."""
+    cdef Update* u = &plan.u
+    cdef GroupSettings* s
+    cdef Py_ssize_t i
+    cdef uint32_t k
+    average = trainer._average
+    memset(own, 0, sizeof(TrainerSettings))         # ranks compare all of its bytes
+    own.learning_rate = trainer._rate(None, 0)
+    own.clip_threshold = trainer._clip_threshold
+    own.decoupled_decay = trainer._weight_decay
+    own.steps = trainer._steps
+    own.sparse = trainer._sparse
+    own.skips = skips
+    for i, attribute in trainer._constants_read:
+        own.constants[i] = getattr(trainer, attribute)
+    plan.set_groups(1 + len(trainer._groups))
+    s = u.settings
+    s.weight_decay = own.decoupled_decay
+    s.threshold = own.clip_threshold
+    s.collected = trainer._decay_due
+    numbers = {}
+    for k, group in enumerate(trainer._groups, 1):
+        numbers.update(dict.fromkeys(group.names, k))
+        s = &u.settings[k]
+        s.own_rate = group._learning_rate is not None
+        s.learning_rate = group._learning_rate if s.own_rate else 0
+        s.own_decay = group.weight_decay is not None
+        s.weight_decay = group.weight_decay if s.own_decay else own.decoupled_decay
+        s.own_norm = group.clip_threshold is not None
+        s.threshold = group.clip_threshold if s.own_norm else own.clip_threshold
+        s.collected = group._decay_due
+    memset(u.group, 0, u.n * sizeof(uint32_t))
+    for i in range(u.n if numbers else 0):
+        u.group[i] = numbers.get((<_Stored>plan.stored[i]).full_name, 0)
+    u.rule = trainer._rule
+    u.skips = skips
+    # Gradients that are not finite are an error, but in programs of DyNet they are used if nothing is clipped.
+    u.measures = skips or not follows_dynet()
+    for k in range(u.n_groups):
+        s = &u.settings[k]
+        s.h.grad_scale = <float>u.scale
+        s.h.b1, s.h.b2, s.h.eps = <float>own.constants[0], <float>own.constants[1], <float>own.constants[2]
+        u.measures |= s.threshold > 0
+    u.sparse = own.sparse or not moves_all(u.rule)
+    # A moving average that reads all rows after each update would bring them up to date at once.
+    u.lazy = not u.sparse and (average is None or average["frequency"] > 1)
     return 0
 
 
@@ -497,24 +543,14 @@ cdef int note_decay(collection, list stored, const Update* u) except -1:
     return 0
 
 
-cdef int agree(trainer, Reducer reducer, list stored, Update* u) except -1:
+cdef int agree(trainer, Reducer reducer, Plan plan, TrainerSettings* own) except -1:
     """Check that all ranks make the same update; a rank without data adopts the settings of the others."""
-    cdef TrainerSettings own, settings
-    cdef list constants = constants_of(trainer)
-    memset(&own, 0, sizeof(own))            # ranks compare all of its bytes
-    own.learning_rate = trainer.learning_rate
-    own.clip_threshold = trainer._clip_threshold
-    own.weight_decay, own.decay_due = trainer._collection._decay_state()
-    own.decoupled_decay = trainer._weight_decay
-    for k, attribute in enumerate(constants):
-        own.constants[k] = getattr(trainer, attribute)
-    own.steps = trainer._steps
+    cdef TrainerSettings settings
     groups = [group._state() for group in trainer._groups]
+    own.weight_decay, own.decay_due = trainer._collection._decay_state()
     own.groups = digest(groups) if groups else 0
-    own.sparse = u.sparse
-    own.skips = u.skips
-    settings = own
-    adopted = reducer.agree(trainer, stored, u, &settings, groups)
+    settings = own[0]
+    adopted = reducer.agree(trainer, plan.stored, &plan.u, &settings, groups)
     if adopted is not None:
         trainer._groups = restored_groups(trainer._groups, adopted)
         trainer._follow(trainer._pace)
@@ -523,85 +559,59 @@ cdef int agree(trainer, Reducer reducer, list stored, Update* u) except -1:
     trainer._clip_threshold = settings.clip_threshold
     if settings.decoupled_decay != own.decoupled_decay:
         trainer._weight_decay = settings.decoupled_decay
-    for k, attribute in enumerate(constants):
+    for k, attribute in trainer._constants_read:
         if settings.constants[k] != own.constants[k]:
             setattr(trainer, attribute, settings.constants[k])
-    trainer._sparse = u.sparse = settings.sparse
-    u.skips = settings.skips
+    trainer._sparse = settings.sparse
     if (settings.weight_decay, settings.decay_due) != (own.weight_decay, own.decay_due):
         trainer._collection._set_decay_state((settings.weight_decay, settings.decay_due))
-    u.measures = trainer._measures(u.skips)
-    return 0
+    return read_settings(trainer, plan, settings.skips, own)
 
 
 cdef uint64_t digest(states):
     return int.from_bytes(hashlib.blake2b(repr(states).encode(), digest_size=8).digest(), "little")
 
 
-cdef int set_rates(trainer, Update* u, double least) except -1:
+cdef int set_rates(trainer, Update* u, const TrainerSettings* own, double least) except -1:
     """Set everything that depends on the number of the update, and take the weight decay that is due."""
     cdef double shared = trainer._collection._take_decay(least)
-    cdef double correction = trainer._correction(trainer._steps)
-    cdef double rate
+    cdef double correction = trainer._correction(own.steps)
+    cdef double rate, due
     cdef GroupSettings* s
     cdef uint32_t k
     for k in range(u.n_groups):
-        group = trainer._groups[k - 1] if k else None
         s = &u.settings[k]
-        rate = trainer._rate(group._learning_rate if k else None, 0)
+        rate = trainer._rate(s.learning_rate, 0) if s.own_rate else own.learning_rate
         s.h.lr = <float>(rate * correction)
-        set_constants(trainer, &s.h)
-        s.decoupled = due_now(group if k else trainer, rate * decoupled_decay(trainer, group), least)
-        s.decay = shared if group is None or group.weight_decay is None else 0
+        s.decay = 0 if s.own_decay else shared
+        # Shares of weight decay less than `least` are collected.
+        due = s.collected + rate * s.weight_decay - s.collected * (rate * s.weight_decay)
+        s.decoupled = 0 if due < least else due
+        if due - s.decoupled != s.collected:
+            s.collected = due - s.decoupled
+            (trainer._groups[k - 1] if k else trainer)._decay_due = s.collected
     return 0
 
 
-cdef list rates_if_dropped(trainer, const Update* u, Py_ssize_t coming, double least):
+cdef list rates_if_dropped(trainer, const Update* u, const TrainerSettings* own, Py_ssize_t coming, double least):
     """For each group, its learning rate and its share of decoupled decay, for each possible number of dropped updates
     before this one, from 0 to `coming`."""
+    cdef const GroupSettings* s
     cdef uint32_t k
     cdef Py_ssize_t back
     found = []
     for k in range(u.n_groups):
-        group = trainer._groups[k - 1] if k else None
-        own = group._learning_rate if k else None
-        decay = decoupled_decay(trainer, group)
-        grouped = u.settings[k].decoupled
-        assumed = trainer._rate(own, 0)
+        s = &u.settings[k]
+        learning_rate = s.learning_rate if s.own_rate else None
+        assumed = trainer._rate(learning_rate, 0)
         rates = []
         for back in range(coming + 1):
-            rate = trainer._rate(own, back)
-            share = max(0.0, grouped + (rate - assumed) * decay)
-            correction = trainer._correction(max(trainer._steps - back, 1))
-            rates.append((rate * correction, share if grouped or share >= least else 0.0))
+            rate = trainer._rate(learning_rate, back)
+            share = max(0.0, s.decoupled + (rate - assumed) * s.weight_decay)
+            correction = trainer._correction(max(own.steps - back, 1))
+            rates.append((rate * correction, share if s.decoupled or share >= least else 0.0))
         found.append(rates)
     return found
-
-
-cdef double decoupled_decay(trainer, group) except -1:
-    return trainer._weight_decay if group is None or group.weight_decay is None else group.weight_decay
-
-
-cdef int set_constants(trainer, dy_optim* h) except -1:
-    """Set the constants of the rule from the trainer's attributes; see `check_constants`."""
-    for constant, attribute in (<dict>trainer._constants).items():
-        if constant == "b1":
-            h.b1 = getattr(trainer, attribute)
-        elif constant == "b2":
-            h.b2 = getattr(trainer, attribute)
-        elif constant == "eps":
-            h.eps = getattr(trainer, attribute)
-        else:
-            raise TypeError(f"{type(trainer).__name__}: rules have no constant {constant!r}")
-    return 0
-
-
-cdef double due_now(object owner, double share, double least) except? -1:
-    """The share of values by which an update decays them; shares less than `least` are collected."""
-    cdef double due = owner._decay_due + share - owner._decay_due * share
-    cdef double grouped = 0 if due < least else due
-    owner._decay_due = due - grouped
-    return grouped
 
 
 # ==== trainer =====================================================================================
@@ -619,7 +629,8 @@ UPDATE_EPOCH = (
 cdef enum:
     LOOKED_AT = 10
 
-# The trainers in the middle of an update, by `id`: no signal handler runs while a number comes in or goes out.
+# The trainers in the middle of an update, by `id`, and the threads that make it: no signal handler runs while a pair
+# comes in or goes out.
 cdef set updating = set()
 
 cdef set warned = set()         # reasons that `note_nothing` has told
@@ -694,6 +705,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
 
     _rule = None                # number of a row of optim.def
     _constants = {}             # for each constant of the rule (b1, b2, eps): the trainer's attribute that holds it
+    _constants_read = ()        # the same as pairs of a number and an attribute, see `check_constants`
     _backend = HostBackend()
     _reducer = Reducer()
     # Attributes that pickles and checkpoints of earlier versions do not have.
@@ -707,7 +719,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        check_constants(cls)
+        cls._constants_read = check_constants(cls)
 
     def __init__(self, m, learning_rate):
         if self._rule is None:
@@ -1067,9 +1079,10 @@ class Trainer(_Settings, MovingAverages, Restorable):
     def _compute_update(self, names, skip_nonfinite):
         """Update the parameters with these names, or all if None, with the engine's floating-point settings."""
         cdef uint64_t span = begin_span()
-        if id(self) in updating:
+        own = id(self), get_ident()
+        if own in updating:
             raise RuntimeError(f"{type(self).__name__}: an update was begun in the middle of another one")
-        updating.add(id(self))
+        updating.add(own)
         begin_arithmetic()
         try:
             self._check_ready()
@@ -1081,7 +1094,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
             raise
         finally:
             end_arithmetic()
-            updating.discard(id(self))
+            updating.discard(own)
             raise_kept()
         (<Reducer>self._reducer).end(None)
         end_span(UPDATE, span)
@@ -1094,11 +1107,6 @@ class Trainer(_Settings, MovingAverages, Restorable):
             raise RuntimeError(
                 f"{type(self).__name__}: the parameters are set to their moving average; "
                 "swap_params_to_weights comes before the next update")
-
-    def _measures(self, skips):
-        """Whether an update computes the norm of gradients: always, except without clipping in programs of DyNet."""
-        clips = self._clip_threshold > 0 or any((group.clip_threshold or 0) > 0 for group in self._groups)
-        return clips or bool(skips) or not follows_dynet()
 
     def _count(self):
         """Count an update."""

@@ -507,6 +507,7 @@ def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
     clipping = clips.Clipping(0)
     constants = dict.fromkeys(("lr", "grad_scale", "step_scale", "b1", "b2", "eps"), 0.0)
     group = {"h": constants, **dict.fromkeys(("decoupled", "decay", "threshold", "own_norm", "squares"), 0)}
+    group.update(dict.fromkeys(("learning_rate", "own_rate", "weight_decay", "own_decay", "collected"), 0))
     moved = []
     for k, x in enumerate([1, np.nan, 1, np.inf, np.nan, 1]):
         dy.renew_cg()
