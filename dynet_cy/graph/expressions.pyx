@@ -33,7 +33,8 @@ from dynet_cy.graph.table cimport (
     release_values_since, set_new_graph, truncate_nodes,
 )
 from dynet_cy.memory.arena cimport (
-    arena_close, arena_open, arena_rewind, array_close, array_open, array_push, array_rewind, out_of_memory, shortages,
+    arena_close, arena_open, arena_rewind, arena_unite, array_close, array_open, array_push, array_rewind,
+    out_of_memory, shortages,
 )
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
 from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, note_gradient, see_whole, touch
@@ -722,6 +723,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
         array_rewind(&g.arrays[i], 0)
     for i in range(GRAPH_ARENAS):
         arena_rewind(&g.arenas[i], 0)
+        arena_unite(&g.arenas[i])
     if g.shortages != shortages():
         give_back_all(g)
     if g.forward_only:
