@@ -759,6 +759,17 @@ cdef ComputationGraph current():
     return owner_of(current_graph())
 
 
+def arena_bytes() -> dict:
+    """Bytes that the arenas of the current graph hold, in use or kept for reuse, by name."""
+    cdef ComputationGraph graph = current()
+    cdef uint32_t i, k
+    held = dict.fromkeys(("values", "gradients", "scratch", "tables"), 0)
+    for i, name in enumerate(held):
+        for k in range(graph.g.arenas[i].n):
+            held[name] += graph.g.arenas[i].segments[k].charged
+    return held
+
+
 def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
     """Renew the current graph, before building for the next example.
 
