@@ -61,6 +61,7 @@ class ComputationGraph:
         nan_check_only: bool = False,
     ) -> None: ...
 
+def arena_bytes() -> dict[str, int]: ...
 def renew_cg(
     immediate_compute: bool = False,
     check_validity: bool = False,

@@ -33,7 +33,8 @@ from dynet_cy.graph.table cimport (
     release_values_since, set_new_graph, truncate_nodes,
 )
 from dynet_cy.memory.arena cimport (
-    arena_close, arena_open, arena_rewind, array_close, array_open, array_push, array_rewind, out_of_memory, shortages,
+    arena_close, arena_open, arena_rewind, arena_unite, array_close, array_open, array_push, array_rewind,
+    out_of_memory, shortages,
 )
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
 from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, note_gradient, see_whole, touch
@@ -722,6 +723,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
         array_rewind(&g.arrays[i], 0)
     for i in range(GRAPH_ARENAS):
         arena_rewind(&g.arenas[i], 0)
+        arena_unite(&g.arenas[i])
     if g.shortages != shortages():
         give_back_all(g)
     if g.forward_only:
@@ -755,6 +757,17 @@ cdef void go_back(Graph* g, const Point* to) noexcept:
 
 cdef ComputationGraph current():
     return owner_of(current_graph())
+
+
+def arena_bytes() -> dict:
+    """Bytes that the arenas of the current graph hold, in use or kept for reuse, by name."""
+    cdef ComputationGraph graph = current()
+    cdef uint32_t i, k
+    held = dict.fromkeys(("values", "gradients", "scratch", "tables"), 0)
+    for i, name in enumerate(held):
+        for k in range(graph.g.arenas[i].n):
+            held[name] += graph.g.arenas[i].segments[k].charged
+    return held
 
 
 def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
