@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import dynet_cy
-from dynet_cy.differences import DIFFERENCES
 from dynet_cy.core.equivalents import advice
+from dynet_cy.differences import DIFFERENCES
 from dynet_cy.readings import READINGS, Reading, has_sizes_apart
 
 __all__ = ["Finding", "findings", "main"]

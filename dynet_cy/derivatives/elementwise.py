@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from dynet_cy.core.devices import device_name
 from dynet_cy.derivatives.steps import Contribution, Step
 from dynet_cy.derivatives.table import composed, each, rule
-from dynet_cy.core.devices import device_name
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.making import to_device
 from dynet_cy.graph.nodes import drawn_again
