@@ -28,10 +28,10 @@ def application(
 ) -> Any:
     """A web application (ASGI) that answers texts in JSON; it needs starlette (``pip install 'dynet_cy[serve]'``).
 
-    ``POST /NAME`` answers the text of the request, ``GET /statistics`` tells its numbers
-    (null for nan, which JSON does not have), ``GET /metrics`` the same in Prometheus' text format, and ``POST /reload`` loads the model again while other requests go on. Errors are ``{"error": message}`` with
-    the status 400 after a `BadRequest`, 503 after a `ServerFull`, 504 after a `TimeoutError`, and 500 if the model
-    cannot be loaded (`OSError`, `ValueError`).
+    ``POST /NAME`` answers the text of the request, ``GET /statistics`` tells its numbers (null for nan, which JSON does
+    not have), ``GET /metrics`` the same in Prometheus' text format, and ``POST /reload`` loads the model again while
+    other requests go on. Errors are ``{"error": message}`` with the status 400 after a `BadRequest`, 503 after a
+    `ServerFull`, 504 after a `TimeoutError`, and 500 if the model cannot be loaded (`OSError`, `ValueError`).
 
     Args:
         name: that of the answers
