@@ -54,11 +54,22 @@ html_show_sphinx = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
+
+class ByNumber:
+    """Tutorials in the order of their numbers."""
+
+    def __init__(self, folder: str) -> None:
+        pass
+
+    def __call__(self, path: str) -> int:
+        return int(Path(path).name.partition("_")[0])
+
+
 sphinx_gallery_conf = {
     "examples_dirs": ["learn"],
     "gallery_dirs": ["tutorials"],
     "filename_pattern": r"/\d+_",
-    "within_subsection_order": lambda folder: lambda name: int(name.partition("_")[0]),
+    "within_subsection_order": ByNumber,
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,

@@ -9,19 +9,19 @@ from typing import Any, Union, overload
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.derivatives.steps import Contribution, Step, fit, total
+from dynet_cy.derivatives.steps import Contribution, Placed, Step, fit, total
 from dynet_cy.derivatives.table import COMPOSITIONS, NO_SECOND_ORDER, RULES
 from dynet_cy.functions.arguments import expression as checked
+from dynet_cy.functions.arguments import tensor
 from dynet_cy.graph import cg
 from dynet_cy.graph.expressions import ComputationGraph, Expression
 from dynet_cy.graph.nodes import contents, expression, nodes, number, path, trained_rows
 from dynet_cy.model import LookupParameters
 from dynet_cy.ops.elementwise import esum
-from dynet_cy.ops.inputs import inputTensor, ones, zeros
+from dynet_cy.ops.inputs import ones, zeros
 from dynet_cy.ops.linalg import dot_product
 from dynet_cy.ops.reduce import sum_batches
 from dynet_cy.ops.registry import DimensionError, describe
-from dynet_cy.ops.select import scatter_rows
 from dynet_cy.ops.shape import reshape
 
 __all__ = ["gradients", "hessian_vector_product"]
@@ -73,16 +73,16 @@ def gradients(loss: Expression, expressions: Expression | Sequence[Expression]) 
     """
     scalar(loss, "gradients")
     one = isinstance(expressions, Expression)
-    given = [expressions] if isinstance(expressions, Expression) else list(expressions)
-    ends = [checked(x, "gradients", "expressions" if one else f"expressions[{i}]") for i, x in enumerate(given)]
+    given = [expressions] if isinstance(expressions, Expression) else listed(expressions, "gradients", "expressions")
+    ends = [checked(x, "gradients", f"expressions[{i}]") for i, x in enumerate(given)]
     rows = {number(x): trained_rows(x, loss) for x in ends if isinstance(x, LookupParameters)}
     walk = Walk(cg())
     found = walk.back(loss, ones(*loss.dim()), [*ends, *(row for of_table in rows.values() for row in of_table)])
     results = []
     for x in ends:
-        parts = [found.get(number(x)), *(at_row(x, row, found) for row in rows.get(number(x), ()))]
-        here = [part for part in parts if part is not None]
-        results.append(esum(here) if len(here) > 1 else here[0] if here else zeros(*x.dim()))
+        parts = [found.get(number(x)), *(at_rows(x, row, found) for row in rows.get(number(x), ()))]
+        slope = total(parts, x.dim())
+        results.append(zeros(*x.dim()) if slope is None else slope)
     return results[0] if one else results
 
 
@@ -126,21 +126,30 @@ def hessian_vector_product(
         array([ 6.,  0., 18.])
     """
     one = isinstance(expressions, Expression)
-    ends: list[Expression] = [expressions] if isinstance(expressions, Expression) else list(expressions)
-    parts = [vectors] if one else list(vectors)
+    function = "hessian_vector_product"
+    ends = [expressions] if isinstance(expressions, Expression) else listed(expressions, function, "expressions")
+    parts = [vectors] if one else listed(vectors, function, "vectors")
     if len(parts) != len(ends):
-        raise ValueError(f"hessian_vector_product: {len(parts)} vectors given for {len(ends)} expressions")
+        raise ValueError(f"{function}: {len(parts)} vectors given for {len(ends)} expressions")
     slopes = gradients(loss, ends)
     terms = [sum_batches(dot_product(slope, part_like(x, v))) for x, slope, v in zip(ends, slopes, parts)]
     found = gradients(esum(terms), ends) if terms else []
     return found[0] if one else found
 
 
+def listed(values: Any, function: str, name: str) -> list[Any]:
+    if not hasattr(values, "__iter__") or isinstance(values, (str, bytes)):
+        raise TypeError(f"{function}: {name} must be a list of them, or one Expression, not {type(values).__name__}")
+    return list(values)
+
+
 def part_like(x: Expression, v: Any) -> Expression:
     """The part of a vector that belongs to x."""
     shape, batch = x.dim()
-    array = v if isinstance(v, Expression) else np.asarray(v, np.float32)
-    part = array if isinstance(array, Expression) else inputTensor(array, batched=array.ndim > len(shape))
+    part = v if isinstance(v, Expression) else tensor(v, "hessian_vector_product", "a vector")
+    own = part.dim()[0]
+    if own[:-1] == shape and own[-1:] == (batch,):  # an array with the batch as its last axis, or one number
+        part = reshape(part, shape, batch)
     if part.dim()[0] != shape or part.batch_size not in (1, batch):
         raise DimensionError(f"hessian_vector_product: the vector of an expression of shape {shape} has another shape")
     return part
@@ -152,16 +161,14 @@ def scalar(loss: Expression, function: str) -> None:
         raise ValueError(f"{function}: the loss has shape {shape}, not one element")
 
 
-def at_row(table: Expression, row: Expression, found: dict[int, Expression]) -> Expression | None:
+def at_rows(table: Expression, rows: Expression, found: dict[int, Expression]) -> Contribution:
     """The gradient of rows of a table as a part of the gradient of the table, which is zero elsewhere."""
-    dy = found.get(number(row))
+    dy = found.get(number(rows))
     if dy is None:
         return None
-    shape = table.dim()[0]
-    n = math.prod(shape[:-1])
-    rows = np.array(contents(cg(), number(row)).items)
-    places = rows[:, None] * n + np.arange(n)
-    return reshape(scatter_rows(reshape(dy, (places.size,)), places.ravel(), n * shape[-1]), shape)
+    numbers = np.array(contents(cg(), number(rows)).items)
+    n = math.prod(table.dim()[0][:-1])
+    return Placed(dy, lambda: (numbers[:, None] * n + np.arange(n)).ravel())
 
 
 def has_gradient(op: str) -> bool:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.derivatives.reductions import hot, log_sum_of_list
-from dynet_cy.derivatives.steps import Contribution, Step, flat, kept
+from dynet_cy.derivatives.reductions import log_sum_of_list
+from dynet_cy.derivatives.steps import Contribution, Dim, Placed, Step, flat
 from dynet_cy.derivatives.table import composed, each, rule
-from dynet_cy.functions.arguments import along
 from dynet_cy.functions.shapes import pad
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.elementwise import cmult
 from dynet_cy.ops.reduce import sum_dim
-from dynet_cy.ops.select import pick_batch_elems, pick_range, scatter_rows, select_rows
+from dynet_cy.ops.select import pick_batch_elems, pick_range, select_rows
 from dynet_cy.ops.shape import concatenate, reshape, transpose
 
 
@@ -53,48 +51,60 @@ def fold_rows(step: Step, xs: list[Expression]) -> Expression:
     return sum_dim(reshape(xs[0], (step.word(0), rows, n), xs[0].batch_size), [0])
 
 
+def numbered(dim: Dim) -> npt.NDArray[np.int64]:
+    """The numbers of the elements of an expression, as an array of its shape with the batch as the last axis."""
+    shape, batch = dim
+    return np.arange(math.prod(shape) * batch).reshape((*shape, batch), order="F")
+
+
 @each("pick")
 def picked(step: Step, i: int) -> Contribution:
-    shape, axis = step.x(0).dim()[0], step.word(0)
-    return cmult(kept(step.dy, shape, [axis]), along(hot(step, shape[axis]), [axis], len(shape)))
+    dim, axis = step.x(0).dim(), step.word(0)
+
+    def places() -> npt.NDArray[np.int64]:
+        found = [
+            element.take(index, axis).ravel(order="F")
+            for element, (index,) in zip(np.broadcast_to(np.moveaxis(numbered(dim), -1, 0), shape), step.items)
+        ]
+        return np.concatenate(found)
+
+    shape = (step.node.batch_size, *dim[0])
+    return Placed(step.dy, places)
 
 
 @each("pick_range")
 def range_of(step: Step, i: int) -> Contribution:
-    shape, axis, n, start = step.x(0).dim()[0], step.word(0), step.word(1), step.node.items[0]
-    widths = [(start, size - start - n) if a == axis else (0, 0) for a, size in enumerate(shape)]
-    return pad(step.dy, widths)
+    dim, axis, n, start = step.x(0).dim(), step.word(0), step.word(1), step.node.items[0]
+    widths = [(start, size - start - n) if a == axis else (0, 0) for a, size in enumerate(dim[0])]
+    places = np.arange(start, start + n)
+    return Placed(step.dy, lambda: numbered(dim).take(places, axis).ravel(order="F"), lambda: pad(step.dy, widths))
 
 
 @each("pick_batch_elems")
 def batch_elements(step: Step, i: int) -> Contribution:
     dim = step.x(0).dim()
-    n = math.prod(dim[0])
-    places = step.items * n + np.arange(n)
-    return reshape(scatter_rows(reshape(step.dy, (places.size,)), places.ravel(), n * dim[1]), *dim)
-
-
-def at_places(e: Expression, places: npt.NDArray[np.int64], shape: Sequence[int]) -> Expression:
-    """An expression of a shape with the elements of e added at places, which are counted from 0, and 0 elsewhere."""
-    found = scatter_rows(flat(e), places.ravel(order="F"), math.prod(shape))
-    return reshape(found, shape, found.batch_size)
+    return Placed(step.dy, lambda: numbered(dim)[..., step.items[:, 0]].ravel(order="F"))
 
 
 @each("select_rows", "select_cols")
 def selected(step: Step, i: int) -> Contribution:
-    shape = step.x(0).dim()[0]
-    places = np.arange(math.prod(shape)).reshape(shape, order="F").take(step.items[0], step.word(0))
-    return at_places(step.dy, places, shape)
+    dim = step.x(0).dim()
+    return Placed(step.dy, lambda: numbered(dim).take(step.items[0], step.word(0)).ravel(order="F"))
 
 
 @each("strided_select")
 def strided(step: Step, i: int) -> Contribution:
     """The items are the start, the step and the number of elements along each axis."""
-    shape = step.x(0).dim()[0]
-    places = np.arange(math.prod(shape)).reshape(shape, order="F")
-    for axis, (start, by, n) in enumerate(step.items[0].astype(np.uint32).view(np.int32).reshape(-1, 3).tolist()):
-        places = places.take(start + by * np.arange(n), axis)
-    return at_places(step.dy, places, shape)
+    dim = step.x(0).dim()
+
+    def places() -> npt.NDArray[np.int64]:
+        found = numbered(dim)
+        ranges = step.items[0].astype(np.uint32).view(np.int32).reshape(-1, 3).tolist()
+        for axis, (start, by, n) in enumerate(ranges):
+            found = found.take(start + by * np.arange(n), axis)
+        return found.ravel(order="F")
+
+    return Placed(step.dy, places)
 
 
 @each("scatter_rows")

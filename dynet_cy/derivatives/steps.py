@@ -16,7 +16,8 @@ from dynet_cy.ops.elementwise import cmult, esum
 from dynet_cy.ops.inputs import ones
 from dynet_cy.ops.products import matmul
 from dynet_cy.ops.reduce import sum_batches, sum_dim, sum_elems
-from dynet_cy.ops.shape import concatenate_cols, reshape, transpose
+from dynet_cy.ops.select import scatter_rows
+from dynet_cy.ops.shape import concatenate, concatenate_cols, reshape, transpose
 
 Dim = tuple[tuple[int, ...], int]
 
@@ -38,9 +39,28 @@ class Outer(NamedTuple):
     right: Expression
 
 
+class Placed(NamedTuple):
+    """The elements of an expression at some places of a gradient that is zero elsewhere.
+
+    Those of all selections from one expression are put there at once: a loop over the columns of a matrix then makes
+    one matrix, not one for each column.
+
+    Attributes:
+        e: the elements.
+        places: makes the place of each, counted from 0 over all batch elements of the gradient.
+        alone: makes the gradient if there are no others; None: as if there were.
+    """
+
+    e: Expression
+    places: Callable[[], npt.NDArray[np.int64]]
+    alone: Callable[[], Expression] | None = None
+
+
+MOST_PLACES = 0xFFFF  # of a call of `scatter_rows`
+
 # To the gradient of an argument: an expression that has its shape, or broadcasts to it, or to which it was broadcast;
 # None for zero.
-Contribution = Union[Expression, Outer, None]
+Contribution = Union[Expression, Outer, Placed, None]
 
 
 class Step:
@@ -141,9 +161,26 @@ def total(contributions: list[Contribution], dim: Dim) -> Expression | None:
     if products:
         left, right = (side_by_side([p[k] for p in products]) for k in range(2))
         parts.append(fit(matmul(left, transpose(right)), dim))
+    parts += put([c for c in contributions if isinstance(c, Placed)], dim)
     if not parts:
         return None
     return parts[0] if len(parts) == 1 else esum(parts)
+
+
+def put(placed: list[Placed], dim: Dim) -> list[Expression]:
+    """The same for elements at places."""
+    sizes = [math.prod(p.e.dim()[0]) * p.e.batch_size for p in placed]
+    if len(placed) <= -(-sum(sizes) // MOST_PLACES):  # fewer than calls that put all of them
+        return [p.alone() if p.alone else scattered([p.e], [size], p.places(), dim) for p, size in zip(placed, sizes)]
+    return [scattered([p.e for p in placed], sizes, np.concatenate([p.places() for p in placed]), dim)]
+
+
+def scattered(es: list[Expression], sizes: list[int], places: npt.NDArray[np.int64], dim: Dim) -> Expression:
+    """An expression with the elements of some others added at places, and 0 elsewhere."""
+    shape, batch = dim
+    parts = [reshape(e, (size,)) for e, size in zip(es, sizes)]
+    elements = parts[0] if len(parts) == 1 else concatenate(parts)
+    return reshape(scatter_rows(elements, places, math.prod(shape) * batch), shape, batch)
 
 
 def as_matrix(x: Expression) -> Expression:

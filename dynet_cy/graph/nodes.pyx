@@ -13,8 +13,8 @@ from dynet_cy.graph.expressions cimport ComputationGraph, Expression, claimed, o
 from dynet_cy.graph.making cimport add_node, wrap
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, NO_BATCH, SHARED, TRAINABLE, Extra, Graph, Node, args_of, items_of, nodes_of, no_extra, origin_of,
-    state_of,
+    COMPUTED, DROPPED, NO_BATCH, SHARED, TRAINABLE, Extra, Graph, Node, args_of, items_of, no_extra, nodes_of,
+    origin_of, state_of,
 )
 from dynet_cy.graph.table cimport Table, claim, current_graph, graph_table, release
 from dynet_cy.kernels.lazy_rows cimport all_current

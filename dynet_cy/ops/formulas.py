@@ -8,7 +8,6 @@ case, applied to the arguments (x, or a and b), the result y and the constants p
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -104,9 +103,14 @@ PARTS = {
 UNARY = [name for name, formulas in DERIVATIVES.items() if len(formulas) == 1]
 
 
-@functools.cache
+_parsed_before: dict[str, ast.expr] = {}
+
+
 def _parsed(formula: str) -> ast.expr:
-    return ast.parse(formula, mode="eval").body
+    found = _parsed_before.get(formula)
+    if found is None:
+        found = _parsed_before[formula] = ast.parse(formula, mode="eval").body
+    return found
 
 
 def called(formula: str) -> set[str]:

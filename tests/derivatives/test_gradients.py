@@ -239,6 +239,34 @@ def test_weights_of_many_steps(collection: dy.ParameterCollection, graph: dy.Com
     np.testing.assert_allclose(slope.npvalue(), expected, rtol=1e-3, atol=1e-3)
 
 
+def test_parts_of_one_expression(collection: dy.ParameterCollection, graph: dy.ComputationGraph) -> None:
+    """The gradient of a matrix whose columns are used one by one, and of a table, is made once."""
+    values = np.random.default_rng(1).normal(size=(300, 7)).astype(np.float32)
+    x = dy.inputTensor(values.T)
+    table = collection.lookup_parameters_from_numpy(values)
+    parts = [dy.pick(x, i, 1) for i in range(300)] + [x[:, i : i + 1] for i in range(300)] + [x[:, ::-1]]
+    loss = dy.esum([dy.sum_elems(dy.cube(e)) for e in (*parts, *(table[i] for i in range(300)))])
+    slopes = dy.gradients(loss, [x, table])
+    assert len([n for n in nodes(graph) if n.shape == (7, 300)]) <= 12
+    np.testing.assert_allclose(slopes[0].npvalue(), 9 * values.T**2, rtol=1e-5)
+    np.testing.assert_allclose(slopes[1].npvalue(), 3 * values.T**2, rtol=1e-5)
+    product = dy.hessian_vector_product(loss, [x, table], [dy.ones((7, 300)), dy.ones((7, 300))])
+    np.testing.assert_allclose(product[0].npvalue(), 18 * values.T, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(product[1].npvalue(), 6 * values.T, rtol=1e-4, atol=1e-5)
+
+
+def test_large_parts(graph: dy.ComputationGraph) -> None:
+    """More places than one call takes."""
+    x = dy.inputTensor(np.arange(300000.0).reshape(3, 100000) / 1e5)
+    loss = dy.sum_elems(dy.square(x[1:3, ::2])) + dy.sum_elems(x[:, 3:90000]) + dy.squared_norm(x[0, 1:])
+    slope = dy.gradients(loss, x).npvalue()
+    expected = np.zeros((3, 100000))
+    expected[1:3, ::2] += 2 * x.npvalue()[1:3, ::2]
+    expected[:, 3:90000] += 1
+    expected[0, 1:] += 2 * x.npvalue()[0, 1:]
+    np.testing.assert_allclose(slope, expected, rtol=1e-5, atol=1e-6)
+
+
 # ---- errors -----------------------------------------------------------------
 
 
@@ -251,6 +279,7 @@ def test_wrong_arguments(w: dy.Parameters, graph: dy.ComputationGraph) -> None:
     loss = dy.squared_norm(w)
     refused(3.0, w, TypeError, "loss must be an Expression, not float")
     refused(loss, [w, 3], TypeError, r"expressions\[1\] must be an Expression, not int")
+    refused(loss, None, TypeError, "expressions must be a list of them, or one Expression, not NoneType")
     refused(w, w, ValueError, r"the loss has shape \(3,\), not one element")
     with dy.ComputationGraph():
         x = dy.inputVector([1])
@@ -268,7 +297,14 @@ def test_wrong_vectors(w: dy.Parameters, graph: dy.ComputationGraph) -> None:
     loss = dy.squared_norm(w)
     with pytest.raises(ValueError, match="^hessian_vector_product: 1 vectors given for 2 expressions"):
         dy.hessian_vector_product(loss, [w, w], [[1, 2, 3]])
-    for vector in (5.0, [1, 2], dy.zeros((3, 1)), np.ones((3, 2))):
+    for vectors in (3, "ab"):
+        with pytest.raises(TypeError, match="^hessian_vector_product: vectors must be a list"):
+            dy.hessian_vector_product(loss, [w], vectors)
+    with pytest.raises(
+        TypeError, match="^hessian_vector_product: a vector must be an Expression, a number or an array"
+    ):
+        dy.hessian_vector_product(loss, w, "ab")
+    for vector in (5.0, [1, 2], dy.zeros((1, 3)), np.ones((3, 2))):
         with pytest.raises(
             dy.DimensionError, match=r"^hessian_vector_product: the vector of .* shape \(3,\) has another"
         ):
