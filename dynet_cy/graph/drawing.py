@@ -100,8 +100,8 @@ def draw(
         graph: the graph, if no expressions are given; None for the current one of this thread
         parameters: draw parameters as nodes too; when False, the nodes that use them name them; default: False
         collapse: draw consecutive nodes of a scope (`name_scope`) as one box: True for the outermost scopes, or the
-            names of scopes, including those of builders (``"vanilla-lstm-builder"``; these exist within a scope, or
-            while lines are recorded). Boxes of one colour ran together, in the same calls. Default: False, but True
+            names of scopes, including those of builders and layers (``"vanilla-lstm-builder"``, ``"hidden"``; these
+            exist within a scope, or while lines are recorded). Boxes of one colour ran together, in the same calls. Default: False, but True
             for more than 2,000 nodes
         graphviz: whether Graphviz's program ``dot`` places the nodes; None: if it is installed
 
