@@ -83,7 +83,9 @@ def test_profiles_add_up_the_time_of_layers() -> None:
 def test_batched_map_keeps_the_scopes_of_each_call() -> None:
     block = Block(dy.Model())
     with dy.name_scope("map"):
-        found = dy.batched_map(lambda k: (block(dy.inputVector([k, 2, 3])).npvalue().sum(), repr(dy.zeros(2)))[1], [1, 2])
+        found = dy.batched_map(
+            lambda k: (block(dy.inputVector([k, 2, 3])).npvalue().sum(), repr(dy.zeros(2)))[1], [1, 2]
+        )
     assert all("made in scope map" in text and "block" not in text for text in found)
 
 
