@@ -205,7 +205,7 @@ def sanitize(session: nox.Session) -> None:
     parallel/test_failures.py.
     """
     plain_only = [
-        *("examples", "benchmarks", "compat", "onnx", "peer", "typing", "test_commands.py", "test_curves.py"),
+        *("examples", "benchmarks", "compat", "onnx", "peer", "typing", "test_commands.py", "loggers"),
         *("test_custom_op_page.py", "test_debugging_page.py", "test_derived.py", "test_docstrings.py"),
         *("test_layering.py", "test_platforms.py", "test_project.py", "test_tutorials.py", "test_your_own_data.py"),
         *("ops/test_ieee.py", "kernels/test_machine_code.py", "kernels/test_products.py", "parallel/test_data.py"),
@@ -327,9 +327,9 @@ def site(session: nox.Session) -> None:
 
 @step()
 def extras(session: nox.Session) -> None:
-    """What needs packages that the tests do without: ONNX files are run, curves drawn and written for TensorBoard."""
-    installed(session, "test,onnx,curves,tensorboard", "onnxruntime>=1.15")
-    tests = session.posargs or ["tests/onnx", "tests/test_curves.py"]
+    """What needs packages that the tests do without: ONNX files are run, curves drawn, and written for other tools."""
+    installed(session, "test,onnx,curves,tensorboard,wandb,mlflow,notebook", "onnxruntime>=1.15")
+    tests = session.posargs or ["tests/onnx", "tests/loggers"]
     if skipped := run_tests(session, *tests, passed=10):
         session.error(f"skipped for want of a package: {skipped}")
 

@@ -34,7 +34,7 @@ SHIPPED_TREES = ("include", "cuda")  # top-level folders copied into the package
 # Further sources and flags of single extensions.
 EXTRA_SOURCES = {
     "dynet_cy.kernels.kernels": [
-        f"dynet_cy/kernels/native/{part}.c" for part in ("kernels", "baseline", "avx2", "avx512", "avx512bf16")
+        f"dynet_cy/kernels/native/{part}.c" for part in ("kernels", "baseline", "neon", "avx2", "avx512", "avx512bf16")
     ],
     "dynet_cy.kernels.pool": ["dynet_cy/kernels/native/pool.c"],
     "dynet_cy.kernels.selftest": ["dynet_cy/kernels/native/names.c"],

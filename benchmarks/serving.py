@@ -56,8 +56,10 @@ class Analyser:
         self.tagging, self.parser = tagging, parser
 
     def __call__(self, words: list[str]) -> dict:
+        from dynet_cy.data import ConlluSentence
+
         tags = self.tagging.tag_one(words, {})
-        heads, relations = self.parser.parse_one(words, tags)
+        heads, relations = self.parser.parse_one(ConlluSentence(words, upos=tags))
         return {"words": words, "tags": tags, "heads": heads, "relations": relations}
 
 
@@ -70,7 +72,9 @@ def make_analyser(hidden: int) -> Any:
     spec: dict[str, Any] = {"dropout": 0.0, "word_dropout": 0.0, "seed": 1, "hidden": hidden, "word_dim": 100}
     spec.update(words={word.lower(): 100 for word in words}, frequent=words)
     tagging = tagger.Tagger({**spec, "letters": {"a": 1}, "tags": tags, "letter_dim": 8, "letter_hidden": 50})
-    spec.update(tags=dict.fromkeys(tags, 1), relations=[f"r{i}" for i in range(RELATIONS)], explore=0.0)
+    spec.update(
+        tags=dict.fromkeys(tags, 1), relations=[f"r{i}" for i in range(RELATIONS)], explore=0.0, tag_column="UPOS"
+    )
     parser = transition_parser.Parser({**spec, "tag_dim": 32, "layers": 2, "mlp_dim": hidden})
     rng = np.random.default_rng(1)
     for pc in (tagging.pc, parser.pc):
@@ -221,13 +225,17 @@ def serve(mode: str, hidden: int, port: int) -> None:
     import service
     import uvicorn
 
+    from dynet_cy.serving import web
+
     make = {
         "server": lambda: server_answer(hidden, 256),
         "threads": lambda: threads_answer(hidden, 256),
         "single": lambda: threads_answer(hidden, 1),
         "torch": lambda: torch_answer(hidden),
     }
-    app = service.application(make[mode](), dict, lambda: None)
+    answer = make[mode]()
+    statistics: Any = dict  # which nothing requests here
+    app = web.application("analyse", lambda text: answer(service.split(text)), statistics, lambda: None)
     uvicorn.run(app, host="127.0.0.1", port=port, log_level="warning")
 
 

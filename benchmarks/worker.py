@@ -3,9 +3,11 @@
     python worker.py LIBRARY FORM WORKLOAD [THREADS] [--device NAME] [--repeat N] [--tiny]
 
 LIBRARY is dynet, dynet_cy or torch.  Each answer is a line of JSON: the CPU
-seconds and wall seconds of an update, its loss, and the peak resident memory so
-far.  With LIBRARY "gemm" a round is a large product, to measure what the CPU
-can reach.  All run on one thread, unless THREADS is given.
+seconds and wall seconds of an update, its loss, the peak resident memory so
+far, what it adds to the resident memory before the first update, and the bytes
+that the arenas of dynet_cy's graph hold.  With LIBRARY "gemm" a round is a
+large product, to measure what the CPU can reach.  All run on one thread, unless
+THREADS is given.
 
 A device other than the CPU works asynchronously.  Its seconds are wall
 time until all updates of a round are done, and only the loss of the last one
@@ -21,6 +23,7 @@ import os
 import resource
 import sys
 import time
+from pathlib import Path
 from typing import Any, Callable
 
 import numpy as np
@@ -93,6 +96,23 @@ def torch_optimizers(torch: Any, weights: TorchWeights, workload: Workload) -> l
     return [torch.optim.Adam(dense, workload.learning_rate, fused=True), *of_tables]
 
 
+def resident() -> int:
+    """Resident memory of this process in bytes; 0 if unknown."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0
+
+
+def peak() -> int:
+    """Peak resident memory of this process in bytes, since the start or `reset_peak`."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def reset_peak() -> None:
+    """Forget the peak so far, as of temporary arrays that filled the parameters; on Linux only."""
+    if os.access("/proc/self/clear_refs", os.W_OK):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
 def best_scores(value: np.ndarray) -> float:
     """The value of a loss; for a matrix of scores with a column for each item, the sum of their maxima."""
     return float(value.max(axis=0).sum() if value.ndim == 2 else value.sum())
@@ -146,6 +166,8 @@ def main() -> None:
         workload = workloads.load(args.workload, args.tiny)
         run = make_update(args.library, args.form, workload, args.threads, args.device)
         repeat = args.repeat or workload.repeat
+    reset_peak()
+    before = resident()
     for _ in sys.stdin:
         start, begun = time.process_time(), time.perf_counter()
         for i in range(repeat):
@@ -153,7 +175,11 @@ def main() -> None:
         seconds = (time.process_time() - start) / repeat
         wall = (time.perf_counter() - begun) / repeat
         answer = {"seconds": seconds if args.device == "cpu" else wall, "wall": wall, "loss": loss}
-        answer["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        answer.update(memory=peak(), added=peak() - before)
+        if args.library == "dynet_cy":
+            from dynet_cy.graph.expressions import arena_bytes
+
+            answer.update(arena_bytes())
         print(json.dumps(answer), file=answers, flush=True)
 
 

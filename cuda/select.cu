@@ -144,18 +144,7 @@ extern "C" __global__ void range_backward(size_t batch, size_t n, size_t pre, si
     put_back(batch, n, AxisRange{pre, len, column, items}, dy, dx, stride_dx, list_dx);
 }
 
-/** op select_rows(x)
- *  op select_cols(x)
- *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
- *  n = size_of(&c.y.dim)
- *  pre = s.pre
- *  column = pre * s.len
- *  nothing if n == 0
- *  count = n // (pre * s.post)
- *  forward:
- *      listed_forward: each(batch * n)
- *  backward:
- *      listed_backward: slices(batch, n) */
+// Rows and columns by number: gpu/shape.pyx launches them, both ways.
 extern "C" __global__ void listed_forward(size_t batch, size_t n, size_t pre, size_t count, size_t column,
                                           const uint32_t *items, float *x, size_t stride_x, float *const *list_x, float *y) {
     select(batch, n, Listed{pre, count, column, items}, x, stride_x, list_x, y);

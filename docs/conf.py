@@ -57,8 +57,8 @@ copybutton_prompt_is_regexp = True
 sphinx_gallery_conf = {
     "examples_dirs": ["learn"],
     "gallery_dirs": ["tutorials"],
-    "filename_pattern": r"/\d_",
-    "within_subsection_order": "FileNameSortKey",
+    "filename_pattern": r"/\d+_",
+    "within_subsection_order": lambda folder: lambda name: int(name.partition("_")[0]),
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
@@ -119,7 +119,14 @@ def groups() -> dict[str, list[str]]:
 
 
 # Modules whose names are not among those of the package, and what their pages are called.
-MODULES = {"commandline": "Command lines", "profiling": "Profiles", "curves": "Training curves", "config": "Settings"}
+MODULES = {
+    "commandline": "Command lines",
+    "serving.web": "Web applications",
+    "profiling": "Profiles",
+    "curves": "Training curves",
+    "loggers": "Loggers",
+    "config": "Settings",
+}
 
 
 def write_reference(folder: Path) -> None:

@@ -11,15 +11,19 @@ Build expressions for one example, ask for their values or gradients, renew the 
     y.npvalue()
 """
 
+import sys as _sys
+
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
 from dynet_cy import data, functions, nn, onnx, parallel
-from dynet_cy import equivalents as _equivalents
+from dynet_cy import strictness as _strictness
 from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
+from dynet_cy.core import equivalents as _equivalents
+from dynet_cy.core.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.data import metrics
-from dynet_cy.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
+from dynet_cy.derivatives import gradients, hessian_vector_product
 from dynet_cy.extension import get_cython_path, get_include
 from dynet_cy.files.checkpoint import load_network, load_safetensors, read_extra, save_safetensors
 from dynet_cy.files.saving import load, load_generator, save
@@ -74,9 +78,10 @@ from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import PickedExpression
 from dynet_cy.profiling.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
-from dynet_cy.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.serving.fibers import batched_map
+from dynet_cy.serving.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.serving.server import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
+from dynet_cy.strictness import AmbiguityError, strict
 from dynet_cy.train.schedules import (
     CosineSchedule,
     LinearSchedule,
@@ -86,7 +91,7 @@ from dynet_cy.train.schedules import (
     WarmupSchedule,
 )
 from dynet_cy.train.stopping import EarlyStopping
-from dynet_cy.training import Epoch, Training
+from dynet_cy.train.training import Epoch, Training
 
 # isort: split
 # derived: packages, by tools/derive.py
@@ -146,11 +151,16 @@ __all__ = [
     "FloatVectorValue",
     "UnsignedValue",
     "UnsignedVectorValue",
+    # gradients as expressions
+    "gradients",
+    "hessian_vector_product",
     # looking for errors
+    "AmbiguityError",
     "AnomalyError",
     "detect_anomaly",
     "name_scope",
     "record_lines",
+    "strict",
     # graphs
     "ComputationGraph",
     "Drawing",
@@ -278,3 +288,8 @@ __all__ += [*_api.__all__, *functions.__all__]
 setattr(nn, "__getattr__", _equivalents.of_module("nn", nn.__name__))  # noqa: B010 - not for mypy
 for _column, _class in (("x", Expression), ("trainer", Trainer), ("model", ParameterCollection), ("state", RNNState)):
     _give_attributes(_class, _equivalents.elsewhere(_column, _class))
+_strictness.begin()
+
+# Pickles of earlier versions name these modules.
+for _module in ("core.devices", "serving.search"):
+    _sys.modules[f"dynet_cy.{_module.partition('.')[2]}"] = _sys.modules[f"dynet_cy.{_module}"]

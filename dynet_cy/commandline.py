@@ -6,17 +6,21 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dynet_cy import config
-from dynet_cy.data import hold_out, installed
+from dynet_cy.data import ConlluSentence, Vocabulary, hold_out, installed, map_batches, read_conllu
+from dynet_cy.files.checkpoint import load_network
+from dynet_cy.files.missing import opened
 from dynet_cy.graph.expressions import set_seed
 from dynet_cy.model import ParameterCollection
 from dynet_cy.parallel.runtime import current
-from dynet_cy.training import Training
+from dynet_cy.train.training import Training
 
-__all__ = ["Parser", "input_lines", "read_data", "training"]
+__all__ = ["Parser", "input_lines", "read_data", "run_dependency_parser", "training"]
 
 T = TypeVar("T")
 
@@ -160,7 +164,7 @@ def input_lines(file: str | os.PathLike[str] = "-", size: int = 64) -> Iterator[
         >>> list(commandline.input_lines("text", 2))
         [['a dog', 'a cat'], ['a bird']]
     """
-    with sys.stdin if file == "-" else open(file, encoding="utf-8") as text:
+    with sys.stdin if file == "-" else opened(file, "a text", "r", encoding="utf-8") as text:
         most, batch = 1 if text.isatty() else size, []
         for line in text:
             batch.append(line.rstrip("\n"))
@@ -235,3 +239,81 @@ def training(
     names = {"path": "model", "picture": "curves", "tensorboard": "tensorboard", "patience": "patience"}
     settings: dict[str, Any] = {name: getattr(args, option, None) for name, option in names.items()}
     return Training(collection, data, args.epochs, **{**settings, **options})
+
+
+def run_dependency_parser(
+    description: str,
+    network: Callable[[dict[str, Any]], Any],
+    train: Callable[[Any, list[ConlluSentence], list[ConlluSentence], argparse.Namespace], Any],
+    argv: Sequence[str] | None = None,
+    **options: Any,
+) -> None:
+    """Run a program that trains a dependency parser on a treebank in CoNLL-U, or parses with one: all but the network
+    and its training.
+
+    Without a command it trains, saves the best model, and parses the first sentence of the dev data; the command
+    ``parse FILE`` prints the sentences of a file, whose words have tags, with the trees found. ``--tags`` chooses
+    between UPOS and XPOS. Without ``--train``, the treebank is that of the package turkish-treebanks.
+
+    Args:
+        description: what the program does
+        network: makes the network from a dictionary, which is saved with the model: "words" and "tags" (what the
+            `data.Vocabulary` of words in lower case that occur twice, and that of tags, are made from), "relations" (a
+            list), "tag_column", "seed" and the `sizes`. Its method ``parse(sentences)`` returns heads and relations of
+            each of some sentences
+        train: ``train(network, trees, dev, args)`` trains the network and saves the best one, see `training`
+        argv: the arguments; by default those of the program
+        options: further arguments of `Parser`, such as `epochs` and `sizes`
+
+    Example:
+        >>> from dynet_cy import commandline
+        >>> class Chain:
+        ...     def __init__(self, spec):
+        ...         self.spec, self.pc = spec, dy.ParameterCollection()
+        ...     def parse(self, sentences):
+        ...         return [([*range(2, len(s) + 1), 0], ["x"] * len(s)) for s in sentences]
+        >>> def train(network, trees, dev, args):
+        ...     dy.save_safetensors(args.model, network.pc, extra=network.spec)
+        >>> sentence = dy.data.ConlluSentence(["Dogs", "bark"], upos=["NOUN", "VERB"], head=[2, 0], deprel=["x", "x"])
+        >>> with open("trees.conllu", "w") as file:
+        ...     _ = file.write(f"{sentence}\\n" * 2)
+        >>> files = ["--train", "trees.conllu", "--model", "chain.safetensors"]
+        >>> commandline.run_dependency_parser("Parse.", Chain, train, files, sizes={"hidden": 8})
+        1 training and 1 dev sentences, 0 words, 2 tags and 1 relations
+        1 Dogs _ NOUN _ _ 2 x _ _
+        2 bark _ VERB _ _ 0 x _ _
+        <BLANKLINE>
+    """
+
+    def main(args: argparse.Namespace) -> None:
+        if args.command == "train":
+            read = partial(read_conllu, required=[args.tags, "HEAD", "DEPREL"])
+            trees, dev = read_data(args, read, default=("turkish-treebanks", "web.conllu"))
+            spec = {
+                "words": Vocabulary((word.lower() for tree in trees for word in tree.form), min_count=2).counts,
+                "tags": Vocabulary(tag for tree in trees for tag in tree.column(args.tags)).counts,
+                "relations": sorted({relation for tree in trees for relation in tree.deprel}),
+                "tag_column": args.tags,
+                "seed": args.seed,
+                **args.sizes,
+            }
+            sizes = f"{len(spec['words'])} words, {len(spec['tags'])} tags and {len(spec['relations'])} relations"
+            print(f"{len(trees)} training and {len(dev)} dev sentences, {sizes}")
+            train(network(spec), trees, dev, args)
+            sentences = [ConlluSentence(dev[0].form, **{args.tags.lower(): dev[0].column(args.tags)})]
+        best = load_network(args.model, network)
+        if args.command == "parse":
+            sentences = read_conllu(args.file, required=[best.spec["tag_column"]])
+        for sentence, (heads, relations) in zip(sentences, map_batches(best.parse, sentences)):
+            print(replace(sentence, head=heads, deprel=relations, deps=[]), flush=True)
+
+    parser = Parser(
+        description,
+        data="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks",
+        command="parse",
+        file="a CoNLL-U file, whose words have tags",
+        stdin=False,
+        **options,
+    )
+    parser.add_argument("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read with the words")
+    parser.run(main, argv)

@@ -16,6 +16,7 @@ option                       variable                      value
 ``--dynet-precision``        ``DYNET_CY_PRECISION``        ``float32`` (default) or ``bf16``: see `set`
 ``--dynet-profiling``        ``DYNET_CY_PROFILING``        0 (default), 1 or 2: see `dynet_cy.profiling`
 ``--dynet-check``            ``DYNET_CY_CHECK``            (no value) `detect_anomaly` for the whole program
+``--dynet-strict``           ``DYNET_CY_STRICT``           (no value) `dynet_cy.strict` for the whole program
 ``--dynet-devices``          ``DYNET_CY_DEVICES``          names such as ``CPU,GPU:0``; see below
 ``--dynet-gpus``             ``DYNET_CY_GPUS``             how many GPUs, from GPU:0 on; 0 (default) for none
 ``--dynet-gpu-ids``          ``DYNET_CY_GPU_IDS``          numbers of GPUs, such as ``0,2``
@@ -30,7 +31,7 @@ Processes that train together divide the GPUs that the options name among themse
 the machine. Each process uses one: GPU number (local rank modulo number of GPUs) of those named. So with
 ``--dynet-devices GPU:1`` all of them use GPU:1.
 
-``--dynet-check`` has no value; ``DYNET_CY_CHECK`` is 1 or 0.
+``--dynet-check`` and ``--dynet-strict`` have no value; ``DYNET_CY_CHECK`` and ``DYNET_CY_STRICT`` are 1 or 0.
 
 Options may be written with underscores (``--dynet_mem``), and with ``=`` before the value. If an option is given twice,
 the last one counts. Unknown ones are left to the program, with a warning.
@@ -46,7 +47,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from dynet_cy import profiling as _profiling
-from dynet_cy.devices import check_device, count_gpus
+from dynet_cy import strictness as _strictness
+from dynet_cy.core.devices import check_device, count_gpus
 from dynet_cy.execute import watch as _watch
 from dynet_cy.graph import expressions as _expressions
 from dynet_cy.kernels import kernels as _kernels
@@ -59,7 +61,8 @@ from dynet_cy.schedule import siblings as _siblings
 
 __all__ = ["DynetParams", "add_options", "get", "gpu", "init", "init_from_params", "set", "set_gpu"]
 
-_FLAGS = ("check", "gpu", "viz")  # options without a value
+_SWITCHES = {"check": _anomaly.switch, "strict": _strictness.switch}  # by settings that are True or False
+_FLAGS = (*_SWITCHES, "gpu", "viz")  # options without a value
 _VALUES = (
     *("mem", "seed", "autobatch", "weight-decay", "threads", "flush-denormals", "batch-requests", "precision"),
     *("profiling", "devices", "gpus", "gpu-ids"),
@@ -93,6 +96,7 @@ def set(
     check: bool | None = None,
     batch_requests: bool | None = None,
     precision: str | None = None,
+    strict: bool | None = None,
 ) -> None:
     """Change settings; those that are None do not change.
 
@@ -126,6 +130,8 @@ def set(
             factors of their gradients to bfloat16, and accumulates in float32.  Parameters, gradients, updates and
             files stay float32.  The setting needs a CPU with AVX-512-BF16; docs/performance.md explains gains and
             losses. The precision applies from the next product on.
+        strict: True makes an error of what PyTorch and NumPy would read otherwise, as `dynet_cy.strict` does in a
+            block; False stops that.
 
     Raises:
         ValueError: a setting is out of range.
@@ -138,7 +144,6 @@ def set(
         >>> config.get()["seed"]
         3
     """
-    global _checks
     _chosen.update({name: value for name, value in locals().items() if value is not None})
     stays = requested_gpus is None and gpu_mask is None
     _check_precision(precision, bool(_gpus) if stays else bool(requested_gpus) or any(gpu_mask or ()))
@@ -173,9 +178,10 @@ def set(
         _siblings.switch(bool(batch_requests))
     if precision is not None:
         _kernels.set_precision(precision)
-    if check is not None and bool(check) != _checks:
-        _anomaly.switch(bool(check))
-        _checks = bool(check)
+    for name, on in (("check", check), ("strict", strict)):
+        if on is not None and bool(on) != _switched[name]:
+            _SWITCHES[name](bool(on))
+            _switched[name] = bool(on)
 
 
 # The settings that the program has passed to `set`; `read_again` does not change them.
@@ -190,8 +196,8 @@ def _check_precision(precision: str | None, gpus: bool) -> None:
         raise RuntimeError("precision='bf16' is for the CPU: on GPUs products are float32; use one or the other")
 
 
-# Whether `set` has switched checks on; blocks of `detect_anomaly` may have done so too.
-_checks = False
+# What `set` has switched on; blocks of `detect_anomaly` and `strict` may have done so too.
+_switched = dict.fromkeys(_SWITCHES, False)
 
 
 # The requested GPUs; the first is the default device.
@@ -209,7 +215,7 @@ def _use_gpus(numbers: list[int], what: str) -> None:
 
 def get() -> dict[str, Any]:
     """The settings in force: mem (megabytes, 0 for no limit), seed, autobatch, profiling, weight_decay, shared_params,
-    requested_gpus, gpu_mask, threads, flush_denormals, check, batch_requests, precision.
+    requested_gpus, gpu_mask, threads, flush_denormals, check, batch_requests, precision, strict.
 
     Example:
         >>> config.get()["check"]
@@ -226,9 +232,10 @@ def get() -> dict[str, Any]:
         "gpu_mask": [int(i in _gpus) for i in range(max(_gpus) + 1)] if _gpus else [],
         "threads": _pool.threads(),
         "flush_denormals": _pool.flushes_denormals(),
-        "check": _checks,
+        "check": _switched["check"],
         "batch_requests": _siblings.is_on(),
         "precision": _kernels.precision(),
+        "strict": _switched["strict"],
     }
 
 
@@ -312,6 +319,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 _HELP = {
     "check": "look for numbers that are not finite",
+    "strict": "make errors of what PyTorch and NumPy read otherwise",
     "gpu": "compute on a GPU",
     "viz": "no effect; DyNet has it",
     "mem": "megabytes of memory at most",
@@ -360,8 +368,9 @@ def _settings(options: Mapping[str, str]) -> dict[str, Any]:
     }
     if gpus:
         found["gpu_mask"] = [int(i in gpus) for i in range(max(gpus) + 1)]
-    if "check" in options:
-        found["check"] = options["check"] not in ("0", "off")
+    for name in _SWITCHES:
+        if name in options:
+            found[name] = options[name] not in ("0", "off")
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -402,7 +411,7 @@ def read_again() -> None:
 
 
 def _from_environment() -> dict[str, Any]:
-    variables = {name: os.environ.get("DYNET_CY_" + name.replace("-", "_").upper()) for name in (*_VALUES, "check")}
+    variables = {name: os.environ.get("DYNET_CY_" + name.replace("-", "_").upper()) for name in (*_VALUES, *_SWITCHES)}
     return _settings({name: value for name, value in variables.items() if value is not None})
 
 
@@ -594,6 +603,21 @@ class DynetParams:
             True
         """
         self._settings["check"] = bool(check)
+
+    def set_strict(self, strict: bool) -> None:
+        """Set whether what PyTorch and NumPy read otherwise is an error: see `set`.
+
+        Args:
+            strict: whether it is.
+
+        Example:
+            >>> params = dy.DynetParams()
+            >>> params.set_strict(False)
+            >>> params.init()
+            >>> config.get()["strict"]
+            False
+        """
+        self._settings["strict"] = bool(strict)
 
     def set_weight_decay(self, weight_decay: float) -> None:
         """Set the weight decay of collections that are made after `init`, at least 0.

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -150,7 +149,7 @@ def train(network: Network, target: Network, environments: list, trial, args: ar
                 target.follow(network, args.follow)
             if recent and (step // args.report > shown or step >= args.steps):
                 shown = step // args.report
-                found = mean_return(trial, network.best_action, episodes=10, seed=2 * 10**6)
+                found = dy.data.mean_return(trial, network.best_action, episodes=10, seed=2 * 10**6)
                 mean, seconds = float(np.mean(recent)), time.perf_counter() - start
                 curves.add(step, mean_return=mean, best_actions=found)
                 print(f"step {step}: {episodes} episodes, mean return of the last {len(recent)} {mean:.1f}, ", end="")
@@ -158,42 +157,15 @@ def train(network: Network, target: Network, environments: list, trial, args: ar
                 best.report(found, extra=network.spec)
 
 
-def make_environment(name: str):
-    """Return an environment with vectors as observations and a number of discrete actions, such as CartPole-v1."""
-    try:
-        import gymnasium
-
-        environment = gymnasium.make(name)
-    except ImportError:
-        raise ValueError("no environments: pip install gymnasium") from None
-    except gymnasium.error.Error as error:
-        raise ValueError(f"{name}: {error}") from error
-    observations, actions = environment.observation_space, environment.action_space
-    if not isinstance(actions, gymnasium.spaces.Discrete) or len(observations.shape or ()) != 1:
-        raise ValueError(f"{name}: actions must be discrete and observations vectors, not {actions} and {observations}")
-    return environment
-
-
-def mean_return(environment, act: Callable[[np.ndarray], int], episodes: int, seed: int) -> float:
-    """Play some episodes with a policy and return the mean of their returns (without discount)."""
-    total = 0.0
-    for episode in range(episodes):
-        (observation, _), over = environment.reset(seed=seed + episode), False
-        while not over:
-            observation, reward, terminated, truncated, _ = environment.step(act(observation))
-            total, over = total + float(reward), terminated or truncated
-    return total / episodes
-
-
 def main(args: argparse.Namespace) -> None:
-    environments = [make_environment(args.env) for _ in range(args.environments)]
+    environments = [dy.data.make_environment(args.env) for _ in range(args.environments)]
     observation = environments[0].observation_space.shape[0]
     spec = {"observation": observation, "actions": int(environments[0].action_space.n), "hidden": args.hidden}
     network, target = Network(spec), Network(spec)
     target.follow(network)
-    train(network, target, environments, make_environment(args.env), args)
+    train(network, target, environments, dy.data.make_environment(args.env), args)
     best = dy.load_network(args.model, Network).best_action
-    found = mean_return(environments[0], best, episodes=20, seed=10**6)
+    found = dy.data.mean_return(environments[0], best, episodes=20, seed=10**6)
     print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
 
 

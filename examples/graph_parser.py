@@ -9,22 +9,18 @@ The parser keeps the heads that form the best tree: the maximum spanning tree, b
 and Edmonds (1967).  The network is that of Dozat and Manning (Deep Biaffine Attention for Neural Dependency Parsing,
 ICLR 2017), made smaller, and with an MLP for the relations.
 
-The network is written for one sentence; a minibatch is the sum of the losses of its sentences, and the engine finds
-what it can compute together, even if all sentences have different lengths.
+The network is written for one sentence; the engine finds what it can compute together in a minibatch, even if all
+sentences have different lengths.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
-from dataclasses import replace
-from functools import partial
 
 import dynet_cy as dy
 from dynet_cy import commandline
-from dynet_cy.data import ConlluSentence, Vocabulary, read_conllu
-
-Parse = tuple[list[int], list[str]]  # the heads and the relations of the words of a sentence
+from dynet_cy.data import ConlluSentence, Vocabulary
 
 SIZES = {
     "word_dim": 100,
@@ -38,56 +34,42 @@ SIZES = {
 }
 
 
-class Inputs:
-    """Looks up a vector for each word of a sentence: one for the word in lower case joined to one for its tag."""
-
-    def __init__(self, pc: dy.ParameterCollection, spec: dict) -> None:
-        self.spec, self.rng = spec, random.Random(spec["seed"])
-        self.words, self.tags = Vocabulary(spec["words"]), Vocabulary(spec["tags"])
-        self.dim = spec["word_dim"] + spec["tag_dim"]
-        self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
-        self.tag_vectors = pc.add_lookup_parameters((len(self.tags), spec["tag_dim"]))
-
-    def look_up(self, words: list[str], tags: list[str], training: bool) -> list[dy.Expression]:
-        vectors = []
-        for word, tag in zip(map(str.lower, words), tags):
-            hidden = training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
-            word_vector = self.word_vectors[0 if hidden else self.words[word]]
-            vector = dy.concatenate([word_vector, self.tag_vectors[self.tags[tag]]])
-            vectors.append(dy.dropout(vector, self.spec["dropout"]) if training else vector)
-        return vectors
-
-
 class Parser:
     """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
         self.spec = spec
         self.relations = Vocabulary(spec["relations"], unknown=None)
-        self.training = False  # whether to apply dropout
+        self.training, self.rng = False, random.Random(spec["seed"])
         self.pc = pc = dy.ParameterCollection()
-        self.inputs = Inputs(pc, spec)
-        self.root = pc.add_parameters(self.inputs.dim)  # comes before the first word
-        states = 2 * spec["hidden"]
-        self.reader = dy.BiRNNBuilder(spec["layers"], self.inputs.dim, states, pc, dy.LSTMBuilder)
+        self.words, self.tags = Vocabulary(spec["words"]), Vocabulary(spec["tags"])
+        self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
+        self.tag_vectors = pc.add_lookup_parameters((len(self.tags), spec["tag_dim"]))
+        inputs, states = spec["word_dim"] + spec["tag_dim"], 2 * spec["hidden"]
         arc, label = spec["arc_dim"], spec["label_dim"]
+        self.root = pc.add_parameters(inputs)  # comes before the first word
+        self.reader = dy.BiRNNBuilder(spec["layers"], inputs, states, pc, dy.LSTMBuilder)
         self.as_head, self.as_head_bias = pc.add_parameters((arc, states)), pc.add_parameters(arc, init=0)
         self.as_child, self.as_child_bias = pc.add_parameters((arc, states)), pc.add_parameters(arc, init=0)
         self.pair = pc.add_parameters((arc, arc))
         self.wanted = pc.add_parameters((1, arc))  # scores words as heads, whatever the dependent
         self.label_head, self.label_child = pc.add_parameters((label, states)), pc.add_parameters((label, states))
-        self.label_bias = pc.add_parameters(label, init=0)
-        self.label = pc.add_parameters((len(self.relations), label))
+        self.label_bias, self.label = pc.add_parameters(label, init=0), pc.add_parameters((len(self.relations), label))
         self.last_bias = pc.add_parameters(len(self.relations), init=0)
 
     def drop(self, x: dy.Expression) -> dy.Expression:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
+    def look_up(self, sentence: ConlluSentence) -> list[dy.Expression]:
+        """Return a vector for each word: one for the word in lower case joined to one for its tag."""
+        rate = self.spec["word_dropout"] if self.training else 0
+        words = self.words.encode(map(str.lower, sentence.form), rate, self.rng)
+        tags = self.tags.encode(sentence.column(self.spec["tag_column"]))
+        return [self.drop(dy.concatenate([self.word_vectors[i], self.tag_vectors[j]])) for i, j in zip(words, tags)]
+
     def read(self, sentence: ConlluSentence) -> dy.Expression:
         """Return a matrix with a column for the root and one for each word."""
-        tags = sentence.column(self.spec["tag_column"])
-        inputs = [self.root, *self.inputs.look_up(sentence.form, tags, self.training)]
-        return self.drop(dy.concatenate_cols(self.reader.transduce(inputs)))
+        return self.drop(dy.concatenate_cols(self.reader.transduce([self.root, *self.look_up(sentence)])))
 
     def arcs(self, states: dy.Expression) -> dy.Expression:
         """Return a matrix whose element (i, j) is the score of word i, or the root 0, as the head of word j + 1."""
@@ -116,7 +98,7 @@ class Parser:
             losses.append(picked(self.labels(states, tree.head), self.relations.encode(tree.deprel)))
         return dy.esum(losses) / sum(len(tree) for tree in batch)
 
-    def parse(self, sentences: list[ConlluSentence]) -> list[Parse]:
+    def parse(self, sentences: list[ConlluSentence]) -> list[tuple[list[int], list[str]]]:
         """Return the heads and the relations of sentences, whose words have tags."""
         dy.renew_cg(forward_only=True)
         self.reader.disable_dropout()
@@ -139,8 +121,8 @@ def picked(scores: dy.Expression, right: list[int]) -> dy.Expression:
 def train(parser: Parser, trees: list[ConlluSentence], dev: list[ConlluSentence], args: argparse.Namespace) -> None:
     trainer = dy.AdamTrainer(parser.pc)
     data = dy.data.batches(trees, args.batch, shuffle=True, seed=args.seed)
-    words = sum(map(len, trees))
-    training = commandline.training(args, parser.pc, data, extra=parser.spec, unit="words", total=words)
+    options = {"extra": parser.spec, "unit": "words", "total": sum(map(len, trees))}
+    training = commandline.training(args, parser.pc, data, **options)
     for epoch in training:
         parser.training = True
         for batch in epoch:
@@ -151,45 +133,17 @@ def train(parser: Parser, trees: list[ConlluSentence], dev: list[ConlluSentence]
             loss.backward()
             trainer.update()
         parser.training = False
-        uas, las = dy.metrics.attachment(dy.data.map_batches(parser.parse, dev), dev)
-        epoch.report(UAS=uas, LAS=las)
-
-
-def main(args: argparse.Namespace) -> None:
-    if args.command == "train":
-        read = partial(read_conllu, required=[args.tags, "HEAD", "DEPREL"])
-        trees, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
-        spec = {
-            "words": Vocabulary((word.lower() for tree in trees for word in tree.form), min_count=2).counts,
-            "tags": Vocabulary(tag for tree in trees for tag in tree.column(args.tags)).counts,
-            "relations": sorted({relation for tree in trees for relation in tree.deprel}),
-            "tag_column": args.tags,
-            "seed": args.seed,
-            **args.sizes,
-        }
-        sizes = f"{len(spec['words'])} words, {len(spec['tags'])} tags and {len(spec['relations'])} relations"
-        print(f"{len(trees)} training and {len(dev)} dev sentences, {sizes}")
-        train(Parser(spec), trees, dev, args)
-        sentences = [ConlluSentence(dev[0].form, **{args.tags.lower(): dev[0].column(args.tags)})]
-    parser = dy.load_network(args.model, Parser)
-    if args.command == "parse":
-        sentences = read_conllu(args.file, required=[parser.spec["tag_column"]])
-    for sentence, (heads, relations) in zip(sentences, dy.data.map_batches(parser.parse, sentences)):
-        print(replace(sentence, head=heads, deprel=relations, deps=[]), flush=True)
+        epoch.report(**dy.metrics.attachment(dy.data.map_batches(parser.parse, dev), dev)._asdict())
 
 
 if __name__ == "__main__":
-    parser = commandline.Parser(
+    commandline.run_dependency_parser(
         "Train a graph-based dependency parser, or parse with one.",
-        data="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks",
-        command="parse",
-        file="a CoNLL-U file, whose words have tags",
-        stdin=False,
+        Parser,
+        train,
         epochs=10,
         patience=3,
         batch=16,
         learning_rate=0.002,  # falls to 0
         sizes=SIZES,
     )
-    parser.add_argument("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read with the words")
-    parser.run(main)

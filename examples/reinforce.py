@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -59,13 +58,6 @@ class Episode(NamedTuple):
     values: list[dy.Expression]
     rewards: list[float]
 
-    def returns(self, discount: float) -> list[float]:
-        """Return for each step the discounted sum of the rewards from it on."""
-        found: list[float] = []
-        for reward in reversed(self.rewards):
-            found.append(reward + discount * (found[-1] if found else 0.0))
-        return found[::-1]
-
 
 def play_one(network: Network, environment, seed: int) -> Episode:
     """Play an episode: until it is over, draw an action from the network's probabilities and take it."""
@@ -93,7 +85,7 @@ def play(network: Network, environments: list, seed: int) -> list[Episode]:
 
 def loss(episodes: list[Episode], discount: float) -> dy.Expression:
     """Return the mean over all steps: minus log probability times advantage, and the error of the value."""
-    returns = np.array([r for episode in episodes for r in episode.returns(discount)])
+    returns = np.array([r for episode in episodes for r in dy.data.discounted_returns(episode.rewards, discount)])
     values = [value for episode in episodes for value in episode.values]
     log_probabilities = [p for episode in episodes for p in episode.log_probabilities]
     scale = (1 - discount**100) / (1 - discount) if discount < 1 else 100  # values are learned as fractions of this
@@ -128,35 +120,8 @@ def train(network: Network, environments: list, args: argparse.Namespace) -> Non
                 print(f"episode {now}: mean return of the last {len(recent)} {mean:.1f}, {speed}", flush=True)
 
 
-def make_environment(name: str):
-    """Return an environment with vectors as observations and a number of discrete actions, such as CartPole-v1."""
-    try:
-        import gymnasium
-
-        environment = gymnasium.make(name)
-    except ImportError:
-        raise ValueError("no environments: pip install gymnasium") from None
-    except gymnasium.error.Error as error:
-        raise ValueError(f"{name}: {error}") from error
-    observations, actions = environment.observation_space, environment.action_space
-    if not isinstance(actions, gymnasium.spaces.Discrete) or len(observations.shape or ()) != 1:
-        raise ValueError(f"{name}: actions must be discrete and observations vectors, not {actions} and {observations}")
-    return environment
-
-
-def mean_return(environment, act: Callable[[np.ndarray], int], episodes: int, seed: int) -> float:
-    """Play some episodes with a policy and return the mean of their returns (without discount)."""
-    total = 0.0
-    for episode in range(episodes):
-        (observation, _), over = environment.reset(seed=seed + episode), False
-        while not over:
-            observation, reward, terminated, truncated, _ = environment.step(act(observation))
-            total, over = total + float(reward), terminated or truncated
-    return total / episodes
-
-
 def main(args: argparse.Namespace) -> None:
-    environments = [make_environment(args.env) for _ in range(args.batch)]
+    environments = [dy.data.make_environment(args.env) for _ in range(args.batch)]
     observation = environments[0].observation_space.shape[0]
     actions = int(environments[0].action_space.n)
     network = Network({"observation": observation, "actions": actions, "hidden": args.hidden})
@@ -164,7 +129,7 @@ def main(args: argparse.Namespace) -> None:
     args.model.parent.mkdir(parents=True, exist_ok=True)
     dy.save_safetensors(args.model, network.pc, extra=network.spec)
     network = dy.load_network(args.model, Network)
-    found = mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
+    found = dy.data.mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
     print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
 
 

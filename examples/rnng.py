@@ -244,27 +244,6 @@ def f1(grammar: Grammar, trees: list[Tree], width: int) -> float:
     return dy.metrics.precision_recall([tree.spans() for tree in found], [tree.spans() for tree in trees]).F1
 
 
-def made_up_trees(seed: int, size: int = 1000) -> list[Tree]:
-    """Generate sentences in which `of` belongs to the noun before it, and `with` to the verb."""
-    rng = random.Random(seed)
-
-    def noun_phrase(depth: int) -> Tree:
-        if rng.random() < 0.2:
-            return Tree("NP", (rng.choice(["Anna", "Bob"]),))
-        simple = Tree("NP", (rng.choice(["the", "a"]), rng.choice(["dog", "cat", "tree", "book", "house"])))
-        if depth < 3 and rng.random() < 0.4:
-            return Tree("NP", (simple, Tree("PP", ("of", noun_phrase(depth + 1)))))
-        return simple
-
-    def verb_phrase() -> Tree:
-        parts: tuple = (rng.choice(["sees", "paints", "finds"]), noun_phrase(0))
-        if rng.random() < 0.5:
-            parts = (*parts, Tree("PP", ("with", noun_phrase(1))))
-        return Tree("VP", parts if rng.random() < 0.8 else (rng.choice(["barks", "sleeps"]),))
-
-    return [Tree("S", (noun_phrase(0), verb_phrase())) for _ in range(size)]
-
-
 def main(args: argparse.Namespace) -> None:
     if args.command == "parse":
         grammar = dy.load_network(args.model, Grammar)
@@ -272,7 +251,7 @@ def main(args: argparse.Namespace) -> None:
             for tree in grammar.parse([line.split() for line in lines if line.strip()], args.beam):
                 print(tree, flush=True)
         return
-    trees, dev = commandline.read_data(args, read_trees, lambda: made_up_trees(args.seed))
+    trees, dev = commandline.read_data(args, read_trees, lambda: dy.data.toy_constituents(1000, args.seed))
     spec = {
         "words": Vocabulary((word for tree in trees for word in tree.words()), min_count=args.least).counts,
         "labels": sorted({label for tree in trees for label, _, _ in tree.spans()}),

@@ -14,10 +14,8 @@ together.
 from __future__ import annotations
 
 import argparse
-import gzip
 import math
 import random
-import zlib
 from pathlib import Path
 from pydoc_data import topics
 
@@ -117,17 +115,6 @@ def train(model: LanguageModel, text: str, dev: str, args: argparse.Namespace) -
         epoch.report(bits_a_character=bits(model, held_out, args))
 
 
-def read(path: Path) -> str:
-    """Return the text of a file in UTF-8, plain or gzipped."""
-    try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return content.decode("utf-8")
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: not a whole gzip file: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: not UTF-8: {error}") from error
-
-
 def python_documentation() -> str:
     """What `help("topics")` shows: the chapters of Python's language reference, which Python ships."""
     print("learning from Python's documentation; --train FILE takes any text")
@@ -145,7 +132,7 @@ def main(args: argparse.Namespace) -> None:
         for text in model.write_many([args.beginning] * args.texts, args.length, args.temperature, args.seed):
             print(text, flush=True)
         return
-    text = read(args.train) if args.train else python_documentation()
+    text = dy.data.read_text(args.train) if args.train else python_documentation()
     text, dev = text[: -(len(text) // 20)], text[-(len(text) // 20) :]
     if len(dev) < 2 or not text:
         raise ValueError(f"{args.train}: {len(text + dev)} characters, which is too short")

@@ -17,12 +17,10 @@ from __future__ import annotations
 
 import argparse
 import random
-from dataclasses import replace
-from functools import partial
 
 import dynet_cy as dy
 from dynet_cy import commandline
-from dynet_cy.data import ArcHybrid, ArcHybridOracle, ConlluSentence, Vocabulary, read_conllu
+from dynet_cy.data import ArcHybrid, ArcHybridOracle, ConlluSentence, Vocabulary
 
 Parse = tuple[list[int], list[str]]  # the heads and the relations of the words of a sentence
 
@@ -38,47 +36,35 @@ SIZES = {
 }
 
 
-class Inputs:
-    """Looks up a vector for each word of a sentence: one for the word in lower case joined to one for its tag."""
-
-    def __init__(self, pc: dy.ParameterCollection, spec: dict) -> None:
-        self.spec, self.rng = spec, random.Random(spec["seed"])
-        self.words, self.tags = Vocabulary(spec["words"]), Vocabulary(spec["tags"])
-        self.dim = spec["word_dim"] + spec["tag_dim"]
-        self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
-        self.tag_vectors = pc.add_lookup_parameters((len(self.tags), spec["tag_dim"]))
-
-    def look_up(self, words: list[str], tags: list[str], training: bool) -> list[dy.Expression]:
-        vectors = []
-        for word, tag in zip(map(str.lower, words), tags):
-            hidden = training and self.words.word_dropout(word, self.spec["word_dropout"], self.rng)
-            word_vector = self.word_vectors[0 if hidden else self.words[word]]
-            vector = dy.concatenate([word_vector, self.tag_vectors[self.tags[tag]]])
-            vectors.append(dy.dropout(vector, self.spec["dropout"]) if training else vector)
-        return vectors
-
-
 class Parser:
     """The network.  `spec` holds everything needed to build it again, except the weights."""
 
     def __init__(self, spec: dict) -> None:
-        self.spec = spec
-        self.actions = ArcHybrid.actions(spec["relations"])
-        self.training, self.rng = False, random.Random(spec["seed"])
+        self.spec, self.actions = spec, ArcHybrid.actions(spec["relations"])
+        self.training = False  # whether to apply dropout
+        self.rng, self.word_rng = (random.Random(spec["seed"]) for _ in range(2))
         self.pc = pc = dy.ParameterCollection()
-        self.inputs = Inputs(pc, spec)
-        self.root = pc.add_parameters(self.inputs.dim)  # comes before the first word
-        states, hidden = 2 * spec["hidden"], spec["mlp_dim"]
-        self.reader = dy.BiRNNBuilder(spec["layers"], self.inputs.dim, states, pc, dy.LSTMBuilder)
+        self.words, self.tags = Vocabulary(spec["words"]), Vocabulary(spec["tags"])
+        self.word_vectors = pc.add_lookup_parameters((len(self.words), spec["word_dim"]))
+        self.tag_vectors = pc.add_lookup_parameters((len(self.tags), spec["tag_dim"]))
+        inputs, states, hidden = spec["word_dim"] + spec["tag_dim"], 2 * spec["hidden"], spec["mlp_dim"]
+        self.root = pc.add_parameters(inputs)  # comes before the first word
+        self.reader = dy.BiRNNBuilder(spec["layers"], inputs, states, pc, dy.LSTMBuilder)
         self.nothing = pc.add_parameters(states)  # takes the place of a missing word
         self.looks = [pc.add_parameters((hidden, states)) for _ in range(4)]
         self.bias = pc.add_parameters(hidden, init=0)
         self.choose = pc.add_parameters((len(self.actions), hidden))
         self.choose_bias = pc.add_parameters(len(self.actions), init=0)
 
-    def start(self, words: list[str], tags: list[str]) -> State:
-        inputs = [self.root, *self.inputs.look_up(words, tags, self.training)]
-        return State(self, self.reader.transduce(inputs), self.nothing * 1.0)
+    def look_up(self, sentence: ConlluSentence) -> list[dy.Expression]:
+        """Return a vector for each word: one for the word in lower case joined to one for its tag."""
+        rate = self.spec["word_dropout"] if self.training else 0
+        words = self.words.encode(map(str.lower, sentence.form), rate, self.word_rng)
+        tags = self.tags.encode(sentence.column(self.spec["tag_column"]))
+        return [self.drop(dy.concatenate([self.word_vectors[i], self.tag_vectors[j]])) for i, j in zip(words, tags)]
+
+    def drop(self, x: dy.Expression) -> dy.Expression:
+        return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
     def loss(self, batch: list[ConlluSentence]) -> dy.Expression:
         """Return the mean loss over all words of a minibatch: each word takes two actions."""
@@ -88,50 +74,38 @@ class Parser:
         return dy.esum(losses) / sum(map(len, batch))
 
     def loss_of_one(self, tree: ConlluSentence, seed: float) -> dy.Expression:
-        """Return the summed loss of the actions of a sentence.
-
-        The target is the best action; if there are several, the one with the highest score.  At the rate of `explore`,
-        the parser takes the action with the highest score, right or wrong, so that it learns to continue after errors.
-        At a rate of 0 no value is needed: the first of the best actions is the target, and is taken.
-        """
-        state = self.start(tree.form, tree.column(self.spec["tag_column"]))
-        oracle = ArcHybridOracle(tree, self.actions)
+        """Return the summed loss of the actions of a sentence; at the rate of `explore`, wrong ones may be taken."""
+        state, oracle = State(self, tree), ArcHybridOracle(tree, self.actions)
         explore, rng, losses = self.spec["explore"], random.Random(seed), []
         while not state.parse.over():
-            scores, best = state.scores(), oracle.best(state.parse)
-            learnt = taken = best[0]
-            if explore:
-                values = scores.npvalue()
-                learnt = taken = max(best, key=values.__getitem__)
-                if rng.random() < explore:
-                    taken = state.parse.best(values, self.actions)
+            scores = state.scores()
+            values = scores.npvalue() if explore else None
+            learnt, taken = oracle.explore(state.parse, values, explore, rng)
             losses.append(dy.pickneglogsoftmax(scores, learnt))
-            state.apply(taken)
+            state.parse.apply(self.actions[taken])
         return dy.esum(losses)
 
     def parse(self, sentences: list[ConlluSentence]) -> list[Parse]:
         """Return the heads and the relations of sentences, whose words have tags."""
         dy.renew_cg(forward_only=True)
         self.reader.disable_dropout()
-        tags = [sentence.column(self.spec["tag_column"]) for sentence in sentences]
-        return dy.batched_map(self.parse_one, [sentence.form for sentence in sentences], tags)
+        return dy.batched_map(self.parse_one, sentences)
 
-    def parse_one(self, words: list[str], tags: list[str]) -> Parse:
+    def parse_one(self, sentence: ConlluSentence) -> Parse:
         """Take the action with the best score until the tree is complete."""
-        state = self.start(words, tags)
+        state = State(self, sentence)
         while not state.parse.over():
-            state.apply(state.parse.best(state.scores().npvalue(), self.actions))
+            state.parse.apply(self.actions[state.parse.best(state.scores().npvalue(), self.actions)])
         return state.parse.heads[1:], state.parse.relations[1:]
 
 
 class State:
     """A partly parsed sentence."""
 
-    def __init__(self, parser: Parser, vectors: list[dy.Expression], nothing: dy.Expression) -> None:
-        self.parser = parser
-        self.vectors = vectors  # of the root, and of each word
-        self.nothing = nothing  # a node like these, not a parameter, so that all states batch
-        self.parse = ArcHybrid(len(vectors) - 1)
+    def __init__(self, net: Parser, sentence: ConlluSentence) -> None:
+        self.parser, self.parse = net, ArcHybrid(len(sentence))
+        self.vectors = net.reader.transduce([net.root, *net.look_up(sentence)])  # of the root, and of each word
+        self.nothing = net.nothing * 1.0  # a node like these, not a parameter, so that all states batch
 
     def scores(self) -> dy.Expression:
         """Return the scores of all actions, including those that are not allowed."""
@@ -140,20 +114,15 @@ class State:
         terms = [net.bias]
         for look, word in zip(net.looks, words):
             terms += [look, self.nothing if word is None else self.vectors[word]]
-        hidden = dy.rectify(dy.affine_transform(terms))
-        if net.training:
-            hidden = dy.dropout(hidden, net.spec["dropout"])
+        hidden = net.drop(dy.rectify(dy.affine_transform(terms)))
         return dy.affine_transform([net.choose_bias, net.choose, hidden])
-
-    def apply(self, action: int) -> None:
-        self.parse.apply(self.parser.actions[action])
 
 
 def train(parser: Parser, trees: list[ConlluSentence], dev: list[ConlluSentence], args: argparse.Namespace) -> None:
     trainer = dy.AdamTrainer(parser.pc)
     data = dy.data.batches(trees, args.batch, shuffle=True, seed=args.seed)
-    words = sum(map(len, trees))
-    training = commandline.training(args, parser.pc, data, extra=parser.spec, unit="words", total=words)
+    options = {"extra": parser.spec, "unit": "words", "total": sum(map(len, trees))}
+    training = commandline.training(args, parser.pc, data, **options)
     for epoch in training:
         parser.training = True
         for batch in epoch:
@@ -164,45 +133,17 @@ def train(parser: Parser, trees: list[ConlluSentence], dev: list[ConlluSentence]
             loss.backward()
             trainer.update()
         parser.training = False
-        uas, las = dy.metrics.attachment(dy.data.map_batches(parser.parse, dev), dev)
-        epoch.report(UAS=uas, LAS=las)
-
-
-def main(args: argparse.Namespace) -> None:
-    if args.command == "train":
-        read = partial(read_conllu, required=[args.tags, "HEAD", "DEPREL"])
-        trees, dev = commandline.read_data(args, read, default=("turkish-treebanks", "web.conllu"))
-        spec = {
-            "words": Vocabulary((word.lower() for tree in trees for word in tree.form), min_count=2).counts,
-            "tags": Vocabulary(tag for tree in trees for tag in tree.column(args.tags)).counts,
-            "relations": sorted({relation for tree in trees for relation in tree.deprel}),
-            "tag_column": args.tags,
-            "seed": args.seed,
-            **args.sizes,
-        }
-        sizes = f"{len(spec['words'])} words, {len(spec['tags'])} tags and {len(spec['relations'])} relations"
-        print(f"{len(trees)} training and {len(dev)} dev sentences, {sizes}")
-        train(Parser(spec), trees, dev, args)
-        sentences = [ConlluSentence(dev[0].form, **{args.tags.lower(): dev[0].column(args.tags)})]
-    parser = dy.load_network(args.model, Parser)
-    if args.command == "parse":
-        sentences = read_conllu(args.file, required=[parser.spec["tag_column"]])
-    for sentence, (heads, relations) in zip(sentences, dy.data.map_batches(parser.parse, sentences)):
-        print(replace(sentence, head=heads, deprel=relations, deps=[]), flush=True)
+        epoch.report(**dy.metrics.attachment(dy.data.map_batches(parser.parse, dev), dev)._asdict())
 
 
 if __name__ == "__main__":
-    parser = commandline.Parser(
+    commandline.run_dependency_parser(
         "Train a transition-based dependency parser, or parse with one.",
-        data="CoNLL-U, plain or .gz; else a treebank from turkish-treebanks",
-        command="parse",
-        file="a CoNLL-U file, whose words have tags",
-        stdin=False,
+        Parser,
+        train,
         epochs=10,
         patience=3,
         batch=16,
         learning_rate=0.002,  # falls to 0
         sizes=SIZES,
     )
-    parser.add_argument("--tags", choices=["UPOS", "XPOS"], default="UPOS", help="which tags to read with the words")
-    parser.run(main)

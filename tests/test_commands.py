@@ -137,7 +137,7 @@ def test_inspect_runs_nothing(tmp_path: Path, capsys, model) -> None:
         ("a.st", b"\x20\0\0\0\0\0\0\0{" + b"x" * 40, "not a safetensors file"),
         ("a.txt", b"#Parameter# /W {2} 34 ZERO_GRAD\n+1.0 \n", "parameter /W"),
         ("a.meta", b"\x80\x04nonsense", "not a .meta file"),
-        ("nowhere", None, "No such file"),
+        ("nowhere", None, "nowhere'; wanted is a model file"),
     ],
 )
 def test_files_that_cannot_be_used(tmp_path: Path, capsys, name: str, data: bytes | None, message: str) -> None:

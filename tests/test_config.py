@@ -48,6 +48,7 @@ NOT_SET = {
     "flush_denormals": True,
     "batch_requests": True,
     "precision": "float32",
+    "strict": False,
 }
 
 

@@ -26,6 +26,7 @@ def test_attachment() -> None:
     ]
     found = [([2, 0, 1], ["y", "root", "y"]), ([0], ["root"])]
     assert attachment(found, trees) == (0.75, 0.5)
+    assert attachment(found, trees)._asdict() == {"UAS": 0.75, "LAS": 0.5}
     assert attachment([], []) == (0, 0)
     for wrong in ([2, 0], ["x", "root", "y"]), ([2, 0, 2], ["x", "root"]):
         with pytest.raises(ValueError, match="2 results, but 3 right ones"):

@@ -166,6 +166,17 @@ def test_lines_of_a_damaged_gzip_file(tmp_path: Path) -> None:
         dy.data.lines(packed)
 
 
+def test_a_text_as_a_whole(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes("\ufeffeins\r\nzwölf".encode())
+    (tmp_path / "text.gz").write_bytes(gzip.compress("zwölf\n".encode()))
+    assert dy.data.read_text(tmp_path / "text") == "eins\r\nzwölf"
+    assert dy.data.read_text(tmp_path / "text.gz") == "zwölf\n"
+    for name, content, message in [("a", b"\xff", "not UTF-8"), ("a.gz", b"no gzip", "not a whole gzip file")]:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=f"{name}: {message}"):
+            dy.data.read_text(tmp_path / name)
+
+
 def test_tables(tmp_path: Path) -> None:
     path = write(tmp_path / "t.tsv.gz", 'a\t"b c\td\r\n\u00e9\t \t\u2028\n')
     assert read_tsv(path, ["x", "y", "z"]) == [("a", '"b c', "d"), ("\u00e9", " ", "\u2028")]
@@ -287,6 +298,34 @@ def test_bad_trees(tmp_path: Path, bad: str, message: str) -> None:
         read_trees(path, labels="01234", binary=True)
     with pytest.raises(ValueError, match="no tree in 1 lines"):
         read_trees(write(path, "\n"))
+
+
+def test_other_labels() -> None:
+    tree = dy.data.parse_tree("(S (NP the dog) (VP barks))")
+    assert str(tree.relabelled("xyz")) == "(z (x the dog) (y barks))"
+    for labels in ("xy", "xyzu"):
+        with pytest.raises(ValueError, match=f"Tree.relabelled: {len(labels)} labels for 3 nodes"):
+            tree.relabelled(labels)
+
+
+def test_toy_trees_have_the_labels_of_their_rules() -> None:
+    trees = dy.data.toy_sentiment(300, seed=1)
+    assert trees == dy.data.toy_sentiment(300, seed=1) != dy.data.toy_sentiment(300, seed=2)
+    assert {node.label for tree in trees for node in tree.nodes()} == set("01234")
+    for tree in trees:
+        for node in tree.nodes():
+            first, last = node.parts[0], node.parts[-1]
+            if isinstance(first, str):
+                continue
+            word, value = first.parts[0], int(last.label) - 2
+            sign = (value > 0) - (value < 0)
+            if word == "very":
+                assert int(node.label) - 2 == max(-2, min(2, value + sign))
+            elif word in ("not", "hardly"):
+                assert int(node.label) - 2 == -sign
+    for sentence in dy.data.toy_constituents(300, seed=1):
+        noun_phrase, verb_phrase = sentence.parts
+        assert (sentence.label, noun_phrase.label, verb_phrase.label) == ("S", "NP", "VP")
 
 
 def test_a_file_of_an_installed_package() -> None:

@@ -81,6 +81,17 @@ def test_word_dropout() -> None:
         vocabulary.word_dropout("once", -1)
 
 
+def test_words_are_encoded_with_dropout() -> None:
+    vocabulary = Vocabulary({"the": 3, "dog": 1})
+    words = ["the", "dog", "new"] * 200
+    one, two = random.Random(1), random.Random(1)
+    want = [0 if vocabulary.word_dropout(word, 0.5, one) else vocabulary[word] for word in words]
+    assert vocabulary.encode(words, 0.5, two) == want
+    assert want != vocabulary.encode(words) == [1, 2, 0] * 200
+    with pytest.raises(ValueError, match="there is no unknown word"):
+        Vocabulary(["the"], unknown=None).encode(["the"], 0.5)
+
+
 ODD = ["tab\there", "new\nline", "\u2028", '"', "\\", "", " ", "犬", "\U0001f415", "\0", "é", "e\u0301", "<unk>"]
 
 

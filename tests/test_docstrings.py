@@ -1,6 +1,6 @@
 """Docstrings of public names have examples, and the examples print what they show.
 
-The examples see `dy`, `np`, the modules `config`, `curves` and `profiling`, and `model`, a new collection.
+The examples see `dy`, `np`, the modules `config`, `curves`, `loggers` and `profiling`, and `model`, a new collection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy import commandline, config, curves, profiling
+from dynet_cy import commandline, config, curves, loggers, profiling
+from dynet_cy.serving import web
 
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
 FIBERS = {"Server", "ServerCall", "ServerClosed", "ServerStatistics", "batched_map", "beam_search"}  # switch stacks
@@ -26,8 +27,8 @@ FIBERS = {"Server", "ServerCall", "ServerClosed", "ServerStatistics", "batched_m
 
 def public() -> Iterator[tuple[str, Any]]:
     """All public functions and classes, with the names that programs use."""
-    modules = {"profiling.": profiling, "curves.": curves, "config.": config, "data.": dy.data}
-    modules |= {"metrics.": dy.metrics, "commandline.": commandline}
+    modules = {"profiling.": profiling, "curves.": curves, "loggers.": loggers, "config.": config}
+    modules |= {"data.": dy.data, "metrics.": dy.metrics, "commandline.": commandline, "web.": web}
     for before, module in {"": dy, **modules}.items():
         for name in module.__all__:
             value = getattr(module, name)
@@ -64,7 +65,7 @@ def examples() -> Iterator[Any]:
 
 def known() -> dict[str, Any]:
     """The names that examples see."""
-    modules = {"config": config, "curves": curves, "profiling": profiling}
+    modules = {"config": config, "curves": curves, "loggers": loggers, "profiling": profiling}
     return {"dy": dy, "np": np, "model": dy.ParameterCollection(), **modules}
 
 

@@ -116,3 +116,19 @@ def test_impossible_actions(kind: str) -> None:
 def test_oracle_of_no_tree(heads: list[int | None]) -> None:
     with pytest.raises(ValueError, match="ArcHybridOracle: no tree with one root: the heads are "):
         ArcHybridOracle(ConlluSentence(["a", "b"], head=heads), ArcHybrid.actions(["_"]))
+
+
+def test_exploration() -> None:
+    """The action to learn is a best one, that with the highest score; the one to take may be any possible one."""
+    oracle, names = oracle_of((2, 0))
+    parse, rng = ArcHybrid(2), random.Random(1)
+    parse.apply(("shift", ""))
+    best = oracle.best(parse)
+    assert oracle.explore(parse, None, 0.0, rng) == (best[0], best[0])
+    for _ in range(20):
+        scores = np.array([rng.random() for _ in names])
+        learnt = max(best, key=lambda action: scores[action])
+        assert oracle.explore(parse, scores, 0.0, rng) == (learnt, learnt)
+        assert oracle.explore(parse, scores, 1.0, rng) == (learnt, parse.best(scores, names))
+    with pytest.raises(ValueError, match=r"ArcHybridOracle.explore: scores are needed for a rate of 0.5"):
+        oracle.explore(parse, None, 0.5, rng)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 LEARN = Path(__file__).resolve().parent.parent / "docs" / "learn"
-TUTORIALS = sorted(LEARN.glob("[0-9]_*.py"))
+TUTORIALS = sorted(LEARN.glob("[0-9]*_*.py"), key=lambda path: int(path.stem.partition("_")[0]))
 IMPORTED = {"dynet_cy", "numpy", "safetensors", "matplotlib"}  # besides the standard library
 
 
@@ -89,6 +89,6 @@ def test_can_be_read_and_copied(path: Path) -> None:
 
 def test_tutorials_are_numbered_and_listed() -> None:
     assert TUTORIALS
-    assert [path.name[0] for path in TUTORIALS] == [str(n) for n in range(1, len(TUTORIALS) + 1)]
-    listed = re.findall(r"<(\d_\w+)>", (LEARN / "GALLERY_HEADER.rst").read_text(encoding="utf-8"))
+    assert [path.stem.partition("_")[0] for path in TUTORIALS] == [str(n) for n in range(1, len(TUTORIALS) + 1)]
+    listed = re.findall(r"<(\d+_\w+)>", (LEARN / "GALLERY_HEADER.rst").read_text(encoding="utf-8"))
     assert listed == [path.stem for path in TUTORIALS]

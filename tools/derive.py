@@ -161,13 +161,25 @@ def formulas() -> Iterator[str]:
     """The formula of each row of unary.def that has a Python function, in Python syntax, for ONNX files."""
     for row in rows("unary.def"):
         if row.face:
-            value = " ".join(split(row.rest)[0][1:-1].split())
-            yield f'    "{row.name}": "{re.sub(r"C[(](-?[0-9.e+-]+)f[)]", plain_number, value)}",'
+            yield f'    "{row.name}": "{in_python(split(row.rest)[0])}",'
 
 
-def plain_number(match: re.Match[str]) -> str:
-    """A C constant in Python syntax; an integer if it ends with a point."""
-    return match[1].rstrip(".")
+def in_python(formula: str) -> str:
+    """A formula of a row in Python syntax: without `C` around numbers, which are integers if they end with a point."""
+    text = " ".join(formula[1:-1].split())
+    text = re.sub(r"C[(](-?[0-9.e+-]+)f[)]", lambda match: match[1].rstrip("."), text)
+    return re.sub(r"C[(](FLT_\w+)[)]", r"\1", text)
+
+
+def derivatives(*kinds: str) -> Iterator[str]:
+    """The derivatives of each row of unary.def and binary.def of some kinds, in Python syntax."""
+    for row in [row for file in ("unary.def", "binary.def") for row in rows(file) if row.kind in kinds]:
+        parts = [f'"{in_python(part)}"' for part in split(row.rest)[1:]]
+        line = f'    "{row.name}": ({", ".join(parts)}{"," * (len(parts) == 1)}),'
+        if len(line) <= WIDTH:
+            yield line
+        else:
+            yield from [f'    "{row.name}": (', *[f"        {part}," for part in parts], "    ),"]
 
 
 # ---- the table of kernels for Cython ------------------------------------------------------
@@ -469,6 +481,42 @@ def differences(found: Sequence[Family]) -> tuple[Path, str]:
     return path, line.sub(f"| {names} | not there |", text)
 
 
+def known_differences() -> Iterator[tuple[Path, str]]:
+    """dynet_cy/differences.py: the rows of the tables of docs/differences.md, for `dynet_cy.port`."""
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    lines = [
+        '"""The known differences from DyNet: the tables of docs/differences.md.  Written by tools/derive.py."""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from typing import NamedTuple",
+        "",
+        "",
+        "class Difference(NamedTuple):",
+        '    """A row: what it is about, what DyNet does, what dynet_cy does, and why or where to read on."""',
+        "",
+        "    what: str",
+        "    there: str",
+        "    here: str",
+        "    why: str",
+        "",
+        "",
+        "# ruff: noqa: E501",
+        "DIFFERENCES = (",
+    ]
+    for head, body in re.findall(r"^\| (what \| DyNet.*) \|\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE):
+        for row in body.splitlines():
+            cells = [cell.strip() for cell in row[1:-1].split("|")]
+            cells += ["works as its docstring says"] if "dynet_cy" not in head else []
+            cells += [""] * (4 - len(cells))
+            lines += [
+                "    Difference(",
+                *(f"        {json.dumps(cell, ensure_ascii=False)}," for cell in cells),
+                "    ),",
+            ]
+    yield ROOT / "dynet_cy" / "differences.py", "\n".join([*lines, ")", ""])
+
+
 # ---- trainers, builders and layers -------------------------------------------------------------
 
 TRAINERS = ROOT / "dynet_cy" / "train" / "trainers.pyx"
@@ -595,7 +643,7 @@ def in_words(title: str, names: Sequence[str], surface: dict[str, object]) -> It
 
 def equivalents() -> Iterator[tuple[Path, str]]:
     """The tables of what other libraries write, and the attributes of classes that no stub has."""
-    module = runpy.run_path(str(ROOT / "dynet_cy" / "equivalents.py"))
+    module = runpy.run_path(str(ROOT / "dynet_cy" / "core" / "equivalents.py"))
     tables = module["TABLES"]
     heads = {"numpy": "NumPy", "tensorflow": "TensorFlow"}
     regions = {
@@ -609,6 +657,15 @@ def equivalents() -> Iterator[tuple[Path, str]]:
         for name, rows in tables.items()
     }
     page = ROOT / "docs" / "dynet-cy-for-pytorch-users.md"
+    rows = runpy.run_path(str(ROOT / "dynet_cy" / "readings.py"))["READINGS"]
+    for name, errors in (("readings", True), ("listed", False)):
+        regions[name] = [
+            "",
+            "| a program has | PyTorch, NumPy | dynet_cy | write |",
+            "|---|---|---|---|",
+            *(f"| {r.place} | {r.there} | {r.here} | {r.write} |" for r in rows if bool(r.differs) == errors),
+            "",
+        ]
     yield with_regions(page, **{name: iter(lines) for name, lines in regions.items()})
     lines = [rf"dynet_cy\.{cls}\.({'|'.join(module['names'](place))})" for place, cls in module["CLASSES"].items()]
     yield with_regions(ROOT / ".ci" / "stubtest-allowlist.txt", elsewhere=iter(lines))
@@ -626,6 +683,9 @@ def from_rows() -> Iterator[tuple[Path, str]]:
         binary=functions("binary.def", "BINARY", "BINARY"),
     )
     yield with_regions(ROOT / "dynet_cy" / "onnx" / "formulas.py", formulas=formulas())
+    yield with_regions(
+        OPS / "formulas.py", derivatives=derivatives("UNARY", "BINARY"), parts=derivatives("BINARY_PART")
+    )
 
 
 def from_functions() -> Iterator[tuple[Path, str]]:
@@ -646,6 +706,11 @@ def from_functions() -> Iterator[tuple[Path, str]]:
     but = ("input", "gates")
     unwritten = not_named("Not written yet are the GPU ops of", "dynet_cy/gpu/*.pyx", "cuda/*.cu", but=but)
     yield with_regions(ROOT / "docs" / "gpu.md", unwritten=unwritten)
+    # Leaves, and ops that pass no gradient.
+    leaves = ("input", "random_bernoulli", "random_gumbel", "random_normal", "random_uniform")
+    but = (*leaves, "argmax", "argsort", "crf_marginals", "crf_viterbi", "nobackprop")
+    first_order = not_named("Not written yet are the rules of", "dynet_cy/derivatives/*.py", but=but)
+    yield with_regions(ROOT / "docs" / "training.md", **{"first-order": first_order})
 
 
 def main(check: bool) -> list[str]:
@@ -655,7 +720,7 @@ def main(check: bool) -> list[str]:
         The paths of the files that were out of date.
     """
     changed = []
-    for step in (from_rows, launches, from_functions, stubs, package, equivalents):
+    for step in (from_rows, launches, from_functions, stubs, package, equivalents, known_differences):
         for path, text in list(step()):
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))

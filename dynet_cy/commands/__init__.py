@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from dynet_cy._version import __version__
 from dynet_cy.commands import bench, convert, info, inspect
 from dynet_cy.files.textfile import ModelFileError
 
@@ -21,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
         description="Information about this installation and about files.",
         epilog="Training with several processes has a command of its own: python -m dynet_cy.launch --help",
     )
+    made.add_argument("--version", action="version", version=f"dynet_cy {__version__}")
     commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in _COMMANDS.items():
         first = (module.__doc__ or "").partition("\n")[0].rstrip(".")

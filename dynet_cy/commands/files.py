@@ -10,6 +10,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from dynet_cy.files.checkpoint import stored_state
+from dynet_cy.files.missing import opened
 from dynet_cy.files.textfile import LOOKUP, PARAMETER, Entry, ModelFileError, read_text_model
 from dynet_cy.files.unpickling import Name, unpickle
 
@@ -45,7 +46,7 @@ def kind_of(path: str) -> str:
     """
     if path.endswith(".meta") or (not os.path.exists(path) and os.path.exists(path + ".meta")):
         return PAIR
-    with open(path, "rb") as file:
+    with opened(path, "a model file") as file:
         head = file.read(64)
     if head[:1] == b"#":
         return PAIR if path.endswith(".data") and os.path.exists(path[:-5] + ".meta") else TEXT
@@ -103,7 +104,7 @@ def objects(path: str) -> Iterator[Object]:
         ModelFileError: the file is damaged
     """
     meta = pair(path)[1]
-    with open(meta, "rb") as file:
+    with opened(meta, "the .meta file of a model that dy.save has written") as file:
         data = file.read()
     at = 0
     while at < len(data):

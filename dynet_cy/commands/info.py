@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from dynet_cy import config
 from dynet_cy._version import __version__
-from dynet_cy.devices import HAVE_CUDA, available_devices
+from dynet_cy.core.devices import HAVE_CUDA, available_devices
 from dynet_cy.kernels import kernels
 
 __all__ = ["add_arguments", "facts", "run"]

@@ -17,12 +17,13 @@ import random
 import threading
 import zlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Callable, Generic, Protocol, TypeVar, Union, cast, overload
 
 import numpy as np
 
+from dynet_cy.data.readers import Readers
 from dynet_cy.files.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
 from dynet_cy.parallel.data import UNEVEN, check_same, order_of_epoch, outline
 from dynet_cy.parallel.runtime import current
@@ -45,6 +46,9 @@ class Indexed(Protocol[T_co]):
 
 
 Data = Union[Iterable[T], Indexed[T], Callable[[], Iterable[T]]]
+
+# The place after a batch, the batch, whether all ranks have one, and whether this one has.
+Loaded = Generator[tuple[int, Any, bool, bool], None, None]
 
 # How many batches' worth of items are shuffled or sorted together if the data come one by one.
 _AT_ONCE = 100
@@ -77,6 +81,7 @@ class Batches(Generic[T]):
         shard: str | None,
         collate: Callable[[list[Any]], Any] | None,
         prefetch: int,
+        processes: int,
     ) -> None:
         self._data = data
         self._by_number = hasattr(data, "__getitem__") and hasattr(data, "__len__")
@@ -90,6 +95,8 @@ class Batches(Generic[T]):
         self._shard = shard
         self._collate = collate
         self._prefetch = prefetch
+        self._processes = processes
+        self._readers: Readers | None = None
         self._position = 0  # batches of the whole data that all ranks together have received
         self._iteration = 0
         self._begun = False
@@ -211,7 +218,7 @@ class Batches(Generic[T]):
 
     # ---- iterating
 
-    def _load(self, turns: Iterator[tuple[int, list[Any] | None, bool]]) -> Iterator[tuple[int, Any, bool, bool]]:
+    def _load(self, turns: Iterator[tuple[int, list[Any] | None, bool]]) -> Loaded:
         """The batches themselves: the part that runs in the thread, if there is one."""
         for place, handles, whole in turns:
             if handles is None:
@@ -230,9 +237,17 @@ class Batches(Generic[T]):
         rank, ranks = (communicator.rank, communicator.size) if self._shard else (0, 1)
         if ranks > 1:
             _compare(communicator.gather(self._summary(), "batches"))
-        loaded: Iterator[tuple[int, Any, bool, bool]] = self._load(self._turns(rank, ranks, self.epoch, self._position))
-        if self._prefetch:
-            loaded = self._loader = _Loader(loaded, self._prefetch)
+        turns = self._turns(rank, ranks, self.epoch, self._position)
+        loaded: Loaded | _Loader[Any]
+        if self._processes:
+            if self._readers is None or not self._readers.alive:
+                data = self._data if self._by_number else None
+                self._readers = Readers(data, self._collate, self._processes)
+            loaded = self._readers.load(turns, self._prefetch or 2 * self._processes)
+        elif self._prefetch:
+            loaded = self._loader = _Loader(self._load(turns), self._prefetch)
+        else:
+            loaded = self._load(turns)
         uneven, begun = False, updates_made()
         try:
             for place, batch, whole, there in loaded:
@@ -245,8 +260,7 @@ class Batches(Generic[T]):
                 if self._iteration != own:
                     raise RuntimeError("Batches: another iteration has begun; there is one at a time")
         finally:
-            if isinstance(loaded, _Loader):
-                loaded.close()
+            loaded.close()
         if self._shard:
             end_share(uneven and self._shard == "join", begun)
         self.set_epoch(self.epoch + 1)
@@ -437,6 +451,7 @@ def batches(
     shard: str | None = ...,
     collate: None = ...,
     prefetch: int = ...,
+    processes: int = ...,
 ) -> Batches[list[T]]: ...
 
 
@@ -454,6 +469,7 @@ def batches(
     shard: str | None = ...,
     collate: Callable[[list[T]], Made],
     prefetch: int = ...,
+    processes: int = ...,
 ) -> Batches[Made]: ...
 
 
@@ -470,6 +486,7 @@ def batches(
     shard: str | None = None,
     collate: Callable[[list[Any]], Any] | None = None,
     prefetch: int = 0,
+    processes: int = 0,
 ) -> Batches[Any]:
     """Divide data into batches, with a new division in each epoch.
 
@@ -493,6 +510,12 @@ def batches(
         collate: a function that turns the list of items into the batch
         prefetch: how many batches a thread prepares in advance. The thread reads items and calls `collate`, which must
             not make expressions. Its errors are raised where the batch would have been returned.
+        processes: how many processes read items and call `collate`, for items that take long to read: decoding, images.
+            They are spawned at the first iteration and kept for later ones, each with a copy of the data, which must be
+            what pickle can hold, as `collate` and the batches. The batches and their order are the same. `prefetch`
+            batches, or two for each process, are read in advance. Errors are raised here, with their traceback there.
+            Of data that come one by one, items are read here, and `collate` is called there. The program's own work
+            stands under ``if __name__ == "__main__":``, since each process imports it.
 
     Returns:
         Batches: an object to iterate over, once for each epoch.
@@ -540,6 +563,8 @@ def batches(
             raise ValueError(f"batches: most must be greater than 0, not {most}")
     if shard is not None and shard not in UNEVEN:
         raise ValueError(f"batches: shard must be None or one of {', '.join(UNEVEN)}, not {shard!r}")
+    if processes and collate is None and not hasattr(data, "__getitem__"):
+        raise ValueError("batches: processes has no work: the data come one by one, and there is no collate")
     size, window = _whole(size, "size", 1), _whole(window, "window", 1)
     return Batches(
         data,
@@ -553,6 +578,7 @@ def batches(
         shard,
         collate,
         _whole(prefetch, "prefetch", 0) or 0,
+        _whole(processes, "processes", 0) or 0,
     )
 
 

@@ -6,13 +6,13 @@ import gzip
 import importlib
 import os
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.data.files import NOT_WHOLE, FileName
+from dynet_cy.files.missing import opened
 
 __all__ = ["read_digits", "read_idx"]
 
@@ -39,7 +39,8 @@ def read_idx(path: FileName) -> npt.NDArray[np.uint8]:
     name = os.fspath(path)
     if not os.path.exists(name) and os.path.exists(f"{name}.gz"):
         name += ".gz"
-    data = Path(name).read_bytes()
+    with opened(name, "a file in the format IDX") as file:
+        data: bytes = file.read()
     if name.endswith(".gz"):
         try:
             data = gzip.decompress(data)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["PrecisionRecall", "accuracy", "attachment", "entities", "precision_recall", "to_bio"]
+__all__ = ["Attachment", "PrecisionRecall", "accuracy", "attachment", "entities", "precision_recall", "to_bio"]
 
 
 def accuracy(found: Iterable[Any], right: Iterable[Any]) -> float:
@@ -38,7 +38,14 @@ def accuracy(found: Iterable[Any], right: Iterable[Any]) -> float:
     return sum(equal) / max(len(equal), 1)
 
 
-def attachment(found: Iterable[tuple[Sequence[int], Sequence[str]]], trees: Iterable[Any]) -> tuple[float, float]:
+class Attachment(NamedTuple):
+    """What `attachment` returns: two numbers from 0 to 1."""
+
+    UAS: float
+    LAS: float
+
+
+def attachment(found: Iterable[tuple[Sequence[int], Sequence[str]]], trees: Iterable[Any]) -> Attachment:
     """UAS and LAS of dependency trees: the shares of words whose head is right, and whose head and relation are.
 
     All words count, punctuation too, and subtypes of relations ("nmod:poss") are relations of their own.
@@ -48,7 +55,7 @@ def attachment(found: Iterable[tuple[Sequence[int], Sequence[str]]], trees: Iter
         trees: the right ones, as `data.read_conllu` reads them
 
     Returns:
-        UAS and LAS, from 0 to 1; both 0 if there are no words.
+        `UAS` and `LAS`, from 0 to 1; both 0 if there are no words.
 
     Raises:
         ValueError: the numbers of sentences, or of the words of one, differ
@@ -57,14 +64,14 @@ def attachment(found: Iterable[tuple[Sequence[int], Sequence[str]]], trees: Iter
         >>> from dynet_cy import metrics
         >>> tree = dy.data.ConlluSentence(["dogs", "bark"], head=[2, 0], deprel=["nsubj", "root"])
         >>> metrics.attachment([([2, 0], ["obj", "root"])], [tree])
-        (1.0, 0.5)
+        Attachment(UAS=1.0, LAS=0.5)
     """
     heads, both = [], []
     for (guessed, relations), tree in _pairs(found, trees):
         for (head, gold), (relation, right) in zip(_pairs(guessed, tree.head), _pairs(relations, tree.deprel)):
             heads.append(head == gold)
             both.append(head == gold and relation == right)
-    return sum(heads) / max(len(heads), 1), sum(both) / max(len(both), 1)
+    return Attachment(sum(heads) / max(len(heads), 1), sum(both) / max(len(both), 1))
 
 
 class PrecisionRecall(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -165,6 +166,7 @@ class ArcHybridOracle:
         self._children: list[list[int]] = [[] for _ in self._heads]
         for child, head in enumerate(self._heads[1:], start=1):
             self._children[head].append(child)
+        self._actions = list(actions)
         self._numbers = {action: i for i, action in enumerate(actions)}
         self._of_kind: dict[str, list[int]] = {}
         for i, (kind, _) in enumerate(actions):
@@ -220,3 +222,40 @@ class ArcHybridOracle:
                 right = kind != "shift" and self._heads[child] == head  # then its relation counts too
                 found += [self._numbers[kind, self._relations[child]]] if right else self._of_kind[kind]
         return found
+
+    def explore(
+        self, parse: ArcHybrid, scores: npt.NDArray[Any] | None, rate: float, rng: random.Random
+    ) -> tuple[int, int]:
+        """The numbers of the action to learn in a state and of the one to take, in training with exploration.
+
+        A parser that sometimes takes the action with its highest score, right or wrong, learns to continue after errors
+        (Goldberg and Nivre, TACL 2013; Ballesteros and others, EMNLP 2016).
+
+        Args:
+            parse: the state of the parse, which is not over
+            scores: array (actions,), the scores of the parser: of several best actions, the one with the highest score
+                is learnt. None for a rate of 0, which needs none: the first of them
+            rate: probability of taking the action with the highest score; otherwise the one to learn is taken
+            rng: where the random numbers come from
+
+        Raises:
+            KeyError: there is no action for a relation of the tree
+            ValueError: the rate is above 0, and there are no scores; or see `ArcHybrid.best`
+
+        Example:
+            >>> import random
+            >>> tree = dy.data.ConlluSentence(["dogs", "bark"], head=[2, 0], deprel=["nsubj", "root"])
+            >>> actions, parse = dy.data.ArcHybrid.actions(["nsubj", "root"]), dy.data.ArcHybrid(2)
+            >>> parse.apply(("shift", ""))
+            >>> oracle, scores = dy.data.ArcHybridOracle(tree, actions), np.array([0.9, 0.2, 0.1, 0.0, 0.0])
+            >>> learnt, taken = oracle.explore(parse, scores, 1.0, random.Random(1))
+            >>> actions[learnt], actions[taken]
+            (('left', 'nsubj'), ('shift', ''))
+        """
+        best = self.best(parse)
+        if scores is None:
+            if rate:
+                raise ValueError(f"ArcHybridOracle.explore: scores are needed for a rate of {rate}")
+            return best[0], best[0]
+        learnt = max(best, key=scores.__getitem__)
+        return learnt, parse.best(scores, self._actions) if rate > rng.random() else learnt

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from dynet_cy.data.files import FileName, numbered_lines
 
@@ -64,6 +64,29 @@ class Tree(NamedTuple):
                 yield from part.spans(at)
             at += len(part.words()) if isinstance(part, Tree) else 1
         yield self.label, start, at
+
+    def relabelled(self, labels: Iterable[Any]) -> Tree:
+        """A tree of the same shape with other labels.
+
+        Args:
+            labels: one for each node, in the order of `nodes`
+
+        Raises:
+            ValueError: there are too few or too many
+
+        Example:
+            >>> str(dy.data.parse_tree("(S (NP the dog) (VP barks))").relabelled([1, 2, 3]))
+            '(3 (1 the dog) (2 barks))'
+        """
+        given = list(labels)
+        nodes = sum(1 for _ in self.nodes())
+        if len(given) != nodes:
+            raise ValueError(f"Tree.relabelled: {len(given)} labels for {nodes} nodes")
+        return self._relabelled(iter(given))
+
+    def _relabelled(self, labels: Iterator[Any]) -> Tree:
+        parts = tuple(part._relabelled(labels) if isinstance(part, Tree) else part for part in self.parts)
+        return Tree(str(next(labels)), parts)
 
     def __str__(self) -> str:
         return f"({self.label} {' '.join(map(str, self.parts))})"

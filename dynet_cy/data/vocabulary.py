@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, SupportsIndex
 
 from dynet_cy.data.files import FileName
+from dynet_cy.files.missing import opened
 from dynet_cy.files.replacing import write_file
 from dynet_cy.files.schema import COUNT, TEXT, check, every, mapping, maybe, one_of, record
 
@@ -125,21 +126,26 @@ class Vocabulary:
             raise KeyError(f"{word!r:.80} is not in the vocabulary, which has no unknown word")
         return 0
 
-    def encode(self, words: Iterable[str]) -> list[int]:
+    def encode(self, words: Iterable[str], dropout: float = 0.0, rng: _Generator | None = None) -> list[int]:
         """The numbers of words, as tables of vectors and losses take them.
 
         Args:
             words: the words of a sentence
+            dropout: the rate at which words are treated as unknown, see `word_dropout`; 0: none is
+            rng: where the random numbers for that come from; by default the module `random`
 
         Raises:
             KeyError: one is not in the vocabulary, and there is no unknown word
+            ValueError: the rate is negative, or there is no unknown word for it
 
         Example:
             >>> vocabulary = dy.data.Vocabulary(["the", "dog"])
             >>> vocabulary.encode(["the", "old", "dog"])
             [1, 0, 2]
         """
-        return [self[word] for word in _checked(words, "words")]
+        return [
+            0 if dropout and self.word_dropout(word, dropout, rng) else self[word] for word in _checked(words, "words")
+        ]
 
     def decode(self, numbers: Iterable[SupportsIndex]) -> list[str]:
         """The words of numbers, which may be those of an array.
@@ -242,7 +248,7 @@ class Vocabulary:
             {'a': 2, 'b': 1}
         """
         name = os.fspath(path)
-        with open(path, "rb") as file:
+        with opened(path, "a vocabulary that Vocabulary.save has written") as file:
             content = file.read()
         try:
             data = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)

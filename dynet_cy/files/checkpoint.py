@@ -26,6 +26,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from dynet_cy._version import __version__
+from dynet_cy.files.missing import opened
 from dynet_cy.files.replacing import replacing
 from dynet_cy.files.schema import (
     ANY,
@@ -83,7 +84,7 @@ _BELOW_ONE = Schema("a number from 0 to below 1", lambda x, place: SIZE.holds(x,
 _AVERAGE = {"beta": maybe(_BELOW_ONE), "frequency": between(1, 1 << 62), "updates": COUNT, "values": COUNT}
 _GROUP = {"learning_rate": maybe(NUMBER), "weight_decay": maybe(SHARE), "clip_threshold": maybe(SIZE)}
 _SETTINGS: dict[str, Schema] = {
-    "_average": maybe(record({**_AVERAGE, "parameters": COUNT})),
+    "_average": maybe(record(_AVERAGE, {"since": mapping(COUNT)})),
     "_beta_1": _BELOW_ONE,
     "_beta_2": _BELOW_ONE,
     "_bounds": pair(NUMBER, NUMBER),
@@ -375,8 +376,12 @@ class _Checkpoint:
     def fill_trainer(self, trainer: Trainer) -> None:
         there = self.state["trainer"]
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in there["settings"].items()}
+        now = {name: own for own, name in self.given.items()}
+        average = there["settings"]["_average"]
+        if average is not None:
+            since = average.get("since", {})
+            settings["_average"] = {**average, "since": {now.get(name, name): n for name, n in since.items()}}
         if "_groups" in settings:
-            now = {name: own for own, name in self.given.items()}
             groups = settings["_groups"]
             settings["_groups"] = tuple(
                 {**group, "names": [now.get(name, name) for name in group["names"]]} for group in groups
@@ -401,7 +406,7 @@ def stored_state(path: FileName) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ModelFileError: the file is cut off or something else.
     """
-    with open(path, "rb"):
+    with opened(path, "a checkpoint of save_safetensors"):
         pass
     try:
         with safe_open(os.fspath(path), "numpy") as file:
@@ -547,7 +552,7 @@ def load_network(path: FileName, make: Callable[[dict[str, Any]], N]) -> N:
 
 @contextmanager
 def _opened(path: FileName) -> Iterator[_Checkpoint]:
-    with open(path, "rb"):
+    with opened(path, "a checkpoint of save_safetensors"):
         pass  # says clearly what is wrong with a name
     try:
         with safe_open(os.fspath(path), "numpy") as file:

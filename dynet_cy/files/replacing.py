@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import IO, TYPE_CHECKING, Union
 
+from dynet_cy.files.missing import MissingFileError
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -44,6 +46,9 @@ def naming(path: str) -> Iterator[None]:
     except OSError as error:
         if error.errno is None:
             raise
+        folder = os.path.dirname(path)
+        if error.errno == errno.ENOENT and folder and not os.path.isdir(folder):
+            raise MissingFileError(error.errno, f"there is no folder {folder!r} to write {path!r} to", path) from None
         raise OSError(error.errno, error.strerror, path) from None
 
 

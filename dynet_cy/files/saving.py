@@ -32,6 +32,7 @@ from typing import IO, Any, Union
 import numpy as np
 
 from dynet_cy import nn, rnn
+from dynet_cy.files.missing import opened, wanted
 from dynet_cy.files.replacing import Replacement, locked
 from dynet_cy.files.restoring import Forbidden, Restorer, calling_package, may_be_a_class
 from dynet_cy.files.textfile import Entry, Header, ModelFileError, ModelMismatchError, scan_text_model
@@ -282,13 +283,14 @@ class _Loader:
         """The entries of the .meta file, and the .data file that belongs to it."""
         seen = None
         if not os.path.exists(_waiting(self.meta)):
-            os.stat(self.meta)
+            with wanted(self.meta, "the .meta file of a model that dy.save has written"):
+                os.stat(self.meta)
         for attempt in range(_TRIES):
             with (
                 contextlib.ExitStack() as stack,
                 locked(self.meta, shared=True) if attempt else contextlib.nullcontext(),
             ):
-                data = stack.enter_context(open(self.data, "rb"))
+                data = stack.enter_context(opened(self.data, "the .data file of a model that dy.save has written"))
                 digest = _hash()
                 while block := data.read(1 << 20):
                     digest.update(block)
@@ -315,7 +317,7 @@ class _Loader:
             waiting = file.read()
             if _marked(waiting) == digest:
                 return waiting
-        with open(self.meta, "rb") as file:
+        with opened(self.meta, "the .meta file of a model that dy.save has written") as file:
             meta = file.read()
         return meta if _marked(meta) in (digest, None) else None
 

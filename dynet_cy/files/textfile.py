@@ -23,6 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
 
+from dynet_cy.files.missing import opened
 from dynet_cy.files.replacing import replacing
 
 if TYPE_CHECKING:
@@ -399,7 +400,7 @@ def read_text_model(path: Path, select: Callable[[str, str], bool] | None = None
         TruncatedModelFileError: the file ends in the middle of an entry.
         WrongCountError: a line holds more or fewer numbers than its header says, or has more or fewer bytes.
     """
-    with open(path, "rb") as file:
+    with opened(path, "a text model file") as file:
         yield from _Reader(file, os.fsdecode(path)).entries(select)
 
 
@@ -434,23 +435,34 @@ def key_filter(key: str) -> Callable[[str], bool]:
     return lambda name: name.startswith(prefix)
 
 
+def in_order(found: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """The place of each name of a file among the parameters to populate: its own if both have the same names, which may
+    stand in another order, else its position in the file."""
+    if set(found) == set(wanted) and len(set(found)) == len(found) == len(wanted):
+        place = {name: k for k, name in enumerate(wanted)}
+        return [place[name] for name in found]
+    return list(range(len(found)))
+
+
 def populate_entries(
     path: Path,
     parameters: Sequence[tuple[str, tuple[int, ...]]],
     lookups: Sequence[tuple[str, tuple[int, ...]]],
     key: str = "",
+    collection: str | None = "/",
 ) -> Iterator[tuple[int, Entry]]:
     """The entries of a file for the parameters of a collection, each with the index of its parameter among its kind.
 
-    As in DyNet, parameters in the file match those of the collection by order, and so do lookup tables; names do not
-    matter. All headers are checked before the first entry is yielded, so a file of another model leaves the collection
-    unchanged.
+    As in DyNet, parameters in the file match those of the collection by order, and so do lookup tables. But where both
+    have the same names in another order, they match by name. All headers are checked before the first entry is yielded,
+    so a file of another model leaves the collection unchanged.
 
     Args:
         path: the file.
         parameters: full name and dimensions of each parameter to fill.
         lookups: the same for the lookup tables (dimensions of a row, then the number of rows).
         key: take only entries below the collection of this name in the file.
+        collection: the name of the collection, which begins the names; None: names do not matter.
 
     Raises:
         ModelMismatchError: the dimensions differ, or there are too many or too few parameters.
@@ -459,39 +471,45 @@ def populate_entries(
     shown = os.fsdecode(path)
     wanted = {PARAMETER: parameters, LOOKUP: lookups}
     label = {PARAMETER: "parameter", LOOKUP: "lookup parameter"}
-    below = key_filter(key)
-    found = {PARAMETER: 0, LOOKUP: 0}
-    with open(path, "rb") as file:
+    below, above = key_filter(key), len(key.rstrip("/")) + 1
+    found: dict[str, list[tuple[str, tuple[int, ...], int]]] = {PARAMETER: [], LOOKUP: []}
+    with opened(path, "a text model file") as file:
         reader = _Reader(file, shown)
         while (header := reader.header()) is not None:
             kind, name, dim = header[:3]
-            line = reader.line
             if below(name):
-                if found[kind] == len(wanted[kind]):
+                if len(found[kind]) == len(wanted[kind]):
                     message = f"Too many {label[kind]}s: the model to be populated has {len(wanted[kind])}"
-                    raise ModelMismatchError(message, shown, line, name)
-                own, own_dim = wanted[kind][found[kind]]
-                if tuple(own_dim) != dim:
-                    message = f"Dimensions of {label[kind]} {name} looked up from file ({_braces(dim)}) do not match "
-                    message += f"parameters to be populated ({_braces(tuple(own_dim))}, {own})"
-                    raise ModelMismatchError(message, shown, line, name)
-                found[kind] += 1
+                    raise ModelMismatchError(message, shown, reader.line, name)
+                found[kind].append((name, dim, reader.line))
             reader.skip(header)
-    if (found[PARAMETER], found[LOOKUP]) != (len(parameters), len(lookups)):
-        counts = f"({found[PARAMETER]}/{found[LOOKUP]}) did not match number to be populated "
+    places = {kind: list(range(len(entries))) for kind, entries in found.items()}
+    if collection is not None:
+        start = len(collection.rstrip("/")) + 1
+        for kind, entries in found.items():
+            places[kind] = in_order([name[above:] for name, *_ in entries], [name[start:] for name, _ in wanted[kind]])
+    for kind, entries in found.items():
+        for (name, dim, line), place in zip(entries, places[kind]):
+            own, own_dim = wanted[kind][place]
+            if tuple(own_dim) != dim:
+                message = f"Dimensions of {label[kind]} {name} looked up from file ({_braces(dim)}) do not match "
+                message += f"parameters to be populated ({_braces(tuple(own_dim))}, {own})"
+                raise ModelMismatchError(message, shown, line, name)
+    n_parameters, n_lookups = len(found[PARAMETER]), len(found[LOOKUP])
+    if (n_parameters, n_lookups) != (len(parameters), len(lookups)):
+        counts = f"({n_parameters}/{n_lookups}) did not match number to be populated "
         counts += f"({len(parameters)}/{len(lookups)})"
-        missing = [name for kind, names in wanted.items() for name, _ in names[found[kind] :]]
+        missing = [name for kind, names in wanted.items() for name, _ in names[len(found[kind]) :]]
         message = f"Number of parameter/lookup parameter objects loaded from file {counts}; nothing for "
         message += ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         if key:
             message += f" below {key}"
         raise ModelMismatchError(message, shown)
-    if key.strip("/") and not found[PARAMETER] + found[LOOKUP]:
+    if key.strip("/") and not n_parameters + n_lookups:
         raise ModelMismatchError(f"has nothing below {key}", shown)
-    position = {PARAMETER: 0, LOOKUP: 0}
+    position = {kind: iter(of_kind) for kind, of_kind in places.items()}
     for entry in read_text_model(path, lambda _, name: below(name)):
-        yield position[entry.kind], entry
-        position[entry.kind] += 1
+        yield next(position[entry.kind]), entry
 
 
 def write_text_model(path_or_file: Path | IO[bytes], entries: Iterable[Entry | Any], append: bool = False) -> None:

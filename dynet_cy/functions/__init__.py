@@ -8,7 +8,7 @@ from dynet_cy.functions.losses import cross_entropy, focal_loss, gaussian_nll, k
 from dynet_cy.functions.norms import batch_norm, clip_norm, cosine_similarity, group_norm, normalize, rms_norm
 from dynet_cy.functions.reductions import prod
 from dynet_cy.functions.sequences import crf_score, ctc_loss
-from dynet_cy.functions.shapes import arange, eye, gather, outer, pad, scatter, scatter_add, split, stack
+from dynet_cy.functions.shapes import arange, eye, gather, index_add, outer, pad, scatter, scatter_add, split, stack
 
 # end of imports
 
@@ -30,6 +30,7 @@ __all__ = [
     "gaussian_nll",
     "group_norm",
     "gumbel_softmax",
+    "index_add",
     "kl_divergence",
     "normalize",
     "outer",

@@ -25,7 +25,7 @@ from dynet_cy.ops.elementwise import cmult, where
 from dynet_cy.ops.inputs import constant, inputTensor, inputVector, zeros
 from dynet_cy.ops.registry import DimensionError
 
-__all__ = ["arange", "eye", "gather", "outer", "pad", "scatter", "scatter_add", "split", "stack"]
+__all__ = ["arange", "eye", "gather", "index_add", "outer", "pad", "scatter", "scatter_add", "split", "stack"]
 
 Integers = Union[Sequence[Any], "npt.NDArray[Any]"]
 
@@ -277,6 +277,46 @@ def scatter_add(x: Expression, indices: Integers, source: Expression, axis: int 
     """
     k = axis_in(expression(x, "scatter_add"), axis, "scatter_add")
     return x + added_at(x, indices, expression(source, "scatter_add", "source"), k, "scatter_add")[0]
+
+
+def index_add(x: Expression, indices: Sequence[int], source: Expression, axis: int = 0) -> Expression:
+    """x with the rows or columns of another tensor added at given positions: ``y[indices[i]] += source[i]``.
+
+    For columns, with axis 1, ``y[:, indices[j]] += source[:, j]``; likewise for further axes.
+
+    Shapes: ``x {..., n, ...}``, ``source {..., k, ...}`` and k indices -> that of x. Indices have no gradient.
+
+    Args:
+        x: any expression.
+        indices: the position of each slice of the source along the axis, a list or an array, the same for all batch
+            elements.  At repeated positions, slices are added up.
+        source: an expression with k slices along the axis; otherwise of the shape of x.
+        axis: the axis: 0 (the default) for rows, 1 for columns.
+
+    Raises:
+        DimensionError: the shapes do not fit, or x has no such axis.
+        IndexError: an index is not from 0 to n - 1.
+
+    Example:
+        >>> dy.index_add(dy.ones((2, 3)), [0, 2, 0], dy.inputTensor([[1, 2, 3], [4, 5, 6]]), axis=1).npvalue()
+        array([[ 5.,  1.,  3.],
+               [11.,  1.,  6.]])
+    """
+    k = axis_in(expression(x, "index_add"), axis, "index_add")
+    whole, own = shape_of(x), shape_of(expression(source, "index_add", "source"))
+    wanted = (*whole[:k], len(indices), *whole[k + 1 :])
+    if k >= len(whole) or own != wanted:
+        raise DimensionError(
+            f"index_add: x has shape {whole} and the source {own}; with {len(indices)} indices along axis {k} the "
+            f"source needs {wanted}"
+        )
+    if k == 0:
+        return x + select.scatter_rows(source, indices, whole[0])
+    if k == 1:
+        return x + select.scatter_cols(source, indices, whole[1])
+    before, after = math.prod(whole[:k]), math.prod(whole[k + 1 :])
+    y = select.scatter_cols(shape.reshape(source, (before, len(indices), after)), indices, whole[k])
+    return x + shape.reshape(y, whole)
 
 
 def scatter(x: Expression, indices: Integers, source: Expression, axis: int = 0) -> Expression:

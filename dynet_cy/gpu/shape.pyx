@@ -323,35 +323,73 @@ cdef int LISTED_FORWARD = kernel_at(CU_SELECT, b"listed_forward")
 cdef int LISTED_BACKWARD = kernel_at(CU_SELECT, b"listed_backward")
 
 
-# ---- scatter_rows: the inverse of select_rows, with forward and backward exchanged -------
+# ---- select_rows, select_cols; scatter_rows, scatter_cols, with forward and backward exchanged ----
+
+cdef int read_listed(Gpu* gpu, size_t batch, const Split* s, size_t count, const uint32_t* items, const float* x,
+                     size_t stride, float** list, float* y) noexcept nogil:
+    """y = the listed ones of pre x len x post numbers x, along the middle axis."""
+    cdef size_t n = s.pre * count * s.post
+    return launch_each(gpu, LISTED_FORWARD, batch * n, batch, n, s.pre, count, s.pre * s.len, items, x, stride, list, y)
+
+
+cdef int add_listed(Gpu* gpu, size_t batch, const Split* s, size_t count, const uint32_t* items, const float* y,
+                    float* x, size_t stride, float** list) noexcept nogil:
+    """The listed ones of x += y."""
+    cdef size_t n = s.pre * count * s.post, j
+    if batch > 1 or list != NULL or count <= MOST_ORDERED:
+        return launch_slices(gpu, LISTED_BACKWARD, batch, n, batch, n, s.pre, count, s.pre * s.len, items, y, x, stride,
+                             list)
+    for j in range(s.post):
+        add_rows(gpu, count, s.pre, items, y + j * count * s.pre, x + j * s.len * s.pre)
+    return gpu.error
+
+
+cdef int select_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    return read_listed(gpu, c.y.dim.bd, &s, c.item_count, c.items, c.x[0].v, c.x[0].bstride, <float**>c.x[0].list,
+                       c.y.v)
+
+
+cdef int select_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    return add_listed(gpu, c.y.dim.bd, &s, c.item_count, c.items, c.dy.v, c.dx.v, c.dx.bstride, <float**>c.dx.list)
+
+
+for name in (b"select_rows", b"select_cols"):
+    op = gpu_op(name, CU_SELECT, select_forward, select_backward)
+    needs_module(op, CU_LOOKUP)
+    op.lists = True
+
 
 cdef int scatter_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t n = c.item_count, size = size_of(&c.y.dim)
+    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef size_t n = c.item_count
     cdef uint32_t b
-    fill(gpu, size * c.y.dim.bd, 0, c.y.v)
+    fill(gpu, total_of(&c.y.dim), 0, c.y.v)
     for b in range(c.y.dim.bd):
-        launch_slices(gpu, LISTED_BACKWARD, 1, n, <size_t>1, n, <size_t>1, n, size, c.items + b * n,
-                      element(&c.x[0], b), element(&c.y, b), <size_t>0, <float**>NULL)
+        add_listed(gpu, 1, &s, n, c.items + b * n, element(&c.x[0], b), element(&c.y, b), 0, NULL)
     return gpu.error
 
 
 cdef int scatter_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t n = c.item_count, size = size_of(&c.y.dim), total = n * c.y.dim.bd
+    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef size_t n = size_of(&c.x[0].dim)
     cdef uint32_t b
-    launch_each(gpu, LISTED_FORWARD, total, <size_t>c.y.dim.bd, n, <size_t>1, n, size, c.items, c.dy.v, size,
-                <float**>NULL, c.work)
+    read_listed(gpu, c.y.dim.bd, &s, c.item_count, c.items, c.dy.v, size_of(&c.y.dim), NULL, c.work)
     for b in range(c.y.dim.bd):
         scaled(gpu, n, 1, c.work + b * n, element(&c.dx, b), 1)
     return gpu.error
 
 
 cdef size_t scatter_work(const Call* c, int i) noexcept nogil:
-    return <size_t>c.item_count * c.y.dim.bd if i >= 0 else 0
+    return size_of(&c.x[0].dim) * c.y.dim.bd if i >= 0 else 0
 
 
-op = gpu_op(b"scatter_rows", CU_SELECT, scatter_forward, scatter_backward)
-needs_module(op, BASE)
-op.work = scatter_work
+for name in (b"scatter_rows", b"scatter_cols"):
+    op = gpu_op(name, CU_SELECT, scatter_forward, scatter_backward)
+    needs_module(op, BASE)
+    needs_module(op, CU_LOOKUP)
+    op.work = scatter_work
 
 
 # ---- pick_batch_elems: rows of a table whose rows are the batch elements of x -------------
@@ -418,33 +456,6 @@ cdef int pick_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 op = gpu_op(b"pick", CU_SELECT, pick_forward, pick_backward)
 
 op = gpu_op(b"pick_range", CU_SELECT, pick_forward, pick_backward)
-
-
-cdef int select_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
-    if n == 0:
-        return 0
-    cdef size_t count = n // (pre * s.post)
-    return launch_each(gpu, LISTED_FORWARD, batch * n, batch, n, pre, count, column, c.items, c.x[0].v, c.x[0].bstride,
-                       c.x[0].list, c.y.v)
-
-
-cdef int select_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t n = size_of(&c.y.dim), pre = s.pre, column = pre * s.len
-    if n == 0:
-        return 0
-    cdef size_t count = n // (pre * s.post)
-    return launch_slices(gpu, LISTED_BACKWARD, batch, n, batch, n, pre, count, column, c.items, c.dy.v, c.dx.v,
-                         c.dx.bstride, c.dx.list)
-
-
-op = gpu_op(b"select_rows", CU_SELECT, select_rows_forward, select_rows_backward)
-
-op = gpu_op(b"select_cols", CU_SELECT, select_rows_forward, select_rows_backward)
 
 
 cdef int strided_select_forward(Gpu* gpu, const Call* c) noexcept nogil:

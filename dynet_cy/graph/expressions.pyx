@@ -33,13 +33,14 @@ from dynet_cy.graph.table cimport (
     release_values_since, set_new_graph, truncate_nodes,
 )
 from dynet_cy.memory.arena cimport (
-    arena_close, arena_open, arena_rewind, array_close, array_open, array_push, array_rewind, out_of_memory, shortages,
+    arena_close, arena_open, arena_rewind, arena_unite, array_close, array_open, array_push, array_rewind,
+    out_of_memory, shortages,
 )
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
 from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, note_gradient, see_whole, touch
 from dynet_cy.ops.registry cimport op_at
 
-from dynet_cy.devices import check_device, device_name
+from dynet_cy.core.devices import check_device, device_name
 from dynet_cy.graph.structs import operators as functions
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels
@@ -722,6 +723,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
         array_rewind(&g.arrays[i], 0)
     for i in range(GRAPH_ARENAS):
         arena_rewind(&g.arenas[i], 0)
+        arena_unite(&g.arenas[i])
     if g.shortages != shortages():
         give_back_all(g)
     if g.forward_only:
@@ -755,6 +757,17 @@ cdef void go_back(Graph* g, const Point* to) noexcept:
 
 cdef ComputationGraph current():
     return owner_of(current_graph())
+
+
+def arena_bytes() -> dict:
+    """Bytes that the arenas of the current graph hold, in use or kept for reuse, by name."""
+    cdef ComputationGraph graph = current()
+    cdef uint32_t i, k
+    held = dict.fromkeys(("values", "gradients", "scratch", "tables"), 0)
+    for i, name in enumerate(held):
+        for k in range(graph.g.arenas[i].n):
+            held[name] += graph.g.arenas[i].segments[k].charged
+    return held
 
 
 def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
@@ -1544,20 +1557,23 @@ cdef class Expression:
         """
         return functions["T"](self)
 
-    def reshape(self, *shape):
+    def reshape(self, *shape, order="F"):
         """The same elements, column by column, in another shape; see `dynet_cy.reshape`.
 
         Args:
             shape: the sizes of the axes, one by one or as a tuple; one of them may be -1, which is then inferred.
+            order: "F" (default) by columns, "C" by rows, as in NumPy and PyTorch.
 
         Raises:
             DimensionError: the new shape has more or fewer elements.
+            ValueError: there is no such order.
 
         Example:
             >>> dy.zeros((4, 6)).reshape(-1, 3).shape
             (8, 3)
         """
-        return functions["reshape"](self, shape[0] if len(shape) == 1 else shape)
+        sizes = shape[0] if len(shape) == 1 else shape
+        return functions["reshape"](self, sizes) if order == "F" else functions["reshape"](self, sizes, 1, order)
 
     def sum(self, axis=None, keepdims=False, **numpy):
         """Sum of each batch element along some axes.
@@ -1688,6 +1704,8 @@ cdef class Expression:
             release(table, &graph.g)
 
     def __len__(self):
+        if consider is not None:
+            consider("len(x)", self)
         cdef const Dim* d = dim_of(self)
         return d.d[0] if d.nd else 1
 
@@ -1702,66 +1720,70 @@ cdef class Expression:
         raise TypeError("expressions do not pickle; save parameters or values instead")
 
     def __iter__(self):
+        if consider is not None:
+            consider("for x", self)
         for i in range(len(self)):
             yield self[i]
 
     def __getitem__(self, index):
+        if consider is not None:
+            consider("x[i]", self)
         return functions["getitem"](self, index)
 
     def __add__(self, other):
-        return operators[OPERATOR_ADD](self, other)
+        return operate(OPERATOR_ADD, self, other)
 
     def __radd__(self, other):
-        return operators[OPERATOR_ADD](other, self)
+        return operate(OPERATOR_ADD, other, self)
 
     def __sub__(self, other):
-        return operators[OPERATOR_SUB](self, other)
+        return operate(OPERATOR_SUB, self, other)
 
     def __rsub__(self, other):
-        return operators[OPERATOR_SUB](other, self)
+        return operate(OPERATOR_SUB, other, self)
 
     def __mul__(self, other):
-        return operators[OPERATOR_MUL](self, other)
+        return operate(OPERATOR_MUL, self, other)
 
     def __rmul__(self, other):
-        return operators[OPERATOR_MUL](other, self)
+        return operate(OPERATOR_MUL, other, self)
 
     def __truediv__(self, other):
-        return operators[OPERATOR_DIV](self, other)
+        return operate(OPERATOR_DIV, self, other)
 
     def __rtruediv__(self, other):
-        return operators[OPERATOR_DIV](other, self)
+        return operate(OPERATOR_DIV, other, self)
 
     def __pow__(self, other, modulus):
         if modulus is not None:
             return NotImplemented
-        return operators[OPERATOR_POW](self, other)
+        return operate(OPERATOR_POW, self, other)
 
     def __rpow__(self, other, modulus):
         if modulus is not None:
             return NotImplemented
-        return operators[OPERATOR_POW](other, self)
+        return operate(OPERATOR_POW, other, self)
 
     def __neg__(self):
         return operators[OPERATOR_NEG](self, None)
 
     def __matmul__(self, other):
-        return operators[OPERATOR_MATMUL](self, other)
+        return operate(OPERATOR_MATMUL, self, other)
 
     def __rmatmul__(self, other):
-        return operators[OPERATOR_MATMUL](other, self)
+        return operate(OPERATOR_MATMUL, other, self)
 
     def __lt__(self, other):
-        return operators[OPERATOR_LESS](self, other)
+        return operate(OPERATOR_LESS, self, other)
 
     def __le__(self, other):
-        return operators[OPERATOR_LESS_EQUAL](self, other)
+        return operate(OPERATOR_LESS_EQUAL, self, other)
 
     def __gt__(self, other):
-        return operators[OPERATOR_GREATER](self, other)
+        return operate(OPERATOR_GREATER, self, other)
 
     def __ge__(self, other):
-        return operators[OPERATOR_GREATER_EQUAL](self, other)
+        return operate(OPERATOR_GREATER_EQUAL, self, other)
 
     def __abs__(self):
         return functions["abs"](self)
@@ -1771,12 +1793,16 @@ cdef class Expression:
         cdef bint known = describe(self, &x)
         if known and x.valid and op_at(x.op).truth:
             return truth_of(self)
+        if consider is not None:
+            consider("if x", self)
         if not known or total_of(&x.dim) == 1:          # the truth of several numbers cannot be meant
             say_once("an Expression is always true, whatever its value; write `if e.value():` for the value, and "
                      "`if e is not None:` to ask whether there is one", TESTS)
         return True
 
     def __eq__(self, other):
+        if consider is not None and program_does(COMPARISONS):
+            consider("==", self, other)
         if isinstance(other, Real):
             say_once("an Expression never equals a number; write `e.value() == x` to compare its value", COMPARISONS)
         return NotImplemented               # only equal to itself
@@ -1803,7 +1829,7 @@ cdef class Expression:
         if copy is False:
             raise ValueError("the value of an expression can only be copied")
         array = self.npvalue()
-        if ARRAY_OF_VALUES not in said:
+        if consider is not None or ARRAY_OF_VALUES not in said:
             note_array(owned(self))
         return array if dtype is None else array.astype(dtype)
 
@@ -2127,11 +2153,33 @@ cdef str made(Expression x):
 # ---- operators ---------------------------------------------------------------
 
 cdef OperatorHook operators[OPERATOR_COUNT]
+cdef dict SYMBOLS = {
+    OPERATOR_ADD: "+", OPERATOR_SUB: "-", OPERATOR_MUL: "*", OPERATOR_DIV: "/", OPERATOR_POW: "**",
+    OPERATOR_MATMUL: "@", OPERATOR_LESS: "<", OPERATOR_LESS_EQUAL: "<=", OPERATOR_GREATER: ">",
+    OPERATOR_GREATER_EQUAL: ">=",
+}
 
 
 cdef int set_operator(int which, OperatorHook hook) except -1:
     operators[which] = hook
     return 0
+
+
+# Called with the name and operands of what other libraries may read otherwise, before it is done; None: not strict.
+cdef object consider = None
+
+
+def set_consideration(function):
+    """Have a function called with the name and the operands of each use that programs may mean otherwise, or None."""
+    global consider
+    consider = function
+
+
+cdef inline object operate(int which, object a, object b):
+    """An operator of a program."""
+    if consider is not None:
+        consider(SYMBOLS[which], a, b)
+    return operators[which](a, b)
 
 
 cdef bint truth_of(Expression comparison) except -1:
@@ -2188,6 +2236,8 @@ cdef int note_array(Expression x) except -1:
     if joins or before == 1:
         g = x.graph()
         if is_to_be_trained(g, x.index):
+            if consider is not None:
+                consider("np.array", x)
             say_once(ARRAY_OF_VALUES, None)
     if runs_handlers():
         begin_call(before + 1)

@@ -189,7 +189,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
         return append_any(g, op, args, n, extra)
     # The fast path, for most nodes, with a third of the instructions.
     write_node(node, op, n, g.args.top, extra)
-    node.item_count = <uint16_t>extra.item_count if n_items else 0
+    node.item_count = extra.item_count if n_items else 0
     node.items = <uint32_t>(g.items.top // sizeof(uint32_t))
     for i in range(n):
         (<uint32_t*>(g.args.base + g.args.top))[i] = args[i]
@@ -244,7 +244,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
         let_go(table, g.slot)
         out_of_memory("a node of the graph")
     write_node(node, op, n, args_top, extra)
-    node.item_count = <uint16_t>item_count
+    node.item_count = item_count
     node.items = <uint32_t>(items_top // sizeof(uint32_t))
     if own_args != args:
         for i in range(n):

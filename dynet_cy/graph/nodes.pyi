@@ -26,6 +26,20 @@ class NodeContents(NamedTuple):
     item_count: int
     entry: int | None
 
+class PathNode(NamedTuple):
+    number: int
+    op: str
+    args: tuple[int, ...]
+    live: tuple[int, ...]
+    shape: tuple[int, ...]
+    batch_size: int
+    attrs: tuple[int, ...]
+    items: tuple[int, ...]
+    item_count: int
+
+def path(y: Expression, others: Iterable[Expression], first: int = 0) -> list[PathNode]: ...
+def trained_rows(table: Expression, y: Expression) -> list[Expression]: ...
+def drawn_again(graph: ComputationGraph, number: int, x: Expression) -> Expression: ...
 def contents(graph: ComputationGraph, number: int) -> NodeContents: ...
 def table(graph: ComputationGraph, number: int) -> npt.NDArray[np.float32]: ...
 def nodes(graph: ComputationGraph) -> list[GraphNode]: ...

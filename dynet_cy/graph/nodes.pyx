@@ -5,16 +5,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memcpy
 
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, claimed, owned, owner_of, parameter_here
-from dynet_cy.graph.making cimport wrap
+from dynet_cy.graph.making cimport add_node, wrap
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, NO_BATCH, SHARED, Graph, Node, args_of, items_of, nodes_of, origin_of, state_of,
+    COMPUTED, DROPPED, NO_BATCH, SHARED, TRAINABLE, Extra, Graph, Node, args_of, items_of, nodes_of, no_extra, origin_of,
+    state_of,
 )
-from dynet_cy.graph.table cimport Table, claim, graph_table, release
+from dynet_cy.graph.table cimport Table, claim, current_graph, graph_table, release
 from dynet_cy.kernels.lazy_rows cimport all_current
 from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.storage cimport Param
@@ -185,6 +187,159 @@ def expression(ComputationGraph graph not None, uint32_t number):
 
 
 operators["node"] = expression
+
+
+# ---- paths from an expression to others ----------------------------------------------
+
+class PathNode(NamedTuple):
+    """A node on a path from an expression to others that it depends on.
+
+    Attributes:
+        number: the number of the node; its arguments have smaller ones.
+        op: the name of its operation.
+        args: the numbers of its arguments.
+        live: the places of the arguments through which it depends on the others.
+        shape: of its value, without the batch.
+        batch_size: number of batch elements.
+        attrs, items, item_count: see `NodeContents`.
+    """
+
+    number: int
+    op: str
+    args: tuple
+    live: tuple
+    shape: tuple
+    batch_size: int
+    attrs: tuple
+    items: tuple
+    item_count: int
+
+
+cdef enum:
+    ON_THE_WAY = 1                  # one of the others, or depends on one
+    NEEDED = 2
+
+
+def path(Expression y not None, others, uint32_t first=0):
+    """The nodes through which an expression depends on others, the last one first.
+
+    Args:
+        y: the expression.
+        others: expressions of the same graph.
+        first: nodes with smaller numbers are left out.
+
+    Returns:
+        A list of PathNode.
+
+    Raises:
+        RuntimeError: the graph was renewed with ``forward_only=True``.
+        StaleExpressionError: the graph of an expression was renewed.
+        ValueError: an expression belongs to another graph, or the graph is not the current one.
+    """
+    own = owned(y)
+    cdef Graph* g = own.graph()
+    cdef Expression other
+    cdef list ends = []
+    if g.forward_only:
+        raise RuntimeError("gradients: the graph was renewed with forward_only=True, which drops what that needs")
+    if g != current_graph():
+        raise ValueError("gradients: the expression belongs to another graph than the current one")
+    for x in others:
+        other = owned(x)
+        if other.graph() != g:
+            raise ValueError("gradients: the expressions belong to several graphs")
+        ends.append(other.index)
+    claim(table_of_graphs, g)
+    try:
+        return path_between(g, own.index, ends, first)
+    finally:
+        release(table_of_graphs, g)
+
+
+cdef list path_between(Graph* g, uint32_t y, list ends, uint32_t first):
+    cdef uint8_t[::1] marks = bytearray(y + 1)
+    cdef const uint32_t* args
+    cdef Node* x
+    cdef uint32_t end, i, k, back
+    cdef list found = []
+    for end in ends:
+        if end <= y:
+            marks[end] = ON_THE_WAY
+    for i in range(first, y + 1):
+        x = nodes_of(g) + i
+        args = args_of(g, x)
+        for k in range(x.nargs):
+            marks[i] |= marks[args[k]]
+    marks[y] |= NEEDED
+    for back in range(y + 1 - first if y >= first else 0):
+        i = y - back
+        if marks[i] != (ON_THE_WAY | NEEDED):
+            continue
+        x = nodes_of(g) + i
+        args = args_of(g, x)
+        live = tuple([k for k in range(x.nargs) if marks[args[k]]])
+        for k in live:
+            marks[args[k]] |= NEEDED
+        if live:
+            found.append(PathNode(
+                i, op_at(x.op).name.decode(), tuple([args[k] for k in range(x.nargs)]), live, shape_of(&x.dim),
+                x.dim.bd, tuple([x.attrs[k].u for k in range(4)]),
+                tuple([items_of(g, x)[k] for k in range(x.item_count * x.dim.bd)]), x.item_count))
+    return found
+
+
+def trained_rows(Expression table not None, Expression y not None):
+    """The expressions of rows of a lookup table, made before y in its graph, whose gradients reach the table.
+
+    Args:
+        table: the expression of the whole table.
+        y: an expression of the same graph.
+    """
+    own, last = owned(table), owned(y)
+    cdef Graph* g = own.graph()
+    cdef Node* x
+    cdef uint32_t i
+    cdef list found = []
+    claim(table_of_graphs, g)
+    try:
+        for i in range(last.index + 1):
+            x = nodes_of(g) + i
+            if x.object == nodes_of(g)[own.index].object and not x.nargs and x.item_count \
+                    and state_of(g)[i] & TRAINABLE:
+                found.append(wrap(g, i))
+        return found
+    finally:
+        release(table_of_graphs, g)
+
+
+def drawn_again(ComputationGraph graph not None, uint32_t number, Expression x not None):
+    """The operation of a node that draws random numbers, with the same attributes and draws, of another argument.
+
+    Args:
+        graph: the graph.
+        number: a node of one argument.
+        x: an expression of the shape and batch size of that argument.
+    """
+    cdef Graph* g = &graph.g
+    cdef uint32_t a
+    cdef uint32_t draws
+    cdef uint64_t key
+    cdef Extra extra = no_extra()
+    cdef const uint32_t* items
+    own = owned(x)
+    claim(table_of_graphs, g)
+    try:
+        memcpy(extra.attrs, nodes_of(g)[number].attrs, sizeof(extra.attrs))
+        items = items_of(g, nodes_of(g) + number)
+        draws, key = g.draws, g.draw_key
+        g.draws, g.draw_key = items[0], items[1] | <uint64_t>items[2] << 32
+        a = own.index
+        try:
+            return wrap(g, add_node(g, op_at(nodes_of(g)[number].op), &a, 1, &extra))
+        finally:
+            g.draws, g.draw_key = draws, key
+    finally:
+        release(table_of_graphs, g)
 
 
 def number(Expression x not None):

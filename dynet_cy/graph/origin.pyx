@@ -13,7 +13,7 @@ from dynet_cy.graph.structs cimport SHARED, Graph, Node, device_of, nodes_of, or
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport Op, op_at
 
-from dynet_cy.devices import device_name
+from dynet_cy.core.devices import device_name
 from dynet_cy.memory.storage import parameter_names
 
 

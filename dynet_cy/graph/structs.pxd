@@ -41,8 +41,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         FORMS "DY_FORMS"                            # how many
 
     ctypedef struct Node "dy_node":
-        uint16_t op
-        uint16_t item_count
+        uint32_t op
+        uint32_t item_count
         uint32_t nargs
         uint32_t args
         uint32_t items

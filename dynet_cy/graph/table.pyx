@@ -24,7 +24,7 @@ from dynet_cy.memory.arena cimport (
 from dynet_cy.memory.storage cimport give_back_panels, see_whole
 from dynet_cy.ops.registry cimport Op
 
-from dynet_cy.devices import check_device
+from dynet_cy.core.devices import check_device
 
 
 # ==== table =======================================================================================

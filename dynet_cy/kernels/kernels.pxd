@@ -99,6 +99,8 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         float (*max)(size_t n, const float *x) noexcept nogil
         size_t (*argmax)(size_t n, const float *x) noexcept nogil
         int (*all_finite)(size_t n, const float *x) noexcept nogil
+        void (*take_rows)(size_t count, size_t n, const uint32_t *items, const float *x, float *y,
+                          int acc) noexcept nogil
         void (*add_rows)(size_t count, size_t n, const uint32_t *items, const float *dy, float *x) noexcept nogil
         void (*repeat)(size_t rows, size_t cols, const float *b, float *y) noexcept nogil
         void (*bias_add)(size_t rows, size_t cols, const float *b, const float *x, float *y) noexcept nogil

@@ -62,7 +62,7 @@ def build_flags() -> list[str]:
 
 def tables() -> dict[str, dict[str, int]]:
     """Kernel addresses by name, by instruction set; array members are named like `unary_fwd.tanh`."""
-    found = {isa: table_of(isa) for isa in ("baseline", "avx2", "avx512")}
+    found = {isa: table_of(isa) for isa in ("baseline", "neon", "avx2", "avx512")}
     return {isa: kernels_at(table) for isa, table in found.items() if table}
 
 

@@ -21,6 +21,7 @@ cdef extern from "dynet_cy/arena.h" nogil:
         size_t top
         size_t end
         size_t begin "from"
+        size_t first
         Segment* segments
         uint32_t n
         uint32_t now
@@ -64,6 +65,8 @@ cdef void arena_close(Arena* a) noexcept nogil
 cdef void array_close(Array* a) noexcept nogil
 # Let an empty arena use memory of the caller. All of that memory counts as in use, and none of it against the limit.
 cdef int arena_lend(Arena* a, void* p, size_t n) except -1
+# Free the segments of an empty arena if it has several; its next segment has room for what all of them held.
+cdef void arena_unite(Arena* a) noexcept nogil
 # Free the memory above the bump pointer.  No memory moves.
 cdef void arena_trim(Arena* a) noexcept nogil
 cdef void array_trim(Array* a) noexcept nogil

@@ -260,7 +260,7 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
         refuse(MACHINE, n, machine - a.top if machine > a.top else 0)
         return False
     n = (n + ALIGN - 1) & ~<size_t>(ALIGN - 1)
-    want = max(max(n, total), <size_t>FIRST_SEGMENT)
+    want = max(max(n, total), max(<size_t>FIRST_SEGMENT, a.first if a.n == 0 else 0))
     while True:
         p = block_new(want + GAP, a.zeroed)
         if p != NULL or want == n:
@@ -380,6 +380,16 @@ cdef void rewind(Arena* a, size_t top) noexcept nogil:
     a.origin = <uintptr_t>s.p - s.begin
     a.end = s.begin + s.charged
     a.top = top
+
+
+cdef void arena_unite(Arena* a) noexcept nogil:
+    cdef uint32_t i
+    if a.n < 2 or a.top:
+        return
+    a.first = 0
+    for i in range(a.n):
+        a.first += 2 * a.segments[i].charged    # address space for somewhat larger graphs too
+    drop_segments(a, 0)
 
 
 cdef void arena_trim(Arena* a) noexcept nogil:

@@ -23,7 +23,7 @@ from dynet_cy.model.parameters cimport (
     LookupParameters, Parameters, _Stored, file_dim, floats_like, new_stored, zero_gradient,
 )
 
-from dynet_cy.devices import check_device, device_name
+from dynet_cy.core.devices import check_device, device_name
 from dynet_cy.model import parameters as _parameters
 from dynet_cy.files.textfile import (
     LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model,
@@ -736,16 +736,34 @@ class ParameterCollection:
             raise KeyError(f"{self._name} has no parameter {name!r}" + (f"; it has {', '.join(near)}" if near else ""))
         return found
 
-    def state_dict(self):
+    def state_dict(self, layer=""):
         """The values of all parameters and tables below by name, as new arrays; for tables, rows are the first axis.
+
+        Args:
+            layer: the name of a layer or a sub-collection, such as "tagger" or "tagger.encoder": only what is in it, by
+                the names that the layer's own `state_dict` has. Default: all
+
+        Raises:
+            KeyError: there is no layer of this name; the message names those there are.
 
         Example:
             >>> W = model.add_parameters(2, init=1, name="W")
             >>> np.savez("model.npz", **model.state_dict())
             >>> model.load_state_dict(np.load("model.npz"))
             Matched(loaded=['W'], missing=[], unexpected=[])
+            >>> layer = dy.nn.Linear(3, 2, model)
+            >>> list(model.state_dict()), list(model.state_dict("linear"))
+            (['W', 'linear/W', 'linear/b'], ['W', 'b'])
         """
-        return {name: settled_array(x) for name, x in self._by_name().items()}
+        found = self._by_name()
+        if layer:
+            before = layer.replace(".", "/") + "/"
+            within = {name[len(before):].replace("/", "."): x for name, x in found.items() if name.startswith(before)}
+            if not within:
+                layers = dict.fromkeys(name.rpartition("/")[0] for name in found if "/" in name)
+                raise KeyError(f"state_dict: {self._name} has no layer {layer!r}, but {', '.join(layers) or 'none'}")
+            found = within
+        return {name: settled_array(x) for name, x in found.items()}
 
     def load_state_dict(self, state, strict=True, prefix="", rename=None):
         """Set values from named arrays, such as those of `state_dict`.  Nothing is changed unless all of them fit.
@@ -822,7 +840,8 @@ class ParameterCollection:
     def populate(self, fname, key=""):
         """Read all parameters and tables from a text model file, also one written by DyNet.
 
-        Entries are matched by kind and position, as in DyNet, not by name.
+        Entries are matched by kind and position, as in DyNet.  If file and collection have the same names in another
+        order, as after a change of the order of definitions, they are matched by name, unlike in DyNet.
         Nothing is changed unless the whole file fits.
 
         Args:
@@ -844,7 +863,7 @@ class ParameterCollection:
         parameters, tables = self.parameters_list(), self.lookup_parameters_list()
         entries = list(populate_entries(
             fname, [(x.name(), file_dim(x)) for x in parameters],
-            [(x.name(), file_dim(x)) for x in tables], key))
+            [(x.name(), file_dim(x)) for x in tables], key, None if follows_dynet() else self._name))
         for i, entry in entries:
             fill_entry((tables if entry.kind == LOOKUP else parameters)[i], entry, fname)
 

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol, Union, cast
 
 import numpy as np
 
+from dynet_cy.files.missing import opened
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -310,7 +312,7 @@ class FromFileInitializer(PyInitializer):
     def fill(self, out: Array, rng: RandomSource, lookup: bool = False) -> None:
         values = np.empty(out.size, dtype=np.float32)
         count = 0
-        with open(self.fname, encoding="utf-8", errors="replace") as file:
+        with opened(self.fname, "a file of numbers", "r", encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
                 if count == out.size:
                     break

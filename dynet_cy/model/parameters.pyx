@@ -27,7 +27,7 @@ from dynet_cy.memory.storage cimport (
 )
 from dynet_cy.ops.registry cimport Op, register
 
-from dynet_cy.devices import device_name
+from dynet_cy.core.devices import device_name
 from dynet_cy.files.textfile import LOOKUP, PARAMETER, ModelMismatchError, read_text_model, write_text_model
 from dynet_cy.memory.storage import parameter_names
 from dynet_cy.model.initializers import NumpyInitializer

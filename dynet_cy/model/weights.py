@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, deserialize
 
+from dynet_cy.files.missing import opened
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.model import LookupParameters, Parameters
 from dynet_cy.model.parameters import set_array
@@ -31,7 +32,7 @@ def read_tensors(path: FileName) -> dict[str, Array]:
         ModelFileError: not a whole safetensors file, or numbers of a type that NumPy has no name for.
         OSError: the file cannot be read.
     """
-    with open(path, "rb") as file:
+    with opened(path, "a safetensors file") as file:
         data = file.read()
     parse: Any = deserialize  # has no types
     try:

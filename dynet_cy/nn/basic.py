@@ -308,7 +308,7 @@ class Dropout(Layer):
         Args:
             x: any expression
         """
-        x = as_input(x, "Dropout")
+        x = x if isinstance(x, Expression) else as_input(x, "Dropout")
         return ops.dropout(x, self.rate) if self.now > 0 else x
 
     @property
@@ -337,7 +337,7 @@ class Activation(Layer):
 
     def __call__(self, x: Input) -> Expression:
         """The function of each element of x."""
-        return self.function(as_input(x, "Activation"))
+        return self.function(x if isinstance(x, Expression) else as_input(x, "Activation"))
 
 
 class Highway(Layer):

@@ -45,9 +45,15 @@ def parts(value: Any, name: str, depth: int = 0) -> Iterator[tuple[Any, str]]:
         yield value, name
 
 
+def attributes(layer: Any) -> dict[str, Any]:
+    """The attributes of a layer, in the order in which they were set first."""
+    names = layer._attributes
+    return vars(layer) if names is None else {name: getattr(layer, name) for name in names if hasattr(layer, name)}
+
+
 def all_parts(layer: Any) -> Iterator[tuple[Any, str]]:
     """The parameters, layers and builders in all attributes of a layer, with their names."""
-    for name, value in vars(layer).items():
+    for name, value in attributes(layer).items():
         yield from parts(value, name)
 
 
@@ -114,12 +120,12 @@ class LayerType(abc.ABCMeta):
                     if isinstance(given, ParameterCollection):
                         begin_in(given)
                 layer = super().__call__(*args, **kwargs)
-                if "collection" not in vars(layer):
+                if "collection" not in attributes(layer):
                     raise TypeError(not_begun(cls))
             finally:
                 stacks.pop()
         name_members(layer.collection, [(stored(part), layer._saved_name(name)) for part, name in all_parts(layer)])
-        vars(layer)["_constructed"] = True
+        object.__setattr__(layer, "_constructed", True)
         if place is not None:
             _take_place_of_former(layer, place)
         return layer

@@ -13,7 +13,7 @@ from typing import Any, Callable, TypeVar, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.equivalents import advice
+from dynet_cy.core.equivalents import advice
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import load_arrays, named
@@ -21,7 +21,7 @@ from dynet_cy.model.matching import Matched, Renaming
 from dynet_cy.model.parameters import settled_array
 from dynet_cy.model.weights import Weights
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
-from dynet_cy.nn.construction import LayerType, NotBegun, all_parts, begin_in, replace_part, stored
+from dynet_cy.nn.construction import LayerType, NotBegun, all_parts, attributes, begin_in, replace_part, stored
 from dynet_cy.ops import api
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.rnn.birnn import BiRNNBuilder
@@ -88,6 +88,14 @@ class Layer(metaclass=LayerType):
     """The sub-collection that holds the parameters."""
 
     _constructed = False
+    # The names of the attributes, in the order in which they were set; None: those of `vars`. Reading `vars` gives an
+    # object a dictionary of its own, in which Python 3.11 and 3.12 find attributes more slowly from then on.
+    _attributes: dict[str, None] | None = None
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        layer = super().__new__(cls)
+        object.__setattr__(layer, "_attributes", {})
+        return layer
 
     def __init__(self, model: CollectionOrLayer | None = None, spec: tuple[Any, ...] = ()) -> None:
         name = type(self).__name__
@@ -107,10 +115,15 @@ class Layer(metaclass=LayerType):
         raise NotImplementedError(f"{type(self).__name__} has no __call__{forward}")
 
     def __setattr__(self, name: str, value: Any) -> None:
-        before = vars(self).get(name)
+        before = attributes(self).get(name) if self._constructed else None
         super().__setattr__(name, value)
+        if self._attributes is not None:
+            self._attributes[name] = None
         if self._constructed:
             replace_part(self, name, before, value)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _attributes=None)
 
     def sublayers(self) -> Iterator[Layer | _RNNBuilder | BiRNNBuilder]:
         """The layers and builders of recurrent networks that are attributes, or in lists or dictionaries that are."""

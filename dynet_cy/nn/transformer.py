@@ -154,7 +154,7 @@ class TransformerEncoderLayer(_Block):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
-        x = self._checked(x, self.dim)
+        x = x if isinstance(x, Expression) else self._checked(x, self.dim)
         found = self.attention(self._before(0, x), causal=causal, mask=mask)
         return self._feed_forward(self._after(0, x, found))
 
@@ -165,7 +165,7 @@ class TransformerEncoderLayer(_Block):
             x: shape ``{dim}`` or ``{dim,m}``
             past: from the last step; None at the beginning
         """
-        x = self._checked(x, self.dim)
+        x = x if isinstance(x, Expression) else self._checked(x, self.dim)
         found, past = self.attention.step(self._before(0, x), past)
         return self._feed_forward(self._after(0, x, found)), past
 
@@ -211,7 +211,7 @@ class TransformerDecoderLayer(_Block):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
-        x = self._checked(x, self.dim)
+        x = x if isinstance(x, Expression) else self._checked(x, self.dim)
         return self._rest(self._after(0, x, self.attention(self._before(0, x), causal=True)), memory, mask)
 
     def step(self, x: Input, past: KeysValues | None, memory: Memory) -> tuple[Expression, KeysValues]:
@@ -222,7 +222,7 @@ class TransformerDecoderLayer(_Block):
             past: from the last step; None at the beginning
             memory: as in a call
         """
-        x = self._checked(x, self.dim)
+        x = x if isinstance(x, Expression) else self._checked(x, self.dim)
         found, past = self.attention.step(self._before(0, x), past)
         return self._rest(self._after(0, x, found), memory, None), past
 
@@ -310,7 +310,7 @@ class TransformerEncoder(_Stack):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
-        y = as_input(x, type(self).__name__)
+        y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
         for layer in self.layers:
             y = layer(y, causal=causal, mask=mask)
         return self._finish(y)
@@ -329,7 +329,7 @@ class TransformerEncoder(_Stack):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or the state of another stack
         """
-        y = as_input(x, type(self).__name__)
+        y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
         past = _for_layers(state, self)
         found: list[KeysValues] = []
         for layer, before in zip(self.layers, past):
@@ -379,7 +379,7 @@ class TransformerDecoder(_Stack):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or a mask of another shape
         """
-        y = as_input(x, type(self).__name__)
+        y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
         for layer in self.layers:
             y = layer(y, memory, mask=mask)
         return self._finish(y)
@@ -410,7 +410,7 @@ class TransformerDecoder(_Stack):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows, or the state of another stack
         """
-        y = as_input(x, type(self).__name__)
+        y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
         past: list[Past] = []
         for layer, before, memory in zip(self.layers, _for_layers(state.past, self), state.memory):
             y, after = layer.step(y, before, memory)

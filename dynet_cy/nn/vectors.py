@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from dynet_cy.files.missing import opened
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.initializers import NormalInitializer
@@ -200,8 +201,9 @@ def read_vectors(
     kept = None if words is None else set(words)
     found: dict[str, None] = {}
     numbers = array("f")
-    with gzip.open(name) if name.endswith(".gz") else open(name, "rb") as opened, np.errstate(over="ignore"):
-        file: Any = opened
+    plain = opened(name, "a file of word vectors")
+    with plain, gzip.open(plain) if name.endswith(".gz") else plain as unpacked, np.errstate(over="ignore"):
+        file: Any = unpacked
         try:
             dim, rows = readers[format](file, name)
             for number, (raw, vector) in enumerate(rows, 1):
@@ -314,7 +316,7 @@ def _binary_rows(file: IO[bytes], name: str) -> tuple[int, Rows]:
 
 
 def _read_npz(name: str) -> tuple[list[str], npt.NDArray[Any]]:
-    with open(name, "rb") as file:
+    with opened(name, "a file of word vectors") as file:
         try:
             with zipfile.ZipFile(file) as archive:
                 words, vectors = (_npz_array(archive, key) for key in ("words", "vectors"))

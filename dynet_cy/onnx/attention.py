@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from dynet_cy.derivatives.attention import FROM, NOT_CAUSAL, TO_LAST
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
 from dynet_cy.onnx.sizes import Size
 from dynet_cy.onnx.tracing import Step
 from dynet_cy.onnx.writer import Value, Writer
-
-# Codes for the position of the first query among the keys; larger codes are FROM + the number of keys before it.
-NOT_CAUSAL, FROM_FIRST, TO_LAST, FROM = range(4)
 
 
 def heads_of(w: Writer, x: Value, heads: int) -> Value:

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Mapping
 
 from dynet_cy.onnx.writer import Writer
+from dynet_cy.ops.formulas import called, interpret
 
 __all__ = ["FORMULAS", "can_write", "write"]
 
@@ -114,8 +115,7 @@ _COMPOSED = {"EXPM1": expm1, "LOG1P": log1p}
 
 def can_write(formula: str) -> bool:
     """Whether ONNX has all functions of a formula."""
-    calls = [node.func for node in ast.walk(ast.parse(formula)) if isinstance(node, ast.Call)]
-    return all(isinstance(f, ast.Name) and f.id in {*_FUNCTIONS, *_COMPOSED} for f in calls)
+    return called(formula) <= {*_FUNCTIONS, *_COMPOSED}
 
 
 def write(w: Writer, formula: str, tensors: Mapping[str, str]) -> str:
@@ -130,17 +130,8 @@ def write(w: Writer, formula: str, tensors: Mapping[str, str]) -> str:
         The name of the result.
     """
 
-    def written(part: ast.expr) -> str:
-        if isinstance(part, ast.Name):
-            return tensors[part.id]
-        if isinstance(part, ast.Call):
-            assert isinstance(part.func, ast.Name)
-            name, args = part.func.id, [written(arg) for arg in part.args]
-            return _COMPOSED[name](w, *args) if name in _COMPOSED else w.add(_FUNCTIONS[name], *args)
-        if isinstance(part, ast.BinOp):
-            return w.add(_OPERATORS[type(part.op)], written(part.left), written(part.right))
-        if isinstance(part, ast.Compare):
-            return w.add(_OPERATORS[type(part.ops[0])], written(part.left), written(part.comparators[0]))
-        return w.constant(float(ast.literal_eval(part)))
+    def call(name: str, args: list[str]) -> str:
+        return _COMPOSED[name](w, *args) if name in _COMPOSED else w.add(_FUNCTIONS[name], *args)
 
-    return written(ast.parse(formula, mode="eval").body)
+    result: str = interpret(formula, tensors, w.constant, call, lambda kind, a, b: w.add(_OPERATORS[kind], a, b))
+    return result

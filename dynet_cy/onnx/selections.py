@@ -193,22 +193,28 @@ def picked_by_length(w: Writer, step: Step, x: Value) -> Value:
     return Value(name, step.dims, step.batch, True)
 
 
-@converts("scatter_rows")
-def scatter_rows(w: Writer, step: Step, args: list[Value]) -> Value:
-    """A product with a matrix that has a 1 at the position of each element."""
-    x = args[0]
+@converts("scatter_rows", "scatter_cols")
+def scatter(w: Writer, step: Step, args: list[Value]) -> Value:
+    """A product with a matrix that has a 1 at the position of each row or column."""
+    x, axis = args[0], w.whole(0)
     batched = not sizes.is_one(step.batch) and not same_for_all(step)
     if not batched:
         w.step = step._replace(items=tuple(i[: len(i) // b] for i, b in zip(step.items, step.batch)))
-    chosen = w.picked(x.dims[0], batched)
+    chosen = w.picked(x.dims[axis], batched)
     w.step = step
-    places = w.add("OneHot", chosen.name, w.size(step.dims[0]), w.constant([0, 1]), axis=-1)
+    places = w.add("OneHot", chosen.name, w.size(step.dims[axis]), w.constant([0, 1]), axis=-2 if axis else -1)
     one = tuple(1 for _ in step.batch)
     has_batch = not sizes.is_one(step.batch)
-    matrix = Value(places, (step.dims[0], x.dims[0]), step.batch if batched else one, chosen.each)
-    row = Value(w.add("Unsqueeze", x.name, w.ints(-2)), (x.dims[0], one), x.batch, x.each)
-    found = w.add("MatMul", w.lifted(row, 2, has_batch), w.lifted(matrix, 2, has_batch))
-    return Value(w.add("Squeeze", found, w.ints(-2)), step.dims, step.batch, x.each or chosen.each)
+    shape = (step.dims[0], x.dims[0]) if axis == 0 else (x.dims[1], step.dims[1])
+    matrix = Value(places, shape, step.batch if batched else one, chosen.each)
+    if len(x.dims) == 1:
+        x = Value(w.add("Unsqueeze", x.name, w.ints(-2)), (x.dims[0], one), x.batch, x.each)
+    axes = len(x.dims)
+    factors = [w.lifted(x, axes, has_batch), w.lifted(matrix, axes, has_batch)]
+    found = w.add("MatMul", *(factors if axis == 0 else factors[::-1]))
+    if len(step.dims) == 1:
+        found = w.add("Squeeze", found, w.ints(-2))
+    return Value(found, step.dims, step.batch, x.each or chosen.each)
 
 
 @converts("strided_select")

@@ -15,7 +15,7 @@ from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
-from dynet_cy.ops.loops cimport Split, split_at, without
+from dynet_cy.ops.loops cimport Split, Terms, begin_terms, end_terms, next_term, split_at, terms_work, without
 from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
 
@@ -35,7 +35,7 @@ cdef extern from "Python.h":
                              Py_ssize_t* stop, Py_ssize_t* step, Py_ssize_t* count) except -1
 
 cdef enum:
-    MOST_ITEMS = 0xFFFF             # words per batch element
+    MOST_ITEMS = 0x3FFFFF           # words per batch element: 22 bits of a node
 
 
 cdef inline uint32_t word_of(Py_ssize_t i) noexcept:
@@ -435,6 +435,35 @@ cdef enum:
     FEW = 256
 
 
+# A tensor `all` of pre x len x post numbers, of which some are listed along the middle axis; y has the listed ones.
+
+cdef void read_listed(const Split* s, size_t n, const uint32_t* items, const float* all, float* y,
+                      int add) noexcept nogil:
+    """y = the n listed numbers; with `add`, y += them."""
+    cdef size_t _j, k
+    for _j in range(s.post):
+        if s.pre == 1 and n <= FEW and not add:
+            for k in range(n):
+                y[k] = all[items[k]]
+        else:
+            K.take_rows(n, s.pre, items, all, y, add)
+        all += s.pre * s.len
+        y += n * s.pre
+
+
+cdef void add_listed(const Split* s, size_t n, const uint32_t* items, const float* y, float* all) noexcept nogil:
+    """The n listed numbers += y."""
+    cdef size_t _j, k
+    for _j in range(s.post):
+        if s.pre == 1 and n <= FEW:
+            for k in range(n):
+                all[items[k]] += y[k]
+        else:
+            K.add_rows(n, s.pre, items, y, all)
+        all += s.pre * s.len
+        y += n * s.pre
+
+
 cdef int select_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i
     cdef uint32_t d = s.attrs[0].u
@@ -449,43 +478,18 @@ cdef int select_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void select_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, n = c.item_count, _j, k
+    cdef size_t n = c.item_count
     cdef uint32_t b
-    cdef const uint32_t* items
-    cdef const float* x
-    cdef float* y = c.y.v
     for b in range(c.y.dim.bd):
-        x = element(&c.x[0], b)
-        items = c.items + b * n
-        for _j in range(s.post):
-            if s.pre == 1:
-                for k in range(n):
-                    y[k] = x[items[k]]
-            else:
-                for k in range(n):
-                    memcpy(y + k * s.pre, x + items[k] * s.pre, s.pre * sizeof(float))
-            x += column
-            y += n * s.pre
+        read_listed(&s, n, c.items + b * n, element(&c.x[0], b), element(&c.y, b), 0)
 
 
 cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef Split s = split_at(&c.dx.dim, c.attrs[0].u)
-    cdef size_t column = s.pre * s.len, n = c.item_count, _j, k
+    cdef size_t n = c.item_count
     cdef uint32_t b
-    cdef const uint32_t* items
-    cdef float* dx
-    cdef const float* dy = c.dy.v
     for b in range(c.y.dim.bd):
-        dx = element(&c.dx, b)
-        items = c.items + b * n
-        for _j in range(s.post):
-            if s.pre == 1 and n <= FEW:
-                for k in range(n):
-                    dx[items[k]] += dy[k]
-            else:
-                K.add_rows(n, s.pre, items, dy, dx)
-            dx += column
-            dy += n * s.pre
+        add_listed(&s, n, c.items + b * n, element(&c.dy, b), element(&c.dx, b))
 
 
 cdef Op* SELECT_ROWS = register(b"select_rows", b"x", select_dim, select_forward, select_backward)
@@ -548,76 +552,126 @@ def select_cols(x, cs: _Ints):
     return selected(SELECT_COLS, x, cs, 1, "select_cols")
 
 
-# ---- scatter_rows: y[items[k]] += x[k], the reverse of select_rows -----------------
+# ---- scatter_rows, scatter_cols: y[items[k]] += x[k], the reverse of select_rows, select_cols ----
 
-cdef int scatter_rows_dim(const Shapes* s, Dim* y) except -1:
-    if s.x[0].nd != 1 or s.x[0].d[0] != s.n_items:
-        raise DimensionError(f"x must be a vector of {s.n_items} elements")
-    need_indices(s, s.attrs[0].u)
-    y.nd = 1
-    y.d[0] = s.attrs[0].u
+# Attributes: the axis, its length in y.
+cdef int scatter_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i, d = s.attrs[0].u
+    cdef str what = "column" if d else "row"
+    if d >= s.x[0].nd or s.x[0].d[d] != s.n_items:
+        raise DimensionError(f"x must have {s.n_items} {what}s, as many as there are positions")
+    need_indices(s, s.attrs[1].u)
+    y.nd = s.x[0].nd
+    for i in range(y.nd):
+        y.d[i] = s.x[0].d[i]
+    y.d[d] = s.attrs[1].u
     return 0
 
 
-cdef void scatter_rows_forward(const Call* c) noexcept nogil:
-    cdef size_t k, n = c.item_count
+cdef void scatter_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef size_t n = c.item_count
     cdef uint32_t b
-    cdef const float* x
-    cdef float* y
-    memset(c.y.v, 0, size_of(&c.y.dim) * c.y.dim.bd * sizeof(float))
+    memset(c.y.v, 0, total_of(&c.y.dim) * sizeof(float))
     for b in range(c.y.dim.bd):
-        x = element(&c.x[0], b)
-        y = element(&c.y, b)
-        for k in range(n):
-            y[c.items[b * n + k]] += x[k]
+        add_listed(&s, n, c.items + b * n, element(&c.x[0], b), element(&c.y, b))
 
 
-cdef void scatter_rows_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t k, n = c.item_count
+cdef void scatter_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
+    cdef size_t n = c.item_count
     cdef uint32_t b
+    cdef int add
     cdef float* dx
-    cdef const float* dy
+    cdef Terms terms
+    begin_terms(&terms, c, c.work)
     for b in range(c.y.dim.bd):
-        dx = element(&c.dx, b)
-        dy = element(&c.dy, b)
-        for k in range(n):
-            dx[k] += dy[c.items[b * n + k]]
+        dx = next_term(&terms, c, b, &add)
+        read_listed(&s, n, c.items + b * n, element(&c.dy, b), dx, add)
+    end_terms(&terms)
 
 
-cdef Op* SCATTER_ROWS = register(b"scatter_rows", b"x", scatter_rows_dim, scatter_rows_forward, scatter_rows_backward)
+cdef size_t scatter_work(const Call* c, int i) noexcept nogil:
+    return terms_work(c, i) if i >= 0 else 0
+
+
+cdef Op* SCATTER_ROWS = register(b"scatter_rows", b"x", scatter_dim, scatter_forward, scatter_backward)
+cdef Op* SCATTER_COLS = register(b"scatter_cols", b"x", scatter_dim, scatter_forward, scatter_backward)
+SCATTER_ROWS.assigns = SCATTER_COLS.assigns = True
+SCATTER_ROWS.work = SCATTER_COLS.work = scatter_work
+
+
+cdef Expression scattered(const Op* op, object x, object indices, object n, uint32_t axis, str name):
+    cdef Py_ssize_t k, end, count = len(indices), size = whole(n, name, "n")
+    cdef Extra extra = no_extra()
+    if size < 0:
+        raise DimensionError(f"{name}: n is {n}, which is not a number of {'columns' if axis else 'rows'}")
+    if count == 0:
+        shape = list(shape_of(dim_of(expression(x, name, "x"))))
+        if len(shape) <= axis or shape[axis]:
+            raise DimensionError(f"{name}: x has shape {tuple(shape)}, but there are no positions")
+        shape[axis] = size
+        return constant(tuple(shape), 0, dim_of(x).bd)
+    if count > MOST_ITEMS:
+        parts = []
+        for k in range(0, count, MOST_ITEMS):
+            end = min(k + MOST_ITEMS, count)
+            parts.append(scattered(op, range_of(x, k, end, axis), indices[k:end], n, axis, name))
+        return esum(parts)
+    held = set_indices(&extra, indices, name)
+    extra.item_count = extra.n_items
+    extra.attrs[0].u = axis
+    extra.attrs[1].u = <uint32_t>size
+    y = apply1x(op, x, &extra)
+    del held
+    return y
 
 
 def scatter_rows(x, rs: _Ints, n: int):
-    """A vector of n elements with those of x added at given positions: the reverse of `select_rows`.
+    """A tensor of n rows with those of x added at given positions: the reverse of `select_rows`.
+
+    Shapes: ``x {k, ...}`` and k positions -> ``{n, ...}``. No gradient is taken of the positions.
 
     Args:
-        x: a vector.
-        rs: the position of each element of x; elements with the same position are added up.
-        n: the number of elements of the result.
+        x: a vector, a matrix, or more: rows are along axis 0.
+        rs: the position of each row of x; rows with the same position are added up.
+        n: the number of rows of the result.
 
     Raises:
-        DimensionError: x is not a vector, or the number of positions is not that of its elements.
+        DimensionError: the number of positions is not that of the rows of x.
         IndexError: a position is not from 0 to n - 1.
 
     Example:
         >>> dy.scatter_rows(dy.inputVector([1, 2, 3]), [0, 2, 0], 4).npvalue()
         array([4., 0., 2., 0.])
     """
-    cdef Py_ssize_t k, count = len(rs), size = whole(n, "scatter_rows", "n")
-    if size < 0:
-        raise DimensionError(f"scatter_rows: n is {n}, which is not a number of elements")
-    if count == 0:
-        expression(x, "scatter_rows", "x")
-        return constant(size, 0)
-    if count > MOST_ITEMS:
-        parts = [scatter_rows(range_of(x, k, min(k + MOST_ITEMS, count), 0), rs[k:k + MOST_ITEMS], size)
-                 for k in range(0, count, MOST_ITEMS)]
-        return esum(parts)
-    cdef Extra extra = no_extra()
-    _held = set_indices(&extra, rs, "scatter_rows")
-    extra.item_count = extra.n_items
-    extra.attrs[0].u = <uint32_t>size
-    return apply1x(SCATTER_ROWS, x, &extra)
+    return scattered(SCATTER_ROWS, x, rs, n, 0, "scatter_rows")
+
+
+def scatter_cols(x, cs: _Ints, n: int):
+    """A tensor of n columns with those of x added at given positions: the reverse of `select_cols`.
+
+    With both, one matrix holds the states of all nodes of a sparse graph, and two lists its edges (Gilmer et al. 2017,
+    Neural message passing for quantum chemistry): ``dy.scatter_cols(dy.select_cols(h, sources), targets, n)`` is the
+    sum of what each node gets. Both copy columns as fast as memory allows.
+
+    Shapes: ``x {d, k, ...}`` and k positions -> ``{d, n, ...}``. No gradient is taken of the positions.
+
+    Args:
+        x: a matrix, or more: columns are along axis 1.
+        cs: the position of each column of x; columns with the same position are added up.
+        n: the number of columns of the result.
+
+    Raises:
+        DimensionError: x is a vector, or the number of positions is not that of its columns.
+        IndexError: a position is not from 0 to n - 1.
+
+    Example:
+        >>> dy.scatter_cols(dy.inputTensor([[1, 2, 3], [4, 5, 6]]), [0, 2, 0], 3).npvalue()
+        array([[ 4.,  0.,  2.],
+               [10.,  0.,  5.]])
+    """
+    return scattered(SCATTER_COLS, x, cs, n, 1, "scatter_cols")
 
 
 # ---- strided_select: y_ij = x[from_0 + i step_0, from_1 + j step_1], ... ---------

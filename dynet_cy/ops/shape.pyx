@@ -98,7 +98,7 @@ cdef object known_sizes(object x, object d, object batch_size):
     return [n // rest if size == -1 else size for size in sizes]
 
 
-def reshape(x, d: float | Sequence[float], batch_size: float = 1):
+def reshape(x, d: float | Sequence[float], batch_size: float = 1, str order="F"):
     """The same elements, column by column, in another shape.
 
     Args:
@@ -106,15 +106,23 @@ def reshape(x, d: float | Sequence[float], batch_size: float = 1):
         d: the new shape: a tuple, a list, or one number.  One of its sizes may be -1, which is then inferred.
         batch_size: the new batch size.  When it is 1 and d has as many elements
             as one batch element of x, each batch element is reshaped separately. Default: 1.
+        order: "F" (default) reads and writes by columns, "C" by rows, as NumPy and PyTorch do; each batch element is
+            then reshaped separately.
 
     Raises:
         DimensionError: the new shape has more or fewer elements.
+        ValueError: there is no such order, or a batch size with "C".
 
     Example:
         >>> dy.reshape(dy.inputVector([1, 2, 3, 4]), (2, 2)).npvalue()
         array([[1., 3.],
                [2., 4.]])
+        >>> dy.reshape(dy.inputVector([1, 2, 3, 4]), (2, 2), order="C").npvalue()
+        array([[1., 2.],
+               [3., 4.]])
     """
+    if order != "F":
+        return reshaped_by_rows(x, d, batch_size, order)
     cdef unsigned int[7] sizes
     cdef unsigned int n = 0
     cdef Py_ssize_t size
@@ -132,6 +140,16 @@ def reshape(x, d: float | Sequence[float], batch_size: float = 1):
     if size < 1:
         raise DimensionError(f"reshape: batch_size must be at least 1, not {batch_size}")
     return reshaped(x, sizes, n, <unsigned int>size)
+
+
+cdef Expression reshaped_by_rows(object x, object d, object batch_size, str order):
+    """`reshape` in the order of NumPy: by columns it is that of the axes in the opposite order."""
+    if order != "C":
+        raise ValueError(f'reshape: order must be "F" or "C", not {order!r}')
+    if batch_size != 1:
+        raise ValueError('reshape: order="C" is within each batch element, so there is no batch_size')
+    sizes = d if isinstance(d, (tuple, list)) else (d,)
+    return _transposed(reshape(_transposed(expression(x, "reshape", "x")), sizes[::-1]))
 
 
 # ---- transpose: y[i_0, i_1, ...] = x[j_0, j_1, ...] where j_dims[k] = i_k ---------

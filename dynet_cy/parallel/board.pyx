@@ -16,7 +16,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, strlen, strncmp
 
-from dynet_cy.parallel.communicator import LEFT, ParallelError
+from dynet_cy.parallel.communicator import LEFT, ParallelError, only_some
 
 
 cdef uint64_t MAGIC = 0x79645F79636E7964
@@ -145,9 +145,7 @@ cdef class Board:
                     os._exit(1)
         for r in range(self.size):
             if strncmp(self.seats[r].what[k & 1], seat.what[k & 1], DY_WHAT):
-                raise ParallelError(
-                    f"rank {r} is in {self.seats[r].what[k & 1].decode()} while rank {self.rank} is in "
-                    f"{what.decode()}; what needs all ranks must be called by all of them, in one order")
+                raise only_some(r, self.seats[r].what[k & 1].decode(), self.rank, what.decode())
         return 0
 
     def leave(self):

@@ -23,7 +23,7 @@ from dynet_cy.memory.storage cimport Param, Plane, Storage, note_gradient
 from dynet_cy.model.parameters cimport _Stored, settle
 from dynet_cy.train.host cimport squared_norm, sum_table
 from dynet_cy.train.interfaces cimport Backend, Reducer
-from dynet_cy.train.plan cimport FROZEN, MOVES, TrainerSettings, Update, constants_of
+from dynet_cy.train.plan cimport FROZEN, MOVES, TrainerSettings, Update
 
 from dynet_cy.parallel.communicator import ParallelError
 
@@ -54,7 +54,7 @@ cdef int compare_settings(trainer, const TrainerSettings* a, int rank_of_a, cons
                           int rank_of_b) except -1:
     """Raise an error that names the first setting that differs."""
     constants = [(f"constant {attribute.lstrip('_')}", a.constants[k], b.constants[k])
-                 for k, attribute in enumerate(constants_of(trainer))]
+                 for k, attribute in trainer._constants_read]
     for what, x, y in (
             ("learning rate", a.learning_rate, b.learning_rate),
             ("clipping threshold", a.clip_threshold, b.clip_threshold),

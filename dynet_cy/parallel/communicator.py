@@ -31,6 +31,24 @@ LEFT = (
 """The error message of collective calls after one rank has failed; the name of that rank has to be filled in."""
 
 
+def only_some(rank: int, there: str, own: int, here: str) -> ParallelError:
+    """The error of rank `own`, which is in the collective call `here`, while a rank is in another one, or in none.
+
+    Args:
+        rank: the other rank.
+        there: the call that it is in; "" if that is not known.
+        own: this rank.
+        here: the call that it is in.
+    """
+    advice = "what needs all ranks must be called by all of them, in one order"
+    if "checkpoint" in (there, here):
+        advice += (
+            "; ask for a number that is the same on all ranks, with `if run.every(20):` of a `dy.Training` or "
+            "`if trainer.updates % 20 == 0:`, as counts of items or batches may differ"
+        )
+    return ParallelError(f"rank {rank} is in {there or 'something else'} while rank {own} is in {here}; {advice}")
+
+
 class ParallelError(RuntimeError):
     """Processes that train together cannot continue: their models differ, or one of them has failed."""
 

@@ -31,6 +31,7 @@ from dynet_cy.parallel.communicator import (
     ParallelError,
     check_floats,
     on_devices,
+    only_some,
 )
 from dynet_cy.parallel.hosts import share
 from dynet_cy.parallel.mpi_watch import Watch, forget_names
@@ -210,10 +211,7 @@ class MPICommunicator(Communicator):
         )
         lengths = announced[:, 0]
         for rank in np.flatnonzero(announced[:, 1] != announced[self.rank, 1]).tolist():
-            raise ParallelError(
-                f"rank {self.rank} is in {what} and rank {rank} is not; what needs all ranks must be called by all of "
-                "them, in one order"
-            )
+            raise only_some(rank, "", self.rank, what)
         whole = bytearray(int(lengths.sum()))
         self.wait([self.start(comm.Iallgatherv, [data, self.mpi.BYTE], [whole, lengths.tolist(), self.mpi.BYTE])], what)
         ends = np.cumsum(lengths)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, Union
 
 import numpy as np
 
+from dynet_cy.files.missing import opened
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
@@ -483,7 +484,7 @@ def _read_clusters(file: Path, word_dict: Mapping[str, int]) -> list[list[int]]:
     """The numbers of the words of each cluster."""
     clusters: dict[str, list[int]] = {}
     seen: set[int] = set()
-    with open(file, encoding="utf-8") as lines:
+    with opened(file, "a file of clusters of words", "r", encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             parts = line.split()
             where = f"ClassFactoredSoftmaxBuilder: {os.fspath(file)}, line {number}"

@@ -359,7 +359,7 @@ cdef inline uint32_t* write_node(Graph* g, const Node* x, uint32_t lowest, uint3
     cdef uint32_t i
     cdef uint32_t has_attrs = (x.attrs[0].u | x.attrs[1].u | x.attrs[2].u | x.attrs[3].u) != 0
     cdef uint32_t has_object = x.object != NULL
-    w[0] = x.op | <uint32_t>x.item_count << 16
+    w[0] = x.op | x.item_count << 10
     w[1] = x.nargs << 5 | has_object << 4 | has_attrs << 3 | x.dim.nd
     w = write_dim(w + 2, &x.dim)
     if g.multi_device:

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitedTooLong  # the builtin one from Python 3.11 on
 from contextlib import contextmanager
@@ -82,6 +82,48 @@ class ServerStatistics(NamedTuple):
     p50: float  # percentiles of the seconds from call to result, of the last 4,096 calls; nan before the first result
     p95: float
     p99: float
+
+    def prometheus(self, **labels: str) -> str:
+        """The numbers in Prometheus' text format (version 0.0.4), as a web service returns them for ``/metrics``.
+
+        Args:
+            labels: names and values that tell this server from others, such as ``model="tagger"``
+
+        Example:
+            >>> with dy.Server(lambda x: dy.tanh(dy.inputVector(x)).value()) as server:
+            ...     _ = server([0])
+            ...     print(server.statistics().prometheus(model="tanh"))
+            # HELP dynet_cy_server_calls_total Calls that have ended, by outcome.
+            # TYPE dynet_cy_server_calls_total counter
+            dynet_cy_server_calls_total{model="tanh",outcome="finished"} 1
+            ...
+        """
+        lines: list[str] = []
+
+        def family(name: str, kind: str, text: str, samples: Mapping[str, float], label: str = "") -> None:
+            lines.append(f"# HELP dynet_cy_server_{name} {text}\n# TYPE dynet_cy_server_{name} {kind}")
+            for key, value in samples.items():
+                pairs = {**labels, label: key} if label else labels
+                shown = ",".join(f'{k}="{_escaped(v)}"' for k, v in pairs.items())
+                number = "NaN" if value != value else f"{value}"
+                braces = f"{{{shown}}}" if shown else ""
+                lines.append(f"dynet_cy_server_{name}{braces} {number}")
+
+        outcomes = ("finished", "failed", "cancelled", "expired", "refused")
+        ended = {name: getattr(self, name) for name in outcomes}
+        family("calls_total", "counter", "Calls that have ended, by outcome.", ended, "outcome")
+        family("calls_waiting", "gauge", "Calls that have not started.", {"": self.waiting})
+        family("calls_in_flight", "gauge", "Calls under way.", {"": self.in_flight})
+        family("passes_total", "counter", "Passes over the graph.", {"": self.passes})
+        family("nodes_total", "counter", "Nodes made for these passes.", {"": self.nodes})
+        seconds = {"0.5": self.p50, "0.95": self.p95, "0.99": self.p99}
+        family("call_seconds", "summary", "Seconds from call to result, of the last 4,096 calls.", seconds, "quantile")
+        return "\n".join(lines) + "\n"
+
+
+def _escaped(value: str) -> str:
+    """A label's value in Prometheus' text format."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class ServerCall(Future[R]):

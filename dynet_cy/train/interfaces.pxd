@@ -85,7 +85,5 @@ cdef double checked_decay(object value) except? -1
 cdef int check_not_scheduled(object pace) except -1
 # Parameters and tables: one, all of a collection, or those of a list of these.
 cdef list stored_in(object params, str op)
-# Set the group of each entry of an update, and how each group is clipped.
-cdef int begin_groups(object trainer, list stored, Update* u) except -1
 # Groups restored from what `_state` returned; a group of the same parameters keeps its object.
 cdef list restored_groups(object own, object states)

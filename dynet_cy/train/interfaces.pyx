@@ -196,25 +196,6 @@ class ParameterGroup:
         return f"<ParameterGroup of {', '.join(self.names)}: {settings or 'as the trainer'}>"
 
 
-cdef int begin_groups(object trainer, list stored, Update* u) except -1:
-    cdef uint32_t k
-    cdef Py_ssize_t i
-    for k in range(u.n_groups):
-        u.settings[k].h.grad_scale = <float>u.scale
-        u.settings[k].threshold = trainer._clip_threshold
-    if u.n_groups == 1:
-        return 0
-    numbers = {}
-    for k, group in enumerate(trainer._groups, 1):
-        numbers.update(dict.fromkeys(group.names, k))
-        if group.clip_threshold is not None:
-            u.settings[k].threshold = group.clip_threshold
-            u.settings[k].own_norm = True
-    for i in range(u.n):
-        u.group[i] = numbers.get((<_Stored>stored[i]).full_name, 0)
-    return 0
-
-
 cdef list restored_groups(object own, object states):
     if [list(group.names) for group in own] != [list(state["names"]) for state in states]:
         own = [ParameterGroup(state["names"]) for state in states]

@@ -13,8 +13,6 @@ from dynet_cy.memory.storage cimport Param
 
 # The number of planes of state of a rule.
 cdef int n_states(int rule) noexcept
-# The attributes of a trainer that hold the constants of its rule.
-cdef list constants_of(trainer)
 
 
 # ==== plan ========================================================================================
@@ -54,6 +52,12 @@ cdef struct GroupSettings:
     double threshold            # of clipping; 0 for none
     bint own_norm               # whether it is clipped by the norm of its own gradients, not together with group 0
     double squares              # sum of the squares of its gradients, if it was requested
+    # From which h, decoupled and decay are computed once the number of the update is known:
+    double learning_rate        # its own, without the schedule,
+    bint own_rate               # if it has one
+    double weight_decay         # decoupled decay per unit of the learning rate,
+    bint own_decay              # and whether it replaces that of the collection
+    double collected            # the share of decoupled decay that has been collected but not applied yet
 
 
 cdef struct Update:
@@ -74,11 +78,11 @@ cdef struct Update:
     double scale                # factor for all gradients, before clipping
 
 
-# The settings of a trainer that must be equal on all ranks.
+# The settings of a trainer, without those of its groups.  They must be equal on all ranks.
 cdef struct TrainerSettings:
-    double learning_rate
+    double learning_rate        # of the next update
     double clip_threshold
-    double[N_CONSTANTS] constants   # of the rule, in the order of `constants_of`
+    double[N_CONSTANTS] constants   # of the rule, in the order of CONSTANTS; 0 where it reads none
     double decoupled_decay      # of the trainer itself
     double weight_decay         # of the collection,
     double decay_due            # and the share of it that has been collected but not applied yet

@@ -45,22 +45,22 @@ cdef int n_states(int rule) noexcept:
     return states_of_rules[rule]
 
 
-cdef list constants_of(trainer):
-    return [trainer._constants[constant] for constant in CONSTANTS if constant in trainer._constants]
-
-
 def check_constants(cls):
     """Check that a trainer class has a value for each constant that its rule reads, and for no other.
+
+    Returns:
+        Of each that it has, the place in `CONSTANTS` and the attribute that holds it.
 
     Raises:
         TypeError: a constant is missing or unknown.
     """
-    given = cls._constants.keys()
-    unknown = sorted(given - set(CONSTANTS))
+    given = cls._constants
+    unknown = sorted(given.keys() - set(CONSTANTS))
     if unknown:
         raise TypeError(f"{cls.__name__}: rules have no constant {unknown[0]!r}, only b1, b2 and eps")
+    places = [(k, given[constant]) for k, constant in enumerate(CONSTANTS) if constant in given]
     if cls._rule is None:
-        return
+        return places
     name = names_of_rules[<int>cls._rule].decode()
     read = set(re.findall(r"\w+", texts_of_rules[<int>cls._rule].decode())) & set(CONSTANTS)
     for constant in CONSTANTS:
@@ -68,6 +68,7 @@ def check_constants(cls):
             reads = "reads" if constant in read else "does not read"
             has = "gives it no value" if constant in read else "gives it one"
             raise TypeError(f"{cls.__name__}: the rule {name} {reads} the constant {constant!r}, and _constants {has}")
+    return places
 
 
 # ==== plan ========================================================================================
@@ -101,6 +102,7 @@ cdef class Plan:
         free(self.u.settings)
 
     cdef int set_groups(self, uint32_t n) except -1:
+        free(self.u.settings)
         self.u.n_groups = n
         self.u.settings = <GroupSettings*>calloc(n, sizeof(GroupSettings))
         if self.u.settings == NULL:

@@ -4,6 +4,7 @@ import hashlib
 import inspect
 import sys
 import warnings
+from threading import get_ident
 
 import numpy as np
 
@@ -25,13 +26,13 @@ from dynet_cy.ops.inputs cimport whole
 from dynet_cy.train.device cimport apply_outcome, backend_of, poll_updates, wait_for_updates
 from dynet_cy.train.host cimport HostBackend
 from dynet_cy.train.interfaces cimport (
-    Backend, Reducer, begin_groups, check_not_scheduled, checked_rate, number, restored_groups, stored_in,
+    Backend, Reducer, check_not_scheduled, checked_rate, number, restored_groups, stored_in,
 )
 from dynet_cy.train.plan cimport (
-    FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, constants_of, n_states,
+    FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, n_states,
 )
 
-from dynet_cy.equivalents import advice
+from dynet_cy.core.equivalents import advice
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.whole import as_collection
 from dynet_cy.train.interfaces import ParameterGroup
@@ -50,7 +51,8 @@ class MovingAverages:
     values are saved in the next plane.
     """
 
-    _average = None             # plain data: beta, frequency, updates, values, parameters
+    # Plain data: beta, frequency, updates, values, and since: by the id of a parameter, how many values came before it.
+    _average = None
     _swapped = ""               # while the parameters are set to the average: are their own values "kept" or "lost"?
 
     def exponential_moving_average(self, beta, update_freq=1):
@@ -60,7 +62,8 @@ class MovingAverages:
         Juditsky 1992 for averages of parameters, Kingma and Ba 2015 (section 7.2)
         for these weights.  The new average replaces one that the trainer has kept so far.
 
-        Each value added to the average costs a pass over all parameters and tables.
+        Each value added to the average costs a pass over all parameters and tables.  The average of a parameter that is
+        made later begins with its first value.
 
         Args:
             beta: at least 0 and less than 1; 0.999 looks back about a thousand values.
@@ -123,10 +126,8 @@ class MovingAverages:
         """
         cdef _Stored x
         cdef Plane average, kept
-        cdef float factor = 1
         cdef Plane values = (<Storage>self._collection.storage).values
         cdef Backend backend = backend_of(self)
-        cdef list stored = self._collection._below()
         self._check_alone("swap_params_to_moving_average")
         check_change(self._collection.storage, "swap_params_to_moving_average")
         wait_for_updates(self)
@@ -136,19 +137,19 @@ class MovingAverages:
                 "or cumulative_moving_average before training")
         if self._swapped:
             raise RuntimeError("swap_params_to_moving_average: the parameters are set to it already")
-        if bias_correction and self._average["beta"] is not None:
-            factor = 1 / (1 - self._average["beta"] ** self._average["values"])
+        beta = self._average["beta"] if bias_correction else None
         average = self._states[self._n_states]
         if save_weights:
             kept = self._collection.storage.new_plane()
             try:
-                backend.axpby(stored, 0, 1, values, kept)
+                backend.axpby(self._averaged(), 0, 1, values, kept)
             except BaseException:
                 self._collection.storage.drop_plane(kept)
                 raise
             self._states.append(kept)
-        backend.axpby(stored, 0, factor, average, values)
-        for x in stored:
+        for n, stored in self._by_count().items():
+            backend.axpby(stored, 0, 1 if beta is None else 1 / (1 - beta ** n), average, values)
+        for x in self._averaged():
             value_changed(x.p)
         self._swapped = "kept" if save_weights else "lost"
         raise_kept()
@@ -169,12 +170,13 @@ class MovingAverages:
             >>> trainer.swap_params_to_weights()
         """
         cdef _Stored x
-        cdef list stored = self._collection._below()
+        cdef list stored
         check_change(self._collection.storage, "swap_params_to_weights")
         if not self._swapped:
             raise RuntimeError("swap_params_to_weights: the parameters are not set to their moving average")
         if self._swapped == "lost":
             raise RuntimeError("swap_params_to_weights: the weights were not saved: save_weights was False")
+        stored = self._averaged()
         backend_of(self).axpby(
             stored, 0, 1, self._states[self._n_states + 1], (<Storage>self._collection.storage).values)
         for x in stored:
@@ -199,25 +201,37 @@ class MovingAverages:
         for plane in self._states[self._n_states:]:
             self._collection.storage.drop_plane(plane)
         self._states[self._n_states:] = [self._collection.storage.new_plane()]
-        self._average = {"beta": beta, "frequency": int(update_freq), "updates": 0, "values": 0,
-                         "parameters": len(self._collection._below())}
+        self._average = {"beta": beta, "frequency": int(update_freq), "updates": 0, "values": 0, "since": {}}
 
     def _add_to_average(self):
-        cdef list stored = self._collection._below()
+        cdef _Stored x
         cdef double old
         average = self._average
-        if len(stored) != average["parameters"]:
-            raise RuntimeError(
-                f"{type(self).__name__}: parameters were added since the moving average began; it "
-                "would be wrong for them.  The update is made; begin the average anew")
         average["updates"] += 1
         if average["updates"] % average["frequency"]:
             return
+        for x in self._collection._below():
+            average["since"].setdefault(x.p.id, average["values"])
         average["values"] += 1
-        old = 1 - 1.0 / average["values"] if average["beta"] is None else average["beta"]
-        backend_of(self).axpby(
-            stored, <float>old, <float>(1 - old), (<Storage>self._collection.storage).values,
-            self._states[self._n_states])
+        for n, stored in self._by_count().items():
+            old = 1 - 1.0 / n if average["beta"] is None else average["beta"]
+            backend_of(self).axpby(
+                stored, <float>old, <float>(1 - old), (<Storage>self._collection.storage).values,
+                self._states[self._n_states])
+
+    def _by_count(self):
+        """The parameters and tables that have an average, listed by the number of their values in it."""
+        cdef _Stored x
+        counts = {}
+        since, values = self._average["since"], self._average["values"]
+        for x in self._collection._below():
+            if since.get(x.p.id, values) < values:
+                counts.setdefault(values - since[x.p.id], []).append(x)
+        return counts
+
+    def _averaged(self):
+        """The parameters and tables that have an average; others were added since its last value."""
+        return [x for stored in self._by_count().values() for x in stored]
 
 
 # ==== state =======================================================================================
@@ -231,12 +245,14 @@ class Restorable:
         """All attributes, as plain data, except the collection, the state of the rule, backend and reducer."""
         wait_for_updates(self)
         settings = {k: v for k, v in self.__dict__.items() if k not in (
-            "_collection", "_states", "_backend", "_reducer", "_norm", "_pace")}
+            "_collection", "_states", "_backend", "_reducer", "_norm", "_pace", "_clip_chosen")}
         settings["_groups"] = [group._state() for group in self._groups]
         if self._pace is not None:
             settings["_schedule"] = self._pace.state()
         if self._average is not None:
-            settings["_average"] = dict(self._average)
+            since, values = self._average["since"], self._average["values"]
+            late = {x.name(): since.get((<_Stored>x).p.id, values) for x in self._collection._below()}
+            settings["_average"] = {**self._average, "since": {name: n for name, n in late.items() if n}}
         return settings
 
     def _n_planes(self, settings):
@@ -260,6 +276,10 @@ class Restorable:
         planes = planes[:n] + [self._collection.storage.new_plane() for _ in range(n - len(planes))]
         own = list(self._groups)
         self.__dict__.update(settings)
+        if self._average is not None:                   # earlier versions did not average parameters that came later
+            late = self._average.get("since", {})
+            since = {(<_Stored>x).p.id: late.get(x.name(), 0) for x in self._collection._below()}
+            self._average = {**self._average, "since": since}
         self._states = planes
         self._groups = restored_groups(own, settings["_groups"]) if "_groups" in settings else own
         self._follow(None if pace is None else self._pace.restored(pace, self._steps))
@@ -363,6 +383,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
     cdef Backend backend = backend_of(trainer)
     cdef Reducer reducer = trainer._reducer
     cdef Storage storage = trainer._collection.storage
+    cdef TrainerSettings settings
     cdef Outcome found
     cdef Py_ssize_t i
     cdef list rates = None
@@ -372,21 +393,15 @@ cdef int make_update(trainer, object names, bint skips) except -1:
     for i in range(u.n):
         if u.entries[i].updated:
             u.roles[i] = MOVES if names is None or (<_Stored>stored[i]).full_name in names else KEPT
-    u.rule = trainer._rule
-    u.skips = skips
-    u.sparse = trainer._sparse
-    u.measures = trainer._measures(u.skips)
+    read_settings(trainer, plan, skips, &settings)
     try:
         backend.begin_update(stored, plan.planes, u.measures, &found)
     finally:
         apply_outcome(trainer, &found)
+    if found.dropped:                           # then the learning rate may be another one
+        read_settings(trainer, plan, skips, &settings)
     if reducer.collective:
-        agree(trainer, reducer, stored, u)
-    u.sparse = u.sparse or not moves_all(u.rule)
-    # A moving average that reads all rows after each update would bring them up to date at once.
-    u.lazy = not u.sparse and (trainer._average is None or trainer._average["frequency"] > 1)
-    plan.set_groups(1 + len(trainer._groups))
-    begin_groups(trainer, stored, u)
+        agree(trainer, reducer, plan, &settings)
     trainer._norm = None
     reducer.reduce(backend, u)
     if u.measures and not u.deferred:
@@ -398,20 +413,70 @@ cdef int make_update(trainer, object names, bint skips) except -1:
         if not made:
             return 0
     backend.prepare(u)
-    trainer._steps = reducer.count(trainer._steps)
-    set_rates(trainer, u, reducer.least_decay)
+    trainer._steps = settings.steps = reducer.count(trainer._steps)
+    set_rates(trainer, u, &settings, reducer.least_decay)
     if u.deferred:
-        rates = rates_if_dropped(trainer, u, backend.undecided(u), reducer.least_decay)
+        rates = rates_if_dropped(trainer, u, &settings, backend.undecided(u), reducer.least_decay)
     reducer.apply(backend, storage, plan, rates)
     if follows_dynet():
         note_decay(trainer._collection, stored, u)
     trainer._count()
     add_to(&n_updates, 1)
-    note_steps(trainer._steps)
+    note_steps(settings.steps)
     if u.skips and (trainer._average is not None or names is not None):
         made = backend.was_made(u)
     if made and trainer._average is not None:
         trainer._add_to_average()
+    return 0
+
+
+cdef int read_settings(trainer, Plan plan, bint skips, TrainerSettings* own) except -1:
+    """The settings of an update: all that it reads of a trainer and its groups before it is made."""
+    cdef Update* u = &plan.u
+    cdef GroupSettings* s
+    cdef Py_ssize_t i
+    cdef uint32_t k
+    average = trainer._average
+    memset(own, 0, sizeof(TrainerSettings))         # ranks compare all of its bytes
+    own.learning_rate = trainer._rate(None, 0)
+    own.clip_threshold = trainer._clip_threshold
+    own.decoupled_decay = trainer._weight_decay
+    own.steps = trainer._steps
+    own.sparse = trainer._sparse
+    own.skips = skips
+    for i, attribute in trainer._constants_read:
+        own.constants[i] = getattr(trainer, attribute)
+    plan.set_groups(1 + len(trainer._groups))
+    s = u.settings
+    s.weight_decay = own.decoupled_decay
+    s.threshold = own.clip_threshold
+    s.collected = trainer._decay_due
+    numbers = {}
+    for k, group in enumerate(trainer._groups, 1):
+        numbers.update(dict.fromkeys(group.names, k))
+        s = &u.settings[k]
+        s.own_rate = group._learning_rate is not None
+        s.learning_rate = group._learning_rate if s.own_rate else 0
+        s.own_decay = group.weight_decay is not None
+        s.weight_decay = group.weight_decay if s.own_decay else own.decoupled_decay
+        s.own_norm = group.clip_threshold is not None
+        s.threshold = group.clip_threshold if s.own_norm else own.clip_threshold
+        s.collected = group._decay_due
+    memset(u.group, 0, u.n * sizeof(uint32_t))
+    for i in range(u.n if numbers else 0):
+        u.group[i] = numbers.get((<_Stored>plan.stored[i]).full_name, 0)
+    u.rule = trainer._rule
+    u.skips = skips
+    # Gradients that are not finite are an error, but in programs of DyNet they are used if nothing is clipped.
+    u.measures = skips or not follows_dynet()
+    for k in range(u.n_groups):
+        s = &u.settings[k]
+        s.h.grad_scale = <float>u.scale
+        s.h.b1, s.h.b2, s.h.eps = <float>own.constants[0], <float>own.constants[1], <float>own.constants[2]
+        u.measures |= s.threshold > 0
+    u.sparse = own.sparse or not moves_all(u.rule)
+    # A moving average that reads all rows after each update would bring them up to date at once.
+    u.lazy = not u.sparse and (average is None or average["frequency"] > 1)
     return 0
 
 
@@ -478,24 +543,14 @@ cdef int note_decay(collection, list stored, const Update* u) except -1:
     return 0
 
 
-cdef int agree(trainer, Reducer reducer, list stored, Update* u) except -1:
+cdef int agree(trainer, Reducer reducer, Plan plan, TrainerSettings* own) except -1:
     """Check that all ranks make the same update; a rank without data adopts the settings of the others."""
-    cdef TrainerSettings own, settings
-    cdef list constants = constants_of(trainer)
-    memset(&own, 0, sizeof(own))            # ranks compare all of its bytes
-    own.learning_rate = trainer.learning_rate
-    own.clip_threshold = trainer._clip_threshold
-    own.weight_decay, own.decay_due = trainer._collection._decay_state()
-    own.decoupled_decay = trainer._weight_decay
-    for k, attribute in enumerate(constants):
-        own.constants[k] = getattr(trainer, attribute)
-    own.steps = trainer._steps
+    cdef TrainerSettings settings
     groups = [group._state() for group in trainer._groups]
+    own.weight_decay, own.decay_due = trainer._collection._decay_state()
     own.groups = digest(groups) if groups else 0
-    own.sparse = u.sparse
-    own.skips = u.skips
-    settings = own
-    adopted = reducer.agree(trainer, stored, u, &settings, groups)
+    settings = own[0]
+    adopted = reducer.agree(trainer, plan.stored, &plan.u, &settings, groups)
     if adopted is not None:
         trainer._groups = restored_groups(trainer._groups, adopted)
         trainer._follow(trainer._pace)
@@ -504,85 +559,59 @@ cdef int agree(trainer, Reducer reducer, list stored, Update* u) except -1:
     trainer._clip_threshold = settings.clip_threshold
     if settings.decoupled_decay != own.decoupled_decay:
         trainer._weight_decay = settings.decoupled_decay
-    for k, attribute in enumerate(constants):
+    for k, attribute in trainer._constants_read:
         if settings.constants[k] != own.constants[k]:
             setattr(trainer, attribute, settings.constants[k])
-    trainer._sparse = u.sparse = settings.sparse
-    u.skips = settings.skips
+    trainer._sparse = settings.sparse
     if (settings.weight_decay, settings.decay_due) != (own.weight_decay, own.decay_due):
         trainer._collection._set_decay_state((settings.weight_decay, settings.decay_due))
-    u.measures = trainer._measures(u.skips)
-    return 0
+    return read_settings(trainer, plan, settings.skips, own)
 
 
 cdef uint64_t digest(states):
     return int.from_bytes(hashlib.blake2b(repr(states).encode(), digest_size=8).digest(), "little")
 
 
-cdef int set_rates(trainer, Update* u, double least) except -1:
+cdef int set_rates(trainer, Update* u, const TrainerSettings* own, double least) except -1:
     """Set everything that depends on the number of the update, and take the weight decay that is due."""
     cdef double shared = trainer._collection._take_decay(least)
-    cdef double correction = trainer._correction(trainer._steps)
-    cdef double rate
+    cdef double correction = trainer._correction(own.steps)
+    cdef double rate, due
     cdef GroupSettings* s
     cdef uint32_t k
     for k in range(u.n_groups):
-        group = trainer._groups[k - 1] if k else None
         s = &u.settings[k]
-        rate = trainer._rate(group._learning_rate if k else None, 0)
+        rate = trainer._rate(s.learning_rate, 0) if s.own_rate else own.learning_rate
         s.h.lr = <float>(rate * correction)
-        set_constants(trainer, &s.h)
-        s.decoupled = due_now(group if k else trainer, rate * decoupled_decay(trainer, group), least)
-        s.decay = shared if group is None or group.weight_decay is None else 0
+        s.decay = 0 if s.own_decay else shared
+        # Shares of weight decay less than `least` are collected.
+        due = s.collected + rate * s.weight_decay - s.collected * (rate * s.weight_decay)
+        s.decoupled = 0 if due < least else due
+        if due - s.decoupled != s.collected:
+            s.collected = due - s.decoupled
+            (trainer._groups[k - 1] if k else trainer)._decay_due = s.collected
     return 0
 
 
-cdef list rates_if_dropped(trainer, const Update* u, Py_ssize_t coming, double least):
+cdef list rates_if_dropped(trainer, const Update* u, const TrainerSettings* own, Py_ssize_t coming, double least):
     """For each group, its learning rate and its share of decoupled decay, for each possible number of dropped updates
     before this one, from 0 to `coming`."""
+    cdef const GroupSettings* s
     cdef uint32_t k
     cdef Py_ssize_t back
     found = []
     for k in range(u.n_groups):
-        group = trainer._groups[k - 1] if k else None
-        own = group._learning_rate if k else None
-        decay = decoupled_decay(trainer, group)
-        grouped = u.settings[k].decoupled
-        assumed = trainer._rate(own, 0)
+        s = &u.settings[k]
+        learning_rate = s.learning_rate if s.own_rate else None
+        assumed = trainer._rate(learning_rate, 0)
         rates = []
         for back in range(coming + 1):
-            rate = trainer._rate(own, back)
-            share = max(0.0, grouped + (rate - assumed) * decay)
-            correction = trainer._correction(max(trainer._steps - back, 1))
-            rates.append((rate * correction, share if grouped or share >= least else 0.0))
+            rate = trainer._rate(learning_rate, back)
+            share = max(0.0, s.decoupled + (rate - assumed) * s.weight_decay)
+            correction = trainer._correction(max(own.steps - back, 1))
+            rates.append((rate * correction, share if s.decoupled or share >= least else 0.0))
         found.append(rates)
     return found
-
-
-cdef double decoupled_decay(trainer, group) except -1:
-    return trainer._weight_decay if group is None or group.weight_decay is None else group.weight_decay
-
-
-cdef int set_constants(trainer, dy_optim* h) except -1:
-    """Set the constants of the rule from the trainer's attributes; see `check_constants`."""
-    for constant, attribute in (<dict>trainer._constants).items():
-        if constant == "b1":
-            h.b1 = getattr(trainer, attribute)
-        elif constant == "b2":
-            h.b2 = getattr(trainer, attribute)
-        elif constant == "eps":
-            h.eps = getattr(trainer, attribute)
-        else:
-            raise TypeError(f"{type(trainer).__name__}: rules have no constant {constant!r}")
-    return 0
-
-
-cdef double due_now(object owner, double share, double least) except? -1:
-    """The share of values by which an update decays them; shares less than `least` are collected."""
-    cdef double due = owner._decay_due + share - owner._decay_due * share
-    cdef double grouped = 0 if due < least else due
-    owner._decay_due = due - grouped
-    return grouped
 
 
 # ==== trainer =====================================================================================
@@ -600,7 +629,8 @@ UPDATE_EPOCH = (
 cdef enum:
     LOOKED_AT = 10
 
-# The trainers in the middle of an update, by `id`: no signal handler runs while a number comes in or goes out.
+# The trainers in the middle of an update, by `id`, and the threads that make it: no signal handler runs while a pair
+# comes in or goes out.
 cdef set updating = set()
 
 cdef set warned = set()         # reasons that `note_nothing` has told
@@ -675,6 +705,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
 
     _rule = None                # number of a row of optim.def
     _constants = {}             # for each constant of the rule (b1, b2, eps): the trainer's attribute that holds it
+    _constants_read = ()        # the same as pairs of a number and an attribute, see `check_constants`
     _backend = HostBackend()
     _reducer = Reducer()
     # Attributes that pickles and checkpoints of earlier versions do not have.
@@ -684,10 +715,11 @@ class Trainer(_Settings, MovingAverages, Restorable):
     _skipped = 0
     _norm = None
     _pace = None
+    _clip_chosen = False        # whether the program has set the threshold
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        check_constants(cls)
+        cls._constants_read = check_constants(cls)
 
     def __init__(self, m, learning_rate):
         if self._rule is None:
@@ -807,6 +839,8 @@ class Trainer(_Settings, MovingAverages, Restorable):
     def set_clip_threshold(self, thr):
         """Set the global norm beyond which gradients are scaled down; 0 or less: never.
 
+        Without clipping the norm is computed too, so that an update with gradients that are not finite is an error.
+
         Example:
             >>> trainer = dy.SimpleSGDTrainer(model)
             >>> trainer.set_clip_threshold(1.0)
@@ -814,6 +848,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
             1.0
         """
         self._clip_threshold = max(number(thr, "thr"), 0.0)
+        self._clip_chosen = True
 
     def get_clip_threshold(self):
         """The global norm beyond which gradients are scaled down; 0: never.
@@ -931,9 +966,8 @@ class Trainer(_Settings, MovingAverages, Restorable):
     def gradient_norm(self):
         """The norm of all gradients in the last update, before they were clipped.
 
-        It is infinite or NaN if the update was dropped, and None before the first update
-        and after an update that did not need it: one without clipping and `skip_nonfinite`.  With a
-        threshold of ``math.inf`` it is computed, but nothing is clipped.  On a GPU this waits for the device.
+        It is infinite or NaN if the update was dropped, and None before the first update.  In programs of DyNet it is
+        also None after an update without clipping and `skip_nonfinite`.  On a GPU this waits for the device.
 
         Example:
             >>> w = model.add_parameters(2, init=1.0)
@@ -990,9 +1024,9 @@ class Trainer(_Settings, MovingAverages, Restorable):
                 `update_subset`. Default: False.
 
         Raises:
-            RuntimeError: a gradient is infinite or NaN, clipping is on, and `skip_nonfinite` is False.
-                Nothing is changed then, not even the gradients: see
-                `zero_gradients`.  On a GPU, neither this update nor later ones change
+            RuntimeError: a gradient is infinite or NaN, and `skip_nonfinite` is False.  Nothing is changed then, not
+                even the gradients: see `zero_gradients`.  In programs of DyNet such gradients are used, as there, if
+                clipping is off.  On a GPU, neither this update nor later ones change
                 anything; the error is raised by the next update, or earlier, when the
                 host waits for the device, for example to read a value.
 
@@ -1045,9 +1079,10 @@ class Trainer(_Settings, MovingAverages, Restorable):
     def _compute_update(self, names, skip_nonfinite):
         """Update the parameters with these names, or all if None, with the engine's floating-point settings."""
         cdef uint64_t span = begin_span()
-        if id(self) in updating:
+        own = id(self), get_ident()
+        if own in updating:
             raise RuntimeError(f"{type(self).__name__}: an update was begun in the middle of another one")
-        updating.add(id(self))
+        updating.add(own)
         begin_arithmetic()
         try:
             self._check_ready()
@@ -1059,7 +1094,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
             raise
         finally:
             end_arithmetic()
-            updating.discard(id(self))
+            updating.discard(own)
             raise_kept()
         (<Reducer>self._reducer).end(None)
         end_span(UPDATE, span)
@@ -1072,10 +1107,6 @@ class Trainer(_Settings, MovingAverages, Restorable):
             raise RuntimeError(
                 f"{type(self).__name__}: the parameters are set to their moving average; "
                 "swap_params_to_weights comes before the next update")
-
-    def _measures(self, skips):
-        """Whether an update needs the norm of gradients."""
-        return bool(skips) or self._clip_threshold > 0 or any((group.clip_threshold or 0) > 0 for group in self._groups)
 
     def _count(self):
         """Count an update."""
@@ -1095,7 +1126,8 @@ class Trainer(_Settings, MovingAverages, Restorable):
         self._uncount(n)
         if self._average is not None:
             self._average["updates"] -= n
-            self._average["values"] = self._average["updates"] // self._average["frequency"]
+            values = self._average["values"] = self._average["updates"] // self._average["frequency"]
+            self._average["since"] = {own: min(n, values) for own, n in self._average["since"].items()}
 
     def _rate(self, own, back):
         """The learning rate of this update if the device has dropped `back` of the updates before it.

@@ -166,35 +166,12 @@ class Sentiment:
         return right / max(len(trees), 1)
 
 
-ADJECTIVES = ["awful dreadful", "dull weak clumsy", "long quiet French", "good fresh charming", "superb brilliant"]
-
-
-def made_up_tree(rng: random.Random, depth: int = 4) -> Tree:
-    """Generate a phrase: `very` moves a label further from 2, `not` reverses and weakens it, and two phrases joined by
-    `but` have the label of the second.
-    """
-    if depth == 0 or rng.random() < 0.2:
-        label = rng.randrange(LABELS)
-        return Tree(str(label), (rng.choice(ADJECTIVES[label].split()),))
-    inner = made_up_tree(rng, depth - 1)
-    label = int(inner.label)
-    sign = (label > 2) - (label < 2)
-    kind = rng.choice(["very", "not", "but"])
-    if kind == "very":
-        label = min(max(label + sign, 0), LABELS - 1)
-    elif kind == "not":
-        label = 2 - sign
-    pair = Tree(str(label), (Tree("2", (kind,)), inner))
-    return Tree(str(label), (made_up_tree(rng, 1), pair)) if kind == "but" else pair
-
-
 def read(path: Path) -> list[Tree]:
     return read_trees(path, labels="01234", binary=True)
 
 
 def main(args: argparse.Namespace) -> None:
-    rng = random.Random(args.seed)
-    trees, dev = commandline.read_data(args, read, lambda: [made_up_tree(rng) for _ in range(2000)])
+    trees, dev = commandline.read_data(args, read, lambda: dy.data.toy_sentiment(2000, args.seed))
     words = Vocabulary((word.lower() for tree in trees for word in tree.words()), min_count=2)
     spec = {"words": words.counts, "seed": args.seed, **args.sizes}
     train(Sentiment(spec), trees, dev, args)

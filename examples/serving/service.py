@@ -4,6 +4,7 @@
     python service.py                                          # serve the trained model
     curl -d 'Bu iyi .' http://127.0.0.1:8000/analyse
     curl http://127.0.0.1:8000/statistics
+    curl http://127.0.0.1:8000/metrics                         # the same for Prometheus
     curl -X POST http://127.0.0.1:8000/reload                  # after it was trained again
 
 `Tagger.tag` tags a sentence word by word, and each chosen tag helps to choose the next.  The server runs many sentences
@@ -14,21 +15,16 @@ side by side: a new request joins the running ones at their next step.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 import dynet_cy as dy
 from dynet_cy import commandline
 from dynet_cy.data import Vocabulary, read_conllu
+from dynet_cy.serving import web
 
 LONGEST = 200  # words in a sentence
-Answer = Callable[[list[str]], Awaitable[dict]]
 Sentence = tuple[list[str], list[str]]  # its words, and their tags
 
 SIZES = {
@@ -38,52 +34,26 @@ SIZES = {
 }
 
 
-def application(answer: Answer, statistics: Callable[[], dict], reload: Callable[[], None]) -> Starlette:
-    """Return the web application, which calls `answer` for each sentence."""
-
-    async def analyse(request: Request) -> JSONResponse:
-        words = (await request.body()).decode(errors="replace").split()
-        if not 0 < len(words) <= LONGEST:
-            return JSONResponse({"error": f"expected 1 to {LONGEST} words, not {len(words)}"}, 400)
-        try:
-            return JSONResponse(await answer(words))
-        except dy.ServerFull:
-            return JSONResponse({"error": "too many requests wait already"}, 503)
-        except TimeoutError:
-            return JSONResponse({"error": "no answer in time"}, 504)
-
-    async def tell(_: Request) -> JSONResponse:
-        return JSONResponse(statistics())
-
-    def load_again(_: Request) -> JSONResponse:  # runs in a thread, as it is not a coroutine: requests continue
-        try:
-            reload()
-        except (OSError, ValueError) as error:
-            return JSONResponse({"error": str(error)}, 500)
-        return JSONResponse({})
-
-    return Starlette(
-        routes=[
-            Route("/analyse", analyse, methods=["POST"]),
-            Route("/statistics", tell),
-            Route("/reload", load_again, methods=["POST"]),
-        ]
-    )
-
-
 def serve(args: argparse.Namespace) -> None:
-    with dy.Server(
-        dy.load_network(args.model, Tagger).tag, queue=args.queue, width=args.width, deadline=args.deadline
-    ) as server:
+    tag = dy.load_network(args.model, Tagger).tag
+    with dy.Server(tag, queue=args.queue, width=args.width, deadline=args.deadline) as server:
 
-        async def answer(words: list[str]) -> dict:
+        async def analyse(text: str) -> dict:
+            words = split(text)
             return {"words": words, "tags": await server.call_async(words, wait=False)}
 
-        def statistics() -> dict:  # percentiles are nan at first, which JSON does not have
-            return {name: None if x != x else x for name, x in server.statistics()._asdict().items()}
+        def reload() -> None:
+            server.reload(dy.load_network(args.model, Tagger).tag)
 
-        app = application(answer, statistics, lambda: server.reload(dy.load_network(args.model, Tagger).tag))
+        app = web.application("analyse", analyse, server.statistics, reload)
         uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
+
+
+def split(text: str) -> list[str]:
+    words = text.split()
+    if not 0 < len(words) <= LONGEST:
+        raise web.BadRequest(f"expected 1 to {LONGEST} words, not {len(words)}")
+    return words
 
 
 class Tagger:

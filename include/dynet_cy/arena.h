@@ -9,7 +9,8 @@
  * pointer into it may be held while it grows.
  *
  * Rewinding moves the bump pointer and keeps the pages: touching them again takes a fortieth of the time of the first
- * touch.  All arenas and arrays count against one limit; memory above bump pointers is freed when it is needed
+ * touch.  A large allocation leaves the end of a segment unused, and skips smaller segments.  So an empty arena of several
+ * segments is replaced by one with room for all of them.  All arenas and arrays count against one limit; memory above bump pointers is freed when it is needed
  * elsewhere.
  */
 #ifndef DYNET_CY_ARENA_H
@@ -48,6 +49,7 @@ struct dy_arena {
     size_t top;                 /* the bump pointer: bytes in use */
     size_t end;                 /* the offset up to which the segment in use is charged */
     size_t from;                /* the offset where the segment in use begins */
+    size_t first;               /* the least size of the first segment */
     dy_segment *segments;
     uint32_t n, now;            /* segments, and the one in use */
     uint32_t capacity;          /* capacity of the list of segments */

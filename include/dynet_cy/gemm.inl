@@ -3,10 +3,10 @@
  * sgemm: our own microkernels for products with few columns, where general libraries lose most; panels (panels.inl) for
  * products of medium size; OpenBLAS for the rest. docs/kernels.md has the measurements behind these choices. */
 
-#if DY_W >= 8
+#if DY_OWN_PRODUCTS
 
 /* The largest tile of C, in vectors of rows, for 1 to 6 columns: its accumulators take up to 12 of the 16 registers
- * of AVX2 and 24 of the 32 of AVX-512. DY_TILES(T) lists all tiles as T(columns, vectors). */
+ * of AVX2, 24 of the 32 of AVX-512 and 20 of those of NEON, where numbers of B are in registers too. DY_TILES(T) lists all tiles as T(columns, vectors). */
 #define DY_UP_TO_2(T, N) T(N, 1) T(N, 2)
 #define DY_UP_TO_3(T, N) DY_UP_TO_2(T, N) T(N, 3)
 #define DY_UP_TO_4(T, N) DY_UP_TO_3(T, N) T(N, 4)
@@ -16,6 +16,9 @@
 #if DY_W == 16
 #define DY_MAX_VECTORS {8, 8, 8, 6, 4, 4}
 #define DY_TILES(T) DY_UP_TO_8(T, 1) DY_UP_TO_8(T, 2) DY_UP_TO_8(T, 3) DY_UP_TO_6(T, 4) DY_UP_TO_4(T, 5) DY_UP_TO_4(T, 6)
+#elif defined(DY_NEON)
+#define DY_MAX_VECTORS {8, 8, 6, 4, 4, 3}
+#define DY_TILES(T) DY_UP_TO_8(T, 1) DY_UP_TO_8(T, 2) DY_UP_TO_6(T, 3) DY_UP_TO_4(T, 4) DY_UP_TO_4(T, 5) DY_UP_TO_3(T, 6)
 #else
 #define DY_MAX_VECTORS {8, 6, 4, 3, 2, 2}
 #define DY_TILES(T) DY_UP_TO_8(T, 1) DY_UP_TO_6(T, 2) DY_UP_TO_4(T, 3) DY_UP_TO_3(T, 4) DY_UP_TO_2(T, 5) DY_UP_TO_2(T, 6)
@@ -209,7 +212,7 @@ static void DY_N(gemm_t)(size_t m, size_t n, size_t k, float alpha, const float 
 #endif
 
 static int DY_N(sgemm_way)(int ta, int tb, size_t m, size_t n, size_t k) {
-#if DY_W >= 8
+#if DY_OWN_PRODUCTS
     if (!ta && k <= DY_MOST_RANK) return DY_SGEMM_RANK;
     if (!ta && DY_OWN_N(m, n, k)) return DY_SGEMM_TILES;
     if (ta && !tb && DY_OWN_T(n, k)) return DY_SGEMM_DOTS;
@@ -219,9 +222,9 @@ static int DY_N(sgemm_way)(int ta, int tb, size_t m, size_t n, size_t k) {
     /* A single row or column is several times slower in sgemm than in sgemv. */
     if (m == 1 || n == 1) return DY_SGEMM_VECTOR;
     /* OpenBLAS divides large ones among more levels of cache. */
-    return DY_W >= 8 && m * n * k <= 200000000 ? DY_SGEMM_PANELS : DY_SGEMM_LIBRARY;
+    return DY_OWN_PRODUCTS && m * n * k <= 200000000 ? DY_SGEMM_PANELS : DY_SGEMM_LIBRARY;
 }
-#if DY_W >= 8
+#if DY_OWN_PRODUCTS
 #undef DY_MOST_RANK
 #undef DY_MOST_COLUMNS
 #undef DY_OWN_N
@@ -265,12 +268,12 @@ static void DY_N(sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k
                            const float *b, size_t ldb, float beta, float *c, size_t ldc) {
     enum { COL_MAJOR = 102, PLAIN = 111, TRANSPOSED = 112 };
     size_t as = ta ? 1 : lda, bs = tb ? ldb : 1; /* from one term of a sum to the next */
-#if DY_W >= 8
+#if DY_OWN_PRODUCTS
     float *scratch = way == DY_SGEMM_PANELS ? dy_scratch() : NULL;
     if (way == DY_SGEMM_PANELS && !scratch) way = DY_SGEMM_LIBRARY;
 #endif
     switch (way) {
-#if DY_W >= 8
+#if DY_OWN_PRODUCTS
     case DY_SGEMM_RANK:
         DY_N(gemm_rank)(m, n, k, alpha, a, lda, b, bs, tb ? 1 : ldb, beta, c, ldc);
         return;
@@ -287,7 +290,7 @@ static void DY_N(sgemm_by)(int way, int ta, int tb, size_t m, size_t n, size_t k
         if (n == 1) DY_N(gemv)(ta, m, k, alpha, a, lda, b, bs, beta, c, 1);
         else DY_N(gemv)(!tb, n, k, alpha, b, ldb, a, as, beta, c, ldc);
         return;
-#if DY_W >= 8
+#if DY_OWN_PRODUCTS
     case DY_SGEMM_PANELS:
         DY_N(gemm_panels)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, scratch);
         return;

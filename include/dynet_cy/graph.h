@@ -35,8 +35,8 @@ enum {
 static inline int dy_same_renewal(uint64_t a, uint64_t b) { return a >> DY_REVERT_BITS == b >> DY_REVERT_BITS; }
 
 typedef struct {
-    uint16_t op;
-    uint16_t item_count;        /* words of `items` per batch element */
+    uint32_t op : 10;
+    uint32_t item_count : 22;   /* words of `items` per batch element */
     uint32_t nargs;
     uint32_t args;              /* index of its first argument in graph.args */
     uint32_t items;             /* index of its first item in graph.items */

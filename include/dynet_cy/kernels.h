@@ -79,7 +79,7 @@ typedef struct dy_kernels {
 #undef KERNEL
 } dy_kernels;
 
-/* The table of an instruction set: "baseline", "avx2", "avx512"; NULL asks for the best one, or the one that the
+/* The table of an instruction set: "baseline", "neon", "avx2", "avx512"; NULL asks for the best one, or the one that the
  * environment variable DYNET_CY_ISA names. NULL when the name is unknown or the CPU lacks it; the environment
  * variable is then ignored instead. */
 const dy_kernels *dy_kernels_get(const char *isa);

@@ -17,7 +17,7 @@
 
 const dy_kernels DY_N(table) = {
     .isa = DY_STR(DY_ISA),
-    .packs = DY_W >= 8,
+    .packs = DY_OWN_PRODUCTS,
     .panel = DY_PANEL * DY_W,
 #define UNARY(name, y, dx) .unary_fwd[DY_UNARY_##name] = DY_N(unary_fwd_##name), .unary_bwd[DY_UNARY_##name] = DY_N(unary_bwd_##name),
 #include "unary.def"
@@ -42,6 +42,9 @@ const dy_kernels DY_N(table) = {
 #undef DY_PANEL
 #undef DY_PANEL_COLUMNS
 #undef DY_PASS
+#undef DY_BY_LANE
+#undef DY_SQUARE
 #undef DY_LANE
+#undef DY_OWN_PRODUCTS
 #undef DY_ISA
 #undef DY_W

@@ -20,6 +20,8 @@ DY_INLINE DY_N(vq) DY_N(product)(DY_N(vq) a, DY_N(vq) b) {
     return (DY_N(vq))_mm256_mul_epu32((__m256i)a, (__m256i)b);
 #elif DY_W == 16 && defined(DY_AVX512)
     return (DY_N(vq))_mm512_mul_epu32((__m512i)a, (__m512i)b);
+#elif defined(DY_NEON)
+    return (DY_N(vq))vmull_u32(vmovn_u64((uint64x2_t)a), vmovn_u64((uint64x2_t)b));
 #else
     return (a & 0xffffffffu) * (b & 0xffffffffu);
 #endif

@@ -5,6 +5,13 @@
  * or 1 in the scalar case), so masks may be joined with & and | but not inverted with ~, and only SEL, any and
  * keep_n consume them. */
 
+/* Whether products have kernels of their own (gemm.inl, panels.inl): they need an instruction that multiplies and adds. */
+#if DY_W >= 8 || defined(DY_NEON)
+#define DY_OWN_PRODUCTS 1
+#else
+#define DY_OWN_PRODUCTS 0
+#endif
+
 #if DY_W == 1
 typedef float vf;
 typedef int32_t vi;
@@ -21,6 +28,15 @@ DY_INLINE vi as_i(vf x) { vi r; memcpy(&r, &x, sizeof r); return r; }
 DY_INLINE vf as_f(vi x) { vf r; memcpy(&r, &x, sizeof r); return r; }
 DY_INLINE vf ld(const float *p) { vf r; memcpy(&r, p, sizeof r); return r; }
 DY_INLINE void st(float *p, vf x) { memcpy(p, &x, sizeof x); }
+#if defined(DY_NEON)
+/* Vectors whose lanes are used one by one, by instructions that multiply by a lane: left alone, gcc loads each lane. */
+#define DY_BY_LANE
+DY_INLINE vf DY_N(ld_lanes)(const float *p) {
+    vf r = ld(p);
+    __asm__("" : "+w"(r));
+    return r;
+}
+#endif
 
 #if DY_W == 1
 DY_INLINE vf C(float f) { return f; }
@@ -52,6 +68,14 @@ DY_INLINE vf keep_n(vf x, size_t r) { return as_f(as_i(x) & DY_N(first)(r)); }
 #elif DY_W == 16 && defined(DY_AVX512)
 DY_INLINE vf ld_n(const float *p, size_t r) { return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << r) - 1), p); }
 DY_INLINE vf keep_n(vf x, size_t r) { return (vf)_mm512_maskz_mov_ps((__mmask16)((1u << r) - 1), (__m512)x); }
+#elif defined(DY_NEON)
+DY_INLINE vf ld_n(const float *p, size_t r) {
+    float32x4_t x = vdupq_n_f32(0);
+    if (!(r & 2)) return (vf)vld1q_lane_f32(p, x, 0);
+    x = vcombine_f32(vld1_f32(p), vdup_n_f32(0));
+    return (vf)(r & 1 ? vld1q_lane_f32(p + 2, x, 2) : x);
+}
+DY_INLINE vf keep_n(vf x, size_t r) { return as_f(as_i(x) & ((vi){0, 1, 2, 3} < I((int32_t)r))); }
 #else
 DY_INLINE vf ld_n(const float *p, size_t r) {
     float b[DY_W] = {0};
@@ -68,6 +92,15 @@ DY_INLINE vf keep_n(vf x, size_t r) {
 /* AVX2 masked stores are microcoded on AMD; pieces of halving size forward from one stored vector. */
 #if DY_W == 16 && defined(DY_AVX512)
 DY_INLINE void st_n(float *p, vf x, size_t r) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << r) - 1), (__m512)x); }
+#elif defined(DY_NEON)
+DY_INLINE void st_n(float *p, vf x, size_t r) {
+    if (!(r & 2)) {
+        vst1q_lane_f32(p, (float32x4_t)x, 0);
+        return;
+    }
+    vst1_f32(p, vget_low_f32((float32x4_t)x));
+    if (r & 1) vst1q_lane_f32(p + 2, (float32x4_t)x, 2);
+}
 #else
 DY_INLINE void st_n(float *p, vf x, size_t r) {
     float b[DY_W];
@@ -127,6 +160,15 @@ DY_INLINE void DY_N(zip)(vf even, vf odd, vf *low, vf *high) {
     *low = (vf)_mm512_permutex2var_ps((__m512)even, l, (__m512)odd);
     *high = (vf)_mm512_permutex2var_ps((__m512)even, _mm512_add_epi32(l, _mm512_set1_epi32(8)), (__m512)odd);
 }
+#elif defined(DY_NEON)
+DY_INLINE void DY_N(unzip)(vf low, vf high, vf *even, vf *odd) {
+    *even = (vf)vuzp1q_f32((float32x4_t)low, (float32x4_t)high);
+    *odd = (vf)vuzp2q_f32((float32x4_t)low, (float32x4_t)high);
+}
+DY_INLINE void DY_N(zip)(vf even, vf odd, vf *low, vf *high) {
+    *low = (vf)vzip1q_f32((float32x4_t)even, (float32x4_t)odd);
+    *high = (vf)vzip2q_f32((float32x4_t)even, (float32x4_t)odd);
+}
 #else
 DY_INLINE void DY_N(unzip)(vf low, vf high, vf *even, vf *odd) {
     float b[2 * DY_W], e[DY_W], o[DY_W];
@@ -158,12 +200,16 @@ DY_INLINE vi DY_N(lanes_below)(size_t r) {
     return keep_n(ones, r) == ones;
 }
 
+#if defined(DY_NEON)
+DY_INLINE int any(vi m) { return vmaxvq_u32((uint32x4_t)m) != 0; }
+#else
 DY_INLINE int any(vi m) {
     int32_t b[DY_W], r = 0;
     memcpy(b, &m, sizeof b);
     for (int i = 0; i < DY_W; i++) r |= b[i];
     return r != 0;
 }
+#endif
 
 #define DY_HALVES(name, join)                                                  \
     DY_INLINE float name(vf x) {                                               \
@@ -184,10 +230,16 @@ DY_INLINE float hsum(vf x) {
 }
 #elif DY_W == 16 && defined(DY_AVX512)
 DY_INLINE float hsum(vf x) { return _mm512_reduce_add_ps((__m512)x); }
+#elif defined(DY_NEON)
+DY_INLINE float hsum(vf x) { return vaddvq_f32((float32x4_t)x); }
 #else
 DY_HALVES(hsum, DY_JOIN_ADD)
 #endif
+#if defined(DY_NEON)
+DY_INLINE float hmax(vf x) { return vmaxvq_f32((float32x4_t)x); } /* a NaN stays */
+#else
 DY_HALVES(hmax, DY_JOIN_MAX)
+#endif
 #undef DY_HALVES
 #undef DY_JOIN_ADD
 #undef DY_JOIN_MAX

@@ -103,33 +103,6 @@ DY_INLINE float DY_N(winograd_scale)(int point) {
     return scale[point / 6] * scale[point % 6];
 }
 
-/* y[l * ystep + i] = x[i * xstep + l] + bias[l] for i below n and l below `lanes`, or adds that. */
-static void DY_N(from_lanes)(size_t n, size_t lanes, const float *x, size_t xstep, const float *bias, float *y, size_t ystep,
-                             int acc) {
-    size_t i = 0;
-#if DY_W >= 8 && defined(DY_X86)
-    if (lanes == DY_W && n >= 8)
-        for (; i + 8 <= n || (i < n && !acc); i += 8) {
-            if (n - i < 8) i = n - 8;
-            DY_UNROLL for (size_t l = 0; l < DY_W; l += 8) {
-                __m256 v[8];
-                DY_UNROLL for (int k = 0; k < 8; k++) v[k] = _mm256_loadu_ps(x + (i + k) * xstep + l);
-                DY_N(turn)(v);
-                DY_UNROLL for (int k = 0; k < 8; k++) {
-                    float *at = y + (l + k) * ystep + i;
-                    if (bias) v[k] = _mm256_add_ps(v[k], _mm256_set1_ps(bias[l + k]));
-                    _mm256_storeu_ps(at, acc ? _mm256_add_ps(v[k], _mm256_loadu_ps(at)) : v[k]);
-                }
-            }
-        }
-#endif
-    for (; i < n; i++)
-        for (size_t l = 0; l < lanes; l++) {
-            float *at = y + l * ystep + i, v = x[i * xstep + l] + (bias ? bias[l] : 0);
-            *at = acc ? *at + v : v;
-        }
-}
-
 /* Copies `cols` columns of an image, from `first` on, and `rows` rows, to the layout with channels last. The image begins
  * pad[0] rows and pad[1] columns after the origin and ends before the last row; everything outside it is zero. */
 static void DY_N(channels_last)(const float *x, const size_t in[2], size_t channels, const size_t pad[2], size_t first,

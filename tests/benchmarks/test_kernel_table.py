@@ -24,7 +24,7 @@ def test_table(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     monkeypatch.setattr(sys, "argv", ["kernels.py", "--seconds", "1e-4"])
     benchmark.main()
     lines = capsys.readouterr().out.splitlines()
-    isas = [isa for isa in ("avx512", "avx2", "baseline") if isa in selftest.tables()]
+    isas = list(reversed(selftest.tables()))
     rows = [line for line in lines if line.startswith("| `")]
     assert len(rows) == len(benchmark.table()) > 35
     assert all(line.count("(") == len(isas) for line in rows)

@@ -578,8 +578,8 @@ def test_control_c(tmp_path):
                 x = dy.tanh(w * x)
             return dy.sum_elems(x)  # the weights are large enough that it does not vanish
         def interrupted(call):
-            threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
             try:
+                threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
                 call()
                 while True:
                     time.sleep(1)

@@ -144,8 +144,10 @@ def test_stack_lstm_follows_the_stack(example, graph) -> None:
     """After each action, the states equal those of LSTMs that read the current stack and buffer."""
     parser = example("stack_lstm_parser")
     sizes = {"word_dim": 4, "tag_dim": 2, "action_dim": 3, "tree_dim": 5, "hidden": 6, "seed": 1}
-    net = parser.Parser({"words": {"a": 1, "b": 1, "c": 1}, "tags": {}, "relations": ["r"], **sizes})
-    state = parser.State(net, ["a", "b", "c"], ["T"] * 3)
+    net = parser.Parser(
+        {"words": {"a": 1, "b": 1, "c": 1}, "tags": {}, "relations": ["r"], "tag_column": "UPOS", **sizes}
+    )
+    state = parser.State(net, dy.data.ConlluSentence(["a", "b", "c"], upos=["T"] * 3))
     words, shift, left, right = list(state.words), ("shift", ""), ("left", "r"), ("right", "r")
     trees, taken = [net.root], [net.begin]
     for action in [shift, left, shift, shift, right, right]:

@@ -246,3 +246,16 @@ def test_of_an_earlier_version() -> None:
     np.testing.assert_array_equal(restored["w"].as_array(), [1, 2])
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         dynet_cy.model.parameters.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("module", "value"), [("devices", dy.get_device_info("CPU")), ("search", dy.Hypothesis([1, 2], -0.5, None))]
+)
+def test_modules_of_earlier_versions(module: str, value: Any) -> None:
+    """In earlier versions, these modules were at the top of the package."""
+    now = f"c{type(value).__module__}\n".encode()
+    data = pickle.dumps(value, protocol=0)
+    assert now in data
+    restored = pickle.loads(data.replace(now, f"cdynet_cy.{module}\n".encode()))
+    assert type(restored) is type(value)
+    assert repr(restored) == repr(value)

@@ -11,6 +11,7 @@ import os
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -239,6 +240,39 @@ def test_populate(tmp_path: Path) -> None:
     assert_same([entry for _, entry in found], entries())
     found = list(populate_entries(path, [("/y", (2,))], [], key="/s/"))
     assert_same([entry for _, entry in found], entries()[1:2])
+
+
+def test_populate_in_another_order(tmp_path: Path) -> None:
+    """The same names are matched whatever their order, below a key and a collection too; other names by position."""
+    names = [f"/net/{part}/W" for part in ("encoder", "decoder", "scores")]
+    path = tmp_path / "model"
+    write_text_model(path, [Entry(PARAMETER, name, (1,), np.full(1, k, np.float32)) for k, name in enumerate(names)])
+
+    def order(wanted: list[str], **options: Any) -> list[int]:
+        found = populate_entries(path, [(name, (1,)) for name in wanted], [], **options)
+        return [place for place, _ in found]
+
+    assert order([names[2], names[0], names[1]]) == [1, 2, 0]
+    assert order([names[2], names[0], names[1]], collection=None) == [0, 1, 2]
+    below = [name.replace("/net", "/other") for name in names]
+    assert order([below[1], below[0], below[2]], key="/net", collection="/other/") == [1, 0, 2]
+    assert order([names[1], names[0], "/net/another"]) == [0, 1, 2]
+
+
+def test_layers_whose_definitions_are_exchanged(tmp_path: Path) -> None:
+    class Net(dy.nn.Layer):
+        def __init__(self, model: dy.ParameterCollection, *names: str) -> None:
+            super().__init__(model)
+            for name in names:
+                setattr(self, name, dy.nn.Linear(3, 3, self.collection))
+
+    one, other = dy.ParameterCollection(), dy.ParameterCollection()
+    before = Net(one, "encoder", "decoder")
+    after = Net(other, "decoder", "encoder")
+    one.save(tmp_path / "model")
+    other.populate(tmp_path / "model")
+    for name, array in before.state_dict().items():
+        np.testing.assert_array_equal(after.state_dict()[name], array)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from case import many, one
-from cases_select import added
+from cases_select import added, slices_added
 
 
 def put(x, indices, source, axis):
@@ -55,6 +55,15 @@ CASES = [
         lambda dy, x, y: dy.scatter_add(x, PLACES // 2, y),
         lambda x, y: added(x, PLACES // 2, y, 0),
     ),
+    *[
+        many(
+            f"index_add-{axis}",
+            [(4, 3, 2), (*(4, 3, 2)[:axis], 3, *(4, 3, 2)[axis + 1 :])],
+            lambda dy, x, y, a=axis: dy.index_add(x, [1, 0, 1], y, a),
+            lambda x, y, a=axis: slices_added(x, [1, 0, 1], y, a),
+        )
+        for axis in (0, 1, 2)
+    ],
     many(
         "scatter",
         [(4, 3), (2, 3)],

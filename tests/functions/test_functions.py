@@ -109,10 +109,11 @@ def test_sorting_equal_numbers_and_nan(graph) -> None:
 
 def test_more_places_than_a_node_holds(graph) -> None:
     rng = np.random.default_rng(1)
-    a, places = rng.normal(size=1000), rng.integers(0, 1000, 150_000)
+    n = 4_200_000
+    a, places = rng.normal(size=1000), rng.integers(0, 1000, n)
     y = dy.gather(dy.inputVector(a), places)
     np.testing.assert_allclose(y.npvalue(), a[places], rtol=1e-6)
-    counts = dy.scatter_rows(dy.ones(150_000), places, 1000)
+    counts = dy.scatter_rows(dy.ones(n), places, 1000)
     np.testing.assert_array_equal(counts.npvalue(), np.bincount(places, minlength=1000))
 
 
@@ -172,6 +173,15 @@ WRONG = {
     ),
     "scatter-source": (lambda: dy.scatter_add(x43(), [[0, 0, 0]], dy.ones(3)), DimensionError, "the source has shape"),
     "scatter_rows": (lambda: dy.scatter_rows(dy.ones(2), [0, 2], 2), IndexError, "index 2 is not from 0 to 1"),
+    "scatter_cols-vector": (lambda: dy.scatter_cols(dy.ones(2), [0, 1], 2), DimensionError, "x must have 2 columns"),
+    "scatter_cols-count": (lambda: dy.scatter_cols(x43(), [0, 1], 2), DimensionError, "x must have 2 columns"),
+    "scatter_cols-none": (lambda: dy.scatter_cols(x43(), [], 2), DimensionError, "but there are no positions"),
+    "index_add": (
+        lambda: dy.index_add(x43(), [0, 1], dy.ones((4, 3)), axis=1),
+        DimensionError,
+        r"with 2 indices along axis 1 the source needs \(4, 2\)",
+    ),
+    "index_add-axis": (lambda: dy.index_add(dy.ones(2), [0], dy.ones(1), axis=1), DimensionError, "index_add"),
     "einsum-letters": (lambda: dy.einsum("ijk->", x43()), DimensionError, "'ijk' has 3 letters but"),
     "einsum-sizes": (
         lambda: dy.einsum("ij,ij->", x43(), dy.ones((4, 2))),

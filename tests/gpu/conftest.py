@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EMULATED = os.environ.get("DYNET_CY_GPU_EMULATED", "0") not in ("", "0")
 
 sys.path.insert(0, str(ROOT / "tools" / "gpu"))
-for folder in ("tests/ops", "tests/rnn", "tests/nn", "tests/examples", "benchmarks"):
+for folder in ("tests/derivatives", "tests/ops", "tests/rnn", "tests/nn", "tests/examples", "benchmarks"):
     sys.path.insert(0, str(ROOT / folder))
 
 if EMULATED:

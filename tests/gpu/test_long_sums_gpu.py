@@ -44,9 +44,9 @@ def test_sums_of_lists(function) -> None:
     np.testing.assert_allclose(function([x] * n).npvalue(), expected, rtol=1e-5)
 
 
-# Few enough for the kernel that finds all equal rows, and more, for which only lookups have another kernel. Sums in
-# float32 would be off by 3e-5 and 6e-4.
-INDICES = [*[(name, 8_000) for name in sums.PLACES], ("lookup", 100_000), ("pick_batch_elems", 100_000)]
+# Few enough for the kernel that finds all equal rows, and more, for which there is another. Sums in float32 would be
+# off by 3e-5 and 6e-4.
+INDICES = [(name, n) for name in sums.PLACES for n in (8_000, 100_000)]
 
 
 @pytest.mark.parametrize(("name", "n"), INDICES)
@@ -57,3 +57,9 @@ def test_equal_indices(name: str, n: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_rows_by_index() -> None:
     sums.test_rows_by_index()
+
+
+@pytest.mark.parametrize("name", ["scatter_rows", "scatter_cols"])
+def test_many_slices_at_one_place(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "N", 20_000)
+    sums.test_a_million_slices_at_one_place(name)

@@ -300,7 +300,7 @@ LOOKS = {
     "parameter": lambda c, t: c.V.as_array(),
     "value": lambda c, t: (dy.inputVector([1.0]) + 1).value(),
     "pickle": lambda c, t: pickle.dumps(t),
-    "no clipping any more": lambda c, t: (t.set_clip_threshold(0), t.update()),
+    "no clipping any more": lambda c, t: (synchronize(0), t.set_clip_threshold(0), t.update()),
     "average": lambda c, t: t.cumulative_moving_average(),
 }
 
@@ -342,10 +342,12 @@ def test_gradients_that_are_not_finite(on, look: str, capsys) -> None:
     assert np.isfinite(classifier.b.as_array()).all()
 
 
-def test_rows_that_are_not_finite(on) -> None:
+@pytest.mark.parametrize("threshold", [5, 0], ids=["clipped", "unclipped"])
+def test_rows_that_are_not_finite(on, threshold: float) -> None:
     on(1)
     classifier = Classifier()
     trainer = dy.SimpleSGDTrainer(classifier.model)
+    trainer.set_clip_threshold(threshold)
     before = classifier.state()
     dy.renew_cg()
     dy.dot_product(classifier.table[4], dy.inputVector([np.nan] * 12)).backward()
@@ -505,6 +507,7 @@ def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
     clipping = clips.Clipping(0)
     constants = dict.fromkeys(("lr", "grad_scale", "step_scale", "b1", "b2", "eps"), 0.0)
     group = {"h": constants, **dict.fromkeys(("decoupled", "decay", "threshold", "own_norm", "squares"), 0)}
+    group.update(dict.fromkeys(("learning_rate", "own_rate", "weight_decay", "own_decay", "collected"), 0))
     moved = []
     for k, x in enumerate([1, np.nan, 1, np.inf, np.nan, 1]):
         dy.renew_cg()
@@ -754,3 +757,36 @@ def test_steps_in_python_need_the_host(on) -> None:
     for action in (trainer.update, lambda: trainer.gradient_norm):
         with pytest.raises(RuntimeError, match=message):
             action()
+
+
+@pytest.mark.parametrize("skips", [False, True])
+def test_averages_of_parameters_that_come_later(on, skips: bool) -> None:
+    """A parameter that is made in place of another one has an average of its own values, on a device as on the host."""
+
+    def run() -> list[np.ndarray]:
+        pc = dy.ParameterCollection()
+        w, lost = pc.add_parameters(3, init=1.0), pc.add_parameters(3, init=2.0)
+        trainer = dy.SimpleSGDTrainer(pc, 0.1)
+        trainer.set_clip_threshold(0)
+        trainer.exponential_moving_average(0.9)
+
+        def step(*parameters, factor: float = 1.0) -> None:
+            dy.renew_cg()
+            dy.esum([dy.squared_norm(p) * factor for p in parameters]).backward()
+            trainer.update(skip_nonfinite=skips)
+
+        step(w, lost)
+        pc.remove(lost)
+        late = pc.add_parameters(3, init=3.0)
+        if skips:
+            step(w, late, factor=np.inf)  # dropped
+        for _ in range(2):
+            step(w, late)
+        trainer.swap_params_to_moving_average()
+        return [w.as_array(), late.as_array()]
+
+    desired = run()
+    np.testing.assert_allclose(desired[1], 3 * (0.9 * 0.8 + 0.64) / 1.9, rtol=1e-5)
+    on(1)
+    for found, want in zip(run(), desired):
+        np.testing.assert_allclose(found, want, rtol=1e-5)

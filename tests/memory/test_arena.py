@@ -42,11 +42,28 @@ def test_renewal_uses_the_same_memory_again() -> None:
         dy.renew_cg()
         dy.tanh(dy.ones(500_000)).forward()
 
-    step()
+    for _ in range(2):  # the segments of the first become one
+        step()
     used = arena.used_bytes()
     for _ in range(20):
         step()
     assert arena.used_bytes() == used
+
+
+def test_graphs_that_grow_skip_no_memory() -> None:
+    """A block that no longer fits where that of an earlier graph was leaves nothing behind."""
+
+    def held_after(sizes: list[int]) -> int:
+        used = arena.used_bytes()
+        with dy.ComputationGraph() as graph:
+            for n in sizes:
+                graph.renew()
+                loss = dy.sum_elems(dy.tanh(dy.ones(100_000))) + dy.sum_elems(dy.tanh(dy.ones(n)))
+                loss.backward(full=True)
+            return arena.used_bytes() - used
+
+    once = held_after([3_000_000])
+    assert held_after([k * 200_000 for k in range(1, 16)]) <= 1.05 * once
 
 
 def test_closing_a_graph_gives_its_memory_back() -> None:

@@ -28,6 +28,12 @@ def added(x, indices, source, axis):
     return y
 
 
+def slices_added(x, indices, source, axis):
+    y = x.copy()
+    np.add.at(y, (slice(None),) * axis + (np.array(indices),), source)
+    return y
+
+
 CASES = [
     *[
         one(
@@ -117,5 +123,23 @@ CASES = [
         (4,),
         lambda dy, x: dy.scatter_rows(x, [2, 0, 2, 5], 6),
         lambda x: added(np.zeros(6), np.array([2, 0, 2, 5]), x, 0),
+    ),
+    one(
+        "scatter_rows-3",
+        (4, 3, 2),
+        lambda dy, x: dy.scatter_rows(x, (2, 0, 2, 1), 5),
+        lambda x: slices_added(np.zeros((5, 3, 2)), [2, 0, 2, 1], x, 0),
+    ),
+    one(
+        "scatter_cols",
+        (4, 3),
+        lambda dy, x: dy.scatter_cols(x, np.array([3, 0, 3]), 5),
+        lambda x: slices_added(np.zeros((4, 5)), [3, 0, 3], x, 1),
+    ),
+    one(
+        "scatter_cols-3",
+        (4, 3, 2),
+        lambda dy, x: dy.scatter_cols(x, [1, 1, 0], 2),
+        lambda x: slices_added(np.zeros((4, 2, 2)), [1, 1, 0], x, 1),
     ),
 ]

@@ -256,6 +256,15 @@ def test_equal_indices(name: str) -> None:
     check_equal_indices(name, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["scatter_rows", "scatter_cols"])
+def test_a_million_slices_at_one_place(name: str) -> None:
+    shape = (N, 2) if name == "scatter_rows" else (2, N)
+    dy.renew_cg()
+    y = getattr(dy, name)(dy.constant(shape, float(TERM)), np.ones(N, np.int64), 3).npvalue()
+    found = y if name == "scatter_rows" else y.T
+    np.testing.assert_allclose(found, [[0, 0], [N * float(TERM)] * 2, [0, 0]], rtol=1e-4)
+
+
 def test_rows_by_index() -> None:
     """Many indices, with collisions among the counters: every row agrees with float64."""
     rng = np.random.default_rng(4)

@@ -309,7 +309,7 @@ def test_attention_over_many_keys() -> None:
 # Tested in test_long_sums.py: lists of arguments, products and broadcasting.
 ELSEWHERE = {
     *("matmul", "affine_transform", "batched_matmul", "esum", "average", "logsumexp", "conv2d_bias", "lookup"),
-    *("pick_batch_elems", "select_rows", "select_cols"),
+    *("pick_batch_elems", "select_rows", "select_cols", "scatter_rows", "scatter_cols"),
 }
 # Made of matrix products whose inner dimension is short in practice.
 PRODUCTS = {
@@ -322,7 +322,7 @@ NONE = {
     *("flip_gradient", "scale_gradient", "floor_straight_through", "ceil_straight_through", "round_straight_through"),
     *("emax", "dropout", "dropout_dim", "dropout_batch", "block_dropout", "noise", "random_normal", "random_uniform"),
     *("random_bernoulli", "random_gumbel", "max_dim", "min_dim", "argmax", "argmax_straight_through", "maxpooling2d"),
-    *("kmax_pooling", "pick", "pick_range", "scatter_rows", "strided_select", "crf_viterbi", "dropout_mask"),
+    *("kmax_pooling", "pick", "pick_range", "strided_select", "crf_viterbi", "dropout_mask"),
     *(
         "vanilla_lstm_c",
         "vanilla_lstm_h",

@@ -212,10 +212,10 @@ def test_a_launcher_that_was_stopped(tmp_path) -> None:
         assert launcher.stdout is not None
         launcher.stdout.readline()
         launcher.send_signal(signal.SIGSTOP)
-        time.sleep(4)
+        time.sleep(7)
         launcher.send_signal(signal.SIGCONT)
 
-    result = jobs.launch(tmp_path, program, during=during, options=["--timeout", "2"])
+    result = jobs.launch(tmp_path, program, during=during, options=["--timeout", "4"])
     assert result.code == 0, result.err
 
 

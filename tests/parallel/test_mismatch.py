@@ -28,7 +28,10 @@ SAID = {
     "lengths": "making shared memory of ",
     "broadcasts": "in broadcast of ",
     "calls": "while rank",
+    "checkpoints": "in one order; ask for a number that is the same on all ranks, with `if run.every(20):` of a "
+    "`dy.Training` or `if trainer.updates % 20 == 0:`",
     "infinite": "the gradients of /_0 are not finite",
+    "unclipped": "the gradients of /_0 are not finite",
     "data": "shard: the content or order of the items is not the same on rank 0 and rank 1",
     "turns": "in update of trainer ",
     "costs": "the cost of some items is not the same on rank 0 and rank 1 ([1.0, 2.0, "

@@ -220,3 +220,12 @@ def test_damaged_states_change_nothing(tmp_path: Path, place: str, value: Any) -
     np.testing.assert_array_equal(other.w.as_array(), before[0])
     assert (other.data.state(), random.getstate()) == before[1:3]
     assert (own[0].getstate(), str(own[1].bit_generator.state), str(own[2].bit_generator.state)) == drawn
+
+
+def test_ranks_save_together(tmp_path: Path) -> None:
+    """What depends on the number of updates happens on all ranks together, however many batches they have."""
+    result = launch(tmp_path, "saving_every.py")
+    assert result.code == 0, result.err
+    lines = sorted(line for line in result.out.splitlines() if "saved" in line)
+    assert lines == [f"[rank {rank}] saved {n}" for rank in (0, 1) for n in (3, 6)]
+    assert sorted(path.name for path in tmp_path.glob("after-*")) == ["after-3.safetensors", "after-6.safetensors"]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import dynet_cy
-from dynet_cy.data import ConlluSentence
+from dynet_cy.data import ConlluSentence, toy_sentiment
 
 dynet = pytest.importorskip("dynet")
 
@@ -57,8 +57,7 @@ def recognizer(module: ModuleType, engine: ModuleType):
 
 
 def sentiment(module: ModuleType, engine: ModuleType):
-    rng = random.Random(3)
-    trees = [module.made_up_tree(rng) for _ in range(24)]
+    trees = toy_sentiment(24, seed=3)
     return module.Sentiment({"words": {"film": 1, "good": 1}, "word_dim": 8, "hidden": 7, **DRY}), trees
 
 

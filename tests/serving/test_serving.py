@@ -348,8 +348,12 @@ def test_a_call_that_asks_on_while_it_is_ended() -> None:
 
 
 def test_an_interrupt_of_the_caller_ends_its_call(endless: Endless) -> None:
+    def interrupt() -> None:
+        endless.begun.wait(30)
+        os.kill(os.getpid(), signal.SIGINT)
+
     with dy.Server(endless) as server:
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             server("interrupted")
         until(lambda: endless.ended == ["interrupted"])
@@ -842,3 +846,26 @@ def test_a_call_does_not_wait_long_for_company(endless: Endless) -> None:
         endless.over.set()
         for call in calls:
             call.result()
+
+
+def test_prometheus() -> None:
+    with dy.Server(lambda x: dy.tanh(dy.inputVector([x])).value()) as server:
+        assert 'quantile="0.5"} NaN' in server.statistics().prometheus()
+        server(1.0)
+        statistics = server.statistics()
+    text = statistics.prometheus(model='a "b"\\\n')
+    parser = pytest.importorskip("prometheus_client.parser", reason="the text is read by prometheus_client")
+    families = {family.name: family for family in parser.text_string_to_metric_families(text)}
+    samples = {
+        (sample.name, sample.labels.get("outcome") or sample.labels.get("quantile")): sample.value
+        for family in families.values()
+        for sample in family.samples
+    }
+    assert {sample.labels["model"] for family in families.values() for sample in family.samples} == {'a "b"\\\n'}
+    prefix = "dynet_cy_server_"
+    assert samples[f"{prefix}calls_total", "finished"] == 1
+    assert samples[f"{prefix}calls_total", "refused"] == 0
+    assert samples[f"{prefix}nodes_total", None] == statistics.nodes
+    assert samples[f"{prefix}call_seconds", "0.95"] == statistics.p95
+    assert {family.type for family in families.values()} == {"counter", "gauge", "summary"}
+    assert all(family.documentation for family in families.values())

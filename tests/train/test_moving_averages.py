@@ -142,12 +142,45 @@ def test_arguments() -> None:
             trainer.cumulative_moving_average(frequency)
 
 
-def test_parameters_added_later() -> None:
+def saved(trainer: Any, folder: Path) -> None:
+    """Save a trainer with its average, and load it again, with parameters in another state in between."""
+    dy.save_safetensors(folder / "file", trainer.collection, trainer)
+    trainer.cumulative_moving_average(7)
+    dy.load_safetensors(folder / "file", trainer.collection, trainer)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("frequency", [1, 2])
+@pytest.mark.parametrize("beta", [None, 0.9])
+def test_parameters_added_and_removed_later(beta: float | None, frequency: int, stored: bool, tmp_path: Path) -> None:
+    """The average of each parameter is that of its own values, also if as many are added as are removed."""
     run = Run()
-    run.trainer.cumulative_moving_average()
-    run.step(1)
-    run.pc.add_parameters(3)
-    with pytest.raises(RuntimeError, match="parameters were added since the moving average began"):
+    mean = (lambda values: np.mean(values, axis=0)) if beta is None else (lambda values: exponential(values, beta))
+    if beta is None:
+        run.trainer.cumulative_moving_average(frequency)
+    else:
+        run.trainer.exponential_moving_average(beta, frequency)
+    lost = run.pc.add_parameters(3, init=5.0, name="late")
+    run.step(4)
+    run.pc.remove(lost)
+    late, values = run.pc.add_parameters(3, init=9.0, name="late"), []
+    for _ in range(6):
+        dy.renew_cg()
+        dy.squared_norm(late).backward()
         run.step(1)
-    run.trainer.cumulative_moving_average()
-    run.step(1)
+        values.append(late.as_array().astype(np.float64))
+        if stored:
+            saved(run.trainer, tmp_path)
+    new = run.pc.add_parameters(2, init=7.0)  # has no value in the average yet
+    before = [run.now(), late.as_array()]
+    run.trainer.swap_params_to_moving_average()
+    other = run.pc.add_parameters(2, init=8.0)
+    np.testing.assert_allclose(run.now(), mean(run.values[frequency - 1 :: frequency]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(late.as_array(), mean(values[frequency - 1 :: frequency]), rtol=1e-5, atol=1e-6)
+    assert new.as_array().tolist() == [7.0, 7.0]
+    run.trainer.swap_params_to_weights()
+    assert (run.now() == before[0]).all()
+    assert (late.as_array() == before[1]).all()
+    assert new.as_array().tolist() == [7.0, 7.0]
+    assert other.as_array().tolist() == [8.0, 8.0]
+    assert lost.as_array().tolist() != [0.0, 0.0, 0.0]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from own_process import run_python
 
 import dynet_cy as dy
 
@@ -47,9 +49,14 @@ def assert_equal(a: list[np.ndarray], b: list[np.ndarray]) -> None:
         np.testing.assert_array_equal(have, want)
 
 
+class SignSGD(dy.PythonTrainer):
+    def step(self, p: Any, settings: Any) -> Any:
+        return -settings.learning_rate * np.sign(p.gradient)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
 @pytest.mark.parametrize("clip", [5.0, 0.0], ids=["clipped", "unclipped"])
-@pytest.mark.parametrize("make", TRAINERS)
+@pytest.mark.parametrize("make", [*TRAINERS, SignSGD])
 def test_dropped(make: type[dy.Trainer], clip: float, bad: float, capfd: pytest.CaptureFixture[str]) -> None:
     """Training continues as if the batch had not existed, including Adam's correction; the batch is counted."""
     model, plain = Model(make, clip), Model(make, clip)
@@ -80,12 +87,18 @@ def test_dropped(make: type[dy.Trainer], clip: float, bad: float, capfd: pytest.
 
 @pytest.mark.parametrize("of", ["trainer", "collection"])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_going_on_by_hand(bad: float, of: str) -> None:
-    model, plain = Model(), Model()
+@pytest.mark.parametrize("clip", [5.0, 0.0], ids=["clipped", "unclipped"])
+@pytest.mark.parametrize("make", [*TRAINERS, SignSGD])
+def test_going_on_by_hand(make: type[dy.Trainer], clip: float, bad: float, of: str) -> None:
+    model, plain = Model(make, clip), Model(make, clip)
     for seed in range(4):
         model.backward(seed, bad)
         with pytest.raises(RuntimeError, match=r"the gradients of /_0, /_1 are not finite.  Nothing was updated"):
             model.trainer.update()
+        with pytest.raises(RuntimeError, match="Nothing was updated"):
+            model.trainer.update_subset([1], [])
+        assert model.trainer.updates == seed
+        assert not math.isfinite(model.trainer.gradient_norm)
         assert not np.isfinite(model.w.grad_as_array()).any()
         (model.trainer if of == "trainer" else model.pc).zero_gradients()
         for g in model.gradients():
@@ -145,10 +158,45 @@ def test_gradient_norm(clip: float) -> None:
         assert model.trainer.gradient_norm == pytest.approx(want, rel=1e-5)
         clips += want > clip
         assert model.trainer._clips == clips
-    model.trainer.set_clip_threshold(0)
-    model.backward(1)
-    model.trainer.update()
-    assert model.trainer.gradient_norm is None, "it was not requested"
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_without_clipping(sparse: bool) -> None:
+    """The norm is the same number as with clipping, and updates have the same bits as if none were computed."""
+    models = [Model(dy.SimpleSGDTrainer, clip) for clip in (math.inf, 0.0)]
+    for model in models:
+        model.trainer.set_sparse_updates(sparse)
+        for seed in range(3):
+            model.backward(seed)
+            model.trainer.update()
+    assert models[0].trainer.gradient_norm == models[1].trainer.gradient_norm
+    assert_equal(models[0].state(), models[1].state())
+
+
+def test_groups_without_clipping() -> None:
+    model = Model(clip=0)
+    model.trainer.group(model.w, clip_threshold=0)
+    model.backward(0, math.inf)
+    with pytest.raises(RuntimeError, match="Nothing was updated"):
+        model.trainer.update()
+
+
+def test_a_program_of_dynet_uses_what_is_not_finite(tmp_path: Path) -> None:
+    """As in DyNet, where only clipping looks at gradients."""
+    code = """
+import dynet_cy.compat
+dynet_cy.compat.install()
+import dynet as dy
+model = dy.ParameterCollection()
+w = model.add_parameters(2, init=dy.ConstInitializer(0))
+trainer = dy.SimpleSGDTrainer(model)
+trainer.set_clip_threshold(0)
+dy.sum_elems(dy.sqrt(w)).backward()
+trainer.update()
+print(w.as_array(), trainer.gradient_norm)
+"""
+    done = run_python(tmp_path, code)
+    assert (done.stdout, done.stderr) == ("[-inf -inf] None\n", "")
 
 
 @pytest.mark.parametrize("beta", [None, 0.5])

@@ -29,6 +29,10 @@
 #endif
 #endif
 #endif
+#if defined(__AARCH64EL__) && !defined(DY_SCALAR)
+#define DY_ARM
+#include <arm_neon.h>
+#endif
 #if defined(__GNUC__)
 /* Vectors wider than the baseline are passed between static functions only. */
 #pragma GCC diagnostic ignored "-Wpsabi"
@@ -45,7 +49,7 @@ extern void scipy_cblas_sgemv(int order, int ta, int m, int n, float alpha, cons
                               float beta, float *y, int incy);
 
 /* Each file defines one of them. */
-extern const dy_kernels dy_table_baseline, dy_table_avx2, dy_table_avx512;
+extern const dy_kernels dy_table_baseline, dy_table_neon, dy_table_avx2, dy_table_avx512;
 extern const dy_bf16 dy_table_avx512bf16;
 
 #if defined(__clang__)

@@ -25,6 +25,9 @@ static const dy_kernels *dy_find(const char *isa) {
         {&dy_table_avx512, avx512},
         {&dy_table_avx2, avx2},
 #endif
+#ifdef DY_ARM
+        {&dy_table_neon, 1},
+#endif
         {&dy_table_baseline, 1},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

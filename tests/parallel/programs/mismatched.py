@@ -141,12 +141,25 @@ def calls() -> None:
     trainer.update() if IS_BAD else dy.parallel.barrier()
 
 
-def infinite() -> None:
+def checkpoints() -> None:
     trainer = wrapped()
+    if IS_BAD:
+        dy.parallel.save_checkpoint("point.safetensors", trainer.collection, trainer)
+    else:
+        dy.parallel.barrier()
+
+
+def infinite(threshold: float = 5) -> None:
+    trainer = wrapped()
+    trainer.set_clip_threshold(threshold)
     W, _ = trainer.collection.parameters_list()
     dy.renew_cg()
     (dy.squared_norm(W) * (1e30 if IS_BAD else 1) * 1e30).backward()
     trainer.update()
+
+
+def unclipped() -> None:
+    infinite(0)
 
 
 def data() -> None:
@@ -195,7 +208,7 @@ CASES: list[Callable[[], None]] = [
     groups,
 ]
 CASES += [skips, subsets, added, replaced, outside, lengths, broadcasts]
-CASES += [calls, infinite, data, turns, costs, ways, children]
+CASES += [calls, checkpoints, infinite, unclipped, data, turns, costs, ways, children]
 
 if __name__ == "__main__":
     for case in CASES:

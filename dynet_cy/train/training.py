@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, Union
 
-from dynet_cy.curves import Curves
+from dynet_cy.loggers import Curves, Logger
 from dynet_cy.model import ParameterCollection
 from dynet_cy.parallel.data import progress
 from dynet_cy.train.stopping import EarlyStopping
+from dynet_cy.train.trainer import updates_made
 
 __all__ = ["Epoch", "Training"]
 
@@ -41,6 +43,9 @@ class Training(Generic[T]):
         shown: how a score is written, as in a format string
         picture: a file for a plot of the curves, see `curves.Curves`
         tensorboard: a folder for TensorBoard
+        loggers: further places for the numbers of each epoch, see `loggers.Logger`: files, W&B, MLflow, a page that
+            shows the curves meanwhile. They also get the path of the best model, and are closed when the training ends,
+            even by an exception
 
     Attributes:
         curves: the `curves.Curves`, for further numbers and histograms
@@ -49,7 +54,8 @@ class Training(Generic[T]):
 
     Raises:
         ImportError: a picture or a folder for TensorBoard needs a package that is not installed
-        TypeError: `data` is a generator or another iterator, which has the batches of one epoch only
+        TypeError: `data` is a generator or another iterator, which has the batches of one epoch only; or a logger is
+            none
         ValueError: `patience`, `mode` or the ending of the picture is wrong
 
     Example:
@@ -85,27 +91,79 @@ class Training(Generic[T]):
         shown: str = ".2%",
         picture: FileName | None = None,
         tensorboard: FileName | None = None,
+        loggers: Sequence[Logger] = (),
     ) -> None:
         if isinstance(data, Iterator):
             raise TypeError(f"Training: data is iterated once for each epoch; a {type(data).__name__} has one only")
         self.stopping = EarlyStopping(collection, sys.maxsize if patience is None else patience, mode, path=path)
+        for logger in loggers:
+            if not isinstance(logger, Logger):
+                raise TypeError(f"Training: a logger is a dynet_cy.loggers.Logger, not {type(logger).__name__}")
         self.curves = Curves(picture, tensorboard)
+        self._loggers = [self.curves, *loggers]
         self.done = 0.0
         self._data, self._epochs, self._patience = data, epochs, patience
         self._path, self._extra = path, extra
         self._unit, self._total, self._scored, self._shown = unit, total, scored, shown
         self._best = ""  # the scores of the best epoch, as text
+        self._begun = updates_made()
+        self._due: dict[int, int] = {}  # of each number that `every` was asked for, when it was due last
+
+    def every(self, updates: int) -> bool:
+        """Whether it is time again for what is done after every so many updates, such as a checkpoint.
+
+        In training by several processes the answer is the same on all of them, as they make all updates together
+        (except with ``--mode async``), unlike that of a count of items or batches. So a checkpoint, which needs all
+        processes, can depend on it.
+
+        Args:
+            updates: how many, at least 1
+
+        Returns:
+            True if the updates of all trainers since the training was made are a multiple of that, but not for the same
+            number of updates twice.
+
+        Raises:
+            ValueError: `updates` is less than 1
+
+        Example:
+            >>> W, trainer = model.add_parameters(1, init=0.0), dy.SimpleSGDTrainer(model)
+            >>> run = dy.Training(model, [[1.0]] * 6, epochs=1)
+            >>> for epoch in run:
+            ...     for batch in epoch:
+            ...         graph = dy.renew_cg()
+            ...         dy.square(W - batch[0]).backward()
+            ...         trainer.update()
+            ...         if run.every(2):
+            ...             dy.parallel.save_checkpoint("run.safetensors", model, trainer)
+            ...             print(f"saved after {trainer.updates} updates")
+            saved after 2 updates
+            saved after 4 updates
+            saved after 6 updates
+        """
+        if updates < 1:
+            raise ValueError(f"Training.every: a number of at least 1 is needed, not {updates!r}")
+        made = updates_made() - self._begun
+        due = made % updates == 0 and made > self._due.get(updates, 0)
+        if due:
+            self._due[updates] = made
+        return due
 
     def __iter__(self) -> Iterator[Epoch[T]]:
         """The epochs, until the training ends."""
         if self._path is not None:
             os.makedirs(os.path.dirname(os.fspath(self._path)) or ".", exist_ok=True)
-        with self.curves:
+        with contextlib.ExitStack() as closing:
+            for logger in self._loggers:
+                closing.enter_context(logger)
             for number in range(1, self._epochs + 1):
                 yield Epoch(self, number)
                 if self.stopping.stopped:
                     print(f"no better for {self._patience} epochs: stopping")
                     break
+            if self._best and self._path is not None:
+                for logger in self._loggers:
+                    logger.log_artefact(self._path)
         if self._best:
             saved = "" if self._path is None else f", model saved in {os.fspath(self._path)}"
             print(f"best {self._best} after epoch {self.stopping.best_at}{saved}", flush=True)
@@ -197,7 +255,8 @@ class Epoch(Generic[T]):
         text = ", ".join(f"{name.replace('_', ' ')} {value:{training._shown}}" for name, value in scores.items())
         speed = f"{self._seconds:.1f} s, {self._units / max(self._seconds, 1e-9):.0f} {training._unit}/s"
         print(f"epoch {self.number}: loss {loss:.4f}, {speed}, {training._scored} {text}", flush=True)
-        training.curves.add(self.number, loss=loss, **scores)
+        for logger in training._loggers:
+            logger.log({"loss": loss, **scores}, self.number)
         better = training.stopping.report(list(scores.values())[-1], extra=training._extra)
         if better:
             training._best = f"{training._scored} {text}"

@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 FUNCTIONS = (
-    "abs acos acosh argmax asin asinh atan atanh ceil cos cosh cumsum elu erf exp expm1 floor gather gelu greater "
+    "abs acos acosh asin asinh atan atanh ceil cos cosh cumsum elu erf exp expm1 floor gather gelu greater "
     "inverse less lgamma log log1p log_softmax logdet masked_fill norm not_equal pow prod round scatter scatter_add "
     "selu sin sinh softmax softplus sort split sqrt square tan tanh topk transpose where relu sigmoid"
 )
@@ -92,7 +92,8 @@ GENERAL = (
         x="narrow index_select", says="an index: `x[a:b]`, `x[[0, 2]]`"),
     Row("`x > 0`, `torch.where`, `masked_fill`", "`x > 0`, `dy.where`, `dy.masked_fill`", dy="gt lt ge le eq",
         x="gt lt ge le eq", says="a comparison, `x > 0`, or `dy.equal(x, y)`"),
-    Row("`torch.gather`, `scatter_add`, `sort`, `topk`", "`dy.gather`, `dy.scatter_add`, `dy.sort`, `dy.topk`"),
+    Row("`torch.gather`, `scatter_add`, `index_add`, `sort`, `topk`",
+        "`dy.gather`, `dy.scatter_add`, `dy.index_add`, `dy.sort`, `dy.topk`"),
     Row("`x.exp()`, `x.tanh()`, `x.softmax(0)`", "functions: `dy.exp(x)`, `dy.tanh(x)`, `dy.softmax(x)`", x=FUNCTIONS,
         says="`dy.{}(x)`"),
     Row("`x.view(-1, n)`", "`x.reshape(-1, n)` (column-major)", dy="view", x="view flatten ravel reshape_as resize",
@@ -110,6 +111,9 @@ GENERAL = (
     Row("`sum(xs)`", "`dy.esum(xs)`"),
     Row("`torch.mean(x)`, `torch.max(x)`, `torch.min(x)`", "`x.mean()`, `x.max()`, `x.min()`",
         dy="mean max min amax amin", x="amax amin"),
+    Row("`torch.argmax(x)`",
+        "`x.npvalue().argmax()`, a position; `dy.argmax(x, \"zero_gradient\")` is a vector with a 1 there", x="argmax",
+        says="`x.npvalue().argmax()`"),
     Row("`torch.maximum(a, b)`, `torch.minimum(a, b)`", "`dy.bmax(a, b)`, `dy.bmin(a, b)`", dy="maximum minimum",
         x="maximum minimum"),
     Row("`x.std()`, `x.var()`", "`dy.std_elems(x)`, `dy.std_dim(x, [0], False)`; variance: its square", dy="std var",
@@ -148,8 +152,11 @@ GENERAL = (
     Row("`x.numpy()`, `x.tolist()`", "`x.npvalue()`, `x.vec_value()`", x="numpy tolist data array"),
     Row("`x.detach()`, `x.clone()`", "`dy.nobackprop(x)`; a number computed from `x.value()`",
         dy="detach", x="detach clone detach_", says="`dy.nobackprop(x)`; for the numbers, `x.npvalue()`"),
-    Row("`x.grad`", "`x.gradient()`; of a parameter: `p.grad_as_array()`", dy="grad autograd", x="grad",
+    Row("`x.grad`", "`x.gradient()`; of a parameter: `p.grad_as_array()`", dy="grad", x="grad",
         says="`x.gradient()` after `loss.backward(full=True)`; of a parameter `p.grad_as_array()`"),
+    Row("`torch.autograd.grad(loss, xs, create_graph=True)`", "`dy.gradients(loss, xs)`", dy="autograd",
+        says="`dy.gradients(loss, xs)` for gradients as expressions, or `loss.backward()`"),
+    Row("`torch.autograd.functional.hvp(f, x, v)`", "`dy.hessian_vector_product(loss, x, v)`", dy="hvp vhp hessian"),
     Row("`torch.no_grad()`",
         "nothing to do: there is no extra cost without `backward()`; `renew_cg(forward_only=True)` also drops values "
         "that are no longer needed. Neither switches dropout off",
@@ -245,7 +252,7 @@ LAYERS = (
         "[data.md](data.md)", dy="DataLoader utils Dataset", says="`dy.data.batches(data, 32, shuffle=True, seed=1)`"),
     Row("a sampler of batches of similar length, or with a limit of words",
         "`dy.data.batches(data, cost=len, most=2000, bucket=len)`"),
-    Row("`num_workers=1`, `DistributedSampler`", "`prefetch=4`, `shard=\"join\"`"),
+    Row("`num_workers=4`, `DistributedSampler`", "`processes=4` (or a thread: `prefetch=4`), `shard=\"join\"`"),
     Row("`LambdaLR` for warm-up, `ReduceLROnPlateau`",
         "`dy.WarmupSchedule`, `dy.PlateauSchedule`: `trainer.schedule = ...`, part of checkpoints; see "
         "[training.md](training.md)"),
@@ -259,6 +266,9 @@ LAYERS = (
     Row("`SummaryWriter.add_scalar`, `add_histogram`, `add_graph`",
         "`dynet_cy.curves.Curves(tensorboard=folder)`: `add`, `add_histograms`, `add_graph`", dy="SummaryWriter",
         says="`dynet_cy.curves.Curves(tensorboard=folder)`"),
+    Row("`wandb.init(project)`, `wandb.log`, `mlflow.log_metrics`",
+        "`dynet_cy.loggers.WandB(project)`, `MLflow(experiment)`: `log(numbers, step)`; see "
+        "[training.md](training.md#loggers)"),
 )
 
 NUMPY = (

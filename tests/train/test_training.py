@@ -225,3 +225,25 @@ def test_a_command_and_its_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "train None\n"
     with pytest.raises(SystemExit, match="parse: a file is needed"):
         needs.run(print, ["parse"])
+
+
+def test_every_so_many_updates() -> None:
+    """Once for a number of updates, whatever the number of batches in an update, and from the start of the training."""
+    model = dy.ParameterCollection()
+    w = model.add_parameters(1, init=1.0)
+    trainer = dy.SimpleSGDTrainer(model)
+
+    def update() -> None:
+        dy.renew_cg()
+        dy.squared_norm(w).backward()
+        trainer.update()
+
+    update()
+    run = dy.Training(model, [1], epochs=1)
+    due = []
+    for _ in range(6):
+        update()
+        due.append([run.every(3), run.every(3), run.every(2)])
+    assert due == [[n in (3, 6), False, n % 2 == 0] for n in range(1, 7)]
+    with pytest.raises(ValueError, match=r"Training\.every: a number of at least 1 is needed, not 0"):
+        run.every(0)

@@ -1,0 +1,28 @@
+"""Derivatives of conditional random fields, composed word by word."""
+
+from __future__ import annotations
+
+from dynet_cy.derivatives.steps import Step, as_matrix
+from dynet_cy.derivatives.table import composed
+from dynet_cy.functions.sequences import crf_score
+from dynet_cy.graph.expressions import Expression
+from dynet_cy.ops.reduce import logsumexp_dim
+from dynet_cy.ops.select import pick
+from dynet_cy.ops.shape import reshape
+
+
+@composed("crf_log_partition")
+def log_partition(step: Step, xs: list[Expression]) -> Expression:
+    """The logarithm of the sums over all sequences that end with each tag, extended by one word after the other."""
+    x, transitions, start, end = as_matrix(xs[0]), *xs[1:]
+    tags, words = x.dim()[0]
+    sums = start + pick(x, 0, 1)
+    for word in range(1, words):
+        before = reshape(sums, (tags, 1), sums.batch_size)
+        sums = logsumexp_dim(transitions + before, 0) + pick(x, word, 1)
+    return logsumexp_dim(sums + end, 0)
+
+
+@composed("crf_loss")
+def loss(step: Step, xs: list[Expression]) -> Expression:
+    return log_partition(step, xs) - crf_score(xs[0], step.items[0], *xs[1:])

@@ -1,0 +1,10 @@
+"""Where the numbers of a training go: curves, files, pages, notebooks, TensorBoard, W&B, MLflow: each a `Logger`."""
+
+from dynet_cy.loggers.curves import Curves
+from dynet_cy.loggers.lines import CSV, JSONL
+from dynet_cy.loggers.live import Notebook, Page
+from dynet_cy.loggers.logger import Logger
+from dynet_cy.loggers.services import MLflow, WandB
+from dynet_cy.loggers.tensorboard import TensorBoard
+
+__all__ = ["CSV", "JSONL", "Curves", "Logger", "MLflow", "Notebook", "Page", "TensorBoard", "WandB"]

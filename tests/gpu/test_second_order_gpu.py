@@ -1,0 +1,69 @@
+"""Gradients as expressions on the device, compared with the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import test_second_order
+from table import Case
+
+import dynet_cy as dy
+from dynet_cy.graph.expressions import set_default_device
+
+
+def one_for_each_op() -> list[Case]:
+    """The first case of each operation that has a second order."""
+    found: list[Case] = []
+    seen: set[str] = set()
+    for case in test_second_order.ABLE:
+        ops = test_second_order.ops_of(case)
+        if not ops <= seen:
+            found.append(case)
+            seen |= ops
+    return found
+
+
+@pytest.mark.parametrize("case", one_for_each_op(), ids=lambda c: c.id)
+def test_as_on_the_cpu(case: Case, on_device: str) -> None:
+    for strategy in (0, 1):
+        set_default_device(1)
+        found = test_second_order.mixed(case, strategy)
+        set_default_device(0)
+        desired = test_second_order.mixed(case, strategy)
+        for actual, expected in zip(found, desired):
+            scale = max(1, np.abs(expected).max(initial=0))
+            np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=2e-4 * scale)
+
+
+def test_dropout(on_device: str) -> None:
+    x = dy.inputTensor(np.random.default_rng(1).uniform(1, 2, (5, 40)), batched=True)
+    y = dy.dropout(x, 0.5)
+    slope = dy.gradients(dy.sum_batches(dy.sum_elems(y)), x)
+    np.testing.assert_allclose(slope.npvalue(), (y / x).npvalue(), rtol=1e-5)
+
+
+def test_lookups_and_parameters(collection: dy.ParameterCollection, on_device: str) -> None:
+    table = collection.lookup_parameters_from_numpy(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    w = collection.parameters_from_numpy(np.array([1.0, 2.0]))
+    loss = dy.dot_product(dy.cube(table[1]), w) + dy.dot_product(dy.lookup(table, 0), w)
+    slopes = dy.gradients(loss, [table, w])
+    np.testing.assert_allclose(slopes[0].npvalue(), [[1, 27], [2, 96]])
+    np.testing.assert_allclose(slopes[1].npvalue(), [28, 66])
+    (dy.squared_norm(slopes[0]) + dy.squared_norm(slopes[1])).backward()
+    assert np.isfinite(table.grad_as_array()).all()
+    assert table.grad_as_array()[1].any()
+
+
+def test_several_devices(w: dy.Parameters, device: str) -> None:
+    """Each gradient is where its expression is."""
+    dy.renew_cg()
+    x = dy.square(w)
+    there = dy.to_device(x, device)
+    loss = dy.to_device(dy.squared_norm(there), "CPU") + dy.sum_elems(x)
+    slope = dy.gradients(loss, w)
+    np.testing.assert_allclose(slope.npvalue(), 4 * np.array([1, 8, 27]) + 2 * np.array([1, 2, 3]))
+    of_the_copy = dy.gradients(loss, there)
+    np.testing.assert_allclose(of_the_copy.npvalue(), 2 * np.array([1, 4, 9]))
+    dy.squared_norm(slope).backward()
+    np.testing.assert_allclose(w.grad_as_array(), 2 * slope.npvalue() * (12 * np.array([1, 4, 9]) + 2), rtol=1e-5)
+    dy.renew_cg()

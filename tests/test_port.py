@@ -1,0 +1,190 @@
+"""The command python -m dynet_cy.port: what it finds in programs of PyTorch, TensorFlow and DyNet, and its output."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dynet_cy import port
+from dynet_cy.differences import DIFFERENCES
+from dynet_cy.readings import READINGS
+
+ROOT = Path(__file__).resolve().parents[1]
+
+TORCH = """
+import math
+import numpy as np
+import torch
+from torch import nn, optim
+import torch.nn.functional as F
+"""
+
+
+def found(body: str, head: str = TORCH) -> list[tuple[str, str]]:
+    """What is found in a program below its imports: the code, and what to write."""
+    text = head + body
+    first = len(head.splitlines())
+    return [(code, says[-1][1]) for line, code, says in port.findings(text) if line > first]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "write"),
+    [
+        ("def f(x, m):\n    return x * m", "x * m", "`x @ y` for the matrix product"),
+        ("def f(x, m):\n    x *= m", "x *= m", "`x @ y` for the matrix product"),
+        ("a = torch.ones(2, 2) @ W + self.bias", "torch.ones(2, 2) @ W + self.bias", "`b[:, None]` for each column"),
+        ("y = x.view(-1, 3)", "x.view(-1, 3)", '`order="F"` by columns'),
+        ("y = torch.zeros(3, 4)", "torch.zeros(3, 4)", "a tuple for the shape"),
+        ("p = F.softmax(x, dim=1)", "F.softmax(x, dim=1)", "`d=0` (or `axis=0`)"),
+        ("l = nn.CrossEntropyLoss()(x, y)", "nn.CrossEntropyLoss()", "`axis=0` for columns"),
+        ("l = F.mse_loss(x, y)", "F.mse_loss(x, y)", "`dy.sum_batches(loss).backward()`"),
+        ("c = x.argmax(1) == y", "x.argmax(1) == y", "`dy.equal(x, y)`"),
+        ("t = optim.SGD(ps, lr=0.1)", "optim.SGD(ps, lr=0.1)", "`trainer.set_clip_threshold(0)` for no clipping"),
+        ("t = optim.SGD(ps, lr=0.1)", "lr=0.1", "`learning_rate`"),
+        ("t = optim.Adam(ps, weight_decay=0.1)", "optim.Adam(ps, weight_decay=0.1)", "`dy.AdamWTrainer"),
+        ("n = x.dim()", "x.dim()", "`len(x.shape)`"),
+        ("h = F.dropout(x, 0.5)", "F.dropout(x, 0.5)", "`dy.dropout(x, p)` under `if training:`"),
+        ("l = nn.Linear(3, 4)", "nn.Linear(3, 4)", "the transpose"),
+        ("l = nn.LSTM(3, 4)", "nn.LSTM", "`dy.LSTMBuilder`"),
+        ("y = x.detach()", "x.detach", "`dy.nobackprop(x)`"),
+        ("opt.zero_grad()", "opt.zero_grad", "nothing, as `trainer.update()` clears gradients"),
+        ("y = torch.cat([a, b])", "torch.cat", "`dy.concatenate([a, b], d=0)`"),
+    ],
+)
+def test_places_of_pytorch(body: str, code: str, write: str) -> None:
+    places = found(body)
+    assert any(place == code and text.startswith(write) for place, text in places), places
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "n = 3\nk = n * 2",
+        "def f(n: int, rate=0.5):\n    return n * rate",
+        "class A:\n    def __init__(self, w=3):\n        self.w = w\n\n    def f(self):\n        return self.w * 2",
+        "for i in range(3):\n    print(i * i)",
+        "b, n = x.shape\nm = b * n",
+        "y = np.zeros(3, 4) * 2",
+        "y = np.round(z)",
+        "names = []\nnames.sort()",
+        "t = 'a' * 3",
+        "if mode == 'train':\n    pass",
+        "y = torch.zeros(3)",
+        "y = math.sqrt(2) * 3",
+        "y = total + 1",
+    ],
+)
+def test_no_places(body: str) -> None:
+    assert found(body) == []
+
+
+def test_tensorflow() -> None:
+    head = "import tensorflow as tf\n"
+    places = found("y = tf.concat([a, b], 0)\nz = tf.ones(2) * x\n", head)
+    assert [code for code, _ in places] == ["tf.concat", "tf.ones(2) * x"]
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ("e = dy.conv2d_bias(x, f, b, [1, 1])", "`conv2d` and `conv2d_bias` of stride 1 and many channels"),
+        ("y = np.sum(losses)", "`np.asarray(e)`, `np.array([e, f])`, `np.sum(losses)`"),
+        ("p.set_updated(False)", "parameters that are not updated (`set_updated(False)`)"),
+        ("a = W.as_array()", "`as_array` and `grad_as_array` of parameters"),
+        ("sys.argv += ['--dynet-mem', '512']", "`--dynet-mem MB`"),
+        (
+            "t = dy.MomentumSGDTrainer(m)",
+            "momentum of a table, or rows of it, in a graph that the loss does not depend on",
+        ),
+        ("y = dy.layer_norm(x, g, b)", "`layer_norm` of a matrix with a gain and bias of one column"),
+        ("y = dy.logsumexp_dim(x, 1)", "`logsumexp_dim`"),
+        ("from concurrent.futures import ThreadPoolExecutor", "threads"),
+        ("t.update_subset([0], [1])", "`update_subset`"),
+    ],
+)
+def test_differences_of_dynet(body: str, what: str) -> None:
+    text = f"import sys\nimport numpy as np\nimport dynet as dy\n{body}\n"
+    says = [dict(finding.says) for finding in port.findings(text) if finding.line == 4]
+    assert [text["difference"] for text in says] == [what]
+    row = next(row for row in DIFFERENCES if row.what == what)
+    assert (says[0]["DyNet"], says[0]["dynet_cy"]) == (row.there, row.here)
+
+
+@pytest.mark.parametrize("statement", ["import dynet as dy", "import _dynet as dy", "from dynet import *"])
+def test_imports_of_dynet(statement: str) -> None:
+    """Batching concerns each program; names are known by every kind of import."""
+    call = "dynet.elu(x)" if "*" not in statement else "elu(x)"
+    says = [
+        dict(finding.says)["difference"] for finding in port.findings(f"{statement}\n{call.replace('dynet', 'dy')}\n")
+    ]
+    assert says == ["`--dynet-autobatch`", "autobatching of `elu` and `selu`"]
+
+
+def test_signs_are_of_differences() -> None:
+    """What the command looks for belongs to a row of docs/differences.md, and the module has all rows of the page."""
+    rows = [row.what for row in DIFFERENCES]
+    assert set(port._SIGNS) <= set(rows)
+    page = (ROOT / "docs" / "differences.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (.+?) \|", page, re.MULTILINE)
+    tables = cells[cells.index("what") :]
+    assert [cell for cell in tables if cell not in ("what", "instead of") and cell in rows] == rows
+
+
+def test_every_row_for_pytorch_can_be_found() -> None:
+    """Rows without signs are about types that a program does not show."""
+    assert {row.place for row in READINGS if not row.torch and row.differs is None} == set()
+
+
+def test_program_of_no_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.py"
+    file.write_text("x = y * z\n")
+    assert port.main([str(file)]) == 0
+    assert capsys.readouterr() == ("", "no program imports torch, tensorflow or dynet\n")
+
+
+def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A text once, with its lines; a module without imports is of the library of the others."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "a.py").write_text("import torch\n\n\ndef f(x, y):\n    z = x * y\n    return z * x\n")
+    (package / "b.py").write_text("def g(x, y):\n    return x * y\n")
+    assert port.main([str(package)]) == 0
+    text = (
+        "\n{}\n  PyTorch:    element by element\n  dynet_cy:   the matrix product\n"
+        "  write:      `x @ y` for the matrix product, `dy.cmult(x, y)` element by element\n"
+    )
+    a, b = text.format(package / "a.py"), text.format(package / "b.py")
+    expected = f"{a}       5  x * y\n       6  z * x\n{b}       2  x * y\n\n3 places in 2 files of PyTorch\n"
+    assert capsys.readouterr() == (expected, "")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, missing, binary = tmp_path / "old.py", tmp_path / "missing.py", tmp_path / "binary.py"
+    old.write_text("import torch\nprint 'Python 2'\n")
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert port.main([str(old), str(missing), str(binary)]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert f"{old}:2: not a program of Python 3: " in err
+    assert f"{missing}: No such file or directory" in err
+    assert f"{binary}: " in err
+
+
+@pytest.mark.parametrize(
+    "program", sorted(path.name for path in (ROOT / "tests" / "projects" / "programs").glob("*.py"))
+)
+def test_programs_written_for_dynet(program: str) -> None:
+    """Programs like public projects are read without an error."""
+    text = (ROOT / "tests" / "projects" / "programs" / program).read_text(encoding="utf-8")
+    assert len(port.findings(text, "DyNet")) < 100
+
+
+def test_examples_of_the_page() -> None:
+    """The program of PyTorch on the page for its users."""
+    page = (ROOT / "docs" / "dynet-cy-for-pytorch-users.md").read_text(encoding="utf-8")
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if block.startswith("# PyTorch")]
+    writes = [text for _, text in found("".join(blocks), "")]
+    assert any("class Tagger(dy.nn.Layer)" in text for text in writes)
+    assert any("`dy.LSTMBuilder`" in text for text in writes)
