@@ -48,7 +48,10 @@ ELSEWHERE = {
     "add-an-op": "test_pages.py",
 }
 # Blocks that need another package, by their first line.
-NEEDS = {'safetensors.torch.save_file(module.state_dict(), "m.safetensors")  # in PyTorch': "torch"}
+NEEDS = {
+    'safetensors.torch.save_file(module.state_dict(), "m.safetensors")  # in PyTorch': "torch",
+    "import torch": "torch",
+}
 
 MODEL = """
 import numpy as np

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import colorsys
+import contextlib
 import html
+import importlib
 import os
 import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Any, Union
 
 from dynet_cy.files.replacing import write_file
 from dynet_cy.graph.expressions import ComputationGraph, Expression, cg
@@ -28,6 +31,7 @@ _LINE = 1.35 * _FONT
 _PAD = 7.0
 _GAP = (14.0, 34.0)  # between nodes of a layer, between layers
 _MARGIN = 16.0
+_SCALE = 2  # pixels of PNG for each of SVG
 _GOLDEN_ANGLE = 137.508  # neighbouring batches get hues that are far apart
 _STYLE = (
     "text{font:12px ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;text-anchor:middle;fill:#1b1f24}"
@@ -53,22 +57,28 @@ class Drawing:
     svg: str = field(repr=False)
 
     def save(self, filename: Path) -> None:
-        """Write the picture to a file, which any browser shows.
+        """Write the picture to a file. Any browser shows SVG.
+
+        PNG and PDF are converted by the first of these that is installed: the program ``rsvg-convert`` (in Debian's
+        package librsvg2-bin), the package ``cairosvg``, the program ``inkscape``. PNG has two pixels for each of SVG.
 
         Args:
-            filename: the file, which is replaced; its name ends in .svg.
+            filename: the file, which is replaced; its name ends in .svg, .png or .pdf
 
         Raises:
+            FileNotFoundError: PNG or PDF, and none of these is installed
             OSError: the file cannot be written
-            ValueError: its name does not end in .svg: other formats are not supported
+            RuntimeError: the program for PNG and PDF failed; the message is its own
+            ValueError: the name has another ending
 
         Example:
             >>> dy.draw(dy.tanh(dy.inputVector([1, 2]))).save("graph.svg")
         """
         name = os.fsdecode(filename)
-        if not name.lower().endswith(".svg"):
-            raise ValueError(f"Drawing.save: {name!r} must end in .svg, the only format that is supported")
-        write_file(name, self.svg.encode())
+        kind = os.path.splitext(name)[1].lower()
+        if kind not in (".svg", ".png", ".pdf"):
+            raise ValueError(f"Drawing.save: {name!r} must end in .svg, .png or .pdf")
+        write_file(name, self.svg.encode() if kind == ".svg" else _converted(self.svg, kind[1:]))
 
     def _repr_svg_(self) -> str:
         return self.svg
@@ -100,13 +110,13 @@ def draw(
         graph: the graph, if no expressions are given; None for the current one of this thread
         parameters: draw parameters as nodes too; when False, the nodes that use them name them; default: False
         collapse: draw consecutive nodes of a scope (`name_scope`) as one box: True for the outermost scopes, or the
-            names of scopes, including those of builders (``"vanilla-lstm-builder"``; these exist within a scope, or
-            while lines are recorded). Boxes of one colour ran together, in the same calls. Default: False, but True
-            for more than 2,000 nodes
+            names of scopes, including those of builders and layers (``"vanilla-lstm-builder"``, ``"hidden"``; these
+            exist within a scope, or while lines are recorded). Boxes of one colour ran together, in the same calls.
+            Default: False, but True for more than 2,000 nodes
         graphviz: whether Graphviz's program ``dot`` places the nodes; None: if it is installed
 
     Returns:
-        A `Drawing`: its attribute ``svg`` is the text of the picture, ``save(filename)`` writes it.
+        A `Drawing`: its attribute ``svg`` is the text of the picture, ``save(filename)`` writes it, also as PNG or PDF.
 
     Raises:
         StaleExpressionError: an expression is of a renewed graph
@@ -174,6 +184,30 @@ def _drawing(
         wanted = {owner[n] for n in wanted}
         named = {owner.get(n, n): name for n, name in named.items()}
     return None if len(wanted) > most else Drawing(_svg(found, sorted(wanted), named, graphviz, boxes))
+
+
+def _converted(svg: str, kind: str) -> bytes:
+    """A picture as PNG or PDF."""
+    programs = {
+        "rsvg-convert": ["--format", kind, "--zoom", str(_SCALE)],
+        "inkscape": ["--pipe", f"--export-type={kind}", f"--export-dpi={96 * _SCALE}", "--export-filename=-"],
+    }
+    found = {name: path for name in programs if (path := shutil.which(name)) is not None}
+    if "rsvg-convert" not in found:
+        with contextlib.suppress(ImportError, OSError):  # OSError: the package is there, the library Cairo is not
+            cairosvg: Any = importlib.import_module("cairosvg")
+            data: bytes = getattr(cairosvg, f"svg2{kind}")(bytestring=svg.encode(), scale=_SCALE)
+            return data
+    for name, path in found.items():
+        done = subprocess.run([path, *programs[name]], input=svg.encode(), capture_output=True)
+        if done.returncode or not done.stdout:
+            reason = done.stderr.decode(errors="replace").strip() or f"exit status {done.returncode}"
+            raise RuntimeError(f"Drawing.save: {name} has not made {kind.upper()}: {reason}")
+        return done.stdout
+    raise FileNotFoundError(
+        f"Drawing.save: {kind.upper()} needs a converter of SVG, and none is installed: the program rsvg-convert (in "
+        "librsvg2-bin), the package cairosvg (pip install cairosvg), or the program inkscape; .svg needs none"
+    )
 
 
 def _is_parameter(node: GraphNode) -> bool:
@@ -393,7 +427,9 @@ def _call(node: GraphNode) -> int:
 
 
 def _colour(i: int) -> str:
-    return f"hsl({(205 + i * _GOLDEN_ANGLE) % 360:.0f} 75% {(84, 76, 88)[i % 3]}%)"
+    """As #rrggbb, since not all converters know hsl()."""
+    hue, lightness = round((205 + i * _GOLDEN_ANGLE) % 360) / 360, (0.84, 0.76, 0.88)[i % 3]
+    return "#" + "".join(f"{round(255 * part):02x}" for part in colorsys.hls_to_rgb(hue, lightness, 0.75))
 
 
 def _box(

@@ -255,7 +255,9 @@ class name_scope(ContextDecorator):
     Drawings can show each scope as one box (`draw`, ``collapse=True``), profiles add up the cost of each scope, and
     errors that name a node name its scope: `detect_anomaly`, `record_lines`.  Nested blocks have names such as
     ``encoder/attention``.  It is also a decorator: ``@dy.name_scope("encoder")``.  Within a scope, or while lines are
-    recorded, the nodes of each builder get a scope of their own, named after the builder's collection of parameters.
+    recorded, the nodes of each builder and of each layer get a scope of their own, named after its collection of
+    parameters, and so after the attribute that holds it (``hidden``); in a list, after the class and the place in it
+    (``Linear.0``).
 
     A node costs a few nanoseconds more within a scope, and nothing otherwise.  Each thread has its own scopes, and so
     does each call of a function by `batched_map`.

@@ -41,6 +41,10 @@ class Kept(Logger):
         super().log_artefact(path)
         self.artefacts.append(os.fspath(path))
 
+    def __repr__(self) -> str:
+        last = [f"{name} {points[-1][1]:g} at {points[-1][0]:g}" for name, points in self.values.items()]
+        return f"<{type(self).__name__}: {', '.join(last) or 'nothing yet'}>"
+
     def _repr_html_(self) -> str:
         return drawn(self.values, self.texts, self.artefacts)
 

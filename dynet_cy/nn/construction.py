@@ -20,6 +20,7 @@ import numpy as np
 
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import is_unnamed, name_members, rolled_back, take_place
+from dynet_cy.nn.scopes import open_scopes
 
 __all__: list[str] = []
 
@@ -98,6 +99,10 @@ def begin_in(model: ParameterCollection) -> None:
 
 class LayerType(abc.ABCMeta):
     """The class of layer classes."""
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(name, bases, namespace, **kwargs)
+        open_scopes(cls)
 
     @property
     def __signature__(cls) -> inspect.Signature:

@@ -53,6 +53,9 @@ class LayerList(Layer):
     def __getitem__(self, index: int) -> Layer:
         return self.layers[index]
 
+    def _inside(self) -> list[str]:
+        return []
+
     def _outline(self) -> str:
         return "[" + ", ".join(f"{type(layer).__name__} {layer._outline()}" for layer in self.layers) + "]"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import inspect
 import os
 import re
@@ -24,13 +25,14 @@ from dynet_cy.nn.construction import LayerType, NotBegun, all_parts, attributes,
 from dynet_cy.ops import api
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.rnn.birnn import BiRNNBuilder
-from dynet_cy.rnn.builder import _RNNBuilder, positive_integer
+from dynet_cy.rnn.builder import _RNNBuilder, outline, positive_integer
 
 __all__ = ["Layer"]
 
 Self = TypeVar("Self", bound="Layer")
 Description = Union[str, tuple[Any, ...]]
 Stored = Union[Parameters, LookupParameters]
+_STORED = Parameters, LookupParameters
 Input = Union[Expression, npt.NDArray[Any], Sequence[Any]]
 
 _FUNCTIONS = (
@@ -184,7 +186,7 @@ class Layer(metaclass=LayerType):
     def _trained(self) -> Iterator[Stored]:
         """The parameters of this layer itself that trainers change."""
         for part, _ in all_parts(self):
-            if isinstance(part, (Parameters, LookupParameters)):
+            if isinstance(part, _STORED):
                 yield part
 
     # ---- parameters
@@ -343,10 +345,28 @@ class Layer(metaclass=LayerType):
 
     def __repr__(self) -> str:
         mode = "" if self.training else ", evaluation mode"
-        return f"<{type(self).__name__} {self._outline()}{mode}>"
+        return "\n  ".join([f"<{type(self).__name__} {self._outline()}{mode}", *self._inside()]) + ">"
 
     def _outline(self) -> str:
-        return repr(self.spec)
+        return outline(self.spec)
+
+    def _inside(self) -> list[str]:
+        """A line for each part of a layer that has layers or builders as parts."""
+        lines, plain = [], True
+        for part, name in all_parts(self):
+            if isinstance(part, Layer):
+                what = f"{type(part).__name__} {part._outline()}"
+            elif isinstance(part, (_RNNBuilder, BiRNNBuilder)):
+                what = repr(part)[1:-1]
+            else:
+                what = f"{type(part).__name__} {part.shape}" if isinstance(part, _STORED) else type(part).__name__
+            plain = plain and isinstance(part, _STORED)
+            lines.append(f"{name.replace('/', '.')}: {what}")
+        return [] if plain else lines
+
+    def _repr_html_(self) -> str:
+        """Its parts, and a table of its parameters, for notebooks."""
+        return f"<pre>{html.escape(repr(self))}</pre>{self.collection._repr_html_()}"
 
 
 def as_input(x: Input, layer: str, argument: str = "x") -> Expression:

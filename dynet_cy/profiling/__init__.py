@@ -39,7 +39,7 @@ from dynet_cy.graph import timeline as _timeline
 from dynet_cy.graph.origin import shown_file as _shown
 from dynet_cy.graph.timeline import Span
 from dynet_cy.ops.registry import describe as _describe
-from dynet_cy.profiling.report import write_report
+from dynet_cy.profiling.report import tables, write_report
 from dynet_cy.profiling.timelines import FileName, join_timelines, write_timeline
 from dynet_cy.schedule import plan as _plan
 
@@ -261,6 +261,15 @@ class Profile(list["OpProfile"]):
             >>> profile.save_report("report.html", title="One value")
         """
         write_report(self, filename, title)
+
+    def __repr__(self) -> str:
+        calls, nodes = sum(row.calls for row in self), sum(row.nodes for row in self)
+        milliseconds = 1e3 * sum(row.seconds for row in self)
+        return f"<Profile of {len(self)} operations, {nodes:,} nodes in {calls:,} calls, {milliseconds:.3f} ms>"
+
+    def _repr_html_(self) -> str:
+        """Its tables, for notebooks."""
+        return tables(self)
 
     def __str__(self) -> str:
         total = sum(row.seconds for row in self)

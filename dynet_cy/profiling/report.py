@@ -14,7 +14,7 @@ from dynet_cy.graph.origin import shown_file
 if TYPE_CHECKING:
     from dynet_cy.profiling import Profile
 
-__all__ = ["write_report"]
+__all__ = ["tables", "write_report"]
 
 Tree = dict[str, Any]  # "value": seconds, "note": a text, "parts": {name: Tree}
 
@@ -27,10 +27,20 @@ def write_report(profile: Profile, filename: str | os.PathLike[str], title: str)
         _summary(profile),
         _flame("Operations", "ops", _by_op(profile)),
         _flame("Lines", "lines", _by_line(profile)),
+        _memory(profile),
+        *_tables(profile),
     ]
-    parts += [_memory(profile), _scopes(profile), _ops(profile), _requests(profile)]
     text = _PAGE.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(part for part in parts if part))
     write_file(filename, text.encode())
+
+
+def tables(profile: Profile) -> str:
+    """A profile as HTML without styles and scripts, for a cell of a notebook."""
+    return "\n".join(part for part in [_summary(profile), *_tables(profile)] if part)
+
+
+def _tables(profile: Profile) -> list[str]:
+    return [_scopes(profile), _ops(profile), _requests(profile)]
 
 
 # ---- flame graphs ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.ops.api import concatenate
-from dynet_cy.rnn.builder import _RNNBuilder, positive_integer
+from dynet_cy.rnn.builder import _RNNBuilder, outline, positive_integer
 from dynet_cy.rnn.pytorch import LikePyTorch
 from dynet_cy.rnn.state import RNNState, in_scope_of
 
@@ -230,4 +230,4 @@ class BiRNNBuilder(LikePyTorch):
         return cls(num_layers, input_dim, hidden_dim, model, rnn_builder_factory, builder_layers)
 
     def __repr__(self) -> str:
-        return f"<BiRNNBuilder {self.spec}>"
+        return f"<BiRNNBuilder {outline(self.spec if self.spec[-1] else self.spec[:-1])}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Optional, TypeVar
@@ -13,6 +14,8 @@ from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.ops.api import inputVector, random_bernoulli
 from dynet_cy.rnn.pytorch import LikePyTorch
 from dynet_cy.rnn.state import Binding, RNNState, Steps
+
+_WIDEST = 40  # letters of an argument in the text of a builder
 
 Masks = list[tuple[Optional[Expression], ...]]
 Builder = TypeVar("Builder", bound="_RNNBuilder")
@@ -406,7 +409,24 @@ class _RNNBuilder(LikePyTorch):
         return state
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.spec}>"
+        return f"<{type(self).__name__} {outline(self.spec)}>"
+
+
+def outline(spec: Sequence[Any]) -> str:
+    """The arguments of a constructor in a few words: classes and functions by name, large values by their size."""
+    shown = [_brief(value) for value in spec]
+    return f"({shown[0]},)" if len(shown) == 1 else f"({', '.join(shown)})"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, functools.partial):
+        return ", ".join(
+            [_brief(value.func), *map(_brief, value.args), *(f"{k}={_brief(v)}" for k, v in value.keywords.items())]
+        )
+    text = value.__name__ if isinstance(value, type) or callable(value) and hasattr(value, "__name__") else repr(value)
+    if len(text) <= _WIDEST:
+        return text
+    return f"{type(value).__name__} of {len(value):,}" if hasattr(value, "__len__") else f"{text[: _WIDEST - 3]}..."
 
 
 def positive_integer(value: Any, where: str, argument: str) -> int:

@@ -314,3 +314,11 @@ def test_training(tmp_path: Path) -> None:
     assert left.calls == [("end", "KILLED")]
     with pytest.raises(TypeError, match="a logger is a dynet_cy.loggers.Logger, not list"):
         dy.Training(model, [[1]], 2, loggers=[[]])  # type: ignore[list-item]
+
+
+def test_curves_say_what_was_recorded_last() -> None:
+    curves = loggers.Curves()
+    assert repr(curves) == "<Curves: nothing yet>"
+    curves.log({"loss": 0.5}, 1)
+    curves.log({"loss": 0.25, "accuracy": 0.875}, 2)
+    assert repr(curves) == "<Curves: loss 0.25 at 2, accuracy 0.875 at 2>"
