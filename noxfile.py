@@ -3,11 +3,11 @@
     nox --list
     nox -s lint peer                  # these steps, one after the other
     nox -s sanitize -- tests/core     # a part of a step: what follows "--" goes to pytest
-    .ci/run                           # all steps, several at a time
+    .ci/run                           # all steps but arm, several at a time
 
 Every step works on a fresh copy of the last commit, in a virtual environment of its own: changes that are not committed
 are left out. C is compiled through ccache if there is one. Steps that need what a machine may lack (CUDA, `setarch -R`)
-say so and are skipped.
+say so and are skipped. `arm` runs only if it is named.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import functools
 import os
+import re
 import resource
 import runpy
 import shlex
@@ -76,7 +77,7 @@ def find_python(version: str) -> str | None:
 Step = Callable[[nox.Session], None]
 
 
-def step(version: str | None = None, **options: str) -> Callable[[Step], Step]:
+def step(version: str | None = None, **options: str | bool) -> Callable[[Step], Step]:
     """Make a session of a function, with a Python of that version, or with python3 where it is not installed.
 
     It tells its CPU seconds, and may run beside the others. README's tests take longest: other steps give way to them.
@@ -365,3 +366,36 @@ def nvcc(session: nox.Session) -> None:
     installed(session, "test")
     tests = session.posargs or ["tests/gpu/test_nvcc.py"]
     run_tests(session, *tests, DYNET_CY_EVERY_ARCHITECTURE="1", DYNET_CY_NVCC=str(compiler))
+
+
+@step(venv_backend="none", default=False)
+def arm(session: nox.Session) -> None:
+    """64-bit ARM, emulated: a wheel, installed without a compiler, README's program, quick tests, kernels, the tagger.
+
+    It takes an hour, and needs root and the packages that tools/arm/enter.sh names. DYNET_CY_ARM_ROOT is a folder to keep
+    the system in from run to run.
+    """
+    root = os.environ.get("DYNET_CY_ARM_ROOT") or WORK / "arm-root"
+    tree = clone(session, session.name)
+    session.chdir(tree)
+    enter = ["bash", "tools/arm/enter.sh", str(root)]
+    tried = subprocess.run([*enter, "true"], stderr=subprocess.PIPE, text=True, check=False)
+    if tried.returncode:
+        session.skip(tried.stderr.strip())
+
+    def run(*command: str) -> None:
+        session.run(*enter, *command, external=True)
+
+    with shared_c(tree):
+        run("pip", "wheel", "--no-deps", "--wheel-dir", "wheels", ".")
+    (wheel,) = tree.glob("wheels/*.whl")
+    installed = f"wheels/{wheel.name}"
+    run("python3", "-m", "venv", "--clear", "/bare")
+    run("env", "PATH=/bare/bin", "CC=/nowhere/cc", "/bare/bin/pip", "install", "--only-binary", ":all:", installed)
+    (program,) = re.findall(r"^```python\n(.*?)^```$", Path("README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    run("bash", "-c", 'cd / && exec /bare/bin/python -c "$0"', program)
+    run("pip", "install", "--force-reinstall", f"{installed}[test,examples]")
+    run("python", "examples/tagger.py", "--epochs", "1", "--limit", "200")
+    run("pytest", "-q", *(session.posargs or ["-m", "quick"]))
+    if not session.posargs:
+        run("pytest", "-q", "tests/kernels/test_kernels.py", "tests/kernels/test_packed.py")
