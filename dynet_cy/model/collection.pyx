@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+cimport cython
 from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
@@ -305,6 +306,7 @@ cdef str _parent(str name):
     return name.rstrip("/").rpartition("/")[0] + "/"
 
 
+@cython.embedsignature(False)
 class ParameterCollection:
     """Named parameters, lookup tables and sub-collections.
 

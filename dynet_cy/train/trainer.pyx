@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 
+cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport isfinite, sqrt
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -43,6 +44,7 @@ from dynet_cy.train.schedules import Pace
 #
 # Moving averages of parameters, kept in a plane of the storage and brought up to date after updates.
 
+@cython.embedsignature(False)
 class MovingAverages:
     """The part of trainers that handles moving averages.
 
@@ -224,6 +226,7 @@ class MovingAverages:
 #
 # Settings and state of trainers as plain data: for checkpoints, pickles and copies.
 
+@cython.embedsignature(False)
 class Restorable:
     """The part of trainers that saves and restores their state."""
 
@@ -629,6 +632,7 @@ cdef int note_nothing(object trainer) except -1:
     return 0
 
 
+@cython.embedsignature(False)
 class _Settings:
     """Raises an error for arguments that other libraries' trainers have, unless a derived class has them too."""
 
@@ -648,6 +652,7 @@ class _Settings:
         return super().__new__(cls)
 
 
+@cython.embedsignature(False)
 class Trainer(_Settings, MovingAverages, Restorable):
     """Base class of all trainers.  Use one of the derived classes.
 
