@@ -91,6 +91,9 @@ class MovingAverages:
 
         See `exponential_moving_average`.
 
+        Args:
+            update_freq: add the values to the mean after every so many updates (default: 1).
+
         Example:
             >>> w = model.add_parameters(2, init=1.0)
             >>> trainer = dy.SimpleSGDTrainer(model, learning_rate=0.1)
@@ -812,6 +815,9 @@ class Trainer(_Settings, MovingAverages, Restorable):
     def set_clip_threshold(self, thr):
         """Set the global norm beyond which gradients are scaled down; 0 or less: never.
 
+        Args:
+            thr: the norm.
+
         Example:
             >>> trainer = dy.SimpleSGDTrainer(model)
             >>> trainer.set_clip_threshold(1.0)
@@ -1123,6 +1129,9 @@ class Trainer(_Settings, MovingAverages, Restorable):
 
     def update_epoch(self, r):
         """Only write to stderr that this does nothing; it exists for old programs.  Set `learning_rate` instead.
+
+        Args:
+            r: ignored.
 
         Example:
             >>> import contextlib, sys
