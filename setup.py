@@ -18,7 +18,8 @@ import runpy
 import shutil
 import sys
 import sysconfig
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -67,6 +68,8 @@ ENGINE_HEADERS = {"arena.h", "binary.h", "graph.h", "liveness.h", "op.h", "stora
 DIRECTIVES = {
     "language_level": 3,
     "binding": False,
+    # For builtin functions. Those of classes that are not `cdef` have signatures themselves, which help() would show
+    # twice: such classes are `@cython.embedsignature(False)`.
     "embedsignature": True,
     "embedsignature.format": "clinic",
     # Kernels divide as C does: IEEE results, and no exception in code that cannot raise one.
@@ -233,9 +236,14 @@ class BuildExt(build_ext):
         """Compile the sources of all modules in parallel, the slowest first, before linking."""
         tasks = [(ext, source) for ext in self.extensions for source in ext.sources]
         tasks.sort(key=lambda task: self.cost(task[1]), reverse=True)
+        begun, compiled = time.monotonic(), 0
         with self.cython_processes() as self.cython, ThreadPoolExecutor(self.parallel) as pool:
-            for done in [pool.submit(self.compile_one, *task) for task in tasks]:
-                done.result()
+            for done in as_completed([pool.submit(self.compile_one, *task) for task in tasks]):
+                source = done.result()
+                if source:  # `pip install -v` shows these lines
+                    compiled += 1
+                    seconds = time.monotonic() - begun
+                    print(f"dynet_cy: {compiled} of {len(tasks)} compiled, {seconds:.0f} s: {source}", flush=True)
         # The object files exist already, so setuptools has nothing to compile.
         self.compiler.compile = lambda sources, output_dir=None, **_: self.objects(sources)
 
@@ -263,11 +271,12 @@ class BuildExt(build_ext):
     def objects(self, sources: list[str]) -> list[str]:
         return self.compiler.object_filenames(sources, output_dir=self.build_temp)
 
-    def compile_one(self, ext: Extension, source: str):
+    def compile_one(self, ext: Extension, source: str) -> str:
+        """Compile a source, and return what it was made from; "" if there was nothing to do."""
         if source in self.pyx:
             self.run_cython(ext, source)
         if not self.force and not newer_group([source, *ext.depends], *self.objects([source])):
-            return
+            return ""
         self.compiler.compile(
             [source],
             output_dir=self.build_temp,
@@ -277,6 +286,7 @@ class BuildExt(build_ext):
             extra_postargs=[*self.level(source), *ext.extra_compile_args, *self.warnings(source)],
             depends=ext.depends,
         )
+        return self.pyx.get(source, source)
 
     @staticmethod
     def is_generated(source: str) -> bool:

@@ -134,8 +134,7 @@ MODULES = {
     "commandline": "Command lines",
     "serving.web": "Web applications",
     "profiling": "Profiles",
-    "curves": "Training curves",
-    "loggers": "Loggers",
+    "loggers": "Loggers and training curves",
     "config": "Settings",
 }
 
@@ -232,9 +231,23 @@ def write_examples() -> None:
 write_examples()
 
 
+def on_the_front_page(text: str) -> str:
+    """index.md with README's program and its picture before "New here?", and its speeds before the first list."""
+    readme = (HERE.parent / "README.md").read_text(encoding="utf-8")
+    readme = readme.replace("](docs/", "](").replace("](benchmarks/", "](../benchmarks/")
+    program = readme[readme.index("```python") : readme.index("## Install")]
+    speeds = readme[readme.index("## How fast it is") : readme.index("## Status")]
+    for part, before in ((program, "New here?"), (speeds, "## Learn\n")):
+        at = text.index(before)
+        text = f"{text[:at]}{part}{text[at:]}"
+    return text
+
+
 def read_source(app: Sphinx, name: str, text: list[str]) -> None:
     """Lead links to files outside to their pages; make the tables of contents from the lists of index pages."""
     up = "../" * name.count("/")
+    if name == "index":
+        text[0] = on_the_front_page(text[0])
     for source, target in OUTSIDE.items():
         text[0] = text[0].replace(f"]({up}{source}", f"]({up}{target}")
     # Tutorials are programs in the clone and pages here.

@@ -111,6 +111,18 @@ def test_every_public_method_has_an_example() -> None:
     assert without == set()
 
 
+def test_help_shows_signatures_once() -> None:
+    """Where a docstring begins with the signature, help() and the site show it a second time."""
+    doubled = {
+        f"{name}.{member}"
+        for name, value in public()
+        for base in (value.__mro__ if isinstance(value, type) else ())
+        for member, found in vars(base).items()
+        if base.__module__.startswith("dynet_cy.") and "\n--\n" in (getattr(found, "__doc__", None) or "")
+    }
+    assert doubled == set()
+
+
 def undescribed(value: Any) -> list[str]:
     """The parameters that a docstring does not mention outside its example."""
     try:

@@ -26,6 +26,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # for runpy, which runs this file without its folder
 
 from derive_launches import launches
+from derive_notebook import notebook
 from derive_text import ROOT, WIDTH, Mistake, closing, split, with_regions, wrapped
 
 ROWS = ROOT / "include" / "dynet_cy"
@@ -671,6 +672,12 @@ def equivalents() -> Iterator[tuple[Path, str]]:
     yield with_regions(ROOT / ".ci" / "stubtest-allowlist.txt", elsewhere=iter(lines))
 
 
+def notebooks() -> Iterator[tuple[Path, str]]:
+    """The first tutorial as a notebook."""
+    docs = ROOT / "docs"
+    yield docs / "notebooks" / "first_steps.ipynb", notebook(docs / "learn" / "1_a_graph_for_each_example.py")
+
+
 # ---- the generated files -----------------------------------------------------------------------
 
 
@@ -720,7 +727,7 @@ def main(check: bool) -> list[str]:
         The paths of the files that were out of date.
     """
     changed = []
-    for step in (from_rows, launches, from_functions, stubs, package, equivalents, known_differences):
+    for step in (from_rows, launches, from_functions, stubs, package, equivalents, known_differences, notebooks):
         for path, text in list(step()):
             if not path.exists() or path.read_text(encoding="utf-8") != text:
                 changed.append(str(path.relative_to(ROOT)))

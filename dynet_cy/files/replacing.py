@@ -48,7 +48,7 @@ def naming(path: str) -> Iterator[None]:
             raise
         folder = os.path.dirname(path)
         if error.errno == errno.ENOENT and folder and not os.path.isdir(folder):
-            raise MissingFileError(error.errno, f"there is no folder {folder!r} to write {path!r} to", path) from None
+            raise MissingFileError(error.errno, f"there is no folder {folder!r} for {path!r}", path) from None
         raise OSError(error.errno, error.strerror, path) from None
 
 

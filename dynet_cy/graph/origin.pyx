@@ -4,6 +4,7 @@ import os
 from contextlib import ContextDecorator, contextmanager
 from typing import NamedTuple
 
+cimport cython
 from cpython.ref cimport PyObject, Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -246,6 +247,7 @@ cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF:
     return before
 
 
+@cython.embedsignature(False)
 class name_scope(ContextDecorator):
     """Label the nodes made in a block with the name of a part of the network.
 

@@ -110,15 +110,15 @@ class Curves(Kept):
         """
         self.log(values, step)
 
-    def write_numbers(self, numbers: dict[str, float], step: float) -> None:
+    def record_numbers(self, numbers: dict[str, float], step: float) -> None:
         for board in self._boards():
             board.log(numbers, step)
 
-    def write_text(self, name: str, text: str, step: float) -> None:
+    def record_text(self, name: str, text: str, step: float) -> None:
         for board in self._boards():
             board.log_text(name, text, step)
 
-    def write_artefact(self, path: str) -> None:
+    def record_artefact(self, path: str) -> None:
         for board in self._boards():
             board.log_artefact(path)
 

@@ -37,13 +37,13 @@ class Lines(Logger):
     def _write(self, row: Row) -> None:
         raise NotImplementedError
 
-    def write_numbers(self, numbers: dict[str, float], step: float) -> None:
+    def record_numbers(self, numbers: dict[str, float], step: float) -> None:
         self._write({"step": step, **numbers})
 
-    def write_text(self, name: str, text: str, step: float) -> None:
+    def record_text(self, name: str, text: str, step: float) -> None:
         self._write({"step": step, name: text})
 
-    def write_artefact(self, path: str) -> None:
+    def record_artefact(self, path: str) -> None:
         self._write({"artefact": path})
 
 

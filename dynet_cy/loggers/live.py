@@ -33,13 +33,13 @@ class _Live(Kept):
             self._show(last=False)
             self._spent += time.perf_counter() - now
 
-    def write_numbers(self, numbers: dict[str, float], step: float) -> None:
+    def record_numbers(self, numbers: dict[str, float], step: float) -> None:
         self._show_in_time()
 
-    def write_text(self, name: str, text: str, step: float) -> None:
+    def record_text(self, name: str, text: str, step: float) -> None:
         self._show_in_time()
 
-    def write_artefact(self, path: str) -> None:
+    def record_artefact(self, path: str) -> None:
         self._show_in_time()
 
     def end(self, status: str) -> None:

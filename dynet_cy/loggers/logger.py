@@ -21,12 +21,12 @@ class Logger:
     """Where numbers, texts and files of a training go: the interface that all loggers implement.
 
     A context manager that closes the logger. With several processes, only rank 0 writes; the other ranks may make the
-    same calls. A logger of one's own overrides `write_numbers`, and what else it can do: `write_text`,
-    `write_artefact`, `end`. These are called on rank 0 only.
+    same calls. A logger of one's own overrides `record_numbers`, and what else it can do: `record_text`,
+    `record_artefact`, `end`. These are called on rank 0 only.
 
     Example:
         >>> class Printer(loggers.Logger):
-        ...     def write_numbers(self, numbers, step):
+        ...     def record_numbers(self, numbers, step):
         ...         print(step, numbers)
         >>> with Printer() as printer:
         ...     printer.log({"loss": 0.5}, 1)
@@ -65,7 +65,7 @@ class Logger:
             1,0.5,0.75
         """
         if self.writes:
-            self.write_numbers({name: float(value) for name, value in numbers.items()}, step)
+            self.record_numbers({name: float(value) for name, value in numbers.items()}, step)
 
     def log_text(self, name: str, text: str, step: float) -> None:
         """Record a text, such as an output of the model.
@@ -86,7 +86,7 @@ class Logger:
             {"step": 1, "sample": "a cat sat"}
         """
         if self.writes:
-            self.write_text(name, text, step)
+            self.record_text(name, text, step)
 
     def log_artefact(self, path: FileName) -> None:
         """Record a file, such as the one of a model. Services upload it; other loggers note where it is.
@@ -108,7 +108,7 @@ class Logger:
         if self.writes:
             with wanted(path, "an artefact to record"):
                 os.stat(path)
-            self.write_artefact(os.fspath(path))
+            self.record_artefact(os.fspath(path))
 
     def close(self) -> None:
         """End the log; a second call does nothing.
@@ -126,7 +126,7 @@ class Logger:
             self._open = False
             self.end(status)
 
-    def write_numbers(self, numbers: dict[str, float], step: float) -> None:
+    def record_numbers(self, numbers: dict[str, float], step: float) -> None:
         """Write numbers. To be overridden.
 
         Args:
@@ -134,11 +134,11 @@ class Logger:
             step: the position on the x axis
 
         Example:
-            >>> loggers.Curves().write_numbers({"loss": 0.5}, 1)
+            >>> loggers.Curves().record_numbers({"loss": 0.5}, 1)
         """
-        raise NotImplementedError(f"{type(self).__name__} has no method write_numbers(numbers, step)")
+        raise NotImplementedError(f"{type(self).__name__} has no method record_numbers(numbers, step)")
 
-    def write_text(self, name: str, text: str, step: float) -> None:
+    def record_text(self, name: str, text: str, step: float) -> None:
         """Write a text. To be overridden; otherwise texts are dropped.
 
         Args:
@@ -147,17 +147,17 @@ class Logger:
             step: the position on the x axis
 
         Example:
-            >>> loggers.Logger().write_text("sample", "a cat sat", 1)
+            >>> loggers.Logger().record_text("sample", "a cat sat", 1)
         """
 
-    def write_artefact(self, path: str) -> None:
+    def record_artefact(self, path: str) -> None:
         """Write a file, or where it is. To be overridden; otherwise files are not mentioned.
 
         Args:
             path: the file, which exists
 
         Example:
-            >>> loggers.Logger().write_artefact("model.safetensors")
+            >>> loggers.Logger().record_artefact("model.safetensors")
         """
 
     def end(self, status: str) -> None:

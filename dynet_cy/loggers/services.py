@@ -34,14 +34,14 @@ class WandB(Logger):
         self._wandb = needed("wandb", "WandB", "wandb")
         self.run: Any = self._wandb.init(project=project, **settings) if self.writes else None
 
-    def write_numbers(self, numbers: dict[str, float], step: float) -> None:
+    def record_numbers(self, numbers: dict[str, float], step: float) -> None:
         self.run.log(numbers, step=int(step))
 
-    def write_text(self, name: str, text: str, step: float) -> None:
+    def record_text(self, name: str, text: str, step: float) -> None:
         table = self._wandb.Table(columns=["step", name], data=[[step, text]])
         self.run.log({name: table}, step=int(step))
 
-    def write_artefact(self, path: str) -> None:
+    def record_artefact(self, path: str) -> None:
         artefact = self._wandb.Artifact(os.path.basename(path), type="file")
         artefact.add_file(path)
         self.run.log_artifact(artefact)
@@ -84,15 +84,15 @@ class MLflow(Logger):
         for key, value in settings.items():
             self._client.log_param(self.run_id, key, value)
 
-    def write_numbers(self, numbers: dict[str, float], step: float) -> None:
+    def record_numbers(self, numbers: dict[str, float], step: float) -> None:
         now = int(time.time() * 1000)
         for name, value in numbers.items():
             self._client.log_metric(self.run_id, name, value, timestamp=now, step=int(step))
 
-    def write_text(self, name: str, text: str, step: float) -> None:
+    def record_text(self, name: str, text: str, step: float) -> None:
         self._client.log_text(self.run_id, text, f"{name}_{step:g}.txt")
 
-    def write_artefact(self, path: str) -> None:
+    def record_artefact(self, path: str) -> None:
         self._client.log_artifact(self.run_id, path)
 
     def end(self, status: str) -> None:

@@ -56,15 +56,15 @@ class TensorBoard(Logger):
             self._file = files.EventsWriter(os.path.join(self._folder, "events"))
         self._flushed = -math.inf
 
-    def write_numbers(self, numbers: dict[str, float], step: float) -> None:
+    def record_numbers(self, numbers: dict[str, float], step: float) -> None:
         for name, value in numbers.items():
             self._write(step, summary=self._summaries.scalar(name, value))
 
-    def write_text(self, name: str, text: str, step: float) -> None:
+    def record_text(self, name: str, text: str, step: float) -> None:
         self._write(step, summary=self._summaries.text(name, text))
 
-    def write_artefact(self, path: str) -> None:
-        self.write_text("artefact", path, 0)
+    def record_artefact(self, path: str) -> None:
+        self.record_text("artefact", path, 0)
 
     def add_histograms(self, step: int, model: ParameterCollection, gradients: bool = True) -> None:
         """Write histograms of parameters and of their gradients.

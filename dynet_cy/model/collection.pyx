@@ -11,6 +11,7 @@ from math import prod
 
 import numpy as np
 
+cimport cython
 from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
@@ -305,6 +306,7 @@ cdef str _parent(str name):
     return name.rstrip("/").rpartition("/")[0] + "/"
 
 
+@cython.embedsignature(False)
 class ParameterCollection:
     """Named parameters, lookup tables and sub-collections.
 
@@ -430,6 +432,11 @@ class ParameterCollection:
     def parameters_from_numpy(self, array, name="", device=""):
         """Add a parameter with the shape and values of an array.
 
+        Args:
+            array: the values.
+            name: see `add_parameters`.
+            device: where it is kept; see `add_parameters`.
+
         Raises:
             ValueError: the shape or name is not possible.
 
@@ -443,6 +450,11 @@ class ParameterCollection:
 
     def lookup_parameters_from_numpy(self, array, name="", device=""):
         """Add a lookup table with the shape and values of an array, the row number first.
+
+        Args:
+            array: the values.
+            name: see `add_parameters`.
+            device: where it is kept; see `add_parameters`.
 
         Raises:
             ValueError: the shape or name is not possible.
@@ -790,6 +802,11 @@ class ParameterCollection:
     def copy_from(self, other, strict=True, rename=None):
         """Set values to those of the parameters of the same names in another collection; see `load_state_dict`.
 
+        Args:
+            other: the other collection, or a layer.
+            strict: whether all names must be on both sides (default: True).
+            rename: a mapping of names there to names here, or a function of a name.
+
         Example:
             >>> pretrained = dy.ParameterCollection()
             >>> V, W = (m.add_parameters(2, init=i, name="W") for i, m in enumerate([pretrained, model]))
@@ -955,6 +972,10 @@ class ParameterCollection:
 
     def load_lookup_param(self, fname, key):
         """Add a lookup table read from a text model file; see `load_param`.
+
+        Args:
+            fname: name of the file.
+            key: name of the table in the file.
 
         Example:
             >>> words = model.add_lookup_parameters((100, 3), name="words")

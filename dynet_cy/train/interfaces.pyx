@@ -1,5 +1,6 @@
 """What trainers, backends and reducers know of each other; groups of parameters."""
 
+cimport cython
 from libc.math cimport isfinite
 from libc.stdint cimport uint32_t
 
@@ -128,6 +129,7 @@ cdef list stored_in(object params, str op):
     return [x for several in params for x in stored_in(several, op)]
 
 
+@cython.embedsignature(False)
 class ParameterGroup:
     """Parameters of a trainer that have settings of their own.  Made by `Trainer.group`.
 

@@ -8,6 +8,7 @@ from threading import get_ident
 
 import numpy as np
 
+cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.math cimport isfinite, sqrt
 from libc.stdint cimport int64_t, uint32_t, uint64_t
@@ -44,6 +45,7 @@ from dynet_cy.train.schedules import Pace
 #
 # Moving averages of parameters, kept in a plane of the storage and brought up to date after updates.
 
+@cython.embedsignature(False)
 class MovingAverages:
     """The part of trainers that handles moving averages.
 
@@ -91,6 +93,9 @@ class MovingAverages:
         """Keep the mean of the values that the parameters have after each update from now on.
 
         See `exponential_moving_average`.
+
+        Args:
+            update_freq: add the values to the mean after every so many updates (default: 1).
 
         Example:
             >>> w = model.add_parameters(2, init=1.0)
@@ -238,6 +243,7 @@ class MovingAverages:
 #
 # Settings and state of trainers as plain data: for checkpoints, pickles and copies.
 
+@cython.embedsignature(False)
 class Restorable:
     """The part of trainers that saves and restores their state."""
 
@@ -659,6 +665,7 @@ cdef int note_nothing(object trainer) except -1:
     return 0
 
 
+@cython.embedsignature(False)
 class _Settings:
     """Raises an error for arguments that other libraries' trainers have, unless a derived class has them too."""
 
@@ -678,6 +685,7 @@ class _Settings:
         return super().__new__(cls)
 
 
+@cython.embedsignature(False)
 class Trainer(_Settings, MovingAverages, Restorable):
     """Base class of all trainers.  Use one of the derived classes.
 
@@ -840,6 +848,9 @@ class Trainer(_Settings, MovingAverages, Restorable):
         """Set the global norm beyond which gradients are scaled down; 0 or less: never.
 
         Without clipping the norm is computed too, so that an update with gradients that are not finite is an error.
+
+        Args:
+            thr: the norm.
 
         Example:
             >>> trainer = dy.SimpleSGDTrainer(model)
@@ -1150,6 +1161,9 @@ class Trainer(_Settings, MovingAverages, Restorable):
 
     def update_epoch(self, r):
         """Only write to stderr that this does nothing; it exists for old programs.  Set `learning_rate` instead.
+
+        Args:
+            r: ignored.
 
         Example:
             >>> import contextlib, sys

@@ -1,3 +1,4 @@
+# cython: embedsignature=False
 """Trainers: rules that change parameters by their gradients.
 
 The rule of each is one row in `include/dynet_cy/optim.def`.  They share the base class

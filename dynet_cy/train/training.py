@@ -41,14 +41,14 @@ class Training(Generic[T]):
         total: how many of these an epoch has; `done` then counts them. None: it counts batches
         scored: what the scores are measured on, as the line of text says it
         shown: how a score is written, as in a format string
-        picture: a file for a plot of the curves, see `curves.Curves`
+        picture: a file for a plot of the curves, see `loggers.Curves`
         tensorboard: a folder for TensorBoard
         loggers: further places for the numbers of each epoch, see `loggers.Logger`: files, W&B, MLflow, a page that
             shows the curves meanwhile. They also get the path of the best model, and are closed when the training ends,
             even by an exception
 
     Attributes:
-        curves: the `curves.Curves`, for further numbers and histograms
+        curves: the `loggers.Curves`, for further numbers and histograms
         stopping: the `EarlyStopping`
         done: the share of the training that is over, from 0 to 1, for learning rates
 

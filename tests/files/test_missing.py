@@ -77,7 +77,7 @@ def test_reading(name: str, tmp_path: Path) -> None:
 )
 def test_writing(write: Callable[[str], Any], tmp_path: Path) -> None:
     path = str(tmp_path / "none" / "model")
-    with pytest.raises(FileNotFoundError, match=rf"^there is no folder '{tmp_path}/none' to write '{path}") as caught:
+    with pytest.raises(FileNotFoundError, match=rf"^there is no folder '{tmp_path}/none' for '{path}") as caught:
         write(path)
     assert caught.value.errno == errno.ENOENT
     assert str(caught.value.filename).startswith(path)

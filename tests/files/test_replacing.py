@@ -102,6 +102,7 @@ MAY_OPEN = {
     "files/replacing.py",  # what all others use
     "parallel/files.py",  # a temporary copy of a checkpoint
     "parallel/supervise.py",  # logs, new files that grow
+    "loggers/lines.py",  # records of a training, files that grow by whole lines
 }
 
 

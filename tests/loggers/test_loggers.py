@@ -23,13 +23,13 @@ class Recorder(loggers.Logger):
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
-    def write_numbers(self, numbers: dict[str, float], step: float) -> None:
+    def record_numbers(self, numbers: dict[str, float], step: float) -> None:
         self.calls.append(("numbers", numbers, step))
 
-    def write_text(self, name: str, text: str, step: float) -> None:
+    def record_text(self, name: str, text: str, step: float) -> None:
         self.calls.append(("text", name, text, step))
 
-    def write_artefact(self, path: str) -> None:
+    def record_artefact(self, path: str) -> None:
         self.calls.append(("artefact", path))
 
     def end(self, status: str) -> None:
@@ -72,7 +72,7 @@ def test_the_interface(tmp_path: Path) -> None:
     ]
     with pytest.raises(FileNotFoundError):
         Recorder().log_artefact(tmp_path / "none")
-    with pytest.raises(NotImplementedError, match="Logger has no method write_numbers"):
+    with pytest.raises(NotImplementedError, match="Logger has no method record_numbers"):
         loggers.Logger().log({"loss": 0.5}, 1)
 
 
