@@ -28,9 +28,9 @@ slope = dy.gradients(dy.sum_elems(dy.cube(x)), x)
 print(slope.npvalue(), dy.gradients(dy.sum_elems(slope), x).npvalue())
 
 # %%
-# The first argument is a scalar, the loss. The second one is what to differentiate by: an
-# expression, a parameter, a lookup table, or a list of them. `backward` remains the way
-# to train: it is faster, and it adds to the gradients that the trainer uses.
+# The first argument is a scalar, the loss. The second one is what to differentiate by:
+# an expression, a parameter, a lookup table, or a list of them. `backward` remains the
+# way to train: it is faster, and it adds to the gradients that the trainer uses.
 #
 # A penalty on slopes
 # -------------------
@@ -86,8 +86,8 @@ for penalized in (False, True):
     print(f"{name}: slopes {found.mean():.2f}, give or take {found.std():.2f}")
 
 # %%
-# Each of the 32 examples has a small graph with its own gradient, written for one point.
-# The library runs them together, the gradients included:
+# Each of the 32 examples has a small graph with its own gradient, written for one
+# point. The library runs them together, the gradients included:
 
 dy.renew_cg()
 dy.average([critic_loss(True) for _ in range(32)]).backward()
@@ -154,8 +154,8 @@ for step in range(601):
         print(f"step {step}: error after one step on a new wave {loss.value():.2f}")
 
 # %%
-# Nothing holds it to one step: the loop in ``adapted`` may take as many as it wants. From
-# other weights the same steps lead nowhere.
+# Nothing holds it to one step: the loop in ``adapted`` may take as many as it wants.
+# From other weights the same steps lead nowhere.
 
 dy.renew_cg()
 f, xs = wave(), np.linspace(-4, 4, 100)
@@ -174,10 +174,10 @@ axes.legend(fontsize="small")
 # --------------------------
 #
 # A classifier makes a mistake. Which examples of its training data have led to it? One
-# could train again without each of them. *Influence functions* estimate the same without
-# training (Koh and Liang, "Understanding black-box predictions", ICML 2017): leaving out
-# an example changes the weights by H⁻¹ g, where g is the gradient of its loss and H is
-# the *Hessian*, the matrix of second derivatives of the whole loss.
+# could train again without each of them. *Influence functions* estimate the same
+# without training (Koh and Liang, "Understanding black-box predictions", ICML 2017):
+# leaving out an example changes the weights by H⁻¹ g, where g is the gradient of its
+# loss and H is the *Hessian*, the matrix of second derivatives of the whole loss.
 #
 # With a thousand weights, H has a million numbers. But it is enough to multiply it by a
 # vector, which `dy.hessian_vector_product` does for the price of two gradients.
@@ -249,7 +249,8 @@ back = solve(gradient(puzzle, right))  # one solution serves for all examples
 estimates = [gradient(p, y) @ back for p, y in zip(points, labels)]
 for i in np.argsort(estimates)[:3]:
     train(without=i)
-    print(f"without example {i}: {estimates[i]:+.3f}, really {puzzle_loss() - before:+.3f}")
+    really = puzzle_loss() - before
+    print(f"without example {i}: {estimates[i]:+.3f}, really {really:+.3f}")
 
 # %%
 # Example 7, whose label is wrong, is the first of the list.
