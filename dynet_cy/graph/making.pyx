@@ -1,6 +1,6 @@
 """Making nodes of the current graph: shapes are inferred, arguments checked, and a node appended."""
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -149,9 +149,11 @@ cdef int fail(Graph* g, const Op* op, const uint32_t* args, uint32_t n, str reas
     raise kind(explain(op, reason, args, n, g))
 
 
-cdef inline void write_node(Node* node, const Op* op, uint32_t n, size_t args_top, const Extra* extra) noexcept:
+cdef inline void write_node(Node* node, const Op* op, uint32_t n, size_t args_top, const Extra* extra,
+                            uint32_t item_count) noexcept:
     """Write all of a node but its shape and its items."""
-    node.op = <uint16_t>op.id
+    node.op = op.id                                 # these two are one word, which is stored once
+    node.item_count = item_count
     node.nargs = n
     node.args = <uint32_t>(args_top // sizeof(uint32_t))
     node.batch = NO_BATCH
@@ -188,8 +190,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
         let_go(table, g.slot)
         return append_any(g, op, args, n, extra)
     # The fast path, for most nodes, with a third of the instructions.
-    write_node(node, op, n, g.args.top, extra)
-    node.item_count = extra.item_count if n_items else 0
+    write_node(node, op, n, g.args.top, extra, extra.item_count if n_items else 0)
     node.items = <uint32_t>(g.items.top // sizeof(uint32_t))
     for i in range(n):
         (<uint32_t*>(g.args.base + g.args.top))[i] = args[i]
@@ -243,8 +244,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
         truncate_nodes(g, nodes_top, args_top, items_top)
         let_go(table, g.slot)
         out_of_memory("a node of the graph")
-    write_node(node, op, n, args_top, extra)
-    node.item_count = item_count
+    write_node(node, op, n, args_top, extra, item_count)
     node.items = <uint32_t>(items_top // sizeof(uint32_t))
     if own_args != args:
         for i in range(n):

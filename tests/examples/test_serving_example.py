@@ -99,6 +99,9 @@ def test_bad_requests(service: Service) -> None:
     assert service.ask("analyse", " ") == (400, {"error": "expected 1 to 200 words, not 0"})
     assert service.ask("analyse", "a " * 201) == (400, {"error": "expected 1 to 200 words, not 201"})
     assert service.ask("statistics")[1]["finished"] == 0
+    with urllib.request.urlopen(f"http://127.0.0.1:{service.port}/metrics", timeout=30) as answer:
+        assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+        assert 'dynet_cy_server_calls_total{outcome="finished"} 0\n' in answer.read().decode()
 
 
 def test_many_clients(service: Service, folder: Path) -> None:
