@@ -124,6 +124,7 @@ class _Folding:
         self.places: dict[int, Place] = {}
         self.single: list[int] = []
         self.picked: dict[tuple[int, int], int] = {}
+        self.kept: dict[tuple[Any, ...], int] = {}  # nodes that are not folded, by what they compute
         self.chains = chains(self.nodes, [c.attrs for c in runs[0].contents])
         self.looping: set[int] = set()
 
@@ -336,9 +337,16 @@ class _Folding:
             if made is not None:
                 self.places[number] = made
                 return
+        node = node._replace(args=tuple(self._single(arg) for arg in args))
+        if node.op != "input":
+            # A loop may compute the same value again and again, such as the transpose of a matrix.
+            key = (node.op, node.shape, node.batch_size, node.args, tuple(contents))
+            if key in self.kept:
+                self.places[number] = self.kept[key]
+                return
+            self.kept[key] = len(self.made)
         if node.args:
             self.single.append(number)
-        node = node._replace(args=tuple(self._single(arg) for arg in args))
         self.made.append(_Made(node, contents, [run.values[number] for run in self.runs], self.runs[0].inputs[number]))
         self.places[number] = len(self.made) - 1
 

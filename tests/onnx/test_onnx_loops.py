@@ -162,6 +162,10 @@ def test_what_sentences_are_for(path: Path, model: dy.ParameterCollection) -> No
         hs = t.read(words)
         return [dy.dot_product(h, hs[-1]) for h in hs]
 
+    def same_again(words: list[int]) -> list[dy.Expression]:
+        columns = dy.concatenate_cols(t.read(words))
+        return [columns * dy.softmax(dy.transpose(columns) * h) + t.table[0][0] for h in t.read(words)]
+
     def last_cell(words: list[int]) -> dy.Expression:
         return t.reader.builder_layers[0][0].initial_state().add_inputs([t.table[w] for w in words])[-1].s()[0]
 
@@ -176,6 +180,7 @@ def test_what_sentences_are_for(path: Path, model: dy.ParameterCollection) -> No
         "max_dim": lambda words: dy.max_dim(dy.concatenate_cols(t.read(words)), 1),
         "attention": attention,
         "every word": every_word,
+        "the same again": same_again,
         "cells": last_cell,
         "constants": lambda words: [h + dy.inputVector([1, 2] * 4) for h in t.read(words)],
         "two": lambda words: {"tags": t.scores(words), "first": t.scores(words)[0], "sum": dy.esum(t.read(words))},
