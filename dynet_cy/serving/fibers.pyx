@@ -21,12 +21,13 @@ from cpython.pycapsule cimport PyCapsule_Import
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 
+from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.threads cimport add_to
 from dynet_cy.execute.cpu cimport end_passes_at
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, SharedRequests, compute_all, number_in
 from dynet_cy.graph.origin cimport current_scope, set_scope
-from dynet_cy.graph.structs cimport COMPUTED, Graph, state_of
+from dynet_cy.graph.structs cimport COMPUTED, Graph, Node, args_of, nodes_of, state_of
 from dynet_cy.kernels.kernels cimport DrawingItem, drawing_item
 from dynet_cy.memory.storage cimport guard
 
@@ -48,7 +49,10 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
     Args:
         function: called with one argument from each iterable.
         iterables: the items; as with `map`, the shortest one ends it. An item is read when its call can begin.
-        width: how many calls may run at once; None: all. Fewer calls need less memory.
+        width: how many calls may run at once. None: all on a GPU and in a call of another map; else 64, as the values
+            of more leave the cache. In a forward-only graph each of these computes its own values if they depend on so
+            few numbers that batching gains nothing. Counts decide that, so it is the same each time. Fewer calls need
+            less memory.
         return_exceptions: return an exception as the result of its call, and let the others continue. If False, the
             first exception ends the others (with `GreenletExit`, which runs their ``finally`` blocks) and is raised; it
             says which item raised it. Default: False.
@@ -91,7 +95,9 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
         raise RuntimeError("batched_map: another one runs on this graph, and it was not one of its items that called")
     key = mixed(graph.g.draw_key, graph.g.draws)
     graph.g.draws += 1                              # the next map draws other numbers
-    own = _Map(function, zip(*iterables), width or sys.maxsize, return_exceptions, key)
+    adapts = width is None and fibers is None and graph.g.device == 0 and not graph.g.multi_device
+    own = _Map(function, zip(*iterables), width or (USUAL_WIDTH if adapts else sys.maxsize), return_exceptions, key)
+    own.adapts = adapts
     if fibers is not None:
         return fibers.run_inside(own)
     fibers = Fibers(graph)
@@ -361,12 +367,22 @@ cdef class _Owner:
         return True
 
 
+# Calls that run at once, by default, and how long a map looks at what they read before it decides whether they wait for
+# each other: passes, the first of which often reads the whole input, and numbers that a request reads on average.
+cdef enum:
+    USUAL_WIDTH = 64
+    LOOKS_FROM = 1
+    LOOKS_UNTIL = 4
+    LEAST_READ = 1 << 16
+
+
 cdef class _Map(_Owner):
     """One call of batched_map."""
 
     cdef object function
     cdef object arguments                           # an iterator; None: all items have begun
     cdef Py_ssize_t width
+    cdef bint adapts                                # decides whether its items wait for each other
     cdef bint return_exceptions
     cdef object context                             # each item gets a copy of it
     cdef bint is_open                               # items of it are to begin; it is in the list of such maps
@@ -490,6 +506,9 @@ cdef class Fibers(SharedRequests):
     cdef list open                                  # maps with items that have not begun, the innermost last
     cdef _Map reading                               # the map whose next item is being read
     cdef _Map outermost                             # the map that the program itself has called
+    cdef size_t read                                # numbers that the values of its first requests depend on,
+    cdef size_t requests                            # and how many these were
+    cdef bint at_once                               # its items do not wait for each other
     cdef _Calls calls
     cdef int64_t n_known                            # nodes after the last pass
     cdef readonly uint64_t passes
@@ -535,6 +554,8 @@ cdef class Fibers(SharedRequests):
             return False
         if item.stopped:
             raise GreenletExit
+        if self.at_once and item.owner is self.outermost:
+            return False
         item.wanted = wanted
         self.pause(item, WAITING)
         item.wanted = None
@@ -916,6 +937,8 @@ cdef class Fibers(SharedRequests):
                     wanted += <list>item.wanted
                 else:
                     wanted.append(item.wanted)
+        if self.outermost is not None and self.outermost.adapts and LOOKS_FROM <= self.passes < LOOKS_UNTIL:
+            self.look_at(len(waiting))
         self.passes += 1
         self.nodes += max(self.graph.g.n_nodes - self.n_known, 0)
         self.cut = False
@@ -943,6 +966,19 @@ cdef class Fibers(SharedRequests):
         finally:
             end_passes_at(0)
         self.n_known = self.graph.g.n_nodes
+        return 0
+
+    cdef int look_at(self, size_t requests) except -1:
+        """Add up what the nodes of a pass read, and decide after the last of these passes."""
+        cdef Graph* g = &self.graph.g
+        cdef const Node* nodes = nodes_of(g)
+        cdef uint32_t i, j
+        for i in range(<uint32_t>min(self.n_known, g.n_nodes), g.n_nodes):
+            for j in range(nodes[i].nargs):
+                self.read += size_of(&nodes[args_of(g, &nodes[i])[j]].dim)
+        self.requests += requests
+        if g.forward_only and self.passes == LOOKS_UNTIL - 1 and not self.n_nested:
+            self.at_once = self.read < LEAST_READ * self.requests
         return 0
 
     cdef int wake(self, list items) except -1:

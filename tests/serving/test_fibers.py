@@ -351,8 +351,30 @@ def test_thousands_of_items_need_no_more_memory_than_a_few() -> None:
 
 def test_thousands_at_once() -> None:
     dy.renew_cg(autobatching=1)
-    assert dy.batched_map(halvings, [8.0] * 4000) == [3] * 4000
+    assert dy.batched_map(halvings, [8.0] * 4000, width=4000) == [3] * 4000
     assert dy.cg().n_batches() == 3
+
+
+@pytest.mark.parametrize("size", [8, 300])
+def test_usual_width(size: int) -> None:
+    """Calls that read few numbers in a forward-only graph do not wait for each other after the first passes."""
+    model = dy.ParameterCollection()
+    w = model.add_parameters((size, size))
+
+    def item(number: int) -> float:
+        h = dy.inputVector([number] * size)
+        for _ in range(20):
+            h = dy.tanh(w * h)
+            h.npvalue()
+        return float(h.npvalue()[0])
+
+    found = []
+    for own in (None, 200):
+        dy.renew_cg(forward_only=True, autobatching=1)
+        found.append(dy.batched_map(item, range(200), width=own))
+    assert found[0] == pytest.approx(found[1], abs=1e-6)
+    dy.renew_cg(forward_only=True, autobatching=1)
+    assert dy.batched_map(item, range(200)) == found[0]
 
 
 def test_data_parallel_training(tmp_path: Path) -> None:
