@@ -40,11 +40,8 @@ cdef inline uint32_t neighbours_before(const Batch* batch, const Batch* first) n
     return k
 
 
-# Compute n batches whose nodes already have memory for their values.  Returns 0, or the size of the working memory that
-# could not be allocated.
-cdef size_t compute_pieces(Graph* g, const Batch* batch, uint32_t n) noexcept nogil
 # Run n batches backward, `batch` being the first of them, and count the nodes that have a gradient to pass on.  Returns
-# as above.
+# 0, or the size of the working memory that could not be allocated.
 cdef size_t pieces_backward(Graph* g, const Batch* batch, uint32_t n, uint32_t* n_live) noexcept nogil
 
 
@@ -52,8 +49,6 @@ cdef size_t pieces_backward(Graph* g, const Batch* batch, uint32_t n, uint32_t* 
 #
 # Batches of views (schedule/plan): the places of their values, and the completion of their gradients in backward.
 
-# Let the values of its nodes point into those of their arguments.
-cdef void place_views(Graph* g, const Batch* batch) noexcept nogil
 # Complete the gradients of the arguments, which contain those of the views, and return how many views are live.
 cdef uint32_t views_backward(Graph* g, const Batch* batch) noexcept nogil
 # Copy views whose argument has other users among the nodes up to `target`, so that their gradients do not mix.  Returns

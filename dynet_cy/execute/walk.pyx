@@ -194,6 +194,8 @@ cdef bint overlap(const TiledBatch* p, size_t n) noexcept nogil:
 # ---- forward --------------------------------------------------------------------------
 
 cdef size_t compute_pieces(Graph* g, const Batch* batch, uint32_t n) noexcept nogil:
+    """Compute n batches whose nodes already have memory for their values.  Returns 0, or the size of the working
+    memory that could not be allocated."""
     cdef size_t top = g.scratch.top, needed = 0
     cdef TiledBatch* parts = open_parts(g, batch, n, False, &needed)
     cdef TiledBatch* leader
@@ -325,6 +327,7 @@ cdef Number n_copied = 0
 
 
 cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
+    """Let the values of its nodes point into those of their arguments."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef Node* x

@@ -17,8 +17,6 @@ from dynet_cy.memory.arena cimport Arena, Array
 cdef bint begin_listing(Gpu* gpu) noexcept nogil
 cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil
 
-cdef void drop_replays(Gpu* gpu, void** kept) noexcept nogil
-
 
 # ==== graphs ======================================================================================
 #

@@ -9,14 +9,6 @@ from dynet_cy.graph.table cimport Renumber
 from dynet_cy.memory.storage cimport Param
 
 
-# ==== random state ================================================================================
-#
-# Random streams of graphs: one for each graph and renewal.
-
-# Give a new graph its stream.
-cdef int next_stream(Graph* g) except -1
-
-
 # ==== graph =======================================================================================
 #
 # Computation graphs: the owner of the C graph and of everything in it.
@@ -49,8 +41,6 @@ cdef class ComputationGraph:
 
 cdef ComputationGraph current()
 cdef ComputationGraph owner_of(const Graph* g)
-# Raise if an item of a batched map is running: it must not do this to the graph that it shares with others.
-cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1
 
 
 # ==== computing ===================================================================================
@@ -65,37 +55,13 @@ cdef class SharedRequests(Requests):
     cdef int check_set(self, uint32_t node, str what) except -1
 
 
-# Drop all computed values, once other items of a batched map have read theirs.  Lists of nodes may move meanwhile.
-cdef int forget_values(Graph* g) except -1
-# The same before a node is changed; an error if items of a batched map share it.
+# Drop all computed values before a node is changed; an error if items of a batched map share it.
 cdef int forget_to_set(Graph* g, uint32_t index, str what) except -1
-# Compute a node; True if `wanted`, its expression, waited for other items of a batched map: it may now be stale, or an
-# item that was ended may have dropped its value since.
-cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1
-# The same for several nodes, some of which may be computed already; `wanted` is the list of expressions.
-cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wanted) except -1
-cdef bint any_uncomputed(Graph* g, const uint32_t* nodes, uint32_t n) noexcept
-# Note that a computed value was requested; needed if g.early is not 0.
-cdef void note_asked(Graph* g, uint32_t index) noexcept
 cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1
-# Whether a computed value is only on a device.
-cdef bint is_elsewhere(Graph* g, Node* x) noexcept nogil
 # The value of a computed node in host memory, fetched first if the node is on a device.
 cdef float* value_here(Graph* g, Node* x) except? NULL
 cdef float* parameter_here(Param* p, bint gradient) except? NULL
-cdef tuple full_shape(const Dim* d)
-cdef object doubles_of(const float* v, tuple shape)
 cdef list list_of(const float* v, size_t n)
-cdef object gradient_of(Graph* g, uint32_t index, const uint8_t* states)
-
-
-# ==== looked up ===================================================================================
-#
-# A rule of DyNet's, for its programs: rows that were looked up have a gradient, if only of zero, in every backward.
-
-# Note that rows of tables have a gradient, after backward from `target`: those that were looked up before it, although
-# it may not depend on them. Momentum moves them then.
-cdef void note_looked_up(Graph* g, uint32_t target) noexcept nogil
 
 
 # ==== expressions =================================================================================
@@ -132,8 +98,6 @@ cdef inline Expression owned(Expression x):
 cdef const Dim* dim_of(Expression x) except NULL
 # The graph of an expression, which no other thread may use until this one has called `release`.
 cdef ComputationGraph claimed(Expression x)
-# Renumber the needed nodes of a forward-only graph, if enough have been dropped.
-cdef int compact_if_due(Graph* g) except -1
 
 # Operators on expressions, which modules of ops fill in.
 ctypedef object (*OperatorHook)(object a, object b)

@@ -935,6 +935,8 @@ cdef class SharedRequests(Requests):
 # ---- passes ------------------------------------------------------------------
 
 cdef int forget_values(Graph* g) except -1:
+    """Drop all computed values, once other items of a batched map have read theirs.  Lists of nodes may move
+    meanwhile."""
     cdef SharedRequests requests = owner_of(g).requests
     if requests is not None:
         requests.let_read()
@@ -949,7 +951,8 @@ cdef int forget_to_set(Graph* g, uint32_t index, str what) except -1:
 
 
 cdef bint compute_node(Graph* g, uint32_t index, object wanted) except -1:
-    """Compute a node; True if `wanted`, its expression, waited for other items of a map: see expressions.pxd."""
+    """Compute a node; True if `wanted`, its expression, waited for other items of a batched map: it may now be stale,
+    or an item that was ended may have dropped its value since."""
     if requested(g, wanted):
         return True
     compute_siblings(g, index)
@@ -970,6 +973,7 @@ cdef bint compute_nodes(Graph* g, const uint32_t* targets, uint32_t n, object wa
 
 
 cdef void note_asked(Graph* g, uint32_t index) noexcept:
+    """Note that a computed value was requested; needed if g.early is not 0."""
     hold(table, g.slot)
     siblings.asked(g, index)
     let_go(table, g.slot)
@@ -1132,6 +1136,8 @@ cdef list list_of(const float* v, size_t n):
 # A rule of DyNet's, for its programs: rows that were looked up have a gradient, if only of zero, in every backward.
 
 cdef void note_looked_up(Graph* g, uint32_t target) noexcept nogil:
+    """Note that rows of tables have a gradient, after backward from `target`: those that were looked up before it,
+    although it may not depend on them. Momentum moves them then."""
     cdef Node* nodes = nodes_of(g)
     cdef uint32_t i, k, arg
     for i in range(target + 1):
@@ -1904,6 +1910,7 @@ cdef Graph* compute_here(Expression x, bint recalculate) except NULL:
 
 
 cdef int compact_if_due(Graph* g) except -1:
+    """Renumber the needed nodes of a forward-only graph, if enough have been dropped."""
     if not g.forward_only or g.n_nodes < g.compact_at:
         return 0
     if not HAS_GIL and graph_here() != g:           # the thread that adds nodes may be looking up numbers

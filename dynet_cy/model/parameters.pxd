@@ -11,10 +11,6 @@ from dynet_cy.memory.storage cimport Param, Plane, Storage
 #
 # Leaves of graphs that belong to parameters: values of parameters, and rows of lookup tables.
 
-# The node of a parameter in the current graph; its value is in the storage.
-cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xFFFFFFFF
-cdef uint32_t constant_leaf(Param* p, Storage storage) except? 0xFFFFFFFF
-cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uint32_t n, bint update)
 # `row_number` for anything but a small int in range.
 cdef uint32_t odd_row_number(const Param* p, str name, row, str op) except? 0xFFFFFFFF
 
@@ -74,8 +70,4 @@ cdef _Stored new_stored(cls, Storage storage, Param* p, str name)
 cdef tuple file_dim(_Stored x)
 # Values of exactly this shape as column-major floats, or a clear error.
 cdef object floats_like(object values, str op, tuple shape)
-# The value, from number `start` on, as a new array.
-cdef object stored_array(_Stored x, tuple shape, size_t start=?)
 cdef int zero_gradient(_Stored x) except -1
-# Note that the whole gradient has been written.
-cdef int note_whole_gradient(_Stored x) except -1

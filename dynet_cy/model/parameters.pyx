@@ -53,6 +53,7 @@ PARAMETER_LEAF.no_gradient_because = b"a leaf: gradients are added to its storag
 
 
 cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xFFFFFFFF:
+    """The node of a parameter in the current graph; its value is in the storage."""
     cdef Graph* g = claim_current()
     try:
         return leaf_in(owner_of(g), p, storage, update)
@@ -626,6 +627,7 @@ cdef int zero_gradient(_Stored x) except -1:
 
 
 cdef int note_whole_gradient(_Stored x) except -1:
+    """Note that the whole gradient has been written."""
     cdef uint32_t r
     x.p.has_gradient = 1
     for r in range(x.p.rows):

@@ -100,11 +100,3 @@ cdef inline Pooling adaptive(const Dim* x, const Attr* attrs) noexcept nogil:
         p.out[k] = attrs[k].u
         p.size[k] = p.stride[k] = p.pad[k] = 0
     return p
-
-
-# ==== conv ========================================================================================
-#
-# Shape checks and arguments, for other ops on images.
-
-cdef int check_image(const Dim* x, const dy_window* w, bint valid, str what) except -1
-cdef int set_pair(Extra* extra, int at, object values, str op, str name) except -1

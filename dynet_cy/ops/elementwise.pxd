@@ -13,8 +13,6 @@ cdef Op* UNARY[DY_UNARY_COUNT]
 # The same with a straight-through gradient; NULL if there is none.
 cdef Op* THROUGH[DY_UNARY_COUNT]
 
-cdef Expression apply_unary(int which, object x, float p0, float p1)
-
 
 # ==== arithmetic ==================================================================================
 #

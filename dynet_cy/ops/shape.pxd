@@ -6,4 +6,3 @@ from dynet_cy.ops.registry cimport Op
 cdef Op* CONCATENATE
 
 cdef Expression concatenated(object xs, Py_ssize_t d)
-cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd, unsigned int bd)

@@ -2,7 +2,6 @@
 
 cimport cython
 from libc.math cimport isfinite
-from libc.stdint cimport uint32_t
 
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.kernels.lazy_rows cimport open_lazy

@@ -16,7 +16,6 @@ from libc.string cimport memset
 
 from dynet_cy.core.threads cimport Number, Unlocked, acquire_lock, add_to, follows_dynet, release_lock
 from dynet_cy.graph.timeline cimport UPDATE, begin_span, end_span
-from dynet_cy.kernels.kernels cimport dy_optim
 from dynet_cy.kernels.lazy_rows cimport moves_all
 from dynet_cy.kernels.pool cimport begin_arithmetic, end_arithmetic
 from dynet_cy.memory.storage cimport (
