@@ -59,6 +59,7 @@ static void DY_N(to_lanes)(size_t n, size_t lanes, const float *x, size_t xstep,
         for (size_t l = 0; l < DY_W; l++) y[i * ystep + l] = l < lanes ? x[l * xstep + i] : 0;
 }
 
+#ifndef DY_PAIRS
 /* y[l * ystep + i] = x[i * xstep + l] + bias[l] for i below n and l below `lanes`, or adds that. */
 static void DY_N(from_lanes)(size_t n, size_t lanes, const float *x, size_t xstep, const float *bias, float *y, size_t ystep,
                              int acc) {
@@ -89,6 +90,7 @@ static void DY_N(from_lanes)(size_t n, size_t lanes, const float *x, size_t xste
             *at = acc ? *at + v : v;
         }
 }
+#endif
 
 /* The geometry: vectors of rows of a panel, columns of B that are multiplied at once, and columns of A that one pass takes,
  * so that a panel and its part of B stay in the caches; each pass adds to C. benchmarks/panels.py compiles others.

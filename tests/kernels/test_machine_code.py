@@ -12,7 +12,6 @@ import pytest
 
 from dynet_cy.kernels import kernels, selftest
 
-
 MACHINE = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 optimized = pytest.mark.skipif(
     bool(selftest.build_flags()), reason="built with sanitizers or DYNET_CY_OPT: nothing is vectorized"
