@@ -372,8 +372,8 @@ def nvcc(session: nox.Session) -> None:
 def arm(session: nox.Session) -> None:
     """64-bit ARM, emulated: a wheel, installed without a compiler, README's program, quick tests, kernels, the tagger.
 
-    It takes an hour, and needs root and the packages that tools/arm/enter.sh names. The system is kept from run to run
-    in the folder DYNET_CY_ARM_ROOT.
+    It takes an hour, and needs root and the packages that tools/arm/enter.sh names. DYNET_CY_ARM_ROOT is a folder that
+    keeps the system from run to run.
     """
     root = os.environ.get("DYNET_CY_ARM_ROOT") or WORK / "arm-root"
     tree = clone(session, session.name)

@@ -69,6 +69,8 @@ for file in /etc/pip.conf /etc/resolv.conf; do
     if [ -e $file ]; then cp $file "$root/etc/"; fi
 done
 
+# A CPU that there is: the emulator's own one has everything, SME included.
+export QEMU_CPU=${QEMU_CPU:-neoverse-n1}
 export HOME=/root PATH=/venv/bin:/usr/bin:/bin:/usr/sbin:/sbin
 export CC=aarch64-linux-gnu-gcc LDSHARED="aarch64-linux-gnu-gcc -shared"
 unset VIRTUAL_ENV PYTHONPATH PYTHONHOME CCACHE_BASEDIR CCACHE_NOHASHDIR
