@@ -1579,6 +1579,8 @@ cdef class Expression:
             (8, 3)
         """
         sizes = shape[0] if len(shape) == 1 else shape
+        if order != "F" and follows_dynet():            # NumPy's function passes it, and reshapes an array otherwise
+            raise TypeError("reshape: an expression has no argument order there")
         return functions["reshape"](self, sizes) if order == "F" else functions["reshape"](self, sizes, 1, order)
 
     def sum(self, axis=None, keepdims=False, **numpy):
