@@ -431,6 +431,9 @@ def concatenate(xs: Iterable[Expression], d=0):
     return concatenated(xs, axis)
 
 
+cat = concatenate            # the name that most programs use today
+
+
 def concatenate_cols(xs: Iterable[Expression]):
     """Columns, and matrices column by column, side by side; see `concatenate`.
 
