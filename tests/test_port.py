@@ -50,7 +50,6 @@ def found(body: str, head: str = TORCH) -> list[tuple[str, str]]:
         ("l = nn.LSTM(3, 4)", "nn.LSTM", "`dy.LSTMBuilder`"),
         ("y = x.detach()", "x.detach", "`dy.nobackprop(x)`"),
         ("opt.zero_grad()", "opt.zero_grad", "nothing, as `trainer.update()` clears gradients"),
-        ("y = torch.cat([a, b])", "torch.cat", "`dy.concatenate([a, b], d=0)`"),
     ],
 )
 def test_places_of_pytorch(body: str, code: str, write: str) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.derivatives.reductions import log_sum_of_list
-from dynet_cy.derivatives.steps import Contribution, Dim, Placed, Step, flat
+from dynet_cy.derivatives.steps import Contribution, Dim, Placed, Step
 from dynet_cy.derivatives.table import composed, each, rule
 from dynet_cy.functions.shapes import pad
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.elementwise import cmult
 from dynet_cy.ops.reduce import sum_dim
-from dynet_cy.ops.select import pick_batch_elems, pick_range, select_rows
+from dynet_cy.ops.select import pick_batch_elems, pick_range, select_cols, select_rows
 from dynet_cy.ops.shape import concatenate, reshape, transpose
 
 
@@ -107,9 +107,9 @@ def strided(step: Step, i: int) -> Contribution:
     return Placed(step.dy, places)
 
 
-@each("scatter_rows")
-def scattered_rows(step: Step, i: int) -> Contribution:
-    return select_rows(flat(step.dy), step.items[0])
+@each("scatter_rows", "scatter_cols")
+def scattered_slices(step: Step, i: int) -> Contribution:
+    return (select_cols if step.word(0) else select_rows)(step.dy, step.items[0])
 
 
 @composed("cumprod", "logcumsumexp")

@@ -184,6 +184,7 @@ from dynet_cy.ops.select import (
     topk,
 )
 from dynet_cy.ops.shape import (
+    cat,
     concatenate,
     concatenate_cols,
     concatenate_to_batch,
@@ -395,6 +396,7 @@ __all__ = [
     "strided_select",
     "topk",
     # shape
+    "cat",
     "concatenate",
     "concatenate_cols",
     "concatenate_to_batch",

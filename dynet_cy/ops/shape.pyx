@@ -431,7 +431,8 @@ def concatenate(xs: Iterable[Expression], d=0):
     return concatenated(xs, axis)
 
 
-cat = concatenate            # the name that most programs use today
+# The name that most programs use today, beside DyNet's.
+cat = concatenate
 
 
 def concatenate_cols(xs: Iterable[Expression]):
