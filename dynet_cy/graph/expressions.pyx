@@ -723,7 +723,8 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
         array_rewind(&g.arrays[i], 0)
     for i in range(GRAPH_ARENAS):
         arena_rewind(&g.arenas[i], 0)
-        arena_unite(&g.arenas[i])
+        if not g.device and g.device_graphs == NULL:    # recorded passes of devices hold addresses of their arenas
+            arena_unite(&g.arenas[i])
     if g.shortages != shortages():
         give_back_all(g)
     if g.forward_only:

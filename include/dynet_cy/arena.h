@@ -10,8 +10,8 @@
  *
  * Rewinding moves the bump pointer and keeps the pages: touching them again takes a fortieth of the time of the first
  * touch.  A large allocation leaves the end of a segment unused, and skips smaller segments.  So an empty arena of several
- * segments is replaced by one with room for all of them.  All arenas and arrays count against one limit; memory above bump pointers is freed when it is needed
- * elsewhere.
+ * segments in the memory of the host is replaced by one with room for all of them.  All arenas and arrays count against
+ * one limit; memory above bump pointers is freed when it is needed elsewhere.
  */
 #ifndef DYNET_CY_ARENA_H
 #define DYNET_CY_ARENA_H

@@ -51,14 +51,16 @@ def test_launches(device: str) -> None:
     assert nodes["tree_lstm", "fused"] < nodes["tree_lstm", "autobatch"]
     for (program, form, update), counts in table.items():
         name = f"{program} {form} {update}"
-        assert counts["waits"] == counts["copies back"] == 0, name
+        assert counts["waits"] == 0, name
+        # The record of whether gradients were finite, which the host reads later.
+        assert counts["copies back"] == (program != "latency"), name
         made = counts["launches"] + counts["products"] + counts["fills"]
         if update == "fresh":
             assert counts["CUDA graphs"] == 0, name
             assert 10 < made < nodes[program, form] + 60, name
         else:
             assert counts["CUDA graphs"] == (1 if program == "latency" else 2), name
-            assert made <= 2, name
+            assert made <= 3, name
             assert counts["KiB there"] == table[program, form, "fresh"]["KiB there"], name
 
 

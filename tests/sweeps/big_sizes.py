@@ -45,6 +45,7 @@ LISTS = [[0], [1], [0, 0], [LAST], [0, LAST], [LAST, LAST], [N], [N, 2], [2, N],
 STRINGS = {
     "gradient_mode": ["zero_gradient", "straight_through_gradient"],
     "reduction": ["none", "sum", "mean"],
+    "order": ["F", "C"],
     "device": [""],
     "spec": ["ij->ji", "ij,jk->ik", "i,i->", "i,j->ij", "ii->i"],
 }

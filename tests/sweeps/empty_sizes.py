@@ -235,6 +235,7 @@ ARRAYS = [np.zeros(s) for s in [(0,), (2,), (0, 2), (2, 0), (2, 2)]]
 STRINGS = {
     "gradient_mode": ["zero_gradient", "straight_through_gradient"],
     "reduction": ["none", "sum", "mean"],
+    "order": ["F", "C"],
     "device": [""],
     "spec": ["ij->ji", "ij,jk->ik", "i,i->", "i->ij", "ii->i"],
 }
