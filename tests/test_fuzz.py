@@ -256,13 +256,16 @@ class Text:
         lines = [line for line in data.decode().split("\n") if line.strip() != ""]
         values = {"Parameter": [], "LookupParameter": []}  # type: ignore[var-annotated]
         while lines:
-            kind, *_, flag = lines.pop(0).split()
-            values[kind.strip("#")].append(np.array(lines.pop(0).split(), np.float64).astype(np.float32))
+            kind, name, *_, flag = lines.pop(0).split()
+            values[kind.strip("#")].append((name, np.array(lines.pop(0).split(), np.float64).astype(np.float32)))
             if flag == "FULL_GRAD":
                 lines.pop(0)
         own = [*self.target.parameters_list()], [*self.target.lookup_parameters_list()]
         for there, have in zip(values.values(), own):
-            for x, y in zip(there, have):
+            named = dict(there)
+            if len(named) == len(there) and {y.name() for y in have} == set(named):  # in any order
+                there = [(y.name(), named[y.name()]) for y in have]
+            for (_, x), y in zip(there, have):
                 array = y.as_array()
                 array = np.moveaxis(array, 0, -1) if isinstance(y, dy.LookupParameters) else array
                 np.testing.assert_array_equal(array.reshape(-1, order="F"), x)

@@ -271,10 +271,18 @@ def hot(step: Step, n: int) -> Expression:
     return one_hot(n, int(items[0]) if (items == items[0]).all() else items.tolist())
 
 
-@composed("hinge", "hinge_dim")
+@composed("hinge")
 def hinge(step: Step, xs: list[Expression]) -> Expression:
+    return margins(step, flat(xs[0]), 0)
+
+
+@composed("hinge_dim")
+def hinge_dim(step: Step, xs: list[Expression]) -> Expression:
+    return margins(step, xs[0], step.word(1))
+
+
+def margins(step: Step, x: Expression, axis: int) -> Expression:
     """sum_(j != v) max(m - x_v + x_j, 0) for each line along an axis."""
-    x, axis = (xs[0], step.word(1)) if step.node.op == "hinge_dim" else (flat(xs[0]), 0)
     shape = x.dim()[0]
     true = np.zeros((*shape, step.node.batch_size), np.float32)
     for b, items in enumerate(step.items):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -112,12 +113,18 @@ def scattered_slices(step: Step, i: int) -> Contribution:
     return (select_cols if step.word(0) else select_rows)(step.dy, step.items[0])
 
 
-@composed("cumprod", "logcumsumexp")
-def cumulative(step: Step, xs: list[Expression]) -> Expression:
+@composed("cumprod")
+def cumprod(step: Step, xs: list[Expression]) -> Expression:
+    return cumulative(step, xs[0], cmult)
+
+
+@composed("logcumsumexp")
+def logcumsumexp(step: Step, xs: list[Expression]) -> Expression:
+    return cumulative(step, xs[0], lambda a, b: log_sum_of_list(step, [a, b]))
+
+
+def cumulative(step: Step, x: Expression, join: Callable[[Expression, Expression], Expression]) -> Expression:
     """Element by element, so that zeros, and numbers far apart, are as exact as any."""
     axis = step.word(0)
-    parts = [pick_range(xs[0], i, i + 1, axis) for i in range(step.node.shape[axis])]
-    found = parts[:1]
-    for part in parts[1:]:
-        found.append(cmult(found[-1], part) if step.node.op == "cumprod" else log_sum_of_list(step, [found[-1], part]))
-    return concatenate(found, axis)
+    parts = [pick_range(x, i, i + 1, axis) for i in range(step.node.shape[axis])]
+    return concatenate(list(itertools.accumulate(parts, join)), axis)

@@ -59,7 +59,7 @@ def test_schedules_agree(name: str) -> None:
         found.append(np.stack(dy.npvalues([RANDOM[name](dy, x) for x in xs])))
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
-    if name != "block_dropout":  # all or nothing: two of five may well agree
+    if name not in ("block_dropout", "dropout_batch"):  # all or nothing: two of five may well agree
         assert not np.array_equal(found[0][0], found[0][1])
 
 

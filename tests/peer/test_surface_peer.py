@@ -44,9 +44,9 @@ DIFFERENT = {
         [
             *["mem=None", "random_seed=None", "autobatch=None", "profiling=None", "weight_decay=None"],
             *["shared_parameters=None", "requested_gpus=None", "gpu_mask=None", "threads=None"],
-            *["flush_denormals=None", "check=None", "batch_requests=None", "precision=None"],
+            *["flush_denormals=None", "check=None", "batch_requests=None", "precision=None", "strict=None"],
         ],
-        "settings that are not given keep their values, and can be changed at any time; the last five are new",
+        "settings that are not given keep their values, and can be changed at any time; the last six are new",
     ),
     "dynet.Trainer": (["m"], "the documentation of an attribute, taken for an argument"),
 }
