@@ -406,6 +406,8 @@ class Checkpoint:
         with safe_open(self.path, "numpy") as file:
             there = json.loads(file.metadata()["dynet_cy"])["trainer"]["settings"]
         own = json.loads(json.dumps(self.trainer._settings()))
+        if there["_average"] is not None:
+            there["_average"].setdefault("since", {})  # which files of earlier versions do not have
         for name, value in there.items():
             assert own[name] == value or own[name] != own[name], name
         with contextlib.suppress(RuntimeError):  # the file may claim an average of more parameters
