@@ -61,14 +61,13 @@ class Readers:
             while waiting:
                 yield self._next(waiting)
         except GeneratorExit:  # the loop was left; the processes wait for the next one
-            raise
-        except BaseException:
-            self.end()
-            raise
-        finally:
             for _, future, _ in waiting:
                 if future is not None:
                     future.cancel()
+            raise
+        except BaseException:  # the pool cancels by itself: its thread may be setting errors of ended processes
+            self.end()
+            raise
 
     def _submit(self, handles: list[Any]) -> Future[Any]:
         # A process that is started here inherits the mask: Ctrl-C is for the program, which then ends its processes.
