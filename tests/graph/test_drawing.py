@@ -124,7 +124,6 @@ def converter(folder: Path, name: str, body: str) -> None:
     program.chmod(0o755)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a program is a script")
 def test_other_formats_are_made_by_a_program(losses, tmp_path, monkeypatch) -> None:
     drawing = dy.draw(*losses)
     monkeypatch.setenv("PATH", str(tmp_path))

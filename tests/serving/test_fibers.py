@@ -357,21 +357,29 @@ def test_thousands_at_once() -> None:
 
 @pytest.mark.parametrize("size", [8, 300])
 def test_usual_width(size: int) -> None:
-    """Calls that read few numbers in a forward-only graph do not wait for each other after the first passes."""
+    """On a CPU, 64 calls are under way at once unless the program says how many, with the same results."""
     model = dy.ParameterCollection()
     w = model.add_parameters((size, size))
+    under_way, most = 0, 0
 
     def item(number: int) -> float:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
         h = dy.inputVector([number] * size)
         for _ in range(20):
             h = dy.tanh(w * h)
             h.npvalue()
+        under_way -= 1
         return float(h.npvalue()[0])
 
-    found = []
+    found, widths = [], []
     for own in (None, 200):
+        most = 0
         dy.renew_cg(forward_only=True, autobatching=1)
         found.append(dy.batched_map(item, range(200), width=own))
+        widths.append(most)
+    assert widths == [64, 200]
     assert found[0] == pytest.approx(found[1], abs=1e-6)
     dy.renew_cg(forward_only=True, autobatching=1)
     assert dy.batched_map(item, range(200)) == found[0]
