@@ -19,17 +19,6 @@ onnx = pytest.importorskip("onnx")  # running.py skips if it is missing
 Floats, Indices = dy.onnx.Floats, dy.onnx.Indices
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "model.onnx"
-
-
-@pytest.fixture
-def model() -> dy.ParameterCollection:
-    dy.reset_random_seed(1)
-    return dy.ParameterCollection()
-
-
 def floats(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype(np.float32)
 

@@ -31,17 +31,6 @@ KINDS = [(operator, builder) for operator, builders in BUILDERS.items() for buil
 Program = Callable[..., Any]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "model.onnx"
-
-
-@pytest.fixture
-def model() -> dy.ParameterCollection:
-    dy.reset_random_seed(1)
-    return dy.ParameterCollection()
-
-
 def drawn(model: dy.ParameterCollection) -> None:
     """Other values than zero in biases too."""
     rng = np.random.default_rng(3)
