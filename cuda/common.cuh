@@ -107,16 +107,17 @@ static __device__ inline float block_max(float x, float *part) {
 
 // |x|, returned in all threads of a block; correct even if squares overflow or underflow.
 static __device__ inline float block_norm(size_t n, const float *x, float *part) {
-    float squares = 0.f, top = 0.f;
-    for (LANES(i, n)) squares += x[i] * x[i];
-    float norm = sqrtf(block_sum(squares, part));
+    double squares = 0;
+    float top = 0.f;
+    for (LANES(i, n)) squares += (double)x[i] * x[i];
+    float norm = sqrtf(block_sum((float)squares, part));
     if (norm > 1e-15f && norm < 1e15f) return norm;
     for (LANES(i, n)) top = larger(fabsf(x[i]), top);
     top = block_max(top, part);
     if (top == 0.f || top - top != 0.f) return norm;  // already correct for zeros, infinities and NaN
-    squares = 0.f;
+    squares = 0;
     for (LANES(i, n)) squares += (x[i] / top) * (x[i] / top);
-    return top * sqrtf(block_sum(squares, part));
+    return top * sqrtf(block_sum((float)squares, part));
 }
 
 // ---- tensors ----------------------------------------------------------------------

@@ -115,11 +115,12 @@ extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *al
 
 // Subtracts a number from beta so that the exponentials of alpha + beta sum to 1. For all threads of a block.
 static __device__ inline void fit(const float *alpha, float *beta, size_t tags, float *part) {
-    float top = -INFINITY, total = 0.f;
+    float top = -INFINITY;
+    double own = 0;
     for (LANES(i, tags)) top = larger(alpha[i] + beta[i], top);
     top = block_max(top, part);
-    for (LANES(i, tags)) total += expf(alpha[i] + beta[i] - top);
-    total = block_sum(total, part);
+    for (LANES(i, tags)) own += expf(alpha[i] + beta[i] - top);
+    float total = block_sum((float)own, part);
     for (LANES(i, tags)) beta[i] -= top + logf(total);
     __syncthreads();
 }
@@ -162,13 +163,13 @@ extern "C" __global__ void crf_marginals(size_t own, size_t batch, size_t count,
                                          const float *dy, float *to) {
     for (EACH(k, own * count)) {
         size_t first = k / count, at = offset + k - first * count;
-        float sum = 0.f;
+        double sum = 0;
         for (size_t b = first; b < batch; b += own) {
             float p = expf(alphas[b * apart + at] + betas[b * apart + at]);
             if (gold && gold[b * n + at / tags] == at % tags) p -= 1.f;
             sum += dy ? dy[b] * p : p;
         }
-        to[k] = dy ? to[k] + sum : sum;
+        to[k] = (float)(dy ? to[k] + sum : sum);
     }
 }
 

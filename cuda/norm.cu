@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Normalization of layers and weights.
+// Normalization of layers and weights. Each thread sums in double precision; the threads of a block are reduced pairwise
+// in float.
 #include "rng.cuh"
 
 // A batch element of n numbers consists of lines of `len` elements that are `pre` floats apart.
@@ -22,11 +23,11 @@ static __device__ __forceinline__ float part_of(const Lines &s, const float *v, 
 static __device__ __forceinline__ void norm_line(const Lines &s, size_t at, float tiny, float eps, const float *x,
                                                  const float *g, size_t ng, const float *b, size_t nb, float *saved,
                                                  float *y, float *part) {
-    float total = 0.f, squares = 0.f;
+    double total = 0, squares = 0;
     for (LANES(i, s.len)) total += x[i * s.pre];
-    float mean = block_sum(total, part) / (float)s.len;
+    float mean = block_sum((float)total, part) / (float)s.len;
     for (LANES(i, s.len)) squares += (x[i * s.pre] - mean) * (x[i * s.pre] - mean);
-    float deviation = sqrtf(block_sum(squares, part) / (float)s.len);
+    float deviation = sqrtf(block_sum((float)squares, part) / (float)s.len);
     float factor = eps > 0.f ? 1.f / sqrtf(deviation * deviation + eps) : 1.f / (deviation + tiny);
     for (LANES(i, s.len))
         y[i * s.pre] = part_of(s, g, ng, at, i) * ((x[i * s.pre] - mean) * factor) + part_of(s, b, nb, at, i);
@@ -126,14 +127,15 @@ extern "C" __global__ void layer_norm_backward_x(size_t batch, size_t n, size_t 
         for (size_t b = e * uses; b < (e + 1) * uses; b++) {
             const float *x = xs + b * stride_x + at, *g = gs + b * stride_g, *dy = dys + b * n + at;
             const float *of_line = saved + 3 * (b * s.count() + line);
-            float middle = of_line[0], factor = of_line[1], total = 0.f, along = 0.f;
+            float middle = of_line[0], factor = of_line[1];
+            double total = 0, along = 0;
             for (LANES(i, len)) {
                 float dz = part_of(s, g, ng, at, i) * dy[i * pre];
                 total += dz;
                 along += dz * (x[i * pre] - middle);
             }
-            float mean = block_sum(total, part) / (float)len;
-            float slope = block_sum(along, part) * factor * of_line[2] / (float)len;
+            float mean = block_sum((float)total, part) / (float)len;
+            float slope = block_sum((float)along, part) * factor * of_line[2] / (float)len;
             for (LANES(i, len)) {
                 float g_dy = part_of(s, g, ng, at, i) * dy[i * pre];
                 float mask = items ? draw_bernoulli(seeds, items, b, at + i, keep, value) : 1.f;
@@ -198,17 +200,18 @@ extern "C" __global__ void weight_norm_backward(size_t batch, size_t n, int of_g
     __shared__ float part[32];
     size_t uses = batch / elements;
     for (ROWS(e, elements)) {
-        float slope = 0.f;
+        double slope = 0;
         for (size_t b = e * uses; b < (e + 1) * uses; b++) {
             const float *w = ws + b * stride_w, *dy = dys + b * n;
-            float norm = block_norm(n, w, part), along = 0.f;
-            for (LANES(i, n)) along += w[i] / norm * dy[i];
-            along = block_sum(along, part);
+            float norm = block_norm(n, w, part);
+            double own = 0;
+            for (LANES(i, n)) own += w[i] / norm * dy[i];
+            float along = block_sum((float)own, part);
             slope += along;
             if (of_g) continue;
             float factor = g[b * stride_g] / norm;
             for (LANES(i, n)) store(dx + e * n + i, acc || b > e * uses, factor * (dy[i] - w[i] / norm * along));
         }
-        if (of_g && threadIdx.x == 0) store(dx + e, acc, slope);
+        if (of_g && threadIdx.x == 0) store(dx + e, acc, (float)slope);
     }
 }

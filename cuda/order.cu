@@ -9,61 +9,94 @@ static __device__ __forceinline__ bool goes_first(float a, float b, int descendi
     return descending ? a > b : a < b;
 }
 
-/** op sort(x)
- *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
- *  inner = s.pre
- *  length = s.len
- *  outer = s.post
- *  count = c.attrs[1].u
- *  where = c.saved
- *  nothing if total_of(&c.y.dim) == 0
- *  forward:
- *      lines = inner * outer * batch
- *      descending = c.attrs[2].u
- *      sort_lines: each(lines * length)
- *  backward:
- *      lines = inner * outer * elements
- *      sort_backward: each(lines) */
-/** op argsort(x)
- *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
- *  inner = s.pre
- *  length = s.len
- *  outer = s.post
- *  count = c.attrs[1].u
- *  nothing if total_of(&c.y.dim) == 0
- *  forward:
- *      lines = inner * outer * batch
- *      descending = c.attrs[2].u
- *      sort_lines(where = NULL): each(lines * length) */
-// The rank of an element is the number of elements that come before it; the first `count` are written. Without `where`, y
-// gets positions in x instead of values.
-extern "C" __global__ void sort_lines(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
-                                      int descending, const float *__restrict__ x, size_t stride_x, uint32_t *where,
-                                      float *y) {
-    for (EACH(t, lines * length)) {
-        size_t e = t / length, i = t - e * length, rank = 0;
+// ---- sort, argsort: gpu/shape.pyx launches them ----------------------------------------------------
+//
+// A stable merge sort. A block sorts up to TILE elements of a line in shared memory; in longer lines, further launches
+// merge runs of sorted elements, until there is one. Each element of two runs finds its place in the merged run by a binary
+// search in the other one, so that all elements of a launch are placed at the same time.
+#define TILE 1024
+
+struct Ranked {
+    float x;
+    uint32_t at;
+};
+
+// Where element i of a line goes when sorted runs of `width` elements are merged in pairs.
+static __device__ inline size_t merged_place(const Ranked *runs, size_t length, size_t width, size_t i, int descending) {
+    size_t start = i / (2 * width) * (2 * width), middle = start + width < length ? start + width : length;
+    size_t end = middle + width < length ? middle + width : length;
+    bool in_first = i < middle;
+    size_t low = in_first ? middle : start, high = in_first ? end : middle;
+    float own = runs[i].x;
+    while (low < high) {  // elements of the other run before `low` come before this one, those from `high` on after it
+        size_t half = low + (high - low) / 2;
+        float other = runs[half].x;
+        if (in_first ? goes_first(other, own, descending) : !goes_first(own, other, descending)) low = half + 1;
+        else high = half;
+    }
+    return low + i - middle;  // start, and the elements before it: up to i in its own run, up to `low` in the other
+}
+
+// Write the element of rank k of a line. Without `where`, y gets its position in x instead of its value.
+static __device__ __forceinline__ void put_ranked(Ranked one, size_t e, size_t k, size_t inner, size_t outer, size_t count,
+                                                  uint32_t *where, float *y) {
+    if (k >= count) return;
+    size_t to = line_at(e, inner, count, outer, inner * count * outer) + k * inner;
+    y[to] = where ? one.x : (float)one.at;
+    if (where) where[to] = one.at;
+}
+
+// Sort each tile of each line; into y, or, if a line has several tiles, into `runs`.
+extern "C" __global__ void sort_tiles(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
+                                      int descending, const float *__restrict__ x, size_t stride_x, void *runs,
+                                      uint32_t *where, float *y) {
+    __shared__ Ranked buffers[2][TILE];
+    size_t tiles = (length + TILE - 1) / TILE;
+    for (ROWS(t, lines * tiles)) {
+        size_t e = t / tiles, first = (t - e * tiles) * TILE, n = length - first < TILE ? length - first : TILE;
         const float *from = x + line_at(e, inner, length, outer, stride_x);
-        float own = from[i * inner];
-        for (size_t j = 0; j < length; j++) {
-            float other = from[j * inner];
-            rank += goes_first(other, own, descending) || (j < i && !goes_first(own, other, descending));
+        Ranked *now = buffers[0], *next = buffers[1];
+        for (LANES(i, n)) now[i] = Ranked{from[(first + i) * inner], (uint32_t)(first + i)};
+        __syncthreads();
+        for (size_t width = 1; width < n; width *= 2) {
+            for (LANES(i, n)) next[merged_place(now, n, width, i, descending)] = now[i];
+            __syncthreads();
+            Ranked *done = now;
+            now = next;
+            next = done;
         }
-        if (rank >= count) continue;
-        size_t at = line_at(e, inner, count, outer, inner * count * outer) + rank * inner;
-        y[at] = where ? own : (float)i;
-        if (where) where[at] = (uint32_t)i;
+        for (LANES(i, n)) {
+            if (tiles > 1) ((Ranked *)runs)[e * length + first + i] = now[i];
+            else put_ranked(now[i], e, i, inner, outer, count, where, y);
+        }
+        __syncthreads();  // the buffers may be written again
     }
 }
 
-// dx += dy at the positions that values came from. `uses` lines of y share each line of dx.
+// Merge sorted runs of `width` elements in pairs: into `to`, or, if that is NULL, into y.
+extern "C" __global__ void sort_merge(size_t lines, size_t inner, size_t length, size_t outer, size_t count, int descending,
+                                      size_t width, const void *runs, void *to, uint32_t *where, float *y) {
+    for (EACH(t, lines * length)) {
+        size_t e = t / length, i = t - e * length;
+        const Ranked *line = (const Ranked *)runs + e * length;
+        size_t place = merged_place(line, length, width, i, descending);
+        if (to) ((Ranked *)to)[e * length + place] = line[i];
+        else put_ranked(line[i], e, place, inner, outer, count, where, y);
+    }
+}
+
+// dx += dy at the positions that values came from. `uses` lines of y share each line of dx; if it is one, all its elements
+// are added at the same time.
 extern "C" __global__ void sort_backward(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
                                          size_t uses, const uint32_t *__restrict__ where,
                                          const float *__restrict__ dy, float *dx) {
-    for (EACH(e, lines)) {
+    size_t shares = uses == 1 ? count : 1;
+    for (EACH(t, lines * shares)) {
+        size_t e = t / shares;
         float *to = dx + line_at(e, inner, length, outer, inner * length * outer);
         for (size_t u = 0; u < uses; u++) {
             size_t at = line_at(e + u * lines, inner, count, outer, inner * count * outer);
-            for (size_t k = 0; k < count; k++) to[where[at + k * inner] * inner] += dy[at + k * inner];
+            for (size_t k = t - e * shares; k < count; k += shares) to[where[at + k * inner] * inner] += dy[at + k * inner];
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Softmax and losses over scores of classes.
+// Softmax and losses over scores of classes. Each thread sums in double precision, as it may have all terms of a line; the
+// threads of a block are reduced pairwise in float.
 #include "lines.cuh"
 #include "teams.cuh"
 
@@ -12,12 +13,13 @@ struct LogSum {
 
 // The log-sum of n numbers that are `step` floats apart, returned in all threads of the team.
 static __device__ inline LogSum log_sum(const Team &t, const float *x, size_t n, size_t step, float *part) {
-    float top = -INFINITY, total = 0.f;
+    float top = -INFINITY;
+    double total = 0;
     for (size_t k = t.lane; k < n; k += t.lanes) top = larger(x[k * step], top);
     top = team_max(t, top, part);
     if (isinf(top)) return {top, 1.f};  // all x are -inf, or one is inf
     for (size_t k = t.lane; k < n; k += t.lanes) total += expf(x[k * step] - top);
-    return {top, team_sum(t, total, part)};
+    return {top, team_sum(t, (float)total, part)};
 }
 
 /** op pickneglogsoftmax(x)
@@ -85,12 +87,13 @@ extern "C" __global__ void softmax_by_blocks(size_t lines, size_t n, size_t step
     for (ROWS(line, lines)) {
         const float *x = xs + line_at(line % x_lines, n, step);
         float *y = ys + line_at(line, n, step);
-        float top = -INFINITY, total = 0.f;
+        float top = -INFINITY;
+        double total = 0;
         for (LANES(k, n)) top = larger(sign * x[k * step], top);
         top = block_max(top, part);
         for (LANES(k, n)) total += y[k * step] = expf(sign * x[k * step] - top);
-        total = 1.f / block_sum(total, part);
-        for (LANES(k, n)) y[k * step] *= total;
+        float factor = 1.f / block_sum((float)total, part);
+        for (LANES(k, n)) y[k * step] *= factor;
     }
 }
 
@@ -99,11 +102,12 @@ extern "C" __global__ void softmax_by_threads(size_t lines, size_t n, size_t ste
     for (EACH(line, lines)) {
         const float *x = xs + line_at(line % x_lines, n, step);
         float *y = ys + line_at(line, n, step);
-        float top = -INFINITY, total = 0.f;
+        float top = -INFINITY;
+        double total = 0;
         for (size_t k = 0; k < n; k++) top = larger(sign * x[k * step], top);
         for (size_t k = 0; k < n; k++) total += y[k * step] = expf(sign * x[k * step] - top);
-        total = 1.f / total;
-        for (size_t k = 0; k < n; k++) y[k * step] *= total;
+        float factor = 1.f / (float)total;
+        for (size_t k = 0; k < n; k++) y[k * step] *= factor;
     }
 }
 
@@ -116,9 +120,9 @@ extern "C" __global__ void softmax_backward_by_blocks(size_t lines, size_t n, si
         float *dx = dxs + line_at(first, n, step);
         for (size_t line = first; line < lines; line += x_lines) {
             const float *y = ys + line_at(line, n, step), *dy = dys + line_at(line, n, step);
-            float mean = 0.f;
-            for (LANES(k, n)) mean += y[k * step] * dy[k * step];
-            mean = block_sum(mean, part);
+            double own = 0;
+            for (LANES(k, n)) own += y[k * step] * dy[k * step];
+            float mean = block_sum((float)own, part);
             for (LANES(k, n))
                 store(dx + k * step, acc || line > first, sign * y[k * step] * (dy[k * step] - mean));
         }
@@ -132,8 +136,9 @@ extern "C" __global__ void softmax_backward_by_threads(size_t lines, size_t n, s
         float *dx = dxs + line_at(first, n, step);
         for (size_t line = first; line < lines; line += x_lines) {
             const float *y = ys + line_at(line, n, step), *dy = dys + line_at(line, n, step);
-            float mean = 0.f;
-            for (size_t k = 0; k < n; k++) mean += y[k * step] * dy[k * step];
+            double total = 0;
+            for (size_t k = 0; k < n; k++) total += y[k * step] * dy[k * step];
+            float mean = (float)total;
             for (size_t k = 0; k < n; k++)
                 store(dx + k * step, acc || line > first, sign * y[k * step] * (dy[k * step] - mean));
         }
@@ -189,9 +194,9 @@ extern "C" __global__ void log_softmax_backward(size_t lines, size_t n, size_t s
         float *dx = dxs + line_at(first, n, step);
         for (size_t line = first; line < lines; line += x_lines) {
             const float *y = ys + line_at(line, n, step), *dy = dys + line_at(line, n, step);
-            float total = 0.f;
-            for (size_t k = t.lane; k < n; k += t.lanes) total += dy[k * step];
-            total = team_sum(t, total, part);
+            double own = 0;
+            for (size_t k = t.lane; k < n; k += t.lanes) own += dy[k * step];
+            float total = team_sum(t, (float)own, part);
             for (size_t k = t.lane; k < n; k += t.lanes)
                 store(dx + k * step, acc || line > first, dy[k * step] - total * expf(y[k * step]));
         }
@@ -220,14 +225,15 @@ extern "C" __global__ void sparsemax_forward(size_t lines, size_t n, const float
         for (LANES(k, n)) top = larger(x[k], top);
         top = block_max(top, part);
         for (;;) {
-            float total = 0.f, count = 0.f;
+            float count = 0.f;
+            double own = 0;
             for (LANES(k, n))
                 if (x[k] - top > t) {
-                    total += x[k] - top;
+                    own += x[k] - top;
                     count += 1.f;
                 }
             count = block_sum(count, part);
-            total = block_sum(total, part);
+            float total = block_sum((float)own, part);
             if (!(count < last) || count == 0.f) break;  // the same for all threads
             last = count;
             t = (total - 1.f) / count;
@@ -244,13 +250,14 @@ extern "C" __global__ void sparsemax_backward(size_t lines, size_t n, const floa
         float *dx = dxs + first * n;
         for (size_t line = first; line < lines; line += x_lines) {
             const float *y = ys + line * n, *dy = dys + line * n;
-            float mean = 0.f, support = 0.f;
+            float support = 0.f;
+            double own = 0;
             for (LANES(k, n))
                 if (!(y[k] <= 0.f)) {
-                    mean += dy[k];
+                    own += dy[k];
                     support += 1.f;
                 }
-            mean = block_sum(mean, part);
+            float mean = block_sum((float)own, part);
             mean /= block_sum(support, part);
             for (LANES(k, n)) store(dx + k, acc || line > first, y[k] <= 0.f ? 0.f : dy[k] - mean);
         }
@@ -277,8 +284,9 @@ extern "C" __global__ void restricted_forward(size_t batch, size_t n, const floa
         for (LANES(k, count)) top = larger(x[chosen[k]], top);
         top = block_max(top, part);
         if (!isinf(top)) {
-            for (LANES(k, count)) z += expf(x[chosen[k]] - top);
-            z = logf(block_sum(z, part));
+            double own = 0;
+            for (LANES(k, count)) own += expf(x[chosen[k]] - top);
+            z = logf(block_sum((float)own, part));
         }
         for (LANES(i, n)) y[i] = -INFINITY;
         __syncthreads();
@@ -296,9 +304,9 @@ extern "C" __global__ void restricted_backward(size_t batch, size_t n, const uin
         for (size_t b = e; b < e + uses; b++) {
             const uint32_t *chosen = items + b * count;
             const float *y = ys + b * n, *dy = dys + b * n;
-            float total = 0.f;
-            for (LANES(k, count)) total += dy[chosen[k]];
-            total = block_sum(total, part);  // its barriers also complete the additions of the previous batch element
+            double own = 0;
+            for (LANES(k, count)) own += dy[chosen[k]];
+            float total = block_sum((float)own, part);  // its barriers also complete the additions of the previous batch element
             for (LANES(k, count)) dx[chosen[k]] += dy[chosen[k]] - total * expf(y[chosen[k]]);
         }
     }
@@ -311,13 +319,14 @@ extern "C" __global__ void logsumexp_forward(size_t total, size_t n, dy_pointers
                                              float *y, float *saved, int acc) {
     for (EACH(i, total)) {
         size_t j = i % n;
-        float top = acc ? y[i] : -INFINITY, sum = 0.f;
+        float top = acc ? y[i] : -INFINITY;
+        double sum = 0;
         for (unsigned k = 0; k < count; k++) top = larger(xs.p[k][once >> k & 1 ? j : i], top);
         if (isinf(top) || isnan(top)) top = 0.f;
         if (acc) sum = expf((saved[i] - top) + saved[total + i]);
         for (unsigned k = 0; k < count; k++) sum += expf(xs.p[k][once >> k & 1 ? j : i] - top);
         saved[i] = top;
-        saved[total + i] = logf(sum);
+        saved[total + i] = logf((float)sum);
         y[i] = top + saved[total + i];
     }
 }

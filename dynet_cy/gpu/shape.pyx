@@ -405,6 +405,65 @@ cdef int pick_batch_elems_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept
 op = gpu_op(b"pick_batch_elems", CU_LOOKUP, pick_batch_elems_forward, pick_batch_elems_backward)
 
 
+# ---- sort, argsort ----------------------------------------------------------------------
+
+cdef int CU_ORDER = module_at(b"order")
+cdef int SORT_TILES = kernel_at(CU_ORDER, b"sort_tiles")
+cdef int SORT_MERGE = kernel_at(CU_ORDER, b"sort_merge")
+cdef int SORT_BACKWARD = kernel_at(CU_ORDER, b"sort_backward")
+
+cdef enum:
+    TILE = 1024                 # TILE of the kernels
+
+
+cdef int order(Gpu* gpu, const Call* c, float* where) noexcept nogil:
+    """The sorted values in y and their positions in `where`; if that is NULL, the positions in y."""
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t count = c.attrs[1].u, lines = s.pre * s.post * c.y.dim.bd, n = lines * s.len, width = TILE
+    cdef int descending = c.attrs[2].u
+    cdef float* runs = c.work
+    cdef float* merged
+    if total_of(&c.y.dim) == 0:
+        return 0
+    launch_rows(gpu, SORT_TILES, lines * ((s.len + TILE - 1) // TILE), min(s.len, <size_t>TILE), lines, s.pre, s.len,
+                s.post, count, descending, c.x[0].v, c.x[0].bstride, runs, where, c.y.v)
+    while width < s.len:
+        merged = c.work + 2 * n if runs == c.work else c.work
+        launch_each(gpu, SORT_MERGE, n, lines, s.pre, s.len, s.post, count, descending, width, runs,
+                    merged if 2 * width < s.len else NULL, where, c.y.v)
+        runs = merged
+        width *= 2
+    return gpu.error
+
+
+cdef int sort_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return order(gpu, c, c.saved)
+
+
+cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return order(gpu, c, NULL)
+
+
+cdef int sort_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t count = c.attrs[1].u, uses = c.y.dim.bd // c.dx.dim.bd, lines = s.pre * s.post * c.dx.dim.bd
+    return launch_each(gpu, SORT_BACKWARD, lines * (count if uses == 1 else min(count, <size_t>1)), lines, s.pre, s.len,
+                       s.post, count, uses, c.saved, c.dy.v, c.dx.v)
+
+
+cdef size_t sort_work(const Call* c, int i) noexcept nogil:
+    """Two lists of values with their positions, for lines of several tiles."""
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    return 4 * s.pre * s.post * s.len * c.y.dim.bd if i < 0 and s.len > TILE else 0
+
+
+op = gpu_op(b"sort", CU_ORDER, sort_forward, sort_backward)
+op.work = sort_work
+
+op = gpu_op(b"argsort", CU_ORDER, argsort_forward, NULL)
+op.work = sort_work
+
+
 # ---- strided_select ---------------------------------------------------------------------
 
 cdef void strided_axes(const Call* c, Axes* axes) noexcept nogil:
@@ -478,53 +537,10 @@ cdef int strided_select_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept n
 
 op = gpu_op(b"strided_select", CU_SELECT, strided_select_forward, strided_select_backward)
 
-cdef int CU_ORDER = module_at(b"order")
-cdef int SORT_LINES = kernel_at(CU_ORDER, b"sort_lines")
-cdef int SORT_BACKWARD = kernel_at(CU_ORDER, b"sort_backward")
 cdef int CUMPROD_FORWARD = kernel_at(CU_ORDER, b"cumprod_forward")
 cdef int CUMPROD_BACKWARD = kernel_at(CU_ORDER, b"cumprod_backward")
 cdef int LOGCUMSUMEXP_FORWARD = kernel_at(CU_ORDER, b"logcumsumexp_forward")
 cdef int LOGCUMSUMEXP_BACKWARD = kernel_at(CU_ORDER, b"logcumsumexp_backward")
-
-
-cdef int sort_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, length = s.len, outer = s.post, count = c.attrs[1].u
-    if total_of(&c.y.dim) == 0:
-        return 0
-    cdef size_t lines = inner * outer * batch
-    cdef int descending = c.attrs[2].u
-    return launch_each(gpu, SORT_LINES, lines * length, lines, inner, length, outer, count, descending, c.x[0].v,
-                       c.x[0].bstride, c.saved, c.y.v)
-
-
-cdef int sort_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, length = s.len, outer = s.post, count = c.attrs[1].u
-    if total_of(&c.y.dim) == 0:
-        return 0
-    cdef size_t lines = inner * outer * elements
-    return launch_each(gpu, SORT_BACKWARD, lines, lines, inner, length, outer, count, uses, c.saved, c.dy.v, c.dx.v)
-
-
-op = gpu_op(b"sort", CU_ORDER, sort_forward, sort_backward)
-
-
-cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t inner = s.pre, length = s.len, outer = s.post, count = c.attrs[1].u
-    if total_of(&c.y.dim) == 0:
-        return 0
-    cdef size_t lines = inner * outer * batch
-    cdef int descending = c.attrs[2].u
-    return launch_each(gpu, SORT_LINES, lines * length, lines, inner, length, outer, count, descending, c.x[0].v,
-                       c.x[0].bstride, NULL, c.y.v)
-
-
-op = gpu_op(b"argsort", CU_ORDER, argsort_forward, NULL)
 
 
 cdef int cumprod_forward(Gpu* gpu, const Call* c) noexcept nogil:

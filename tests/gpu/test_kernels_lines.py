@@ -92,6 +92,81 @@ def test_sums_up_to_each(order: str, blocks: int, grid: int, block: int) -> None
 
 
 @each_order
+@pytest.mark.parametrize("descending", [0, 1])
+@pytest.mark.parametrize(("length", "count"), [(1, 1), (7, 7), (1024, 1024), (1025, 3), (2500, 2500), (5000, 40)])
+def test_sort(length: int, count: int, descending: int, order: str) -> None:
+    """Equal elements keep their order, and NaN comes last; from 1,025 elements on, with one launch for each merge."""
+    tile, module_, rng = 1024, module("order"), np.random.default_rng(length)
+    x = rng.integers(-50, 50, (2, length, 2)).astype(np.float32)
+    x[rng.random(x.shape) < 0.05] = np.nan
+    desired = np.argsort(np.where(np.isnan(x), np.inf, -x if descending else x), 1, kind="stable")[:, :count]
+    where, y, places = np.zeros((2, count, 2), np.uint32), poisoned(2, count, 2), poisoned(2, count, 2)
+    shape = [size(4), size(2), size(length), size(2), size(count)]
+    for of_positions in (False, True):
+        runs, others = poisoned(4, length, 2), poisoned(4, length, 2)
+        to = [size(0), places] if of_positions else [where, y]
+        arguments = [*shape, np.int32(descending), x, size(0), runs, *to]
+        module_.launch("sort_tiles", 3, 64, arguments, order=order)
+        width = tile
+        while width < length:
+            last = 2 * width >= length
+            arguments = [*shape, np.int32(descending), size(width), runs, size(0) if last else others, *to]
+            module_.launch("sort_merge", 3, 64, arguments, order=order)
+            runs, others, width = others, runs, 2 * width
+    np.testing.assert_array_equal(where, desired)
+    np.testing.assert_array_equal(places, desired)
+    np.testing.assert_array_equal(y, np.take_along_axis(x, desired, 1))
+    for uses in (1, 2):
+        dx, dy = np.ones((2 // uses, length, 2), np.float32), numbers(2, count, 2)
+        arguments = [size(4 // uses), *shape[1:3], size(2 // uses), *shape[4:], size(uses), where, dy, dx]
+        module_.launch("sort_backward", 3, 64, arguments, order=order)
+        slopes = np.zeros_like(x)
+        np.put_along_axis(slopes, desired, dy, 1)
+        agree(dx, 1 + slopes.reshape(uses, *dx.shape).sum(0))
+
+
+MANY = 200_000
+
+
+@pytest.mark.parametrize("kernel", ["softmax", "softmax_backward", "log_softmax", "log_softmax_backward", "layer_norm"])
+def test_sums_of_many_terms(kernel: str) -> None:
+    """A thread that sums many terms is as exact as one that sums few: in float it is off by 1e-4."""
+    x, one = np.zeros(MANY, np.float32), size(1)
+    x[0] = 1
+    wide = np.exp(x.astype(np.float64) - 1)
+    p, log_p = wide / wide.sum(), x - 1 - np.log(wide.sum())
+    line, y = [one, size(MANY), one], poisoned(MANY)
+    softmax, by_threads = module("softmax"), np.int32(0)
+    if kernel == "softmax":
+        softmax.launch("softmax_by_threads", 1, 32, [*line, np.float32(1), x, one, y])
+        desired = p
+    elif kernel == "softmax_backward":
+        share, dy = np.full(MANY, 1 / MANY, np.float32), np.full(MANY, 0.1, np.float32)
+        dy[0] = 1
+        arguments = [*line, np.float32(1), share, dy, one, y, np.int32(0)]
+        softmax.launch("softmax_backward_by_threads", 1, 32, arguments)
+        y, desired = y[1:] * MANY, np.full(MANY - 1, -0.9 / MANY)
+        np.testing.assert_allclose(y, desired, atol=2e-8)  # the difference of two numbers near 0.1
+        return
+    elif kernel == "log_softmax":
+        softmax.launch("log_softmax_forward", 1, 32, [*line, x, one, y, by_threads])
+        desired = log_p
+    elif kernel == "log_softmax_backward":
+        dy = np.full(MANY, 0.1, np.float32)
+        zeros = np.zeros(MANY, np.float32)
+        softmax.launch("log_softmax_backward", 1, 32, [*line, zeros, dy, one, y, np.int32(0), by_threads])
+        desired = np.full(MANY, dy[0] * (1.0 - MANY))
+    else:
+        x = np.tile(np.array([100, 100.1], np.float32), MANY // 2)
+        saved, ones, zeros = poisoned(3), np.ones(1, np.float32), np.zeros(1, np.float32)
+        arguments = [one, size(MANY), one, size(MANY), np.float32(1e-8), np.float32(0), x, size(MANY)]
+        arguments += [ones, one, size(0), zeros, one, size(0), saved, y]
+        module("norm").launch("layer_norm_forward", 1, 32, arguments)
+        desired = normalized(x.astype(np.float64)[None])[0]
+    np.testing.assert_allclose(y, desired, rtol=1e-4 if kernel == "layer_norm" else 2e-6)
+
+
+@each_order
 @each_team
 def test_logsumexp_of_lines(order: str, blocks: int, grid: int, block: int) -> None:
     along, x, y = module("along"), 20 * lines(), poisoned(BATCH, OUTER, INNER)
