@@ -62,6 +62,23 @@ static __device__ inline float slope(const dy_gpu_attention &p, const Head &h, s
     return w * (total * kept - p.means[at]);
 }
 
+/** op scaled_dot_product_attention(q, k, v, bias)
+ *  op scaled_dot_product_attention_dropout(q, k, v, bias) draws
+ *  forward:
+ *      Attention p = attention_of(c)
+ *      blocks = sums_of(c)
+ *      attention_forward: rows(blocks, p.n)
+ *  begin_backward:
+ *      Attention p = attention_backward_of(c)
+ *      blocks = sums_of(c)
+ *      attention_means(means = c.saved + 2 * blocks): rows(blocks, p.value_rows)
+ *  backward:
+ *      Attention p = attention_backward_of(c)
+ *      blocks = size_of(&c.dx.dim) * elements // (1 if i == 3 else p.value_rows if i == 2 else p.rows)
+ *      attention_backward_q: rows(blocks, p.n) if i == 0
+ *      attention_backward_bias: rows(blocks, p.m) if i == 3
+ *      attention_backward_kv(of_values = i == 2): rows(blocks, p.m)
+ *  saved: 3 * sums_of(c) */
 // A block for each query of each head of each batch element.
 extern "C" __global__ void attention_forward(size_t blocks, dy_gpu_attention p, float *y) {
     __shared__ float part[32], weight[MOST_THREADS];
@@ -106,23 +123,23 @@ extern "C" __global__ void attention_means(size_t blocks, dy_gpu_attention p, fl
         size_t query = u % p.m;
         Head h = head_at(p, u / p.m / p.heads, u / p.m % p.heads);
         size_t at = result_at(p, h, query);
-        float total = 0.f;
-        for (LANES(r, p.value_rows)) total += p.y[at + r] * p.dy[at + r];
-        total = block_sum(total, part);
+        double own = 0;
+        for (LANES(r, p.value_rows)) own += p.y[at + r] * p.dy[at + r];
+        float total = block_sum((float)own, part);
         if (threadIdx.x == 0) means[sum_at(p, h, query)] = total;
     }
 }
 
-// A block for each column of each head of the gradient of an argument. The argument has `own` batch elements, y `batch`.
+// A block for each column of each head of the gradient of an argument. The argument has `elements` batch elements, y `batch`.
 #define COLUMN(columns) \
     size_t column = u % (columns), head = u / (columns) % p.heads, element = u / (columns) / p.heads
 
-extern "C" __global__ void attention_backward_q(size_t blocks, size_t own, size_t batch, dy_gpu_attention p, float *dq) {
+extern "C" __global__ void attention_backward_q(size_t blocks, size_t elements, size_t batch, dy_gpu_attention p, float *dx) {
     __shared__ float slopes[MOST_THREADS];
     for (ROWS(u, blocks)) {
         COLUMN(p.m);
-        float *out = dq + ((element * p.m + column) * p.heads + head) * p.rows;
-        for (size_t b = element; b < batch; b += own) {
+        float *out = dx + ((element * p.m + column) * p.heads + head) * p.rows;
+        for (size_t b = element; b < batch; b += elements) {
             Head h = head_at(p, b, head);
             size_t seen = seen_by(p, column);
             for (size_t first = 0; first < seen; first += blockDim.x) {
@@ -142,14 +159,14 @@ extern "C" __global__ void attention_backward_q(size_t blocks, size_t own, size_
 }
 
 // The gradient of v if `of_values`, otherwise that of k.
-extern "C" __global__ void attention_backward_kv(size_t blocks, size_t own, size_t batch, uint32_t of_values,
+extern "C" __global__ void attention_backward_kv(size_t blocks, size_t elements, size_t batch, uint32_t of_values,
                                                  dy_gpu_attention p, float *dx) {
     __shared__ float factors[MOST_THREADS];
     for (ROWS(u, blocks)) {
         COLUMN(p.n);
         size_t rows = of_values ? p.value_rows : p.rows;
         float *out = dx + ((element * p.n + column) * p.heads + head) * rows;
-        for (size_t b = element; b < batch; b += own) {
+        for (size_t b = element; b < batch; b += elements) {
             Head h = head_at(p, b, head);
             for (size_t first = 0; first < p.m; first += blockDim.x) {
                 size_t query = first + threadIdx.x, count = p.m - first < blockDim.x ? p.m - first : blockDim.x;
@@ -171,21 +188,21 @@ extern "C" __global__ void attention_backward_kv(size_t blocks, size_t own, size
 }
 
 // A block for each element of the bias: sums over all scores that it was added to.
-extern "C" __global__ void attention_backward_bias(size_t blocks, size_t own, size_t batch, dy_gpu_attention p,
-                                                   float *dbias) {
+extern "C" __global__ void attention_backward_bias(size_t blocks, size_t elements, size_t batch, dy_gpu_attention p,
+                                                   float *dx) {
     __shared__ float part[32];
     size_t queries = p.bias_columns > 1 ? 1 : p.m, heads = p.bias_heads > 1 ? 1 : p.heads;
     for (ROWS(u, blocks)) {
         size_t key = u % p.n, column = u / p.n % p.bias_columns, matrix = u / p.n / p.bias_columns % p.bias_heads;
-        size_t element = u / p.n / p.bias_columns / p.bias_heads, uses = queries * heads * (batch / own);
-        float total = 0.f;
+        size_t element = u / p.n / p.bias_columns / p.bias_heads, uses = queries * heads * (batch / elements);
+        double own = 0;
         for (LANES(i, uses)) {
             size_t query = queries > 1 ? i % queries : column, head = heads > 1 ? i / queries % heads : matrix;
-            Head h = head_at(p, element + i / queries / heads * own, head);
+            Head h = head_at(p, element + i / queries / heads * elements, head);
             float weight;
-            if (key < seen_by(p, query)) total += slope(p, h, query, key, &weight);
+            if (key < seen_by(p, query)) own += slope(p, h, query, key, &weight);
         }
-        total = block_sum(total, part);
-        if (threadIdx.x == 0) dbias[u] += total;
+        float total = block_sum((float)own, part);
+        if (threadIdx.x == 0) dx[u] += total;
     }
 }

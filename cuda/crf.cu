@@ -71,6 +71,45 @@ static __device__ inline double subtracted(const Tops &top, const float *own, co
     return total - (first[gold[0]] - *top.start) - (last[gold[n - 1]] - *top.end);
 }
 
+/** op crf_log_partition(x, transitions, start, end)
+ *  op crf_loss(x, transitions, start, end)
+ *  tags = rows_of(&c.x[0].dim)
+ *  n = cols_of(&c.x[0].dim)
+ *  size = tags * n
+ *  apart = 2 * size + 2 * n + 3        # saved for each batch element: alphas, betas, and what `Tops` and `lower` find
+ *  gold = c.items if c.item_count else NULL
+ *  alphas = c.saved
+ *  betas = c.saved + size
+ *  forward:
+ *      lowered = 2 * size
+ *      crf_alphas: rows(batch, tags)
+ *  begin_backward:
+ *      lowered = 2 * size
+ *      crf_betas: rows(batch, tags)
+ *  backward:
+ *      own = elements
+ *      crf_transitions_backward(lowered = c.saved + 2 * size): each(own * tags * tags) if i == 1
+ *      count = size if i == 0 else tags
+ *      offset = size - tags if i == 3 else 0
+ *      crf_marginals(to = c.dx.v): each(own * count)
+ *  saved: apart * batch */
+/** op crf_marginals(x, transitions, start, end)
+ *  tags = rows_of(&c.x[0].dim)
+ *  n = cols_of(&c.x[0].dim)
+ *  size = tags * n
+ *  apart = 2 * size + 2 * n + 3
+ *  lowered = 2 * size
+ *  gold = NULL
+ *  alphas = c.work
+ *  betas = c.work + size
+ *  forward:
+ *      first crf_alphas(y = NULL): rows(batch, tags)
+ *      first crf_betas: rows(batch, tags)
+ *      own = batch
+ *      count = size
+ *      offset = 0
+ *      crf_marginals(dy = NULL, to = c.y.v): each(batch * size)
+ *  work: apart * batch */
 // Alphas and betas are normalized column by column, as on the CPU, so that long sequences lose no precision. y may be
 // NULL.
 extern "C" __global__ void crf_alphas(size_t batch, CRF, size_t apart, float *alphas, size_t lowered, float *y) {

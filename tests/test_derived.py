@@ -148,6 +148,7 @@ extern "C" __global__ void some_forward(size_t batch, size_t n, float scale, con
 extern "C" __global__ void some_backward(size_t n, const float *dy, const uint32_t *where, float *dx, size_t elements,
                                          int acc) {}
 extern "C" __global__ void adding(size_t n, const float *other, float *dx) {}
+extern "C" __global__ void listed(size_t n, float *const *list_a, float *y) {}
 """
 
 
@@ -228,6 +229,24 @@ def test_an_op_does_not_take_the_name_of_a_function(derive: dict[str, Any]) -> N
     message = r"functions/norms.py: rms_norm is the name of a function of dynet_cy/ops/linalg.pyx"
     with pytest.raises(derive["Mistake"], match=message):
         derive["check_names"]([family])
+
+
+def test_launches_one_after_the_other(launches_of: Any) -> None:
+    """The last line returns; kernels that all read lists are told of them."""
+    text = launches_of(
+        "op pick(a)\n * begin_backward:\n * n = 3\n * first listed(y = NULL): each(n) if n > 2\n * listed: rows(n, 4)"
+    )
+    assert text.endswith(
+        "cdef int pick_begin_backward(Gpu* gpu, const Call* c) noexcept nogil:\n"
+        "    cdef size_t n = 3\n"
+        "    if n > 2:\n"
+        "        launch_each(gpu, LISTED, n, n, c.x[0].list, NULL)\n"
+        "    return launch_rows(gpu, LISTED, n, 4, n, c.x[0].list, c.y.v)\n\n\n"
+        'op = gpu_op(b"pick", CU_SOME, NULL, NULL)\n'
+        "op.begin_backward = pick_begin_backward\n"
+        "op.lists = True"
+    )
+    assert "lists" not in launches_of("op pick(a)\n * n = 3\n * forward:\n * first listed: each(n)\n * pair_x: each(n)")
 
 
 def test_the_argument_whose_gradient_is_not_asked_for(launches_of: Any) -> None:

@@ -47,10 +47,12 @@ PAIR = ("forward", "backward")
 # How threads are laid out, and what each layout needs to know.
 GRIDS = {"each": "n", "rows": "n, width", "slices": "n, width", "grid": "x, y"}
 LOCAL = {*NUMBERS, *keyword.kwlist, "NULL", "min", "max", "gpu", "c", "i", "cdef", "noexcept", "nogil"}
+# The lines that launch a kernel.
+LAUNCHES = ("launch", "first")
 # The functions of a GPU op: result and parameters.
 FUNCTIONS = {
     "forward": ("int", "Gpu* gpu, const Call* c"),
-    "begin": ("int", "Gpu* gpu, const Call* c"),
+    "begin_backward": ("int", "Gpu* gpu, const Call* c"),
     "backward": ("int", "Gpu* gpu, const Call* c, uint32_t i"),
     "saved": ("size_t", "const Call* c"),
     "work": ("size_t", "const Call* c, int i"),
@@ -70,7 +72,8 @@ class Line:
 
     Attributes:
         kind: "define" (name, value), "declare" (a struct: its type, names, and perhaps a value), "call" (fills such
-            structs), "nothing" (on a condition), "return" (what another function returns), or "launch".
+            structs), "nothing" (on a condition), "return" (what another function returns), "launch", which returns, or
+            "first", after which the function goes on.
         name: what is defined, or the kernel.
         value: the expression.
         type: of what is declared.
@@ -133,14 +136,15 @@ def kernels(text: str) -> dict[str, Kernel]:
 
 def read_line(text: str, where: str) -> Line:
     """One line of a comment."""
-    launch = re.match(rf"(\w+)(?:\((.*)\))?: ({'|'.join(GRIDS)})\(", text)
+    launch = re.match(rf"(?:first )?(\w+)(?:\((.*)\))?: ({'|'.join(GRIDS)})\(", text)
     if launch:
+        kind = "first" if text.startswith("first ") else "launch"
         end = closing(text, launch.end() - 1)
         grid = (launch[3], split(text[launch.end() : end]))
         if len(grid[1]) != len(split(GRIDS[grid[0]])):
             raise Mistake(f"{where}: {launch[1]}: {grid[0]} takes ({GRIDS[grid[0]]}), not ({', '.join(grid[1])})")
         condition = text[end + 1 :].removeprefix(" if ")
-        return Line("launch", launch[1], defined=definitions(launch[2] or ""), grid=grid, condition=condition)
+        return Line(kind, launch[1], defined=definitions(launch[2] or ""), grid=grid, condition=condition)
     declared = re.fullmatch(r"([A-Z]\w*) (\w+(?:, \w+)*)(?: = (.+))?", text)
     if declared:
         return Line("declare", declared[2], declared[3] or "", declared[1])
@@ -249,7 +253,7 @@ class Function:
         self.defined = {name for line in self.steps for name in split(line.name) if line.kind in ("define", "declare")}
         self.types: dict[str, str] = {}  # of what is defined, where the parameter of a kernel says it
         for line in self.steps:
-            if line.kind == "launch":
+            if line.kind in LAUNCHES:
                 parameters = module.kernel(line.name, launch.where).parameters
                 for kind, name in parameters:
                     self.types.setdefault(name, kind)
@@ -297,7 +301,7 @@ class Function:
                 yield from code(f"    if {line.condition}:")
                 indent = "        "
             done = {"nothing": "0", "return": line.value}.get(line.kind) or self.launched(line)
-            yield from code(f"{indent}return {done}")
+            yield from code(f"{indent}{done}" if line.kind == "first" else f"{indent}return {done}")
 
     def launched(self, line: Line) -> str:
         """The call that launches a kernel."""
@@ -341,9 +345,9 @@ class Function:
         """The names that the code uses."""
         used: set[str] = set()
         for line in self.steps:
-            if line.kind in ("launch", "nothing", "return"):
+            if line.kind in (*LAUNCHES, "nothing", "return"):
                 used |= names_in(line.condition) | names_in(line.value) | names_in(" ".join(line.grid[1]))
-            if line.kind == "launch":
+            if line.kind in LAUNCHES:
                 parameters = self.module.kernel(line.name, "").parameters
                 used |= names_in(" ".join(self.passed(kind, name, line) for kind, name in parameters))
         before: set[str] = set()
@@ -394,11 +398,21 @@ class Module:
             if line.kind == "return"
             else "acc" in [name for _, name in self.kernel(line.name, launch.where).parameters]
             for line in launch.sections.get("backward", [])
-            if line.kind in ("launch", "return")
+            if line.kind in (*LAUNCHES, "return")
         ]
         if any(obeying) and not all(obeying):
             raise Mistake(f"{launch.where}: backward must obey acc in all of its kernels, or in none")
         return any(obeying)
+
+    def reads_lists(self, launch: Launch) -> bool:
+        """Whether all kernels of an op read its arguments where a list of pointers says."""
+        names = [
+            {name for _, name in self.kernel(line.name, launch.where).parameters}
+            for lines in launch.sections.values()
+            for line in lines
+            if line.kind in LAUNCHES
+        ]
+        return bool(names) and all(any(name.startswith("list_") for name in own) for own in names)
 
     def text(self, launches: list[Launch]) -> Iterator[str]:
         """Its lines."""
@@ -426,12 +440,13 @@ class Module:
             body.append("")
             for name in launch.ops:
                 pair = ", ".join(functions[section] for section in PAIR)
-                body += ["", f'op = gpu_op(b"{name}", {self.variable}, {pair})']
+                body += ["", *code(f'op = gpu_op(b"{name}", {self.variable}, {pair})')]
                 body += ["needs_module(op, BASE)"] if base else []
                 self.used |= {"BASE", "needs_module"} if base else set()
                 body += [f"op.{section} = {own}" for section, own in functions.items() if section not in PAIR]
                 body += ["op.draws = True"] if name in launch.draws else []
                 body += ["op.assigns = True"] if self.assigns(launch) else []
+                body += ["op.lists = True"] if self.reads_lists(launch) else []
         if not self.is_named:
             yield f'cdef int {self.variable} = module_at(b"{self.family}")'
         yield from [f'cdef int {kernel.upper()} = kernel_at({self.variable}, b"{kernel}")' for kernel in self.new]

@@ -212,6 +212,7 @@ cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
 
 op = gpu_op(b"concatenate", CU_SHAPE, concatenate_forward, concatenate_backward)
 op.assigns = True
+op.lists = True
 
 
 cdef int concatenate_to_batch_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -513,8 +514,10 @@ cdef int pick_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 op = gpu_op(b"pick", CU_SELECT, pick_forward, pick_backward)
+op.lists = True
 
 op = gpu_op(b"pick_range", CU_SELECT, pick_forward, pick_backward)
+op.lists = True
 
 
 cdef int strided_select_forward(Gpu* gpu, const Call* c) noexcept nogil:

@@ -92,14 +92,6 @@ cdef extern from "dynet_cy/gpu_attention.h" nogil:
         float keep
 
 
-cdef int CU_ATTENTION = module_at(b"attention")
-cdef int ATTENTION_FORWARD = kernel_at(CU_ATTENTION, b"attention_forward")
-cdef int ATTENTION_MEANS = kernel_at(CU_ATTENTION, b"attention_means")
-cdef int ATTENTION_BACKWARD_Q = kernel_at(CU_ATTENTION, b"attention_backward_q")
-cdef int ATTENTION_BACKWARD_KV = kernel_at(CU_ATTENTION, b"attention_backward_kv")
-cdef int ATTENTION_BACKWARD_BIAS = kernel_at(CU_ATTENTION, b"attention_backward_bias")
-
-
 cdef inline size_t sums_of(const Call* c) noexcept nogil:
     """The number of softmax sums: one for each query of each head of each batch element."""
     return <size_t>c.attrs[ATTENTION_HEADS].u * cols_of(&c.x[0].dim) * c.y.dim.bd
@@ -140,133 +132,16 @@ cdef Attention attention_of(const Call* c) noexcept nogil:
     return p
 
 
-cdef int attention_forward(Gpu* gpu, const Call* c) noexcept nogil:
+cdef Attention attention_backward_of(const Call* c) noexcept nogil:
+    """The same with the result and its gradient."""
     cdef Attention p = attention_of(c)
-    return launch_rows(gpu, ATTENTION_FORWARD, sums_of(c), p.n, sums_of(c), value_at(&p), c.y.v)
-
-
-cdef int attention_begin(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Attention p = attention_of(c)
-    p.y = c.y.v
-    p.dy = c.dy.v
-    return launch_rows(gpu, ATTENTION_MEANS, sums_of(c), p.value_rows, sums_of(c), value_at(&p),
-                       c.saved + 2 * sums_of(c))
-
-
-cdef int attention_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Attention p = attention_of(c)
-    cdef size_t own = c.dx.dim.bd, batch = c.y.dim.bd, blocks = size_of(&c.dx.dim) * own
     p.y = c.y.v
     p.dy = c.dy.v
     p.means = c.saved + 2 * sums_of(c)
-    if i == 0:
-        return launch_rows(gpu, ATTENTION_BACKWARD_Q, blocks // p.rows, p.n, blocks // p.rows, own, batch,
-                           value_at(&p), c.dx.v)
-    if i == 3:
-        return launch_rows(gpu, ATTENTION_BACKWARD_BIAS, blocks, p.m, blocks, own, batch, value_at(&p), c.dx.v)
-    blocks //= p.value_rows if i == 2 else p.rows
-    return launch_rows(gpu, ATTENTION_BACKWARD_KV, blocks, p.m, blocks, own, batch, <uint32_t>(i == 2), value_at(&p),
-                       c.dx.v)
+    return p
 
 
-cdef size_t attention_saved(const Call* c) noexcept nogil:
-    return 3 * sums_of(c)
-
-
-cdef bytes name
-for name in (b"scaled_dot_product_attention", b"scaled_dot_product_attention_dropout"):
-    op = gpu_op(name, CU_ATTENTION, attention_forward, attention_backward)
-    op.begin_backward = attention_begin
-    op.saved = attention_saved
-op.draws = True
-
-
-# ==== crf =========================================================================================
-#
-# Linear-chain conditional random fields.
-
-cdef int CU_CRF = module_at(b"crf")
-cdef int ALPHAS = kernel_at(CU_CRF, b"crf_alphas")
-cdef int BETAS = kernel_at(CU_CRF, b"crf_betas")
-cdef int MARGINALS = kernel_at(CU_CRF, b"crf_marginals")
-cdef int TRANSITIONS_BACKWARD = kernel_at(CU_CRF, b"crf_transitions_backward")
-
-
-# Saved for each batch element: alphas, betas, the number that was subtracted from each column of alphas, and the
-# greatest score of each word, of the transitions, of the starts and of the ends.
-
-cdef size_t saved_of_one(const Call* c) noexcept nogil:
-    return 2 * size_of(&c.x[0].dim) + 2 * cols_of(&c.x[0].dim) + 3
-
-
-cdef const uint32_t* gold_of(const Call* c) noexcept nogil:
-    """The tags of crf_loss, or NULL."""
-    return c.items if c.item_count else NULL
-
-
-cdef int find_alphas(Gpu* gpu, const Call* c, float* alphas, float* total) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
-    return launch_rows(gpu, ALPHAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
-                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, gold_of(c), saved_of_one(c), alphas,
-                       2 * size_of(&c.x[0].dim), total)
-
-
-cdef int find_betas(Gpu* gpu, const Call* c, float* alphas, float* betas) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
-    return launch_rows(gpu, BETAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
-                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, gold_of(c), saved_of_one(c), alphas,
-                       2 * size_of(&c.x[0].dim), betas)
-
-
-# ---- crf_log_partition, crf_loss -------------------------------------------------------------
-
-cdef int log_partition_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return find_alphas(gpu, c, c.saved, c.y.v)
-
-
-cdef int log_partition_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, own = c.dx.dim.bd, size = size_of(&c.x[0].dim)
-    cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), count, offset
-    if c.first:
-        find_betas(gpu, c, c.saved, c.saved + size)
-    if i == 1:
-        return launch_each(gpu, TRANSITIONS_BACKWARD, own * tags * tags, own, batch, c.x[0].v, c.x[0].bstride, c.x[1].v,
-                           c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, gold_of(c),
-                           saved_of_one(c), c.saved, c.saved + size, c.saved + 2 * size, c.dy.v, c.dx.v)
-    count = size if i == 0 else tags
-    offset = size - tags if i == 3 else 0
-    return launch_each(gpu, MARGINALS, own * count, own, batch, count, offset, saved_of_one(c), tags, n, gold_of(c),
-                       c.saved, c.saved + size, c.dy.v, c.dx.v)
-
-
-cdef size_t log_partition_saved(const Call* c) noexcept nogil:
-    return saved_of_one(c) * c.y.dim.bd
-
-
-for name in (b"crf_log_partition", b"crf_loss"):
-    op = gpu_op(name, CU_CRF, log_partition_forward, log_partition_backward)
-    op.saved = log_partition_saved
-
-
-# ---- crf_marginals -----------------------------------------------------------------
-
-cdef int marginals_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, size = size_of(&c.x[0].dim)
-    find_alphas(gpu, c, c.work, <float*>NULL)
-    find_betas(gpu, c, c.work, c.work + size)
-    return launch_each(gpu, MARGINALS, batch * size, batch, batch, size, <size_t>0, saved_of_one(c),
-                       rows_of(&c.x[0].dim), cols_of(&c.x[0].dim), <uint32_t*>NULL, c.work, c.work + size,
-                       <float*>NULL, c.y.v)
-
-
-cdef size_t marginals_work(const Call* c, int i) noexcept nogil:
-    return saved_of_one(c) * c.y.dim.bd
-
-
-op = gpu_op(b"crf_marginals", CU_CRF, marginals_forward, NULL)
-op.work = marginals_work
-
-# derived: launches of softmax, constrained, losses, crf
+# derived: launches of softmax, constrained, losses, crf, attention
 from dynet_cy.ops.loops cimport Split, split_at
 
 cdef int PICKNEGLOGSOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"pickneglogsoftmax_forward")
@@ -601,7 +476,78 @@ cdef int poisson_loss_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nog
 op = gpu_op(b"poisson_loss", CU_LOSSES, poisson_loss_forward, poisson_loss_backward)
 op.assigns = True
 
+cdef int CU_CRF = module_at(b"crf")
+cdef int CRF_ALPHAS = kernel_at(CU_CRF, b"crf_alphas")
+cdef int CRF_BETAS = kernel_at(CU_CRF, b"crf_betas")
+cdef int CRF_TRANSITIONS_BACKWARD = kernel_at(CU_CRF, b"crf_transitions_backward")
+cdef int CRF_MARGINALS = kernel_at(CU_CRF, b"crf_marginals")
 cdef int CRF_VITERBI = kernel_at(CU_CRF, b"crf_viterbi")
+
+
+cdef int crf_log_partition_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), size = tags * n
+    cdef size_t apart = 2 * size + 2 * n + 3, lowered = 2 * size
+    return launch_rows(gpu, CRF_ALPHAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
+                       c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, c.items if c.item_count else NULL,
+                       apart, c.saved, lowered, c.y.v)
+
+
+cdef int crf_log_partition_begin_backward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), size = tags * n
+    cdef size_t apart = 2 * size + 2 * n + 3, lowered = 2 * size
+    return launch_rows(gpu, CRF_BETAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
+                       c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, c.items if c.item_count else NULL, apart,
+                       c.saved, lowered, c.saved + size)
+
+
+cdef int crf_log_partition_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    cdef size_t size = tags * n, apart = 2 * size + 2 * n + 3, own = elements
+    if i == 1:
+        return launch_each(gpu, CRF_TRANSITIONS_BACKWARD, own * tags * tags, own, batch, c.x[0].v, c.x[0].bstride,
+                           c.x[1].v, c.x[1].bstride, c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n,
+                           c.items if c.item_count else NULL, apart, c.saved, c.saved + size, c.saved + 2 * size,
+                           c.dy.v, c.dx.v)
+    cdef size_t count = size if i == 0 else tags, offset = size - tags if i == 3 else 0
+    return launch_each(gpu, CRF_MARGINALS, own * count, own, batch, count, offset, apart, tags, n,
+                       c.items if c.item_count else NULL, c.saved, c.saved + size, c.dy.v, c.dx.v)
+
+
+cdef size_t crf_log_partition_saved(const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), size = tags * n
+    cdef size_t apart = 2 * size + 2 * n + 3
+    return apart * batch
+
+
+op = gpu_op(b"crf_log_partition", CU_CRF, crf_log_partition_forward, crf_log_partition_backward)
+op.begin_backward = crf_log_partition_begin_backward
+op.saved = crf_log_partition_saved
+
+op = gpu_op(b"crf_loss", CU_CRF, crf_log_partition_forward, crf_log_partition_backward)
+op.begin_backward = crf_log_partition_begin_backward
+op.saved = crf_log_partition_saved
+
+
+cdef int crf_marginals_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), size = tags * n
+    cdef size_t apart = 2 * size + 2 * n + 3, lowered = 2 * size
+    launch_rows(gpu, CRF_ALPHAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
+                c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, NULL, apart, c.work, lowered, NULL)
+    launch_rows(gpu, CRF_BETAS, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride, c.x[2].v,
+                c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, NULL, apart, c.work, lowered, c.work + size)
+    cdef size_t own = batch, count = size, offset = 0
+    return launch_each(gpu, CRF_MARGINALS, batch * size, own, batch, count, offset, apart, tags, n, NULL, c.work,
+                       c.work + size, NULL, c.y.v)
+
+
+cdef size_t crf_marginals_work(const Call* c, int i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), size = tags * n
+    cdef size_t apart = 2 * size + 2 * n + 3
+    return apart * batch
+
+
+op = gpu_op(b"crf_marginals", CU_CRF, crf_marginals_forward, NULL)
+op.work = crf_marginals_work
 
 
 cdef int crf_viterbi_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -617,4 +563,50 @@ cdef size_t crf_viterbi_work(const Call* c, int i) noexcept nogil:
 
 op = gpu_op(b"crf_viterbi", CU_CRF, crf_viterbi_forward, NULL)
 op.work = crf_viterbi_work
+
+cdef int CU_ATTENTION = module_at(b"attention")
+cdef int ATTENTION_FORWARD = kernel_at(CU_ATTENTION, b"attention_forward")
+cdef int ATTENTION_MEANS = kernel_at(CU_ATTENTION, b"attention_means")
+cdef int ATTENTION_BACKWARD_Q = kernel_at(CU_ATTENTION, b"attention_backward_q")
+cdef int ATTENTION_BACKWARD_BIAS = kernel_at(CU_ATTENTION, b"attention_backward_bias")
+cdef int ATTENTION_BACKWARD_KV = kernel_at(CU_ATTENTION, b"attention_backward_kv")
+
+
+cdef int scaled_dot_product_attention_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Attention p = attention_of(c)
+    cdef size_t blocks = sums_of(c)
+    return launch_rows(gpu, ATTENTION_FORWARD, blocks, p.n, blocks, value_at(&p), c.y.v)
+
+
+cdef int scaled_dot_product_attention_begin_backward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Attention p = attention_backward_of(c)
+    cdef size_t blocks = sums_of(c)
+    return launch_rows(gpu, ATTENTION_MEANS, blocks, p.value_rows, blocks, value_at(&p), c.saved + 2 * blocks)
+
+
+cdef int scaled_dot_product_attention_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd
+    cdef Attention p = attention_backward_of(c)
+    cdef size_t blocks = size_of(&c.dx.dim) * elements // (1 if i == 3 else p.value_rows if i == 2 else p.rows)
+    if i == 0:
+        return launch_rows(gpu, ATTENTION_BACKWARD_Q, blocks, p.n, blocks, elements, batch, value_at(&p), c.dx.v)
+    if i == 3:
+        return launch_rows(gpu, ATTENTION_BACKWARD_BIAS, blocks, p.m, blocks, elements, batch, value_at(&p), c.dx.v)
+    return launch_rows(gpu, ATTENTION_BACKWARD_KV, blocks, p.m, blocks, elements, batch, i == 2, value_at(&p), c.dx.v)
+
+
+cdef size_t scaled_dot_product_attention_saved(const Call* c) noexcept nogil:
+    return 3 * sums_of(c)
+
+
+op = gpu_op(b"scaled_dot_product_attention", CU_ATTENTION, scaled_dot_product_attention_forward,
+            scaled_dot_product_attention_backward)
+op.begin_backward = scaled_dot_product_attention_begin_backward
+op.saved = scaled_dot_product_attention_saved
+
+op = gpu_op(b"scaled_dot_product_attention_dropout", CU_ATTENTION, scaled_dot_product_attention_forward,
+            scaled_dot_product_attention_backward)
+op.begin_backward = scaled_dot_product_attention_begin_backward
+op.saved = scaled_dot_product_attention_saved
+op.draws = True
 # end of launches
