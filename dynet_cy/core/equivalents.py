@@ -18,7 +18,7 @@ class Row(NamedTuple):
     ours: str
     """What to write here. Errors say this, with the name in place of ``{}``, unless `says` has something else."""
     dy: str = ""
-    """Names of the module, for the page only: errors of modules cost time (see the end of ``__init__.py``)."""
+    """Names of the module. They are attributes of it, whose use is an error (see the end of ``__init__.py``)."""
     nn: str = ""
     """Names of the module `nn`."""
     x: str = ""
@@ -33,6 +33,8 @@ class Row(NamedTuple):
     """Attributes of states of recurrent networks."""
     activation: str = ""
     """Names of activations of layers."""
+    ufunc: str = ""
+    """Functions of NumPy that work element by element (`numpy.ufunc`)."""
     says: str = ""
     """What an error says, where the page says more, or something general."""
 
@@ -271,13 +273,22 @@ LAYERS = (
 )
 
 NUMPY = (
-    Row("`np.tanh(x)`, `np.exp(x)`, `np.log(x)`", "the function of that name: `dy.tanh(x)`"),
-    Row("`np.arctan(x)`, `np.arccosh(x)`", "`dy.atan(x)`, `dy.acosh(x)`"),
+    Row("`np.tanh(x)`, `np.exp(x)`, `np.log(x)`", "the function of that name: `dy.tanh(x)`",
+        ufunc="ceil cos cosh exp expm1 floor log log1p sin sinh sqrt square tan tanh", says="`dy.{}(x)`"),
+    Row("`np.arctan(x)`, `np.arccosh(x)`", "`dy.atan(x)`, `dy.acosh(x)`",
+        ufunc="arccos arccosh arcsin arcsinh arctan arctanh"),
     Row("`np.abs(x)`, `np.negative(x)`, `np.reciprocal(x)`", "`abs(x)`, `-x`, `1 / x`", dy="negative reciprocal",
-        x="negative neg reciprocal"),
-    Row("`np.add(x, y)`, `np.multiply(x, y)`, `np.power(x, y)`", "the operators, `dy.cmult(x, y)`, `x ** y`",
-        dy="subtract multiply divide power", x="power"),
-    Row("`np.maximum(x, y)`, `np.minimum(x, y)`", "`dy.bmax(x, y)`, `dy.bmin(x, y)`"),
+        x="negative neg reciprocal", ufunc="absolute fabs negative reciprocal"),
+    Row("`np.add(x, y)`, `np.divide(x, y)`, `np.power(x, y)`", "the operators: `x + y`, `x / y`, `x ** y`",
+        dy="subtract divide power", x="power", ufunc="add subtract divide true_divide power float_power"),
+    Row("`np.multiply(x, y)`", "`dy.cmult(x, y)`, element by element; `x * y` is the matrix product", dy="multiply",
+        ufunc="multiply"),
+    Row("`np.matmul(x, y)`", "`x @ y`", ufunc="matmul matvec vecmat vecdot"),
+    Row("`np.greater(x, y)`, `np.equal(x, y)`", "`x > y`, `dy.equal(x, y)`",
+        ufunc="greater greater_equal less less_equal equal not_equal"),
+    Row("`np.maximum(x, y)`, `np.minimum(x, y)`", "`dy.bmax(x, y)`, `dy.bmin(x, y)`",
+        ufunc="maximum minimum fmax fmin"),
+    Row("`np.logaddexp(x, y)`", "`dy.logsumexp([x, y])`", ufunc="logaddexp"),
     Row("`np.clip(x, a, b)`", "`dy.clip(x, a, b)`"),
     Row("`np.array([x, y])`, `np.concatenate`", "`dy.concatenate([x, y])`; of numbers: `dy.inputTensor(array)`",
         dy="array asarray hstack vstack"),
@@ -357,6 +368,18 @@ class Elsewhere:
         return f"<not here{advice(self.place, self.name)}>"
 
 
+class ElsewhereInModule(Elsewhere):
+    # A name of the package that other libraries have: calling it, a name in it, or a class derived from it are errors.
+    # With a `__getattr__` of the package instead, Python would look up `dy.tanh` without a cache, 11 ns more for each
+    # node.
+    __slots__ = ()
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        raise AttributeError(f"module 'dynet_cy' has no attribute {self.name!r}{advice(self.place, self.name)}")
+
+    __getattr__ = __getitem__ = __mro_entries__ = __call__
+
+
 def names(place: str) -> list[str]:
     """The names of a column of the tables."""
     return sorted(name for rows in TABLES.values() for row in rows for name in getattr(row, place).split())
@@ -370,6 +393,20 @@ def listed(self: object) -> list[str]:
 def elsewhere(place: str, owner: type) -> dict[str, object]:
     """The attributes for a class by the column of the tables with names that it does not have."""
     return {"__dir__": listed, **{n: Elsewhere(place, n) for n in names(place) if not hasattr(owner, n)}}
+
+
+def of_package(namespace: dict[str, object]) -> dict[str, object]:
+    """What to add to the names of the package: those of other libraries, and a `__dir__` that leaves them out."""
+
+    def __dir__() -> list[str]:
+        return sorted(name for name, value in namespace.items() if not isinstance(value, Elsewhere))
+
+    return {"__dir__": __dir__, **{n: ElsewhereInModule("dy", n) for n in names("dy")}}
+
+
+def of_numpy(function: str) -> str:
+    """What an error says of a function of NumPy that is called with expressions."""
+    return advice("ufunc", function) or "; write `x.npvalue()` for the numbers of an expression"
 
 
 def of_module(place: str, module: str) -> Callable[[str], NoReturn]:

@@ -41,6 +41,7 @@ from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, no
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.core.devices import check_device, device_name
+from dynet_cy.core.equivalents import of_numpy
 from dynet_cy.graph.structs import operators as functions
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels
@@ -1328,19 +1329,73 @@ cdef object as_object(Expression x):
     return array
 
 
-# Functions of NumPy, and the operators of expressions that replace them for operands of NumPy.
-_operators = {
+# Functions of NumPy, and the operators of expressions that replace them for operands of NumPy. An operand of a
+# comparison that is not an expression comes second.
+cdef dict _operators = {
     np.add: OPERATOR_ADD, np.subtract: OPERATOR_SUB, np.multiply: OPERATOR_MUL, np.true_divide: OPERATOR_DIV,
-    np.power: OPERATOR_POW, np.matmul: OPERATOR_MATMUL, np.less: OPERATOR_LESS, np.less_equal: OPERATOR_LESS_EQUAL,
-    np.greater: OPERATOR_GREATER, np.greater_equal: OPERATOR_GREATER_EQUAL,
+    np.power: OPERATOR_POW, np.matmul: OPERATOR_MATMUL,
+}
+cdef dict _comparisons = {
+    np.less: (OPERATOR_LESS, OPERATOR_GREATER), np.less_equal: (OPERATOR_LESS_EQUAL, OPERATOR_GREATER_EQUAL),
+    np.greater: (OPERATOR_GREATER, OPERATOR_LESS), np.greater_equal: (OPERATOR_GREATER_EQUAL, OPERATOR_LESS_EQUAL),
 }
 
 
+cdef object by_operator(ufunc, a, b):
+    """What an operator of expressions gives instead of a function of NumPy; None: it has none."""
+    if ufunc in _operators:
+        return operate(<int>_operators[ufunc], a, b)
+    if ufunc not in _comparisons:
+        return None
+    as_written, turned = _comparisons[ufunc]
+    return operate(<int>as_written, a, b) if isinstance(a, Expression) else operate(<int>turned, b, a)
+
+
+# How often NumPy has looked for `__array_ufunc__` in this thread since it called what it found. For `array * x` it
+# looks twice, as the operator of arrays asks first whether `x` wants to take over; for `np.multiply(array, x)` once.
+cdef extern from "frames.h":
+    bint at_operator "dy_at_operator"() noexcept
+
+cdef extern from *:
+    "static _Thread_local int dy_lookups = 0;"
+    int lookups "dy_lookups"
+
+
 cdef class _UfuncRule:
-    """`__array_ufunc__` of expressions: None, which leaves NumPy's operators to them; DyNet's rule in its programs."""
+    """`__array_ufunc__` of expressions: None, which leaves NumPy's operators to them; DyNet's rule in its programs.
+
+    Outside of operators it is a function whose errors say what to write.
+    """
 
     def __get__(self, instance, owner):
-        return _on_objects if follows_dynet() else None
+        global lookups
+        if follows_dynet():
+            return _on_objects
+        if instance is not None or at_operator():
+            return None
+        lookups += 1
+        return _of_numpy
+
+
+def _of_numpy(x, ufunc, method, *inputs, **settings):
+    """A function of NumPy that is called with expressions: an error that says what to write.
+
+    An operator between an array and an expression that NumPy has been called for, as by `operator.add` or `sum`, comes
+    here too: the expression does it.
+    """
+    global lookups
+    cdef bint is_operator = lookups > 1 and method == "__call__" and len(inputs) == 2 and not settings
+    lookups = 0
+    if is_operator and isinstance(inputs[0], (np.ndarray, np.generic)):
+        if ufunc is np.equal or ufunc is np.not_equal:
+            return (inputs[1].__eq__(inputs[0]) is True) is (ufunc is np.equal)
+        result = by_operator(ufunc, inputs[0], inputs[1])
+        if result is not None:
+            return result
+    if settings.get("out") and inputs[0] is settings["out"][0]:
+        raise TypeError(f"np.{ufunc.__name__}: the result is an expression, which cannot replace the numbers of an "
+                        "array; write `array = array + x` for `array += x`, and so on")
+    raise TypeError(f"np.{ufunc.__name__}: there is no such function of expressions{of_numpy(ufunc.__name__)}")
 
 
 def _on_objects(x, ufunc, method, *inputs, **settings):
@@ -1348,8 +1403,10 @@ def _on_objects(x, ufunc, method, *inputs, **settings):
 
     Operators with arrays of numbers take an expression as a whole, as in any program.
     """
-    if method == "__call__" and not settings and ufunc in _operators and any([is_numeric(a) for a in inputs]):
-        return operators[<int>_operators[ufunc]](inputs[0], inputs[1])
+    if method == "__call__" and not settings and len(inputs) == 2 and any([is_numeric(a) for a in inputs]):
+        result = by_operator(ufunc, inputs[0], inputs[1])
+        if result is not None:
+            return result
     inputs = [as_object(a) if isinstance(a, Expression) else a for a in inputs]
     return getattr(ufunc, method)(*inputs, **settings)
 

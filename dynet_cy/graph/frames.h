@@ -9,6 +9,7 @@
 
 #include <Python.h>
 #include <frameobject.h>
+#include <opcode.h>
 
 #if PY_VERSION_HEX >= 0x030B0000 && PY_VERSION_HEX < 0x030E0000
 
@@ -48,6 +49,26 @@ static inline int dy_instruction(dy_frame *f) {
     return (int)(_PyInterpreterFrame_LASTI(f) * sizeof(_Py_CODEUNIT));
 }
 
+/* Whether the innermost frame runs an operator (not one in place), as far as that is quick to see: if 0, it may do so. */
+static inline int dy_at_operator(void) {
+    dy_frame *f = dy_current_frame();
+    _Py_CODEUNIT now;
+    int code, argument;
+    if (!f)
+        return 0;
+    now = _PyCode_CODE(dy_code(f))[_PyInterpreterFrame_LASTI(f)];
+#if PY_VERSION_HEX >= 0x030C0000
+    code = now.op.code, argument = now.op.arg;
+#else
+    code = _Py_OPCODE(now), argument = _Py_OPARG(now);
+    if (code == BINARY_OP_ADAPTIVE)
+        code = BINARY_OP;
+    if (code == COMPARE_OP_ADAPTIVE)
+        code = COMPARE_OP;
+#endif
+    return code == COMPARE_OP || (code == BINARY_OP && argument < NB_INPLACE_ADD);
+}
+
 #else
 
 typedef PyFrameObject dy_frame;
@@ -60,6 +81,22 @@ static inline dy_frame *dy_caller(dy_frame *f) { return f->f_back; }
 static inline PyCodeObject *dy_code(dy_frame *f) { return f->f_code; }
 static inline int dy_instruction(dy_frame *f) {
     return f->f_lasti * (PY_VERSION_HEX >= 0x030A0000 ? (int)sizeof(_Py_CODEUNIT) : 1);
+}
+
+static inline int dy_at_operator(void) {
+    dy_frame *f = dy_current_frame();
+    switch (f ? (unsigned char)PyBytes_AS_STRING(dy_code(f)->co_code)[dy_instruction(f)] : 0) {
+    case BINARY_ADD:
+    case BINARY_SUBTRACT:
+    case BINARY_MULTIPLY:
+    case BINARY_TRUE_DIVIDE:
+    case BINARY_POWER:
+    case BINARY_MATRIX_MULTIPLY:
+    case COMPARE_OP:
+        return 1;
+    default:
+        return 0;
+    }
 }
 
 #else
@@ -78,6 +115,20 @@ static inline PyCodeObject *dy_code(dy_frame *f) {
 }
 
 static inline int dy_instruction(dy_frame *f) { return PyFrame_GetLasti(f); }
+
+static inline int dy_at_operator(void) {
+    dy_frame *f = dy_current_frame();
+    PyObject *bytes = f ? PyCode_GetCode(dy_code(f)) : NULL; /* the code keeps them */
+    int answer = 0;
+    if (bytes) {
+        const unsigned char *now = (const unsigned char *)PyBytes_AS_STRING(bytes) + dy_instruction(f);
+        answer = now[0] == COMPARE_OP || (now[0] == BINARY_OP && now[1] < NB_INPLACE_ADD);
+        Py_DECREF(bytes);
+    } else {
+        PyErr_Clear();
+    }
+    return answer;
+}
 
 #endif
 #endif

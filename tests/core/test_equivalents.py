@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 import re
-from operator import attrgetter
+from operator import attrgetter, itemgetter, methodcaller
 from pathlib import Path
+from types import new_class
 from typing import Any, Callable
 
 import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.core.equivalents import TABLES, Row
+from dynet_cy.core.equivalents import TABLES, ElsewhereInModule, Row
 
 ROWS = [row for rows in TABLES.values() for row in rows]
 PLACES = ("nn", "x", "trainer", "model", "state")
+OPERATORS = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+    operator.pow: "**",
+    operator.matmul: "@",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+}
 
 
 def owners() -> dict[str, Any]:
@@ -42,6 +56,59 @@ def advice_of(row: Row, name: str) -> str:
     return (row.says or row.ours).replace("{}", name)
 
 
+def test_names_of_the_package_lead_on() -> None:
+    """They are attributes, as a `__getattr__` of a module slows all others; what a program does with them fails."""
+    for row in ROWS:
+        for name in row.dy.split():
+            there = getattr(dy, name)
+            assert isinstance(there, ElsewhereInModule), f"{name} is there: take it out of the table"
+            assert repr(there) == f"<not here; write {advice_of(row, name)}>"
+            says = f"module 'dynet_cy' has no attribute {name!r}; write {advice_of(row, name)}"
+            for use in (methodcaller("__call__", 1), attrgetter("Adam"), itemgetter(0), lambda n: new_class("T", (n,))):
+                with pytest.raises(AttributeError) as error:
+                    use(there)
+                assert str(error.value) == says
+    named = {name for row in ROWS for name in row.dy.split()}
+    assert not named & {*dir(dy), *dy.__all__}
+    assert {*dy.__all__, "nn", "data"} <= {*dir(dy)}
+    assert "__getattr__" not in vars(dy)
+
+
+@pytest.mark.parametrize("array", [np.ones((3, 3), np.float32), np.ones(3), np.float64(2), np.float32(2), np.int64(2)])
+def test_operators_of_arrays_are_those_of_expressions(array: Any) -> None:
+    """Also where NumPy is called for them: by `operator`, `sum` and compiled code, which no frame of Python shows."""
+    y = dy.inputVector([1, 2, 3])
+    for function, symbol in OPERATORS.items():
+        if (function is operator.matmul and np.ndim(array) < 2) or (function is operator.mul and np.ndim(array) == 1):
+            continue
+        here, there = eval(f"array {symbol} y", {"array": array, "y": y}), function(array, y)
+        np.testing.assert_array_equal(here.npvalue(), there.npvalue())
+    assert (sum([y, y], array).npvalue() == (array + y + y).npvalue()).all()
+    for not_there in (operator.floordiv, operator.mod):
+        with pytest.raises(TypeError):
+            not_there(array, y)
+    if np.ndim(array):
+        assert operator.eq(array, y) is (array == y) is False
+        assert operator.ne(array, y) is (array != y) is True
+        assert y in [array, y]
+        assert array not in [y]
+        for add in (lambda: np.add(array, y), lambda: np.add(y, array), lambda: np.add.outer(array, y)):
+            with pytest.raises(TypeError, match="np.add: there is no such function .*; write the operators"):
+                add()
+        for add in (lambda: operator.iadd(array, y), lambda: exec("array += y", {"array": array, "y": y})):
+            with pytest.raises(TypeError, match="np.add: the result is .*write `array = array [+] x`"):
+                add()
+
+
+def test_products_of_arrays_and_products_of_elements_are_told_apart() -> None:
+    square, y = np.ones((2, 2)), dy.inputTensor(np.eye(2))
+    for _ in range(3):
+        for product in (square * y, operator.mul(square, y)):
+            assert "matmul" in repr(product)
+        with pytest.raises(TypeError, match="np.multiply"):
+            np.multiply(square, y)
+
+
 def test_names_are_in_one_row() -> None:
     for place in Row._fields[2:-1]:
         names = [name for row in ROWS for name in getattr(row, place).split()]
@@ -52,7 +119,7 @@ def test_functions_of_the_table_exist() -> None:
     """What errors name by the function of the same name is one."""
     for row in ROWS:
         if row.says == "`dy.{}(x)`":
-            assert all(hasattr(dy, name) for name in row.x.split())
+            assert all(hasattr(dy, name) for name in (row.x + row.ufunc).split())
         if row.says == "`dy.{}Trainer`":
             assert all(hasattr(dy, f"{name}Trainer") for name in row.dy.split() if name != "RMSprop")
 
@@ -63,6 +130,9 @@ def test_functions_of_the_table_exist() -> None:
         (lambda: x().exp(), AttributeError, "Expression' object has no attribute 'exp'; write `dy.exp(x)`"),
         (lambda: x().detach(), AttributeError, "write `dy.nobackprop(x)`"),
         (lambda: x().ndim, AttributeError, "write `x.shape`"),
+        (lambda: np.tanh(x()), TypeError, "np.tanh: there is no such function of expressions; write `dy.tanh(x)`"),
+        (lambda: np.multiply(x(), x()), TypeError, "np.multiply: .*write `dy.cmult\\(x, y\\)`"),
+        (lambda: np.isfinite(x()), TypeError, "write `x.npvalue()` for the numbers"),
         (lambda: dy.nn.ReLU, AttributeError, "module 'dynet_cy.nn' has no attribute 'ReLU'; write"),
         (lambda: trainer().step(), AttributeError, "write `trainer.update()`"),
         (lambda: trainer().zero_grad(), AttributeError, "write nothing, as `trainer.update\\(\\)` clears"),
