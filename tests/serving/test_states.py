@@ -167,8 +167,11 @@ def test_any_structure() -> None:
         return {"a": (x, [x + 1, None, 3]), "b": Named(x * 2, Fields(x * 3, "name"))}
 
     found = dy.select_states(dy.join_states(map(made, range(3))), [2, 1])
-    assert isinstance(found["b"], Named) and isinstance(found["b"].rest, Fields) and isinstance(found["a"][1], list)
-    assert found["a"][1][1:] == [None, 3] and found["b"].rest.name == "name"
+    assert isinstance(found["b"], Named)
+    assert isinstance(found["b"].rest, Fields)
+    assert isinstance(found["a"][1], list)
+    assert found["a"][1][1:] == [None, 3]
+    assert found["b"].rest.name == "name"
     for x, factor, more in (
         (found["a"][0], 1, 0),
         (found["a"][1][0], 1, 1),
