@@ -81,6 +81,7 @@ from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBu
 from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.serving.server import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
+from dynet_cy.serving.states import join_states, select_states
 from dynet_cy.strictness import AmbiguityError, strict
 from dynet_cy.train.schedules import (
     CosineSchedule,
@@ -229,6 +230,8 @@ __all__ = [
     "OneOf",
     "beam_search",
     "best_tree",
+    "join_states",
+    "select_states",
     # serving
     "Server",
     "ServerCall",

@@ -24,6 +24,7 @@ NAMES = [
     "early_exit",
     "scheduled_sampling",
     "beam_search",
+    "beam_search_small",
     "translation_beam",
     "constrained",
     "rnng",
