@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -142,13 +143,23 @@ def end_share(uneven: bool, begun: int) -> None:
         )
 
 
+def _collective() -> list[Trainer]:
+    """The wrapped trainers whose updates are collective."""
+    return [t for t in _wrapped if isinstance(t._reducer, CollectiveReducer)]
+
+
 def finish_all() -> None:
     """`finish` for the trainer of this process.
 
     Raises:
         ParallelError: there are several.
     """
-    trainers = [t for t in _wrapped if isinstance(t._reducer, CollectiveReducer)]
+    trainers = _collective()
+    if len(trainers) > 1:
+        # A trainer that the program has dropped may be in a cycle of references, so that Python has not freed it yet.
+        trainers.clear()
+        gc.collect()
+        trainers = _collective()
     if len(trainers) > 1:
         raise ParallelError(
             "shard: the shares of the ranks have different lengths, and there are several wrapped trainers; say which "

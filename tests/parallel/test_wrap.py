@@ -80,3 +80,28 @@ def test_constants_that_change_while_a_rank_has_no_data(tmp_path) -> None:
     first, second = sorted(line.partition("found ")[2] for line in result.out.splitlines() if "found " in line)
     assert first.startswith("0 0.5 0.25 ")
     assert first[2:] == second[2:]
+
+
+DROPPED = """
+import gc
+import dynet_cy as dy
+
+gc.disable()
+for _ in range(2):
+    m = dy.ParameterCollection()
+    w = m.add_parameters(2, init=1.0)
+    trainer = dy.parallel.wrap(dy.SimpleSGDTrainer(m))
+    trainer.itself = trainer  # a cycle: the trainer is not freed when the name gets the next one
+for _ in dy.parallel.shard(range(3)):
+    dy.renew_cg()
+    dy.squared_norm(w).backward()
+    trainer.update()
+"""
+
+
+def test_trainers_that_were_dropped_do_not_count(tmp_path) -> None:
+    """Shares of different lengths need one trainer; one that waits for the garbage collector is not a second one."""
+    program = tmp_path / "program.py"
+    program.write_text(DROPPED)
+    result = jobs.launch(tmp_path, program)
+    assert result.code == 0, result.err
