@@ -77,6 +77,7 @@ from dynet_cy.ops.inputs import InputExpression
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import PickedExpression
 from dynet_cy.profiling.anomaly import AnomalyError, detect_anomaly
+from dynet_cy.profiling.memory import MemoryReport, memory_report
 from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
 from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.search import Hypothesis, OneOf, beam_search, best_tree
@@ -155,6 +156,9 @@ __all__ = [
     # gradients as expressions
     "gradients",
     "hessian_vector_product",
+    # memory
+    "MemoryReport",
+    "memory_report",
     # looking for errors
     "AmbiguityError",
     "AnomalyError",

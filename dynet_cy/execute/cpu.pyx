@@ -17,17 +17,18 @@ from dynet_cy.execute.walk cimport (
     raise_failure, raise_of_op, run_planned_at_once,
 )
 from dynet_cy.execute.watch cimport (
-    WEIGHT_GRADIENTS, bad_collected, check_before, checking, list_batches, note, now, profiling, raise_anomaly,
+    WEIGHT_GRADIENTS, bad_collected, check_before, checking, end_pass, list_batches, note, now, profiling, raise_anomaly,
 )
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, FORMS, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Engine, Node,
     engine, nodes_of, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
-from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
+from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
+from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
-from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
+from dynet_cy.memory.arena cimport arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport CPU
 from dynet_cy.schedule.plan cimport drop_plan, drop_plan_cache, plan
@@ -109,7 +110,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         leave_pool()
     g.forward_ms += <uint32_t>(coarse_ms() - begun)
     unlock_graph(g)
-    end_span(FORWARD_PASS, span)
+    end_pass(g, FORWARD_PASS, span)
     if profiling > 1:
         list_batches(g, ran)
     raise_interrupt(&w.failure.interrupts)
@@ -159,7 +160,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         leave_pool()
         end_journal(&journal)
     unlock_graph(g)
-    end_span(BACKWARD_PASS, span)
+    end_pass(g, BACKWARD_PASS, span)
     try:
         raise_interrupt(&w.failure.interrupts)
     finally:
@@ -168,13 +169,13 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         if w.failure.finding.kind:
             raise_anomaly(g, &w.failure.finding)
         if w.failure.needed:
-            raise_out_of_memory(&w.failure)
+            raise_out_of_memory(g, &w.failure)
     return 0
 
 
-cdef int raise_out_of_memory(const Failure* failure) except -1:
+cdef int raise_out_of_memory(const Graph* g, const Failure* failure) except -1:
     try:
-        out_of_memory("the gradients of the graph")
+        raise_no_memory(g, "the gradients of the graph")
     except MemoryError as error:
         if not failure.partial:
             raise

@@ -11,8 +11,9 @@ from dynet_cy.graph.structs cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of, batches_of,
     gradient_at, nodes_of, order_of, release_arguments, state_of, unclaim_values,
 )
+from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport random_seed
-from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport LIST, SHARE, Needs, Op, op_at, rule_of
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
 
@@ -489,7 +490,7 @@ cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1:
         raise_of_op(failure)
     if failure.finding.kind:
         raise_anomaly(g, &failure.finding)
-    out_of_memory(what)
+    raise_no_memory(g, what)
 
 
 cdef int raise_of_op(const Failure* failure) except -1:

@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t, uint64_t
 
 from dynet_cy.core.threads cimport Setting
 from dynet_cy.graph.structs cimport Batch, Graph
+from dynet_cy.graph.timeline cimport Kind
 from dynet_cy.memory.storage cimport Param
 
 
@@ -73,4 +74,6 @@ cdef void note_call(const Graph* g, uint32_t first, uint32_t count, bint backwar
                     uint64_t since) noexcept nogil
 
 # Write the batches that have run, from number `first` on, to stderr, one per line.
+# End the span of a pass, and note what the graph holds.
+cdef int end_pass(const Graph* g, Kind kind, uint64_t span) except -1
 cdef int list_batches(Graph* g, uint32_t first) except -1

@@ -21,10 +21,12 @@ from dynet_cy.graph.structs cimport (
     order_of, origin_of, pass_hooks, state_of, value_of,
 )
 from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
+from dynet_cy.graph.usage cimport note_level, note_peak
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.registry cimport MAX_OPS, Op, op_at
 from dynet_cy.schedule.siblings cimport track_requests, was_waiting
 
+from dynet_cy.graph.usage import watch_peak
 from dynet_cy.memory.storage import parameter_names
 
 
@@ -492,6 +494,7 @@ cdef void note_call(const Graph* g, uint32_t first, uint32_t count, bint backwar
     cdef Line* line
     cdef uint32_t j, n = 0
     note_time(op, backward, nodes, ended - since)
+    note_level(g)
     if tracing:
         span_of_call(g, first, count, backward, nodes, since, ended)
     if g.origins.top == 0 or nodes == 0:
@@ -578,6 +581,11 @@ hooks.begin_pass = now
 hooks.end = note_pass
 
 
+cdef int end_pass(const Graph* g, Kind kind, uint64_t span) except -1:
+    end_span(kind, span)
+    return note_peak(g) if profiling else 0
+
+
 cdef int list_batches(Graph* g, uint32_t first) except -1:
     """Write the batches that have run, from number `first` on, to stderr, one per line."""
     cdef const Batch* batch
@@ -647,6 +655,7 @@ def reset():
     for i in range(2 * PLACES if entries != NULL else 0):
         entries[i].nodes = entries[i].calls = entries[i].nanoseconds = 0
     requests.clear()
+    watch_peak()
     pthread_mutex_lock(&lines_lock)
     if line_capacity:
         memset(lines, 0, line_capacity * sizeof(Line))

@@ -7,7 +7,9 @@ from dynet_cy.core.threads cimport Interrupts, begin_interrupts, interrupted, ra
 from dynet_cy.execute.accumulation cimport begin_journal, end_journal, note_before, roll_back
 from dynet_cy.execute.gradients cimport begin_at, multiply_collected, open_backward, run_backward
 from dynet_cy.execute.walk cimport assign_values, count_as_run, run_forward
-from dynet_cy.execute.watch cimport Finding, bad_values, check_before, checking, list_batches, profiling, raise_anomaly
+from dynet_cy.execute.watch cimport (
+    Finding, bad_values, check_before, checking, end_pass, list_batches, profiling, raise_anomaly,
+)
 from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.driver cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch
@@ -18,7 +20,7 @@ from dynet_cy.graph.structs cimport (
     release_arguments, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
-from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
+from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 from dynet_cy.kernels.kernels cimport in_bf16
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, mirrors
@@ -63,7 +65,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         arena_rewind(&g.scratch, scratch_top)
         arena_rewind(&g.tables, tables_top)     # later uploads run after this pass, so the memory can be reused
         unlock_graph(g)
-    end_span(BACKWARD_PASS, span)
+    end_pass(g, BACKWARD_PASS, span)
     return 0
 
 
@@ -161,7 +163,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
                 raise_interrupt(&s)
     finally:
         unlock_graph(g)
-    end_span(FORWARD_PASS, span)
+    end_pass(g, FORWARD_PASS, span)
     if profiling > 1:
         list_batches(g, ran)
     return 0

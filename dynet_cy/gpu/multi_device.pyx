@@ -18,7 +18,9 @@ from dynet_cy.execute.gradients cimport begin_at, contribute, open_backward, run
 from dynet_cy.execute.walk cimport (
     Walk, allocate_values, assign_values, clear_call, count_as_run, raise_failure, run_planned_at_once, settle,
 )
-from dynet_cy.execute.watch cimport Finding, bad_values, check_before, checking, list_batches, profiling, raise_anomaly
+from dynet_cy.execute.watch cimport (
+    Finding, bad_values, check_before, checking, end_pass, list_batches, profiling, raise_anomaly,
+)
 from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.driver cimport MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for
 from dynet_cy.gpu.executor cimport keep_gradients, note_after, put_gradients_back, run_planned, walk_batches_back
@@ -33,7 +35,7 @@ from dynet_cy.graph.structs cimport (
     device_of, engine, gradient_at, nodes_of, order_of, release_arguments, state_of, unclaim_values, value_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
-from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span
+from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
 from dynet_cy.memory.storage cimport Param
@@ -98,7 +100,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         raise
     finally:
         unlock_graph(g)
-    end_span(FORWARD_PASS, span)
+    end_pass(g, FORWARD_PASS, span)
     if profiling > 1:
         list_batches(g, ran)
     return 0
@@ -284,7 +286,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         arena_rewind(&g.scratch, scratch_top)
         arena_rewind(&g.tables, tables_top)
         unlock_graph(g)
-    end_span(BACKWARD_PASS, span)
+    end_pass(g, BACKWARD_PASS, span)
     raise_interrupt(&cpu.failure.interrupts)
     for device in range(MOST_GPUS):
         if used >> device & 1:

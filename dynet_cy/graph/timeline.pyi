@@ -19,8 +19,13 @@ class Span(NamedTuple):
     origins: tuple[Origin | None, ...]
     more_lines: int
     scope: str
-    in_use: int
+    values: int
+    gradients: int
+    scratch: int
     held: int
+
+    @property
+    def in_use(self) -> int: ...
 
 def recorded_spans() -> tuple[list[Span], int]: ...
 def switch(on: bool) -> None: ...

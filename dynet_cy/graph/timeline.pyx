@@ -55,7 +55,9 @@ cdef struct Noted:
     uint64_t begin
     uint64_t end
     uint64_t bytes                  # of the results of a batch
-    uint64_t in_use                 # by its graph
+    uint64_t values                 # of its graph, in bytes
+    uint64_t gradients
+    uint64_t scratch
     uint64_t held                   # by all graphs, and parameters
     uint32_t thread
     uint32_t kind
@@ -97,7 +99,8 @@ class Span(NamedTuple):
         origins: the lines of the program that made the nodes, four at most, and None for nodes without a line
         more_lines: how many nodes were made by further lines
         scope: the scope of the first node
-        in_use: bytes of values, gradients and working memory in the graph, after the batch
+        values, gradients, scratch: bytes of values, of gradients, and of gathered arguments, saved and temporary numbers
+            in the graph, after the batch
         held: bytes of all memory that graphs, parameters and trainers hold
     """
 
@@ -114,8 +117,15 @@ class Span(NamedTuple):
     origins: tuple
     more_lines: int
     scope: str
-    in_use: int
+    values: int
+    gradients: int
+    scratch: int
     held: int
+
+    @property
+    def in_use(self):
+        """Bytes of values, gradients and scratch."""
+        return self.values + self.gradients + self.scratch
 
 
 cdef uint64_t begin_span() noexcept nogil:
@@ -191,7 +201,9 @@ cdef void span_of_call(const Graph* g, uint32_t first, uint32_t count, bint back
         s.op = node.op
         s.nodes = nodes
         s.y = node.dim
-        s.in_use = g.values.top + g.grads.top + g.scratch.top
+        s.values = g.values.top
+        s.gradients = g.grads.top
+        s.scratch = g.scratch.top
         s.held = g.nodes.memory.used
         s.n_args = min(node.nargs, <uint32_t>ARGUMENTS)
         for k in range(s.n_args):
@@ -241,7 +253,7 @@ def recorded_spans():
                 op_at(s.op).name.decode() if batch else "", s.nodes, s.bytes, shape_text(&s.y) if batch else "",
                 tuple([shape_text(&s.x[k]) for k in range(s.n_args)]), s.other_shapes,
                 tuple([origin_at(s.origins[k]) for k in range(<uint32_t>LINES) if s.origins[k]]), s.more_lines,
-                scope_at(s.origins[0]), s.in_use, s.held))
+                scope_at(s.origins[0]), s.values, s.gradients, s.scratch, s.held))
     finally:
         free(all)
     return found, dropped

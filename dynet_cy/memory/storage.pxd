@@ -165,6 +165,14 @@ cdef extern from "dynet_cy/storage.h" nogil:
 
 cdef class Storage
 
+# What the parameters of a storage take, in bytes.
+cdef struct Sizes:
+    int device
+    size_t values
+    size_t gradients
+    size_t states
+    size_t packed
+
 # Free the packed parameters, except those that products of other threads are reading.
 cdef void give_back_panels() noexcept
 # The error for gradients that are not finite, because of which `updates` updates were not made.
@@ -228,6 +236,7 @@ cdef class Storage:
     cdef int zero(self, Plane plane) except -1
     cdef void enlist(self) noexcept
     cdef void unlist(self) noexcept
+    cdef Sizes sizes(self) noexcept
     cdef void drop_panels(self) noexcept
 
 

@@ -1,4 +1,4 @@
-from typing import final
+from typing import NamedTuple, final
 
 from typing_extensions import Buffer
 
@@ -7,6 +7,15 @@ def set_default_device(device: int) -> None: ...
 def waiting() -> int: ...
 
 class Change: ...
+
+class StorageUsage(NamedTuple):
+    device: int
+    values: int
+    gradients: int
+    states: int
+    packed: int
+
+def storage_usage() -> list[StorageUsage]: ...
 
 parameter_names: dict[int, str]
 

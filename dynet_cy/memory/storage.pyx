@@ -1,6 +1,7 @@
 """Flat, long-lived storage of parameters, its mirrors on devices, and changes of it that appear atomic to readers."""
 
 import os
+from typing import NamedTuple
 
 cimport cython
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -212,6 +213,59 @@ cdef void give_back_panels() noexcept:
         (<Storage>x).drop_panels()
         x = (<Storage>x).following
     pthread_mutex_unlock(&list_lock)
+
+
+class StorageUsage(NamedTuple):
+    """What the parameters of one collection on one device hold, in bytes.
+
+    Attributes:
+        device: 0: the CPU; 1 + n: GPU number n. The bytes are those of the device.
+        values: the parameters.
+        gradients: their gradients.
+        states: the states of trainers, such as moments and moving averages.
+        packed: weights in the order in which products read them fast.
+    """
+
+    device: int
+    values: int
+    gradients: int
+    states: int
+    packed: int
+
+
+def storage_usage():
+    """What all collections of the process hold, as a list of StorageUsage."""
+    cdef Sizes* all
+    cdef void* x
+    cdef size_t n = 0, i = 0
+    # Creating objects may free a storage, which takes the lock: the sizes are collected without any.
+    pthread_mutex_lock(&list_lock)
+    x = first_storage
+    while x != NULL:
+        n += 1
+        x = (<Storage>x).following
+    all = <Sizes*>malloc((n + 1) * sizeof(Sizes))
+    x = first_storage if all != NULL else NULL
+    while x != NULL:
+        all[i] = (<Storage>x).sizes()
+        i += 1
+        x = (<Storage>x).following
+    pthread_mutex_unlock(&list_lock)
+    if all == NULL:
+        raise MemoryError("the list of collections")
+    try:
+        return [StorageUsage(all[i].device, all[i].values, all[i].gradients, all[i].states, all[i].packed)
+                for i in range(n)]
+    finally:
+        free(all)
+
+
+cdef size_t held_by(const Arena* a) noexcept:
+    cdef size_t held = 0
+    cdef uint32_t k
+    for k in range(a.n):
+        held += a.segments[k].bytes if a.foreign else a.segments[k].charged
+    return held
 
 
 cdef enum:
@@ -444,6 +498,23 @@ cdef class Storage:
         if self.following != NULL:
             (<Storage>self.following).previous = self.previous
         pthread_mutex_unlock(&list_lock)
+
+    cdef Sizes sizes(self) noexcept:
+        cdef Sizes found
+        cdef size_t i, size
+        memset(&found, 0, sizeof(Sizes))
+        found.device = self.device
+        found.packed = held_by(&self.panels)
+        for i in range(<size_t>len(self.planes)):
+            # On a device, a plane has memory for all numbers.
+            size = self.top * sizeof(float) if self.device else held_by(&(<Plane>self.planes[i]).arena)
+            if i == 0:
+                found.values = size
+            elif i == 1:
+                found.gradients = size
+            else:
+                found.states += size
+        return found
 
     cdef void drop_panels(self) noexcept:
         cdef Param* p

@@ -36,9 +36,14 @@ from typing import NamedTuple
 from dynet_cy.execute import watch as _watch
 from dynet_cy.graph import origin as _origin
 from dynet_cy.graph import timeline as _timeline
+from dynet_cy.graph import usage as _usage
 from dynet_cy.graph.origin import shown_file as _shown
 from dynet_cy.graph.timeline import Span
+from dynet_cy.graph.usage import GraphUsage
 from dynet_cy.ops.registry import describe as _describe
+from dynet_cy.profiling.memory import memory_rows as _memory_rows
+from dynet_cy.profiling.memory import size_text as _size_text
+from dynet_cy.profiling.memory import value_rows as _value_rows
 from dynet_cy.profiling.report import tables, write_report
 from dynet_cy.profiling.timelines import FileName, join_timelines, write_timeline
 from dynet_cy.schedule import plan as _plan
@@ -180,6 +185,8 @@ class Profile(list["OpProfile"]):
         requests: lines of the program that requested values, the most costly first; the text has the first 20
         schedules: how many graphs, or parts of graphs, were scheduled in batches
         reused: how many were not, because the cache had the plan of a graph of the same structure
+        memory: what the graph held that held most, in bytes: `values`, `gradients`, `scratch`, `nodes`, and `by_value`,
+            the values by operation and line, the largest first; None if nothing ran
 
     Example:
         >>> with profiling.measure(lines=True) as profile:
@@ -195,6 +202,7 @@ class Profile(list["OpProfile"]):
     dropped: int = 0
     schedules: int = 0
     reused: int = 0
+    memory: GraphUsage | None = None
 
     def save_timeline(self, filename: FileName) -> None:
         """Write what ran when to a file in the Trace Event format, for https://ui.perfetto.dev or chrome://tracing.
@@ -305,7 +313,18 @@ class Profile(list["OpProfile"]):
         lines += self._requests_text()
         if self.schedules or self.reused:
             lines.append(f"schedules: {self.schedules:,} made, {self.reused:,} taken from the plan cache")
+        lines += self._memory_text()
         return "\n".join(lines)
+
+    def _memory_text(self) -> list[str]:
+        if self.memory is None:
+            return []
+        lines = [f"{'size':>12}  memory when the graph held most"]
+        lines += [f"{_size_text(row.bytes):>12}  {row.kind}" for row in _memory_rows(self.memory) if row.bytes]
+        lines.append(f"{'size':>12} {'nodes':>10}  values at that time")
+        return lines + [
+            f"{size:>12} {nodes:>10}  {op} {where}".rstrip() for size, nodes, op, where in _value_rows(self.memory.by_value)
+        ]
 
     def _requests_text(self) -> list[str]:
         if not self.requests:
@@ -352,6 +371,7 @@ class Profile(list["OpProfile"]):
             requests.append(RequestProfile(file, line, function, *numbers, x.of_map))
         self.requests = sorted(requests, key=lambda row: -row.seconds)
         self.schedules, self.reused = _plan.counts()
+        self.memory = _usage.peak()
         return self
 
 

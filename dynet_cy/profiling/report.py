@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynet_cy.files.replacing import write_file
 from dynet_cy.graph.origin import shown_file
+from dynet_cy.profiling.memory import memory_rows, size_text, value_rows
 
 if TYPE_CHECKING:
     from dynet_cy.profiling import Profile
@@ -28,6 +29,7 @@ def write_report(profile: Profile, filename: str | os.PathLike[str], title: str)
         _flame("Operations", "ops", _by_op(profile)),
         _flame("Lines", "lines", _by_line(profile)),
         _memory(profile),
+        _peak(profile),
         *_tables(profile),
     ]
     text = _PAGE.replace("TITLE", html.escape(title)).replace("BODY", "\n".join(part for part in parts if part))
@@ -139,7 +141,7 @@ def _memory(profile: Profile) -> str:
         lines.append(f'<path class="{kind}" d="{steps}"/>')
     marks = "".join(
         f'<path class="grid" d="M{left} {y(size):.1f}H{width - 8}"/>'
-        f'<text x="{left - 6}" y="{y(size) + 4:.1f}" text-anchor="end">{_size(size)}</text>'
+        f'<text x="{left - 6}" y="{y(size) + 4:.1f}" text-anchor="end">{size_text(size)}</text>'
         for size in (0, top / 2, top)
     )
     times = f'<text x="{left}" y="{height - 6}">0</text><text x="{width - 8}" y="{height - 6}" text-anchor="end">'
@@ -148,20 +150,23 @@ def _memory(profile: Profile) -> str:
         f'<div class="wide"><svg class="memory" viewBox="0 0 {width:.0f} {height:.0f}">{marks}{"".join(lines)}'
         f"{times}{_time(span)}</text></svg></div>"
         '<p><span class="key used"></span>the graph: values, gradients, temporary numbers; '
-        f"{_size(max(used for used, _ in highest.values()))} at most. "
-        f'<span class="key held"></span>all that graphs, parameters and trainers hold; {_size(top)} at most.</p>'
+        f"{size_text(max(used for used, _ in highest.values()))} at most. "
+        f'<span class="key held"></span>all that graphs, parameters and trainers hold; {size_text(top)} at most.</p>'
     )
-
-
-def _size(n: float) -> str:
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if n >= size:
-            return f"{n / size:.3g} {unit}"
-    return f"{n:.0f} B"
 
 
 def _time(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
+
+
+def _peak(profile: Profile) -> str:
+    if profile.memory is None:
+        return ""
+    kinds = [[row.kind, size_text(row.bytes)] for row in memory_rows(profile.memory) if row.bytes]
+    values = [[op, size, nodes, where] for size, nodes, op, where in value_rows(profile.memory.by_value)]
+    return _table("Memory when the graph held most", ["memory", "size"], kinds) + _table(
+        "Values at that time", ["largest value", "size", "nodes", "where"], values
+    )
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------

@@ -81,9 +81,10 @@ def events_of(spans: Sequence[Span]) -> Iterable[dict[str, Any]]:
             event["cname"] = _COLOURS[span.kind]
         yield event
         if span.op:
-            for what, size in (("in use", span.in_use), ("held", span.held)):
-                sizes = {f"{what}, MiB": round(size / 2**20, 3)}
-                yield {"ph": "C", "name": "memory", "pid": pid, "ts": round(span.end * 1e6, 3), "args": sizes}
+            parts = {"values": span.values, "gradients": span.gradients, "scratch": span.scratch}
+            for name, sizes in (("memory of the graph", parts), ("memory", {"held": span.held})):
+                args = {f"{what}, MiB": round(size / 2**20, 3) for what, size in sizes.items()}
+                yield {"ph": "C", "name": name, "pid": pid, "ts": round(span.end * 1e6, 3), "args": args}
 
 
 def write_timeline(spans: Sequence[Span], filename: FileName) -> None:

@@ -1,0 +1,27 @@
+from typing import NamedTuple
+
+from dynet_cy.graph.expressions import ComputationGraph
+from dynet_cy.graph.origin import Origin
+
+class ValueUsage(NamedTuple):
+    op: str
+    bytes: int
+    nodes: int
+    shape: tuple[int, ...]
+    origin: Origin | None
+    scope: str
+
+class GraphUsage(NamedTuple):
+    values: int
+    gradients: int
+    scratch: int
+    nodes: int
+    kept: int
+    by_value: list[ValueUsage]
+
+    @property
+    def in_use(self) -> int: ...
+
+def graph_usage(graph: ComputationGraph) -> GraphUsage: ...
+def watch_peak() -> None: ...
+def peak() -> GraphUsage | None: ...

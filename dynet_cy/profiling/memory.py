@@ -1,0 +1,153 @@
+"""What memory consists of: parameters, trainers, the current graph by operation and line."""
+
+from __future__ import annotations
+
+import html
+from typing import NamedTuple
+
+from dynet_cy.core.devices import device_name
+from dynet_cy.graph.expressions import cg
+from dynet_cy.graph.origin import shown_file
+from dynet_cy.graph.usage import GraphUsage, ValueUsage, graph_usage
+from dynet_cy.memory.arena import limit, used_bytes
+from dynet_cy.memory.storage import storage_usage
+from dynet_cy.schedule.plan import cached_in
+
+__all__ = ["MemoryReport", "MemoryRow", "memory_report", "memory_rows", "size_text", "value_rows"]
+
+_MOST_VALUES = 20  # rows in texts and tables
+
+
+class MemoryRow(NamedTuple):
+    """One kind of memory.
+
+    Attributes:
+        kind: what it is for
+        bytes: how much
+    """
+
+    kind: str
+    bytes: int
+
+
+class MemoryReport(NamedTuple):
+    """What memory consists of, from `memory_report`.
+
+    Attributes:
+        rows: the kinds of memory, a list of MemoryRow
+        total: bytes of all graphs, parameters and trainers in the memory of the host, which count against the limit
+        limit: the limit (``--dynet-mem``) in bytes; 0 if there is none
+        values: the values of the current graph by operation and line of the program, the largest first: op, bytes,
+            nodes, shape, origin and scope of each
+
+    Example:
+        >>> W = model.add_parameters((100, 100))
+        >>> y = dy.tanh(W * dy.inputVector([0.1] * 100))
+        >>> y.forward()
+        >>> report = dy.memory_report()
+        >>> report.rows[0]
+        MemoryRow(kind='parameters', bytes=...)
+        >>> report.values[0].op, report.values[0].bytes
+        ('input', 400)
+    """
+
+    rows: list[MemoryRow]
+    total: int
+    limit: int
+    values: list[ValueUsage]
+
+    def __str__(self) -> str:
+        lines = [f"{size_text(row.bytes):>12}  {row.kind}" for row in self.rows]
+        of = f" of {size_text(self.limit)} allowed" if self.limit else ""
+        lines.append(f"{size_text(self.total):>12}  in all{of}")
+        lines += [f"{size:>12}  {nodes} {op} {where}".rstrip() for size, nodes, op, where in value_rows(self.values)]
+        if len(self.values) > _MOST_VALUES:
+            lines.append(f"{'':12}  and {len(self.values) - _MOST_VALUES:,} rows more")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The same as tables, for notebooks."""
+        kinds = [[row.kind, size_text(row.bytes)] for row in [*self.rows, MemoryRow("in all", self.total)]]
+        values = [[op, size, nodes, where] for size, nodes, op, where in value_rows(self.values)]
+        return _table(["memory", "size"], kinds) + _table(["values of", "size", "nodes", "where"], values)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{top}</tr>{body}</table>"
+
+
+def memory_report() -> MemoryReport:
+    """Say what the memory of this process consists of: parameters, trainers, and the current graph.
+
+    The values of the current graph are listed by operation, and by line of the program if lines are recorded
+    (`record_lines`). Take the report after `backward`, when a graph holds most. `profiling.measure` reports the same for
+    the pass that held most (`Profile.memory`).
+
+    Returns:
+        A `MemoryReport`; as text it is a table.
+
+    Raises:
+        RuntimeError: another thread uses the current graph.
+
+    Example:
+        >>> with dy.record_lines():
+        ...     x = dy.tanh(dy.inputTensor(np.zeros((100, 50))))
+        >>> x.forward()
+        >>> print(dy.memory_report())
+               ...  parameters
+           ...
+            19.5 KiB  1 input {100,50} ...
+            19.5 KiB  1 tanh {100,50} ...
+    """
+    graph = cg()
+    usage = graph_usage(graph)
+    rows = memory_rows(usage)
+    rows.insert(-1, MemoryRow("plan cache", cached_in(graph)[1]))
+    return MemoryReport([row for row in rows if row.bytes], used_bytes(), limit(), usage.by_value)
+
+
+def memory_rows(usage: GraphUsage) -> list[MemoryRow]:
+    """The kinds of memory of a process, with those of one graph, and the remainder last."""
+    rows, on_host = [], 0
+    for kind, which in (
+        ("parameters", "values"),
+        ("gradients of parameters", "gradients"),
+        ("states of trainers", "states"),
+        ("packed weights", "packed"),
+    ):
+        by_device: dict[int, int] = {}
+        for storage in storage_usage():
+            by_device[storage.device] = by_device.get(storage.device, 0) + getattr(storage, which)
+        for device, size in sorted(by_device.items()):
+            rows.append(MemoryRow(f"{kind} on {device_name(device)}" if device else kind, size))
+            on_host += 0 if device else size
+    of_graph = [
+        MemoryRow("values", usage.values),
+        MemoryRow("gradients of values", usage.gradients),
+        MemoryRow("scratch: gathered arguments, saved and temporary numbers", usage.scratch),
+        MemoryRow("nodes and plan", usage.nodes),
+        MemoryRow("kept for the next graph", usage.kept),
+    ]
+    rest = used_bytes() - on_host - sum(row.bytes for row in of_graph)
+    return [*rows, *of_graph, MemoryRow("other graphs", max(rest, 0))]
+
+
+def value_rows(values: list[ValueUsage]) -> list[tuple[str, str, str, str]]:
+    """Size, nodes, operation with the largest shape, and line of the largest values, as texts."""
+    found = []
+    for x in values[:_MOST_VALUES]:
+        where = f"{shown_file(x.origin.file)}:{x.origin.line} in {x.origin.function}" if x.origin else ""
+        where += f" [{x.scope}]" if x.scope else ""
+        shape = ",".join(map(str, x.shape))
+        found.append((size_text(x.bytes), f"{x.nodes:,}", f"{x.op} {{{shape}}}", where))
+    return found
+
+
+def size_text(n: float) -> str:
+    """A number of bytes for people, such as "1.5 MiB"."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if n >= size:
+            return f"{n / size:.3g} {unit}"
+    return f"{n:.0f} B"
