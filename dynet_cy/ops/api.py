@@ -83,6 +83,7 @@ from dynet_cy.ops.inputs import (
     inputTensor,
     inputTensorTranspose,
     inputVector,
+    input_indices,
     matInput,
     one_hot,
     ones,
@@ -106,6 +107,7 @@ from dynet_cy.ops.losses import (
     squared_distance,
 )
 from dynet_cy.ops.norm import batch_moments, channel_norm, layer_norm, residual_layer_norm, weight_norm
+from dynet_cy.ops.positions import refusal_text
 from dynet_cy.ops.products import (
     circ_conv,
     circ_corr,
@@ -127,6 +129,7 @@ from dynet_cy.ops.random import (
     random_gumbel,
     random_normal,
     random_uniform,
+    sample,
 )
 from dynet_cy.ops.recurrent import (
     gru_h,
@@ -145,6 +148,7 @@ from dynet_cy.ops.recurrent import (
 )
 from dynet_cy.ops.reduce import (
     argmax,
+    argmin,
     cumsum,
     l2_norm,
     logsumexp_dim,
@@ -294,6 +298,7 @@ __all__ = [
     "inputTensor",
     "inputTensorTranspose",
     "inputVector",
+    "input_indices",
     "matInput",
     "one_hot",
     "ones",
@@ -323,6 +328,8 @@ __all__ = [
     "layer_norm",
     "residual_layer_norm",
     "weight_norm",
+    # positions
+    "refusal_text",
     # products
     "circ_conv",
     "circ_corr",
@@ -343,6 +350,7 @@ __all__ = [
     "random_gumbel",
     "random_normal",
     "random_uniform",
+    "sample",
     # recurrent
     "gru_h",
     "logistic_affine",
@@ -359,6 +367,7 @@ __all__ = [
     "vanilla_lstm_h",
     # reduce
     "argmax",
+    "argmin",
     "cumsum",
     "l2_norm",
     "logsumexp_dim",
