@@ -393,7 +393,7 @@ def api(found: Sequence[Family]) -> str:
     """dynet_cy/ops/api.py."""
     lines = ['"""All public ops, family by family.  Written by tools/derive.py."""', ""]
     for f in found:
-        names = sorted(f.names(), key=lambda n: (not n[0].isupper(), n))
+        names = sorted(f.names(), key=lambda n: (not n[0].isupper(), n.lower()))
         line = f"from dynet_cy.ops.{f.name} import {', '.join(names)}"
         if len(line) <= WIDTH:
             lines.append(line)

@@ -11,7 +11,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.core.tensor cimport DY_MAX_ND, Call, Dim, dim_with_rows, element, size_of
+from dynet_cy.core.tensor cimport DY_MAX_ND, Call, Dim, dim_with_rows, element, size_of, total_of
 from dynet_cy.core.threads cimport HAS_GIL, Unlocked, acquire_lock, follows_dynet, release_lock
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, dim_of, forget_to_set, owner_of
 from dynet_cy.graph.making cimport apply1x, claim_current, leaf_index, release_current, wrap
@@ -178,37 +178,39 @@ cdef int lookup_at_dim(const Shapes* s, Dim* y) except -1:
 cdef void lookup_at_forward(const Call* c) noexcept nogil:
     cdef Param* p = <Param*>c.object
     cdef size_t n = size_of(&p.dim), count = size_of(&c.x[0].dim), k
-    cdef uint32_t b, row = 0
+    cdef uint32_t b
+    cdef uint32_t* row = <uint32_t*>c.saved
     cdef const float* indices
     cdef float* y = c.y.v
     for b in range(c.y.dim.bd):
         indices = element(&c.x[0], b)
         for k in range(count):
-            if is_position(indices[k], p.rows, &row):
-                read_row(p, row, n, y)
-            else:
+            if not is_position(indices[k], p.rows, row):
                 refuse(c.attrs[3].u, b, k, indices[k], p.rows)
-                memset(y, 0, n * sizeof(float))
+                return
+            read_row(p, row[0], n, y)
             y += n
+            row += 1
 
 
 cdef void lookup_at_backward(const Call* c, uint32_t i) noexcept nogil:
     """The gradient of the rows, which are known now, goes to the table; none flows to the indices."""
     cdef Param* p = <Param*>c.object
-    cdef size_t n = size_of(&p.dim), count = size_of(&c.x[0].dim), k
-    cdef uint32_t b, row
-    cdef const float* dy = c.dy.v
+    cdef size_t count = total_of(&c.x[0].dim), k
+    cdef const uint32_t* rows = <const uint32_t*>c.saved
     if i < c.n:
         return
-    for b in range(c.y.dim.bd):
-        for k in range(count):
-            row = <uint32_t>element(&c.x[0], b)[k]
-            touch(p, row)
-            K.add(n, dy, p.grad + row * n)
-            dy += n
+    for k in range(count):
+        touch(p, rows[k])
+    K.add_rows(count, size_of(&p.dim), rows, c.dy.v, p.grad)
+
+
+cdef size_t lookup_at_saved(const Call* c) noexcept nogil:
+    return total_of(&c.x[0].dim)
 
 
 cdef Op* LOOKUP_AT = register(b"lookup_at", b"index", lookup_at_dim, lookup_at_forward, lookup_at_backward)
+LOOKUP_AT.saved = lookup_at_saved
 LOOKUP_AT.raised = refused
 
 

@@ -79,11 +79,11 @@ from dynet_cy.ops.elementwise import (
 )
 from dynet_cy.ops.inputs import (
     constant,
+    input_indices,
     inputMatrix,
     inputTensor,
     inputTensorTranspose,
     inputVector,
-    input_indices,
     matInput,
     one_hot,
     ones,
@@ -107,7 +107,6 @@ from dynet_cy.ops.losses import (
     squared_distance,
 )
 from dynet_cy.ops.norm import batch_moments, channel_norm, layer_norm, residual_layer_norm, weight_norm
-from dynet_cy.ops.positions import refusal_text
 from dynet_cy.ops.products import (
     circ_conv,
     circ_corr,
@@ -328,8 +327,6 @@ __all__ = [
     "layer_norm",
     "residual_layer_norm",
     "weight_norm",
-    # positions
-    "refusal_text",
     # products
     "circ_conv",
     "circ_corr",

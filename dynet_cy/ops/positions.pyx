@@ -62,7 +62,7 @@ cdef void* error_of_refusal() noexcept with gil:
     return <void*>error
 
 
-def refusal_text(str function, uint32_t b, size_t k, float v, uint32_t n) -> str:
+cdef str refusal_text(str function, uint32_t b, size_t k, float v, uint32_t n):
     """The message for an index that is none: see `refuse`."""
     value = str(int(v)) if v == v and abs(v) < 2**31 and v == int(v) else repr(float(v))
     at = f"element {k}" + (f" of batch element {b}" if b else "")

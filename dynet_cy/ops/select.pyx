@@ -733,6 +733,13 @@ cdef int own_positions(const Shapes* s, uint32_t axis, const Dim* x) except -1:
     return 0
 
 
+cdef int need_places(const Dim* x) except -1:
+    """Elements that are chosen one by one are counted in 32 bits."""
+    if size_of(x) > 0xFFFFFFFF:
+        raise DimensionError("tensors of more than 2^32 elements cannot be indexed element by element")
+    return 0
+
+
 cdef int take_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, axis = s.attrs[0].u
     need_axis(s)
@@ -747,6 +754,7 @@ cdef int take_dim(const Shapes* s, Dim* y) except -1:
     if s.attrs[1].u == <uint32_t>OWN_POSITIONS:
         own_positions(s, axis, s.x[0])
         y.d[axis] = s.x[1].d[axis]
+        need_places(s.x[0])
     elif s.x[1].nd != 1:
         raise DimensionError("the indices must be a vector")
     else:
@@ -754,96 +762,72 @@ cdef int take_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef inline bint position_at(const Call* c, const float* indices, uint32_t b, size_t k, uint32_t n,
-                             uint32_t* at) noexcept nogil:
-    """Read index k of batch element b, or refuse it."""
-    if is_position(indices[k], n, at):
+cdef struct Places:
+    # The places of a tensor that the indices of one batch element name: `items` along the axis in the middle of it.
+    Split split
+    size_t n
+    uint32_t* items
+
+
+cdef inline size_t indices_of(const Call* c) noexcept nogil:
+    """How many indices a batch element has."""
+    return size_of(&c.x[1].dim)
+
+
+cdef bint find_places(const Call* c, const Dim* all, uint32_t b, uint32_t* items, Places* to) noexcept nogil:
+    """The places of batch element b in a tensor of shape `all`, written to `items`; False if an index is refused.
+
+    Indices of their own for each element become places in the tensor as one long vector.
+    """
+    cdef const float* indices = element(&c.x[1], b)
+    cdef size_t k, line, column, n = indices_of(c)
+    cdef uint32_t at = 0, length
+    to.split = split_at(all, c.attrs[0].u)
+    to.n = n
+    to.items = items
+    length = <uint32_t>to.split.len
+    for k in range(n):
+        if not is_position(indices[k], length, &items[k]):
+            refuse(c.attrs[3].u, b, k, indices[k], length)
+            return False
+    if c.attrs[1].u != <uint32_t>OWN_POSITIONS:
         return True
-    refuse(c.attrs[3].u, b, k, indices[k], n)
-    return False
-
-
-# For the loops: `all` is pre x len x post, `part` has `count` in place of len.
-
-cdef void read_taken(const Call* c, const Split* s, size_t count, uint32_t b, const float* all, float* part,
-                     int add) noexcept nogil:
-    """part = what is at the indices in `all`, or part += it."""
-    cdef const float* indices = element(&c.x[1], b)
-    cdef size_t o, k, p, i
-    cdef uint32_t at = 0
-    cdef const float* column
-    cdef float* y
-    for o in range(s.post):
-        column = all + o * s.pre * s.len
-        for k in range(count):
-            y = part + (o * count + k) * s.pre
-            if c.attrs[1].u == <uint32_t>OWN_POSITIONS:
-                for p in range(s.pre):
-                    i = (o * count + k) * s.pre + p
-                    if not position_at(c, indices, b, i, <uint32_t>s.len, &at):
-                        y[p] = 0
-                    elif add:
-                        y[p] += column[at * s.pre + p]
-                    else:
-                        y[p] = column[at * s.pre + p]
-            elif not position_at(c, indices, b, k, <uint32_t>s.len, &at):
-                memset(y, 0, s.pre * sizeof(float))
-            elif add:
-                K.add(s.pre, column + at * s.pre, y)
-            elif s.pre == 1:
-                y[0] = column[at]
-            else:
-                memcpy(y, column + at * s.pre, s.pre * sizeof(float))
-
-
-cdef void add_taken(const Call* c, const Split* s, size_t count, uint32_t b, const float* part,
-                    float* all) noexcept nogil:
-    """What is at the indices in `all` += part."""
-    cdef const float* indices = element(&c.x[1], b)
-    cdef size_t o, k, p, i
-    cdef uint32_t at = 0
-    cdef float* column
-    cdef const float* y
-    for o in range(s.post):
-        column = all + o * s.pre * s.len
-        for k in range(count):
-            y = part + (o * count + k) * s.pre
-            if c.attrs[1].u == <uint32_t>OWN_POSITIONS:
-                for p in range(s.pre):
-                    i = (o * count + k) * s.pre + p
-                    if position_at(c, indices, b, i, <uint32_t>s.len, &at):
-                        column[at * s.pre + p] += y[p]
-            elif position_at(c, indices, b, k, <uint32_t>s.len, &at):
-                if s.pre == 1:
-                    column[at] += y[0]
-                else:
-                    K.add(s.pre, y, column + at * s.pre)
-
-
-cdef inline size_t positions_along(const Call* c, const Dim* part) noexcept nogil:
-    """How many positions there are along the axis; `part` has that axis, unless there is one position."""
-    return 1 if c.attrs[1].u == <uint32_t>ONE_POSITION else part.d[c.attrs[0].u]
+    k = 0
+    for line in range(to.split.post):
+        while k < n // to.split.post * (line + 1):
+            for column in range(to.split.pre):
+                at = items[k]
+                items[k] = <uint32_t>((line * length + at) * to.split.pre + column)
+                k += 1
+    to.split.len = to.split.pre * to.split.len * to.split.post
+    to.split.pre = to.split.post = 1
+    return True
 
 
 cdef void take_forward(const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t count = positions_along(c, &c.y.dim)
+    cdef Places places
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        read_taken(c, &s, count, b, element(&c.x[0], b), element(&c.y, b), 0)
+        if find_places(c, &c.x[0].dim, b, <uint32_t*>c.work, &places):
+            read_listed(&places.split, places.n, places.items, element(&c.x[0], b), element(&c.y, b), 0)
 
 
 cdef void take_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t count = positions_along(c, &c.y.dim)
+    cdef Places places
     cdef uint32_t b
     if i == 0:                                      # none flows to an index
         for b in range(c.y.dim.bd):
-            add_taken(c, &s, count, b, element(&c.dy, b), element(&c.dx, b))
+            find_places(c, &c.x[0].dim, b, <uint32_t*>c.work, &places)
+            add_listed(&places.split, places.n, places.items, element(&c.dy, b), element(&c.dx, b))
+
+
+cdef size_t take_work(const Call* c, int i) noexcept nogil:
+    return indices_of(c) if i <= 0 else 0
 
 
 cdef Op* TAKE = register(b"take", b"x indices", take_dim, take_forward, take_backward)
 TAKE.rule[0] = LIST
+TAKE.work = take_work
 TAKE.raised = refused
 
 
@@ -875,21 +859,22 @@ cdef int put_dim(const Shapes* s, Dim* y) except -1:
     elif s.x[1].nd != 1 or s.x[1].d[0] != y.d[axis]:
         raise DimensionError(f"the indices must be a vector of {y.d[axis]}, one for each part of x along axis {axis}")
     y.d[axis] = s.attrs[2].u
+    if s.attrs[1].u == <uint32_t>OWN_POSITIONS:
+        need_places(y)
     return 0
 
 
 cdef void put_forward(const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t count = c.x[0].dim.d[c.attrs[0].u]
+    cdef Places places
     cdef uint32_t b
     memset(c.y.v, 0, total_of(&c.y.dim) * sizeof(float))
     for b in range(c.y.dim.bd):
-        add_taken(c, &s, count, b, element(&c.x[0], b), element(&c.y, b))
+        if find_places(c, &c.y.dim, b, <uint32_t*>c.work, &places):
+            add_listed(&places.split, places.n, places.items, element(&c.x[0], b), element(&c.y, b))
 
 
 cdef void put_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
-    cdef size_t count = c.x[0].dim.d[c.attrs[0].u]
+    cdef Places places
     cdef uint32_t b
     cdef int add
     cdef float* dx
@@ -901,13 +886,18 @@ cdef void put_backward(const Call* c, uint32_t i) noexcept nogil:
     begin_terms(&terms, c, c.work)
     for b in range(c.y.dim.bd):
         dx = next_term(&terms, c, b, &add)
-        read_taken(c, &s, count, b, element(&c.dy, b), dx, add)
+        find_places(c, &c.y.dim, b, <uint32_t*>c.work + terms_work(c, 0), &places)
+        read_listed(&places.split, places.n, places.items, element(&c.dy, b), dx, add)
     end_terms(&terms)
+
+
+cdef size_t put_work(const Call* c, int i) noexcept nogil:
+    return indices_of(c) + (terms_work(c, 0) if i == 0 else 0) if i <= 0 else 0
 
 
 cdef Op* PUT = register(b"put", b"x indices", put_dim, put_forward, put_backward)
 PUT.assigns = True
-PUT.work = scatter_work
+PUT.work = put_work
 PUT.raised = refused
 
 
