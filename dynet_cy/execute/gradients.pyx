@@ -355,7 +355,7 @@ cdef inline int backward_into(Walk* w, const Batch* batch, const Op* op, const N
 
 
 cdef int leaf_backward(Walk* w, const Batch* batch, const Op* op, Call* c, Param* p) noexcept nogil:
-    """Compute the gradient of rows of a table, the parameter of the node itself; the op records which rows these are."""
+    """Compute the gradient of rows of a table, the parameter of the node itself; the op records which rows."""
     cdef int failed
     begin_addition(w, p)
     failed = one_backward(w, batch, op, c, c.n)

@@ -236,7 +236,8 @@ def gather(x: Expression, indices: Expression | Integers, axis: int = 0) -> Expr
     """
     k = axis_in(expression(x, "gather"), axis, "gather")
     if isinstance(indices, Expression):
-        return operators["gather"](x, indices, k, "gather")
+        found: Expression = operators["gather"](x, indices, k, "gather")
+        return found
     at, n_batch = places(x, indices, k, "gather")
     n = math.prod(shape_of(x))
     if not n_batch:
@@ -244,6 +245,13 @@ def gather(x: Expression, indices: Expression | Integers, axis: int = 0) -> Expr
         return shape.reshape(flat, at.shape)
     flat = select.select_rows(shape.reshape(x, n * x.batch_size), at.ravel(order="F"))
     return shape.reshape(flat, at.shape[:-1], n_batch)
+
+
+def put(source: Expression, indices: Expression, axis: int, n: int, own: bool, function: str) -> Expression:
+    """Zeros, n along the axis, with the source added at positions that are values of the graph: a vector of those of
+    slices, or if `own` those of each element."""
+    found: Expression = operators["scatter"](source, indices, axis, n, own, function)
+    return found
 
 
 def length_along(x: Expression, axis: int, function: str) -> int:
@@ -288,7 +296,7 @@ def scatter_add(x: Expression, indices: Expression | Integers, source: Expressio
     """
     k = axis_in(expression(x, "scatter_add"), axis, "scatter_add")
     if isinstance(indices, Expression):
-        return x + operators["scatter"](source, indices, k, length_along(x, k, "scatter_add"), True, "scatter_add")
+        return x + put(source, indices, k, length_along(x, k, "scatter_add"), True, "scatter_add")
     return x + added_at(x, indices, expression(source, "scatter_add", "source"), k, "scatter_add")[0]
 
 
@@ -317,7 +325,7 @@ def index_add(x: Expression, indices: Expression | Sequence[int], source: Expres
     """
     k = axis_in(expression(x, "index_add"), axis, "index_add")
     if isinstance(indices, Expression):
-        return x + operators["scatter"](source, indices, k, length_along(x, k, "index_add"), False, "index_add")
+        return x + put(source, indices, k, length_along(x, k, "index_add"), False, "index_add")
     whole, own = shape_of(x), shape_of(expression(source, "index_add", "source"))
     wanted = (*whole[:k], len(indices), *whole[k + 1 :])
     if k >= len(whole) or own != wanted:
@@ -356,8 +364,8 @@ def scatter(x: Expression, indices: Expression | Integers, source: Expression, a
     k = axis_in(expression(x, "scatter"), axis, "scatter")
     if isinstance(indices, Expression):
         n = length_along(x, k, "scatter")
-        chosen = operators["scatter"](ones(shape_of(source), source.batch_size), indices, k, n, True, "scatter")
-        return where(chosen, operators["scatter"](source, indices, k, n, True, "scatter"), x)
+        chosen = put(ones(shape_of(source), source.batch_size), indices, k, n, True, "scatter")
+        return where(chosen, put(source, indices, k, n, True, "scatter"), x)
     y, at = added_at(x, indices, expression(source, "scatter", "source"), k, "scatter")
     if len(np.unique(at)) < at.size:
         raise ValueError("scatter: a position is repeated among the indices; scatter_add allows that")

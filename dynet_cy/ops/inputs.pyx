@@ -647,7 +647,7 @@ def one_hot(d: int, idx: Expression | int | Sequence[int], device=""):
         d: number of elements.
         idx: the position of the 1, or a list of positions, one for each batch element; or an expression of whole
             numbers, such as ``dy.argmax(scores)``, which gets no gradient.
-        device: "CPU" or "GPU:0" and so on; "": the device where it is first used. For an expression it is where that is.
+        device: "CPU" or "GPU:0" and so on; "": the device where it is first used. If idx is an expression, where it is.
 
     Returns:
         Expression of shape ``{d}``; for an expression of shape ``{n...}`` that has several numbers, ``{d,n...}``.

@@ -1,8 +1,8 @@
 """Indices that are values of the graph: whole numbers in floats, checked when they are read.
 
-A float holds every whole number up to 2^24, so such an index is exact for axes of up to 2^24 elements; ops refuse longer
-ones when a node is made. An op that reads an index calls `is_position`, or `refuse` if it is none: it then writes zeros,
-and the pass ends with an IndexError.
+A float holds every whole number up to 2^24, so such an index is exact for axes of up to 2^24 elements; ops refuse
+longer ones when a node is made.  An op that reads an index calls `is_position`, and `refuse` if it is none: the pass
+then ends with an IndexError.
 """
 
 from libc.stdint cimport uint32_t

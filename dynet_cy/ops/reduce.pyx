@@ -14,8 +14,8 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.ops.inputs cimport axis_in, is_list, whole
 from dynet_cy.ops.loops cimport (
-    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, logs_of, norm_of, power, power_run, split_at, sum_run,
-    sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
+    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, logs_of, norm_of, power, power_run, split_at,
+    sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
 )
 from dynet_cy.ops.positions cimport need_positions
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
@@ -759,8 +759,8 @@ cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", ar
 
 
 # ---- the indices of the greatest and of the least element along an axis, as values ------------
-# Attributes: the axis, and whether the least is meant.  The first of equal elements counts; NaN comes before all numbers,
-# as in NumPy.
+# Attributes: the axis, and whether the least is meant.  The first of equal elements counts; NaN comes before all
+# numbers, as in NumPy.
 
 cdef int index_dim(const Shapes* s, Dim* y) except -1:
     need_axis(s)

@@ -8,8 +8,8 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Attr, Call, Dim, element, size_of, total_of
-from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set
-from dynet_cy.graph.making cimport apply1x, apply2x, expression
+from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set, number_in
+from dynet_cy.graph.making cimport apply1x, apply2x, claim_current, expression, release_current
 from dynet_cy.graph.structs cimport Extra, Graph, items_of, no_extra, nodes_of
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
@@ -17,7 +17,7 @@ from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
 from dynet_cy.ops.loops cimport Split, Terms, begin_terms, end_terms, next_term, split_at, terms_work, without
 from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
-from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.structs import operators
@@ -350,7 +350,7 @@ def pick_range(x, s: Expression | int, e: int | None = None, d=0, length: int | 
         >>> dy.pick_range(dy.inputVector([1, 2, 3, 4]), dy.input_indices(2), length=2).npvalue()
         array([3., 4.])
     """
-    cdef Py_ssize_t axis = axis_in(x, d, "pick_range")
+    cdef Py_ssize_t axis = axis_in(expression(x, "pick_range", "x"), d, "pick_range")
     if (e is None) == (length is None):
         raise TypeError("pick_range: either e or length must be given")
     count = whole(length, "pick_range", "length") if e is None else 0
@@ -526,8 +526,14 @@ cdef Op* SELECT_COLS = register(b"select_cols", b"x", select_dim, select_forward
 SELECT_ROWS.rule[0] = SELECT_COLS.rule[0] = LIST
 
 
+cdef Py_ssize_t length_of(object indices, str name) except -1:
+    if not hasattr(indices, "__len__"):
+        raise TypeError(f"{name}: a list of indices is needed, not {indices!r}")
+    return len(indices)
+
+
 cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, str name):
-    cdef Py_ssize_t n = len(indices)
+    cdef Py_ssize_t n = length_of(indices, name)
     cdef Py_ssize_t i
     if n == 0:
         return range_of(x, 0, 0, axis)
@@ -635,7 +641,7 @@ SCATTER_ROWS.work = SCATTER_COLS.work = scatter_work
 
 
 cdef Expression scattered(const Op* op, object x, object indices, object n, uint32_t axis, str name):
-    cdef Py_ssize_t k, end, count = len(indices), size = whole(n, name, "n")
+    cdef Py_ssize_t k, end, count = length_of(indices, name), size = whole(n, name, "n")
     cdef Extra extra = no_extra()
     if size < 0:
         raise DimensionError(f"{name}: n is {n}, which is not a number of {'columns' if axis else 'rows'}")
@@ -841,6 +847,10 @@ cdef Expression taken(object x, object indices, Py_ssize_t axis, uint32_t mode, 
 
 cdef Expression taken_at(object x, Expression index, Py_ssize_t axis, str name):
     """The part of x at one index, or the parts at several in a vector."""
+    if is_comparison(index):
+        raise TypeError(
+            "a comparison cannot be an index: the number of elements that it selects is not known when the graph is "
+            "made; use where, or masked_fill")
     return taken(x, index, axis, ONE_POSITION if size_of(dim_of(index)) == 1 else SHARED_POSITIONS, name)
 
 
@@ -1166,6 +1176,14 @@ cdef Expression placed(Expression x, list arrays, uint32_t axis):
     if places.ndim == 1:
         return y
     return reshape(y, (*shape[:axis], *places.shape, *shape[axis + len(arrays):]))
+
+
+cdef bint is_comparison(Expression x) except -1:
+    cdef Graph* g = claim_current()
+    try:
+        return op_at(nodes_of(g)[number_in(g, x)].op).truth
+    finally:
+        release_current(g)
 
 
 cdef Expression taken_beside_slices(Expression e, tuple index):

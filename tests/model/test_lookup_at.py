@@ -36,7 +36,8 @@ def test_values_and_gradients(table, strategy: int) -> None:
         found.append(table.grad_as_array())
         table.scale_gradient(0)
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5)
-    assert np.abs(found[0][3]).sum() > 0 and not found[0][2].any()
+    assert np.abs(found[0][3]).sum() > 0
+    assert not found[0][2].any()
 
 
 def test_shapes(table) -> None:
@@ -51,11 +52,11 @@ def test_shapes(table) -> None:
         deep[i]
 
 
-def test_only_the_rows_that_were_read_are_updated(table) -> None:
+def test_only_the_rows_that_were_read_are_updated() -> None:
     """As with numbers, Adam moves no other row: the gradient is sparse."""
-    trainer = dy.AdamTrainer(table_collection := dy.ParameterCollection(), 0.1)
-    E = table_collection.lookup_parameters_from_numpy(ROWS)
-    F = table_collection.lookup_parameters_from_numpy(ROWS)
+    model = dy.ParameterCollection()
+    trainer = dy.AdamTrainer(model, 0.1)
+    E, F = model.lookup_parameters_from_numpy(ROWS), model.lookup_parameters_from_numpy(ROWS)
     for step in range(4):
         dy.renew_cg()
         words = [step % 2, 2, step]
@@ -87,7 +88,8 @@ def test_no_gradient_flows_through_the_index() -> None:
     dy.squared_norm(row).backward()
     best = int(np.argmax(scores.npvalue()))
     np.testing.assert_allclose(E.grad_as_array()[best], 2 * ROWS[best], rtol=1e-5)
-    assert not W.grad_as_array().any() and (best == 0 or not E.grad_as_array()[0].any())
+    assert not W.grad_as_array().any()
+    assert best == 0 or not E.grad_as_array()[0].any()
 
 
 @pytest.mark.parametrize("bad", [5, -1, 2.5, np.nan, 2.0**24])
@@ -137,3 +139,18 @@ def test_greedy_decoding_without_reading_a_value() -> None:
     assert counts[1] == counts[20]
     dy.renew_cg()
     assert values == [decode(k, 6, lambda s: int(s.npvalue().argmax())) for k in range(20)]
+
+
+def test_gradients_as_expressions(table) -> None:
+    """Those of all rows, whether their numbers are values of the graph or not, and of second order too."""
+    dy.renew_cg()
+
+    by_number = dy.esum(
+        [dy.sum_elems(dy.cube(table[1])), dy.sum_batches(dy.sum_elems(dy.cube(table.batch([1, 3, 3]))))]
+    )
+    by_value = dy.sum_batches(dy.sum_elems(dy.cube(table[given([[1, 1], [3, 3]], True)]))) + 0 * dy.argmax(table[0])
+    slopes = [dy.gradients(y, table) for y in (by_number, by_value)]
+    np.testing.assert_allclose(slopes[0].npvalue(), slopes[1].npvalue(), rtol=1e-5)
+    assert slopes[0].npvalue()[:, 1].any()
+    twice = [dy.gradients(dy.squared_norm(s), table).npvalue() for s in slopes]
+    np.testing.assert_allclose(twice[0], twice[1], rtol=1e-5)

@@ -99,7 +99,6 @@ CASES = [
         lambda x, s: x[position_of(s) : position_of(s) + 3],
         grad=(True, False),
     ),
-    one("pick_range-none", (4, 3), lambda dy, x: dy.pick_range(x, dy.input_indices(1), length=0), lambda x: x[:0]),
     many(
         "index-at",
         [(4, 3), (4,)],

@@ -160,3 +160,9 @@ def test_a_part_of_an_order_is_its_beginning(n: int, largest: bool, graph) -> No
     expected = np.zeros_like(x)
     np.put_along_axis(expected, places[:2].astype(int), weights, 0)
     np.testing.assert_allclose(e.gradient(), expected, rtol=1e-6)
+
+
+def test_a_range_of_no_elements(graph) -> None:
+    assert dy.pick_range(dy.inputTensor(X), at(1), length=0).dim() == ((0, 4), 1)
+    with pytest.raises(IndexError, match="length is -1"):
+        dy.pick_range(dy.inputTensor(X), at(1), length=-1)
