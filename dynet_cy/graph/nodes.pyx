@@ -304,8 +304,7 @@ def trained_rows(Expression table not None, Expression y not None):
     try:
         for i in range(last.index + 1):
             x = nodes_of(g) + i
-            if x.object == nodes_of(g)[own.index].object and not x.nargs and x.item_count \
-                    and state_of(g)[i] & TRAINABLE:
+            if x.object == nodes_of(g)[own.index].object and (x.nargs or x.item_count) and state_of(g)[i] & TRAINABLE:
                 found.append(wrap(g, i))
         return found
     finally:
