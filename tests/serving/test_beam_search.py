@@ -16,6 +16,11 @@ END, COUNT, LONGEST, DIM, HIDDEN = 0, 4, 4, 3, 5  # of COUNT tokens, END is one
 ALL = COUNT**LONGEST  # as many hypotheses as there can be
 
 
+@pytest.fixture(autouse=True)
+def graph() -> None:
+    dy.renew_cg()
+
+
 class Network:
     """A decoder of tokens with a recurrent state, whose first state depends on the sentence."""
 
