@@ -4,7 +4,7 @@ Forms in addition to those for one hypothesis at a time:
 
 - together: all hypotheses of all sentences in step, by hand, and `dy.forward(list)` for their values
 - map: each sentence an item of `dy.batched_map`, and each of its hypotheses one of a map within it
-- joined: all hypotheses of all sentences as one state, by hand, reordered by `dy.select_states`, as PyTorch's are
+- joined: all hypotheses of all sentences as one state of `dy.beam_search`, as they are rows of a tensor in PyTorch
 """
 
 from __future__ import annotations
@@ -52,11 +52,6 @@ class BeamSearch(Workload):
         best = np.argpartition(-values, self.width)[: self.width].tolist()
         return [(score + float(values[word]), [*words, word], state) for word in best]
 
-    def best_words(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The best next words of all hypotheses, which are rows, and their scores."""
-        ids = np.argpartition(-values, self.width, 1)[:, : self.width]
-        return ids, np.take_along_axis(values, ids, 1)
-
     def dynet(self, dy: Any, pc: Any) -> Loss:
         table = pc.add_lookup_parameters((self.vocabulary, self.dim))
         lstm = dy.LSTMBuilder(1, self.dim, self.hidden, pc)
@@ -93,18 +88,14 @@ class BeamSearch(Workload):
                 return [beam[0][0] for beam in beams]
 
             def joined() -> list[float]:
-                state, words, totals = lstm.initial_state(), np.array(self.starts), np.zeros((self.count, 1))
-                for _ in range(self.steps):
+                def step(state: Any, words: np.ndarray) -> tuple[Any, Any]:
                     state = state.add_input(dy.lookup_batch(table, words))
-                    values = dy.log_softmax(dy.affine_transform([b, W, state.output()])).npvalue().T
-                    ids, scores = self.best_words(values)
-                    grown = (totals[:, :, None] + scores.reshape(self.count, -1, self.width)).reshape(self.count, -1)
-                    best = np.argsort(-grown, 1)[:, : self.width]
-                    totals = np.take_along_axis(grown, best, 1)
-                    rows = (np.arange(self.count)[:, None] * (len(words) // self.count) + best // self.width).ravel()
-                    words = ids[rows, (best % self.width).ravel()]
-                    state = dy.select_states(state, rows)
-                return totals[:, 0].tolist()
+                    return state, dy.affine_transform([b, W, state.output()])
+
+                options = {"end": None, "begin": self.starts, "logits": True}
+                return [
+                    best.score for best in dy.beam_search(step, lstm.initial_state(), self.width, self.steps, **options)
+                ]
 
             if form == "joined":
                 return dy.scalarInput(-sum(joined()))

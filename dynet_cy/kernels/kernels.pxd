@@ -98,6 +98,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         float (*sumsq)(size_t n, const float *x) noexcept nogil
         float (*max)(size_t n, const float *x) noexcept nogil
         size_t (*argmax)(size_t n, const float *x) noexcept nogil
+        size_t (*next_beyond)(size_t n, const float *x, float limit, int above) noexcept nogil
         int (*all_finite)(size_t n, const float *x) noexcept nogil
         void (*take_rows)(size_t count, size_t n, const uint32_t *items, const float *x, float *y,
                           int acc) noexcept nogil

@@ -68,6 +68,26 @@ static size_t DY_N(argmax)(size_t n, const float *x) {
     return i;
 }
 
+#define DY_NEXT(beyond)                                                                                                \
+    for (; i + 4 * DY_W <= n; i += 4 * DY_W)                                                                           \
+        if (any((ld(x + i) beyond m) | (ld(x + i + DY_W) beyond m) | (ld(x + i + 2 * DY_W) beyond m) |                 \
+                (ld(x + i + 3 * DY_W) beyond m)))                                                                      \
+            break;                                                                                                     \
+    while (i + DY_W <= n && !any(ld(x + i) beyond m)) i += DY_W;                                                       \
+    while (i < n && !(x[i] beyond limit)) i++;
+
+static size_t DY_N(next_beyond)(size_t n, const float *x, float limit, int above) {
+    vf m = C(limit);
+    size_t i = 0;
+    if (above) {
+        DY_NEXT(>)
+    } else {
+        DY_NEXT(<)
+    }
+    return i;
+}
+#undef DY_NEXT
+
 static int DY_N(all_finite)(size_t n, const float *x) {
     vi bad = I(0), exponent = I(0x7f800000);
     DY_EACH(bad |= (as_i(L(x)) & exponent) == exponent;);

@@ -255,6 +255,10 @@ def test_flat(k: Isa, n: int) -> None:
             assert k.all_finite(n, other) == np.isfinite(value)
             np.testing.assert_equal(k.max(n, other), other.max())
             assert k.argmax(n, other) == other.argmax()
+            for above, beyond in ((1, np.greater), (0, np.less)):
+                for limit in (-9.0, float(other[n // 2]), 8.0, math.nan):
+                    found = np.flatnonzero(beyond(other, np.float32(limit)))
+                    assert k.next_beyond(n, other, limit, above) == (found[0] if len(found) else n)
 
 
 @pytest.mark.parametrize("rows", [1, 3, 8, 13, 33])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import dynet_cy as dy
 
@@ -24,3 +25,22 @@ def test_gradient_of_logcumsumexp_behind_impossible_elements() -> None:
     dy.sum_elems(dy.pick_range(y, 2, 4)).backward(full=True)
     p = 1 / (1 + np.exp(-1))
     np.testing.assert_allclose(x.gradient(), [0, 0, 2 - p, p], 1e-6)
+
+
+@pytest.mark.parametrize("largest", [False, True])
+@pytest.mark.parametrize("n", [1, 4, 5, 40, 257, 333])
+def test_a_few_of_many_are_those_of_a_sort(n: int, largest: bool) -> None:
+    """A few are found without sorting: with equal elements in their order, and NaN last."""
+    rng = np.random.default_rng(n)
+    kinds = [rng.normal(size=n), rng.integers(0, 3, n), np.arange(n), -np.arange(n), np.full(n, np.nan)]
+    kinds += [np.where(rng.random(n) < share, np.nan, rng.normal(size=n)) for share in (0.3, 0.97)]
+    kinds += [np.where(rng.random(n) < 0.5, -INF, INF)]
+    for k in {0, 1, 2, 8, 64, 65} & set(range(n + 1)):
+        dy.renew_cg()
+        x = dy.inputTensor(np.stack(kinds, 1), batched=True)
+        values, places = dy.topk(x, k, largest=largest)
+        np.testing.assert_array_equal(values.npvalue(), dy.sort(x, descending=largest).npvalue()[:k])
+        np.testing.assert_array_equal(places.npvalue(), dy.argsort(x, descending=largest).npvalue()[:k])
+        if k:
+            dy.sum_batches(dy.sum_elems(values)).backward(full=True)
+            np.testing.assert_array_equal(x.gradient().sum(0), k)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 
 import numpy as np
 import pytest
@@ -60,14 +59,16 @@ def test_a_wide_beam_finds_the_best(constrained: bool) -> None:
 
 @pytest.mark.fibers
 def test_searches_together_find_the_same_in_fewer_passes() -> None:
-    search = partial(dy.beam_search, (), width=3, longest=LONGEST)
+    def search(step):
+        return dy.beam_search((), step, width=3, longest=LONGEST)
+
     dy.renew_cg(autobatching=1)
-    together = dy.batched_map(lambda seed: search(step=step_of(seed)).tokens, range(8))
+    together = dy.batched_map(lambda seed: search(step_of(seed)).tokens, range(8))
     batches = dy.cg().n_batches()
     alone = []
     for seed in range(8):
         dy.renew_cg()
-        alone.append(search(step=step_of(seed)).tokens)
+        alone.append(search(step_of(seed)).tokens)
     assert together == alone
     assert batches <= 2 * LONGEST
 
@@ -84,8 +85,8 @@ def test_an_output_that_does_not_end_is_the_best_of_the_longest() -> None:
 @pytest.mark.parametrize(
     ("scores", "arguments", "message"),
     [
-        ([0.0, 0.0], {"width": 0}, "width and longest must be at least 1, not 0 and 3"),
-        ([0.0, 0.0], {"longest": 0}, "width and longest must be at least 1, not 2 and 0"),
+        ([0.0, 0.0], {"width": 0}, "width and max_length must be at least 1, not 0 and 3"),
+        ([0.0, 0.0], {"longest": 0}, "width and max_length must be at least 1, not 2 and 0"),
         ([[0.0], [0.0]], {}, r"a vector of log probabilities, not shape \(2, 1\)"),
         ([0.0, 0.0], {"allowed": lambda tokens: []}, r"no token can follow \[\]"),
         ([-np.inf, -np.inf], {}, r"no token can follow \[\]"),

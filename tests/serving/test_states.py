@@ -23,6 +23,11 @@ RECURRENT = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def graph() -> None:
+    dy.renew_cg()
+
+
 def word(i: int) -> dy.Expression:
     return dy.inputVector(WORDS[i])
 

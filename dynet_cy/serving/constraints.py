@@ -1,0 +1,134 @@
+"""What a decoder may write: forced beginnings, least lengths, allowed tokens, and n-grams that must not come again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Optional, Union
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Allowed", "Constraints", "OneOf"]
+
+# Maps the tokens so far to those that may come next; None: all.
+Allowed = Callable[[list[int]], Optional[Sequence[int]]]
+
+Prefixes = Union[Sequence[int], Sequence[Sequence[int]], None]
+
+
+class Constraints:
+    """The constraints of all outputs of a search.
+
+    Args:
+        where: the function, for errors
+        sentences: how many sentences there are; None: one, whose constraints are not in a list
+        end: the token that ends an output; None if there is none
+        allowed: for all sentences, or one for each
+        prefix: tokens that outputs begin with: a list for each sentence, or the list of the only one
+        min_length: how many tokens an output has at least, its end included
+        no_repeat_ngram: no n-gram of this length occurs twice; 0: they may
+
+    Raises:
+        ValueError: another number of prefixes or functions than sentences, or a number below 0
+    """
+
+    def __init__(
+        self,
+        where: str,
+        sentences: int | None,
+        end: int | None,
+        allowed: Allowed | Sequence[Allowed | None] | None,
+        prefix: Prefixes,
+        min_length: int,
+        no_repeat_ngram: int,
+    ) -> None:
+        if min_length < 0 or no_repeat_ngram < 0:
+            given = f"{min_length} and {no_repeat_ngram}"
+            raise ValueError(f"{where}: min_length and no_repeat_ngram must be at least 0, not {given}")
+        self._where, self._end, self._min_length, self._n = where, end, min_length, no_repeat_ngram
+        self._allowed = list_of(where, "allowed", allowed, sentences, callable(allowed) or allowed is None)
+        self._prefixes = [list(own or ()) for own in list_of(where, "prefix", prefix, sentences, prefix is None)]
+        self._forced = max(map(len, self._prefixes))
+        self._selects = any(function is not None for function in self._allowed)
+
+    def penalties(
+        self, tokens: npt.NDArray[np.integer[Any]], sentences: npt.NDArray[np.integer[Any]], count: int
+    ) -> npt.NDArray[np.float32] | None:
+        """What to add to the scores of all tokens: 0, or -inf for those that must not come next; None: nothing.
+
+        Args:
+            tokens: those so far, a row for each output
+            sentences: the sentence of each output
+            count: how many tokens there are
+        """
+        length = tokens.shape[1]
+        early = self._end is not None and length + 1 < self._min_length
+        repeats = self._n and length >= self._n
+        if not (early or repeats or self._selects or length < self._forced):
+            return None
+        found = np.zeros((len(tokens), count), np.float32)
+        if early:
+            found[:, self._end] = -np.inf
+        for penalties, own, sentence in zip(found, tokens.tolist(), sentences.tolist()):
+            function, prefix = self._allowed[sentence], self._prefixes[sentence]
+            chosen = None if function is None else function(own)
+            if length < len(prefix):
+                chosen = [prefix[length]]  # whatever else is asked for
+                penalties[:] = 0
+            elif repeats:
+                penalties[self._repeating(own)] = -np.inf
+            if chosen is not None:
+                penalties += self._all_but(chosen, count)
+        return found
+
+    def _repeating(self, tokens: list[int]) -> list[int]:
+        """The tokens that would make an n-gram occur again."""
+        n = self._n
+        last = tokens[len(tokens) - n + 1 :]
+        return [tokens[i + n - 1] for i in range(len(tokens) - n + 1) if tokens[i : i + n - 1] == last]
+
+    def _all_but(self, tokens: Sequence[int], count: int) -> npt.NDArray[np.float32]:
+        found, ids = np.full(count, -np.inf, np.float32), np.asarray(tokens, int)
+        if ids.size and (ids.min() < 0 or ids.max() >= count):
+            wrong = ids[(ids < 0) | (ids >= count)][0]
+            raise IndexError(f"{self._where}: token {wrong} is allowed or in a prefix, but there are {count} tokens")
+        found[ids] = 0
+        return found
+
+
+def list_of(where: str, name: str, value: Any, sentences: int | None, single: bool) -> list[Any]:
+    """One value for each sentence; `single`: the value is that of each."""
+    if single or sentences is None:
+        return [value] * (sentences or 1)
+    found = list(value)
+    if len(found) != sentences:
+        raise ValueError(f"{where}: argument {name}: expected one for each of {sentences} sentences, got {len(found)}")
+    return found
+
+
+class OneOf:
+    """For a `beam_search`: allows only outputs from a list, which is stored as a prefix tree.
+
+    Args:
+        outputs: the tokens of each, without the end
+        end: the token that ends an output
+
+    Example:
+        >>> allowed = dy.OneOf([[1, 2], [1, 3, 3]])
+        >>> allowed([]), allowed([1]), allowed([1, 2])
+        ([1], [2, 3], [0])
+    """
+
+    def __init__(self, outputs: Iterable[Sequence[int]], end: int = 0) -> None:
+        self._root: dict[int, dict[int, Any]] = {}
+        for output in outputs:
+            node = self._root
+            for token in [*output, end]:
+                node = node.setdefault(token, {})
+
+    def __call__(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens that may follow these."""
+        node = self._root
+        for token in tokens:
+            node = node[token]
+        return list(node)
