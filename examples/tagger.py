@@ -3,6 +3,7 @@
     python tagger.py                                           # train on a Turkish treebank, then tag a sentence
     python tagger.py --train en-train.conllu.gz --dev en-dev.conllu.gz
     echo "The dog barks ." | python tagger.py tag              # tag text: one sentence per line, split into words
+    python tagger.py tag text --onnx tagger.onnx               # write the network as an ONNX file, too
 
 The network is written for one sentence, word by word and letter by letter, as on a whiteboard, without padding and
 masks: the engine finds by itself what it can compute together in a minibatch.
@@ -13,6 +14,8 @@ from __future__ import annotations
 import argparse
 import random
 from functools import partial
+
+import numpy as np
 
 import dynet_cy as dy
 from dynet_cy import commandline
@@ -56,17 +59,24 @@ class Tagger:
         if form in self.frequent and not hidden:
             return dy.concatenate([word_vector, self.frequent_vectors[self.frequent[form]]])
         if form not in spellings:
-            states = self.speller.add_inputs([self.letter_vectors[self.letters[letter]] for letter in form])
-            spellings[form] = dy.concatenate([states[-1][0].output(), states[0][1].output()])  # the last of each
+            spellings[form] = self.spell(self.letters.encode(list(form)))
         return dy.concatenate([word_vector, spellings[form]])
+
+    def spell(self, letters: list[int]) -> dy.Expression:
+        """Return the vector of a form by its letters."""
+        states = self.speller.add_inputs([self.letter_vectors[letter] for letter in letters])
+        return dy.concatenate([states[-1][0].output(), states[0][1].output()])  # the last of each
 
     def drop(self, x: dy.Expression) -> dy.Expression:
         return dy.dropout(x, self.spec["dropout"]) if self.training else x
 
     def scores(self, words: list[str], spellings: dict[str, dy.Expression]) -> list[dy.Expression]:
         """Return the scores of all tags for each word; `spellings` are those of the minibatch so far."""
-        states = self.reader.transduce([self.drop(self.embed(form, spellings)) for form in words])
-        return [dy.affine_transform([self.b, self.W, self.drop(state)]) for state in states]
+        return self.read([self.drop(self.embed(form, spellings)) for form in words])
+
+    def read(self, vectors: list[dy.Expression]) -> list[dy.Expression]:
+        """Return the scores of all tags for each word of a sentence by its vectors."""
+        return [dy.affine_transform([self.b, self.W, self.drop(state)]) for state in self.reader.transduce(vectors)]
 
     def loss(self, sentences: list[Sentence]) -> dy.Expression:
         """Return the mean loss over all words of a minibatch."""
@@ -85,6 +95,42 @@ class Tagger:
         """Return the best tag of each word of a sentence, in the current graph."""
         scores = dy.npvalues(self.scores(words, spellings))  # all at once, so that they can be batched
         return self.tags.decode(values.argmax() for values in scores)
+
+    def export(self, path: str) -> None:
+        """Write the network as an ONNX file.  What its inputs are for some sentences, `arrays` says."""
+
+        def scores(words, forms, rare, spelled) -> list[dy.Expression]:
+            vectors = []
+            for i, (word, form, spelling) in enumerate(zip(words, forms, spelled)):
+                is_rare = dy.pick(rare, i)  # 0 or 1, as the file has no branches
+                form_vector = spelling * is_rare + self.frequent_vectors[form] * (1 - is_rare)
+                vectors.append(dy.concatenate([self.word_vectors[word], form_vector]))
+            return self.read(vectors)
+
+        onnx, letters = dy.onnx, {"letters": dy.onnx.Indices("letter", len(self.letters))}
+        inputs = {
+            "words": onnx.Indices("word", len(self.words)),
+            "forms": onnx.Indices("word", len(self.frequent)),
+            "rare": onnx.Floats("word"),
+            "spelled": onnx.Each(self.spell, letters, "word", lengths={"letter": "word_lengths"}),
+        }
+        onnx.export(scores, inputs, path, lengths={"word": "lengths"})
+
+    def arrays(self, sentences: list[list[str]]) -> dict[str, np.ndarray]:
+        """Return the inputs of the ONNX file: all sentences are as long as the longest, all words too."""
+        n, m = max(map(len, sentences)), max(len(form) for forms in sentences for form in forms)
+        kinds = {"words": int, "forms": int, "rare": np.float32, "word_lengths": int}
+        found = {name: np.ones((len(sentences), n), kind) for name, kind in kinds.items()}
+        found["letters"] = np.zeros((len(sentences), n, m), int)
+        found["lengths"] = np.array([len(forms) for forms in sentences])
+        for i, forms in enumerate(sentences):
+            found["words"][i, : len(forms)] = self.words.encode(map(str.lower, forms))
+            found["forms"][i, : len(forms)] = self.frequent.encode(forms)
+            found["rare"][i, : len(forms)] = [form not in self.frequent for form in forms]
+            found["word_lengths"][i, : len(forms)] = [len(form) for form in forms]
+            for j, form in enumerate(forms):
+                found["letters"][i, j, : len(form)] = self.letters.encode(list(form))
+        return found
 
 
 def train(tagger: Tagger, sentences: list[Sentence], dev: list[Sentence], args: argparse.Namespace) -> None:
@@ -125,6 +171,8 @@ def main(args: argparse.Namespace) -> None:
         print(f"{len(spec['letters'])} letters and {len(spec['tags'])} tags in the vocabulary")
         train(Tagger(spec), sentences, dev, args)
     tagger = dy.load_network(args.model, Tagger)
+    if args.onnx:
+        tagger.export(args.onnx)
     parts = ([line.split() for line in lines] for lines in commandline.input_lines(args.file))
     for texts in [[dev[0][0]]] if args.command == "train" else parts:
         for words, tags in zip(texts, tagger.tag(texts)):
@@ -145,5 +193,6 @@ if __name__ == "__main__":
     )
     add = parser.add_argument
     add("--column", choices=CONLLU_COLUMNS[3:], default="UPOS", help="what to predict")
+    add("--onnx", metavar="FILE", help="write the network as an ONNX file, too")
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
     parser.run(main)

@@ -16,6 +16,6 @@ from dynet_cy.onnx import (  # noqa: F401 - they fill the table
 )
 from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.exporting import export
-from dynet_cy.onnx.inputs import Floats, Indices
+from dynet_cy.onnx.inputs import Each, Floats, Indices
 
-__all__ = ["ExportError", "Floats", "Indices", "export"]
+__all__ = ["Each", "ExportError", "Floats", "Indices", "export"]

@@ -5,17 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from dynet_cy._version import __version__
 from dynet_cy.files.replacing import Replacement, write_file
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE
 from dynet_cy.onnx.errors import ExportError
-from dynet_cy.onnx.inputs import Floats, Indices
+from dynet_cy.onnx.inputs import Each, Floats, Indices
 from dynet_cy.onnx.padding import without_padding
 from dynet_cy.onnx.tracing import Function, Input, Step, trace
 from dynet_cy.onnx.writer import EXAMPLES, Value, Writer
+from dynet_cy.ops.api import pick
 
 __all__ = ["export"]
 
@@ -31,7 +32,7 @@ LEAST_BESIDE = 1024
 
 def export(
     function: Function,
-    inputs: Mapping[str, Input],
+    inputs: Mapping[str, Input | Each],
     path: str | os.PathLike[str],
     batch: str | int | None = "batch",
     shortest: int = 2,
@@ -53,7 +54,7 @@ def export(
     Args:
         function: takes an argument for each input, and returns an expression, a list of them, or a dictionary with
             their names. Layers should be in evaluation mode
-        inputs: for each argument, in order, a name and `Floats` or `Indices`
+        inputs: for each argument, in order, a name and `Floats`, `Indices` or `Each`
         path: the file
         batch: the name of the axis of examples; or the number of examples, if it is fixed; or None for no such axis.
             Default: "batch"
@@ -68,7 +69,8 @@ def export(
             sizes in a way that is not a simple formula, or with `lengths` it combines positions in a way that padding
             would change; the message names the operation and the line
         ImportError: the package onnx is missing: ``pip install 'dynet_cy[onnx]'``
-        TypeError: an input is neither `Floats` nor `Indices`, or the function returns something other than expressions
+        TypeError: an input is not `Floats`, `Indices` or `Each`, or the function returns something other than
+            expressions
         ValueError: there is no input, the lengths are not in order, an axis of an input has the name of the batch, or
             `lengths` names no axis, or an input twice
         OSError: the file cannot be written
@@ -83,34 +85,51 @@ def export(
     The format: https://onnx.ai.
     """
     onnx = _package()
-    if not inputs:
-        raise ValueError("export: argument inputs: expected at least one")
+    made, n_bytes = _model(onnx, function, inputs, batch, (shortest, longest), lengths or {})
+    file = os.fspath(path)
+    if n_bytes >= MOST_BYTES:
+        _save_two_files(onnx, made, file)
+        onnx.checker.check_model(file)
+    else:
+        onnx.checker.check_model(made, full_check=True)
+        write_file(file, made.SerializeToString())
+
+
+def _model(
+    onnx: Any,
+    function: Function,
+    inputs: Mapping[str, Input | Each],
+    batch: str | int | None,
+    between: tuple[int, int],
+    lengths: Mapping[str, str],
+) -> tuple[Any, int]:
+    """A function as a model in memory, and the bytes of its parameters."""
+    _check(inputs, batch, between, lengths)
+    parts: dict[str, _Part] = {}
+    own: dict[str, Input] = {}
     for name, x in inputs.items():
-        if not isinstance(x, (Floats, Indices)):
-            raise TypeError(f"export: input {name!r} must be Floats or Indices, not {type(x).__name__}")
-    if not 1 <= shortest < longest - 1:
-        raise ValueError(
-            f"export: shortest and longest: expected 1 <= shortest < longest - 1, got {shortest}, {longest}"
-        )
-    if batch in {axis for x in inputs.values() for axis in x.shape if isinstance(axis, str)} | {""}:
-        raise ValueError(f"export: batch: expected a name that no axis of an input has, got {batch!r}")
-    for named, its in (lengths or {}).items():
-        if named not in {a for x in inputs.values() for a in x.shape if isinstance(a, str)}:
-            raise ValueError(f"export: lengths: no input has an axis {named!r}")
-        if its in inputs or not its or list((lengths or {}).values()).count(its) > 1:
-            raise ValueError(f"export: lengths: expected a name that no other input has, got {its!r}")
-        if batch is None:
-            raise ValueError("export: lengths: examples have lengths of their own only in a batch, and batch is None")
-    traced = trace(function, inputs, shortest, longest, _refuse)
+        if isinstance(x, Each):
+            parts[name] = _part(onnx, name, x, between)
+            own[name] = Floats((parts[name].size, x.axis))
+        else:
+            own[name] = x
+    given = [isinstance(x, Each) for x in inputs.values()]
+
+    def with_columns(*args: Any) -> Any:
+        return function(*[_columns(arg) if each else arg for arg, each in zip(args, given)])
+
+    traced = trace(with_columns if parts else function, own, *between, _refuse)
     w = Writer(onnx, traced, batch)
     types = onnx.TensorProto
     each = batch is not None
     graph_inputs = []
-    for name, x in inputs.items():
+    for name, x in own.items():
         w.unique(name)
         shape: list[Any] = [*([batch] if each else []), *reversed(x.shape)]
         is_index = isinstance(x, Indices)
-        graph_inputs.append(onnx.helper.make_tensor_value_info(name, types.INT64 if is_index else types.FLOAT, shape))
+        if name not in parts:
+            kind = types.INT64 if is_index else types.FLOAT
+            graph_inputs.append(onnx.helper.make_tensor_value_info(name, kind, shape))
         for place, axis in enumerate(reversed(x.shape)):
             if isinstance(axis, str):
                 w.source(axis, name, place + each)
@@ -118,11 +137,18 @@ def export(
             w.source(EXAMPLES, name, 0)
         if is_index:  # a list for each example, even for a single number
             w.indices[name if x.shape else w.add("Unsqueeze", name, w.ints(-1))] = traced.indices[name]
-    for named, its in (lengths or {}).items():
+    for named, its in lengths.items():
         w.lengths[named] = w.unique(its)
         graph_inputs.append(onnx.helper.make_tensor_value_info(its, types.INT64, [batch]))
+    for part in parts.values():
+        for its in part.model.graph.input:
+            w.unique(its.name)
     values = _write(w, traced.steps)
     graph_outputs = [_output(w, onnx, name, values[number], batch) for name, number in traced.outputs.items()]
+    readers, w.nodes = w.nodes, []
+    for part in parts.values():
+        graph_inputs += part.add_to(w, batch)
+    w.nodes += readers
     graph = onnx.helper.make_graph(w.nodes, "dynet_cy", graph_inputs, graph_outputs, list(w.initializers.values()))
     made = onnx.helper.make_model(
         graph,
@@ -131,13 +157,101 @@ def export(
         producer_name="dynet_cy",
         producer_version=__version__,
     )
-    file = os.fspath(path)
-    if w.bytes >= MOST_BYTES:
-        _save_two_files(onnx, made, file)
-        onnx.checker.check_model(file)
-    else:
-        onnx.checker.check_model(made, full_check=True)
-        write_file(file, made.SerializeToString())
+    return made, w.bytes
+
+
+def _check(
+    inputs: Mapping[str, Input | Each], batch: str | int | None, between: tuple[int, int], lengths: Mapping[str, str]
+) -> None:
+    """Raise an error for arguments of `export` that are wrong or do not fit together."""
+    if not inputs:
+        raise ValueError("export: argument inputs: expected at least one")
+    names, axes = [*inputs, *lengths.values()], set()
+    for name, x in inputs.items():
+        if not isinstance(x, (Floats, Indices, Each)):
+            raise TypeError(f"export: input {name!r} must be Floats, Indices or Each, not {type(x).__name__}")
+        if isinstance(x, Each):
+            names += [*x.inputs, *x.lengths.values()]
+            axes.add(x.axis)
+        else:
+            axes |= {axis for axis in x.shape if isinstance(axis, str)}
+    shortest, longest = between
+    if not 1 <= shortest < longest - 1:
+        raise ValueError(
+            f"export: shortest and longest: expected 1 <= shortest < longest - 1, got {shortest}, {longest}"
+        )
+    if batch in axes | {""}:
+        raise ValueError(f"export: batch: expected a name that no axis of an input has, got {batch!r}")
+    for named, its in lengths.items():
+        if named not in axes:
+            raise ValueError(f"export: lengths: no input has an axis {named!r}")
+        if not its or names.count(its) > 1:
+            raise ValueError(f"export: lengths: expected a name that no other input has, got {its!r}")
+        if batch is None:
+            raise ValueError("export: lengths: examples have lengths of their own only in a batch, and batch is None")
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"export: argument inputs: two inputs have the name {name!r}")
+
+
+def _columns(x: Any) -> list[Any]:
+    """The results of an `Each`, which are the columns of one input."""
+    return [pick(x, i, 1) for i in range(x.shape[1])]
+
+
+class _Part(NamedTuple):
+    """The model of an `Each`, whose examples are all positions of all examples."""
+
+    name: str
+    axis: str
+    size: int
+    """Of its result, a vector."""
+    model: Any
+
+    def add_to(self, w: Writer, batch: str | int | None) -> list[Any]:
+        """Add its nodes, whose result has its name; returns the inputs of the file. Parameters are shared."""
+        graph, renamed = self.model.graph, {"": ""}
+        inputs = []
+        for x in graph.input:
+            shape = [d.dim_value or d.dim_param for d in x.type.tensor_type.shape.dim]
+            lead = [self.axis] if batch is None else [batch, self.axis]
+            kind = x.type.tensor_type.elem_type
+            inputs.append(w.helper.make_tensor_value_info(x.name, kind, [*lead, *shape[1:]]))
+            renamed[x.name] = x.name
+            if batch is not None:  # all positions of all examples, one after the other
+                rest = w.add("Slice", w.add("Shape", x.name), w.ints(2), w.ints(len(shape) + 1))
+                renamed[x.name] = w.add("Reshape", x.name, w.add("Concat", w.ints(-1), rest, axis=0))
+        for tensor in graph.initializer:
+            name = tensor.name
+            if w.initializers.get(name) != tensor:
+                renamed[name] = tensor.name = w.unique(name)
+                w.initializers[tensor.name] = tensor
+                w.bytes += len(tensor.raw_data)
+            renamed[name] = tensor.name
+        for node in graph.node:
+            for name in node.output:
+                renamed[name] = w.unique(name)
+            node.input[:] = [renamed[name] for name in node.input]
+            node.output[:] = [renamed[name] for name in node.output]
+            node.name = node.output[-1]
+            w.nodes.append(node)
+        result = renamed[graph.output[0].name]
+        if batch is None:
+            w.nodes.append(w.helper.make_node("Identity", [result], [self.name], name=self.name))
+        else:
+            positions = w.add("Slice", w.add("Shape", inputs[0].name), w.ints(0), w.ints(2))
+            sizes_of = w.add("Concat", positions, w.ints(-1), axis=0)
+            w.nodes.append(w.helper.make_node("Reshape", [result, sizes_of], [self.name], name=self.name))
+        return inputs
+
+
+def _part(onnx: Any, name: str, x: Each, between: tuple[int, int]) -> _Part:
+    """The other function of an `Each` as a model."""
+    made, _ = _model(onnx, x.function, x.inputs, x.axis, between, x.lengths)
+    shapes = [[d.dim_value for d in y.type.tensor_type.shape.dim] for y in made.graph.output]
+    if len(shapes) != 1 or len(shapes[0]) != 2 or not shapes[0][1]:
+        raise ExportError(f"export: input {name!r}: its function must return one vector, whose size is always the same")
+    return _Part(name, x.axis, shapes[0][1], made)
 
 
 def _save_two_files(onnx: Any, made: Any, file: str) -> None:

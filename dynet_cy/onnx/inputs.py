@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Union
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Union
 
-__all__ = ["Axis", "Floats", "Indices"]
+__all__ = ["Axis", "Each", "Floats", "Indices"]
 
 Axis = Union[int, str]
 
@@ -62,6 +62,49 @@ class Indices:
 
     def __repr__(self) -> str:
         return f"Indices({self.shape!r}, {self.count})"
+
+
+class Each:
+    """Inputs of another function, which is called for each position: the function gets a list of its results.
+
+    So a loop inside of a loop is one file: a function that reads the letters of one word, and one that gets their
+    vectors and reads the words of a sentence. The file has the inputs of both; those of the other function have an axis
+    for the positions, after that of the examples. What is computed for padding has no meaning, but the lengths of
+    padding are at least 1 too.
+
+    Args:
+        function: takes an argument for each of its inputs, and returns an expression, a vector
+        inputs: for each argument of it, in order, a name and `Floats` or `Indices`
+        axis: the name of the axis of positions, which other inputs may have too
+        lengths: as for `export`, where the inputs at several positions are padded to one length
+
+    Raises:
+        ValueError: there is no input, or the name of the axis is empty, or an input has this axis itself
+
+    Example:
+        >>> letters = model.add_lookup_parameters((30, 4))
+        >>> def spell(word):
+        ...     return dy.esum([letters[letter] for letter in word])
+        >>> dy.onnx.Each(spell, {"word": dy.onnx.Indices("letters", 30)}, "words")
+        Each(spell, {'word': Indices(('letters',), 30)}, 'words')
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        inputs: Mapping[str, Floats | Indices],
+        axis: str,
+        lengths: Mapping[str, str] | None = None,
+    ) -> None:
+        if not inputs:
+            raise ValueError("Each: argument inputs: expected at least one")
+        if not axis or any(axis in x.shape for x in inputs.values()):
+            raise ValueError(f"Each: argument axis: expected a name that no axis of its inputs has, got {axis!r}")
+        self.function, self.inputs, self.axis, self.lengths = function, dict(inputs), axis, dict(lengths or {})
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__name__", repr(self.function))
+        return f"Each({name}, {self.inputs!r}, {self.axis!r})"
 
 
 def _checked_shape(shape: Axis | Sequence[Axis], what: str) -> tuple[Axis, ...]:

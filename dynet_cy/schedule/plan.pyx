@@ -21,6 +21,10 @@ from dynet_cy.schedule.rewrite cimport (
     LONG, Counts, add_counts, clear, count_users, counted, rewrite, rewrites_at, rewrites_of,
 )
 
+cdef extern from "wanted.h" nogil:
+    uint32_t next_wanted "dy_next_wanted"(const uint8_t* state, uint32_t i, uint32_t end)
+    uint32_t last_wanted "dy_last_wanted"(const uint8_t* state, uint32_t end)
+
 
 # ==== signature ===================================================================================
 #
@@ -409,9 +413,8 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
     w[0] = <uint32_t>strategy | <uint32_t>g.multi_device << 8
     w[1] = highest - lowest
     w += 2
-    for i in range(lowest, highest + 1):
-        if not state[i] & WANTED:
-            continue
+    i = next_wanted(state, lowest, highest + 1)
+    while i <= highest:
         x = nodes_of(g) + i
         most = NODE_WORDS + ARGUMENT_WORDS * <size_t>x.nargs
         if w + most > end:
@@ -431,6 +434,7 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
             w += 2
         following = i + 1
         w = write_node(g, x, lowest, w)
+        i = next_wanted(state, following, highest + 1)
     s.words = first
     s.n_words = w - first
     s.hash = dy_hash(first, s.n_words) & hash_mask
@@ -688,9 +692,7 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
             highest[0] = max(highest[0], a)
     a = highest[0] + 1
     while ahead:
-        a -= 1
-        if not state[a] & WANTED:
-            continue
+        a = last_wanted(state, a)
         ahead -= 1
         count[0] += 1
         node = nodes_of(g) + a
@@ -711,18 +713,17 @@ cdef int plan_plain(Graph* g, uint32_t lowest, uint32_t target, uint32_t count) 
     cdef Batch* batch = <Batch*>array_push(&g.batches, count * sizeof(Batch))
     cdef uint8_t* state = state_of(g)
     cdef uint32_t* order = order_of(g)
-    cdef uint32_t at = g.n_order
-    cdef uint32_t i
+    cdef uint32_t at, i = lowest
     if batch == NULL:
         return -1
-    for i in range(lowest, target + 1):
-        if state[i] & WANTED:
-            order[at] = i
-            batch.first = at
-            batch.count = 1
-            batch.form = ONE
-            batch += 1
-            at += 1
+    for at in range(g.n_order, g.n_order + count):
+        i = next_wanted(state, i, target + 1)
+        order[at] = i
+        batch.first = at
+        batch.count = 1
+        batch.form = ONE
+        batch += 1
+        i += 1
     return 0
 
 
@@ -876,19 +877,19 @@ cdef int find_depths(Graph* g, uint32_t lowest, uint32_t target, PlanWork* w) no
     w.depth = <uint32_t*>allocate(g, w.span * sizeof(uint32_t))
     if w.depth == NULL:
         return -1
-    for i in range(w.span):
-        if not state[lowest + i] & WANTED:
-            continue
-        x = nodes_of(g) + lowest + i
+    i = next_wanted(state, lowest, target + 1)
+    while i <= target:
+        x = nodes_of(g) + i
         args = args_of(g, x)
         depth = 0
         for k in range(x.nargs):
             a = args[k]
             if state[a] & WANTED and w.depth[a - lowest] >= depth:
                 depth = w.depth[a - lowest] + 1
-        w.depth[i] = depth
+        w.depth[i - lowest] = depth
         if depth > w.deepest:
             w.deepest = depth
+        i = next_wanted(state, i + 1, target + 1)
     return 0
 
 

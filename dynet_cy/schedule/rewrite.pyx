@@ -24,6 +24,10 @@ from dynet_cy.ops.registry cimport ADDS, MULTIPLIES, PRODUCT, op_at
 # the bits are those of the single ops. Long vectors do not change: threads divide the calls of single ops, and one
 # of them fills the caches anyway.
 
+cdef extern from "wanted.h" nogil:
+    uint32_t next_wanted "dy_next_wanted"(const uint8_t* state, uint32_t i, uint32_t end)
+
+
 # ---- the table -------------------------------------------------------------------------
 
 cdef const Op* ops = op_at(0)       # all ops; the table never moves
@@ -117,14 +121,14 @@ cdef uint32_t* count_users(Graph* g, uint32_t lowest, uint32_t end, bint wanted)
     if users == NULL:
         return NULL
     memset(users, 0, bytes)
-    for i in range(lowest, end):
-        if wanted and not state[i] & WANTED:
-            continue
+    i = next_wanted(state, lowest, end) if wanted else lowest
+    while i < end:
         x = &nodes_of(g)[i]
         args = args_of(g, x)
         for k in range(x.nargs):
             if args[k] >= lowest:
                 users[args[k] - lowest] += 1
+        i = next_wanted(state, i + 1, end) if wanted else i + 1
     return users
 
 
@@ -252,9 +256,8 @@ cdef void find_chains(Terms* w) noexcept nogil:
     cdef const uint32_t* args
     cdef uint64_t behind, own
     cdef uint32_t i, k
-    for i in range(s.lowest, s.highest + 1):
-        if not state_of(s.g)[i] & WANTED:
-            continue
+    i = next_wanted(state_of(s.g), s.lowest, s.highest + 1)
+    while i <= s.highest:
         x = &nodes_of(s.g)[i]
         args = args_of(s.g, x)
         behind = 0
@@ -266,6 +269,7 @@ cdef void find_chains(Terms* w) noexcept nogil:
             w.chained |= behind & own
             behind |= own
         term_of(w, i).behind = behind
+        i = next_wanted(state_of(s.g), i + 1, s.highest + 1)
 
 
 cdef bint find_terms(Terms* w) noexcept nogil:
@@ -273,12 +277,10 @@ cdef bint find_terms(Terms* w) noexcept nogil:
     cdef Graph* g = w.s.g
     cdef const Node* x
     cdef Term* t
-    cdef uint32_t i
+    cdef uint32_t i = next_wanted(state_of(g), w.s.first, w.s.highest + 1)
     cdef bint found = False
-    for i in range(w.s.first, w.s.highest + 1):
+    while i <= w.s.highest:
         x = &nodes_of(g)[i]
-        if not state_of(g)[i] & WANTED:
-            continue
         t = term_of(w, i)
         if role_of(x) == ADDS:
             found |= find_sum(w, t, i)
@@ -286,6 +288,7 @@ cdef bint find_terms(Terms* w) noexcept nogil:
             begin_term(t, FACTORS)
             t.first = t.last = i
             t.chained = w.chained >> (args_of(g, x)[0] & 63) & 1
+        i = next_wanted(state_of(g), i + 1, w.s.highest + 1)
     return found
 
 

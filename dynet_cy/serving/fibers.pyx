@@ -50,9 +50,10 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
         function: called with one argument from each iterable.
         iterables: the items; as with `map`, the shortest one ends it. An item is read when its call can begin.
         width: how many calls may run at once. None: all on a GPU and in a call of another map; else 64, as the values
-            of more leave the cache. In a forward-only graph each of these computes its own values if they depend on so
-            few numbers that batching gains nothing. Counts decide that, so it is the same each time. Fewer calls need
-            less memory.
+            of more leave the cache, but first 8, and each of these computes its own values from the fourth pass on if
+            they depend on so few numbers that batching gains nothing. They do not if the calls leave nodes behind that
+            no value needs, such as losses, and the graph keeps these: batches then make backward faster. Counts decide
+            that, so it is the same each time. Fewer calls need less memory.
         return_exceptions: return an exception as the result of its call, and let the others continue. If False, the
             first exception ends the others (with `GreenletExit`, which runs their ``finally`` blocks) and is raised; it
             says which item raised it. Default: False.
@@ -96,7 +97,7 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
     key = mixed(graph.g.draw_key, graph.g.draws)
     graph.g.draws += 1                              # the next map draws other numbers
     adapts = width is None and fibers is None and graph.g.device == 0 and not graph.g.multi_device
-    own = _Map(function, zip(*iterables), width or (USUAL_WIDTH if adapts else sys.maxsize), return_exceptions, key)
+    own = _Map(function, zip(*iterables), width or (LOOKING_WIDTH if adapts else sys.maxsize), return_exceptions, key)
     own.adapts = adapts
     if fibers is not None:
         return fibers.run_inside(own)
@@ -368,12 +369,16 @@ cdef class _Owner:
 
 
 # Calls that run at once, by default, and how long a map looks at what they read before it decides whether they wait for
-# each other: passes, the first of which often reads the whole input, and numbers that a request reads on average.
+# each other: passes, and numbers that a request reads on average. The first pass often reads the whole input. It has
+# few calls, as values of many leave the cache for nothing if they do not wait, unless a request of it reads so much
+# that they will.
 cdef enum:
     USUAL_WIDTH = 64
+    LOOKING_WIDTH = 8
     LOOKS_FROM = 1
     LOOKS_UNTIL = 4
     LEAST_READ = 1 << 16
+    LEAST_READ_FIRST = 1 << 21
 
 
 cdef class _Map(_Owner):
@@ -508,6 +513,7 @@ cdef class Fibers(SharedRequests):
     cdef _Map outermost                             # the map that the program itself has called
     cdef size_t read                                # numbers that the values of its first requests depend on,
     cdef size_t requests                            # and how many these were
+    cdef size_t left                                # nodes that they made and that no request needed
     cdef bint at_once                               # its items do not wait for each other
     cdef _Calls calls
     cdef int64_t n_known                            # nodes after the last pass
@@ -704,7 +710,7 @@ cdef class Fibers(SharedRequests):
             if own is None:
                 break
             self.begin_next(own)
-        if self.waiting:
+        if self.waiting and not self.widen():
             self.compute(self.longest)
 
     def finish(self):
@@ -937,8 +943,10 @@ cdef class Fibers(SharedRequests):
                     wanted += <list>item.wanted
                 else:
                     wanted.append(item.wanted)
-        if self.outermost is not None and self.outermost.adapts and LOOKS_FROM <= self.passes < LOOKS_UNTIL:
-            self.look_at(len(waiting))
+        looks = self.outermost is not None and self.outermost.adapts and LOOKS_FROM <= self.passes < LOOKS_UNTIL
+        if looks:
+            self.read += self.newly_read()
+            self.requests += len(waiting)
         self.passes += 1
         self.nodes += max(self.graph.g.n_nodes - self.n_known, 0)
         self.cut = False
@@ -965,21 +973,49 @@ cdef class Fibers(SharedRequests):
             self.wake(waiting)
         finally:
             end_passes_at(0)
+        if looks:
+            self.decide()
         self.n_known = self.graph.g.n_nodes
         return 0
 
-    cdef int look_at(self, size_t requests) except -1:
-        """Add up what the nodes of a pass read, and decide after the last of these passes."""
+    cdef size_t newly_read(self):
+        """How many numbers the nodes read that were made since the last pass."""
         cdef Graph* g = &self.graph.g
         cdef const Node* nodes = nodes_of(g)
         cdef uint32_t i, j
+        cdef size_t read = 0
         for i in range(<uint32_t>min(self.n_known, g.n_nodes), g.n_nodes):
             for j in range(nodes[i].nargs):
-                self.read += size_of(&nodes[args_of(g, &nodes[i])[j]].dim)
-        self.requests += requests
-        if g.forward_only and self.passes == LOOKS_UNTIL - 1 and not self.n_nested:
-            self.at_once = self.read < LEAST_READ * self.requests
+                read += size_of(&nodes[args_of(g, &nodes[i])[j]].dim)
+        return read
+
+    cdef int decide(self) except -1:
+        """After the last of the passes that a map looks at: whether its items wait for each other.
+
+        Where the graph keeps all nodes and each request leaves some that no value needs, such as losses, backward will
+        follow, which gains by batches even where forward does not.
+        """
+        cdef Graph* g = &self.graph.g
+        cdef uint32_t i
+        for i in range(<uint32_t>min(self.n_known, g.n_nodes), g.n_nodes):
+            self.left += not state_of(g)[i] & COMPUTED
+        if self.passes == LOOKS_UNTIL and not self.n_nested:
+            self.at_once = (self.read < LEAST_READ * self.requests
+                            and (g.forward_only or self.left < self.requests))
         return 0
+
+    cdef bint widen(self) except -1:
+        """Let more items of a map begin before a pass, once it is known that they will wait for each other."""
+        cdef _Map own = self.outermost
+        if own is None or own.width != LOOKING_WIDTH or not own.adapts or self.at_once:
+            return False
+        if self.passes < LOOKS_UNTIL and (
+                self.passes or self.newly_read() < LEAST_READ_FIRST * <size_t>len(self.waiting)):
+            return False
+        own.width = USUAL_WIDTH
+        if own.arguments is not None:
+            self.open_up(own)
+        return own.arguments is not None
 
     cdef int wake(self, list items) except -1:
         """Let items continue that have waited for a pass."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
 import subprocess
 from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
 import pytest
-from programs import run
+from programs import EXAMPLES, run
+
+import dynet_cy as dy
 
 pytest.importorskip("tqdm", reason="the examples need tqdm")
 
@@ -59,6 +62,26 @@ def test_tagger_tags_a_file_with_unknown_words_and_letters(model: Path, tmp_path
     assert re.fullmatch(
         r"the/DET 犬/[A-Z]+ sees/[A-Z]+ the/DET tree/NOUN \./PUNCT\n", tag(model, "", tmp_path / "text")
     )
+
+
+def test_tagger_in_another_program(model: Path, tmp_path: Path) -> None:
+    """The ONNX file gives the same tags, for a batch of sentences with frequent, rare and unknown words."""
+    runtime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    sentences = [
+        ["every", "dog", "likes", "the", "çiçek", "."],
+        ["the", "犬", "sees"],
+        ["a", "cat", "finds", "the", "tree"],
+    ]
+    text = "".join(" ".join(words) + "\n" for words in sentences)
+    (tmp_path / "text").write_text(text, encoding="utf-8")
+    expected = tag(model, "", tmp_path / "text", "--onnx", tmp_path / "tagger.onnx").splitlines()
+    tagger = dy.load_network(model, runpy.run_path(str(EXAMPLES / "tagger.py"))["Tagger"])
+    session = runtime.InferenceSession(str(tmp_path / "tagger.onnx"))
+    (scores,) = session.run(None, tagger.arrays(sentences))
+    for words, line, of in zip(sentences, expected, scores):
+        tags = tagger.tags.decode(of[: len(words)].argmax(1))
+        assert line == " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
 
 
 def test_tagger_same_seed_same_training(treebank: Path, tmp_path: Path) -> None:

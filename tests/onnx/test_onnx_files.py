@@ -224,7 +224,7 @@ def test_refusals(path: Path, model: dy.ParameterCollection) -> None:
     refused(lambda x: 3, x, path, "must return expressions", TypeError)
     refused(lambda x: [], x, path, "returns no expression", ValueError)
     refused(lambda x: x, {}, path, "argument inputs", ValueError)
-    refused(lambda x: x, {"x": 3}, path, "must be Floats or Indices, not int", TypeError)
+    refused(lambda x: x, {"x": 3}, path, "must be Floats, Indices or Each, not int", TypeError)
     refused(lambda x: x, x, path, "shortest and longest", ValueError, shortest=7, longest=7)
     refused(lambda x: x, x, path, "batch: expected a name that no axis", ValueError, batch="n")
     dy.renew_cg()
@@ -261,7 +261,7 @@ def test_the_page(path: Path, model: dy.ParameterCollection, monkeypatch: pytest
     """The programs of docs/onnx.md run, one after the other."""
     page = Path(__file__).parents[2] / "docs" / "onnx.md"
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.M | re.S)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     monkeypatch.chdir(path.parent)
     ids = np.array([[1, 2, 3], [4, 5, 6]], np.int64)
     known = {"dy": dy, "model": model, "onnxruntime": onnxruntime, "ids": ids, "lstm": dy.LSTMBuilder(1, 64, 64, model)}
@@ -269,6 +269,8 @@ def test_the_page(path: Path, model: dy.ParameterCollection, monkeypatch: pytest
         exec(block, known)
     assert known["found"].shape == (2, 3, 17)
     assert (path.parent / "step.onnx").exists()
+    names = [x.name for x in onnxruntime.InferenceSession(str(path.parent / "spelling.onnx")).get_inputs()]
+    assert sorted(names) == ["lengths", "letters", "sentence", "word_lengths"]
 
 
 def test_operations_of_a_program(path: Path) -> None:

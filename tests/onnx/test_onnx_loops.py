@@ -211,33 +211,88 @@ def test_columns_of_an_input(path: Path, model: dy.ParameterCollection) -> None:
                 close(y, rows(read(dy.inputTensor(one.T))))
 
 
-def test_words_by_their_letters(path: Path, model: dy.ParameterCollection) -> None:
-    """Two files: one reads the letters of words, which have lengths of their own; one reads their vectors."""
-    t = Tagger(model, dy.LSTMBuilder)
-    letters, speller = model.add_lookup_parameters((9, 4)), dy.BiRNNBuilder(1, 4, D, model, dy.LSTMBuilder)
+class Speller(Tagger):
+    """A tagger with a network that reads the letters of each word."""
 
-    def spell(word: list[int]) -> dy.Expression:
-        states = speller.add_inputs([letters[letter] for letter in word])
+    def __init__(self, model: dy.ParameterCollection) -> None:
+        super().__init__(model, dy.LSTMBuilder)
+        self.letters = model.add_lookup_parameters((9, 4))
+        self.speller = dy.BiRNNBuilder(1, 4, D, model, dy.LSTMBuilder)
+
+    def spell(self, word: list[int]) -> dy.Expression:
+        states = self.speller.add_inputs([self.letters[letter] for letter in word])
         return dy.concatenate([states[-1][0].output(), states[0][1].output()])
 
-    def tag(words: list[int], spelled: list[dy.Expression]) -> list[dy.Expression]:
-        xs = [t.table[w] + s for w, s in zip(words, spelled)]
-        return [t.W * h for h in t.reader.transduce(xs)]
+    def tag(self, words: list[int], spelled: list[dy.Expression]) -> list[dy.Expression]:
+        xs = [self.table[w] + s for w, s in zip(words, spelled)]
+        return [self.W * h for h in self.reader.transduce(xs)]
 
-    def columns(words: list[int], spelled: dy.Expression) -> list[dy.Expression]:
-        return tag(words, [dy.pick(spelled, i, 1) for i in range(len(words))])
+    def expected(self, words: list[int], letters: list[list[int]]) -> np.ndarray:
+        with dy.ComputationGraph():
+            return rows(self.tag(words, [self.spell(word) for word in letters]))
 
-    second = path.with_name("words.onnx")
-    dy.onnx.export(spell, {"word": Indices("letters", 9)}, path, batch="words", lengths={"letters": "lengths"})
-    dy.onnx.export(columns, {"words": Indices("n", WORDS), "spelled": Floats((D, "n"))}, second)
+
+def test_words_by_their_letters(path: Path, model: dy.ParameterCollection) -> None:
+    """One file with a loop over letters in that over words; both have lengths of their own."""
+    t = Speller(model)
+    drawn(model)
+    spelled = dy.onnx.Each(t.spell, {"letters": Indices("m", 9)}, "n", lengths={"m": "word_lengths"})
+    inputs = {"words": Indices("n", WORDS), "spelled": spelled}
+    dy.onnx.export(t.tag, inputs, path, lengths={"n": "lengths"})
+    assert sorted(operators(path)["LSTM"]) == ["bidirectional", "bidirectional"]
+    names = [tensor.name for tensor in onnx.load(path).graph.initializer]
+    assert len(names) == len(set(names))
     rng = np.random.default_rng(0)
-    sentence, sizes = rng.integers(0, WORDS, 5), np.array([1, 7, 2, 4, 3])
-    spellings = rng.integers(0, 9, (5, 7))
-    (spelled,) = session(path).run(None, {"word": spellings, "lengths": sizes})
-    (found,) = session(second).run(None, {"words": sentence[None], "spelled": spelled[None]})
-    with dy.ComputationGraph():
-        one_by_one = [spell(row[:size].tolist()) for row, size in zip(spellings, sizes)]
-        close(found[0], rows(tag(sentence.tolist(), one_by_one)))
+    for sizes in ([5, 3, 1], [1], [2, 9]):
+        n, m = max(sizes), 7
+        words, letters = rng.integers(0, WORDS, (len(sizes), n)), rng.integers(0, 9, (len(sizes), n, m))
+        word_lengths = rng.integers(1, m + 1, (len(sizes), n))
+        feed = {"words": words, "letters": letters, "word_lengths": word_lengths, "lengths": np.array(sizes)}
+        (found,) = session(path).run(None, feed)
+        for i, size in enumerate(sizes):
+            read = [word[:k].tolist() for word, k in zip(letters[i, :size], word_lengths[i])]
+            close(found[i, :size], t.expected(words[i, :size].tolist(), read))
+
+
+@pytest.mark.parametrize("batch", [None, "batch", 2])
+def test_results_of_a_function_at_each_position(path: Path, model: dy.ParameterCollection, batch: Any) -> None:
+    """Also without an axis of examples, with numbers as inputs, and with a parameter of both functions."""
+    W = model.add_parameters((D, D), name="W")
+
+    def inner(x: dy.Expression, label: int) -> dy.Expression:
+        return dy.tanh(W * x[:D]) * dy.pick(x, label)
+
+    def outer(ys: list[dy.Expression]) -> dy.Expression:
+        return W * dy.esum(ys)
+
+    each = dy.onnx.Each(inner, {"x": Floats(D + 1), "label": Indices((), D)}, "n")
+    dy.onnx.export(outer, {"ys": each}, path, batch=batch)
+    assert sum(tensor.name.startswith("/W") for tensor in onnx.load(path).graph.initializer) == 1
+    rng = np.random.default_rng(1)
+    for n in (1, 2, 6):
+        x, label = rng.normal(size=(2, n, D + 1)).astype(np.float32), rng.integers(0, D, (2, n))
+        feeds = [{"x": x, "label": label}] if batch else [{"x": x[i], "label": label[i]} for i in range(2)]
+        found = [y for feed in feeds for y in session(path).run(None, feed)]
+        for i, y in enumerate(found[0] if batch else found):
+            with dy.ComputationGraph():
+                close(y, rows(outer([inner(dy.inputVector(a), int(k)) for a, k in zip(x[i], label[i])])))
+
+
+def test_inputs_at_each_position_that_are_refused(path: Path, model: dy.ParameterCollection) -> None:
+    t = Speller(model)
+    letters = {"letters": Indices("m", 9)}
+    with pytest.raises(ValueError, match="Each: argument inputs: expected at least one"):
+        dy.onnx.Each(t.spell, {}, "n")
+    with pytest.raises(
+        ValueError, match="Each: argument axis: expected a name that no axis of its inputs has, got 'm'"
+    ):
+        dy.onnx.Each(t.spell, letters, "m")
+    each = dy.onnx.Each(t.spell, letters, "n")
+    with pytest.raises(ValueError, match="two inputs have the name 'letters'"):
+        dy.onnx.export(t.tag, {"letters": Indices("n", WORDS), "spelled": each}, path)
+    matrix = dy.onnx.Each(lambda word: dy.concatenate_cols([t.letters[i] for i in word]), letters, "n")
+    with pytest.raises(dy.onnx.ExportError, match="input 'spelled': its function must return one vector"):
+        dy.onnx.export(t.tag, {"words": Indices("n", WORDS), "spelled": matrix}, path)
 
 
 def test_losses_of_words(path: Path, model: dy.ParameterCollection) -> None:

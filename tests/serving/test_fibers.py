@@ -70,7 +70,7 @@ def test_results_are_in_the_order_of_the_items() -> None:
 
 def test_one_pass_for_all_that_wait() -> None:
     dy.renew_cg(autobatching=1)
-    dy.batched_map(halvings, [2.0**k for k in range(20)])
+    dy.batched_map(halvings, [2.0**k for k in range(20)], width=20)
     assert dy.cg().n_batches() == 19
 
 
@@ -355,34 +355,59 @@ def test_thousands_at_once() -> None:
     assert dy.cg().n_batches() == 3
 
 
-@pytest.mark.parametrize("size", [8, 300])
-def test_usual_width(size: int) -> None:
-    """On a CPU, 64 calls are under way at once unless the program says how many, with the same results."""
+@pytest.mark.parametrize(("size", "usual", "first"), [(8, 8, 8), (300, 64, 8), (1500, 64, 64)])
+def test_usual_width(size: int, usual: int, first: int) -> None:
+    """On a CPU, calls under way at once are 8 that read little, or 64 once it is seen that they read much."""
     model = dy.ParameterCollection()
     w = model.add_parameters((size, size))
     under_way, most = 0, 0
+    begun: list[int] = []
 
     def item(number: int) -> float:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
         h = dy.inputVector([number] * size)
-        for _ in range(20):
+        for _ in range(10):
             h = dy.tanh(w * h)
             h.npvalue()
+            begun.append(under_way)
         under_way -= 1
         return float(h.npvalue()[0])
 
     found, widths = [], []
-    for own in (None, 200):
+    for own in (None, 200, None):  # products with a matrix that was used before sum in another order
         most = 0
+        begun.clear()
         dy.renew_cg(forward_only=True, autobatching=1)
         found.append(dy.batched_map(item, range(200), width=own))
-        widths.append(most)
-    assert widths == [64, 200]
-    assert found[0] == pytest.approx(found[1], abs=1e-6)
+        widths += [most, begun[0]]
+    assert widths == [usual, first, 200, 200, usual, first]
+    assert found[0] == pytest.approx(found[1], abs=1e-5)
     dy.renew_cg(forward_only=True, autobatching=1)
-    assert dy.batched_map(item, range(200)) == found[0]
+    assert dy.batched_map(item, range(200)) == found[2]
+
+
+@pytest.mark.parametrize("losses", [False, True])
+@pytest.mark.parametrize("forward_only", [False, True])
+def test_small_calls_wait_for_each_other_only_if_backward_will_follow(losses: bool, forward_only: bool) -> None:
+    """As far as that can be seen: the graph keeps nodes, and some that no value needed are left after each request."""
+    w = dy.ParameterCollection().add_parameters((8, 8))
+
+    def item(number: int) -> dy.Expression:
+        h, left = dy.inputVector([number] * 8), []
+        for _ in range(12):
+            h = dy.tanh(w * h)
+            h.npvalue()
+            if losses:
+                left.append(dy.pickneglogsoftmax(h, 1))
+        return dy.esum(left or [h])
+
+    dy.renew_cg(forward_only=forward_only, autobatching=1)
+    before = dy.cg().n_batches()
+    dy.batched_map(item, range(100))
+    batches = dy.cg().n_batches() - before
+    assert (batches < 1000) == (losses and not forward_only), batches
 
 
 def test_data_parallel_training(tmp_path: Path) -> None:
@@ -636,7 +661,7 @@ def test_calls_hand_over_to_each_other() -> None:
     before = greenlet.settrace(lambda event, greenlets: switches.append(greenlets))
     dy.renew_cg()
     try:
-        dy.batched_map(item, range(20))
+        dy.batched_map(item, range(20), width=20)
     finally:
         greenlet.settrace(before)
     by_way = sum(here in pair for pair in switches)
