@@ -31,10 +31,10 @@ PARTS = {
     "launch": (0.003, "issuing a kernel, a product or a fill that is not in a CUDA graph"),
     "kernel": (0.001, "a kernel or a fill"),
     "product": (0.004, "a product of matrices"),
-    "gflop": (0.05, "10^9 operations of products: 20 TFLOP/s"),
-    "convolved": (0.2, "10^9 operations of convolutions: 5 TFLOP/s"),
+    "gflop": (0.05, "10^9 operations of products (two for each multiplication)"),
+    "convolved": (0.2, "10^9 operations of convolutions"),
     "wait": (0.02, "a wait of the host, with the copy that it waits for"),
-    "megabyte": (0.04, "a megabyte that is copied to the device or back: 25 GB/s"),
+    "megabyte": (0.04, "a megabyte that is copied to the device or back"),
 }
 # An estimate counts as a measurement with this relative error.
 DOUBT = 0.5
@@ -148,7 +148,8 @@ def errors(rows: Sequence[dict[str, Any]]) -> list[tuple[float, float, float]]:
 def main() -> None:
     rows = measured()
     costs = fit(rows)
-    print(markdown(["part", "us", "meaning"], [[p, f"{1e3 * costs[p]:.3g}", text] for p, (_, text) in PARTS.items()]))
+    parts = [[p, f"{1e3 * costs[p]:.3g}", f"{1e3 * own:.3g}", text] for p, (own, text) in PARTS.items()]
+    print(markdown(["part", "us", "estimate", "meaning"], parts))
     found = errors(rows)
     table = [
         [
