@@ -2,6 +2,7 @@
 
     python benchmarks/launches.py                                                 # on GPU:0
     python tools/gpu/emulate.py env EMU_IDLE=1 python benchmarks/launches.py      # without a GPU
+    python tools/gpu/emulate.py env EMU_IDLE=1 python benchmarks/launches.py --model h100     # and its time on an H100
 
 With EMU_IDLE the emulated driver only counts and computes nothing, so that programs can run at full size.
 
@@ -12,16 +13,23 @@ automatic batching if structures repeat.  The remaining work is that of the trai
 
 An update consists of forward, backward and trainer, as far as the program has them.  Reading the value of the loss
 afterwards takes one more copy and one more wait.
+
+With --model, a row also has the least CPU time of the host in an update, and the milliseconds that the model of
+`device_model.py` predicts for an update of which the loss is read.  This needs the emulated driver with EMU_IDLE.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import device_model
 import workloads
 from report import markdown
 from worker import make_update
@@ -46,16 +54,33 @@ HEADS = [
     "copies back",
     "waits",
 ]
+MODEL_HEADS = ["host ms", "predicted ms"]
+# The host is timed in this many updates, or for this many seconds, but at least in three updates.
+TIMED, SECONDS = 40, 2.0
 COUNTED = ["launches", "products", "fills", "replays", "uploads", "uploaded_bytes", "fetches", "waits"]
 
 
-def measure(name: str, form: str, tiny: bool = False) -> dict[str, Any]:
+def least_time(run: Callable[[bool], Any]) -> float:
+    """The least milliseconds of CPU time of an update."""
+    least, end = float("inf"), time.perf_counter() + SECONDS
+    for i in range(TIMED):
+        begun = time.process_time()
+        run(False)
+        least = min(least, time.process_time() - begun)
+        if i >= 2 and time.perf_counter() > end:
+            break
+    return 1e3 * least
+
+
+def measure(name: str, form: str, tiny: bool = False, timed: bool = False) -> dict[str, Any]:
     """Count the work of GPU:0 in an update.  GPU:0 becomes the default device.
 
     Args:
         name: name of the program.
         form: its form.
         tiny: use small sizes, for tests.
+        timed: also measure what `device_model.amounts` needs besides: "host", the milliseconds of the host in both
+            kinds of updates, "gflop" and "convolves".
 
     Returns:
         Nodes and batches of the graph, and the counts of `dynet_cy.gpu.driver.counts` for a "fresh" and for a
@@ -65,36 +90,44 @@ def measure(name: str, form: str, tiny: bool = False) -> dict[str, Any]:
     from dynet_cy.gpu.driver import counts
     from dynet_cy.gpu.graphs import set_limits
 
+    workload = workloads.load(name, tiny)
     found: dict[str, Any] = {"program": name, "form": form}
+    if timed:
+        found.update(gflop=workload.flops / 1e9, convolves=workload.convolves, host={})
     with dy.ComputationGraph():
-        run = make_update("dynet_cy", form, workloads.load(name, tiny), device="GPU:0")
+        run = make_update("dynet_cy", form, workload, device="GPU:0")
 
-        def counted(before: int) -> dict[str, int]:
+        def count(kind: str, before: int) -> None:
             for _ in range(before):
                 run(False)
             start = counts(0)
             run(False)
-            return {key: n - start[key] for key, n in counts(0).items()}
+            found[kind] = {key: n - start[key] for key, n in counts(0).items()}
+            if timed:
+                found["host"][kind] = least_time(run)
 
         limits = set_limits(0, 0)
         try:
-            found["fresh"] = counted(WARM_UP)
+            count("fresh", WARM_UP)
         finally:
             set_limits(*limits)
-        found["repeated"] = counted(SIGHTS)
+        count("repeated", SIGHTS)
         found["nodes"] = len(dy.cg().op_names())
         found["batches"] = dy.cg().n_batches()
     return found
 
 
-def rows(found: dict[str, Any]) -> list[list[str]]:
-    """The rows of the table."""
+def rows(found: dict[str, Any], costs: dict[str, float] | None = None, speed: float = 1) -> list[list[str]]:
+    """The rows of the table; with costs of `device_model`, also what it predicts for a host of this speed."""
     lines = []
     for kind in ("fresh", "repeated"):
         counts = [found[kind][key] for key in COUNTED]
         counts[COUNTED.index("uploaded_bytes")] = round(found[kind]["uploaded_bytes"] / 1024)
         heads = [found["program"], found["form"], f"{found['nodes']:,}", f"{found['batches']:,}"]
         lines.append([*(heads if kind == "fresh" else [""] * 4), kind, *(f"{n:,}" for n in counts)])
+        if costs is not None:
+            ms = device_model.predict(device_model.amounts(found, kind, speed), costs)
+            lines[-1] += [f"{found['host'][kind]:.3g}", f"{ms:.3g}"]
     return lines
 
 
@@ -111,7 +144,14 @@ def main() -> None:
     )
     add("--tiny", action="store_true", help="tiny sizes, to check that it works")
     add("--json", type=Path, metavar="FILE", help="write all counts to this file")
+    add("--model", choices=["h100"], help="predict the time of updates on this device")
     args = parser.parse_args()
+    if args.model and os.environ.get("EMU_IDLE") != "1":
+        parser.error(
+            "--model needs the emulated driver with EMU_IDLE=1, or the host's time includes that of the device"
+        )
+    costs = device_model.fit(device_model.measured()) if args.model else None
+    speed = device_model.host_speed() if args.model else 1
     unknown = set(args.workloads) - set(workloads.NAMES)
     if unknown:
         parser.error(f"no workload {', '.join(sorted(unknown))}")
@@ -121,11 +161,11 @@ def main() -> None:
         for form in (*workload.dynet_forms, *workload.own_forms):
             if form in args.forms:
                 print(f"{name} {form} ...", file=sys.stderr, flush=True)
-                measured.append(measure(name, form, args.tiny))
-                table += rows(measured[-1])
+                measured.append(measure(name, form, args.tiny, timed=bool(args.model)))
+                table += rows(measured[-1], costs, speed)
                 if args.json:  # after each program, so that nothing is lost
                     args.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    print(markdown(HEADS, table))
+    print(markdown([*HEADS, *(MODEL_HEADS if args.model else [])], table))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ option                       variable                      value
 ``--dynet-threads``          ``DYNET_CY_THREADS``          threads that work on one large product: see `set`
 ``--dynet-flush-denormals``  ``DYNET_CY_FLUSH_DENORMALS``  1 (default) or 0: see `set`
 ``--dynet-batch-requests``   ``DYNET_CY_BATCH_REQUESTS``   1 (default) or 0: see `set`
-``--dynet-precision``        ``DYNET_CY_PRECISION``        ``float32`` (default) or ``bf16``: see `set`
+``--dynet-precision``        ``DYNET_CY_PRECISION``        ``float32`` (default), ``bf16`` or ``tf32``: see `set`
 ``--dynet-profiling``        ``DYNET_CY_PROFILING``        0 (default), 1 or 2: see `dynet_cy.profiling`
 ``--dynet-check``            ``DYNET_CY_CHECK``            (no value) `detect_anomaly` for the whole program
 ``--dynet-strict``           ``DYNET_CY_STRICT``           (no value) `dynet_cy.strict` for the whole program
@@ -125,19 +125,18 @@ def set(
             the same requests before; True by default.  No effect if `autobatch` is 0.
         check: True checks values and gradients for numbers that are not finite, as `detect_anomaly` does in a block;
             False stops that.
-        precision: the precision of products with weights, that is with parameters that are matrices of at least 8,192
-            numbers: ``"float32"``, the default, or ``"bf16"``, which rounds weights, their other factors, and the
-            factors of their gradients to bfloat16, and accumulates in float32.  Parameters, gradients, updates and
-            files stay float32.  The setting needs a CPU with AVX-512-BF16; docs/performance.md explains gains and
-            losses. The precision applies from the next product on.
+        precision: the precision of matrix products: ``"float32"``, the default; ``"bf16"``, which rounds their
+            factors to bfloat16, and accumulates in float32; or ``"tf32"``, which rounds them to TF32 on GPUs.  On the
+            CPU only products with weights are rounded, that is with parameters that are matrices of at least 8,192
+            numbers, and only with AVX-512-BF16.  Parameters, gradients, updates and files stay float32;
+            docs/performance.md explains gains and losses.  The precision applies from the next pass on.
         strict: True makes an error of what PyTorch and NumPy would read otherwise, as `dynet_cy.strict` does in a
             block; False stops that.
 
     Raises:
         ValueError: a setting is out of range.
         RuntimeError: a requested GPU does not exist; shared parameters are set in a process that the launcher has not
-            started; or the precision is not available on this machine, or not with GPUs, in which case no setting has
-            changed.
+            started; or neither the CPU nor a GPU has the precision, in which case no setting has changed.
 
     Example:
         >>> config.set(random_seed=3)
@@ -145,8 +144,8 @@ def set(
         3
     """
     _chosen.update({name: value for name, value in locals().items() if value is not None})
-    stays = requested_gpus is None and gpu_mask is None
-    _check_precision(precision, bool(_gpus) if stays else bool(requested_gpus) or any(gpu_mask or ()))
+    if precision is not None:
+        _kernels.check_precision(precision)
     if shared_parameters:
         _parallel.share_parameters()
     if gpu_mask is not None and any(gpu_mask):
@@ -186,14 +185,6 @@ def set(
 
 # The settings that the program has passed to `set`; `read_again` does not change them.
 _chosen: dict[str, Any] = {}
-
-
-def _check_precision(precision: str | None, gpus: bool) -> None:
-    """Raise if the machine lacks a precision (None: the present one), or if GPUs would be used with bf16."""
-    if precision is not None:
-        _kernels.check_precision(precision)
-    if gpus and (precision or _kernels.precision()) == "bf16":
-        raise RuntimeError("precision='bf16' is for the CPU: on GPUs products are float32; use one or the other")
 
 
 # What `set` has switched on; blocks of `detect_anomaly` and `strict` may have done so too.
@@ -248,7 +239,7 @@ def set_gpu(flag: bool = True) -> None:
     """Make GPU:0 (or the CPU, if `flag` is false) the default device. In a job it is this process's GPU: see above.
 
     Raises:
-        RuntimeError: `flag` is true, and there is no GPU, or `precision` is bf16, which only CPUs have.
+        RuntimeError: `flag` is true, and there is no GPU.
 
     Example:
         >>> config.set_gpu(False)
@@ -256,7 +247,6 @@ def set_gpu(flag: bool = True) -> None:
         False
     """
     _chosen.update(requested_gpus=int(flag), gpu_mask=None)
-    _check_precision(None, flag)
     _use_gpus(_one_gpu() if flag else [], "set_gpu()")
 
 
@@ -329,7 +319,7 @@ _HELP = {
     "threads": "for large products",
     "flush-denormals": "0 or 1: whether tiny numbers become 0",
     "batch-requests": "0 or 1: whether values that are asked for one by one are computed together",
-    "precision": "float32, or bf16 for products of weights",
+    "precision": "float32, bf16 or tf32, of matrix products",
     "profiling": "1: print what took how long; 2: each batch too",
     "devices": "devices to use, such as CPU,GPU:1",
     "gpus": "how many GPUs",
@@ -575,10 +565,10 @@ class DynetParams:
         self._settings["flush_denormals"] = bool(flush_denormals)
 
     def set_precision(self, precision: str) -> None:
-        """Set the precision of products of weights, "float32" or "bf16": see `set`.
+        """Set the precision of products, "float32", "bf16" or "tf32": see `set`.
 
         Args:
-            precision: "float32" or "bf16".
+            precision: "float32", "bf16" or "tf32".
 
         Example:
             >>> params = dy.DynetParams()

@@ -55,6 +55,7 @@ class Workload:
     tiny: dict[str, int]  # sizes for tests
     learning_rate = 0.1
     adam = False  # trained with Adam instead of SGD
+    convolves = False  # whether most of its operations are those of convolutions
     in_dynet = True  # whether DyNet has everything that the program needs
     repeat = 1  # updates in a round: many if they are short, so that a round lasts long enough
 

@@ -18,6 +18,7 @@ class CNN(MLP):
         Goal("0.6 of the time on a GPU", 1 / 0.6, "torch_gpu", "minibatch"),
         Goal("autobatch as fast on a GPU", 1.0, "torch_gpu", "autobatch"),
     )
+    convolves = True
     repeat = 1
     sizes = {"count": 64, "rows": 28, "size": 5, "first": 32, "second": 64, "hidden": 1024, "classes": 10}
     tiny = {"count": 4, "rows": 8, "size": 3, "first": 2, "second": 3, "hidden": 5}

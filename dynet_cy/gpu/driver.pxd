@@ -19,6 +19,9 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     int PRODUCT_TOO_LARGE "DY_PRODUCT_TOO_LARGE"
     int MOST_CHUNKS "DY_MOST_CHUNKS"
     int THREADS "DY_THREADS"
+    int COMPUTE_FLOAT32 "DY_COMPUTE_FLOAT32"
+    int COMPUTE_BF16 "DY_COMPUTE_BF16"
+    int COMPUTE_TF32 "DY_COMPUTE_TF32"
 
     ctypedef struct Driver "dy_driver":
         int (*cuCtxSetCurrent)(void* context) noexcept nogil
@@ -97,6 +100,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         uint16_t[20]* parameter_bytes
         const uint32_t* items
         uint32_t op
+        int compute
         int error
         int error_kernel
         Counts counts

@@ -18,6 +18,7 @@ from libc.stdlib cimport calloc, free
 from posix.dlfcn cimport RTLD_GLOBAL, RTLD_LOCAL, RTLD_NOW, dlerror, dlopen, dlsym
 
 from dynet_cy.core.threads cimport LARGE, Interrupts, begin_interrupts, interrupted, raise_interrupt
+from dynet_cy.kernels.kernels cimport BFLOAT16, FLOAT32, TF32, chosen_precision
 
 
 cdef extern from *:
@@ -55,6 +56,12 @@ cdef enum:
 
 # Errors after which the context cannot be used: faults of kernels, and of the device.
 cdef int[11] FATAL = [214, 700, 702, 710, 714, 715, 716, 717, 718, 719, FORKED]
+
+# How cuBLAS computes in each precision.
+cdef int[3] COMPUTE
+COMPUTE[FLOAT32] = COMPUTE_FLOAT32
+COMPUTE[BFLOAT16] = COMPUTE_BF16
+COMPUTE[TF32] = COMPUTE_TF32
 
 cdef Gpu* gpus[MOST_GPUS]
 cdef bint forked = False
@@ -263,7 +270,7 @@ cdef int open_gpu(Gpu* gpu, int number) except -1:
     check(gpu, gpu.driver.cuStreamCreate(&gpu.stream, 1), "opening the device")     # not the default stream
     check_blas(gpu, gpu.blas.cublasCreate_v2(&gpu.blas_handle))
     check_blas(gpu, gpu.blas.cublasSetStream_v2(gpu.blas_handle, gpu.stream))
-    check_blas(gpu, gpu.blas.cublasSetMathMode(gpu.blas_handle, 0))     # products of float32 in float32
+    check_blas(gpu, gpu.blas.cublasSetMathMode(gpu.blas_handle, 0))     # each product as it is asked for
     # If it is given a workspace, cuBLAS allocates nothing, so that products can be captured.
     check(gpu, gpu.driver.cuDeviceGetAttribute(&value, MAJOR, number), "opening the device")
     size = WORKSPACE_FROM_HOPPER if value >= 9 else WORKSPACE
@@ -330,6 +337,7 @@ cdef int raise_of_kernel(Gpu* gpu, int error, int kernel) except -1:
 
 cdef int enter(Gpu* gpu) noexcept nogil:
     pthread_mutex_lock(&gpu.lock)
+    gpu.compute = COMPUTE[chosen_precision]
     if not gpu.error:
         failed(gpu, gpu.driver.cuCtxSetCurrent(gpu.context), -1)
     return gpu.error

@@ -21,7 +21,6 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
-from dynet_cy.kernels.kernels cimport in_bf16
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, mirrors
 from dynet_cy.schedule.plan cimport drop_plan, plan
@@ -177,10 +176,6 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
     cdef size_t tables_top = g.tables.top
     try:
-        if in_bf16:
-            raise RuntimeError(
-                f"GPU:{d.gpu.number}: precision='bf16' is for the CPU, and products on GPUs are float32; set "
-                "precision='float32' to compute there")
         begin_pass(&s, g, d)
         with nogil:
             for number in range(before, before + n_batches):

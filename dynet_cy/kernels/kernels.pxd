@@ -3,7 +3,7 @@
 
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.core.threads cimport Flag
+from dynet_cy.core.threads cimport Flag, Number
 
 
 # ==== kernels =====================================================================================
@@ -173,7 +173,13 @@ cdef const dy_bf16 *BF16          # NULL where this machine has no such kernels
 
 # ==== precision ===================================================================================
 
-cdef Flag in_bf16               # whether products of weights are made in bfloat16; only where BF16 is there
+cdef enum:                      # places in PRECISIONS
+    FLOAT32
+    BFLOAT16
+    TF32
+
+cdef Number chosen_precision    # of products: one of these
+cdef Flag in_bf16               # whether the CPU makes products of weights in bfloat16; only where BF16 is there
 
 
 # ==== draws =======================================================================================

@@ -7,6 +7,8 @@ import numpy as np
 
 from libc.stdint cimport uint32_t, uint64_t
 
+from dynet_cy.core.devices import count_gpus
+
 from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.memory.bridge cimport memory_of
 
@@ -60,35 +62,37 @@ def openblas_config():
 
 # ==== precision ===================================================================================
 #
-# The precision of products of weights: float32, or factors in bfloat16 where a program asks for them.
+# The precision of products: float32, or factors in bfloat16 or, on GPUs, in TF32, where a program asks for them.
 
-PRECISIONS = ("float32", "bf16")
+PRECISIONS = ("float32", "bf16", "tf32")
 
 
 def check_precision(precision):
-    """See that products of weights can have a precision.
+    """See that products can have a precision.
 
     Raises:
         ValueError: it is none of `PRECISIONS`.
-        RuntimeError: this machine does not have it.
+        RuntimeError: neither the CPU of this machine nor a GPU has it.
     """
     if not isinstance(precision, str) or precision not in PRECISIONS:
-        raise ValueError(f"precision must be 'float32' or 'bf16', not {precision!r}")
-    missing = bf16_missing()
-    if precision == "bf16" and missing:
-        raise RuntimeError(f"precision='bf16': {missing}")
+        raise ValueError(f"precision must be 'float32', 'bf16' or 'tf32', not {precision!r}")
+    missing = {"bf16": bf16_missing(), "tf32": "only GPUs have it, and there is none"}.get(precision)
+    if missing and not count_gpus():
+        raise RuntimeError(f"precision={precision!r}: {missing}")
 
 
 def set_precision(precision):
-    """Set the precision of products of weights, for all threads; errors as of `check_precision`."""
-    global in_bf16
+    """Set the precision of products, for all threads; errors as of `check_precision`.  A kind of device that does not
+    have it computes in float32."""
+    global chosen_precision, in_bf16
     check_precision(precision)
-    in_bf16 = precision == "bf16"
+    chosen_precision = PRECISIONS.index(precision)
+    in_bf16 = chosen_precision == BFLOAT16 and BF16 != NULL
 
 
 def precision():
-    """The precision of products of weights: one of `PRECISIONS`."""
-    return PRECISIONS[in_bf16]
+    """The precision of products: one of `PRECISIONS`."""
+    return PRECISIONS[chosen_precision]
 
 
 # ==== draws =======================================================================================

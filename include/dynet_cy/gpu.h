@@ -60,12 +60,17 @@ typedef uint64_t dy_address;    /* CUdeviceptr */
     BLAS(cublasSetStream_v2, (void *handle, void *stream)) \
     BLAS(cublasSetWorkspace_v2, (void *handle, void *workspace, size_t bytes)) \
     BLAS(cublasSetMathMode, (void *handle, int mode)) \
-    BLAS(cublasSgemm_v2, (void *handle, int ta, int tb, int m, int n, int k, const float *alpha, const float *a, \
-                          int lda, const float *b, int ldb, const float *beta, float *c, int ldc)) \
-    BLAS(cublasSgemmStridedBatched, (void *handle, int ta, int tb, int m, int n, int k, const float *alpha, \
-                                     const float *a, int lda, long long stride_a, const float *b, int ldb, \
-                                     long long stride_b, const float *beta, float *c, int ldc, long long stride_c, \
-                                     int count))
+    BLAS(cublasGemmEx, (void *handle, int ta, int tb, int m, int n, int k, const void *alpha, const void *a, \
+                        int type_a, int lda, const void *b, int type_b, int ldb, const void *beta, void *c, \
+                        int type_c, int ldc, int compute, int algorithm)) \
+    BLAS(cublasGemmStridedBatchedEx, (void *handle, int ta, int tb, int m, int n, int k, const void *alpha, \
+                                      const void *a, int type_a, int lda, long long stride_a, const void *b, \
+                                      int type_b, int ldb, long long stride_b, const void *beta, void *c, int type_c, \
+                                      int ldc, long long stride_c, int count, int compute, int algorithm))
+
+/* Of cuBLAS: how products of float32 numbers are computed (exactly; factors rounded to bfloat16; to TF32), the type of
+ * float32 numbers, and the algorithm that cuBLAS chooses. */
+enum { DY_COMPUTE_FLOAT32 = 68, DY_COMPUTE_BF16 = 75, DY_COMPUTE_TF32 = 77, DY_FLOAT32 = 0, DY_ANY_ALGORITHM = -1 };
 
 typedef struct {
 #define DRIVER(name, arguments) int (*name) arguments;
@@ -110,6 +115,7 @@ typedef struct {
     uint16_t parameter_bytes[DY_MAX_KERNELS][DY_MOST_PARAMETERS];
     const uint32_t *items;      /* the items of the running call on the host; call->items are on the device */
     uint32_t op;                /* number of its op */
+    int compute;                /* one of DY_COMPUTE_*, for products from now on; set when the lock is taken */
     int error;                  /* of the driver, once something failed; of cuBLAS: its negative. By dy_gpu_set_error */
     int error_kernel;           /* the kernel whose launch failed, or -1 */
     dy_gpu_counts counts;
@@ -212,12 +218,12 @@ typedef struct {
     uint32_t bits, unused;
 } dy_fill;
 
-/* count 0: one product, by cublasSgemm. */
+/* count 0: one product. */
 typedef struct {
     dy_record record;
     int32_t ta, tb, m, n, k, lda, ldb, ldc, count;
     float alpha, beta;
-    uint32_t unused;
+    int32_t compute;
     const float *a, *b;
     float *c;
     int64_t stride_a, stride_b, stride_c;
@@ -362,12 +368,14 @@ static inline int dy_product_now(dy_gpu *gpu, const dy_product *p) {
     int status;
     gpu->counts.products++;
     if (p->count == 0)
-        status = gpu->blas->cublasSgemm_v2(gpu->blas_handle, p->ta, p->tb, p->m, p->n, p->k, &p->alpha, p->a, p->lda,
-                                           p->b, p->ldb, &p->beta, p->c, p->ldc);
+        status = gpu->blas->cublasGemmEx(gpu->blas_handle, p->ta, p->tb, p->m, p->n, p->k, &p->alpha, p->a, DY_FLOAT32,
+                                         p->lda, p->b, DY_FLOAT32, p->ldb, &p->beta, p->c, DY_FLOAT32, p->ldc,
+                                         p->compute, DY_ANY_ALGORITHM);
     else
-        status = gpu->blas->cublasSgemmStridedBatched(
-            gpu->blas_handle, p->ta, p->tb, p->m, p->n, p->k, &p->alpha, p->a, p->lda, p->stride_a, p->b, p->ldb,
-            p->stride_b, &p->beta, p->c, p->ldc, p->stride_c, p->count);
+        status = gpu->blas->cublasGemmStridedBatchedEx(
+            gpu->blas_handle, p->ta, p->tb, p->m, p->n, p->k, &p->alpha, p->a, DY_FLOAT32, p->lda, p->stride_a, p->b,
+            DY_FLOAT32, p->ldb, p->stride_b, &p->beta, p->c, DY_FLOAT32, p->ldc, p->stride_c, p->count, p->compute,
+            DY_ANY_ALGORITHM);
     return dy_gpu_failed(gpu, -status, -1);
 }
 
@@ -375,6 +383,7 @@ static inline int dy_product_now(dy_gpu *gpu, const dy_product *p) {
 static inline int dy_multiply(dy_gpu *gpu, size_t sizes, dy_product p) {
     if (sizes >> 31)
         return dy_gpu_failed(gpu, DY_PRODUCT_TOO_LARGE, -1);
+    p.compute = gpu->compute;
     if (gpu->records) {
         dy_product *r = (dy_product *)dy_add_record(gpu, DY_RECORD_PRODUCT, sizeof(dy_product));
         if (r) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -84,3 +85,21 @@ def test_table_of_mnist() -> None:
         "| dynet_cy | autobatch | 2.50 | **1.25** | 1.00 | 1.91 | **98.00 %** |",
         "| PyTorch | default | 2.00 | 1.00 |  |  | 99.10 % |",
     ]
+
+
+def test_a_model_predicts_times(device: str) -> None:
+    """In two more columns; only where the driver computes nothing, or the time of the host would include it."""
+    command = [sys.executable, launches.__file__, "--tiny", "--workloads", "latency", "--model", "h100"]
+    environment = {key: value for key, value in os.environ.items() if key != "EMU_IDLE"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2
+    assert "--model needs the emulated driver with EMU_IDLE=1" in done.stderr
+    if not os.environ.get("DYNET_CY_GPU_EMULATED"):
+        return
+    done = subprocess.run(command, capture_output=True, text=True, env={**environment, "EMU_IDLE": "1"})
+    assert done.returncode == 0, done.stderr
+    heads, _, *table = ([x.strip() for x in line.split("|")[1:-1]] for line in done.stdout.splitlines())
+    assert heads == [*launches.HEADS, *launches.MODEL_HEADS]
+    times = [[float(x) for x in row[-2:]] for row in table]
+    assert len(times) == 2
+    assert all(0 < host < predicted < 10 for host, predicted in times)

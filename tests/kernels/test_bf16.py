@@ -377,8 +377,8 @@ SHOW = "from dynet_cy import config; print(config.get()['precision'])"
 
 
 @pytest.mark.parametrize("value", ["half", "BF16", "", 16, True])
-def test_it_is_one_of_two(value: object) -> None:
-    with pytest.raises(ValueError, match=rf"precision must be 'float32' or 'bf16', not {value!r}"):
+def test_it_is_one_of_three(value: object) -> None:
+    with pytest.raises(ValueError, match=rf"precision must be 'float32', 'bf16' or 'tf32', not {value!r}"):
         config.set(precision=value)  # type: ignore[arg-type]
     assert config.get()["precision"] == "float32"
 
@@ -399,13 +399,11 @@ def test_set_and_get(tmp_path: Path) -> None:
     assert done.stdout == "float32\n"
 
 
-@needs_bf16
-def test_gpus_are_refused_in_the_same_call() -> None:
-    """bf16 together with GPUs is an error, raised before any GPU is looked for."""
+def test_tf32_is_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "count_gpus", lambda: 0)
     before = config.get()
-    for gpus in ({"requested_gpus": 1}, {"gpu_mask": [0, 1]}):
-        with pytest.raises(RuntimeError, match="precision='bf16' is for the CPU"):
-            config.set(precision="bf16", threads=3, **gpus)
+    with pytest.raises(RuntimeError, match="precision='tf32': only GPUs have it, and there is none"):
+        config.set(precision="tf32", threads=3)
     assert config.get() == before
 
 

@@ -461,12 +461,23 @@ static int product(Handle* h, Op op) {
   if (real(h->s)->capture && (!h->workspace || no_capture("product"))) { real(h->s)->broken = true; return 14; }
   return put(h->s, idle() ? Op([] { return OK; }) : std::move(op));
 }
-static int gemm(int ta, int tb, int m, int n, int k, float al, const float* A, int lda, const float* B, int ldb, float be, float* C, int ldc) {
+// A factor without its last `bits` bits, rounded to nearest even: 13 for TF32, 16 for bfloat16.
+static float rounded(float x, int bits) {
+  uint32_t u;
+  if (!bits || !std::isfinite(x)) return x;
+  memcpy(&u, &x, 4);
+  u += (1u << (bits - 1)) - 1 + (u >> bits & 1);
+  u &= ~((1u << bits) - 1);
+  memcpy(&x, &u, 4);
+  return x;
+}
+static int dropped_bits(int compute) { return compute == 77 ? 13 : compute == 75 ? 16 : compute == 68 ? 0 : -1; }  // CUBLAS_COMPUTE_32F*
+static int gemm(int bits, int ta, int tb, int m, int n, int k, float al, const float* A, int lda, const float* B, int ldb, float be, float* C, int ldc) {
   if (lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m) return 7;
   for (int j = 0; j < n; j++)
     for (int i = 0; i < m; i++) {
       float acc = 0;
-      for (int l = 0; l < k; l++) acc += (ta ? A[(size_t)i * lda + l] : A[(size_t)l * lda + i]) * (tb ? B[(size_t)l * ldb + j] : B[(size_t)j * ldb + l]);
+      for (int l = 0; l < k; l++) acc += rounded(ta ? A[(size_t)i * lda + l] : A[(size_t)l * lda + i], bits) * rounded(tb ? B[(size_t)l * ldb + j] : B[(size_t)j * ldb + l], bits);
       float* c = C + (size_t)j * ldc + i;
       *c = al * acc + (be == 0 ? 0.f : be * *c);
     }
@@ -483,17 +494,16 @@ API int cublasSetWorkspace_v2(Handle* h, void* p, size_t n) {
   return 0;
 }
 API int cublasGetVersion_v2(Handle*, int* v) { *v = 130000; return 0; }
-API int cublasSgemm_v2(Handle* h, int ta, int tb, int m, int n, int k, const float* al, const float* A, int lda, const float* B, int ldb, const float* be, float* C, int ldc) {
+// Factors and results are float32 (type 0), alpha and beta too; any algorithm (-1).
+API int cublasGemmStridedBatchedEx(Handle* h, int ta, int tb, int m, int n, int k, const float* al, const float* A, int type_a, int lda, long long sa,
+                                   const float* B, int type_b, int ldb, long long sb, const float* be, float* C, int type_c, int ldc, long long sc,
+                                   int cnt, int compute, int algorithm) {
   float a = *al, b = *be;
-  return product(h, [=] { return gemm(ta, tb, m, n, k, a, A, lda, B, ldb, b, C, ldc); });
+  int bits = dropped_bits(compute);
+  if (type_a || type_b || type_c || bits < 0 || algorithm != -1) return 15;
+  return product(h, [=] { int rc = 0; for (int i = 0; i < cnt && !rc; i++) rc = gemm(bits, ta, tb, m, n, k, a, A + i * sa, lda, B + i * sb, ldb, b, C + i * sc, ldc); return rc; });
 }
-API int cublasSgemmStridedBatched(Handle* h, int ta, int tb, int m, int n, int k, const float* al, const float* A, int lda, long long sa,
-                                  const float* B, int ldb, long long sb, const float* be, float* C, int ldc, long long sc, int cnt) {
-  float a = *al, b = *be;
-  return product(h, [=] { int rc = 0; for (int i = 0; i < cnt && !rc; i++) rc = gemm(ta, tb, m, n, k, a, A + i * sa, lda, B + i * sb, ldb, b, C + i * sc, ldc); return rc; });
-}
-API int cublasSgemmBatched(Handle* h, int ta, int tb, int m, int n, int k, const float* al, const float* const A[], int lda,
-                           const float* const B[], int ldb, const float* be, float* const C[], int ldc, int cnt) {
-  float a = *al, b = *be;  // A, B and C are arrays in device memory
-  return product(h, [=] { int rc = 0; for (int i = 0; i < cnt && !rc; i++) rc = gemm(ta, tb, m, n, k, a, A[i], lda, B[i], ldb, b, C[i], ldc); return rc; });
+API int cublasGemmEx(Handle* h, int ta, int tb, int m, int n, int k, const float* al, const float* A, int type_a, int lda, const float* B, int type_b,
+                     int ldb, const float* be, float* C, int type_c, int ldc, int compute, int algorithm) {
+  return cublasGemmStridedBatchedEx(h, ta, tb, m, n, k, al, A, type_a, lda, 0, B, type_b, ldb, 0, be, C, type_c, ldc, 0, 1, compute, algorithm);
 }
