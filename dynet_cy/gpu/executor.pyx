@@ -22,6 +22,7 @@ from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_spa
 from dynet_cy.kernels.kernels cimport in_bf16
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, mirrors
+from dynet_cy.schedule.adjacency cimport order_nodes
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
@@ -148,6 +149,8 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     try:
         with nogil:
             error = plan(g, targets, n, strategy, checking, &n_batches, &s)
+            if not error:
+                order_nodes(g, n_batches)
         raise_interrupt(&s)
         if error:
             out_of_memory("the schedule of the graph")
