@@ -146,6 +146,12 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         Note note
         uint64_t modules
         uint8_t draws
+        uint8_t step
+        GpuForward sums
+
+    int SUMS "DY_SUMS"
+    int STATE "DY_STATE"
+    int OUTPUT "DY_OUTPUT"
 
     ctypedef struct Chunk "dy_device_chunk":
         uint64_t handle

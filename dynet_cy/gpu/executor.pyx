@@ -8,6 +8,7 @@ from dynet_cy.execute.accumulation cimport begin_journal, end_journal, note_befo
 from dynet_cy.execute.gradients cimport begin_at, multiply_collected, open_backward, run_backward
 from dynet_cy.execute.walk cimport assign_values, count_as_run, run_forward
 from dynet_cy.execute.watch cimport Finding, bad_values, check_before, checking, list_batches, profiling, raise_anomaly
+from dynet_cy.gpu.cells cimport find_cells
 from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.driver cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch
@@ -184,6 +185,8 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
                 "precision='float32' to compute there")
         begin_pass(&s, g, d)
         with nogil:
+            if not (profiling or checking or g.check_validity):
+                find_cells(g, n_batches)
             for number in range(before, before + n_batches):
                 if not error:
                     s.walk.number = number

@@ -33,6 +33,7 @@ cdef struct DeviceGraph:
     Arena commands                  # on the host: the commands of the current pass
     void* replays                   # CUDA graphs of earlier passes
     Array ranges                    # on the host: the Ranges of the current pass's upload
+    Array moves                     # on the host: those of the group that is being collected
 
 cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept nogil
 cdef DeviceGraph* device_graph(Graph* g, int device) except NULL

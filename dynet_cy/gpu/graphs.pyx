@@ -287,6 +287,7 @@ cdef DeviceGraph* device_graph(Graph* g, int device) except NULL:
         open_mirror(gpu, &d.tables)
         arena_open(&d.commands, False)
         array_open(&d.ranges, False)
+        array_open(&d.moves, False)
         d.next = <DeviceGraph*>g.device_graphs
         g.device_graphs = d
     return d
@@ -310,6 +311,7 @@ cdef void close_one(DeviceGraph* d) noexcept:
     close_mirror(&d.tables)
     arena_close(&d.commands)
     array_close(&d.ranges)
+    array_close(&d.moves)
     free(d)
 
 
