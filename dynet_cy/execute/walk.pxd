@@ -179,9 +179,13 @@ cdef inline int settle(Walk* w) noexcept nogil:
     return w.device.settle(w) if w.pending else 0
 
 
+cdef inline size_t owed_place(const Walk* w, uint32_t batch) noexcept nogil:
+    return w.g.batches.top // sizeof(Batch) if batch == NO_BATCH else batch
+
+
 cdef inline int settle_gradients(Walk* w, uint32_t batch) noexcept nogil:
     """Make pending additions to the gradients of a batch (NO_BATCH: of inputs) run before the commands that follow."""
-    return w.device.settle(w) if w.owed != NULL and w.owed[min(batch, w.g.n_batches)] == w.turn else 0
+    return w.device.settle(w) if w.owed != NULL and w.owed[owed_place(w, batch)] == w.turn else 0
 
 
 cdef inline bint op_raised(const Op* op, Failure* failure) noexcept nogil:

@@ -81,7 +81,10 @@ cdef struct Pass:
 cdef int end_group(Walk* w) noexcept nogil
 # The table of forms, for modules that add forms.
 cdef Form* device_forms() noexcept nogil
-# For functions of forms: a command; the device address for a pointer into an arena of the graph.
+# For functions of forms.
+# Copy n numbers of the values to the place of the value of the running batch, before the next command that reads it.
+cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept nogil
+# Append a command; the device address for a pointer into an arena of the graph.
 cdef Command* add_command(Pass* s, int kind) noexcept nogil
 cdef float* on_device(Pass* s, const void* p) noexcept nogil
 cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil

@@ -10,7 +10,10 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Tensor, total_of
 from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of
-from dynet_cy.execute.walk cimport Collected, Device, allocate, begin_walk, forward_call, forward_each, settle
+from dynet_cy.execute.walk cimport (
+    Collected, Device, allocate, begin_walk, forward_call, forward_each, owed_place, settle,
+    settle_gradients,
+)
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
@@ -135,7 +138,6 @@ cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc)
 cdef int add_copy(Pass* s, const float* source, float* to, size_t n) noexcept nogil:
     """Add a move that assigns.  If it continues where the previous move ends, that move is extended instead."""
     cdef Move* m
-    s.walk.pending = True
     if s.n_moves and s.n_copied == s.n_moves:   # the last move is a copy
         m = &moves_of(s)[s.n_moves - 1]
         if m.to + m.n == to and ((source == NULL) if m.source == NULL else m.source + m.n == source):
@@ -178,7 +180,9 @@ cdef int send_input(Pass* s, uint32_t number) noexcept nogil:
     cdef Node* x = &nodes_of(s.walk.g)[number]
     cdef uint8_t* state = state_of(s.walk.g)
     cdef Range* r
-    if x.val == NULL or x.batch != NO_BATCH or state[number] & SENT:
+    if x.batch != NO_BATCH:
+        return settle_gradients(&s.walk, x.batch)   # before backward, those are copies to values that are pending
+    if x.val == NULL or state[number] & SENT:
         return 0
     r = <Range*>array_push(&s.d.ranges, sizeof(Range))
     if r == NULL:
@@ -271,10 +275,21 @@ cdef int fill(Walk* w, float* to, size_t n, float x) noexcept nogil:
 
 
 cdef int copy(Walk* w, float* to, const float* source, size_t n) noexcept nogil:
+    w.pending = True
     return add_copy(pass_of(w), place(w, source), place(w, to), n)
 
 
+cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept nogil:
+    if n == 0:
+        return 0
+    if s.walk.owed == NULL and open_additions(s):
+        return -1
+    s.walk.owed[s.walk.number] = s.walk.turn
+    return add_copy(s, place(&s.walk, source), place(&s.walk, to), n)
+
+
 cdef int zero(Walk* w, float* to, size_t n) noexcept nogil:
+    w.pending = True
     return add_copy(pass_of(w), NULL, place(w, to), n)
 
 
@@ -297,7 +312,7 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
         moves_of(s)[last - s.group].next = s.n_moves
     s.last_move[node] = s.group + s.n_moves - 1
     if a.val != NULL:
-        w.owed[min(a.batch, w.g.n_batches)] = w.turn
+        w.owed[owed_place(w, a.batch)] = w.turn
     # While numbers are checked, each batch is waited for.
     if checking or (w.held and w.g.scratch.top > s.most_scratch):
         w.pending = True
@@ -307,12 +322,13 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
 cdef int open_additions(Pass* s) noexcept nogil:
     """Make the tables of the last additions, by node and by batch."""
     cdef Graph* g = s.walk.g
+    cdef size_t batches = g.batches.top // sizeof(Batch) + 1
     s.last_move = <uint32_t*>reserve(s, &s.d.commands, g.n_nodes * sizeof(uint32_t))
-    s.walk.owed = <uint32_t*>reserve(s, &s.d.commands, (g.n_batches + <size_t>1) * sizeof(uint32_t))
+    s.walk.owed = <uint32_t*>reserve(s, &s.d.commands, batches * sizeof(uint32_t))
     if s.last_move == NULL or s.walk.owed == NULL:
         return -1
     memset(s.last_move, 0, g.n_nodes * sizeof(uint32_t))
-    memset(s.walk.owed, 0, (g.n_batches + <size_t>1) * sizeof(uint32_t))
+    memset(s.walk.owed, 0, batches * sizeof(uint32_t))
     return 0
 
 
@@ -382,6 +398,7 @@ cdef int gather_factors(Walk* w, const FactorPart* first, const Factors* f) noex
     cdef const FactorPart* part = first
     cdef float* left = <float*>f.left
     cdef float* right = <float*>f.right
+    w.pending = True
     while part != NULL:
         if add_copy(s, part.factors.left, left, f.rows * part.factors.n):
             return -1

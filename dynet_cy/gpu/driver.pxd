@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Call
-from dynet_cy.ops.registry cimport FactorsOf, Needs, Same, Saved, Spread, Work
+from dynet_cy.ops.registry cimport FactorsOf, IsLaid, Needs, Same, Saved, Spread, Work
 
 
 cdef extern from "dynet_cy/gpu.h" nogil:
@@ -138,6 +138,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         FactorsOf factors "needs->factors"
         Spread spread "needs->spread"
         Same same "needs->same"
+        IsLaid laid "needs->laid"
         uint8_t assigns "needs->assigns"
         uint8_t lists "needs->lists"
         GpuForward forward

@@ -10,6 +10,7 @@ from dynet_cy.execute.walk cimport assign_values, count_as_run, run_forward
 from dynet_cy.execute.watch cimport Finding, bad_values, check_before, checking, list_batches, profiling, raise_anomaly
 from dynet_cy.gpu.cells cimport find_cells
 from dynet_cy.gpu.commands cimport Pass, begin_pass
+from dynet_cy.gpu.copies cimport find_copies
 from dynet_cy.gpu.driver cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
@@ -187,6 +188,7 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
         with nogil:
             if not (profiling or checking or g.check_validity):
                 find_cells(g, n_batches)
+                find_copies(g, n_batches)
             for number in range(before, before + n_batches):
                 if not error:
                     s.walk.number = number

@@ -37,6 +37,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int PIECES "DY_PIECES"
     int TILES "DY_TILES"
     int VIEWS "DY_VIEWS"
+    int COPIES "DY_COPIES"
     int IN_CELL "DY_IN_CELL"
     int CELL "DY_CELL"
     enum:

@@ -64,6 +64,7 @@ enum {
     DY_PIECES,                  /* a call for each run of nodes that are adjacent in all arguments: elementwise ops */
     DY_TILES,                   /* the same, in tiles, together with neighbours of this form */
     DY_VIEWS,                   /* no call: the results are parts of their arguments in memory */
+    DY_COPIES,                  /* no call: the results are copies of their arguments: see gpu/copies */
     DY_IN_CELL,                 /* no call: the results are computed by the batch of form DY_CELL that follows */
     DY_CELL,                    /* one call for the elementwise steps of a recurrent cell: see gpu/cells */
     DY_FORMS
