@@ -148,6 +148,40 @@ cdef int add_each(Walk* w, const Batch* batch, uint32_t i, const float* source) 
     return 0
 
 
+cdef bint takes_spread(const Walk* w, const Batch* batch, const Call* c, uint32_t i) noexcept nogil:
+    """Whether `spread` adds to the gradients of argument i: it has the batch size of the result.
+
+    On devices, ops whose arguments may be broadcast pass dy on too, to those that are not.
+    """
+    cdef const Graph* g = w.g
+    cdef const Node* node
+    cdef uint32_t j
+    if c.x[i].dim.bd != c.y.dim.bd:
+        return False
+    for j in range(0 if w.at_once else batch.count):
+        node = &nodes_of(g)[order_of(g)[batch.first + j]]
+        if total_of(&nodes_of(g)[args_of(g, node)[i]].dim) != total_of(&node.dim):
+            return False
+    return True
+
+
+cdef int spread_on_device(Walk* w, const Batch* batch, const Call* c, float scale) noexcept nogil:
+    cdef const Graph* g = w.g
+    cdef const Node* node
+    cdef const float* source
+    cdef uint32_t i, j
+    for i in range(c.n):
+        if not takes_spread(w, batch, c, i):
+            continue
+        source = c.dy.v
+        for j in range(batch.count):
+            node = &nodes_of(g)[order_of(g)[batch.first + j]]
+            if contribute(w, args_of(g, node)[i], source, total_of(&node.dim), scale):
+                return -1
+            source += total_of(&node.dim)
+    return 0
+
+
 cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcept nogil:
     """Add dy, times a number, to the gradients of all arguments that have the batch size of the result."""
     cdef Graph* g = w.g
@@ -155,6 +189,8 @@ cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcep
     cdef Node* node
     cdef const float* source = c.dy.v
     cdef uint32_t i, j
+    if not w.at_once:
+        return spread_on_device(w, batch, c, scale)
     for j in range(batch.count):
         node = &nodes_of(g)[ids[j]]
         for i in range(c.n):
@@ -731,7 +767,7 @@ cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         return -1
     top = g.scratch.top
     for i in range(node.nargs):
-        if needs.spread != NULL and c.x[i].dim.bd == c.y.dim.bd:
+        if needs.spread != NULL and takes_spread(w, batch, &c, i):
             continue                            # done by `spread`
         if (contribute_nothing(w, batch, i) if is_empty(w, &c.x[i].dim)
                 else argument_backward(w, batch, op, needs, &c, i)):

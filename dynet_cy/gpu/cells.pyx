@@ -11,7 +11,7 @@ numbers are checked, or if backward begins between the steps.
 """
 
 from libc.stdint cimport uint8_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memmove, memset
 
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.execute.gradients cimport backward_call, contribute
@@ -97,7 +97,7 @@ cdef void find_cells(Graph* g, uint32_t n) noexcept nogil:
         list_members(g, first, n, members, lowest)
         for b in range(first + 1, first + n):
             if step_of(g, &batches[b]) == OUTPUT:
-                mark_cell(g, b, first, members, lowest)
+                find_cell(g, b, first, members, lowest)
     arena_rewind(&g.scratch, top)
 
 
@@ -124,35 +124,81 @@ cdef inline uint32_t batch_in(const Member* members, uint32_t lowest, uint32_t n
     return members[node].batch if node >= lowest else NO_BATCH
 
 
-cdef void mark_cell(Graph* g, uint32_t number, uint32_t first, Member* members, uint32_t lowest) noexcept nogil:
-    """If the outputs of a batch, the states of the batch before it, and some batches of gates belong together: mark
-    these."""
+cdef void find_cell(Graph* g, uint32_t number, uint32_t first, Member* members, uint32_t lowest) noexcept nogil:
+    """If the outputs of a batch, the states of another and some batches of gates belong together, mark these."""
+    cdef uint32_t of_states = batch_in(members, lowest, args_of(g, first_of(g, &batches_of(g)[number]))[0])
+    if (of_states != NO_BATCH and is_cell(g, number, of_states, members, lowest)
+            and bring_behind(g, of_states, number, members)):
+        mark_cell(g, of_states + 1, first, members)
+
+
+cdef bint is_cell(Graph* g, uint32_t number, uint32_t of_states, Member* members, uint32_t lowest) noexcept nogil:
+    """Whether the outputs of a batch have their states in the other, and gates that nothing else uses."""
     cdef Batch* batches = batches_of(g)
     cdef Batch* outputs = &batches[number]
-    cdef Batch* states = outputs - 1
+    cdef Batch* states = &batches[of_states]
     cdef const Node* h
     cdef const Node* c
     cdef const Node* gates
-    cdef uint32_t j, of_h, of_c, of_gates, k, total = 0
+    cdef uint32_t j, of_h, of_c, of_gates, k
     if step_of(g, states) != STATE or states.count != outputs.count:
-        return
+        return False
     for j in range(outputs.count):
         h = &nodes_of(g)[order_of(g)[outputs.first + j]]
         of_h = args_of(g, h)[0]
-        if batch_in(members, lowest, of_h) != number - 1 or members[of_h].cell == number:
-            return
+        if batch_in(members, lowest, of_h) != of_states or members[of_h].cell == number:
+            return False
         members[of_h].cell = number
         c = &nodes_of(g)[of_h]
         of_gates = args_of(g, c)[1]
         k = batch_in(members, lowest, of_gates)
         # Others that use the gates could do so before their activations are computed.
         if args_of(g, h)[1] != of_gates or k == NO_BATCH or members[of_gates].uses != 2:
-            return
+            return False
         gates = &nodes_of(g)[of_gates]
         of_c = args_of(g, c)[0]
         if (gpu_op_at(gates.op).step != SUMS or batches[k].form == EACH or h.dim.bd != c.dim.bd
-                or gates.dim.bd != c.dim.bd or batch_in(members, lowest, of_c) == number - 1):
-            return
+                or gates.dim.bd != c.dim.bd or batch_in(members, lowest, of_c) == of_states):
+            return False
+    return True
+
+
+cdef bint bring_behind(Graph* g, uint32_t of_states, uint32_t number, Member* members) noexcept nogil:
+    """Move a batch of outputs right behind that of its states; False if what is between them stands in the way."""
+    cdef Batch* batches = batches_of(g)
+    cdef Batch outputs = batches[number]
+    cdef uint32_t* order = order_of(g)
+    cdef uint32_t b, j, to = batches[of_states].first + batches[of_states].count
+    cdef uint32_t* moved
+    if number == of_states + 1:
+        return True
+    for b in range(of_states + 1, number):
+        if batches[b].cell or batches[b].first + batches[b].count != batches[b + 1].first:
+            return False
+    moved = <uint32_t*>arena_alloc(&g.scratch, outputs.count * sizeof(uint32_t))
+    if moved == NULL or batches[of_states + 1].first != to:
+        return False
+    memcpy(moved, order + outputs.first, outputs.count * sizeof(uint32_t))
+    memmove(order + to + outputs.count, order + to, (outputs.first - to) * sizeof(uint32_t))
+    memcpy(order + to, moved, outputs.count * sizeof(uint32_t))
+    b = number
+    while b > of_states + 1:
+        batches[b] = batches[b - 1]
+        batches[b].first += outputs.count
+        b -= 1
+    outputs.first = to
+    batches[of_states + 1] = outputs
+    for b in range(of_states + 1, number + 1):
+        for j in range(batches[b].count):
+            members[order[batches[b].first + j]].batch = b
+    return True
+
+
+cdef void mark_cell(Graph* g, uint32_t number, uint32_t first, const Member* members) noexcept nogil:
+    """Mark a batch of outputs, that of its states before it, and those of its gates, unless some of these have others."""
+    cdef Batch* batches = batches_of(g)
+    cdef Batch* outputs = &batches[number]
+    cdef uint32_t j, k, of_gates, total = 0
     for j in range(outputs.count):
         of_gates = args_of(g, &nodes_of(g)[order_of(g)[outputs.first + j]])[1]
         k = members[of_gates].batch
@@ -160,8 +206,8 @@ cdef void mark_cell(Graph* g, uint32_t number, uint32_t first, Member* members, 
             batches[k].cell = number + 1
             total += batches[k].count
     if total == outputs.count:
-        states.form = IN_CELL
-        states.cell = number + 1
+        batches[number - 1].form = IN_CELL
+        batches[number - 1].cell = number + 1
         outputs.form = CELL
         outputs.cell = number + 1
         return

@@ -81,6 +81,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         char* p
         size_t n "bytes"
         size_t capacity
+        size_t last
         uint32_t count
 
     ctypedef struct Gpu "dy_gpu":

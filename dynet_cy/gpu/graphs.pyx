@@ -81,14 +81,11 @@ cdef struct Replays:
     Sight[SETS][WAYS] seen          # in each set, the most recently seen entry is first
 
 
-cdef bint begin_listing(Gpu* gpu) noexcept nogil:
+cdef void begin_listing(Gpu* gpu) noexcept nogil:
     cdef Records* r = &lists[gpu.number]
-    if most_graphs == 0 or gpu.workspace == 0 or gpu.counts.failed_captures:
-        return False
-    r.n = 0
+    r.n = r.last = 0
     r.count = 0
     gpu.records = r
-    return True
 
 
 cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil:
@@ -99,7 +96,8 @@ cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil:
     gpu.records = NULL
     if gpu.error:
         return gpu.error
-    if r.count < LEAST_NODES or r.count > most_nodes:
+    if (r.count < LEAST_NODES or r.count > most_nodes or most_graphs == 0 or gpu.workspace == 0
+            or gpu.counts.failed_captures):
         return play(gpu, r)
     if replays == NULL:
         replays = <Replays*>calloc(1, sizeof(Replays))

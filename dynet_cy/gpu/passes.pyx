@@ -148,7 +148,9 @@ cdef int run_commands(Pass* s) noexcept nogil:
     cdef bint timed = profiling != 0
     # While numbers are checked, each batch is waited for.
     cdef bint checked = checking != 0
-    cdef bint listed = not timed and not checked and begin_listing(gpu)
+    cdef bint listed = not timed and not checked
+    if listed:
+        begin_listing(gpu)
     if timed:
         wait(gpu)
     while c != NULL and not gpu.error:

@@ -159,7 +159,16 @@ cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return contract(gpu, &axes, &batch, 1, c.dy.v, c.dx.v, c.accumulate)
 
 
+cdef bint is_one_line(const Dim* y, const Attr* attrs) noexcept nogil:
+    """Whether one axis has all elements, so that the order of axes makes no difference."""
+    cdef uint32_t k, lines = 0
+    for k in range(y.nd):
+        lines += y.d[k] != 1
+    return lines <= 1
+
+
 op = gpu_op(b"transpose", CU_SHAPE, transpose_forward, transpose_backward)
+op.laid = is_one_line
 needs_module(op, BASE)
 op.assigns = True
 
