@@ -23,7 +23,8 @@ from dynet_cy.execute.accumulation cimport (
 )
 from dynet_cy.execute.walk cimport (
     FEW, allocate, allocate_table, arrange, is_empty, lay_items, neighbours_before, op_raised, part_views,
-    pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor, settle, uses_in, views_backward,
+    pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor, settle, settle_gradients,
+    uses_in, views_backward,
 )
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
@@ -147,6 +148,40 @@ cdef int add_each(Walk* w, const Batch* batch, uint32_t i, const float* source) 
     return 0
 
 
+cdef bint takes_spread(const Walk* w, const Batch* batch, const Call* c, uint32_t i) noexcept nogil:
+    """Whether `spread` adds to the gradients of argument i: it has the batch size of the result.
+
+    On devices, ops whose arguments may be broadcast pass dy on too, to those that are not.
+    """
+    cdef const Graph* g = w.g
+    cdef const Node* node
+    cdef uint32_t j
+    if c.x[i].dim.bd != c.y.dim.bd:
+        return False
+    for j in range(0 if w.at_once else batch.count):
+        node = &nodes_of(g)[order_of(g)[batch.first + j]]
+        if total_of(&nodes_of(g)[args_of(g, node)[i]].dim) != total_of(&node.dim):
+            return False
+    return True
+
+
+cdef int spread_on_device(Walk* w, const Batch* batch, const Call* c, float scale) noexcept nogil:
+    cdef const Graph* g = w.g
+    cdef const Node* node
+    cdef const float* source
+    cdef uint32_t i, j
+    for i in range(c.n):
+        if not takes_spread(w, batch, c, i):
+            continue
+        source = c.dy.v
+        for j in range(batch.count):
+            node = &nodes_of(g)[order_of(g)[batch.first + j]]
+            if contribute(w, args_of(g, node)[i], source, total_of(&node.dim), scale):
+                return -1
+            source += total_of(&node.dim)
+    return 0
+
+
 cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcept nogil:
     """Add dy, times a number, to the gradients of all arguments that have the batch size of the result."""
     cdef Graph* g = w.g
@@ -154,13 +189,15 @@ cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcep
     cdef Node* node
     cdef const float* source = c.dy.v
     cdef uint32_t i, j
+    if not w.at_once:
+        return spread_on_device(w, batch, c, scale)
     for j in range(batch.count):
         node = &nodes_of(g)[ids[j]]
         for i in range(c.n):
             if c.x[i].dim.bd == c.y.dim.bd and contribute(w, args_of(g, node)[i], source, total_of(&node.dim), scale):
                 return -1
         source += total_of(&node.dim)
-    return settle(w)
+    return 0
 
 
 # ---- contributions collected over a pass ---------------------------------------------
@@ -407,10 +444,13 @@ cdef inline int allocate_work(Walk* w, const Needs* needs, Call* c, uint32_t i) 
 
 
 cdef inline int value_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
-                               const Node* a, uint8_t* state) noexcept nogil:
+                               uint32_t arg, const Node* a, uint8_t* state) noexcept nogil:
     """Compute the gradient of an argument that is one value, in place."""
+    cdef const float* at = needs.same(c, i) if needs.same != NULL and not w.at_once else NULL
+    if at != NULL:
+        return add_contribution(w, arg, a, state, at, total_of(&a.dim), 1)
     c.dx.v = place_of(w, gradient_at(w.g, a.val))
-    if settle(w) or backward_into(w, batch, op, needs, c, i, (state[0] & LIVE) != 0):
+    if settle(w) or settle_gradients(w, a.batch) or backward_into(w, batch, op, needs, c, i, (state[0] & LIVE) != 0):
         return -1
     state[0] |= LIVE
     return 0
@@ -428,7 +468,7 @@ cdef int shared_backward(Walk* w, const Batch* batch, const Op* op, const Needs*
     c.dx = c.x[i]
     if a.val == NULL:
         return parameter_backward(w, batch, op, needs, c, i, <Param*>a.object)
-    return value_backward(w, batch, op, needs, c, i, a, state)
+    return value_backward(w, batch, op, needs, c, i, arg, a, state)
 
 
 cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
@@ -457,6 +497,8 @@ cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* n
             if at == NULL:
                 return -1
         else:
+            if settle_gradients(w, a.batch):
+                return -1
             at = place_of(w, gradient_at(g, a.val))
         stride = size_of(&a.dim) if a.dim.bd > 1 else 0
         for _ in range(nodes[ids[j]].dim.bd):
@@ -481,7 +523,10 @@ cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* n
     c.accumulate = adds
     if one_backward(w, batch, op, c, i):
         return -1
-    return add_to_parameters(w, batch, i, dx) if among_values else 0
+    if not among_values:
+        return 0
+    w.held = not w.at_once
+    return add_to_parameters(w, batch, i, dx)
 
 
 cdef inline void* allocate_zeros(Walk* w, size_t n) noexcept nogil:
@@ -522,7 +567,7 @@ cdef int adjacent_backward(Walk* w, const Batch* batch, const Op* op, const Need
     if live:
         for j in range(batch.count):
             arg = args_of(g, &nodes[ids[j]])[i]
-            if not state[arg] & LIVE and zero_gradient(w, &nodes[arg]):
+            if (settle_gradients(w, nodes[arg].batch) if state[arg] & LIVE else zero_gradient(w, &nodes[arg])):
                 return -1
         if settle(w):
             return -1
@@ -546,6 +591,7 @@ cdef int scattered_backward(Walk* w, const Batch* batch, const Op* op, const Nee
     c.dx.v = place_of(w, at)
     if backward_into(w, batch, op, needs, c, i, False):
         return -1
+    w.held = not w.at_once
     return add_each(w, batch, i, c.dx.v)
 
 
@@ -571,7 +617,8 @@ cdef int argument_backward(Walk* w, const Batch* batch, const Op* op, const Need
     c.dx = c.x[i]
     if batch.x[i].list != NULL:
         return list_backward(w, batch, op, needs, c, i)
-    if batch.x[i].v == nodes[args_of(g, &nodes[ids[0]])[i]].val and n_need == batch.count:
+    if (batch.x[i].v == nodes[args_of(g, &nodes[ids[0]])[i]].val and n_need == batch.count
+            and (w.at_once or needs.same == NULL or needs.same(c, i) == NULL)):
         return adjacent_backward(w, batch, op, needs, c, i, n_live != 0)
     return scattered_backward(w, batch, op, needs, c, i)
 
@@ -698,6 +745,8 @@ cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     w.n_live_in_batch += n_live
     if n_live == 0:
         return 0
+    if settle_gradients(w, w.number):
+        return -1
     if n_live < batch.count:                    # the loss does not depend on the others
         for j in range(batch.count):
             if not state[ids[j]] & LIVE and zero_gradient(w, &nodes[ids[j]]):
@@ -718,18 +767,19 @@ cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         return -1
     top = g.scratch.top
     for i in range(node.nargs):
-        if needs.spread != NULL and c.x[i].dim.bd == c.y.dim.bd:
+        if needs.spread != NULL and takes_spread(w, batch, &c, i):
             continue                            # done by `spread`
         if (contribute_nothing(w, batch, i) if is_empty(w, &c.x[i].dim)
                 else argument_backward(w, batch, op, needs, &c, i)):
             return -1
         if op.part != NULL:
             c.before += op.part(&c, i)
-        if not w.pending:
+        if not w.pending and not w.held:
             arena_rewind(&g.scratch, top)
     if settle(w):
         return -1
-    arena_rewind(&g.scratch, top)
+    if not w.held:
+        arena_rewind(&g.scratch, top)
     return 0
 
 
@@ -747,7 +797,8 @@ cdef int backward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         if (lay_items(w, &one) or (backward_of_one(w, &one) if w.at_once else backward_call(w, &one, 1))
                 or stops(w, size * sizeof(float))):
             return -1
-        arena_rewind(&g.scratch, top)
+        if not w.held:
+            arena_rewind(&g.scratch, top)
         one.y += size
     return 0
 
@@ -860,7 +911,8 @@ cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t toget
         begun = now()
     failed = (batch_backward(w, batch, together)
               or (looked_at and w.n_live_in_batch and look_at(w, batch, begun)))
-    arena_rewind(&w.g.scratch, top)
+    if not w.held:
+        arena_rewind(&w.g.scratch, top)
     if failed:
         return -1
     while True:

@@ -7,7 +7,7 @@ from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.watch cimport Finding
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, FLATTENED, ONE, STACKED, TILES, WANTED, Batch, Graph, Node, args_of, batches_of,
+    COLUMNS, COMPUTED, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, WANTED, Batch, Graph, Node, args_of, batches_of,
     claim_values, items_of, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
@@ -112,7 +112,11 @@ cdef struct Walk:
     uint64_t end                    # forward: start no batch from this time on, on the clock of `now`; 0: no limit
     int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward, unless NULL
     void* hooked                    # data of `after`
-    bint pending                    # copies are listed but not made yet: their sources must not be overwritten
+    bint pending                    # copies are listed but not made yet, and the next command needs them
+    bint held                       # additions are listed but not made yet, whose sources are in working memory
+    uint32_t turn                   # number of the group of additions that is being listed
+    # By number of a batch, the last group that adds to its gradients, and after these the one for inputs; NULL: none.
+    uint32_t* owed
     Failure failure
 
 # How batches of a form run: `n` that follow each other, more than one only of the form TILES.
@@ -137,8 +141,9 @@ cdef struct Device:
     int (*begin_backward)(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil
     int (*backward)(Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil
 
-    # `copy`, `add` and `zero` may be deferred until `settle`, and then run in any order.  `to` is a host pointer: into
-    # an arena of the graph, or for `add` to the gradient of `node`, which may be a parameter.
+    # `copy`, `add` and `zero` may be deferred until `settle`, and then run in any order; `add` even until the gradient
+    # is read or written (`settle_gradients`).  `to` is a host pointer: into an arena of the graph, or for `add` to the
+    # gradient of `node`, which may be a parameter.
     int (*copy)(Walk* w, float* to, const float* source, size_t n) noexcept nogil   # `source` is a host pointer too
     int (*add)(Walk* w, uint32_t node, float* to, const float* source, size_t n, float scale,
                bint accumulate) noexcept nogil
@@ -172,6 +177,15 @@ cdef inline void* allocate(Walk* w, size_t n) noexcept nogil:
 cdef inline int settle(Walk* w) noexcept nogil:
     """Make pending copies run before the commands that follow."""
     return w.device.settle(w) if w.pending else 0
+
+
+cdef inline size_t owed_place(const Walk* w, uint32_t batch) noexcept nogil:
+    return w.g.batches.top // sizeof(Batch) if batch == NO_BATCH else batch
+
+
+cdef inline int settle_gradients(Walk* w, uint32_t batch) noexcept nogil:
+    """Make pending additions to the gradients of a batch (NO_BATCH: of inputs) run before the commands that follow."""
+    return w.device.settle(w) if w.owed != NULL and w.owed[owed_place(w, batch)] == w.turn else 0
 
 
 cdef inline bint op_raised(const Op* op, Failure* failure) noexcept nogil:
@@ -290,6 +304,7 @@ cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* 
     one.count = 1
     one.bd = nodes_of(g)[order_of(g)[one.first]].dim.bd
     one.form = ONE
+    one.cell = 0
     one.x = NULL
     one.items = NULL
 

@@ -473,7 +473,9 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.n_live = w.n_live_in_batch = 0
     w.dy = NULL
     w.seed = random_seed()
-    w.whole = w.pending = False
+    w.whole = w.pending = w.held = False
+    w.turn = 0
+    w.owed = NULL
     w.end = 0
     w.after = NULL
     w.hooked = NULL
@@ -593,6 +595,8 @@ cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
         if not is_read_by_all(g, batch, op, i) and lay(w, batch, op, i):
             return -1
     for i in range(node.nargs):                 # all copies come after all lists, so that they run together
+        if batch.cell and i == 0:               # the cell reads the bias of its sums where it is
+            continue
         if batch.x[i].v != NULL and batch.x[i].v != nodes_of(g)[args[i]].val and gather(w, batch, i):
             return -1
     return settle(w)

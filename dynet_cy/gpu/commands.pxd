@@ -8,7 +8,7 @@ sends these in one upload and runs the commands.
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from dynet_cy.core.tensor cimport Call
-from dynet_cy.execute.walk cimport Walk
+from dynet_cy.execute.walk cimport Form, Walk
 from dynet_cy.gpu.graphs cimport DeviceGraph
 from dynet_cy.graph.structs cimport Graph
 from dynet_cy.memory.arena cimport Arena
@@ -28,9 +28,11 @@ cdef enum:
     MOVES                           # p: an array of `count` Moves, the longest of which has n numbers
     FILL                            # n numbers at p become x
     FORWARD
+    SUMS_ONLY                       # the part of FORWARD that is not elementwise
     BEGIN
     BACKWARD                        # of argument i
     PRODUCT                         # C += A B': A and B are `left` and `right`
+    CELLS                           # kernel i over the table p of `rows` cells with n numbers
 
 cdef struct Command:
     Command* next
@@ -65,11 +67,24 @@ cdef struct Pass:
     size_t scratch_needed
     size_t tables_from
     uint64_t* seeds                 # seed and stream of random ops, in the tables; NULL: none so far
-    Move* moves                     # of the group that is being collected
-    uint32_t n_moves
+    uint32_t n_moves                # of the group that is being collected
+    uint32_t n_copied               # equal to it if the last move is a copy, which may be extended
     size_t longest
+    size_t most_scratch             # so much working memory may pending additions hold
     uint32_t group                  # number of the group's first move; moves of all groups are numbered in one sequence
+    uint8_t* cells                  # by number of a batch: this pass has run the cell backward; NULL: none so far
+    uint32_t* cell_of               # by number of a node: the last cell whose state before it is
     uint32_t* last_move             # by number of a node: the number of the last move to its gradient; 0: none
 
 
+# Make all pending moves run before the commands that follow.
+cdef int end_group(Walk* w) noexcept nogil
+# The table of forms, for modules that add forms.
+cdef Form* device_forms() noexcept nogil
+# For functions of forms.
+# Copy n numbers of the values to the place of the value of the running batch, before the next command that reads it.
+cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept nogil
+# Append a command; the device address for a pointer into an arena of the graph.
+cdef Command* add_command(Pass* s, int kind) noexcept nogil
+cdef float* on_device(Pass* s, const void* p) noexcept nogil
 cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil

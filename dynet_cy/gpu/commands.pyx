@@ -10,7 +10,11 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Tensor, total_of
 from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of
-from dynet_cy.execute.walk cimport Collected, Device, Form, allocate, begin_walk, forward_call, forward_each, settle
+from dynet_cy.execute.walk cimport (
+    Collected, Device, allocate, begin_walk, forward_call, forward_each, owed_place, settle,
+    settle_gradients,
+)
+from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
 from dynet_cy.gpu.memory cimport Range, begin_use, note_use
@@ -18,7 +22,7 @@ from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, nodes_of, order_of, state_of,
 )
-from dynet_cy.memory.arena cimport arena_alloc, arena_extend, arena_rewind, array_push, array_rewind
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport GPU, Factors, Op
 
@@ -34,7 +38,11 @@ cdef inline void* reserve(Pass* s, Arena* a, size_t n) noexcept nogil:
     return p
 
 
-cdef inline float* on_device(Pass* s, const void* p) noexcept nogil:
+cdef inline Move* moves_of(Pass* s) noexcept nogil:
+    return <Move*>s.d.moves.base
+
+
+cdef float* on_device(Pass* s, const void* p) noexcept nogil:
     return device_ptr(s.walk.g, s.d, p)
 
 
@@ -76,44 +84,46 @@ cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint3
 
 
 # ---- moves -----------------------------------------------------------------------
-# A group of moves is one command.  The group is a contiguous table: nothing else is added to the tables until the group
-# ends.
+# A group of moves is one command.  Copies are needed by the next command, so `pending` makes the walk end the group
+# before it.  Additions to gradients wait until a batch reads the gradient, or a kernel writes it (`owed`), or until
+# copies end the group anyway; so contributions of many batches are one launch.
 
-cdef inline void open_group(Pass* s) noexcept nogil:
-    if not s.walk.pending:
-        s.walk.pending = True
-        s.moves = NULL
-        s.group += s.n_moves
-        s.n_moves = 0
-        s.longest = 0
+# How much working memory pending additions hold at most.
+cdef enum:
+    MOST_HELD = 1 << 26
 
 
 cdef int end_group(Walk* w) noexcept nogil:
     cdef Pass* s = pass_of(w)
     cdef Command* c
-    w.pending = False
-    if s.n_moves == 0 or s.longest == 0:
+    cdef Move* table
+    cdef uint32_t n = s.n_moves
+    cdef size_t longest = s.longest
+    w.pending = w.held = False
+    w.turn += 1
+    s.group += n
+    s.n_moves = s.n_copied = 0
+    s.longest = 0
+    if longest == 0:
         return 0
+    table = <Move*>reserve(s, &w.g.tables, n * sizeof(Move))
     c = add_command(s, MOVES)
-    if c == NULL:
+    if table == NULL or c == NULL:
         return -1
-    c.p = on_device(s, s.moves)
-    c.count = s.n_moves
-    c.n = s.longest
+    memcpy(table, s.d.moves.base, n * sizeof(Move))
+    c.p = on_device(s, table)
+    c.count = n
+    c.n = longest
     return 0
 
 
 cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc) noexcept nogil:
-    cdef Move* moves
     cdef Move* m
-    open_group(s)
-    moves = <Move*>(reserve(s, &s.walk.g.tables, sizeof(Move)) if s.n_moves == 0 else
-                    arena_extend(&s.walk.g.tables, s.moves, s.n_moves * sizeof(Move), sizeof(Move)))
-    m = moves + s.n_moves
-    if moves == NULL:
+    array_rewind(&s.d.moves, s.n_moves * sizeof(Move))
+    m = <Move*>array_push(&s.d.moves, sizeof(Move))
+    if m == NULL:
         s.walk.failure.needed = sizeof(Move)
         return NULL
-    s.moves = moves
     memset(m, 0, sizeof(Move))
     m.source = <float*>source
     m.to = to
@@ -128,14 +138,16 @@ cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc)
 cdef int add_copy(Pass* s, const float* source, float* to, size_t n) noexcept nogil:
     """Add a move that assigns.  If it continues where the previous move ends, that move is extended instead."""
     cdef Move* m
-    if s.walk.pending and s.n_moves:
-        m = &s.moves[s.n_moves - 1]
-        if (not m.acc and m.to + m.n == to and
-                ((source == NULL) if m.source == NULL else m.source + m.n == source)):
+    if s.n_moves and s.n_copied == s.n_moves:   # the last move is a copy
+        m = &moves_of(s)[s.n_moves - 1]
+        if m.to + m.n == to and ((source == NULL) if m.source == NULL else m.source + m.n == source):
             m.n += n
             s.longest = max(s.longest, m.n)
             return 0
-    return 0 if add_move(s, source, to, n, False) != NULL else -1
+    if add_move(s, source, to, n, False) == NULL:
+        return -1
+    s.n_copied = s.n_moves
+    return 0
 
 
 # ---- the functions of the device -----------------------------------------------------
@@ -168,7 +180,9 @@ cdef int send_input(Pass* s, uint32_t number) noexcept nogil:
     cdef Node* x = &nodes_of(s.walk.g)[number]
     cdef uint8_t* state = state_of(s.walk.g)
     cdef Range* r
-    if x.val == NULL or x.batch != NO_BATCH or state[number] & SENT:
+    if x.batch != NO_BATCH:
+        return settle_gradients(&s.walk, x.batch)   # before backward, those are copies to values that are pending
+    if x.val == NULL or state[number] & SENT:
         return 0
     r = <Range*>array_push(&s.d.ranges, sizeof(Range))
     if r == NULL:
@@ -224,7 +238,7 @@ cdef int forward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexc
         return -1
     s.modules |= gpu_op.modules
     s.values_needed = max(s.values_needed, w.g.values.top)
-    return add_call(s, FORWARD, c, batch, 0, batch.count)
+    return add_call(s, SUMS_ONLY if batch.cell else FORWARD, c, batch, 0, batch.count)
 
 
 cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil:
@@ -235,7 +249,9 @@ cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c
         s.missing_gradient = True
         return -1
     s.modules |= gpu_op.modules
-    return add_call(s, BEGIN, c, batch, 0, w.n_live) if gpu_op.begin_backward != NULL else 0
+    if gpu_op.begin_backward == NULL or (batch.cell and s.cells != NULL and s.cells[batch.cell - 1]):
+        return 0
+    return add_call(s, BEGIN, c, batch, 0, w.n_live)
 
 
 cdef int backward(Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil:
@@ -259,10 +275,21 @@ cdef int fill(Walk* w, float* to, size_t n, float x) noexcept nogil:
 
 
 cdef int copy(Walk* w, float* to, const float* source, size_t n) noexcept nogil:
+    w.pending = True
     return add_copy(pass_of(w), place(w, source), place(w, to), n)
 
 
+cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept nogil:
+    if n == 0:
+        return 0
+    if s.walk.owed == NULL and open_additions(s):
+        return -1
+    s.walk.owed[s.walk.number] = s.walk.turn
+    return add_copy(s, place(&s.walk, source), place(&s.walk, to), n)
+
+
 cdef int zero(Walk* w, float* to, size_t n) noexcept nogil:
+    w.pending = True
     return add_copy(pass_of(w), NULL, place(w, to), n)
 
 
@@ -273,11 +300,8 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
     cdef const Node* a = &nodes_of(w.g)[node]
     cdef uint32_t last
     cdef Move* m
-    if s.last_move == NULL:
-        s.last_move = <uint32_t*>reserve(s, &s.d.commands, w.g.n_nodes * sizeof(uint32_t))
-        if s.last_move == NULL:
-            return -1
-        memset(s.last_move, 0, w.g.n_nodes * sizeof(uint32_t))
+    if s.last_move == NULL and open_additions(s):
+        return -1
     m = add_move(s, source, place(w, to) if a.val != NULL else (<Param*>a.object).device_grad, n, accumulate)
     if m == NULL:
         return -1
@@ -285,8 +309,26 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
     last = s.last_move[node]
     if last >= s.group:
         m.follower = 1
-        s.moves[last - s.group].next = s.n_moves
+        moves_of(s)[last - s.group].next = s.n_moves
     s.last_move[node] = s.group + s.n_moves - 1
+    if a.val != NULL:
+        w.owed[owed_place(w, a.batch)] = w.turn
+    # While numbers are checked, each batch is waited for.
+    if checking or (w.held and w.g.scratch.top > s.most_scratch):
+        w.pending = True
+    return 0
+
+
+cdef int open_additions(Pass* s) noexcept nogil:
+    """Make the tables of the last additions, by node and by batch."""
+    cdef Graph* g = s.walk.g
+    cdef size_t batches = g.batches.top // sizeof(Batch) + 1
+    s.last_move = <uint32_t*>reserve(s, &s.d.commands, g.n_nodes * sizeof(uint32_t))
+    s.walk.owed = <uint32_t*>reserve(s, &s.d.commands, batches * sizeof(uint32_t))
+    if s.last_move == NULL or s.walk.owed == NULL:
+        return -1
+    memset(s.last_move, 0, g.n_nodes * sizeof(uint32_t))
+    memset(s.walk.owed, 0, batches * sizeof(uint32_t))
     return 0
 
 
@@ -356,6 +398,7 @@ cdef int gather_factors(Walk* w, const FactorPart* first, const Factors* f) noex
     cdef const FactorPart* part = first
     cdef float* left = <float*>f.left
     cdef float* right = <float*>f.right
+    w.pending = True
     while part != NULL:
         if add_copy(s, part.factors.left, left, f.rows * part.factors.n):
             return -1
@@ -380,6 +423,11 @@ for form in (ONE, STACKED, FLATTENED, COLUMNS):
     forms[form].backward = backward_call
 forms[EACH].forward = forward_each
 forms[EACH].backward = backward_each
+
+
+cdef Form* device_forms() noexcept nogil:
+    return forms
+
 
 cdef Device gpu
 memset(&gpu, 0, sizeof(Device))
@@ -406,7 +454,8 @@ cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil:
     begin_walk(&s.walk, g, &gpu)
     s.d = d
     s.end = &s.first
-    s.group = 1                                 # moves are numbered from 1; 0 means none
+    s.group = s.walk.turn = 1                   # moves are numbered from 1, and so are groups; 0 means none
+    s.most_scratch = g.scratch.top + MOST_HELD
     s.values_needed = g.values.top
     s.scratch_needed = g.scratch.top
     s.tables_from = g.tables.top

@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Call
-from dynet_cy.ops.registry cimport FactorsOf, Needs, Same, Saved, Spread, Work
+from dynet_cy.ops.registry cimport FactorsOf, IsLaid, Needs, Same, Saved, Spread, Work
 
 
 cdef extern from "dynet_cy/gpu.h" nogil:
@@ -84,6 +84,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         char* p
         size_t n "bytes"
         size_t capacity
+        size_t last
         uint32_t count
 
     ctypedef struct Gpu "dy_gpu":
@@ -142,6 +143,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         FactorsOf factors "needs->factors"
         Spread spread "needs->spread"
         Same same "needs->same"
+        IsLaid laid "needs->laid"
         uint8_t assigns "needs->assigns"
         uint8_t lists "needs->lists"
         GpuForward forward
@@ -150,6 +152,12 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         Note note
         uint64_t modules
         uint8_t draws
+        uint8_t step
+        GpuForward sums
+
+    int SUMS "DY_SUMS"
+    int STATE "DY_STATE"
+    int OUTPUT "DY_OUTPUT"
 
     ctypedef struct Chunk "dy_device_chunk":
         uint64_t handle

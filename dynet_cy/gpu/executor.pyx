@@ -10,7 +10,9 @@ from dynet_cy.execute.walk cimport assign_values, count_as_run, run_forward
 from dynet_cy.execute.watch cimport (
     Finding, bad_values, check_before, checking, end_pass, list_batches, profiling, raise_anomaly,
 )
+from dynet_cy.gpu.cells cimport find_cells
 from dynet_cy.gpu.commands cimport Pass, begin_pass
+from dynet_cy.gpu.copies cimport find_copies
 from dynet_cy.gpu.driver cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
@@ -23,6 +25,7 @@ from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, mirrors
+from dynet_cy.schedule.adjacency cimport order_nodes
 from dynet_cy.schedule.plan cimport drop_plan, plan
 
 
@@ -149,6 +152,8 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     try:
         with nogil:
             error = plan(g, targets, n, strategy, checking, &n_batches, &s)
+            if not error:
+                order_nodes(g, n_batches)
         raise_interrupt(&s)
         if error:
             out_of_memory("the schedule of the graph")
@@ -178,6 +183,9 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
     try:
         begin_pass(&s, g, d)
         with nogil:
+            if not (profiling or checking or g.check_validity):
+                find_cells(g, n_batches)
+                find_copies(g, n_batches)
             for number in range(before, before + n_batches):
                 if not error:
                     s.walk.number = number

@@ -11,10 +11,9 @@ from dynet_cy.memory.arena cimport Arena, Array
 #
 # CUDA graphs of passes that repeat: a single launch for a whole pass.
 
-# Between these two calls, launches, products and fills are listed; `run_listed` issues them.  If `begin_listing`
-# returns False, they are issued at once.  `kept` points to the captured CUDA graphs of a computation graph, NULL at
-# first.
-cdef bint begin_listing(Gpu* gpu) noexcept nogil
+# Between these two calls, launches, products and fills are listed; `run_listed` issues them.  `kept` points to the
+# captured CUDA graphs of a computation graph, NULL at first.
+cdef void begin_listing(Gpu* gpu) noexcept nogil
 cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil
 
 
@@ -33,6 +32,7 @@ cdef struct DeviceGraph:
     Arena commands                  # on the host: the commands of the current pass
     void* replays                   # CUDA graphs of earlier passes
     Array ranges                    # on the host: the Ranges of the current pass's upload
+    Array moves                     # on the host: those of the group that is being collected
 
 cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept nogil
 cdef DeviceGraph* device_graph(Graph* g, int device) except NULL

@@ -81,14 +81,11 @@ cdef struct Replays:
     Sight[SETS][WAYS] seen          # in each set, the most recently seen entry is first
 
 
-cdef bint begin_listing(Gpu* gpu) noexcept nogil:
+cdef void begin_listing(Gpu* gpu) noexcept nogil:
     cdef Records* r = &lists[gpu.number]
-    if most_graphs == 0 or gpu.workspace == 0 or gpu.counts.failed_captures:
-        return False
-    r.n = 0
+    r.n = r.last = 0
     r.count = 0
     gpu.records = r
-    return True
 
 
 cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil:
@@ -99,7 +96,8 @@ cdef int run_listed(Gpu* gpu, void** kept) noexcept nogil:
     gpu.records = NULL
     if gpu.error:
         return gpu.error
-    if r.count < LEAST_NODES or r.count > most_nodes:
+    if (r.count < LEAST_NODES or r.count > most_nodes or most_graphs == 0 or gpu.workspace == 0
+            or gpu.counts.failed_captures):
         return play(gpu, r)
     if replays == NULL:
         replays = <Replays*>calloc(1, sizeof(Replays))
@@ -287,6 +285,7 @@ cdef DeviceGraph* device_graph(Graph* g, int device) except NULL:
         open_mirror(gpu, &d.tables)
         arena_open(&d.commands, False)
         array_open(&d.ranges, False)
+        array_open(&d.moves, False)
         d.next = <DeviceGraph*>g.device_graphs
         g.device_graphs = d
     return d
@@ -310,6 +309,7 @@ cdef void close_one(DeviceGraph* d) noexcept:
     close_mirror(&d.tables)
     arena_close(&d.commands)
     array_close(&d.ranges)
+    array_close(&d.moves)
     free(d)
 
 

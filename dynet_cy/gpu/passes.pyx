@@ -10,9 +10,9 @@ from dynet_cy.execute.watch cimport (
     WEIGHT_GRADIENTS, bad_collected, bad_gradients, bad_values, checking, note, note_call, now, profiling,
     raise_anomaly,
 )
-from dynet_cy.gpu.commands cimport BACKWARD, BEGIN, FILL, FORWARD, MOVES, PRODUCT, Command
+from dynet_cy.gpu.commands cimport BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_group
 from dynet_cy.gpu.driver cimport (
-    Address, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, leave, raise_error, wait,
+    Address, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, launch_each, leave, raise_error, wait,
 )
 from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
 from dynet_cy.gpu.memory cimport (
@@ -52,6 +52,8 @@ cdef int run_pass(Pass* s, str what) except -1:
     cdef Gpu* gpu = s.d.gpu
     cdef int error = 0, failure
     cdef size_t needed = 0
+    if end_group(&s.walk):
+        raise_pass_failure(s, what)
     s.modules |= <uint64_t>1 << BASE
     if s.modules & ~loaded(gpu)[0]:
         load(gpu, s.modules)
@@ -146,7 +148,9 @@ cdef int run_commands(Pass* s) noexcept nogil:
     cdef bint timed = profiling != 0
     # While numbers are checked, each batch is waited for.
     cdef bint checked = checking != 0
-    cdef bint listed = not timed and not checked and begin_listing(gpu)
+    cdef bint listed = not timed and not checked
+    if listed:
+        begin_listing(gpu)
     if timed:
         wait(gpu)
     while c != NULL and not gpu.error:
@@ -162,6 +166,10 @@ cdef int run_commands(Pass* s) noexcept nogil:
             gemm(gpu, 0, 1, c.rows, c.cols, c.n, 1, c.left, c.rows, c.right, c.cols, 1, c.p, c.rows)
         elif c.kind == FORWARD:
             gpu_op.forward(gpu, &c.call)
+        elif c.kind == SUMS_ONLY:
+            gpu_op.sums(gpu, &c.call)
+        elif c.kind == CELLS:
+            launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, c.p)
         elif c.kind == BEGIN:
             gpu_op.begin_backward(gpu, &c.call)
         else:

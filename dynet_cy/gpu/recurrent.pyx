@@ -4,11 +4,11 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Tensor, rows_of, total_of
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, value_at
+from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS, Gpu, GpuOp, fill, launch_each, launch_rows, value_at
 from dynet_cy.gpu.products cimport (
     LINALG, add_scaled_elements, affine_backward, affine_forward, multiply, multiply_backward_a, multiply_backward_b,
 )
-from dynet_cy.gpu.registry cimport BASE, gpu_op, kernel_at, module_at, needs_module, pass_scaled
+from dynet_cy.gpu.registry cimport BASE, gpu_op, gpu_op_named, kernel_at, module_at, needs_module, pass_scaled
 from dynet_cy.ops.linalg cimport affine_transform_factors, factors_of_a
 from dynet_cy.ops.registry cimport Factors
 
@@ -52,17 +52,24 @@ cdef int squares_of_inputs(Gpu* gpu, const Call* c) noexcept nogil:
     return gpu.error
 
 
-cdef int gates_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd, offset = 0
+cdef int gates_sums(Gpu* gpu, const Call* c) noexcept nogil:
+    """The sums without the bias."""
+    cdef size_t offset = 0
     cdef uint32_t i
     cdef Tensor part
-    if m == 0:
-        return 0
     multiply(gpu, &c.x[1], &c.x[2], &c.y, 0)
     for i in range(3, c.n, 2):
         part = block_of(&c.x[i], &c.x[i + 1], offset)
         multiply(gpu, &part, &c.x[i + 1], &c.y, 1)
         offset += rows_of(&c.x[i + 1].dim)
+    return gpu.error
+
+
+cdef int gates_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t m = rows_of(&c.y.dim), batch = c.y.dim.bd
+    if m == 0:
+        return 0
+    gates_sums(gpu, c)
     if c.attrs[0].f != 0:
         squares_of_inputs(gpu, c)
         launch_each(gpu, ADD_NOISE, batch * m, batch, m, <const void*>c.seed, c.items, c.attrs[0].f, c.work, c.y.v)
@@ -139,6 +146,9 @@ for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_
     op.work = gates_work
     op.assigns = True
     op.draws = name == b"vanilla_lstm_gates_noise"
+    if not op.draws:
+        op.step = SUMS
+        op.sums = gates_sums
 
 
 # ==== gated =======================================================================================
@@ -365,3 +375,9 @@ cdef int gru_h_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 op = gpu_op(b"gru_h", CU_GATED, gru_h_forward, gru_h_backward)
 op.assigns = True
 # end of launches
+
+
+# ---- steps of LSTM cells, which gpu/cells runs together -------------------------------
+
+gpu_op_named(b"vanilla_lstm_c").step = STATE
+gpu_op_named(b"vanilla_lstm_h").step = OUTPUT

@@ -13,6 +13,7 @@ from dynet_cy.gpu.driver cimport Gpu, GpuBackward, GpuForward, GpuOp
 # The GPU op for the op of that name.  Module number `module`, from `module_at`, contains its kernels.  The caller sets
 # its other fields.
 cdef GpuOp* gpu_op(bytes name, int module, GpuForward forward, GpuBackward backward) except NULL
+cdef GpuOp* gpu_op_named(bytes name) except NULL            # one that exists already
 cdef void needs_module(GpuOp* op, int module) noexcept      # a further module of kernels
 # The number of the op, which indexes tables and is passed in gpu.op.
 cdef unsigned number_of(const GpuOp* op) noexcept nogil

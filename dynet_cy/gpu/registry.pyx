@@ -65,6 +65,10 @@ cdef GpuOp* gpu_op(bytes name, int module, GpuForward forward, GpuBackward backw
     return op
 
 
+cdef GpuOp* gpu_op_named(bytes name) except NULL:
+    return &table[<unsigned>_op_numbers[name.decode()]]
+
+
 cdef void needs_module(GpuOp* op, int module) noexcept:
     op.modules |= <uint64_t>1 << module
 

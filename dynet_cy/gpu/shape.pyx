@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, Tensor, axis_of, element, size_of, total_of
+from dynet_cy.core.tensor cimport Attr, Call, Dim, Tensor, axis_of, element, size_of, total_of
 from dynet_cy.gpu.driver cimport (
     THREADS, Gpu, GpuOp, blocks, fill, launch, launch_each, launch_rows, launch_slices, value_at,
 )
@@ -77,7 +77,12 @@ cdef int scale_gradient_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept n
     return pass_scaled(gpu, c, c.attrs[0].f)
 
 
+cdef bint always(const Dim* y, const Attr* attrs) noexcept nogil:
+    return True
+
+
 op = gpu_op(b"reshape", BASE, copy_forward, copy_backward)
+op.laid = always
 op.assigns = True
 
 op = gpu_op(b"nobackprop", BASE, copy_forward, NULL)
@@ -154,7 +159,16 @@ cdef int transpose_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return contract(gpu, &axes, &batch, 1, c.dy.v, c.dx.v, c.accumulate)
 
 
+cdef bint is_one_line(const Dim* y, const Attr* attrs) noexcept nogil:
+    """Whether one axis has all elements, so that the order of axes makes no difference."""
+    cdef uint32_t k, lines = 0
+    for k in range(y.nd):
+        lines += y.d[k] != 1
+    return lines <= 1
+
+
 op = gpu_op(b"transpose", CU_SHAPE, transpose_forward, transpose_backward)
+op.laid = is_one_line
 needs_module(op, BASE)
 op.assigns = True
 
@@ -210,9 +224,14 @@ cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
                          c.dy.v, c.dx.v, c.dx.bstride, c.dx.list, c.accumulate)
 
 
+cdef bint along_last_axis(const Dim* y, const Attr* attrs) noexcept nogil:
+    return y.bd == 1 and split_at(y, attrs[0].u).post == 1
+
+
 op = gpu_op(b"concatenate", CU_SHAPE, concatenate_forward, concatenate_backward)
 op.assigns = True
 op.lists = True
+op.laid = along_last_axis
 
 
 cdef int concatenate_to_batch_forward(Gpu* gpu, const Call* c) noexcept nogil:

@@ -37,6 +37,9 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int PIECES "DY_PIECES"
     int TILES "DY_TILES"
     int VIEWS "DY_VIEWS"
+    int COPIES "DY_COPIES"
+    int IN_CELL "DY_IN_CELL"
+    int CELL "DY_CELL"
     enum:
         FORMS "DY_FORMS"                            # how many
 
@@ -68,6 +71,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         float** saved_of
         size_t bytes
         uint32_t live
+        uint32_t cell
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"

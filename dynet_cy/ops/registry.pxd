@@ -57,12 +57,15 @@ cdef extern from "dynet_cy/op.h" nogil:
     ctypedef float (*Spread)(const Call* c) noexcept nogil
     ctypedef float* (*Same)(const Call* c, uint32_t i) noexcept nogil
 
+    ctypedef bint (*IsLaid)(const Dim* y, const Attr* attrs) noexcept nogil
+
     ctypedef struct Needs "dy_needs":
         Saved saved
         Work work
         FactorsOf factors
         Spread spread
         Same same
+        IsLaid laid
         uint8_t assigns
         uint8_t lists
 

@@ -722,6 +722,7 @@ cdef int plan_plain(Graph* g, uint32_t lowest, uint32_t target, uint32_t count) 
         batch.first = at
         batch.count = 1
         batch.form = ONE
+        batch.cell = 0
         batch += 1
         i += 1
     return 0
@@ -735,6 +736,7 @@ cdef void choose_forms(Graph* g, bint as_made) noexcept nogil:
     cdef const Batch* end = <Batch*>(<char*>g.batches.base + g.batches.top)
     cdef bint here
     while batch < end:
+        batch.cell = 0
         here = device_of(g, order_of(g)[batch.first]) == 0
         # A view lives no longer than its argument, and checks need values that are side by side.
         if batch.form == VIEWS and not (here and not g.forward_only and not as_made and lie_apart(g, batch)):

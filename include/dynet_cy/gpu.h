@@ -100,6 +100,7 @@ typedef struct {
 typedef struct {
     char *p;
     size_t bytes, capacity;
+    size_t last;                /* where the last record begins */
     uint32_t count;
 } dy_records;
 
@@ -247,6 +248,7 @@ static inline void *dy_add_record(dy_gpu *gpu, uint32_t kind, size_t bytes) {
     memset(record, 0, bytes);
     record->kind = kind;
     record->bytes = (uint32_t)bytes;
+    r->last = r->bytes;
     r->bytes += bytes;
     r->count++;
     return record;
@@ -379,13 +381,62 @@ static inline int dy_product_now(dy_gpu *gpu, const dy_product *p) {
     return dy_gpu_failed(gpu, -status, -1);
 }
 
+/* Whether arrays of n and m floats share some. */
+static inline int dy_share(const float *x, size_t n, const float *y, size_t m) { return x < y + m && y < x + n; }
+
+/* Larger products fill a device alone; this many multiplications. */
+#define DY_MOST_JOINED ((double)(1 << 26))
+
+/* Make one more product part of a recorded one, as a batch of matrices at constant distances: both have the same sizes,
+ * and none reads or writes what the other writes. Two products nearly always can, such as those of the two directions of a
+ * recurrent network. */
+static inline int dy_join_products(dy_product *r, const dy_product *p) {
+    size_t size_a = (size_t)p->lda * (size_t)(p->ta ? p->m : p->k), size_b = (size_t)p->ldb * (size_t)(p->tb ? p->k : p->n);
+    size_t size_c = (size_t)p->ldc * (size_t)p->n, before = r->count > 1 ? (size_t)r->count : 1;
+    int64_t by_a = before > 1 ? r->stride_a : p->a - r->a, by_b = before > 1 ? r->stride_b : p->b - r->b;
+    int64_t by_c = before > 1 ? r->stride_c : p->c - r->c;
+    if (p->count > 0 || p->ta != r->ta || p->tb != r->tb || p->m != r->m || p->n != r->n || p->k != r->k ||
+        p->lda != r->lda || p->ldb != r->ldb || p->ldc != r->ldc || p->alpha != r->alpha || p->beta != r->beta ||
+        (double)p->m * p->n * p->k > DY_MOST_JOINED)
+        return 0;
+    if (before == 1 && by_a <= 0 && by_b <= 0 && by_c < 0) { /* the later one comes first */
+        if (dy_share(p->c, size_c, r->c, size_c) || dy_share(p->c, size_c, r->a, size_a) ||
+            dy_share(p->c, size_c, r->b, size_b) || dy_share(r->c, size_c, p->a, size_a) ||
+            dy_share(r->c, size_c, p->b, size_b))
+            return 0;
+        r->a = p->a;
+        r->b = p->b;
+        r->c = p->c;
+        by_a = -by_a;
+        by_b = -by_b;
+        by_c = -by_c;
+    } else {
+        size_t all_c = size_c + (before - 1) * (size_t)by_c;
+        if (by_a < 0 || by_b < 0 || by_c <= 0 || p->a != r->a + (int64_t)before * by_a ||
+            p->b != r->b + (int64_t)before * by_b || p->c != r->c + (int64_t)before * by_c ||
+            dy_share(p->c, size_c, r->c, all_c) || dy_share(p->a, size_a, r->c, all_c) ||
+            dy_share(p->b, size_b, r->c, all_c) ||
+            dy_share(p->c, size_c, r->a, size_a + (before - 1) * (size_t)by_a) ||
+            dy_share(p->c, size_c, r->b, size_b + (before - 1) * (size_t)by_b))
+            return 0;
+    }
+    r->count = (int32_t)before + 1;
+    r->stride_a = by_a;
+    r->stride_b = by_b;
+    r->stride_c = by_c;
+    return 1;
+}
+
 /* `sizes`: the bits of all sizes and strides of columns, which p has as int. */
 static inline int dy_multiply(dy_gpu *gpu, size_t sizes, dy_product p) {
     if (sizes >> 31)
         return dy_gpu_failed(gpu, DY_PRODUCT_TOO_LARGE, -1);
     p.compute = gpu->compute;
     if (gpu->records) {
-        dy_product *r = (dy_product *)dy_add_record(gpu, DY_RECORD_PRODUCT, sizeof(dy_product));
+        dy_product *r = (dy_product *)(gpu->records->p + gpu->records->last);
+        if (gpu->records->count && r->record.kind == DY_RECORD_PRODUCT && dy_join_products(r, &p))
+            return gpu->error;
+        r = (dy_product *)dy_add_record(gpu, DY_RECORD_PRODUCT, sizeof(dy_product));
         if (r) {
             p.record = r->record;
             *r = p;
@@ -478,7 +529,12 @@ typedef struct {
     void (*note)(const dy_call *c, const uint32_t *items);
     uint64_t modules;           /* bits: the modules that its kernels are in */
     uint8_t draws;              /* it draws random numbers: call->seed is then the device address of seed and stream */
+    uint8_t step;               /* which step of an LSTM cell it is (DY_SUMS, ...), or 0: see gpu/cells */
+    dy_gpu_forward sums;        /* of DY_SUMS: `forward` without argument 0, the bias, and without the activations */
 } dy_gpu_op;
+
+/* The steps of an LSTM cell: gates of a sum, state from gates and the state before, output from state and gates. */
+enum { DY_SUMS = 1, DY_STATE, DY_OUTPUT };
 
 /* ---- memory ---------------------------------------------------------------- */
 

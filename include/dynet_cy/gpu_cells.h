@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A struct that launchers pass to GPU kernels by value: the cells of the children of a tree node. */
+ * Structs for the kernels of recurrent cells: the cells of the children of a tree node, which launchers pass by value;
+ * the addresses of an LSTM cell, of which kernels read tables. */
 #ifndef DYNET_CY_GPU_CELLS_H
 #define DYNET_CY_GPU_CELLS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "gpu_size.h"
 
@@ -15,5 +17,27 @@ typedef struct {
     size_t bstride[DY_CELLS];
 } dy_gpu_cells;
 DY_SIZE(dy_gpu_cells, 256);
+
+/* One batch element of an LSTM cell with h numbers, forward; gates have 4 h. */
+typedef struct {
+    float *gates;               /* sums at first, then gates */
+    const float *bias;          /* NULL: they are gates already */
+    const float *before;        /* the state before */
+    float *c, *y;               /* state and output */
+} dy_lstm_cell;
+DY_SIZE(dy_lstm_cell, 40);
+
+/* The same, backward: gradients begin with d. */
+typedef struct {
+    const float *gates, *before, *c;
+    const float *dy;            /* NULL: the output has none */
+    float *dc, *dgates;         /* in: that of other uses, if there is one; out: the whole gradient */
+    float *dsums;
+    float *dbefore;             /* NULL: it needs none */
+    uint8_t has_dc, has_dgates; /* there is one of other uses */
+    uint8_t acc;                /* add to dbefore instead of assigning */
+    uint8_t unused[5];
+} dy_lstm_cell_back;
+DY_SIZE(dy_lstm_cell_back, 72);
 
 #endif

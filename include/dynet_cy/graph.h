@@ -64,6 +64,9 @@ enum {
     DY_PIECES,                  /* a call for each run of nodes that are adjacent in all arguments: elementwise ops */
     DY_TILES,                   /* the same, in tiles, together with neighbours of this form */
     DY_VIEWS,                   /* no call: the results are parts of their arguments in memory */
+    DY_COPIES,                  /* no call: the results are copies of their arguments: see gpu/copies */
+    DY_IN_CELL,                 /* no call: the results are computed by the batch of form DY_CELL that follows */
+    DY_CELL,                    /* one call for the elementwise steps of a recurrent cell: see gpu/cells */
     DY_FORMS
 };
 
@@ -79,6 +82,7 @@ typedef struct {
     float **saved_of;           /* DY_EACH: `saved` of each node, if the op saves anything */
     size_t bytes;               /* of y */
     uint32_t live;              /* forward-only graphs: how many of its values are still needed */
+    uint32_t cell;              /* 1 + the number of the batch that completes its values (DY_CELL), or 0 */
 } dy_batch;
 
 /* A product, an activation, or a sum that a larger sum has absorbed: it has no value, unless one is requested, and the

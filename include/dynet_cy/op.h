@@ -82,6 +82,8 @@ typedef struct {
     dy_factors_of factors;      /* NULL: gradients are not products */
     float (*spread)(const dy_call *c);              /* NULL, or: gradients of all arguments are dy times this number */
     float *(*same)(const dy_call *c, uint32_t i);   /* NULL, or: where the gradient of argument i already is, or NULL */
+    /* NULL, or: whether y is its arguments, as they lie in memory, one after the other. */
+    int (*laid)(const dy_dim *y, const dy_attr *attrs);
     uint8_t assigns;            /* backward follows c->accumulate; else it always adds */
     uint8_t lists;              /* DY_LIST arguments are read as lists; else they are concatenated */
 } dy_needs;

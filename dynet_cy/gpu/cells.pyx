@@ -1,0 +1,514 @@
+"""LSTM cells on a device: all elementwise steps of a cell as one launch.
+
+A cell is three ops: gates of a sum, the state, the output.  Automatic batching makes a batch of gates for each weight
+matrix, such as one for each direction, then one of all their states and one of all their outputs: four launches or
+more, and copies between them.  If these batches contain nothing else, the batch of outputs (its form is CELL) runs all
+elementwise steps in one launch, with the addresses of the numbers of each node in a table, so that nothing is copied
+first.  The batches of gates then compute their sums only, and the batch of states (IN_CELL) has no launch.  Backward,
+the batch of outputs computes the gradients of state, gates, sums and state before; the batches of gates have only
+their products left.  All values and gradients are stored as without cells, so the steps may also run one by one: while
+numbers are checked, or if backward begins between the steps.
+"""
+
+from libc.stdint cimport uint8_t
+from libc.string cimport memcpy, memmove, memset
+
+from dynet_cy.core.tensor cimport rows_of, size_of
+from dynet_cy.execute.gradients cimport backward_call, contribute
+from dynet_cy.execute.walk cimport (
+    Form, Walk, allocate, allocate_table, arrange, clear_call, settle, settle_gradients,
+)
+from dynet_cy.execute.watch cimport checking
+from dynet_cy.gpu.commands cimport CELLS, Command, Pass, add_command, device_forms, on_device
+from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
+from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
+from dynet_cy.graph.structs cimport (
+    CELL, EACH, IN_CELL, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of, gradient_at,
+    nodes_of, order_of, state_of,
+)
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport op_at
+
+
+cdef extern from "dynet_cy/gpu_cells.h" nogil:
+    ctypedef struct CellForward "dy_lstm_cell":
+        float* gates
+        const float* bias
+        const float* before
+        float* c
+        float* y
+
+    ctypedef struct CellBackward "dy_lstm_cell_back":
+        const float* gates
+        const float* before
+        const float* c
+        const float* dy
+        float* dc
+        float* dgates
+        float* dsums
+        float* dbefore
+        uint8_t has_dc
+        uint8_t has_dgates
+        uint8_t acc
+
+cdef int CU_CELLS = module_at(b"cells")
+cdef int CELL_FORWARD = kernel_at(CU_CELLS, b"lstm_cell_forward")
+cdef int CELL_BACKWARD = kernel_at(CU_CELLS, b"lstm_cell_backward")
+
+
+# ---- finding cells ---------------------------------------------------------------------
+
+# What is known of a node of the plan.
+cdef struct Member:
+    uint32_t batch                  # the number of its batch, or NO_BATCH
+    uint32_t uses                   # by nodes of the plan
+    uint32_t cell                   # the batch of outputs that it was last counted for
+
+
+cdef inline const Node* first_of(const Graph* g, const Batch* batch) noexcept nogil:
+    return &nodes_of(g)[order_of(g)[batch.first]]
+
+
+cdef inline uint8_t step_of(const Graph* g, const Batch* batch) noexcept nogil:
+    return gpu_op_at(first_of(g, batch).op).step
+
+
+cdef void find_cells(Graph* g, uint32_t n) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef const Batch* batches = batches_of(g)
+    cdef uint32_t first = g.n_batches, b, lowest = NO_BATCH, highest = 0, j
+    cdef const uint32_t* ids
+    cdef Member* members
+    cdef bint some = False
+    for b in range(first + 1, first + n):
+        some = some or step_of(g, &batches[b]) == OUTPUT
+    if not some:
+        return
+    for b in range(first, first + n):
+        ids = order_of(g) + batches[b].first
+        for j in range(batches[b].count):
+            lowest = min(lowest, ids[j])
+            highest = max(highest, ids[j])
+    members = <Member*>arena_alloc(&g.scratch, (highest - lowest + <size_t>1) * sizeof(Member))
+    if members != NULL:
+        memset(members, 0xFF, (highest - lowest + <size_t>1) * sizeof(Member))
+        members -= lowest
+        list_members(g, first, n, members, lowest)
+        for b in range(first + 1, first + n):
+            if step_of(g, &batches[b]) == OUTPUT:
+                find_cell(g, b, first, members, lowest)
+    arena_rewind(&g.scratch, top)
+
+
+cdef void list_members(const Graph* g, uint32_t first, uint32_t n, Member* members, uint32_t lowest) noexcept nogil:
+    """Note the batches of the nodes of n batches, and count the uses of these nodes."""
+    cdef const Batch* batch
+    cdef const Node* x
+    cdef const uint32_t* args
+    cdef uint32_t b, i, j, id
+    for b in range(first, first + n):
+        batch = &batches_of(g)[b]
+        for j in range(batch.count):
+            id = order_of(g)[batch.first + j]
+            members[id].batch = b
+            members[id].uses = 0
+            x = &nodes_of(g)[id]
+            args = args_of(g, x)
+            for i in range(x.nargs):
+                if args[i] >= lowest:           # arguments come in an earlier batch
+                    members[args[i]].uses += 1
+
+
+cdef inline uint32_t batch_in(const Member* members, uint32_t lowest, uint32_t node) noexcept nogil:
+    return members[node].batch if node >= lowest else NO_BATCH
+
+
+cdef void find_cell(Graph* g, uint32_t number, uint32_t first, Member* members, uint32_t lowest) noexcept nogil:
+    """If the outputs of a batch, the states of another and some batches of gates belong together, mark these."""
+    cdef uint32_t of_states = batch_in(members, lowest, args_of(g, first_of(g, &batches_of(g)[number]))[0])
+    if (of_states != NO_BATCH and is_cell(g, number, of_states, members, lowest)
+            and bring_behind(g, of_states, number, members)):
+        mark_cell(g, of_states + 1, first, members)
+
+
+cdef bint is_cell(Graph* g, uint32_t number, uint32_t of_states, Member* members, uint32_t lowest) noexcept nogil:
+    """Whether the outputs of a batch have their states in the other, and gates that nothing else uses."""
+    cdef Batch* batches = batches_of(g)
+    cdef Batch* outputs = &batches[number]
+    cdef Batch* states = &batches[of_states]
+    cdef const Node* h
+    cdef const Node* c
+    cdef const Node* gates
+    cdef uint32_t j, of_h, of_c, of_gates, k
+    if step_of(g, states) != STATE or states.count != outputs.count:
+        return False
+    for j in range(outputs.count):
+        h = &nodes_of(g)[order_of(g)[outputs.first + j]]
+        of_h = args_of(g, h)[0]
+        if batch_in(members, lowest, of_h) != of_states or members[of_h].cell == number:
+            return False
+        members[of_h].cell = number
+        c = &nodes_of(g)[of_h]
+        of_gates = args_of(g, c)[1]
+        k = batch_in(members, lowest, of_gates)
+        # Others that use the gates could do so before their activations are computed.
+        if args_of(g, h)[1] != of_gates or k == NO_BATCH or members[of_gates].uses != 2:
+            return False
+        gates = &nodes_of(g)[of_gates]
+        of_c = args_of(g, c)[0]
+        if (gpu_op_at(gates.op).step != SUMS or batches[k].form == EACH or h.dim.bd != c.dim.bd
+                or gates.dim.bd != c.dim.bd or batch_in(members, lowest, of_c) == of_states):
+            return False
+    return True
+
+
+cdef bint bring_behind(Graph* g, uint32_t of_states, uint32_t number, Member* members) noexcept nogil:
+    """Move a batch of outputs right behind that of its states; False if what is between them stands in the way."""
+    cdef Batch* batches = batches_of(g)
+    cdef Batch outputs = batches[number]
+    cdef uint32_t* order = order_of(g)
+    cdef uint32_t b, j, to = batches[of_states].first + batches[of_states].count
+    cdef uint32_t* moved
+    if number == of_states + 1:
+        return True
+    for b in range(of_states + 1, number):
+        if batches[b].cell or batches[b].first + batches[b].count != batches[b + 1].first:
+            return False
+    moved = <uint32_t*>arena_alloc(&g.scratch, outputs.count * sizeof(uint32_t))
+    if moved == NULL or batches[of_states + 1].first != to:
+        return False
+    memcpy(moved, order + outputs.first, outputs.count * sizeof(uint32_t))
+    memmove(order + to + outputs.count, order + to, (outputs.first - to) * sizeof(uint32_t))
+    memcpy(order + to, moved, outputs.count * sizeof(uint32_t))
+    b = number
+    while b > of_states + 1:
+        batches[b] = batches[b - 1]
+        batches[b].first += outputs.count
+        b -= 1
+    outputs.first = to
+    batches[of_states + 1] = outputs
+    for b in range(of_states + 1, number + 1):
+        for j in range(batches[b].count):
+            members[order[batches[b].first + j]].batch = b
+    return True
+
+
+cdef void mark_cell(Graph* g, uint32_t number, uint32_t first, const Member* members) noexcept nogil:
+    """Mark a batch of outputs, that of its states before it, and those of its gates, unless some of these have others."""
+    cdef Batch* batches = batches_of(g)
+    cdef Batch* outputs = &batches[number]
+    cdef uint32_t j, k, of_gates, total = 0
+    for j in range(outputs.count):
+        of_gates = args_of(g, &nodes_of(g)[order_of(g)[outputs.first + j]])[1]
+        k = members[of_gates].batch
+        if batches[k].cell != number + 1:
+            batches[k].cell = number + 1
+            total += batches[k].count
+    if total == outputs.count:
+        batches[number - 1].form = IN_CELL
+        batches[number - 1].cell = number + 1
+        outputs.form = CELL
+        outputs.cell = number + 1
+        return
+    for k in range(first, number):              # some of the gates belong to others
+        if batches[k].cell == number + 1:
+            batches[k].cell = 0
+
+
+# ---- addresses ---------------------------------------------------------------------------
+
+# Where the values of a batch begin, on the host and on the device.
+cdef struct Place:
+    uint32_t batch
+    const float* here
+    float* there
+
+
+cdef inline float* there(Pass* s, Place* place, const Node* x) noexcept nogil:
+    """The device address of the value of a node; `place` is that of its batch, or becomes it."""
+    if x.val == NULL:
+        return (<Param*>x.object).device_value
+    if x.batch == NO_BATCH:
+        return on_device(s, x.val)
+    if place.batch != x.batch:
+        place.batch = x.batch
+        place.here = batches_of(s.walk.g)[x.batch].y
+        place.there = on_device(s, place.here)
+    return place.there + (x.val - place.here)
+
+
+cdef inline size_t stride_of(const Node* x) noexcept nogil:
+    return size_of(&x.dim) if x.dim.bd > 1 else 0
+
+
+cdef int add_cells(Walk* w, int kernel, const Batch* batch, const void* table, uint32_t n) noexcept nogil:
+    """Append the launch of a kernel over a table with n lines."""
+    cdef Command* c = add_command(<Pass*>w, CELLS)
+    if c == NULL:
+        return -1
+    c.i = <uint32_t>kernel
+    c.p = on_device(<Pass*>w, table)
+    c.rows = n
+    c.n = rows_of(&first_of(w.g, batch).dim)
+    return 0
+
+
+cdef uint32_t elements_of(const Graph* g, const Batch* batch) noexcept nogil:
+    cdef uint32_t j, n = 0
+    for j in range(batch.count):
+        n += nodes_of(g)[order_of(g)[batch.first + j]].dim.bd
+    return n
+
+
+# ---- the batch of states ------------------------------------------------------------------
+
+cdef int states_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    clear_call(batch)
+    return w.device.send_arguments(w, batch)
+
+
+cdef int states_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    cdef Pass* s = <Pass*>w
+    return 0 if s.cells != NULL and s.cells[batch.cell - 1] else alone_backward(w, batch)
+
+
+cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
+    """Compute the gradients of the arguments of a batch as without cells."""
+    cdef uint32_t form = batch.form
+    cdef int failed
+    batch.form = ONE if batch.count == 1 else STACKED
+    batch.cell = 0
+    failed = arrange(w, batch, op_at(first_of(w.g, batch).op)) or backward_call(w, batch, 1)
+    batch.form = form
+    batch.cell = (batch + (form == IN_CELL) - batches_of(w.g)) + 1
+    clear_call(batch)
+    return failed
+
+
+# ---- the batch of outputs, forward ----------------------------------------------------------
+
+cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef Pass* s = <Pass*>w
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* h
+    cdef const Node* c
+    cdef const Node* gates
+    cdef const Node* bias
+    cdef const Node* before
+    cdef Place[3] place
+    cdef uint32_t j, e, count = elements_of(g, batch)
+    cdef CellForward* x
+    cdef CellForward* table
+    cdef CellForward one
+    cdef float* y
+    cdef size_t size
+    clear_call(batch)
+    table = x = <CellForward*>allocate_table(w, count * sizeof(CellForward))
+    if table == NULL or settle(w):
+        return -1
+    for e in range(3):
+        place[e].batch = NO_BATCH
+    y = on_device(s, batch.y)
+    s.values_needed = max(s.values_needed, g.values.top)
+    for j in range(batch.count):
+        h = &nodes[order_of(g)[batch.first + j]]
+        c = &nodes[args_of(g, h)[0]]
+        gates = &nodes[args_of(g, h)[1]]
+        bias = &nodes[args_of(g, gates)[0]]
+        before = &nodes[args_of(g, c)[0]]
+        size = size_of(&h.dim)
+        one.c = there(s, &place[0], c)
+        one.gates = there(s, &place[1], gates)
+        one.before = there(s, &place[2], before)
+        # Batches that were too long for one call have computed their activations.
+        one.bias = on_device_of(s, bias) if batches_of(g)[gates.batch].form != EACH else NULL
+        for e in range(h.dim.bd):
+            x[0] = one
+            x.y = y
+            x += 1
+            y += size
+            one.c += size
+            one.gates += 4 * size
+            one.before += stride_of(before)
+            if one.bias != NULL:
+                one.bias += stride_of(bias)
+    return add_cells(w, CELL_FORWARD, batch, table, count)
+
+
+cdef inline float* on_device_of(Pass* s, const Node* x) noexcept nogil:
+    return (<Param*>x.object).device_value if x.val == NULL else on_device(s, x.val)
+
+
+# ---- the batch of outputs, backward ---------------------------------------------------------
+
+cdef inline bint is_live(const Graph* g, uint32_t node) noexcept nogil:
+    return (state_of(g)[node] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
+
+
+cdef int open_cells(Pass* s) noexcept nogil:
+    """Make the table of the cells that have run backward."""
+    cdef Graph* g = s.walk.g
+    s.cells = <uint8_t*>arena_alloc(&s.d.commands, g.n_batches)
+    s.cell_of = <uint32_t*>arena_alloc(&s.d.commands, g.n_nodes * sizeof(uint32_t))
+    if s.cells == NULL or s.cell_of == NULL:
+        s.walk.failure.needed = g.n_nodes * sizeof(uint32_t)
+        return -1
+    memset(s.cells, 0, g.n_batches)
+    memset(s.cell_of, 0, g.n_nodes * sizeof(uint32_t))
+    return 0
+
+
+cdef int cell_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef Pass* s = <Pass*>w
+    cdef uint32_t number = batch.cell - 1, j, h, c, n_live = 0
+    cdef bint alone = checking != 0
+    for j in range(batch.count):
+        h = order_of(g)[batch.first + j]
+        c = args_of(g, &nodes_of(g)[h])[0]
+        n_live += is_live(g, h) or is_live(g, c)
+        alone = alone or sums_of(g, h).form == EACH         # they are not side by side
+    if alone:
+        return alone_backward(w, batch)
+    w.n_live = n_live
+    w.n_live_in_batch += n_live
+    if n_live == 0:
+        return 0
+    if s.cells == NULL and open_cells(s):
+        return -1
+    s.cells[number] = True
+    if settle(w) or settle_gradients(w, number) or settle_gradients(w, number - 1):
+        return -1
+    for j in range(batch.count):
+        h = order_of(g)[batch.first + j]
+        c = args_of(g, &nodes_of(g)[h])[0]
+        if (settle_gradients(w, nodes_of(g)[args_of(g, &nodes_of(g)[h])[1]].batch)
+                or settle_gradients(w, nodes_of(g)[args_of(g, &nodes_of(g)[c])[0]].batch)):
+            return -1
+    return list_cells_back(w, batch)
+
+
+cdef inline const Batch* sums_of(const Graph* g, uint32_t h) noexcept nogil:
+    """The batch of the gates of an output."""
+    return &batches_of(g)[nodes_of(g)[args_of(g, &nodes_of(g)[h])[1]].batch]
+
+
+cdef inline float* gradient_there(Pass* s, Place* place, const Node* x) noexcept nogil:
+    """The device address of the gradient of a node; `place` is that of its batch, or becomes it."""
+    if x.batch == NO_BATCH:
+        return on_device(s, gradient_at(s.walk.g, x.val))
+    if place.batch != x.batch:
+        place.batch = x.batch
+        place.here = batches_of(s.walk.g)[x.batch].y
+        place.there = on_device(s, gradient_at(s.walk.g, place.here))
+    return place.there + (x.val - place.here)
+
+
+cdef int pass_apart(Walk* w, uint32_t node, const Node* c, CellBackward* x) noexcept nogil:
+    """Let a cell write the gradient of the state before to working memory, to be added by moves: several elements
+    share the state, or it is a parameter."""
+    cdef const Node* before = &nodes_of(w.g)[node]
+    cdef size_t size = size_of(&c.dim), n = size * c.dim.bd
+    cdef float* at = <float*>allocate(w, n * sizeof(float))
+    cdef uint32_t e
+    if at == NULL:
+        return -1
+    w.held = True
+    x.dbefore = on_device(<Pass*>w, at)
+    x.acc = False
+    if before.dim.bd == c.dim.bd:
+        return contribute(w, node, x.dbefore, n, 1)
+    for e in range(c.dim.bd):
+        if contribute(w, node, x.dbefore + e * size, size, 1):
+            return -1
+    return 0
+
+
+cdef inline void mark_live(const Graph* g, uint32_t node) noexcept nogil:
+    if state_of(g)[node] & NEEDS_GRAD:
+        state_of(g)[node] |= LIVE
+
+
+cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
+    """List the backward of a cell, and mark the gradients that it computes."""
+    cdef Graph* g = w.g
+    cdef Pass* s = <Pass*>w
+    cdef const Node* nodes = nodes_of(g)
+    cdef uint8_t* state = state_of(g)
+    cdef const Node* h
+    cdef const Node* c
+    cdef const Node* gates
+    cdef const Node* before
+    cdef const Batch* sums
+    cdef Place[3] place
+    cdef Place[3] grad
+    cdef uint32_t id, of_c, of_gates, of_before, j, e, count = elements_of(g, batch)
+    cdef CellBackward* x
+    cdef CellBackward* table
+    cdef CellBackward one
+    cdef float* dy
+    cdef size_t size
+    table = x = <CellBackward*>allocate_table(w, count * sizeof(CellBackward))
+    if table == NULL:
+        return -1
+    for e in range(3):
+        place[e].batch = grad[e].batch = NO_BATCH
+    memset(&one, 0, sizeof(one))
+    dy = on_device(s, gradient_at(g, batch.y))
+    for j in range(batch.count):
+        id = order_of(g)[batch.first + j]
+        h = &nodes[id]
+        of_c = args_of(g, h)[0]
+        of_gates = args_of(g, h)[1]
+        c = &nodes[of_c]
+        gates = &nodes[of_gates]
+        of_before = args_of(g, c)[0]
+        before = &nodes[of_before]
+        sums = &batches_of(g)[gates.batch]
+        size = size_of(&h.dim)
+        one.c = there(s, &place[0], c)
+        one.gates = there(s, &place[1], gates)
+        one.before = there(s, &place[2], before)
+        one.dy = dy if is_live(g, id) else NULL
+        one.dc = gradient_there(s, &grad[0], c)
+        one.dgates = gradient_there(s, &grad[1], gates)
+        one.has_dc = is_live(g, of_c)
+        one.has_dgates = (state[of_gates] & LIVE) != 0
+        one.dbefore = NULL
+        one.acc = False
+        one.dsums = on_device(s, sums.saved) + (gates.val - sums.y)
+        if not state[of_before] & NEEDS_GRAD:
+            pass
+        elif before.val != NULL and before.dim.bd == c.dim.bd and s.cell_of[of_before] != batch.cell:
+            one.dbefore = gradient_there(s, &grad[2], before)
+            one.acc = (state[of_before] & LIVE) != 0
+            state[of_before] |= LIVE
+        elif pass_apart(w, of_before, c, &one):
+            return -1
+        s.cell_of[of_before] = batch.cell
+        for e in range(h.dim.bd):
+            x[0] = one
+            x += 1
+            one.c += size
+            one.gates += 4 * size
+            one.before += stride_of(before)
+            if one.dy != NULL:
+                one.dy += size
+            one.dc += size
+            one.dgates += 4 * size
+            one.dsums += 4 * size
+            if one.dbefore != NULL:
+                one.dbefore += size
+        dy += size * h.dim.bd
+        mark_live(g, of_c)
+        mark_live(g, of_gates)
+    return add_cells(w, CELL_BACKWARD, batch, table, count)
+
+
+cdef Form* forms = device_forms()
+forms[IN_CELL].forward = states_forward
+forms[IN_CELL].backward = states_backward
+forms[CELL].forward = cell_forward
+forms[CELL].backward = cell_backward

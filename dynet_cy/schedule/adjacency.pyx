@@ -1,0 +1,106 @@
+"""The order of nodes within the batches of a plan, so that a later batch finds its arguments side by side.
+
+Results of a batch are adjacent in memory, in the order of its nodes.  A batch that uses them reads them in place if it
+uses them in that order, without gaps; otherwise they are copied first.  On a device each of these copies is a launch,
+and so is adding up the gradients on the way back.  Nodes of a batch do not depend on each other, so their order is free.
+
+It is chosen from the last batch to the first.  When a batch is reached, its order is known, and so are the places at
+which it uses its arguments: they move to the front of the batches that compute them.  So the values that the next
+batch uses come first in a batch, in the order of their use, then those that a later batch uses, and those of the same
+later batch are adjacent.  In chains of different lengths, such as recurrent networks over sentences, the chains that go
+on are then the first nodes of each batch.  Cost: a few nanoseconds per argument.
+
+Zha et al., "Fast Tree-Based Machine Learning with ED-Batch" (2023), order values by PQ-trees for the same purpose; these
+find an order for all uses of a value, where this one serves the first use.
+"""
+
+from libc.string cimport memset
+
+from dynet_cy.graph.structs cimport NO_BATCH, NO_NODE, Batch, args_of, batches_of, nodes_of, order_of
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
+
+
+# The nodes of a planned batch as a linked list.
+cdef struct Place:
+    uint32_t batch                  # number of the planned batch, or NO_BATCH
+    uint32_t before                 # the nodes before and after this one in its batch, or NO_NODE
+    uint32_t after
+
+
+cdef void order_nodes(Graph* g, uint32_t n) noexcept nogil:
+    cdef const uint32_t* ids = order_of(g) + g.n_order
+    cdef const Batch* batch = batches_of(g) + g.n_batches
+    cdef size_t top = g.scratch.top
+    cdef Place* places
+    cdef uint32_t* first
+    cdef uint32_t b, j, count = 0, lowest = NO_NODE, highest = 0
+    for b in range(n):
+        count += batch[b].count
+    if count == n:                              # all batches have one node
+        return
+    for j in range(count):
+        lowest = min(lowest, ids[j])
+        highest = max(highest, ids[j])
+    places = <Place*>arena_alloc(&g.scratch, (highest - lowest + <size_t>1) * sizeof(Place))
+    first = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    if places != NULL and first != NULL:
+        memset(places, 0xFF, (highest - lowest + <size_t>1) * sizeof(Place))
+        for b in range(n):
+            list_nodes(g, &batch[b], b, places - lowest, first)
+        b = n
+        while b:
+            b -= 1
+            if batch[b].count > 1:
+                write_order(g, &batch[b], places - lowest, first[b])
+            move_arguments(g, &batch[b], places - lowest, first, lowest, highest)
+    arena_rewind(&g.scratch, top)
+
+
+cdef void list_nodes(const Graph* g, const Batch* batch, uint32_t number, Place* places, uint32_t* first) noexcept nogil:
+    """List the nodes of a batch in their present order."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef uint32_t j
+    first[number] = ids[0]
+    for j in range(batch.count):
+        places[ids[j]].batch = number
+        places[ids[j]].before = ids[j - 1] if j else NO_NODE
+        places[ids[j]].after = ids[j + 1] if j + 1 < batch.count else NO_NODE
+
+
+cdef void write_order(Graph* g, const Batch* batch, const Place* places, uint32_t node) noexcept nogil:
+    """Write the list of a batch, which begins with this node, into the plan."""
+    cdef uint32_t* to = order_of(g) + batch.first
+    while node != NO_NODE:
+        to[0] = node
+        to += 1
+        node = places[node].after
+
+
+cdef void move_arguments(const Graph* g, const Batch* batch, Place* places, uint32_t* first, uint32_t lowest,
+                         uint32_t highest) noexcept nogil:
+    """Move the arguments of a batch to the front of the lists of their batches, so that they follow each other there."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef uint32_t i = nodes_of(g)[ids[0]].nargs, j, arg
+    while i:
+        i -= 1
+        j = batch.count
+        while j:
+            j -= 1
+            if i >= nodes_of(g)[ids[j]].nargs:
+                continue
+            arg = args_of(g, &nodes_of(g)[ids[j]])[i]
+            if lowest <= arg <= highest and places[arg].batch != NO_BATCH:
+                move_to_front(&first[places[arg].batch], places, arg)
+
+
+cdef inline void move_to_front(uint32_t* first, Place* places, uint32_t node) noexcept nogil:
+    cdef Place* x = &places[node]
+    if first[0] == node:
+        return
+    places[x.before].after = x.after
+    if x.after != NO_NODE:
+        places[x.after].before = x.before
+    places[first[0]].before = node
+    x.after = first[0]
+    x.before = NO_NODE
+    first[0] = node

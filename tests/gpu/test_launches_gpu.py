@@ -1,0 +1,260 @@
+"""Batches on a device that take fewer launches: cells, copies, additions that wait, nodes in the order of their use.
+
+The values and all gradients must be those of the CPU, and the launches few.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from typing import Callable
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.gpu import driver, graphs
+
+pytestmark = pytest.mark.usefixtures("device", "on_the_cpu_again")
+
+H = 5
+LENGTHS = (3, 6, 1, 5, 6, 2)
+
+
+class Net:
+    """Parameters of LSTM cells with the same values on each device, and helpers that make nodes."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.rng = np.random.default_rng(7)
+        self.pc = dy.ParameterCollection()
+        self.cells = [[self.parameter(4 * H, n) for n in (H, H)] + [self.parameter(4 * H)] for _ in range(2)]
+        self.start = [self.parameter(H), self.parameter(H)]
+        self.out = self.parameter(2, 2 * H)
+
+    def parameter(self, *shape: int) -> dy.Parameters:
+        return self.pc.parameters_from_numpy(self.numbers(*shape), device=self.device)
+
+    def numbers(self, *shape: int) -> np.ndarray:
+        return self.rng.uniform(-0.7, 0.7, shape).astype(np.float32)
+
+    def input(self, batch: int = 1) -> dy.Expression:
+        return dy.inputTensor(self.numbers(H, batch), batched=True, device=self.device)
+
+    def step(self, cell: int, x: dy.Expression, h: dy.Expression, c: dy.Expression) -> list[dy.Expression]:
+        """Gates, state and output."""
+        Wx, Wh, b = self.cells[cell]
+        gates = dy.vanilla_lstm_gates(x, h, Wx, Wh, b)
+        state = dy.vanilla_lstm_c(c, gates)
+        return [gates, state, dy.vanilla_lstm_h(state, gates)]
+
+    def zeros(self) -> tuple[dy.Expression, dy.Expression]:
+        return self.zero(), self.zero()
+
+    def zero(self, batch: int = 1) -> dy.Expression:
+        return dy.inputTensor(np.zeros((H, batch)), batched=True, device=self.device)
+
+    def chain(self, cell: int, xs: list, start: tuple | None = None) -> list[list[dy.Expression]]:
+        h, c = start or self.zeros()
+        steps = []
+        for x in xs:
+            steps.append(self.step(cell, x, h, c))
+            _, c, h = steps[-1]
+        return steps
+
+
+def loss_of(ends: list) -> dy.Expression:
+    return dy.esum([dy.squared_norm(x) for x in ends])
+
+
+def both_directions(net: Net) -> tuple[dy.Expression, list]:
+    """Two directions over sentences of different lengths, side by side in each position."""
+    seen, ends = [], []
+    for length in LENGTHS:
+        xs = [net.input() for _ in range(length)]
+        forward = net.chain(0, xs)
+        back = net.chain(1, xs[::-1])[::-1]
+        for there, here in zip(forward, back):
+            ends.append(dy.logistic(net.out * dy.concatenate([there[2], here[2]])))
+        seen += [x for step in forward + back for x in step] + xs
+    return loss_of(ends), seen + ends
+
+
+def learned_start(net: Net) -> tuple[dy.Expression, list]:
+    """All chains begin with the same two parameters."""
+    h, c = (dy.parameter(p) for p in net.start)
+    steps = [net.chain(0, [net.input() for _ in range(n)], (h, c)) for n in LENGTHS]
+    return loss_of([s[-1][2] for s in steps]), [x for chain in steps for step in chain for x in step]
+
+
+def shared_state(net: Net) -> tuple[dy.Expression, list]:
+    """Several cells continue from the same state, which is a value, as in beam search."""
+    c = dy.tanh(net.input())
+    h = dy.tanh(net.input())
+    steps = [net.step(i % 2, net.input(), h, c) for i in range(6)]
+    more = [net.step(0, net.input(), step[2], step[1]) for step in steps for _ in range(2)]
+    return loss_of([s[2] for s in more]), [c, h] + [x for s in steps + more for x in s]
+
+
+def states_only(net: Net) -> tuple[dy.Expression, list]:
+    """The loss depends on states, on outputs or on gates only, and other nodes use the gates."""
+    steps = [net.chain(0, [net.input() for _ in range(n)]) for n in LENGTHS]
+    ends = [steps[0][-1][1], steps[1][-1][2], steps[2][0][0], dy.tanh(steps[3][2][0])]
+    return loss_of(ends), [x for chain in steps for step in chain for x in step]
+
+
+def minibatches(net: Net) -> tuple[dy.Expression, list]:
+    """Minibatches whose first state has batch size 1, and its gradient is a sum."""
+    c, h = dy.tanh(net.input()), dy.tanh(net.input())
+    steps = [net.chain(0, [net.input(3) for _ in range(n)], (h, c)) for n in (2, 3)]
+    steps.append(net.chain(0, [net.input(2)], (net.zero(2), c)))
+    ends = [dy.sum_batches(dy.squared_norm(s[-1][2])) for s in steps]
+    return dy.esum(ends), [c, h] + [x for chain in steps for step in chain for x in step]
+
+
+def concatenations(net: Net) -> tuple[dy.Expression, list]:
+    """Concatenations of concatenations, of parameters and of matrices, along both axes; reshaped values."""
+    seen, ends = [], []
+    for i in range(4):
+        a, b = dy.tanh(net.input()), dy.tanh(net.input())
+        twice = dy.concatenate([a, b, a])
+        nested = dy.concatenate([twice, dy.parameter(net.start[0]), b])
+        matrix = dy.concatenate_cols([a, b, a + b] if i % 2 else [b, a])
+        tall = dy.concatenate([matrix, matrix])
+        flat = dy.reshape(tall, (tall.dim()[0][0] * tall.dim()[0][1],))
+        ends += [dy.tanh(nested), dy.tanh(flat), net.out * dy.concatenate([a, b])]
+        seen += [a, b, twice, nested, matrix, tall, flat]
+    return loss_of(ends), seen
+
+
+PROGRAMS = [both_directions, learned_start, shared_state, states_only, minibatches, concatenations]
+
+
+def results(program: Callable, device: str, strategy: int, **options: bool) -> list[np.ndarray]:
+    """The loss, all values and gradients of nodes, and the gradients of parameters after two passes."""
+    dy.renew_cg(autobatching=strategy, **options)
+    net = Net(device)
+    loss, seen = program(net)
+    found = [loss.npvalue()]
+    if not options.get("forward_only"):
+        for full in (False, True):
+            loss.backward(full=full)
+        found += [x.gradient() for x in seen]
+        found += [p.grad_as_array() for p in net.pc.parameters_list()]
+    return found + [x.npvalue() for x in seen if not options.get("forward_only")]
+
+
+def assert_close(found: list, desired: list) -> None:
+    assert len(found) == len(desired)
+    for a, b in zip(found, desired):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("strategy", [1, 2])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_the_same_as_on_the_cpu(program: Callable, strategy: int) -> None:
+    assert_close(results(program, "GPU:0", strategy), results(program, "CPU", 0))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_forward_only(program: Callable) -> None:
+    assert_close(results(program, "GPU:0", 1, forward_only=True), results(program, "CPU", 0)[:1])
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_the_same_from_run_to_run(program: Callable) -> None:
+    for a, b in zip(results(program, "GPU:0", 1), results(program, "GPU:0", 1)):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("checked", ["forward", "backward"])
+def test_while_numbers_are_checked(checked: str) -> None:
+    """Steps run one by one while numbers are checked, also backward after a forward pass with cells."""
+    desired = results(both_directions, "CPU", 0)
+    dy.renew_cg(autobatching=1)
+    net = Net("GPU:0")
+    loss, seen = both_directions(net)
+    with dy.detect_anomaly() if checked == "forward" else nullcontext():
+        assert loss.value() == pytest.approx(desired[0].item(), rel=1e-4)
+    with dy.detect_anomaly() if checked == "backward" else nullcontext():
+        loss.backward()
+        loss.backward(full=True)
+    assert_close([x.gradient() for x in seen], desired[1 : 1 + len(seen)])
+
+
+def test_backward_begins_within_a_cell() -> None:
+    """The node whose gradient is requested is a state, which the batch of outputs after it has computed."""
+    found = []
+    for device, strategy in (("GPU:0", 1), ("CPU", 0)):
+        dy.renew_cg(autobatching=strategy)
+        pc = dy.ParameterCollection()
+        rng = np.random.default_rng(7)
+        arrays = [rng.uniform(-0.7, 0.7, shape).astype(np.float32) for shape in ((4, 1), (4, 1), (4,))]
+        cell = [pc.parameters_from_numpy(a, device=device) for a in arrays]
+        steps: list[list[dy.Expression]] = []
+        for _ in range(4):
+            h, c = (dy.inputTensor([x], device=device) for x in rng.uniform(-1, 1, 2))
+            for _ in range(3):
+                gates = dy.vanilla_lstm_gates(dy.inputTensor([0.3], device=device), h, *cell)
+                c = dy.vanilla_lstm_c(c, gates)
+                h = dy.vanilla_lstm_h(c, gates)
+                steps.append([gates, c, h])
+        dy.forward([step[2] for step in steps])
+        steps[5][1].backward(full=True)
+        found.append([x.gradient() for step in steps[3:6] for x in step[:2]] + [p.grad_as_array() for p in cell])
+    assert_close(*found)
+
+
+def counted(program: Callable) -> dict[str, int]:
+    """What a forward and a backward pass launch."""
+    before = graphs.set_limits(0, 0)
+    try:
+        results(program, "GPU:0", 1)
+        dy.renew_cg(autobatching=1)
+        net = Net("GPU:0")
+        loss, _ = program(net)
+        start = driver.counts(0)
+        loss.forward()
+        loss.backward()
+        return {name: n - start[name] for name, n in driver.counts(0).items()}
+    finally:
+        graphs.set_limits(*before)
+
+
+def chains(net: Net) -> tuple[dy.Expression, list]:
+    steps = [net.chain(0, [net.input() for _ in range(n)]) for n in LENGTHS]
+    return loss_of([chain[-1][2] for chain in steps]), []
+
+
+def test_launches_of_chains() -> None:
+    """A step of the longest chain is a product for x, one for h and a cell forward, a cell and a product for h back."""
+    steps = max(LENGTHS)
+    found = counted(chains)
+    assert found["products"] <= 3 * steps + 3
+    assert found["launches"] <= 2 * steps + 24
+
+
+def test_launches_of_concatenations() -> None:
+    """All concatenations of one level are one launch."""
+
+    def parts(net: Net) -> tuple[dy.Expression, list]:
+        xs = [dy.tanh(net.input()) for _ in range(8)]
+        ends = [dy.concatenate(xs[i : i + n]) for n in (2, 3, 4) for i in range(4)]
+        return loss_of(ends), []
+
+    found = counted(parts)
+    assert found["products"] == 0
+    assert found["launches"] <= 22
+
+
+@pytest.mark.skipif("EMU_IDLE" in os.environ, reason="nothing is computed")
+def test_chains_that_end_come_last() -> None:
+    """Nodes that a later batch uses come first in a batch, so it reads them in place: no copies between steps."""
+    dy.renew_cg(autobatching=1)
+    net = Net("GPU:0")
+    loss, _ = chains(net)
+    driver.synchronize(0)
+    before = driver.counts(0)
+    loss.forward()
+    found = driver.counts(0)
+    assert found["launches"] - before["launches"] <= max(LENGTHS) + 10
