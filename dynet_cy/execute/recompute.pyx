@@ -237,7 +237,7 @@ cdef int run_stretch_again(Walk* w, uint32_t number, uint32_t end) noexcept nogi
     s.scratch = w.g.scratch.top
     w.seed = s.seed
     w.stream = s.stream
-    failed = run_inside(w, number, end)
+    failed = run_inside(w, number, end, s.depth)
     w.seed = seed
     w.stream = stream
     s.scratch_end = w.g.scratch.top
@@ -246,28 +246,29 @@ cdef int run_stretch_again(Walk* w, uint32_t number, uint32_t end) noexcept nogi
     return failed
 
 
-cdef int run_inside(Walk* w, uint32_t number, uint32_t end) noexcept nogil:
+cdef int run_inside(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noexcept nogil:
+    """Run a stretch again up to a batch, as a part of the stretch of a depth around it."""
     cdef Stretch* s = &stretches_of(w.g)[number]
     cdef Stretch* inner
     cdef uint32_t b = s.first, child = s.child
     s.resident = True
     while child != NO_STRETCH and stretches_of(w.g)[child].first < end:
         inner = &stretches_of(w.g)[child]
-        if run_batches_again(w, b, inner.first, s.depth):
+        if run_batches_again(w, b, inner.first, depth):
             return -1
         b = min(inner.end, end)
         inner.scratch = w.g.scratch.top
-        if run_inside(w, child, b):
+        if run_inside(w, child, b, depth):
             return -1
         inner.scratch_end = w.g.scratch.top
         if inner.next != NO_STRETCH and stretches_of(w.g)[inner.next].first < end:
             drop(w, child)
         child = inner.next
-    return run_batches_again(w, b, end, s.depth)
+    return run_batches_again(w, b, end, depth)
 
 
 cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
-    """Compute the values of batches that are dropped with stretches of a depth, and bring the arguments of the others
+    """Compute the values of batches that were dropped with a stretch of a depth, and bring the arguments of the others
     into the form that backward needs."""
     cdef Graph* g = w.g
     cdef Batch* batch

@@ -2,9 +2,11 @@
 
 `checkpoint` marks regions of a graph: the nodes that one call of it made. A plan may run nodes of several regions as one
 batch, such as the same layer of several sentences. So what is dropped are stretches of a plan, which are consecutive
-batches all of whose nodes are in regions. A stretch ends before a batch that has no region in common with it: two layers
-in a row are two stretches. A batch of the form TILES is never parted from its neighbours, since the order of sums
-depends on them. Regions within regions make stretches within stretches in the same way.
+batches all of whose nodes are in regions. Where one stretch ends and the next begins is chosen here, not by the program:
+so that what is kept of all stretches, and the largest of them, together take the least memory. For a chain that is a
+square root of stretches (Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016). Each batch
+runs at most twice, wherever stretches end. A batch of the form TILES is never parted from its neighbours, since the order
+of sums depends on them. Regions within regions make stretches within stretches, which run once more.
 
 A batch of a stretch is kept if a batch outside reads one of its values, or the program has asked for one. If stretches are
 nested, it is kept until the innermost stretch ends that has all batches that read it: that is its level. A batch is kept
@@ -12,7 +14,7 @@ as a whole, so that its values are side by side, as in every plan.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
@@ -23,6 +25,9 @@ from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push,
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
+cdef enum:
+    LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
+
 # What the plan of stretches needs to know, in the scratch arena.
 cdef struct Search:
     Graph* g
@@ -30,12 +35,16 @@ cdef struct Search:
     uint32_t first                  # where their nodes begin in graph.order
     uint32_t* around                # by region: the region around it, or NONE
     uint32_t* depth                 # by region: 1, or one more than that of the region around it
-    uint32_t* stamp                 # by region: the last stretch that had a node of it
     uint32_t* region                # by position in the plan: the innermost region of a node, or NONE
     uint32_t* within                # by batch: the innermost stretch of it, or NO_STRETCH
     uint32_t* batch                 # by node, from `lowest` on: its planned batch, or NONE
     uint32_t lowest, highest
     uint32_t deepest                # depth of the regions of planned nodes
+    size_t* bytes                   # by batch
+    uint32_t* last                  # by batch: the last batch that reads it; NONE: the program does
+    size_t* across                  # by batch: bytes that it and later ones read of earlier ones
+    uint8_t* cuts                   # by batch: whether a stretch begins there, in the best plan so far, and in this one
+    uint8_t* trial
 
 
 cdef uint32_t plan_stretches(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
@@ -46,7 +55,7 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t n_batches, const uint32_t* targe
     s.g = g
     s.begin = g.n_batches
     s.end = s.begin + n_batches
-    if n_batches and g.regions.top and open_search(&s):
+    if n_batches and g.regions.top and open_search(&s, targets, n):
         if not find_stretches(&s, s.begin, s.end, 1, NO_STRETCH, &first):
             array_rewind(&g.stretches, before)
             g.last_stretch = last
@@ -54,13 +63,13 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t n_batches, const uint32_t* targe
                 stretches_of(g)[last].next = NO_STRETCH
             first = NO_STRETCH
         if first != NO_STRETCH:
-            set_levels(&s, targets, n)
+            set_levels(&s)
             measure_rooms(&s)
     arena_rewind(&g.scratch, top)
     return first
 
 
-cdef bint open_search(Search* s) noexcept nogil:
+cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
     """Find the region of each planned node; False: there is none, or no memory."""
     cdef Graph* g = s.g
     cdef const Batch* batches = batches_of(g)
@@ -72,12 +81,10 @@ cdef bint open_search(Search* s) noexcept nogil:
     ids = order_of(g) + s.first
     s.around = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
     s.depth = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
-    s.stamp = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
     s.region = <uint32_t*>arena_alloc(&g.scratch, n_nodes * sizeof(uint32_t))
     s.within = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
-    if s.around == NULL or s.depth == NULL or s.stamp == NULL or s.region == NULL or s.within == NULL:
+    if s.around == NULL or s.depth == NULL or s.region == NULL or s.within == NULL:
         return False
-    memset(s.stamp, 0xFF, n * sizeof(uint32_t))
     memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
     nest_regions(s)
     s.lowest = s.highest = ids[0]
@@ -96,7 +103,43 @@ cdef bint open_search(Search* s) noexcept nogil:
     for b in range(s.begin, s.end):
         for i in range(batches[b].count):
             s.batch[order_of(g)[batches[b].first + i] - s.lowest] = b
+    return find_uses(s, targets, n_targets)
+
+
+cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nogil:
+    """Find the last reader of each batch.  False: there is no memory."""
+    cdef Graph* g = s.g
+    cdef const Batch* batch
+    cdef const Node* x
+    cdef size_t n_batches = s.end - s.begin
+    cdef uint32_t b, i, j, k
+    s.bytes = <size_t*>arena_alloc(&g.scratch, n_batches * sizeof(size_t))
+    s.across = <size_t*>arena_alloc(&g.scratch, (n_batches + 1) * sizeof(size_t))
+    s.last = <uint32_t*>arena_alloc(&g.scratch, n_batches * sizeof(uint32_t))
+    s.cuts = <uint8_t*>arena_alloc(&g.scratch, n_batches)
+    s.trial = <uint8_t*>arena_alloc(&g.scratch, n_batches)
+    if s.bytes == NULL or s.across == NULL or s.last == NULL or s.cuts == NULL or s.trial == NULL:
+        return False
+    for b in range(s.begin, s.end):
+        batch = &batches_of(g)[b]
+        s.bytes[b - s.begin] = bytes_of(g, batch)
+        s.last[b - s.begin] = b
+        for j in range(batch.count):
+            x = &nodes_of(g)[order_of(g)[batch.first + j]]
+            for k in range(x.nargs):
+                i = planned_batch(s, args_of(g, x)[k])
+                if i != NONE:
+                    s.last[i - s.begin] = b
+    for i in range(n):
+        b = planned_batch(s, targets[i])
+        if b != NONE:
+            s.last[b - s.begin] = NONE
     return True
+
+
+cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogil:
+    """The planned batch of a node, or NONE."""
+    return s.batch[node - s.lowest] if s.lowest <= node <= s.highest else NONE
 
 
 # ---- regions ---------------------------------------------------------------------------
@@ -148,24 +191,6 @@ cdef bint is_inside(const Search* s, uint32_t b, uint32_t depth) noexcept nogil:
     return True
 
 
-cdef bint is_related(const Search* s, uint32_t b, uint32_t depth, uint32_t stretch) noexcept nogil:
-    """Whether a batch has a node of a region that a stretch has nodes of."""
-    cdef const Batch* batch = &batches_of(s.g)[b]
-    cdef uint32_t j
-    for j in range(batch.count):
-        if s.stamp[region_at(s, batch.first + j, depth)] == stretch:
-            return True
-    return False
-
-
-cdef void take_batch(Search* s, uint32_t b, uint32_t depth, uint32_t stretch) noexcept nogil:
-    cdef const Batch* batch = &batches_of(s.g)[b]
-    cdef uint32_t j
-    for j in range(batch.count):
-        s.stamp[region_at(s, batch.first + j, depth)] = stretch
-    s.within[b - s.begin] = stretch
-
-
 cdef inline bint runs_on(const Search* s, uint32_t b) noexcept nogil:
     """Whether a batch may run together with the one before it."""
     return b > s.begin and batches_of(s.g)[b].form == TILES and batches_of(s.g)[b - 1].form == TILES
@@ -179,51 +204,143 @@ cdef bint find_stretches(Search* s, uint32_t begin, uint32_t end, uint32_t depth
         outer: the stretch around them, or NO_STRETCH.
         found: set to the first of them.
     """
-    cdef uint32_t b = begin, first, after, number, before = NO_STRETCH
-    cdef Stretch* x
-    if outer == NO_STRETCH:
-        before = s.g.last_stretch
+    cdef uint32_t b = begin, first, after
     while b < end:
         first = b
         b += 1
         if not is_inside(s, first, depth) or (first > begin and runs_on(s, first)):
             continue
-        x = <Stretch*>array_push(&s.g.stretches, sizeof(Stretch))
-        if x == NULL:
-            return False
-        number = n_stretches(s.g) - 1
-        take_batch(s, first, depth, number)
-        while b < end and is_inside(s, b, depth) and (runs_on(s, b) or is_related(s, b, depth, number)):
-            take_batch(s, b, depth, number)
+        while b < end and is_inside(s, b, depth):
             b += 1
         after = b
         while after > first and after < end and runs_on(s, after):
             after -= 1
-            s.within[after - s.begin] = outer
-        if after == first:
-            array_rewind(&s.g.stretches, number * sizeof(Stretch))
-            continue
-        memset(x, 0, sizeof(Stretch))
-        x.first = first
-        x.end = after
-        x.depth = depth
-        x.before = before
-        x.next = x.child = x.last = NO_STRETCH
-        if before != NO_STRETCH:
-            stretches_of(s.g)[before].next = number
-        if found[0] == NO_STRETCH:
-            found[0] = number
-        if outer == NO_STRETCH:
-            s.g.last_stretch = number
-        else:
-            stretches_of(s.g)[outer].last = number
-        before = number
-        if depth < s.deepest and depth < MOST_DEPTH:
-            first = NO_STRETCH
-            if not find_stretches(s, x.first, after, depth + 1, number, &first):
-                return False
-            stretches_of(s.g)[number].child = first
+        if after > first and not cut(s, first, after, depth, outer, found):
+            return False
     return True
+
+
+cdef bint cut(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t outer, uint32_t* found) noexcept nogil:
+    """Make stretches of batches that are all in regions."""
+    cdef uint32_t b
+    choose_cuts(s, first, end)
+    while first < end:
+        b = first + 1
+        while b < end and not s.cuts[b - s.begin]:
+            b += 1
+        if not add_stretch(s, first, b, depth, outer, found):
+            return False
+        first = b
+    return True
+
+
+cdef bint add_stretch(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t outer,
+                      uint32_t* found) noexcept nogil:
+    cdef Stretch* x = <Stretch*>array_push(&s.g.stretches, sizeof(Stretch))
+    cdef Stretch* all
+    cdef uint32_t b, number, before, inner = NO_STRETCH
+    if x == NULL:
+        return False
+    all = stretches_of(s.g)
+    number = n_stretches(s.g) - 1
+    before = s.g.last_stretch if outer == NO_STRETCH else all[outer].last
+    memset(x, 0, sizeof(Stretch))
+    x.first = first
+    x.end = end
+    x.depth = depth
+    x.before = before
+    x.next = x.child = x.last = NO_STRETCH
+    if before != NO_STRETCH:
+        all[before].next = number
+    if found[0] == NO_STRETCH:
+        found[0] = number
+    if outer == NO_STRETCH:
+        s.g.last_stretch = number
+    else:
+        all[outer].last = number
+    for b in range(first, end):
+        s.within[b - s.begin] = number
+    if depth < s.deepest and depth < MOST_DEPTH:
+        if not find_stretches(s, first, end, depth + 1, number, &inner):
+            return False
+        stretches_of(s.g)[number].child = inner
+    return True
+
+
+# ---- cuts ------------------------------------------------------------------------------
+
+cdef void choose_cuts(Search* s, uint32_t first, uint32_t end) noexcept nogil:
+    """Choose where stretches of some batches begin: try stretches of half the bytes, a quarter, and so on."""
+    cdef size_t total = 0, least, cost, n = 1
+    cdef uint32_t b, worse = 0
+    for b in range(first, end):
+        total += s.bytes[b - s.begin]
+        s.cuts[b - s.begin] = False
+    if total < LEAST_TO_CUT:
+        return
+    measure_across(s, first, end)
+    least = total
+    while n < end - first and worse < 3:
+        n = n + max(n // 2, <size_t>1)
+        try_cuts(s, first, end, total // n)
+        cost = cost_of(s, first, end)
+        worse += 1
+        if cost < least:
+            least = cost
+            worse = 0
+            memcpy(s.cuts + (first - s.begin), s.trial + (first - s.begin), end - first)
+
+
+cdef void measure_across(Search* s, uint32_t first, uint32_t end) noexcept nogil:
+    """Find how many bytes a stretch that begins at a batch would make kept that are not kept anyway."""
+    cdef size_t* across = s.across
+    cdef uint32_t b, last
+    memset(across + (first - s.begin), 0, (end - first + <size_t>1) * sizeof(size_t))
+    for b in range(first, end):
+        last = s.last[b - s.begin]
+        if last < end:                          # unsigned sums may pass below 0 in between
+            across[b + 1 - s.begin] += s.bytes[b - s.begin]
+            across[last + 1 - s.begin] -= s.bytes[b - s.begin]
+    for b in range(first + 1, end):
+        across[b - s.begin] += across[b - 1 - s.begin]
+
+
+cdef void try_cuts(Search* s, uint32_t first, uint32_t end, size_t most) noexcept nogil:
+    """Cut before a stretch has more than `most` bytes, where the least is read across, in its second half."""
+    cdef size_t taken = 0
+    cdef uint32_t b = first, best = 0, begin = first
+    memset(s.trial + (first - s.begin), 0, end - first)
+    while b < end:
+        if taken >= most // 2 and b > begin and not runs_on(s, b):
+            if best == 0 or s.across[b - s.begin] <= s.across[best - s.begin]:
+                best = b
+        if taken > most and best:
+            s.trial[best - s.begin] = True
+            b = begin = best
+            best = 0
+            taken = 0
+        if s.last[b - s.begin] < end:
+            taken += s.bytes[b - s.begin]
+        b += 1
+
+
+cdef size_t cost_of(const Search* s, uint32_t first, uint32_t end) noexcept nogil:
+    """Bytes that are kept with the cuts that are tried, and those of the largest stretch."""
+    cdef size_t kept = 0, inside = 0, largest = 0
+    cdef uint32_t i, b, following = end
+    for i in range(end - first):
+        b = end - 1 - i
+        if s.last[b - s.begin] >= end:
+            pass
+        elif s.last[b - s.begin] >= following:
+            kept += s.bytes[b - s.begin]
+        else:
+            inside += s.bytes[b - s.begin]
+        if s.trial[b - s.begin]:
+            largest = max(largest, inside)
+            inside = 0
+            following = b
+    return kept + max(largest, inside)
 
 
 # ---- levels ----------------------------------------------------------------------------
@@ -256,25 +373,22 @@ cdef inline void lower(Batch* batch, uint32_t level) noexcept nogil:
         batch.level = <uint8_t>level
 
 
-cdef void set_levels(Search* s, const uint32_t* targets, uint32_t n) noexcept nogil:
+cdef void set_levels(Search* s) noexcept nogil:
     cdef Graph* g = s.g
     cdef Batch* batches = batches_of(g)
     cdef const Node* x
-    cdef uint32_t b, i, j, k, arg
+    cdef uint32_t b, i, j, k
     for b in range(s.begin, s.end):
         if s.within[b - s.begin] != NO_STRETCH:
             batches[b].level = <uint8_t>stretches_of(g)[s.within[b - s.begin]].depth
-    for i in range(n):
-        if s.lowest <= targets[i] <= s.highest and s.batch[targets[i] - s.lowest] != NONE:
-            batches[s.batch[targets[i] - s.lowest]].level = 0
+    for b in range(s.begin, s.end):
+        if s.last[b - s.begin] == NONE:
+            batches[b].level = 0
     for b in range(s.begin, s.end):
         for j in range(batches[b].count):
             x = &nodes_of(g)[order_of(g)[batches[b].first + j]]
             for k in range(x.nargs):
-                arg = args_of(g, x)[k]
-                if not s.lowest <= arg <= s.highest:
-                    continue
-                i = s.batch[arg - s.lowest]
+                i = planned_batch(s, args_of(g, x)[k])
                 if i != NONE and batches[i].level and s.within[i - s.begin] != s.within[b - s.begin]:
                     lower(&batches[i], common_depth(s, i, b))
     for b in range(s.begin, s.end):
@@ -287,10 +401,9 @@ cdef void set_levels(Search* s, const uint32_t* targets, uint32_t n) noexcept no
 cdef void keep_viewed(Search* s, uint32_t b) noexcept nogil:
     """What views are parts of is kept as long as they are."""
     cdef Batch* batches = batches_of(s.g)
-    cdef uint32_t j, arg, of
+    cdef uint32_t j, of
     for j in range(batches[b].count):
-        arg = args_of(s.g, &nodes_of(s.g)[order_of(s.g)[batches[b].first + j]])[0]
-        of = s.batch[arg - s.lowest] if s.lowest <= arg <= s.highest else NONE
+        of = planned_batch(s, args_of(s.g, &nodes_of(s.g)[order_of(s.g)[batches[b].first + j]])[0])
         if of != NONE:
             lower(&batches[of], batches[b].level)
 
@@ -312,7 +425,7 @@ cdef void measure_rooms(Search* s) noexcept nogil:
         bytes = 0
         for b in range(x.first, x.end):
             if batches[b].level == x.depth:
-                bytes += bytes_of(g, &batches[b]) + 2 * ALIGN       # alignment, and a gap
+                bytes += s.bytes[b - s.begin] + 2 * ALIGN       # alignment, and a gap
         room = &g.rooms[x.depth - 1]
         room.needed = max(room.needed, bytes)
 
