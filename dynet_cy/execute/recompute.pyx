@@ -322,6 +322,9 @@ cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil:
     cdef Graph* g = w.g
     cdef uint32_t number = g.last_stretch
     cdef const Stretch* s
+    cdef uint32_t b
+    for b in range(g.n_batches):
+        batches_of(g)[b].live = batches_of(g)[b].count
     while number != NO_STRETCH:
         s = &stretches_of(g)[number]
         if s.first <= last and not s.resident and check_parameters(w, s):
@@ -485,6 +488,7 @@ cdef int compute_marked(Walk* w, uint32_t number, uint32_t end) noexcept nogil:
                 w.failure.needed = batch.bytes
                 return -1
             assign_values(g, batch, b)
+            batch.live = 0
     if run_stretch_again(w, number, end):
         return -1
     drop(w, number)

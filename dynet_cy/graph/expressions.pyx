@@ -1217,7 +1217,15 @@ cdef uint32_t where_gradient_is(Graph* g, uint32_t index) noexcept:
 
 cdef bint gradient_was_dropped(Graph* g, uint32_t index) noexcept:
     """Whether backward has computed the gradient of a node, but dropped it together with its value."""
-    return g.stretches.top != 0 and is_dropped(g, where_gradient_is(g, index))
+    cdef uint32_t of
+    cdef const Batch* batch
+    if g.stretches.top == 0:
+        return False
+    of = where_gradient_is(g, index)
+    if nodes_of(g)[of].batch == NO_BATCH:
+        return False
+    batch = &batches_of(g)[nodes_of(g)[of].batch]
+    return is_dropped(g, of) or batch.live == 0         # its value may have been computed again, but not the gradient
 
 
 cdef int take_again(ComputationGraph graph, uint32_t index) except -1:
@@ -2042,10 +2050,10 @@ cdef object gradient_from_last(ComputationGraph graph, uint32_t index):
     if g.backward_from < 0 or index > <uint32_t>g.backward_from:
         raise RuntimeError("gradient: run backward on an expression made after this one first")
     cdef uint8_t state = state_of(g)[index]
-    if state & SHARED or not state & NEEDS_GRAD:
-        return further_gradient(graph, index)
     if gradient_was_dropped(g, index):
         take_again(graph, index)
+    if state & SHARED or not state & NEEDS_GRAD:
+        return further_gradient(graph, index)
     return gradient_of(g, index, state_of(g))
 
 

@@ -78,7 +78,7 @@ typedef struct {
     float *saved;
     float **saved_of;           /* DY_EACH: `saved` of each node, if the op saves anything */
     size_t bytes;               /* of y */
-    uint32_t live;              /* forward-only graphs: how many of its values are still needed */
+    uint32_t live;              /* forward-only: how many of its values are needed; else 0: it is newer than backward */
     uint8_t level;              /* its values are kept until the stretch of this depth ends; 0: as long as the graph */
     uint8_t planned;            /* the level that was planned; `level` is 0 once its values were asked for */
 } dy_batch;
