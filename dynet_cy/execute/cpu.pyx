@@ -23,8 +23,8 @@ from dynet_cy.execute.watch cimport (
     WEIGHT_GRADIENTS, bad_collected, check_before, checking, list_batches, note, now, profiling, raise_anomaly,
 )
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, FORMS, NO_BATCH, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Engine, Node,
-    engine, nodes_of, state_of,
+    COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, FORMS, NO_BATCH, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Engine,
+    Node, engine, nodes_of, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span, end_span

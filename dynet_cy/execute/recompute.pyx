@@ -2,14 +2,14 @@
 
 Forward runs the batches of a plan as always. The values that only batches of one stretch read lie in a room, which the
 next stretch uses again; when a stretch ends, its values are dropped, together with gathered arguments and saved values.
-The last stretch of a pass stays: backward begins with it. Backward reaches the end of a stretch, runs its batches forward
-again, goes back over them, and drops them for the second time. Stretches within it do the same meanwhile. The gradients
-of dropped values lie in the rooms too, as gradients have the layout of values.
+The last stretch of a pass stays: backward begins with it. Backward reaches the end of a stretch, runs its batches
+forward again, goes back over them, and drops them for the second time. Stretches within it do the same meanwhile. The
+gradients of dropped values lie in the rooms too, as gradients have the layout of values.
 
 What runs again computes the same bits: batches are those of the plan, random ops draw the same numbers, since their
-stream and seed are kept with the stretch, and products use the packed form of a matrix where they did before. Parameters
-must not have changed; each storage counts the changes of its values. A batch whose values were kept runs again only if
-it saves values for backward.
+stream and seed are kept with the stretch, and products use the packed form of a matrix where they did before.
+Parameters must not have changed; each storage counts the changes of its values. A batch whose values were kept runs
+again only if it saves values for backward.
 
 A dropped value that is asked for later, by the program or by a new node, is computed by running its stretch again. From
 then on its batch is kept.
@@ -49,7 +49,7 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
         return 0
     first = plan_stretches(g, n_batches, targets, n)
     if first != NO_STRETCH:
-        evict(g, stretches_of(g)[first].before) # the last stretch of an earlier pass, whose room is needed
+        evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
         if note_reads(w, first) or open_rooms(w):
             cut_short(g)
             return -1

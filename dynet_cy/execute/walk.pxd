@@ -77,7 +77,7 @@ cdef struct Failure:
     size_t needed                   # bytes that could not be allocated
     bint partial                    # backward: some gradients have been changed and could not be restored
     Finding finding                 # of numbers that are not finite
-    const Param* changed            # a parameter that has changed since a value was computed that was to be computed again
+    const Param* changed            # a parameter whose change prevents that a value is computed again
     void* raised                    # the exception of an op that runs Python; owned
     Interrupts interrupts
 

@@ -401,7 +401,9 @@ cdef size_t part_shared(Graph* g, uint32_t target) noexcept nogil:
     memset(used, 0, bytes)
     for i in range(target + 1):
         x = &nodes_of(g)[i]
-        if (not state_of(g)[i] & COMPUTED and not is_dropped(g, i)) or (x.batch != NO_BATCH and batches_of(g)[x.batch].form == VIEWS):
+        if not (state_of(g)[i] & COMPUTED or is_dropped(g, i)):
+            continue
+        if x.batch != NO_BATCH and batches_of(g)[x.batch].form == VIEWS:
             continue
         args = args_of(g, x)
         for k in range(x.nargs):
@@ -821,7 +823,8 @@ cdef int forward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     for j in range(batch.count):
         set_one(w.g, batch, j, &one)
         size = total_of(&nodes_of(w.g)[order_of(w.g)[one.first]].dim)
-        if call(w, &one, op) or (w.at_once and not w.again and interrupted(&w.failure.interrupts, size * sizeof(float))):
+        if (call(w, &one, op)
+                or (w.at_once and not w.again and interrupted(&w.failure.interrupts, size * sizeof(float)))):
             return -1
         if saves:
             batch.saved_of[j] = one.saved

@@ -32,8 +32,8 @@ cdef extern from *:
 
 cdef extern from *:
     """
-    /* Whose products this thread computes.  What is computed again must use the packed form of a parameter where it did so
-     * before, and count as no further product; those that came first, and used none, are listed. */
+    /* Whose products this thread computes.  What is computed again must use the packed form of a parameter where it did
+     * so before, and count as no further product; those that came first, and used none, are listed. */
     typedef struct {
         uint64_t number;
         int again, n;

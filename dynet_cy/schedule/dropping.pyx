@@ -1,16 +1,17 @@
-"""Stretches of a plan, whose values are dropped when they have run: which batches they are, and what is kept of them.
+"""Stretches of a plan, whose values are dropped when they have run: which batches they are, and what is kept.
 
-`checkpoint` marks regions of a graph: the nodes that one call of it made. A plan may run nodes of several regions as one
-batch, such as the same layer of several sentences. So what is dropped are stretches of a plan, which are consecutive
-batches all of whose nodes are in regions. Where one stretch ends and the next begins is chosen here, not by the program:
-so that what is kept of all stretches, and the largest of them, together take the least memory. For a chain that is a
-square root of stretches (Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost", 2016). Each batch
-runs at most twice, wherever stretches end. A batch of the form TILES is never parted from its neighbours, since the order
-of sums depends on them. Regions within regions make stretches within stretches, which run once more.
+`checkpoint` marks regions of a graph: the nodes that one call of it made. A plan may run nodes of several regions as
+one batch, such as the same layer of several sentences. So what is dropped are stretches of a plan, which are
+consecutive batches all of whose nodes are in regions. Where one stretch ends and the next begins is chosen here, not by
+the program: so that what is kept of all stretches, and the largest of them, together take the least memory. For a chain
+that is a square root of stretches (Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost",
+2016). Each batch runs at most twice, wherever stretches end. A batch of the form TILES is never parted from its
+neighbours, since the order of sums depends on them. Regions within regions make stretches within stretches, which run
+once more.
 
-A batch of a stretch is kept if a batch outside reads one of its values, or the program has asked for one. If stretches are
-nested, it is kept until the innermost stretch ends that has all batches that read it: that is its level. A batch is kept
-as a whole, so that its values are side by side, as in every plan.
+A batch of a stretch is kept if a batch outside reads one of its values, or the program has asked for one. If stretches
+are nested, it is kept until the innermost stretch ends that has all batches that read it: that is its level. A batch is
+kept as a whole, so that its values are side by side, as in every plan.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
