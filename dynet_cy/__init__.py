@@ -47,6 +47,7 @@ from dynet_cy.graph.expressions import set_seed as reset_random_seed
 from dynet_cy.graph.input_values import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
 from dynet_cy.graph.making import to_device
 from dynet_cy.graph.origin import name_scope, record_lines
+from dynet_cy.graph.regions import checkpoint
 from dynet_cy.graph.show import dump_cg, print_graphviz, print_text_graphviz
 from dynet_cy.graph.structs import give_attributes as _give_attributes
 from dynet_cy.graph.tensor import Tensor
@@ -180,6 +181,7 @@ __all__ = [
     "cg_checkpoint",
     "cg_revert",
     "cg_version",
+    "checkpoint",
     "draw",
     "dump_cg",
     "forward",

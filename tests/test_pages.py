@@ -137,6 +137,15 @@ from dynet_cy import commandline
 Path("train.tsv").write_text("good\\tfine\\n" * 20)
 sys.argv = ["program.py", "--train", "train.tsv"]
 """,
+    "memory": """\
+import dynet_cy as dy
+
+model = dy.ParameterCollection()
+W, gain, bias = model.add_parameters((8, 8)), model.add_parameters(8), model.add_parameters(8)
+lstm = dy.LSTMBuilder(1, 8, 8, model)
+inputs = [dy.inputVector(range(8))] * 3
+h = inputs[0]
+""",
 }
 
 

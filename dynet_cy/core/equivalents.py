@@ -158,6 +158,8 @@ GENERAL = (
     Row("`torch.autograd.grad(loss, xs, create_graph=True)`", "`dy.gradients(loss, xs)`", dy="autograd",
         says="`dy.gradients(loss, xs)` for gradients as expressions, or `loss.backward()`"),
     Row("`torch.autograd.functional.hvp(f, x, v)`", "`dy.hessian_vector_product(loss, x, v)`", dy="hvp vhp hessian"),
+    Row("`torch.utils.checkpoint.checkpoint(f, x)`",
+        "`dy.checkpoint(f, x)`; also around a whole network, as it [chooses](memory.md#checkpoints) what it keeps"),
     Row("`torch.no_grad()`",
         "nothing to do: there is no extra cost without `backward()`; `renew_cg(forward_only=True)` also drops values "
         "that are no longer needed. Neither switches dropout off",

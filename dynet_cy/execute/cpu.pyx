@@ -12,6 +12,9 @@ from dynet_cy.execute.gradients cimport (
     backward_call, backward_each, backward_pieces, backward_views, begin_at, collect, collected_of, multiply,
     multiply_collected, multiply_one, open_backward, run_backward, run_backward_joined, sums_of,
 )
+from dynet_cy.execute.recompute cimport (
+    keep_needed, may_drop, prepare_backward, run_backward_in_stretches, run_planned_in_stretches,
+)
 from dynet_cy.execute.walk cimport (
     Device, Failure, Form, allocate, begin_walk, forward_call, forward_each, forward_pieces, forward_views,
     raise_failure, raise_of_op, run_planned_at_once,
@@ -20,8 +23,8 @@ from dynet_cy.execute.watch cimport (
     WEIGHT_GRADIENTS, bad_collected, check_before, checking, end_pass, list_batches, note, now, profiling, raise_anomaly,
 )
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, FORMS, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Engine, Node,
-    engine, nodes_of, state_of,
+    COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, FORMS, NO_BATCH, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Engine,
+    Node, engine, nodes_of, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
@@ -122,12 +125,17 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
 cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy) noexcept nogil:
     cdef uint32_t n_batches = 0
     cdef int ended
+    if may_drop(w.g) and keep_needed(w, targets, n):
+        return -1
     if plan(w.g, targets, n, strategy, checking, &n_batches, &w.failure.interrupts):
         w.failure.needed = w.g.n_nodes * sizeof(uint32_t)
         return -1
     w.g.n_passes += n_batches != 0
     w.end = pass_end
-    ended = run_planned_at_once(w, n_batches)
+    if may_drop(w.g):
+        ended = run_planned_in_stretches(w, n_batches, targets, n)
+    else:
+        ended = run_planned_at_once(w, n_batches)
     if ended:
         drop_plan(w.g)
     return -1 if ended < 0 else 0
@@ -168,6 +176,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             raise_of_op(&w.failure)
         if w.failure.finding.kind:
             raise_anomaly(g, &w.failure.finding)
+        if w.failure.changed != NULL:
+            raise_failure(g, "", &w.failure)
         if w.failure.needed:
             raise_out_of_memory(g, &w.failure)
     return 0
@@ -212,6 +222,8 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef Node* node = &nodes_of(g)[target]
     cdef Uses uses
     cdef int failed
+    if g.stretches.top and node.batch != NO_BATCH and prepare_backward(w, node.batch):
+        return -1
     if open_backward(w, target, full) or begin_at(w, target):
         return -1
     if node.val == NULL or not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
@@ -224,7 +236,9 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
         w.after = after_batch
         w.hooked = &uses
     # Hooks must be called in the announced order of gradients, which joined batches would change.
-    if g.n_passes > 1 and g.strategy and w.after == NULL:
+    if g.stretches.top:
+        failed = run_backward_in_stretches(w, node.batch)
+    elif g.n_passes > 1 and g.strategy and w.after == NULL:
         failed = run_backward_joined(w, node.batch)
     else:
         failed = run_backward(w, 0, node.batch)

@@ -8,7 +8,7 @@ from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.watch cimport Finding
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, WANTED, Batch, Graph, Node, args_of, batches_of,
-    claim_values, items_of, nodes_of, order_of, state_of, value_of,
+    claim_level, claim_values, items_of, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
@@ -77,6 +77,7 @@ cdef struct Failure:
     size_t needed                   # bytes that could not be allocated
     bint partial                    # backward: some gradients have been changed and could not be restored
     Finding finding                 # of numbers that are not finite
+    const Param* changed            # a parameter whose change prevents that a value is computed again
     void* raised                    # the exception of an op that runs Python; owned
     Interrupts interrupts
 
@@ -109,6 +110,8 @@ cdef struct Walk:
     float* dy                       # gradients of the results of a joined batch; NULL: at the offsets of the results
     bint whole                      # exceptions of signal handlers do not end it
     uint64_t seed                   # of random ops
+    uint64_t stream
+    bint again                      # what runs forward has run before
     uint64_t end                    # forward: start no batch from this time on, on the clock of `now`; 0: no limit
     int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward, unless NULL
     void* hooked                    # data of `after`
@@ -263,7 +266,7 @@ cdef inline int begin_call(Walk* w, const Batch* batch, Node* node, Tensor* few,
     c.item_count = node.item_count
     c.object = node.object
     c.seed = w.seed
-    c.stream = atomic_load(&w.g.stream, RELAXED)         # another thread may set the seed
+    c.stream = w.stream
     c.saved = batch.saved
     c.work = NULL
     return 0
@@ -310,6 +313,8 @@ cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* 
 
 
 # ---- forward
+# Run a batch that has run before, in the memory of its values.
+cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil
 # Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
 # Allocate the values of a planned batch, and compute them, or list the call that will.  The nodes of the batch must
@@ -333,6 +338,10 @@ cdef inline bint is_too_long(const Batch* batch, uint64_t bd) noexcept nogil:
     return batch.bytes > most_along * sizeof(float) and (batch.form == FLATTENED or batch.form == COLUMNS)
 
 
+cdef inline float* claim_batch(Graph* g, const Batch* batch) noexcept nogil:
+    return <float*>(claim_level(g, batch) if g.stretches.top else claim_values(g, batch.bytes))
+
+
 cdef inline bint allocate_values(Graph* g, Batch* batch) noexcept nogil:
     """Allocate the values of a batch, side by side; False if there is no memory for `batch.bytes` bytes."""
     cdef const uint32_t* ids = order_of(g) + batch.first
@@ -347,7 +356,7 @@ cdef inline bint allocate_values(Graph* g, Batch* batch) noexcept nogil:
     if is_too_long(batch, bd):
         batch.form = EACH
     batch.live = batch.count
-    batch.y = <float*>claim_values(g, batch.bytes)
+    batch.y = claim_batch(g, batch)
     return batch.y != NULL
 
 

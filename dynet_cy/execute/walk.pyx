@@ -9,13 +9,17 @@ from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted
 from dynet_cy.execute.watch cimport NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.structs cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of, batches_of,
-    gradient_at, nodes_of, order_of, release_arguments, state_of, unclaim_values,
+    gradient_at, is_dropped, nodes_of, order_of, release_arguments, state_of, unclaim_values,
 )
 from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport random_seed
+from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
+from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport LIST, SHARE, Needs, Op, op_at, rule_of
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
+
+from dynet_cy.memory.storage import parameter_names
 
 
 # ==== pieces ======================================================================================
@@ -398,7 +402,9 @@ cdef size_t part_shared(Graph* g, uint32_t target) noexcept nogil:
     memset(used, 0, bytes)
     for i in range(target + 1):
         x = &nodes_of(g)[i]
-        if not state_of(g)[i] & COMPUTED or (x.batch != NO_BATCH and batches_of(g)[x.batch].form == VIEWS):
+        if not (state_of(g)[i] & COMPUTED or is_dropped(g, i)):
+            continue
+        if x.batch != NO_BATCH and batches_of(g)[x.batch].form == VIEWS:
             continue
         args = args_of(g, x)
         for k in range(x.nargs):
@@ -421,14 +427,16 @@ cdef void copy_views(Graph* g, Batch* batch) noexcept nogil:
     cdef float* y = batch.y
     cdef size_t n
     cdef uint32_t j
+    batch.form = EACH
+    add_to(&n_copied, batch.count)
+    if is_dropped(g, order_of(g)[batch.first]):     # they are apart when they are computed again
+        return
     for j in range(batch.count):
         x = &nodes_of(g)[order_of(g)[batch.first + j]]
         n = total_of(&x.dim)
         memcpy(y, x.val, n * sizeof(float))
         x.val = y
         y += n
-    batch.form = EACH
-    add_to(&n_copied, batch.count)
 
 
 def view_counts() -> tuple[int, int]:
@@ -473,7 +481,8 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.n_live = w.n_live_in_batch = 0
     w.dy = NULL
     w.seed = random_seed()
-    w.whole = w.pending = w.held = False
+    w.stream = atomic_load(&g.stream, RELAXED)          # another thread may set the seed
+    w.whole = w.pending = w.held = w.again = False
     w.turn = 0
     w.owed = NULL
     w.end = 0
@@ -483,6 +492,7 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.failure.partial = False
     w.failure.finding.kind = NOTHING
     w.failure.raised = NULL
+    w.failure.changed = NULL
     begin_interrupts(&w.failure.interrupts)
 
 
@@ -490,9 +500,19 @@ cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1:
     """Raise the error that stopped a pass: an op, numbers that are not finite, or a lack of memory for `what`."""
     if failure.raised != NULL:
         raise_of_op(failure)
+    if failure.changed != NULL:
+        raise_changed(failure.changed)
     if failure.finding.kind:
         raise_anomaly(g, &failure.finding)
     raise_no_memory(g, what)
+
+
+cdef int raise_changed(const Param* p) except -1:
+    name = parameter_names.get(p.id, "?")
+    raise RuntimeError(
+        f"the values of parameter {name} have changed (an update, set_value, a file) since values were computed that "
+        "checkpoint() dropped, so these cannot be computed again; call backward, and ask for values and gradients, "
+        "before that, or renew the graph")
 
 
 cdef int raise_of_op(const Failure* failure) except -1:
@@ -808,7 +828,8 @@ cdef int forward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     for j in range(batch.count):
         set_one(w.g, batch, j, &one)
         size = total_of(&nodes_of(w.g)[order_of(w.g)[one.first]].dim)
-        if call(w, &one, op) or (w.at_once and interrupted(&w.failure.interrupts, size * sizeof(float))):
+        if (call(w, &one, op)
+                or (w.at_once and not w.again and interrupted(&w.failure.interrupts, size * sizeof(float)))):
             return -1
         if saves:
             batch.saved_of[j] = one.saved
@@ -894,7 +915,7 @@ cdef inline int run_one(Walk* w, Batch* batch) noexcept nogil:
     batch.bytes = total_of(&node.dim) * sizeof(float)
     batch.live = 1
     clear_call(batch)
-    batch.y = <float*>claim_values(g, batch.bytes)
+    batch.y = claim_batch(g, batch)
     if batch.y == NULL:
         w.failure.needed = batch.bytes
         return -1
@@ -916,6 +937,27 @@ cdef inline int run_one(Walk* w, Batch* batch) noexcept nogil:
     return 0
 
 
+cdef inline uint64_t caller_of(const Graph* g, const Batch* batch) noexcept nogil:
+    """A number for a batch that no other one has, in any graph."""
+    return (g.renewal + g.n_forgets) * <uint64_t>0x9E3779B97F4A7C15u ^ order_of(g)[batch.first] + 1
+
+
+cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    cdef uint64_t begun = now() if profiling else 0
+    cdef uint32_t k
+    cdef int failed
+    note_caller(caller_of(w.g, batch), True)
+    w.again = True
+    failed = w.device.forms[batch.form].forward(w, batch, n)
+    w.again = False
+    note_caller(0, False)
+    if profiling and not failed:
+        for k in range(n):
+            note_call(w.g, batch[k].first, batch[k].count, False, batch[k].count, begun)
+            begun = now()
+    return failed
+
+
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef Batch* batch
@@ -925,6 +967,8 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1
+        if g.stretches.top:
+            note_caller(caller_of(g, batch), False)
         if batch.form == TILES and not one_by_one:
             together = neighbours(batch, end - g.n_batches)
         if run_one(w, batch) if batch.form == ONE else run_batches(w, batch, together):

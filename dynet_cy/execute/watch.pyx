@@ -17,7 +17,8 @@ from dynet_cy.graph.origin cimport (
     argument_names, current_line, describe_dim, made_at, origin_at, place_at, release_code, scope_at, source_of_node,
 )
 from dynet_cy.graph.structs cimport (
-    LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Node, PassHooks, args_of, batches_of, gradient_at, items_of, nodes_of,
+    LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Node, PassHooks, args_of, batches_of, gradient_at, is_dropped,
+    items_of, nodes_of,
     order_of, origin_of, pass_hooks, state_of, value_of,
 )
 from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
@@ -186,7 +187,7 @@ cdef uint32_t suspect(const Graph* g, const Batch* batch, uint32_t i, uint32_t j
 
 cdef bint is_finite(const Graph* g, uint32_t number) noexcept nogil:
     cdef const Node* x = &nodes_of(g)[number]
-    return K.all_finite(total_of(&x.dim), value_of(x))
+    return is_dropped(g, number) or K.all_finite(total_of(&x.dim), value_of(x))
 
 
 cdef bint bad_collected(const Graph* g, Param* p, Finding* f) noexcept nogil:

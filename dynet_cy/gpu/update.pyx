@@ -484,7 +484,7 @@ def update(Plan plan not None, Clipping clipping, list rates):
         for i in range(u.n):
             if u.roles[i] == MOVES:
                 forget_gradient(u.entries[i])
-        storage.changes += 1
+        storage.changes.n += 1
     finally:
         for x in locked:
             pthread_mutex_unlock(&x.p.lock)

@@ -23,8 +23,8 @@ from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
     RUNNING, SENT, SHARED, TRAINABLE, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of, batches_of,
-    device_of, drop_unneeded, engine, engine_of, gradient_at, holder_in, items_of, nodes_of, order_of, pass_hooks,
-    same_renewal, set_holder, sibling_hooks, state_of, uses_of,
+    device_of, drop_unneeded, engine, engine_of, forget_stretches, gradient_at, holder_in, is_dropped, items_of,
+    nodes_of, order_of, pass_hooks, same_renewal, set_holder, sibling_hooks, state_of, uses_of,
 )
 from dynet_cy.graph.table cimport (
     LEAST_TO_COMPACT, Renumber, Table, check_unused, claim, compact_nodes, current_graph, enter_graph, enter_table,
@@ -299,12 +299,12 @@ cdef class ComputationGraph:
         """At the end of backward: record the number of nodes, and of changes of each storage."""
         self.n_at_backward = self.g.n_nodes
         for storage in self.keep:
-            self.keep[storage] = (<Storage>storage).changes
+            self.keep[storage] = (<Storage>storage).changes.n
 
     cdef bint values_changed(self) except -1:
         """Whether values of parameters have changed since the last backward."""
         for storage, changes in self.keep.items():
-            if changes is not None and <uint64_t>changes != (<Storage>storage).changes:
+            if changes is not None and <uint64_t>changes != (<Storage>storage).changes.n:
                 return True
         return False
 
@@ -722,6 +722,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     g.compact_at = LEAST_TO_COMPACT
     for i in range(GRAPH_ARRAYS):
         array_rewind(&g.arrays[i], 0)
+    forget_stretches(g)
     for i in range(GRAPH_ARENAS):
         arena_rewind(&g.arenas[i], 0)
         if not g.device and g.device_graphs == NULL:    # recorded passes of devices hold addresses of their arenas
@@ -1202,6 +1203,40 @@ def further_gradient(ComputationGraph graph not None, uint32_t index):
     storage, number = made[index]
     p = (<Storage>storage).entries[<uint32_t>number]
     return doubles_of(parameter_here(p, True), full_shape(&nodes_of(&graph.g)[index].dim))
+
+
+cdef uint32_t where_gradient_is(Graph* g, uint32_t index) noexcept:
+    """The node that the gradient of a node comes from: itself, or the sum that has absorbed it."""
+    cdef const Absorbed* absorbed = <const Absorbed*>g.absorbed.base
+    cdef size_t i, n = 0 if g.forward_only else g.absorbed.top // sizeof(Absorbed)
+    for i in range(n):
+        if absorbed[i].part == index:
+            return absorbed[i].sum
+    return index
+
+
+cdef bint gradient_was_dropped(Graph* g, uint32_t index) noexcept:
+    """Whether backward has computed the gradient of a node, but dropped it together with its value."""
+    cdef uint32_t of
+    cdef const Batch* batch
+    if g.stretches.top == 0:
+        return False
+    of = where_gradient_is(g, index)
+    if nodes_of(g)[of].batch == NO_BATCH:
+        return False
+    batch = &batches_of(g)[nodes_of(g)[of].batch]
+    return is_dropped(g, of) or batch.live == 0         # its value may have been computed again, but not the gradient
+
+
+cdef int take_again(ComputationGraph graph, uint32_t index) except -1:
+    """Run the last backward again, with a dropped value kept this time, and so its gradient."""
+    cdef Graph* g = &graph.g
+    cdef uint32_t of = where_gradient_is(g, index), target = <uint32_t>g.backward_from
+    run_pass(g, &of, 1)
+    g.backward_from = -1                        # if this fails, the gradients of the last backward are lost
+    graph.further_gradients = run_separately(graph, target, temporary_entries(g, target))
+    g.backward_from = <int>target
+    return 0
 
 
 def keep_further_gradients(ComputationGraph graph not None, uint32_t target):
@@ -2042,6 +2077,8 @@ cdef object gradient_from_last(ComputationGraph graph, uint32_t index):
     if g.backward_from < 0 or index > <uint32_t>g.backward_from:
         raise RuntimeError("gradient: run backward on an expression made after this one first")
     cdef uint8_t state = state_of(g)[index]
+    if gradient_was_dropped(g, index):
+        take_again(graph, index)
     if state & SHARED or not state & NEEDS_GRAD:
         return further_gradient(graph, index)
     return gradient_of(g, index, state_of(g))

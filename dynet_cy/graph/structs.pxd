@@ -7,6 +7,7 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Attr, Dim
 from dynet_cy.core.threads cimport Flag
 from dynet_cy.memory.arena cimport Arena, Array
+from dynet_cy.memory.storage cimport Changes
 
 
 # ==== structs =====================================================================================
@@ -72,6 +73,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         size_t bytes
         uint32_t live
         uint32_t cell
+        uint8_t level
+        uint8_t planned
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
@@ -81,8 +84,40 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t sum
         uint32_t factor
 
+    ctypedef struct Region "dy_region":
+        uint32_t first
+        uint32_t end
+
+    uint32_t NO_STRETCH "DY_NO_STRETCH"
+    enum:
+        MOST_DEPTH "DY_MOST_DEPTH"
+
+    ctypedef struct Stretch "dy_stretch":
+        uint32_t first
+        uint32_t end
+        uint32_t depth
+        uint32_t before
+        uint32_t next
+        uint32_t child
+        uint32_t last
+        uint8_t resident
+        size_t scratch
+        size_t scratch_end
+        uint64_t seed
+        uint64_t stream
+
+    ctypedef struct Room "dy_room":
+        char* p
+        size_t bytes
+        size_t used
+        size_t needed
+
+    ctypedef struct Read "dy_read":
+        const Changes* changes
+        Changes before
+
     ctypedef struct Graph "dy_graph":
-        Array arrays[10]
+        Array arrays[13]
         Array nodes
         Array args
         Array items
@@ -93,6 +128,9 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Array holes
         Array devices
         Array origins
+        Array regions
+        Array stretches
+        Array reads
         Array absorbed
         Arena arenas[4]
         Arena values
@@ -130,6 +168,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         void* siblings
         uint32_t early
         uint32_t n_kept
+        Room rooms[8]
+        uint32_t last_stretch
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)
@@ -176,6 +216,21 @@ cdef extern from "dynet_cy/liveness.h" nogil:
     void free_value "dy_free_value"(Graph* g, Node* x)
     void drop_unneeded "dy_drop_unneeded"(Graph* g, uint32_t i)
     void release_arguments "dy_release_arguments"(Graph* g, const Batch* batch)
+
+
+cdef extern from "dynet_cy/dropping.h" nogil:
+    Region* regions_of "dy_regions"(const Graph* g)
+    uint32_t n_regions "dy_n_regions"(const Graph* g)
+    Stretch* stretches_of "dy_stretches"(const Graph* g)
+    uint32_t n_stretches "dy_n_stretches"(const Graph* g)
+    bint is_dropped "dy_is_dropped"(const Graph* g, uint32_t node)
+    bint add_region "dy_add_region"(Graph* g, uint32_t first)
+    void cut_regions "dy_cut_regions"(Graph* g)
+    void* claim_level "dy_claim_level"(Graph* g, const Batch* batch)
+    void drop_stretch "dy_drop_stretch"(Graph* g, uint32_t number)
+    void evict "dy_evict"(Graph* g, uint32_t number)
+    void forget_stretches "dy_forget_stretches"(Graph* g)
+    void cut_stretches "dy_cut_stretches"(Graph* g, uint32_t n_batches, size_t values_top)
 
 
 # ==== hooks =======================================================================================

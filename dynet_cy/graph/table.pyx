@@ -14,8 +14,8 @@ from dynet_cy.core.threads cimport HAS_GIL, Number, add_to, follows_dynet, try_a
 from dynet_cy.graph.origin cimport explain
 from dynet_cy.graph.structs cimport (
     COMPUTED, DROPPED, GRAPH_ARENAS, GRAPH_ARRAYS, MOVABLE, NO_BATCH, REVERT_BITS, RUNNING, SENT, Absorbed, Batch,
-    Extra, Graph, Node, Use, args_of, batches_of, drop_unneeded, holder_in, nodes_of, origin_of, sibling_hooks,
-    state_of, uses_of,
+    Extra, Graph, Node, Use, args_of, batches_of, cut_regions, cut_stretches, drop_unneeded, forget_stretches,
+    holder_in, nodes_of, origin_of, sibling_hooks, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport (
     arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim,
@@ -377,6 +377,7 @@ cdef int release_values(Graph* g) except -1:
             inputs_end = max(inputs_end, end + total_of(&nodes[i].dim) * sizeof(float))
     # The memory of values computed after the last input is free again, so that a graph can be run with new inputs
     # any number of times.
+    forget_stretches(g)
     arena_rewind(&g.values, inputs_end)
     arena_rewind(&g.scratch, 0)
     arena_rewind(&g.tables, 0)
@@ -395,6 +396,7 @@ cdef void release_values_since(Graph* g, uint32_t n_batches, uint32_t n_order, s
                                size_t scratch_top, size_t tables_top) noexcept:
     """Release the values that were computed after this many batches."""
     cdef uint32_t i
+    cut_stretches(g, n_batches, values_top)
     g.n_batches = min(g.n_batches, n_batches)
     g.n_order = min(g.n_order, n_order)
     for i in range(g.n_nodes):
@@ -418,6 +420,8 @@ cdef void truncate_nodes(Graph* g, size_t nodes_top, size_t args_top, size_t ite
     g.uses.top = g.n_nodes * sizeof(Use) if g.forward_only else 0
     g.devices.top = g.n_nodes if g.multi_device else 0
     g.origins.top = min(g.origins.top, g.n_nodes * sizeof(uint32_t))
+    if g.regions.top:
+        cut_regions(g)
     if not g.forward_only:
         drop_absorbed(g)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Products of matrices, and long loops, in parts that threads share."""
 
+from libc.stdint cimport uint64_t
+
 from dynet_cy.core.tensor cimport Packed
 
 
@@ -44,6 +46,9 @@ cdef struct WeightGradient:
 
 cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack,
                   const float* b, float beta, float* c) noexcept nogil
+# Note whose products follow in this thread; `again`: it computes what it has computed before, with the same bits.  0:
+# nobody's, as before the first call.
+cdef void note_caller(uint64_t number, bint again) noexcept nogil
 cdef void weight_gradient(size_t m, size_t k, size_t n, const float* dy, const float* x, float beta,
                           float* dw) noexcept nogil
 # The same in parts, with beta 1, for threads that compute them at any time, one after the other or at once.

@@ -105,9 +105,14 @@ cdef extern from "dynet_cy/storage.h" nogil:
         float* panels
         uint64_t asked
         uint64_t made
+        uint64_t asker
+
+    ctypedef struct Changes "dy_changes":
+        uint64_t n
+        uint64_t alone
 
     ctypedef struct Pack "struct dy_pack":
-        uint64_t* changes
+        Changes* changes
         Arena* arena
         pthread_mutex_t* lock
         uint32_t* users
@@ -152,6 +157,7 @@ cdef extern from "dynet_cy/storage.h" nogil:
         uint8_t* is_touched
         uint32_t* touched
         uint32_t n_touched
+        uint64_t changed_at
         uint8_t updated
         uint8_t in_place
         uint8_t has_gradient
@@ -223,7 +229,7 @@ cdef class Storage:
     cdef uint32_t panel_users       # products that read them
     cdef void* previous             # all storages form a linked list
     cdef void* following
-    cdef uint64_t changes           # of values; code that writes values increments it
+    cdef Changes changes            # of values; code that writes values counts them
     cdef Param** entries
     cdef uint32_t n_entries
     cdef size_t top                 # floats in use in every plane

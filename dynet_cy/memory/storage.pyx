@@ -446,7 +446,7 @@ cdef class Storage:
         self.values = Plane()
         self.grads = Plane()
         self.planes = [self.values, self.grads]
-        self.changes = 1
+        self.changes.n = 1
         arena_open(&self.panels, False)
         self.panels.quiet = True                # no reclaim: it grows while `pack_lock` is held
         pthread_mutex_init(&self.pack_lock, NULL)
@@ -738,4 +738,4 @@ cdef class Storage:
     def changed(self):
         """Note that values have been written from outside, into the mapping that holds them."""
         for storage in self.everywhere():
-            (<Storage>storage).changes += 1
+            (<Storage>storage).changes.n += 1

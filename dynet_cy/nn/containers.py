@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dynet_cy.graph import Expression
+from dynet_cy.graph.regions import checkpoint
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn.basic import Activation
 from dynet_cy.nn.layer import Description, Input, Layer, as_input
@@ -69,6 +70,8 @@ class Sequential(LayerList):
     Args:
         layers: see `LayerList`
         model: where the parameters go
+        checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
+            `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False
 
     Raises:
         TypeError: a description of something else, or `model` is not a `ParameterCollection`
@@ -81,6 +84,12 @@ class Sequential(LayerList):
         ((4, 5), 1)
     """
 
+    def __init__(self, layers: Sequence[Description], model: ParameterCollection, checkpoint: bool = False) -> None:
+        self.checkpoint = bool(checkpoint)
+        super().__init__(layers, model)
+        if self.checkpoint:
+            self.spec = (*self.spec, True)
+
     def __call__(self, x: Input) -> Expression:
         """The result of the last layer; x if there are no layers.
 
@@ -89,5 +98,5 @@ class Sequential(LayerList):
         """
         found = as_input(x, "Sequential")
         for layer in self.layers:
-            found = layer(found)
+            found = checkpoint(layer, found) if self.checkpoint else layer(found)
         return found

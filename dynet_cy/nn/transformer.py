@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Union
 import numpy.typing as npt
 
 from dynet_cy.graph import Expression
+from dynet_cy.graph.regions import checkpoint
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.weights import Weights
 from dynet_cy.nn.attention import KeysValues, Memory, MultiHeadAttention
@@ -254,13 +255,20 @@ class _Stack(Layer):
         eps: float | None = None,
         max_distance: int = 16,
         final_norm: bool | None = None,
+        checkpoint: bool = False,
     ) -> None:
         count = self._size(layers, "layers")
         options = (dropout, activation, bool(norm_first), positions, eps, max_distance)
         final = bool(norm_first if final_norm is None else final_norm)
-        super().__init__(model, (count, dim, heads, hidden_dim, *options, final))
+        self.checkpoint = bool(checkpoint)
+        shown = (final, True) if self.checkpoint else (final,)
+        super().__init__(model, (count, dim, heads, hidden_dim, *options, *shown))
         self.layers = [self._block(dim, heads, hidden_dim, self.collection, *options) for _ in range(count)]
         self.norm = LayerNorm(dim, self.collection, eps) if final else None
+
+    def _called(self, layer: Any, x: Expression, *args: Input, **settings: Any) -> Expression:
+        y: Expression = checkpoint(layer, x, *args, **settings) if self.checkpoint else layer(x, *args, **settings)
+        return y
 
     def _finish(self, x: Expression) -> Expression:
         return x if self.norm is None else self.norm(x)
@@ -280,6 +288,8 @@ class TransformerEncoder(_Stack):
         dim, heads, hidden_dim, model, dropout, activation, norm_first, positions, eps, max_distance: see
             `TransformerEncoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
+        checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
+            `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -312,7 +322,7 @@ class TransformerEncoder(_Stack):
         """
         y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
         for layer in self.layers:
-            y = layer(y, causal=causal, mask=mask)
+            y = self._called(layer, y, causal=causal, mask=mask)
         return self._finish(y)
 
     def step(self, x: Input, state: Sequence[Past] | None = None) -> tuple[Expression, tuple[KeysValues, ...]]:
@@ -346,6 +356,8 @@ class TransformerDecoder(_Stack):
         dim, heads, hidden_dim, model, dropout, activation, norm_first, positions, eps, max_distance: see
             `TransformerDecoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
+        checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
+            `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -381,7 +393,7 @@ class TransformerDecoder(_Stack):
         """
         y = x if isinstance(x, Expression) else as_input(x, type(self).__name__)
         for layer in self.layers:
-            y = layer(y, memory, mask=mask)
+            y = self._called(layer, y, memory, mask=mask)
         return self._finish(y)
 
     def start(self, memory: Input) -> DecoderState:

@@ -457,7 +457,7 @@ cdef class SharedReducer(CollectiveReducer):
         self.board.wait(b"update, values", True)
         with nogil:
             self.fetch_parts(u)
-            storage.changes += 1
+            storage.changes.n += 1
         return 0
 
     cdef bint begin_spans(self, Update* u) noexcept nogil:

@@ -90,7 +90,7 @@ cdef class HostUpdate(Change):
             self.let_go()
         elif not self.counted:
             self.counted = True
-            self.storage.changes += 1
+            self.storage.changes.n += 1
         leave_pool()
         return self.counted
 
@@ -430,7 +430,7 @@ cdef class StepChange(Change):
                 break
         if self.i == self.n and not self.counted:
             self.counted = True
-            self.storage.changes += 1
+            self.storage.changes.n += 1
         leave_pool()
         return self.counted
 

@@ -81,8 +81,10 @@ typedef struct {
     float *saved;
     float **saved_of;           /* DY_EACH: `saved` of each node, if the op saves anything */
     size_t bytes;               /* of y */
-    uint32_t live;              /* forward-only graphs: how many of its values are still needed */
     uint32_t cell;              /* 1 + the number of the batch that completes its values (DY_CELL), or 0 */
+    uint32_t live;              /* forward-only: how many of its values are needed; else 0: it is newer than backward */
+    uint8_t level;              /* its values are kept until the stretch of this depth ends; 0: as long as the graph */
+    uint8_t planned;            /* the level that was planned; `level` is 0 once its values were asked for */
 } dy_batch;
 
 /* A product, an activation, or a sum that a larger sum has absorbed: it has no value, unless one is requested, and the
@@ -94,7 +96,40 @@ typedef struct {
 
 #define DY_NO_NODE UINT32_MAX
 
-#define DY_GRAPH_ARRAYS 10
+/* The nodes that one call of `checkpoint` made: a range of numbers.  Regions are nested or disjoint. */
+typedef struct {
+    uint32_t first, end;
+} dy_region;
+
+/* Consecutive batches of regions: values that only they use are dropped when they have run, and computed again in
+ * backward; see dropping.h. */
+typedef struct {
+    uint32_t first, end;        /* batches */
+    uint32_t depth;             /* 1, or one more than that of the stretch around it */
+    uint32_t before, next;      /* the stretches of the same depth before and after it, in the same stretch around it */
+    uint32_t child, last;       /* the first and the last stretch within it */
+    uint8_t resident;           /* its values are there */
+    size_t scratch, scratch_end; /* the range of the scratch arena that its forward took */
+    uint64_t seed, stream;      /* of its random draws */
+} dy_stretch;
+
+#define DY_NO_STRETCH UINT32_MAX
+#define DY_MOST_DEPTH 8         /* of stretches; regions further inside belong to the one around them */
+
+/* Memory for the values of one stretch of a depth, in the arena of values: one after another uses it. */
+typedef struct {
+    char *p;
+    size_t bytes, used;
+    size_t needed;              /* by the largest stretch */
+} dy_room;
+
+/* The changes of a storage when a stretch first read parameters of it. */
+typedef struct {
+    const dy_changes *changes;
+    dy_changes before;
+} dy_read;
+
+#define DY_GRAPH_ARRAYS 13
 #define DY_GRAPH_ARENAS 4
 
 typedef struct {
@@ -111,6 +146,9 @@ typedef struct {
             };
             dy_array devices;   /* multi-device graphs: uint8 by node number, where it runs */
             dy_array origins;   /* uint32 by node number, as far as recorded: see graph/origin.pxd */
+            dy_array regions;   /* dy_region, by `first`; a region stands before those within it */
+            dy_array stretches; /* dy_stretch, in the same order */
+            dy_array reads;     /* dy_read */
         };
     };
     union {
@@ -150,6 +188,8 @@ typedef struct {
     void *siblings;             /* statistics of schedule/siblings; NULL: none yet */
     uint32_t early;             /* number of values that were computed early and not requested yet */
     uint32_t n_kept;            /* nodes at the last checkpoint: those stay as they were made */
+    dy_room rooms[DY_MOST_DEPTH]; /* of the stretches of depth 1, 2, ... */
+    uint32_t last_stretch;      /* of depth 1; DY_NO_STRETCH: there is none */
 } dy_graph;
 
 static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.base; }

@@ -11,12 +11,18 @@
 /* A matrix in the order in which matrix products read it; see gemm.inl. */
 typedef struct {
     float *panels;
-    uint64_t asked, made;       /* dy_pack.changes at the last product without panels, and when they were made */
+    uint64_t asked, made;       /* dy_changes.n at the last product without panels, and when they were made */
+    uint64_t asker;             /* that product, as kernels/product numbers it; 0: any */
 } dy_packed;
+
+/* How often values of a storage have changed: never 0, and how often those of a single parameter. */
+typedef struct {
+    uint64_t n, alone;
+} dy_changes;
 
 /* A parameter and its transpose, packed when products with the same values repeat. */
 struct dy_pack {
-    uint64_t *changes;          /* counts the changes of the values; never 0 */
+    dy_changes *changes;        /* of the values */
     dy_arena *arena;            /* where panels live */
     pthread_mutex_t *lock;      /* held while this is read or changed */
     uint32_t *users;            /* products reading panels, incremented under the lock; freed at 0 only */
@@ -41,6 +47,7 @@ typedef struct {
     uint8_t *is_touched;        /* tables: rows with a gradient, as a map and a list */
     uint32_t *touched;
     uint32_t n_touched;
+    uint64_t changed_at;        /* pack.changes->n at the last change of these values alone */
     uint8_t updated;            /* it is trained; a constant otherwise */
     uint8_t in_place;           /* graphs read the numbers in place, so the factor must stay 1 */
     uint8_t has_gradient;       /* a graph has added to the gradient since the last update */
@@ -48,7 +55,10 @@ typedef struct {
 } dy_param;
 
 /* Note that values of the storage that p is in have changed. */
-static inline void dy_value_changed(dy_param *p) { ++*p->pack.changes; }
+static inline void dy_value_changed(dy_param *p) {
+    p->changed_at = ++p->pack.changes->n;
+    p->pack.changes->alone++;
+}
 
 /* Note that row r of a table has a gradient. */
 static inline void dy_touch(dy_param *p, uint32_t r) {

@@ -1,0 +1,21 @@
+"""Passes over plans with stretches: values that are dropped when a stretch has run, and computed again in backward."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.execute.walk cimport Walk
+from dynet_cy.graph.structs cimport Graph
+
+
+cdef inline bint may_drop(const Graph* g) noexcept nogil:
+    """Whether passes over a graph need the functions below, instead of those of `walk` and `gradients`."""
+    return g.regions.top or g.stretches.top
+
+
+# Before nodes are planned: compute values again that were dropped and that they need, or that are among the targets.
+cdef int keep_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
+# Compute the next n planned batches, as `run_planned_at_once` does.
+cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil
+# Before backward over the batches up to the last one, whose stretches need rooms, and the parameters that they read.
+cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil
+# Compute the gradients of the arguments of batches, the last one first, as `run_backward` does.
+cdef int run_backward_in_stretches(Walk* w, uint32_t last) noexcept nogil

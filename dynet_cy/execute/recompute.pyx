@@ -1,0 +1,520 @@
+"""Passes over plans with stretches: values that are dropped when a stretch has run, and computed again in backward.
+
+Forward runs the batches of a plan as always. The values that only batches of one stretch read lie in a room, which the
+next stretch uses again; when a stretch ends, its values are dropped, together with gathered arguments and saved values.
+The last stretch of a pass stays: backward begins with it. Backward reaches the end of a stretch, runs its batches
+forward again, goes back over them, and drops them for the second time. Stretches within it do the same meanwhile. The
+gradients of dropped values lie in the rooms too, as gradients have the layout of values.
+
+What runs again computes the same bits: batches are those of the plan, random ops draw the same numbers, since their
+stream and seed are kept with the stretch, and products use the packed form of a matrix where they did before.
+Parameters must not have changed; each storage counts the changes of its values. A batch whose values were kept runs
+again only if it saves values for backward.
+
+A dropped value that is asked for later, by the program or by a new node, is computed by running its stretch again. From
+then on its batch is kept.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.string cimport memset
+
+from dynet_cy.core.threads cimport Number, add_to
+from dynet_cy.execute.accumulation cimport finish_background
+from dynet_cy.execute.gradients cimport run_backward
+from dynet_cy.execute.walk cimport (
+    MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, run_again, run_planned_at_once,
+)
+from dynet_cy.execute.watch cimport now
+from dynet_cy.graph.structs cimport (
+    COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_BATCH, NO_STRETCH, SENT, STACKED, TILES, VIEWS, Batch, Node, Read,
+    Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches, nodes_of, order_of, state_of,
+    stretches_of,
+)
+from dynet_cy.kernels.product cimport note_caller
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
+from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport op_at
+from dynet_cy.schedule.dropping cimport plan_stretches
+
+cdef Number n_again = 0             # nodes computed again since `reset`
+
+
+# ---- forward ---------------------------------------------------------------------------
+
+cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef uint32_t first, end = g.n_batches + n_batches
+    cdef int ended
+    if n_batches == 0:
+        return 0
+    first = plan_stretches(g, n_batches, targets, n)
+    if first != NO_STRETCH:
+        evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
+        if note_reads(w, first) or open_rooms(w):
+            cut_short(g)
+            return -1
+    ended = run_to(w, end, first, True)
+    note_caller(0, False)
+    if ended:
+        cut_short(g)
+    return ended
+
+
+cdef int run_to(Walk* w, uint32_t end, uint32_t number, bint stays) noexcept nogil:
+    """Run planned batches up to the end of some; `number` is the first stretch among them.
+
+    Args:
+        stays: whether the last stretch stays.
+    """
+    cdef Graph* g = w.g
+    cdef Stretch* s
+    cdef int ended
+    while number != NO_STRETCH:
+        s = &stretches_of(g)[number]
+        ended = run_part(w, s.first)
+        if ended:
+            return ended
+        s.scratch = g.scratch.top
+        s.seed = w.seed
+        s.stream = w.stream
+        s.resident = True
+        ended = run_to(w, s.end, s.child, stays and s.next == NO_STRETCH)
+        if ended:
+            return ended
+        s.scratch_end = g.scratch.top
+        if s.next != NO_STRETCH or not stays:
+            drop(w, number)
+        number = s.next
+    return run_part(w, end)
+
+
+cdef int run_part(Walk* w, uint32_t end) noexcept nogil:
+    """Run the planned batches before one; 1 if time is up."""
+    cdef int ended
+    if w.g.n_batches >= end:
+        return 0
+    ended = run_planned_at_once(w, end - w.g.n_batches)
+    return 1 if not ended and w.end and now() >= w.end else ended
+
+
+cdef void drop(Walk* w, uint32_t number) noexcept nogil:
+    cdef Stretch* s = &stretches_of(w.g)[number]
+    if w.background != NULL:                    # another thread may read its values
+        finish_background(w.background)
+    drop_stretch(w.g, number)
+    arena_rewind(&w.g.scratch, s.scratch)
+
+
+cdef void cut_short(Graph* g) noexcept nogil:
+    """After a pass that has ended early: its stretches have the batches that have run."""
+    cdef Stretch* all = stretches_of(g)
+    cdef uint32_t i, n = n_stretches(g)
+    while n > 0 and all[n - 1].first >= g.n_batches:
+        n -= 1
+    while g.last_stretch != NO_STRETCH and g.last_stretch >= n:
+        g.last_stretch = all[g.last_stretch].before
+    for i in range(n):
+        if all[i].end > g.n_batches:
+            all[i].end = g.n_batches
+            all[i].scratch_end = g.scratch.top
+        if all[i].next != NO_STRETCH and all[i].next >= n:
+            all[i].next = NO_STRETCH
+        if all[i].child != NO_STRETCH and all[i].child >= n:
+            all[i].child = all[i].last = NO_STRETCH
+        while all[i].last != NO_STRETCH and all[i].last >= n:
+            all[i].last = all[all[i].last].before
+    array_rewind(&g.stretches, n * sizeof(Stretch))
+
+
+# ---- rooms and parameters ----------------------------------------------------------------
+
+cdef int open_rooms(Walk* w) noexcept nogil:
+    """Allocate rooms of the sizes that stretches need; nothing is in them."""
+    cdef Graph* g = w.g
+    cdef Room* room
+    cdef int i
+    for i in range(MOST_DEPTH):
+        room = &g.rooms[i]
+        if room.bytes >= room.needed:
+            continue
+        # A room that has become too small is lost until the graph is renewed, so leave space for more.
+        room.needed += room.needed // 2 if room.bytes else 0
+        room.p = <char*>arena_alloc(&g.values, room.needed)
+        room.bytes = room.needed if room.p != NULL else 0
+        if room.p == NULL:
+            w.failure.needed = room.needed
+            return -1
+    return 0
+
+
+cdef inline const Param* parameter_at(const Graph* g, const Node* x, uint32_t i) noexcept nogil:
+    """The parameter that is argument i of a node, or the table of a node without arguments; NULL if there is none."""
+    cdef const Node* a = x
+    if x.nargs:
+        a = &nodes_of(g)[args_of(g, x)[i]]
+        if a.nargs or a.val != NULL:
+            return NULL
+    return <const Param*>a.object
+
+
+cdef int note_reads(Walk* w, uint32_t number) noexcept nogil:
+    """Note how often the storages of parameters that stretches read have changed."""
+    cdef Graph* g = w.g
+    cdef const Stretch* s
+    cdef const Batch* batch
+    cdef const Node* x
+    cdef const Param* p
+    cdef Read* read
+    cdef uint32_t b, i
+    while number != NO_STRETCH:
+        s = &stretches_of(g)[number]
+        for b in range(s.first, s.end):
+            batch = &batches_of(g)[b]
+            x = &nodes_of(g)[order_of(g)[batch.first]]      # parameters are in the same place in all of its nodes
+            for i in range(max(x.nargs, <uint32_t>1)):
+                p = parameter_at(g, x, i)
+                if p == NULL or read_of(g, p) != NULL:
+                    continue
+                read = <Read*>array_push(&g.reads, sizeof(Read))
+                if read == NULL:
+                    w.failure.needed = sizeof(Read)
+                    return -1
+                read.changes = p.pack.changes
+                read.before = p.pack.changes[0]
+        number = s.next
+    return 0
+
+
+cdef inline const Read* read_of(const Graph* g, const Param* p) noexcept nogil:
+    cdef const Read* read = <const Read*>g.reads.base
+    cdef const Read* end = <const Read*>(g.reads.base + g.reads.top)
+    while read < end:
+        if read.changes == p.pack.changes:
+            return read
+        read += 1
+    return NULL
+
+
+cdef bint has_changed(const Graph* g, const Param* p) noexcept nogil:
+    """Whether values of a parameter have changed since stretches first read its storage: its own, or any."""
+    cdef const Read* read = read_of(g, p)
+    if read == NULL:
+        return False
+    return (p.changed_at > read.before.n
+            or p.pack.changes.n - read.before.n != p.pack.changes.alone - read.before.alone)
+
+
+cdef int check_parameters(Walk* w, const Stretch* s) noexcept nogil:
+    """Fail if a parameter that a stretch reads has changed."""
+    cdef Graph* g = w.g
+    cdef const Batch* batch
+    cdef const Node* x
+    cdef const Param* p
+    cdef uint32_t b, i, j
+    for b in range(s.first, s.end):
+        batch = &batches_of(g)[b]
+        for j in range(batch.count):
+            x = &nodes_of(g)[order_of(g)[batch.first + j]]
+            for i in range(max(x.nargs, <uint32_t>1)):
+                p = parameter_at(g, x, i)
+                if p != NULL and has_changed(g, p):
+                    w.failure.changed = p
+                    return -1
+    return 0
+
+
+# ---- running again -----------------------------------------------------------------------
+
+cdef inline bint saves(const Walk* w, const Batch* batch) noexcept nogil:
+    return op_at(nodes_of(w.g)[order_of(w.g)[batch.first]].op).needs[w.kind].saved != NULL
+
+
+cdef int run_stretch_again(Walk* w, uint32_t number, uint32_t end) noexcept nogil:
+    """Compute the dropped values of a stretch up to a batch, for backward."""
+    cdef Stretch* s = &stretches_of(w.g)[number]
+    cdef uint64_t seed = w.seed, stream = w.stream
+    cdef int failed
+    s.scratch = w.g.scratch.top
+    w.seed = s.seed
+    w.stream = s.stream
+    failed = run_inside(w, number, end, s.depth)
+    w.seed = seed
+    w.stream = stream
+    s.scratch_end = w.g.scratch.top
+    if failed:
+        drop(w, number)
+    return failed
+
+
+cdef int run_inside(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noexcept nogil:
+    """Run a stretch again up to a batch, as a part of the stretch of a depth around it."""
+    cdef Stretch* s = &stretches_of(w.g)[number]
+    cdef Stretch* inner
+    cdef uint32_t b = s.first, child = s.child
+    s.resident = True
+    while child != NO_STRETCH and stretches_of(w.g)[child].first < end:
+        inner = &stretches_of(w.g)[child]
+        if run_batches_again(w, b, inner.first, depth):
+            return -1
+        b = min(inner.end, end)
+        inner.scratch = w.g.scratch.top
+        if run_inside(w, child, b, depth):
+            return -1
+        inner.scratch_end = w.g.scratch.top
+        if inner.next != NO_STRETCH and stretches_of(w.g)[inner.next].first < end:
+            drop(w, child)
+        child = inner.next
+    return run_batches_again(w, b, end, depth)
+
+
+cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
+    """Compute the values of batches that were dropped with a stretch of a depth, and bring the arguments of the others
+    into the form that backward needs."""
+    cdef Graph* g = w.g
+    cdef Batch* batch
+    cdef uint32_t b = first, k, n
+    while b < end:
+        batch = &batches_of(g)[b]
+        if batch.level < depth and is_computed(g, batch) and not saves(w, batch):
+            if arrange_again(w, batch):
+                return -1
+            b += 1
+            continue
+        n = 1
+        while batch.form == TILES and b + n < end and n < MOST_TOGETHER and batch[n].form == TILES:
+            n += 1
+        for k in range(n):
+            if batch[k].level >= depth:
+                batch[k].y = claim_batch(g, &batch[k])
+                if batch[k].y == NULL:
+                    w.failure.needed = batch[k].bytes
+                    return -1
+                assign_values(g, &batch[k], b + k)
+        if run_again(w, batch, n):
+            return -1
+        for k in range(n):
+            mark_computed(g, &batch[k])
+            add_to(&n_again, batch[k].count)
+        b += n
+    return 0
+
+
+cdef int arrange_again(Walk* w, Batch* batch) noexcept nogil:
+    clear_call(batch)
+    if batch.form != STACKED and batch.form != FLATTENED and batch.form != COLUMNS:
+        return 0
+    return arrange(w, batch, op_at(nodes_of(w.g)[order_of(w.g)[batch.first]].op))
+
+
+cdef inline bint is_computed(const Graph* g, const Batch* batch) noexcept nogil:
+    return state_of(g)[order_of(g)[batch.first]] & COMPUTED
+
+
+cdef void mark_computed(Graph* g, const Batch* batch) noexcept nogil:
+    cdef uint32_t j
+    for j in range(batch.count):
+        state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
+
+
+# ---- backward --------------------------------------------------------------------------
+
+cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef uint32_t number = g.last_stretch
+    cdef const Stretch* s
+    cdef uint32_t b
+    for b in range(g.n_batches):
+        batches_of(g)[b].live = batches_of(g)[b].count
+    while number != NO_STRETCH:
+        s = &stretches_of(g)[number]
+        if s.first <= last and not s.resident and check_parameters(w, s):
+            return -1
+        number = s.before
+    return open_missing_rooms(w)
+
+
+cdef int open_missing_rooms(Walk* w) noexcept nogil:
+    cdef int i
+    for i in range(MOST_DEPTH):
+        if w.g.rooms[i].bytes < w.g.rooms[i].needed:
+            evict(w.g, w.g.last_stretch)        # going back to a checkpoint has freed a room
+            return open_rooms(w)
+    return 0
+
+
+cdef int run_backward_in_stretches(Walk* w, uint32_t last) noexcept nogil:
+    return go_back_over(w, 0, last + 1, w.g.last_stretch)
+
+
+cdef int go_back_over(Walk* w, uint32_t begin, uint32_t end, uint32_t number) noexcept nogil:
+    """Run batches backward, the last one first; `number` is the last stretch among them."""
+    cdef Graph* g = w.g
+    cdef Stretch* s
+    cdef uint32_t to
+    while number != NO_STRETCH:
+        s = &stretches_of(g)[number]
+        if s.first < end:
+            to = min(s.end, end)
+            if to < end and run_backward(w, to, end - 1):
+                return -1
+            if not s.resident and run_stretch_again(w, number, to):
+                return -1
+            if go_back_over(w, s.first, to, s.last):
+                return -1
+            drop_after_backward(w, number)
+            end = s.first
+        number = s.before
+    return run_backward(w, begin, end - 1) if begin < end else 0
+
+
+cdef void drop_after_backward(Walk* w, uint32_t number) noexcept nogil:
+    if w.background != NULL:
+        finish_background(w.background)
+    evict(w.g, number)
+
+
+# ---- values that are asked for again -----------------------------------------------------
+
+cdef int keep_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
+    cdef bint found = False
+    cdef int failed
+    if g.stretches.top == 0:
+        return 0
+    failed = mark_needed(w, targets, n, &found)
+    arena_rewind(&g.scratch, top)
+    if failed or not found:
+        return failed
+    evict(g, g.last_stretch)
+    return compute_kept(w)
+
+
+cdef int mark_needed(Walk* w, const uint32_t* targets, uint32_t n, bint* found) noexcept nogil:
+    """Set the level of batches to 0 whose values, which are dropped now or may be later, the targets need."""
+    cdef Graph* g = w.g
+    cdef uint32_t highest = 0, i, k, arg, ahead = 0
+    cdef const Node* x
+    cdef uint8_t* seen
+    for i in range(n):
+        highest = max(highest, targets[i])
+    seen = <uint8_t*>arena_alloc(&g.scratch, highest + <size_t>1)
+    if seen == NULL:
+        w.failure.needed = highest + <size_t>1
+        return -1
+    memset(seen, 0, highest + <size_t>1)
+    for i in range(n):
+        if is_dropped(g, targets[i]):
+            keep_batch(g, targets[i], found)
+        elif not state_of(g)[targets[i]] & COMPUTED and not seen[targets[i]]:
+            seen[targets[i]] = True
+            ahead += 1
+    i = highest + 1
+    while ahead:
+        i -= 1
+        if not seen[i]:
+            continue
+        ahead -= 1
+        x = &nodes_of(g)[i]
+        for k in range(x.nargs):
+            arg = args_of(g, x)[k]
+            if nodes_of(g)[arg].batch != NO_BATCH:
+                keep_batch(g, arg, found)
+            elif not state_of(g)[arg] & COMPUTED and not seen[arg]:
+                seen[arg] = True
+                ahead += 1
+    return 0
+
+
+cdef void keep_batch(Graph* g, uint32_t node, bint* found) noexcept nogil:
+    """Have the batch of a node kept, and those that its values are parts of."""
+    cdef Batch* batch = &batches_of(g)[nodes_of(g)[node].batch]
+    cdef uint32_t j
+    if batch.level == 0:
+        return
+    found[0] = True
+    batch.level = 0
+    for j in range(batch.count):
+        drop_node(g, order_of(g)[batch.first + j])
+    if batch.form == VIEWS:
+        for j in range(batch.count):
+            keep_batch(g, args_of(g, &nodes_of(g)[order_of(g)[batch.first + j]])[0], found)
+
+
+cdef inline void drop_node(Graph* g, uint32_t node) noexcept nogil:
+    state_of(g)[node] &= <uint8_t>~(COMPUTED | SENT)
+    nodes_of(g)[node].val = NULL
+
+
+cdef inline bint is_marked(const Graph* g, const Batch* batch) noexcept nogil:
+    return batch.level == 0 and batch.planned and is_dropped(g, order_of(g)[batch.first])
+
+
+cdef int compute_kept(Walk* w) noexcept nogil:
+    """Compute the batches that `keep_batch` has marked."""
+    cdef Graph* g = w.g
+    cdef uint32_t b, end, number = g.last_stretch
+    cdef const Stretch* s
+    cdef int failed = 0
+    while number != NO_STRETCH and not failed:
+        s = &stretches_of(g)[number]
+        end = 0
+        for b in range(s.first, s.end):
+            if is_marked(g, &batches_of(g)[b]):
+                end = b + 1
+        if end:
+            failed = compute_marked(w, number, end)
+        number = s.before
+    if failed:
+        unmark(g)
+    return failed
+
+
+cdef int compute_marked(Walk* w, uint32_t number, uint32_t end) noexcept nogil:
+    """The same for those of one stretch, which are before a batch."""
+    cdef Graph* g = w.g
+    cdef const Stretch* s = &stretches_of(g)[number]
+    cdef Batch* batch
+    cdef uint32_t b
+    while end < s.end and batches_of(g)[end].form == TILES and batches_of(g)[end - 1].form == TILES:
+        end += 1
+    if check_parameters(w, s) or open_missing_rooms(w):
+        return -1
+    for b in range(s.first, end):
+        batch = &batches_of(g)[b]
+        if is_marked(g, batch):
+            batch.y = claim_batch(g, batch)
+            if batch.y == NULL:
+                w.failure.needed = batch.bytes
+                return -1
+            assign_values(g, batch, b)
+            batch.live = 0
+    if run_stretch_again(w, number, end):
+        return -1
+    drop(w, number)
+    return 0
+
+
+cdef void unmark(Graph* g) noexcept nogil:
+    """Have the batches dropped again that could not be computed."""
+    cdef Batch* batch
+    cdef uint32_t b, j
+    for b in range(g.n_batches):
+        batch = &batches_of(g)[b]
+        if is_marked(g, batch):
+            batch.level = batch.planned
+            for j in range(batch.count):
+                drop_node(g, order_of(g)[batch.first + j])
+
+
+# ---- counts ----------------------------------------------------------------------------
+
+def counts() -> int:
+    """The number of nodes that were computed again since `reset`."""
+    return n_again
+
+
+def reset():
+    """Count from zero again."""
+    global n_again
+    n_again = 0

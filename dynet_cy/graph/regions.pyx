@@ -1,0 +1,59 @@
+"""Regions of a graph: nodes whose values are dropped after forward, and computed again in backward."""
+
+from libc.stdint cimport uint32_t, uint64_t
+
+from dynet_cy.graph.structs cimport Graph, add_region
+from dynet_cy.graph.table cimport Table, current_graph, graph_table, hold, let_go
+from dynet_cy.memory.arena cimport out_of_memory
+
+cdef Table* table = graph_table()
+
+
+def checkpoint(function, /, *args, **settings):
+    """Call a function, and let the graph drop the values that it computes until backward needs them.
+
+    The result is that of the call, to the last bit, and so are all gradients. But of the nodes that
+    the function makes, only those values are kept that other nodes read. Backward computes the others
+    again: that takes one more forward pass over them, and memory for those of one call at a time.
+    Calls nest.
+
+    A value inside that the program asks for after forward is computed again, and kept from then on.
+    Its gradient needs a further backward pass. Both need unchanged parameters, and so does backward:
+    call it before an update.
+
+    Nothing is dropped of what runs before the function returns (`value()` inside it, graphs that
+    compute immediately) and on GPUs, and there is nothing to drop in forward-only graphs.
+
+    Args:
+        function: makes expressions of the current graph.
+        args: its arguments.
+        settings: its keyword arguments.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        RuntimeError: by `backward`, `value()` and `gradient()`: parameters have changed since the values
+            were dropped.
+
+    Example:
+        >>> W = model.add_parameters((4, 4))
+        >>> def layer(x):
+        ...     return dy.tanh(W * dy.tanh(W * x))
+        >>> h = dy.inputVector([1, 2, 3, 4])
+        >>> for _ in range(3):
+        ...     h = dy.checkpoint(layer, h)
+        >>> dy.squared_norm(h).backward()
+    """
+    cdef Graph* g = current_graph()
+    cdef uint64_t renewal = g.renewal
+    cdef uint32_t slot = g.slot, first = g.n_nodes
+    cdef bint noted = True
+    result = function(*args, **settings)
+    hold(table, slot)
+    if table.graphs[slot] == g and g.renewal == renewal and not g.forward_only:
+        noted = add_region(g, first)
+    let_go(table, slot)
+    if not noted:
+        out_of_memory("a region of the graph")
+    return result

@@ -1,0 +1,439 @@
+"""Stretches of a plan, whose values are dropped when they have run: which batches they are, and what is kept.
+
+`checkpoint` marks regions of a graph: the nodes that one call of it made. A plan may run nodes of several regions as
+one batch, such as the same layer of several sentences. So what is dropped are stretches of a plan, which are
+consecutive batches all of whose nodes are in regions. Where one stretch ends and the next begins is chosen here, not by
+the program: so that what is kept of all stretches, and the largest of them, together take the least memory. For a chain
+that is a square root of stretches (Chen, Xu, Zhang and Guestrin, "Training deep nets with sublinear memory cost",
+2016). Each batch runs at most twice, wherever stretches end. A batch of the form TILES is never parted from its
+neighbours, since the order of sums depends on them. Regions within regions make stretches within stretches, which run
+once more.
+
+A batch of a stretch is kept if a batch outside reads one of its values, or the program has asked for one. If stretches
+are nested, it is kept until the innermost stretch ends that has all batches that read it: that is its level. A batch is
+kept as a whole, so that its values are side by side, as in every plan.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.graph.structs cimport (
+    MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Room, Stretch, args_of, batches_of, n_regions,
+    n_stretches, nodes_of, order_of, regions_of, stretches_of,
+)
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
+
+cdef uint32_t NONE = 0xFFFFFFFFu
+
+cdef enum:
+    LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
+
+# What the plan of stretches needs to know, in the scratch arena.
+cdef struct Search:
+    Graph* g
+    uint32_t begin, end             # the planned batches
+    uint32_t first                  # where their nodes begin in graph.order
+    uint32_t* around                # by region: the region around it, or NONE
+    uint32_t* depth                 # by region: 1, or one more than that of the region around it
+    uint32_t* region                # by position in the plan: the innermost region of a node, or NONE
+    uint32_t* within                # by batch: the innermost stretch of it, or NO_STRETCH
+    uint32_t* batch                 # by node, from `lowest` on: its planned batch, or NONE
+    uint32_t lowest, highest
+    uint32_t deepest                # depth of the regions of planned nodes
+    size_t* bytes                   # by batch
+    uint32_t* last                  # by batch: the last batch that reads it; NONE: the program does
+    size_t* across                  # by batch: bytes that it and later ones read of earlier ones
+    uint8_t* cuts                   # by batch: whether a stretch begins there, in the best plan so far, and in this one
+    uint8_t* trial
+
+
+cdef uint32_t plan_stretches(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef size_t top = g.scratch.top, before = g.stretches.top
+    cdef uint32_t last = g.last_stretch, first = NO_STRETCH
+    cdef Search s
+    memset(&s, 0, sizeof(Search))
+    s.g = g
+    s.begin = g.n_batches
+    s.end = s.begin + n_batches
+    if n_batches and g.regions.top and open_search(&s, targets, n):
+        if not find_stretches(&s, s.begin, s.end, 1, NO_STRETCH, &first):
+            array_rewind(&g.stretches, before)
+            g.last_stretch = last
+            if last != NO_STRETCH:
+                stretches_of(g)[last].next = NO_STRETCH
+            first = NO_STRETCH
+        if first != NO_STRETCH:
+            set_levels(&s)
+            measure_rooms(&s)
+    arena_rewind(&g.scratch, top)
+    return first
+
+
+cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
+    """Find the region of each planned node; False: there is none, or no memory."""
+    cdef Graph* g = s.g
+    cdef const Batch* batches = batches_of(g)
+    cdef const uint32_t* ids
+    cdef uint32_t n_nodes, i, b
+    cdef uint32_t n = n_regions(g)
+    s.first = batches[s.begin].first
+    n_nodes = batches[s.end - 1].first + batches[s.end - 1].count - s.first
+    ids = order_of(g) + s.first
+    s.around = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    s.depth = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    s.region = <uint32_t*>arena_alloc(&g.scratch, n_nodes * sizeof(uint32_t))
+    s.within = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
+    if s.around == NULL or s.depth == NULL or s.region == NULL or s.within == NULL:
+        return False
+    memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
+    nest_regions(s)
+    s.lowest = s.highest = ids[0]
+    for i in range(n_nodes):
+        s.region[i] = region_of(s, ids[i])
+        if s.region[i] != NONE:
+            s.deepest = max(s.deepest, s.depth[s.region[i]])
+        s.lowest = min(s.lowest, ids[i])
+        s.highest = max(s.highest, ids[i])
+    if s.deepest == 0:
+        return False
+    s.batch = <uint32_t*>arena_alloc(&g.scratch, (s.highest - s.lowest + <size_t>1) * sizeof(uint32_t))
+    if s.batch == NULL:
+        return False
+    memset(s.batch, 0xFF, (s.highest - s.lowest + <size_t>1) * sizeof(uint32_t))
+    for b in range(s.begin, s.end):
+        for i in range(batches[b].count):
+            s.batch[order_of(g)[batches[b].first + i] - s.lowest] = b
+    return find_uses(s, targets, n_targets)
+
+
+cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nogil:
+    """Find the last reader of each batch.  False: there is no memory."""
+    cdef Graph* g = s.g
+    cdef const Batch* batch
+    cdef const Node* x
+    cdef size_t n_batches = s.end - s.begin
+    cdef uint32_t b, i, j, k
+    s.bytes = <size_t*>arena_alloc(&g.scratch, n_batches * sizeof(size_t))
+    s.across = <size_t*>arena_alloc(&g.scratch, (n_batches + 1) * sizeof(size_t))
+    s.last = <uint32_t*>arena_alloc(&g.scratch, n_batches * sizeof(uint32_t))
+    s.cuts = <uint8_t*>arena_alloc(&g.scratch, n_batches)
+    s.trial = <uint8_t*>arena_alloc(&g.scratch, n_batches)
+    if s.bytes == NULL or s.across == NULL or s.last == NULL or s.cuts == NULL or s.trial == NULL:
+        return False
+    for b in range(s.begin, s.end):
+        batch = &batches_of(g)[b]
+        s.bytes[b - s.begin] = bytes_of(g, batch)
+        s.last[b - s.begin] = b
+        for j in range(batch.count):
+            x = &nodes_of(g)[order_of(g)[batch.first + j]]
+            for k in range(x.nargs):
+                i = planned_batch(s, args_of(g, x)[k])
+                if i != NONE:
+                    s.last[i - s.begin] = b
+    for i in range(n):
+        b = planned_batch(s, targets[i])
+        if b != NONE:
+            s.last[b - s.begin] = NONE
+    return True
+
+
+cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogil:
+    """The planned batch of a node, or NONE."""
+    return s.batch[node - s.lowest] if s.lowest <= node <= s.highest else NONE
+
+
+# ---- regions ---------------------------------------------------------------------------
+
+cdef void nest_regions(Search* s) noexcept nogil:
+    cdef const Region* regions = regions_of(s.g)
+    cdef uint32_t i, outer = NONE
+    for i in range(n_regions(s.g)):
+        while outer != NONE and regions[outer].end <= regions[i].first:
+            outer = s.around[outer]
+        s.around[i] = outer
+        s.depth[i] = 1 if outer == NONE else s.depth[outer] + 1
+        outer = i
+
+
+cdef uint32_t region_of(const Search* s, uint32_t node) noexcept nogil:
+    """The innermost region of a node, or NONE."""
+    cdef const Region* regions = regions_of(s.g)
+    cdef uint32_t low = 0, high = n_regions(s.g), middle
+    while low < high:
+        middle = (low + high) // 2
+        if regions[middle].first <= node:
+            low = middle + 1
+        else:
+            high = middle
+    low -= 1                                    # perhaps to NONE
+    while low != NONE and regions[low].end <= node:
+        low = s.around[low]
+    return low
+
+
+cdef inline uint32_t region_at(const Search* s, uint32_t position, uint32_t depth) noexcept nogil:
+    """The region of a depth that the node at a position of graph.order is in, or NONE."""
+    cdef uint32_t r = s.region[position - s.first]
+    while r != NONE and s.depth[r] > depth:
+        r = s.around[r]
+    return NONE if r == NONE or s.depth[r] < depth else r
+
+
+# ---- stretches -------------------------------------------------------------------------
+
+cdef bint is_inside(const Search* s, uint32_t b, uint32_t depth) noexcept nogil:
+    """Whether all nodes of a batch are in regions of a depth."""
+    cdef const Batch* batch = &batches_of(s.g)[b]
+    cdef uint32_t j
+    for j in range(batch.count):
+        if region_at(s, batch.first + j, depth) == NONE:
+            return False
+    return True
+
+
+cdef inline bint runs_on(const Search* s, uint32_t b) noexcept nogil:
+    """Whether a batch may run together with the one before it."""
+    return b > s.begin and batches_of(s.g)[b].form == TILES and batches_of(s.g)[b - 1].form == TILES
+
+
+cdef bint find_stretches(Search* s, uint32_t begin, uint32_t end, uint32_t depth, uint32_t outer,
+                         uint32_t* found) noexcept nogil:
+    """Find the stretches of a depth among some batches.  False: there is no memory for them.
+
+    Args:
+        outer: the stretch around them, or NO_STRETCH.
+        found: set to the first of them.
+    """
+    cdef uint32_t b = begin, first, after
+    while b < end:
+        first = b
+        b += 1
+        if not is_inside(s, first, depth) or (first > begin and runs_on(s, first)):
+            continue
+        while b < end and is_inside(s, b, depth):
+            b += 1
+        after = b
+        while after > first and after < end and runs_on(s, after):
+            after -= 1
+        if after > first and not cut(s, first, after, depth, outer, found):
+            return False
+    return True
+
+
+cdef bint cut(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t outer, uint32_t* found) noexcept nogil:
+    """Make stretches of batches that are all in regions."""
+    cdef uint32_t b
+    choose_cuts(s, first, end)
+    while first < end:
+        b = first + 1
+        while b < end and not s.cuts[b - s.begin]:
+            b += 1
+        if not add_stretch(s, first, b, depth, outer, found):
+            return False
+        first = b
+    return True
+
+
+cdef bint add_stretch(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t outer,
+                      uint32_t* found) noexcept nogil:
+    cdef Stretch* x = <Stretch*>array_push(&s.g.stretches, sizeof(Stretch))
+    cdef Stretch* all
+    cdef uint32_t b, number, before, inner = NO_STRETCH
+    if x == NULL:
+        return False
+    all = stretches_of(s.g)
+    number = n_stretches(s.g) - 1
+    before = s.g.last_stretch if outer == NO_STRETCH else all[outer].last
+    memset(x, 0, sizeof(Stretch))
+    x.first = first
+    x.end = end
+    x.depth = depth
+    x.before = before
+    x.next = x.child = x.last = NO_STRETCH
+    if before != NO_STRETCH:
+        all[before].next = number
+    if found[0] == NO_STRETCH:
+        found[0] = number
+    if outer == NO_STRETCH:
+        s.g.last_stretch = number
+    else:
+        all[outer].last = number
+    for b in range(first, end):
+        s.within[b - s.begin] = number
+    if depth < s.deepest and depth < MOST_DEPTH:
+        if not find_stretches(s, first, end, depth + 1, number, &inner):
+            return False
+        stretches_of(s.g)[number].child = inner
+    return True
+
+
+# ---- cuts ------------------------------------------------------------------------------
+
+cdef void choose_cuts(Search* s, uint32_t first, uint32_t end) noexcept nogil:
+    """Choose where stretches of some batches begin: try stretches of half the bytes, a quarter, and so on."""
+    cdef size_t total = 0, least, cost, n = 1
+    cdef uint32_t b, worse = 0
+    for b in range(first, end):
+        total += s.bytes[b - s.begin]
+        s.cuts[b - s.begin] = False
+    if total < LEAST_TO_CUT:
+        return
+    measure_across(s, first, end)
+    least = total
+    while n < end - first and worse < 3:
+        n = n + max(n // 2, <size_t>1)
+        try_cuts(s, first, end, total // n)
+        cost = cost_of(s, first, end)
+        worse += 1
+        if cost < least:
+            least = cost
+            worse = 0
+            memcpy(s.cuts + (first - s.begin), s.trial + (first - s.begin), end - first)
+
+
+cdef void measure_across(Search* s, uint32_t first, uint32_t end) noexcept nogil:
+    """Find how many bytes a stretch that begins at a batch would make kept that are not kept anyway."""
+    cdef size_t* across = s.across
+    cdef uint32_t b, last
+    memset(across + (first - s.begin), 0, (end - first + <size_t>1) * sizeof(size_t))
+    for b in range(first, end):
+        last = s.last[b - s.begin]
+        if last < end:                          # unsigned sums may pass below 0 in between
+            across[b + 1 - s.begin] += s.bytes[b - s.begin]
+            across[last + 1 - s.begin] -= s.bytes[b - s.begin]
+    for b in range(first + 1, end):
+        across[b - s.begin] += across[b - 1 - s.begin]
+
+
+cdef void try_cuts(Search* s, uint32_t first, uint32_t end, size_t most) noexcept nogil:
+    """Cut before a stretch has more than `most` bytes, where the least is read across, in its second half."""
+    cdef size_t taken = 0
+    cdef uint32_t b = first, best = 0, begin = first
+    memset(s.trial + (first - s.begin), 0, end - first)
+    while b < end:
+        if taken >= most // 2 and b > begin and not runs_on(s, b):
+            if best == 0 or s.across[b - s.begin] <= s.across[best - s.begin]:
+                best = b
+        if taken > most and best:
+            s.trial[best - s.begin] = True
+            b = begin = best
+            best = 0
+            taken = 0
+        if s.last[b - s.begin] < end:
+            taken += s.bytes[b - s.begin]
+        b += 1
+
+
+cdef size_t cost_of(const Search* s, uint32_t first, uint32_t end) noexcept nogil:
+    """Bytes that are kept with the cuts that are tried, and those of the largest stretch."""
+    cdef size_t kept = 0, inside = 0, largest = 0
+    cdef uint32_t i, b, following = end
+    for i in range(end - first):
+        b = end - 1 - i
+        if s.last[b - s.begin] >= end:
+            pass
+        elif s.last[b - s.begin] >= following:
+            kept += s.bytes[b - s.begin]
+        else:
+            inside += s.bytes[b - s.begin]
+        if s.trial[b - s.begin]:
+            largest = max(largest, inside)
+            inside = 0
+            following = b
+    return kept + max(largest, inside)
+
+
+# ---- levels ----------------------------------------------------------------------------
+
+cdef uint32_t common_depth(const Search* s, uint32_t a, uint32_t b) noexcept nogil:
+    """The depth of the innermost stretch that has both batches; 0: none has."""
+    cdef const Stretch* all = stretches_of(s.g)
+    cdef uint32_t x = s.within[a - s.begin]
+    if x == NO_STRETCH:
+        return 0
+    # Stretches that contain a batch follow each other, the innermost last, with others between them.
+    while True:
+        if all[x].first <= b < all[x].end:
+            return all[x].depth
+        if all[x].depth == 1:
+            return 0
+        x = stretch_around(s, x)
+
+
+cdef uint32_t stretch_around(const Search* s, uint32_t x) noexcept nogil:
+    cdef const Stretch* all = stretches_of(s.g)
+    cdef uint32_t depth = all[x].depth
+    while all[x].depth >= depth:
+        x -= 1
+    return x
+
+
+cdef inline void lower(Batch* batch, uint32_t level) noexcept nogil:
+    if batch.level > level:
+        batch.level = <uint8_t>level
+
+
+cdef void set_levels(Search* s) noexcept nogil:
+    cdef Graph* g = s.g
+    cdef Batch* batches = batches_of(g)
+    cdef const Node* x
+    cdef uint32_t b, i, j, k
+    for b in range(s.begin, s.end):
+        if s.within[b - s.begin] != NO_STRETCH:
+            batches[b].level = <uint8_t>stretches_of(g)[s.within[b - s.begin]].depth
+    for b in range(s.begin, s.end):
+        if s.last[b - s.begin] == NONE:
+            batches[b].level = 0
+    for b in range(s.begin, s.end):
+        for j in range(batches[b].count):
+            x = &nodes_of(g)[order_of(g)[batches[b].first + j]]
+            for k in range(x.nargs):
+                i = planned_batch(s, args_of(g, x)[k])
+                if i != NONE and batches[i].level and s.within[i - s.begin] != s.within[b - s.begin]:
+                    lower(&batches[i], common_depth(s, i, b))
+    for b in range(s.begin, s.end):
+        if batches[b].form == VIEWS:
+            keep_viewed(s, b)
+    for b in range(s.begin, s.end):
+        batches[b].planned = batches[b].level
+
+
+cdef void keep_viewed(Search* s, uint32_t b) noexcept nogil:
+    """What views are parts of is kept as long as they are."""
+    cdef Batch* batches = batches_of(s.g)
+    cdef uint32_t j, of
+    for j in range(batches[b].count):
+        of = planned_batch(s, args_of(s.g, &nodes_of(s.g)[order_of(s.g)[batches[b].first + j]])[0])
+        if of != NONE:
+            lower(&batches[of], batches[b].level)
+
+
+# ---- rooms -----------------------------------------------------------------------------
+
+cdef void measure_rooms(Search* s) noexcept nogil:
+    """Note how large the rooms of each depth must be."""
+    cdef Graph* g = s.g
+    cdef const Batch* batches = batches_of(g)
+    cdef const Stretch* x
+    cdef Room* room
+    cdef size_t bytes
+    cdef uint32_t number, b
+    for number in range(n_stretches(g)):
+        x = &stretches_of(g)[number]
+        if x.first < s.begin:
+            continue
+        bytes = 0
+        for b in range(x.first, x.end):
+            if batches[b].level == x.depth:
+                bytes += s.bytes[b - s.begin] + 2 * ALIGN       # alignment, and a gap
+        room = &g.rooms[x.depth - 1]
+        room.needed = max(room.needed, bytes)
+
+
+cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:
+    cdef size_t n = 0
+    cdef uint32_t j
+    for j in range(batch.count):
+        n += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
+    return n * sizeof(float)
