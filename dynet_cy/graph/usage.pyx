@@ -97,9 +97,11 @@ cdef list value_usage(const Graph* g):
             so_far[1] += 1
             if size > total_of(&nodes_of(g)[<uint32_t>so_far[2]].dim) * sizeof(float):
                 so_far[2] = i
-    rows = [(-size, largest, nodes) for size, nodes, largest in found.values()]
-    rows.sort()
-    return [usage_of(g, -row[0], row[2], row[1]) for row in rows]
+    return [usage_of(g, row[0], row[1], row[2]) for row in sorted(found.values(), key=_largest_first)]
+
+
+def _largest_first(row):
+    return -row[0], row[2]
 
 
 cdef object usage_of(const Graph* g, size_t size, uint32_t nodes, uint32_t largest):

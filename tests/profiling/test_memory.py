@@ -9,6 +9,11 @@ import dynet_cy as dy
 from dynet_cy import config, profiling
 
 
+@pytest.fixture(autouse=True)
+def new_graph() -> None:
+    dy.renew_cg()
+
+
 def rows_of(report: dy.MemoryReport) -> dict[str, int]:
     return {row.kind: row.bytes for row in report.rows}
 
