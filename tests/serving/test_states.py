@@ -23,6 +23,12 @@ RECURRENT = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def new_graph() -> None:
+    """Not the forward-only graph of a test before."""
+    dy.renew_cg()
+
+
 def word(i: int) -> dy.Expression:
     return dy.inputVector(WORDS[i])
 
