@@ -110,9 +110,10 @@ def draw(
         graph: the graph, if no expressions are given; None for the current one of this thread
         parameters: draw parameters as nodes too; when False, the nodes that use them name them; default: False
         collapse: draw consecutive nodes of a scope (`name_scope`) as one box: True for the outermost scopes, or the
-            names of scopes, including those of builders and layers (``"vanilla-lstm-builder"``, ``"hidden"``; these
-            exist within a scope, or while lines are recorded). Boxes of one colour ran together, in the same calls.
-            Default: False, but True for more than 2,000 nodes
+            names of scopes, including those of builders and layers (``"vanilla-lstm-builder"``, ``"hidden"``; of nodes
+            that were made outside of a scope, and without lines being recorded, these are the nodes that use their
+            parameters, and what lies between these). Boxes of one colour ran together, in the same calls. Default:
+            False, but True for more than 2,000 nodes
         graphviz: whether Graphviz's program ``dot`` places the nodes; None: if it is installed
 
     Returns:
@@ -237,6 +238,32 @@ def _box_of(scope: str, names: set[str] | None) -> str:
     return ""
 
 
+def _scoped(found: list[GraphNode], wanted: list[int]) -> list[GraphNode]:
+    """The nodes, with scopes for those without one: of the builder or layer whose parameters they use.
+
+    A layer opens no scope unless something watches, since that costs time. Its parameters have its name, though. Nodes
+    without parameters have the scope of those before and after them, if it is the same.
+    """
+    result = list(found)
+    before, between = "", []
+    for n in wanted:
+        if _is_parameter(found[n]):
+            continue
+        scope = found[n].scope
+        used = [found[i].parameter for i in (*found[n].args, n) if found[i].parameter is not None]
+        if not scope and used:
+            scope = "/".join(str(used[0]).split("/")[1:-1])
+        if not scope:
+            between.append(n)
+            continue
+        result[n] = found[n]._replace(scope=scope)
+        common = os.path.commonprefix([scope.split("/"), before.split("/")])
+        for i in between if common else ():
+            result[i] = found[i]._replace(scope="/".join(common))
+        before, between = scope, []
+    return result
+
+
 def _collapsed(
     found: list[GraphNode], wanted: list[int], collapse: bool | Iterable[str]
 ) -> tuple[list[GraphNode], dict[int, list[GraphNode]], dict[int, int]]:
@@ -245,6 +272,7 @@ def _collapsed(
     Arguments have smaller numbers than the nodes that use them, so boxes of consecutive nodes form no cycles.
     """
     names = None if collapse is True else _scope_names(collapse)
+    found = _scoped(found, wanted)
     boxes: dict[int, list[GraphNode]] = {}
     owner: dict[int, int] = {}
     before, first = "", -1

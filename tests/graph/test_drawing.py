@@ -209,3 +209,30 @@ def test_own_layout(seed: int) -> None:
     for a, b in itertools.combinations(centres, 2):
         apart = abs(centres[a][0] - centres[b][0]) >= (sizes[a][0] + sizes[b][0]) / 2 + 5 - 1e-6
         assert apart or abs(centres[a][1] - centres[b][1]) >= 30
+
+
+def test_boxes_of_layers_that_opened_no_scope() -> None:
+    """Their nodes are known by the names of parameters, and those between them belong to what is around."""
+    model = dy.ParameterCollection()
+    net = dy.nn.Sequential([(dy.nn.Linear, 3, 4), "relu", (dy.nn.Linear, 4, 2)], model)
+    lstm = dy.LSTMBuilder(1, 3, 3, model)
+    dy.renew_cg()
+    x = lstm.initial_state().transduce([dy.inputVector([1, 2, 3])])[0]
+    scores = net(x)
+    loss = dy.pickneglogsoftmax(scores, 1)
+    whole = texts(dy.draw(loss, collapse=True))
+    assert {"sequential", "vanilla-lstm-builder", "pickneglogsoftmax"} <= whole
+    assert "rectify" not in whole
+    assert texts(dy.draw(loss, collapse=["0"])) >= {"0", "rectify"}
+    assert "rectify" in texts(dy.draw(loss))
+    with pytest.raises(ValueError, match="collapse names 'other'"):
+        dy.draw(loss, collapse=["other"])
+    dy.renew_cg()
+    y = dy.inputVector([1, 2, 3])
+    for _ in range(1500):
+        y = lstm.initial_state().add_input(y).output()
+    assert "vanilla-lstm-builder" in texts(dy.draw(dy.sum_elems(y)))  # more than 2,000 nodes
+
+
+def texts(drawing: dy.Drawing) -> set[str]:
+    return {text.text or "" for text in ET.fromstring(drawing.svg).iter(f"{SVG}text")}

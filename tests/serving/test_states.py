@@ -24,7 +24,8 @@ RECURRENT = [
 
 
 @pytest.fixture(autouse=True)
-def graph() -> None:
+def new_graph() -> None:
+    """Not the forward-only graph of a test before."""
     dy.renew_cg()
 
 
