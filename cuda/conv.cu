@@ -129,10 +129,26 @@ extern "C" __global__ void maxpool_backward(size_t batch, dy_gpu_window w, const
 // ---- kmax_pooling ------------------------------------------------------------------
 // Lines of `length` elements that are `inner` floats apart; `inner` x `outer` lines in each batch element.
 
-// Whether element i ranks above element j: NaN above all numbers, and of equal elements the first.
-static __device__ __forceinline__ bool stands_above(float a, size_t i, float b, size_t j) {
-    if (a > b || (a != a && b == b)) return true;
-    return !(b > a || (b != b && a == a)) && i < j;
+// A number whose order is that of floats, with NaN above all, and 0 equal to -0.
+static __device__ __forceinline__ uint32_t order_of(float x) {
+    if (x != x) return 0xffffffffu;
+    uint32_t bits = __float_as_uint(x + 0.f);
+    return bits >> 31 ? ~bits : bits | 0x80000000u;
+}
+
+// How many threads of the block before this one hold true; *all: how many of all. `found` is 32 numbers of shared memory.
+static __device__ inline size_t count_before(bool holds, unsigned *found, size_t *all) {
+    unsigned lane = threadIdx.x & 31, warp = threadIdx.x >> 5, which = __ballot_sync(FULL_MASK, holds);
+    if (lane == 0) found[warp] = __popc(which);
+    __syncthreads();
+    size_t before = __popc(which & ((1u << lane) - 1));
+    *all = 0;
+    for (unsigned u = 0; u < blockDim.x >> 5; u++) {
+        if (u < warp) before += found[u];
+        *all += found[u];
+    }
+    __syncthreads();
+    return before;
 }
 
 /** op kmax_pooling(x)
@@ -148,35 +164,40 @@ static __device__ __forceinline__ bool stands_above(float a, size_t i, float b, 
  *  backward:
  *      lines = inner * s.post * elements
  *      kmax_backward: each(lines) */
-// The k largest elements of each line, in the order of the line. A block takes a line. An element is chosen if fewer than
-// k elements rank above it.
+// The k largest elements of each line, in the order of the line; of equal elements the first. A block takes a line. It
+// finds the k-th largest bit by bit, by counting how many elements are not below a number, and then chooses all elements
+// above it, and as many of those that equal it as are missing.
 extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t length, size_t outer, size_t k,
                                         const float *__restrict__ x, size_t stride_x, uint32_t *where, float *y) {
     __shared__ unsigned found[32];
-    unsigned lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
     for (ROWS(line, lines)) {
         size_t column = line / inner, p = line - column * inner, b = column / outer;
         const float *from = x + b * stride_x + (column - b * outer) * length * inner + p;
-        size_t to = column * k * inner + p, before = 0;
-        for (size_t start = 0; start < length && before < k; start += blockDim.x) {
-            size_t i = start + threadIdx.x, above = 0;
-            float v = i < length ? from[i * inner] : 0.f;
-            if (i < length)
-                for (size_t j = 0; j < length && above < k; j++) above += stands_above(from[j * inner], j, v, i);
-            bool chosen = i < length && above < k;
-            unsigned which = __ballot_sync(FULL_MASK, chosen);
-            if (lane == 0) found[warp] = __popc(which);
-            __syncthreads();
-            size_t place = before + __popc(which & ((1u << lane) - 1));
-            for (unsigned u = 0; u < warps; u++) {
-                if (u < warp) place += found[u];
-                before += found[u];
+        size_t to = column * k * inner + p, above = 0, equals = 0, chosen = 0, n;
+        uint32_t bar = 0;
+        for (int bit = 31; bit >= 0; bit--) {
+            uint32_t higher = bar | 1u << bit;
+            size_t reach = 0;
+            for (size_t start = 0; start < length; start += blockDim.x) {
+                size_t i = start + threadIdx.x;
+                reach += __syncthreads_count(i < length && order_of(from[i * inner]) >= higher);
             }
-            if (chosen) {
+            if (reach >= k) bar = higher;
+            else above = reach;  // of the lowest number that too few reach, which is the one after `bar` in the end
+        }
+        for (size_t start = 0; start < length && chosen < k; start += blockDim.x) {
+            size_t i = start + threadIdx.x;
+            float v = i < length ? from[i * inner] : 0.f;
+            uint32_t own = i < length ? order_of(v) : 0;
+            size_t rank = equals + count_before(i < length && own == bar, found, &n);
+            equals += n;
+            bool is_chosen = i < length && (own > bar || (own == bar && rank < k - above));
+            size_t place = chosen + count_before(is_chosen, found, &n);
+            chosen += n;
+            if (is_chosen) {
                 y[to + place * inner] = v;
                 where[to + place * inner] = (uint32_t)i;
             }
-            __syncthreads();
         }
     }
 }

@@ -295,3 +295,78 @@ extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y)
         __syncthreads();
     }
 }
+
+// ---- label_chain: see dynet_cy/ops/losses.pyx. The threads of a block share the states of a sequence. ------------
+static __device__ __forceinline__ float log_sum_of(float a, float b, float c) {
+    float top = larger(c, larger(b, a));
+    return top - top != 0.f ? top : top + logf(expf(a - top) + expf(b - top) + expf(c - top));
+}
+
+/** op label_chain(x)
+ *  states = rows_of(&c.x[0].dim)
+ *  frames = cols_of(&c.x[0].dim)
+ *  alphas = c.saved
+ *  forward:
+ *      chain_forward: rows(batch, states)
+ *  backward:
+ *      betas = c.work
+ *      chain_backward: rows(elements, states)
+ *  work: 2 * states * batch if i >= 0 else 0 */
+extern "C" __global__ void chain_forward(size_t batch, size_t states, size_t frames, const float *__restrict__ x,
+                                         size_t stride_x, const uint32_t *__restrict__ items, float *alphas, float *y) {
+    __shared__ float part[32];
+    for (ROWS(b, batch)) {
+        const uint32_t *skips = items + b * states;
+        const float *own = x + b * stride_x;
+        float *alpha = alphas + b * states * frames;
+        double total = 0;
+        for (size_t t = 0; t < frames; t++, own += states, alpha += states) {
+            const float *last = alpha - states;
+            for (LANES(s, states)) {
+                if (t == 0) {
+                    alpha[s] = s < 2 ? own[s] : -INFINITY;
+                    continue;
+                }
+                float before = s > 0 ? last[s - 1] : -INFINITY, skipped = s > 1 && skips[s] ? last[s - 2] : -INFINITY;
+                alpha[s] = log_sum_of(last[s], before, skipped) + own[s];
+            }
+            __syncthreads();
+            total += lower(alpha, states, part);
+        }
+        if (threadIdx.x == 0)
+            y[b] = (float)(total + log_sum_of(alpha[-1], states > 1 ? alpha[-2] : -INFINITY, -INFINITY));
+    }
+}
+
+// dx += dy times the part of the sum that is in each state at each frame. With a stride of 0, summed over the batch.
+extern "C" __global__ void chain_backward(size_t batch, size_t states, size_t frames, const float *__restrict__ x,
+                                          size_t stride_x, const uint32_t *__restrict__ items,
+                                          const float *__restrict__ alphas, float *betas, const float *__restrict__ dy,
+                                          size_t elements, float *dxs) {
+    __shared__ float part[32];
+    for (ROWS(e, elements)) {
+        for (size_t b = e; b < batch; b += elements) {
+            const uint32_t *skips = items + b * states;
+            const float *alpha = alphas + b * states * frames, *own = x + b * stride_x;
+            float *beta = betas + 2 * b * states, *later = beta + states, *dx = dxs + e * states * frames;
+            for (size_t t = frames; t > 0; t--) {
+                size_t at = (t - 1) * states;
+                for (LANES(s, states)) {
+                    if (t == frames) {
+                        beta[s] = s + 2 >= states ? 0.f : -INFINITY;
+                        continue;
+                    }
+                    float next = s + 1 < states ? later[s + 1] : -INFINITY;
+                    beta[s] = log_sum_of(later[s], next, s + 2 < states && skips[s + 2] ? later[s + 2] : -INFINITY);
+                }
+                __syncthreads();
+                fit(alpha + at, beta, states, part);
+                for (LANES(s, states)) {
+                    dx[at + s] += dy[b] * expf(alpha[at + s] + beta[s]);
+                    later[s] = beta[s] + own[at + s];
+                }
+                __syncthreads();
+            }
+        }
+    }
+}

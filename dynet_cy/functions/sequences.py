@@ -12,15 +12,12 @@ from dynet_cy.functions.arguments import expression, integers, log_probabilities
 from dynet_cy.functions.shapes import gather
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import losses, select
-from dynet_cy.ops.inputs import inputTensor, inputVector
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
 
 __all__ = ["crf_score", "ctc_loss"]
 
 Tags = Union[Sequence[int], "npt.NDArray[np.integer[Any]]"]
-
-IMPOSSIBLE = -1e30  # a score whose exponential is 0, and whose sums do not overflow
 
 
 def numbers(values: Tags, most: int, function: str, name: str) -> npt.NDArray[np.int64]:
@@ -72,8 +69,8 @@ def crf_score(x: Expression, tags: Tags, transitions: Expression, start: Express
 def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
     """Connectionist temporal classification: -log p(labels), summed over all alignments (Graves et al. 2006).
 
-    The states of an alignment, which are the labels with blanks between and around them, form a linear chain, so the
-    sum is computed by `dynet_cy.crf_log_partition`. Its time grows with the square of the number of labels.
+    The states of an alignment, which are the labels with blanks between and around them, form a chain, whose sum is
+    computed by `dynet_cy.label_chain`.
 
     Args:
         log_probs: log-probabilities, ``{classes,frames}``, as from `log_softmax`.
@@ -106,14 +103,6 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
         raise ValueError(f"ctc_loss: {len(own)} labels need {needed} frames, there are {shape[1]}")
     states = np.full(2 * len(own) + 1, blank)
     states[1::2] = own
-    n = len(states)
-    may_skip = states[2:] != states[:-2]  # the blank between two different labels
-    moves = np.full((n, n), IMPOSSIBLE)
-    moves[np.arange(n), np.arange(n)] = 0
-    moves[np.arange(n - 1), np.arange(1, n)] = 0
-    moves[np.arange(n - 2)[may_skip], np.arange(2, n)[may_skip]] = 0
-    start, end = np.full(n, IMPOSSIBLE), np.full(n, IMPOSSIBLE)
-    start[:2] = 0
-    end[-2:] = 0
-    scores = select.select_rows(log_probs, states)
-    return -losses.crf_log_partition(scores, inputTensor(moves), inputVector(start), inputVector(end))
+    may_skip = np.zeros(len(states), np.int64)
+    may_skip[2:] = states[2:] != states[:-2]  # the blank between two different labels
+    return -losses.label_chain(select.select_rows(log_probs, states), may_skip)

@@ -482,6 +482,8 @@ cdef int CRF_BETAS = kernel_at(CU_CRF, b"crf_betas")
 cdef int CRF_TRANSITIONS_BACKWARD = kernel_at(CU_CRF, b"crf_transitions_backward")
 cdef int CRF_MARGINALS = kernel_at(CU_CRF, b"crf_marginals")
 cdef int CRF_VITERBI = kernel_at(CU_CRF, b"crf_viterbi")
+cdef int CHAIN_FORWARD = kernel_at(CU_CRF, b"chain_forward")
+cdef int CHAIN_BACKWARD = kernel_at(CU_CRF, b"chain_backward")
 
 
 cdef int crf_log_partition_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -563,6 +565,27 @@ cdef size_t crf_viterbi_work(const Call* c, int i) noexcept nogil:
 
 op = gpu_op(b"crf_viterbi", CU_CRF, crf_viterbi_forward, NULL)
 op.work = crf_viterbi_work
+
+
+cdef int label_chain_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, states = rows_of(&c.x[0].dim), frames = cols_of(&c.x[0].dim)
+    return launch_rows(gpu, CHAIN_FORWARD, batch, states, batch, states, frames, c.x[0].v, c.x[0].bstride, c.items,
+                       c.saved, c.y.v)
+
+
+cdef int label_chain_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, states = rows_of(&c.x[0].dim), frames = cols_of(&c.x[0].dim)
+    return launch_rows(gpu, CHAIN_BACKWARD, elements, states, batch, states, frames, c.x[0].v, c.x[0].bstride, c.items,
+                       c.saved, c.work, c.dy.v, elements, c.dx.v)
+
+
+cdef size_t label_chain_work(const Call* c, int i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, states = rows_of(&c.x[0].dim)
+    return 2 * states * batch if i >= 0 else 0
+
+
+op = gpu_op(b"label_chain", CU_CRF, label_chain_forward, label_chain_backward)
+op.work = label_chain_work
 
 cdef int CU_ATTENTION = module_at(b"attention")
 cdef int ATTENTION_FORWARD = kernel_at(CU_ATTENTION, b"attention_forward")

@@ -38,6 +38,7 @@ NOT_EXPORTABLE: dict[str, str] = {
     "logdet": "has no counterpart in ONNX but the determinant itself, which soon overflows",
     "constrained_softmax": "takes a number of rounds that depends on its values",
     "crf_log_partition": "is a recurrence over the words, which is not written yet",
+    "label_chain": "is a recurrence over the frames, which is not written yet",
     "crf_loss": "is a recurrence over the words, which is not written yet",
     "crf_marginals": "is a recurrence over the words, which is not written yet",
     "crf_viterbi": "is a recurrence over the words, which is not written yet",

@@ -4,7 +4,7 @@ import numbers
 
 import numpy as np
 
-from libc.math cimport NAN, exp, isfinite, lgamma
+from libc.math cimport INFINITY, NAN, exp, isfinite, lgamma, log
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
@@ -799,3 +799,152 @@ def crf_viterbi(x, transitions, start, end):
         [0, 1, 1]
     """
     return apply(VITERBI, (x, transitions, start, end), NULL)
+
+
+# ==== label_chain =================================================================================
+#
+# Sums over the ways through a chain of states, which each frame leaves, keeps, or moves on by one or two: alignments.
+
+# alpha_t[s] is the log-sum over all ways that are in state s at frame t, minus a constant for each frame; beta_t[s]
+# that over all continuations.  The softmax of alpha_t + beta_t over the states is the gradient of frame t.  Items: for
+# each state, whether it may be entered from the one before the previous one.
+
+cdef int chain_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t states = axis_of(s.x[0], 0)
+    if s.x[0].nd > 2 or cols_of(s.x[0]) == 0 or states == 0:
+        raise DimensionError("x must be a matrix with a column for each frame, at least one")
+    if s.n_items != states:
+        raise DimensionError(f"skips has {s.n_items} elements for {states} states")
+    y.nd = 1
+    y.d[0] = 1
+    return 0
+
+
+cdef inline double log_sum_of(double a, double b, double c) noexcept nogil:
+    """log(e^a + e^b + e^c)."""
+    cdef double top = a
+    if b > top or b != b:
+        top = b
+    if c > top or c != c:
+        top = c
+    if not isfinite(top):
+        return top
+    return top + log(exp(a - top) + exp(b - top) + exp(c - top))
+
+
+cdef inline double lower_by_greatest(size_t n, float* v) noexcept nogil:
+    """Subtract the greatest of n numbers from all, if it is finite; returns what was subtracted."""
+    cdef float top = v[K.argmax(n, v)]
+    if not isfinite(top):
+        return 0
+    K.unary_fwd[<int>DY_UNARY_shift](n, v, -top, 0, v)
+    return top
+
+
+cdef void chain_forward(const Call* c) noexcept nogil:
+    cdef size_t states = rows_of(&c.x[0].dim), frames = cols_of(&c.x[0].dim), t, s
+    cdef uint32_t b
+    cdef const uint32_t* skips
+    cdef const float* x
+    cdef const float* last
+    cdef float* now
+    cdef double total
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        skips = c.items + b * states
+        now = c.saved + b * states * frames
+        total = 0
+        for t in range(frames):
+            last = now - states
+            for s in range(states):
+                if t == 0:
+                    now[s] = x[s] if s < 2 else -INFINITY
+                else:
+                    now[s] = <float>(log_sum_of(last[s], last[s - 1] if s > 0 else -INFINITY,
+                                                last[s - 2] if s > 1 and skips[s] else -INFINITY) + x[s])
+            total += lower_by_greatest(states, now)
+            x += states
+            now += states
+        last = now - states
+        c.y.v[b] = <float>(total + log_sum_of(last[states - 1], last[states - 2] if states > 1 else -INFINITY,
+                                              -INFINITY))
+
+
+cdef void chain_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t states = rows_of(&c.x[0].dim), frames = cols_of(&c.x[0].dim), t, s, at
+    cdef uint32_t b
+    cdef const uint32_t* skips
+    cdef const float* x
+    cdef float* alphas
+    cdef float* dx
+    cdef float* beta = c.work                   # of the frame, and of the next one with its scores
+    cdef float* later = beta + states
+    cdef float* weights = later + states
+    cdef float[2] pair
+    for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
+        dx = element(&c.dx, b)
+        skips = c.items + b * states
+        alphas = c.saved + b * states * frames
+        for t in range(frames, 0, -1):
+            at = (t - 1) * states
+            for s in range(states):
+                if t == frames:
+                    beta[s] = 0 if s + 2 >= states else -INFINITY
+                else:
+                    beta[s] = <float>log_sum_of(later[s], later[s + 1] if s + 1 < states else -INFINITY,
+                                                later[s + 2] if s + 2 < states and skips[s + 2] else -INFINITY)
+            lower_by_greatest(states, beta)
+            K.binary_fwd[<int>DY_BINARY_add](states, alphas + at, 1, beta, 1, weights)
+            K.logsumexp(states, 1, weights, pair)
+            K.unary_fwd[<int>DY_UNARY_shift](states, weights, -log_of(pair), 0, weights)
+            K.unary_fwd[<int>DY_UNARY_exp](states, weights, 0, 0, weights)
+            K.axpy(states, c.dy.v[b], weights, dx + at)
+            K.binary_fwd[<int>DY_BINARY_add](states, beta, 1, x + at, 1, later)
+
+
+cdef size_t chain_saved(const Call* c) noexcept nogil:
+    return size_of(&c.x[0].dim) * c.y.dim.bd
+
+
+cdef size_t chain_work(const Call* c, int i) noexcept nogil:
+    return 3 * rows_of(&c.x[0].dim) if i >= 0 else 0
+
+
+cdef Op* CHAIN = register(b"label_chain", b"x", chain_dim, chain_forward, chain_backward)
+CHAIN.saved = chain_saved
+CHAIN.work = chain_work
+CHAIN.ragged = True                             # sequences of different lengths
+
+
+def label_chain(x, skips: _Ints):
+    """Logarithm of the sum of e^score over all ways through a chain of states, as in `ctc_loss` (Graves et al. 2006).
+
+    A way is in the first or the second state at the first frame, and in the last or the last but one at the last frame.
+    From frame to frame it stays, goes on to the next state, or, where `skips` allows it, to the one after.  Its score
+    is the sum of the scores of its states.  Time grows with the number of states; that of `crf_log_partition`, which
+    allows all transitions, with its square.
+
+    Shapes: ``x {states,frames}`` -> ``{1}``.
+
+    Args:
+        x: the score of each state in each frame, a column for each frame.
+        skips: for each state, 1 if it may be entered from the one before the previous one, otherwise 0; at most
+            65535, the same for every batch element.
+
+    Raises:
+        DimensionError: the shapes do not fit.
+        ValueError: there are more than 65535 states.
+
+    Example:
+        >>> round(dy.label_chain(dy.zeros((3, 2)), [0, 0, 1]).value(), 4)       # 0-1, 0-2, 1-1, 1-2
+        1.3863
+        >>> round(float(np.log(4)), 4)
+        1.3863
+    """
+    cdef Extra extra = no_extra()
+    _held = set_indices(&extra, skips, "label_chain")
+    if extra.n_items >= 2**16:
+        raise ValueError(f"label_chain: {extra.n_items} states are given, at most 65535 are possible")
+    extra.item_count = extra.n_items
+    return apply(CHAIN, (x,), &extra)

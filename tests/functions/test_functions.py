@@ -88,6 +88,36 @@ def test_sentences_of_all_lengths_run_together(graph) -> None:
     assert total.value() > 0
 
 
+def test_many_labels(graph) -> None:
+    """3,000 different labels in as many frames have one alignment; memory and time are those of 18 million scores."""
+    n = 3000
+    labels = 1 + np.arange(n) % 2
+    scores = np.random.default_rng(0).uniform(-3, 0, (3, n)).astype(np.float32)
+    x = dy.inputTensor(scores) * 1
+    loss = dy.ctc_loss(x, labels)
+    exact = scores[labels, np.arange(n)].sum(dtype=np.float64)
+    assert loss.value() == pytest.approx(-exact, rel=1e-6)
+    loss.backward(full=True)
+    desired = np.zeros_like(scores)
+    desired[labels, np.arange(n)] = -1
+    np.testing.assert_allclose(x.gradient(), desired, atol=1e-5)
+
+
+def test_sequences_of_all_lengths_run_together(graph) -> None:
+    rng = np.random.default_rng(0)
+    cases = [(frames, list(rng.integers(1, 4, frames // 2))) for frames in (4, 9, 4, 20)]
+    scores = [rng.uniform(-3, 0, (4, frames)) for frames, _ in cases]
+    found = []
+    for batching in (0, 1):
+        dy.renew_cg(autobatching=batching)
+        xs = [dy.inputTensor(x) * 1 for x in scores]
+        losses = [dy.ctc_loss(x, labels) for x, (_, labels) in zip(xs, cases)]
+        dy.esum(losses).backward(full=True)
+        found.append([*map(np.atleast_1d, dy.values(losses)), *(x.gradient() for x in xs)])
+    for one, other in zip(*found):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
 def test_straight_through(graph) -> None:
     p = dy.inputVector([0.2, 0.9])
     y = dy.straight_through(p > 0.5, p)
@@ -247,6 +277,8 @@ WRONG = {
         DimensionError,
         "start must have",
     ),
+    "chain_states": (lambda: dy.label_chain(x43(), [0, 0]), DimensionError, "skips has 2 elements for 4 states"),
+    "chain_frames": (lambda: dy.label_chain(dy.zeros((2, 2, 2)), [0, 0]), DimensionError, "a column for each frame"),
     "ctc_blank": (lambda: dy.ctc_loss(x43(), [1, 0]), ValueError, "the blank, 0, is among the labels"),
     "ctc_frames": (lambda: dy.ctc_loss(x43(), [1, 1, 2]), ValueError, "3 labels need 4 frames, there are 3"),
     "ctc_class": (lambda: dy.ctc_loss(x43(), [4]), IndexError, "labels has 4, which is not from 0 to 3"),

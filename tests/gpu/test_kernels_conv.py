@@ -107,12 +107,17 @@ def test_max_pooling(order: str, geometry) -> None:
 
 
 @each_order
-@pytest.mark.parametrize(("inner", "length", "k", "block"), [(1, 5, 5, 32), (3, 100, 7, 32), (2, 70, 1, 128)])
+@pytest.mark.parametrize(
+    ("inner", "length", "k", "block"),
+    [(1, 5, 5, 32), (3, 100, 7, 32), (2, 70, 1, 128), (1, 700, 350, 128), (1, 33, 32, 32)],
+)
 def test_k_greatest(order: str, inner: int, length: int, k: int, block: int) -> None:
     """The k greatest keep their order; the first of equals wins, NaN is greatest; gradients of two results add up."""
     conv, outer = module("conv"), 2
     x = np.round(2 * np.random.default_rng(0).standard_normal((2, outer, length, inner))).astype(np.float32)
-    x[0, 1, 3, 0] = np.nan
+    x[0, 1, 3:5, 0] = np.nan
+    x[1, 0, ::2] = -0.0
+    x[1, 1, :, 0] = np.where(np.arange(length) % 3, -np.inf, np.inf)
     y = poisoned(2, outer, k, inner)
     where = np.zeros(y.shape, np.uint32)
     order_of = np.argsort(np.where(np.isnan(x), -np.inf, -x), axis=2, kind="stable")

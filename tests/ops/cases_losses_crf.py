@@ -40,6 +40,20 @@ def crf(case: str, tags: int, n: int, build, f, **more) -> Case:
     return Case(case, shapes, lambda dy, xs: build(dy, *xs), lambda xs: f(*xs), **more)
 
 
+def chain(x, skips):
+    """The sum over all ways through a chain of states."""
+    states, frames = x.shape
+    total = []
+    for way in itertools.product(range(states), repeat=frames):
+        steps = [(b - a, b) for a, b in zip(way, way[1:])]
+        if way[0] < 2 and way[-1] >= states - 2 and all(d in (0, 1) or (d == 2 and skips[b]) for d, b in steps):
+            total.append(x[way, range(frames)].sum())
+    return log_sum(np.array(total))
+
+
+# States, frames, and which states may be entered from the one before the previous one.
+CHAINS = [(1, 1, [0]), (1, 3, [0]), (2, 2, [0, 0]), (3, 1, [0, 0, 1]), (3, 2, [0, 0, 1]), (5, 4, [0, 0, 1, 0, 1])]
+CHAINS += [(4, 4, [0, 0, 0, 0])]
 SIZES = [(3, 4), (2, 1), (1, 3), (5, 3)]
 
 CASES = [
@@ -66,5 +80,14 @@ CASES = [
     *[
         crf(f"crf_viterbi-{tags}x{n}", tags, n, lambda dy, *xs: dy.crf_viterbi(*xs), best, grad=False)
         for tags, n in SIZES
+    ],
+    *[
+        Case(
+            f"label_chain-{states}x{frames}",
+            [(states, frames)],
+            lambda dy, xs, skips=tuple(skips): dy.label_chain(xs[0], skips),
+            lambda xs, skips=tuple(skips): chain(xs[0], skips),
+        )
+        for states, frames, skips in CHAINS
     ],
 ]

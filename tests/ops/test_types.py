@@ -26,6 +26,7 @@ SPECIAL |= {
     ("poisson_loss", "x"): 1,
     ("tree_lstm_gates", "children"): 2,
     ("crf_loss", "tags"): [0],
+    ("label_chain", "skips"): [0, 0, 0],
 }
 
 
