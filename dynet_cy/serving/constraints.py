@@ -22,7 +22,7 @@ class Constraints:
     Args:
         where: the function, for errors
         sentences: how many sentences there are; None: one, whose constraints are not in a list
-        end: the token that ends an output; None if there is none
+        ends: the tokens that end an output
         allowed: for all sentences, or one for each
         prefix: tokens that outputs begin with: a list for each sentence, or the list of the only one
         min_length: how many tokens an output has at least, its end included
@@ -36,7 +36,7 @@ class Constraints:
         self,
         where: str,
         sentences: int | None,
-        end: int | None,
+        ends: Sequence[int],
         allowed: Allowed | Sequence[Allowed | None] | None,
         prefix: Prefixes,
         min_length: int,
@@ -45,7 +45,7 @@ class Constraints:
         if min_length < 0 or no_repeat_ngram < 0:
             given = f"{min_length} and {no_repeat_ngram}"
             raise ValueError(f"{where}: min_length and no_repeat_ngram must be at least 0, not {given}")
-        self._where, self._end, self._min_length, self._n = where, end, min_length, no_repeat_ngram
+        self._where, self._ends, self._min_length, self._n = where, list(ends), min_length, no_repeat_ngram
         self._allowed = list_of(where, "allowed", allowed, sentences, callable(allowed) or allowed is None)
         self._prefixes = [list(own or ()) for own in list_of(where, "prefix", prefix, sentences, prefix is None)]
         self._forced = max(map(len, self._prefixes))
@@ -62,13 +62,13 @@ class Constraints:
             count: how many tokens there are
         """
         length = tokens.shape[1]
-        early = self._end is not None and length + 1 < self._min_length
+        early = bool(self._ends) and length + 1 < self._min_length
         repeats = self._n and length >= self._n
         if not (early or repeats or self._selects or length < self._forced):
             return None
         found = np.zeros((len(tokens), count), np.float32)
         if early:
-            found[:, self._end] = -np.inf
+            found[:, self._ends] = -np.inf
         for penalties, own, sentence in zip(found, tokens.tolist(), sentences.tolist()):
             function, prefix = self._allowed[sentence], self._prefixes[sentence]
             chosen = None if function is None else function(own)

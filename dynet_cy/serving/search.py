@@ -11,12 +11,11 @@ import numpy.typing as npt
 from dynet_cy.graph import Expression, npvalues
 from dynet_cy.ops.api import inputTensor, logsumexp_dim, pick_batch_elems, reshape, topk
 from dynet_cy.serving.constraints import Allowed, Constraints, OneOf, Prefixes, list_of
+from dynet_cy.serving.decoding import Numbers, checked_scores
 from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.states import Selection
 
 __all__ = ["Hypothesis", "OneOf", "beam_search", "best_tree"]
-
-Numbers = npt.NDArray[Any]
 
 # Positions are floats in the graph, which are exact up to here.
 _MOST_PLACES = 1 << 24
@@ -121,7 +120,9 @@ def beam_search(
         raise ValueError("beam_search: with a state for each output there is one sentence; argument begin: got a list")
     if begin is None and end is None:
         raise ValueError("beam_search: argument begin: without an end, the token that is read at first is needed")
-    constraints = Constraints("beam_search", sentences, end, allowed, prefix, min_length, no_repeat_ngram)
+    constraints = Constraints(
+        "beam_search", sentences, [] if end is None else [end], allowed, prefix, min_length, no_repeat_ngram
+    )
     first = np.atleast_1d(np.asarray(end if begin is None else begin))
     if not len(first):
         return []
@@ -332,17 +333,6 @@ class _Separate:
     def state_of(self, place: Any) -> Any:
         """See `_Joined`."""
         return place
-
-
-def checked_scores(where: str, scores: Any, count: int) -> int:
-    """The number of tokens of which a step returned scores, for `count` outputs."""
-    if not isinstance(scores, Expression):
-        raise TypeError(f"{where}: step must return a state and an expression, not a {type(scores).__name__}")
-    shape, batch = scores.dim()
-    if len(shape) != 1 or batch not in (1, count):
-        what = f"{shape}" if count == 1 else f"{shape} with {batch} batch elements for {count} outputs"
-        raise ValueError(f"{where}: step must return a vector of log probabilities, not shape {what}")
-    return shape[0]
 
 
 def best_of(values: Numbers, grid: _Grid, totals: Numbers, penalties: Numbers | None, width: int, logits: bool) -> Best:
