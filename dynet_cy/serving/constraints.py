@@ -48,20 +48,20 @@ class Constraints:
         self._where, self._ends, self._min_length, self._n = where, list(ends), min_length, no_repeat_ngram
         self._allowed = list_of(where, "allowed", allowed, sentences, callable(allowed) or allowed is None)
         self._prefixes = [list(own or ()) for own in list_of(where, "prefix", prefix, sentences, prefix is None)]
-        self._forced = max(map(len, self._prefixes))
+        self._forced = max(map(len, self._prefixes), default=0)
         self._selects = any(function is not None for function in self._allowed)
 
     def penalties(
-        self, tokens: npt.NDArray[np.integer[Any]], sentences: npt.NDArray[np.integer[Any]], count: int
+        self, tokens: Sequence[list[int]], sentences: Sequence[int], count: int
     ) -> npt.NDArray[np.float32] | None:
         """What to add to the scores of all tokens: 0, or -inf for those that must not come next; None: nothing.
 
         Args:
-            tokens: those so far, a row for each output
+            tokens: those so far of each output, equally many
             sentences: the sentence of each output
             count: how many tokens there are
         """
-        length = tokens.shape[1]
+        length = len(tokens[0])
         early = bool(self._ends) and length + 1 < self._min_length
         repeats = self._n and length >= self._n
         if not (early or repeats or self._selects or length < self._forced):
@@ -69,7 +69,7 @@ class Constraints:
         found = np.zeros((len(tokens), count), np.float32)
         if early:
             found[:, self._ends] = -np.inf
-        for penalties, own, sentence in zip(found, tokens.tolist(), sentences.tolist()):
+        for penalties, own, sentence in zip(found, tokens, sentences):
             function, prefix = self._allowed[sentence], self._prefixes[sentence]
             chosen = None if function is None else function(own)
             if length < len(prefix):
@@ -99,7 +99,7 @@ class Constraints:
 def list_of(where: str, name: str, value: Any, sentences: int | None, single: bool) -> list[Any]:
     """One value for each sentence; `single`: the value is that of each."""
     if single or sentences is None:
-        return [value] * (sentences or 1)
+        return [value] * (1 if sentences is None else sentences)
     found = list(value)
     if len(found) != sentences:
         raise ValueError(f"{where}: argument {name}: expected one for each of {sentences} sentences, got {len(found)}")

@@ -74,8 +74,8 @@ def decode(
     """
     stops = [] if stop is None else [stop] if isinstance(stop, (int, np.integer)) else list(stop)
     sentences = None if begin is None or np.ndim(begin) == 0 else len(begin)  # type: ignore[arg-type]
-    lengths = np.array(list_of("decode", "max_length", max_length, sentences, np.ndim(max_length) == 0))
-    if (lengths < 1).any():
+    lengths = list_of("decode", "max_length", max_length, sentences, np.ndim(max_length) == 0)
+    if any(length < 1 for length in lengths):
         raise ValueError(f"decode: max_length must be at least 1, not {max_length}")
     if temperature is not None and not temperature > 0:
         raise ValueError(f"decode: temperature must be above 0, not {temperature}")
@@ -83,38 +83,40 @@ def decode(
         raise ValueError("decode: argument begin: without a single stop, the token that is read at first is needed")
     constraints = Constraints("decode", sentences, stops, allowed, prefix, min_length, no_repeat_ngram)
     last = np.atleast_1d(np.asarray(stops[0] if begin is None else begin))
-    rows, tokens, selection = np.arange(len(last)), np.zeros((len(last), 0), int), Selection()
-    found: list[list[int]] = [[] for _ in rows]
-    while len(rows):
+    found: list[list[int]] = [[] for _ in last]
+    outputs, rows, selection, length = list(found), list(range(len(found))), Selection(), 0
+    while rows:
         state, scores = step(state, last)
         count = checked_scores("decode", scores, len(rows))
-        last = _chosen(scores, constraints.penalties(tokens, rows, count), temperature, tokens)
-        tokens = np.concatenate([tokens, last[:, None]], 1)
-        going = ~np.isin(last, stops) & (lengths[rows] > tokens.shape[1])
-        for i in np.flatnonzero(~going).tolist():
-            found[rows[i]] = tokens[i].tolist()
-        if not going.all():
-            rows, tokens, last = rows[going], tokens[going], last[going]
-            if len(rows):
-                state = selection.of(state, np.flatnonzero(going))
+        last = _chosen(scores, constraints.penalties(outputs, rows, count), temperature, outputs)
+        for output, token in zip(outputs, last.tolist()):
+            output.append(token)
+        length += 1
+        going = [i for i, row in enumerate(rows) if outputs[i][-1] not in stops and length < lengths[row]]
+        if going and len(going) < len(rows):
+            last, state = last[going], selection.of(state, np.array(going))
+        outputs, rows = [outputs[i] for i in going], [rows[i] for i in going]
     return found if sentences is not None else found[0]
 
 
 def _chosen(
-    scores: Expression, penalties: npt.NDArray[np.float32] | None, temperature: float | None, tokens: Numbers
+    scores: Expression,
+    penalties: npt.NDArray[np.float32] | None,
+    temperature: float | None,
+    outputs: Sequence[list[int]],
 ) -> Numbers:
     """The best token of each output, or a drawn one."""
     shape, batch = scores.dim()
-    if batch < len(tokens):
-        scores = pick_batch_elems(scores, np.zeros(len(tokens), int))
+    if batch < len(outputs):
+        scores = pick_batch_elems(scores, np.zeros(len(outputs), int))
     if temperature is not None:
-        scores = scores / temperature + random_gumbel(shape, batch_size=len(tokens))
+        scores = scores / temperature + random_gumbel(shape, batch_size=len(outputs))
     if penalties is not None:
         scores = scores + inputTensor(penalties.T, batched=True)
     values, places = (x.reshape(-1) for x in npvalues(topk(scores, 1)))
     refused = np.flatnonzero(~(values > -np.inf))  # nor is NaN
     if len(refused):
-        before = tokens[refused[0]].tolist()
+        before = outputs[refused[0]]
         raise ValueError(f"decode: no token can follow {before}: none is allowed, or all are -inf or NaN")
     return places.astype(int)
 

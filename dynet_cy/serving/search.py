@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +17,9 @@ from dynet_cy.serving.states import Selection
 
 __all__ = ["Hypothesis", "OneOf", "beam_search", "best_tree"]
 
-# Positions are floats in the graph, which are exact up to here.
-_MOST_PLACES = 1 << 24
+_MOST_PLACES = 1 << 24  # positions are floats in the graph, which are exact up to here
+_MANY = 2048  # so many numbers are not sorted to find the first ones
+_NEVER = float("-inf")
 
 
 class Hypothesis(NamedTuple):
@@ -123,12 +124,11 @@ def beam_search(
     constraints = Constraints(
         "beam_search", sentences, [] if end is None else [end], allowed, prefix, min_length, no_repeat_ngram
     )
-    first = np.atleast_1d(np.asarray(end if begin is None else begin))
-    if not len(first):
-        return []
-    hypotheses = _Separate(step, state, logits) if each else _Joined(step, state, logits)
-    search = _Search(hypotheses, width, np.array(lengths), end, length_penalty, n_best or 1)
-    found = search.run(first, constraints)
+    first = np.atleast_1d(np.asarray(end if begin is None else begin)).tolist()
+    beams = [_Beam(i, length, end, length_penalty, n_best or 1) for i, length in enumerate(lengths)]
+    hypotheses = (_Separate if each else _Joined)(step, state, logits, constraints)
+    _search(hypotheses, beams, first, width)
+    found = [[Hypothesis(own, score, hypotheses.state_of(where)) for score, own, where in beam.ended] for beam in beams]
     results = found if n_best is not None else [own[0] for own in found]
     return results if sentences is not None else results[0]
 
@@ -143,149 +143,135 @@ def _in_order(first: Any, second: Any) -> tuple[Any, Any, bool]:
     return second, first, True
 
 
-class _Search:
-    """The partial outputs of all sentences, as rows of arrays; those of a sentence are adjacent."""
-
-    def __init__(
-        self,
-        hypotheses: _Joined | _Separate,
-        width: int,
-        lengths: Numbers,
-        end: int | None,
-        length_penalty: float,
-        n_best: int,
-    ) -> None:
-        self._hypotheses, self._width, self._end, self._n_best = hypotheses, width, end, n_best
-        self._lengths, self._exponent = lengths, length_penalty
-        # Complete outputs of each sentence, the best first: score, tokens, and where their state is.
-        self._ended: list[list[tuple[float, list[int], Any]]] = [[] for _ in lengths]
-        self._worst = np.full(len(lengths), -np.inf)  # the score that a further output of a sentence has to exceed
-
-    def run(self, first: Numbers, constraints: Constraints) -> list[list[Hypothesis]]:
-        """The best outputs of each sentence."""
-        sentences, totals = np.arange(len(self._lengths)), np.zeros(len(self._lengths))
-        tokens = np.zeros((len(sentences), 0), int)
-        last = np.broadcast_to(first, sentences.shape)
-        while len(sentences):
-            count = self._hypotheses.advance(last)
-            penalties = constraints.penalties(tokens, sentences, count)
-            grid = _Grid(sentences)
-            totals, parents, last = self._hypotheses.best(grid, totals, penalties, self._width)
-            sentences = np.broadcast_to(grid.sentences[:, None], totals.shape)
-            self._check(grid, totals, tokens)
-            going = totals > -np.inf  # nor is NaN
-            totals, parents, last, sentences = totals[going], parents[going], last[going], sentences[going]
-            tokens = np.concatenate([tokens[parents], last[:, None]], 1)
-            going = self._take_complete(sentences, totals, tokens, parents)
-            totals, parents, last, sentences = totals[going], parents[going], last[going], sentences[going]
-            tokens = tokens[going]
-            if len(parents):
-                self._hypotheses.keep(parents)
-        return [
-            [Hypothesis(own, score, self._hypotheses.state_of(where)) for score, own, where in best]
-            for best in self._ended
-        ]
-
-    def _check(self, grid: _Grid, totals: Numbers, tokens: Numbers) -> None:
-        for i in np.flatnonzero(~(totals > -np.inf).any(1)).tolist():
-            if not self._ended[grid.sentences[i]]:
-                before = tokens[grid.rows[i, 0]].tolist()
-                raise ValueError(f"beam_search: no token can follow {before}: none is allowed, or all are -inf or NaN")
-
-    def _scores(self, totals: Numbers, lengths: Any) -> Numbers:
-        scores: Numbers = totals / ((5 + lengths) / 6) ** self._exponent if self._exponent else totals
-        return scores
-
-    def _take_complete(self, sentences: Numbers, totals: Numbers, tokens: Numbers, parents: Numbers) -> Numbers:
-        """Take note of the outputs that are complete; return whether each of the others can still become one of the
-        best."""
-        length = tokens.shape[1]
-        ended = tokens[:, -1] == self._end if self._end is not None else np.zeros(len(tokens), bool)
-        self._note(np.flatnonzero(ended), sentences, self._scores(totals, length), tokens, parents)
-        last_step = self._lengths[sentences] == length
-        # Outputs without an end count only where there are no others.
-        unended = last_step & ~ended & (self._worst_of_any()[sentences] == -np.inf)
-        self._note(np.flatnonzero(unended), sentences, self._scores(totals, length), tokens, parents)
-        # Log probabilities only fall, and are divided by at most the penalty of the greatest length.
-        possible = self._scores(totals, self._lengths[sentences])
-        going: Numbers = ~ended & ~last_step & (possible > self._worst[sentences])
-        return going
-
-    def _worst_of_any(self) -> Numbers:
-        return np.array([own[0][0] if own else -np.inf for own in self._ended])
-
-    def _note(self, which: Numbers, sentences: Numbers, scores: Numbers, tokens: Numbers, parents: Numbers) -> None:
-        for i in which.tolist():
-            own = self._ended[sentences[i]]
-            own.append((float(scores[i]), tokens[i].tolist(), self._hypotheses.place(int(parents[i]))))
-            own.sort(key=lambda output: -output[0])
-            del own[self._n_best :]
-            if len(own) == self._n_best:
-                self._worst[sentences[i]] = own[-1][0]
+def _search(hypotheses: _Joined | _Separate, beams: list[_Beam], last: list[int], width: int) -> None:
+    """Grow beams until they are complete. `last`: the tokens that are read next, those of a beam side by side."""
+    while beams:
+        hypotheses.advance(last)
+        found = hypotheses.best(beams, width)
+        rows, last, going, first = [], [], [], 0
+        for beam, candidates in zip(beams, found):
+            count = len(beam.partial)
+            kept = beam.grow(candidates, hypotheses, first)
+            rows += [first + i for i in kept]
+            last += [tokens[-1] for _, tokens in beam.partial]
+            first += count
+            if kept:
+                going.append(beam)
+        beams = going
+        if rows:
+            hypotheses.keep(rows)
 
 
-class _Grid:
-    """The rows of partial outputs by sentence: as many for each sentence as the one with the most has.
+# Continuations of the partial outputs of a sentence, the best first: log probability, number of the partial output,
+# token. Those with -inf or NaN come last.
+Candidates = Iterable[tuple[float, int, int]]
+
+
+class _Beam:
+    """The outputs of a sentence.
 
     Attributes:
-        sentences: those that have rows
-        rows: shape (sentences, partial outputs); the first row of the sentence where there are no more
-        missing: where there are no more; None if all have as many
+        sentence: its number
+        partial: log probability and tokens of the outputs that go on
+        ended: those that are complete, the best first: score, tokens, and where their state is
     """
 
-    def __init__(self, sentences: Numbers) -> None:
-        self.sentences, starts, counts = np.unique(sentences, return_index=True, return_counts=True)
-        places = np.arange(counts.max())
-        self.rows = starts[:, None] + places
-        missing = places >= counts[:, None]
-        self.missing = None
-        if missing.any():
-            self.missing = missing
-            self.rows = np.where(missing, starts[:, None], self.rows)
+    def __init__(self, sentence: int, longest: int, end: int | None, length_penalty: float, n_best: int) -> None:
+        self.sentence, self._longest, self._end, self._n_best = sentence, longest, end, n_best
+        self.partial: list[tuple[float, list[int]]] = [(0.0, [])]
+        self.ended: list[tuple[float, list[int], Any]] = []
+        self._exponent = length_penalty
 
+    def _penalty(self, length: int) -> float:
+        return float(((5 + length) / 6) ** self._exponent)
 
-Best = tuple[Numbers, Numbers, Numbers]  # for each sentence, the best first: log probabilities, rows before, tokens
+    def grow(self, candidates: Candidates, hypotheses: _Joined | _Separate, first: int) -> list[int]:
+        """Continue by candidates; return the numbers of the partial outputs that go on. `first`: the row of the first
+        partial output."""
+        before, kept, partial, unended = self.partial, [], [], []
+        length = len(before[0][1]) + 1
+        penalty = self._penalty(length)
+        for total, parent, token in candidates:
+            if not total > _NEVER:
+                break
+            tokens = [*before[parent][1], token]
+            if token == self._end:
+                self._note(total / penalty, tokens, hypotheses.place(first + parent))
+            elif length == self._longest:
+                unended.append((total / penalty, tokens, hypotheses.place(first + parent)))
+            else:
+                kept.append(parent)
+                partial.append((total, tokens))
+        if not (self.ended or unended or partial):
+            raise ValueError(
+                f"beam_search: no token can follow {before[0][1]}: none is allowed, or all are -inf or NaN"
+            )
+        if unended and not self.ended:  # they count only where there are no others
+            self.ended = unended[: self._n_best]
+        if len(self.ended) == self._n_best and partial:
+            # Log probabilities only fall, and are divided by at most the penalty of the greatest length.
+            greatest, worst = self._penalty(self._longest), self.ended[-1][0]
+            count = sum(total / greatest > worst for total, _ in partial)
+            kept, partial = kept[:count], partial[:count]  # the best come first
+        self.partial = partial
+        return kept
+
+    def _note(self, score: float, tokens: list[int], place: Any) -> None:
+        self.ended.append((score, tokens, place))
+        self.ended.sort(key=lambda output: -output[0])
+        del self.ended[self._n_best :]
 
 
 class _Joined:
-    """Partial outputs as the batch elements of one state."""
+    """Partial outputs as the batch elements of one state; rows are their numbers."""
 
-    def __init__(self, step: Callable[[Any, Any], tuple[Any, Any]], state: Any, logits: bool) -> None:
-        self._step, self._state, self._logits = step, state, logits
+    def __init__(
+        self, step: Callable[[Any, Any], tuple[Any, Any]], state: Any, logits: bool, constraints: Constraints
+    ) -> None:
+        self._step, self._state, self._logits, self._constraints = step, state, logits, constraints
         self._selection = Selection()
 
-    def advance(self, tokens: Numbers) -> int:
-        """Let all read a token; return how many tokens can follow."""
-        self._count = len(tokens)
-        self._state, self._scores = self._step(self._state, tokens)
-        return checked_scores("beam_search", self._scores, self._count)
+    def advance(self, tokens: list[int]) -> None:
+        """Let all read a token."""
+        self._state, self._scores = self._step(self._state, np.array(tokens))
+        checked_scores("beam_search", self._scores, len(tokens))
 
-    def best(self, grid: _Grid, totals: Numbers, penalties: Numbers | None, width: int) -> Best:
-        """The most probable continuations of each sentence."""
+    def best(self, beams: list[_Beam], width: int) -> Iterable[Candidates]:
+        """The most probable continuations for each sentence."""
         scores = self._scores
         (count,), batch = scores.dim()
-        sentences, each = grid.rows.shape
-        if each * count > _MOST_PLACES:
-            values = np.broadcast_to(scores.npvalue().reshape(count, batch).T, (self._count, count))
-            return best_of(values, grid, totals, penalties, width, self._logits)
-        rows = grid.rows.ravel()
-        if batch == 1 != self._count:
-            scores = pick_batch_elems(scores, np.zeros_like(rows))
-        elif grid.missing is not None:
-            scores = pick_batch_elems(scores, rows)
-        before: Expression = inputTensor(_totals(grid, totals).reshape(1, -1), batched=True)
+        totals, tokens, sentences = _rows_of(beams)
+        penalties = self._constraints.penalties(tokens, sentences, count)
+        counts = [len(beam.partial) for beam in beams]
+        most = max(counts)
+        if most * count > _MOST_PLACES:
+            values = np.broadcast_to(scores.npvalue().reshape(count, batch).T, (len(totals), count))
+            ends = np.cumsum(counts)[:-1]
+            parts = [None] * len(beams) if penalties is None else np.split(penalties, ends)
+            rows = zip(np.split(values, ends), np.split(totals, ends), parts)
+            return [_best_of(own, total, penalty, width, self._logits) for own, total, penalty in rows]
+        if min(counts) < most or batch < len(totals):
+            # As many for each sentence: the first one, which cannot be chosen again, where others are missing.
+            first, places = np.cumsum([0, *counts[:-1]])[:, None], np.arange(most)
+            missing = places >= np.array(counts)[:, None]
+            chosen = np.where(missing, first, first + places).ravel()
+            totals = np.where(missing.ravel(), _NEVER, totals[chosen])
+            penalties = None if penalties is None else penalties[chosen]
+            scores = pick_batch_elems(scores, chosen if batch > 1 else np.zeros_like(chosen))
+        before: Expression = inputTensor(totals.reshape(1, -1), batched=True)
         if self._logits:
             before = before - logsumexp_dim(scores)
         if penalties is not None:
-            scores = scores + inputTensor(penalties[rows].T, batched=True)
-        every = reshape(scores + before, (each * count,), sentences)
-        found, places = (x.reshape(-1, sentences).T for x in npvalues(topk(every, min(width, each * count))))
-        at = places.astype(int)
-        return found, np.take_along_axis(grid.rows, at // count, 1), at % count
+            scores = scores + inputTensor(penalties.T, batched=True)
+        every = reshape(scores + before, (most * count,), len(beams))
+        shape = (len(beams), min(width, most * count))
+        found, places = (x.reshape(shape[::-1]).T for x in npvalues(topk(every, shape[1])))
+        parents, ids = np.divmod(places.astype(int), count)
+        return map(zip, found.tolist(), parents.tolist(), ids.tolist())
 
-    def keep(self, rows: Numbers) -> None:
+    def keep(self, rows: list[int]) -> None:
         """Go on with these."""
-        self._state = self._selection.of(self._state, rows)
+        self._state = self._selection.of(self._state, np.array(rows))
 
     def place(self, row: int) -> Any:
         """Where the state of a partial output is."""
@@ -298,33 +284,41 @@ class _Joined:
 
 
 class _Separate:
-    """Partial outputs with a state each."""
+    """Partial outputs of one sentence, with a state each."""
 
-    def __init__(self, step: Callable[[Any, Any], tuple[Any, Any]], state: Any, logits: bool) -> None:
-        self._step, self._states, self._logits = step, [state], logits
+    def __init__(
+        self, step: Callable[[Any, Any], tuple[Any, Any]], state: Any, logits: bool, constraints: Constraints
+    ) -> None:
+        self._step, self._states, self._logits, self._constraints = step, [state], logits, constraints
 
-    def advance(self, tokens: Numbers) -> int:
+    def advance(self, tokens: list[int]) -> None:
         """See `_Joined`."""
-        found = batched_map(self._expand, self._states, tokens.tolist())
+        found = batched_map(self._expand, self._states, tokens)
         self._states = [state for state, _ in found]
-        count = max(len(values) for _, values in found)
-        self._values = np.full((len(found), count), -np.inf)
-        for mine, (_, values) in zip(self._values, found):
-            mine[: len(values)] = values
-        return count
+        self._values = [values for _, values in found]
 
     def _expand(self, state: Any, token: int) -> tuple[Any, Numbers]:
         state, scores = self._step(state, token)
         checked_scores("beam_search", scores, 1)
         return state, scores.npvalue()
 
-    def best(self, grid: _Grid, totals: Numbers, penalties: Numbers | None, width: int) -> Best:
+    def best(self, beams: list[_Beam], width: int) -> Iterable[Candidates]:
         """See `_Joined`."""
-        return best_of(self._values, grid, totals, penalties, width, self._logits)
+        totals, tokens, sentences = _rows_of(beams)
+        counts = [len(own) for own in self._values]
+        values: Numbers
+        if min(counts) == max(counts):
+            values = np.array(self._values)
+        else:
+            values = np.full((len(counts), max(counts)), _NEVER)
+            for row, own in zip(values, self._values):
+                row[: len(own)] = own
+        penalties = self._constraints.penalties(tokens, sentences, values.shape[1])
+        return [_best_of(values, totals, penalties, width, self._logits)]
 
-    def keep(self, rows: Numbers) -> None:
+    def keep(self, rows: list[int]) -> None:
         """See `_Joined`."""
-        self._states = [self._states[row] for row in rows.tolist()]
+        self._states = [self._states[row] for row in rows]
 
     def place(self, row: int) -> Any:
         """See `_Joined`."""
@@ -335,26 +329,28 @@ class _Separate:
         return place
 
 
-def best_of(values: Numbers, grid: _Grid, totals: Numbers, penalties: Numbers | None, width: int, logits: bool) -> Best:
-    """The most probable continuations of each sentence, from the log probabilities of all: see `_Joined.best`."""
+def _rows_of(beams: list[_Beam]) -> tuple[Numbers, list[list[int]], list[int]]:
+    """Log probabilities, tokens and sentences of all partial outputs."""
+    totals = np.array([total for beam in beams for total, _ in beam.partial])
+    tokens = [own for beam in beams for _, own in beam.partial]
+    return totals, tokens, [beam.sentence for beam in beams for _ in beam.partial]
+
+
+def _best_of(values: Numbers, totals: Numbers, penalties: Numbers | None, width: int, logits: bool) -> Candidates:
+    """The most probable continuations in one sentence, from the log probabilities, a row for each partial output."""
     if logits:
         values = values - np.logaddexp.reduce(values, 1, keepdims=True)
     if penalties is not None:
         values = values + penalties
-    count, sentences = values.shape[1], len(grid.rows)
-    every = (values[grid.rows] + _totals(grid, totals)[..., None]).reshape(sentences, -1)
-    every[np.isnan(every)] = -np.inf
-    kept = min(width, every.shape[1])
-    at = np.sort(np.argpartition(-every, kept - 1, 1)[:, :kept], 1)
-    found = np.take_along_axis(every, at, 1)
-    order = np.argsort(-found, 1, kind="stable")
-    at = np.take_along_axis(at, order, 1)
-    return np.take_along_axis(found, order, 1), np.take_along_axis(grid.rows, at // count, 1), at % count
-
-
-def _totals(grid: _Grid, totals: Numbers) -> Numbers:
-    found = totals[grid.rows]
-    return found if grid.missing is None else np.where(grid.missing, -np.inf, found)
+    every = (values + totals[:, None]).ravel()
+    at = None
+    if len(every) > _MANY:
+        kept = min(width, len(every))
+        at = np.sort(np.argpartition(-every, kept - 1)[:kept])
+        every = every[at]
+    order = np.argsort(-every, kind="stable")[:width]  # NaN comes last
+    places = order if at is None else at[order]
+    return [(total, *divmod(at, values.shape[1])) for total, at in zip(every[order].tolist(), places.tolist())]
 
 
 def best_tree(scores: npt.NDArray[Any]) -> list[int]:

@@ -190,6 +190,15 @@ def test_one_wait_a_step_and_as_many_nodes_for_any_width() -> None:
     assert sizes[0] == sizes[1]
 
 
+@pytest.mark.fibers
+def test_with_a_state_each_the_tokens_that_can_follow_may_differ_in_number() -> None:
+    def step(state: None, token: int) -> tuple[None, dy.Expression]:
+        return None, dy.log_softmax(dy.inputVector([0.0, 1.0, 3.0] if token == 1 else [0.0, 2.0]))
+
+    found = dy.beam_search(None, step, 9, 3, n_best=9)
+    assert [own.tokens for own in found][:2] == [[0], [1, 2, 0]]
+
+
 def test_no_sentences() -> None:
     network = Network(1)
     assert dy.beam_search(network.step, None, 3, 4, begin=[]) == []
