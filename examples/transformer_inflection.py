@@ -66,13 +66,13 @@ class Inflector(nn.Layer):
 
     def step(self, state: nn.DecoderState, last: int) -> tuple[nn.DecoderState, dy.Expression]:
         """Give the decoder the last letter; return its next state and the log probabilities of the next letter."""
-        y, state = self.decoder.step(self.output_vectors(last), state)
+        y, state = self.decoder.step(dy.lookup_batch(self.output_vectors.table, last), state)
         return state, dy.log_softmax(self.out(y))
 
     def inflect_one(self, source: list[str], width: int) -> str:
         """Return the most probable word that a beam search finds; a width of 1 takes the best letter each time."""
         start, longest = self.decoder.start(self.encode(source)), 2 * len(source) + 10
-        letters = dy.beam_search(start, self.step, width, longest, END).tokens
+        letters = dy.beam_search(self.step, start, width, longest, END).tokens
         return "".join(self.sizes["outputs"][letter - 2] for letter in letters if letter > UNKNOWN)
 
     def inflect(self, sources: list[list[str]], width: int = 1) -> list[str]:

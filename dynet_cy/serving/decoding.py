@@ -17,6 +17,8 @@ __all__ = ["decode"]
 
 Numbers = npt.NDArray[Any]
 
+FEW = 4096  # so many scores are read faster than the best of them are found in the graph
+
 
 def decode(
     step: Callable[[Any, Numbers], tuple[Any, Expression]],
@@ -30,6 +32,7 @@ def decode(
     min_length: int = 0,
     prefix: Prefixes = None,
     no_repeat_ngram: int = 0,
+    forbidden: Sequence[int] = (),
 ) -> Any:
     """Write token by token: at each step the token with the highest score, or one that is drawn.
 
@@ -49,7 +52,7 @@ def decode(
         temperature: None, the default, for the token with the highest score. A number: tokens are drawn from
             ``softmax(scores / temperature)``, with the random numbers of the graph, as dropout has them: so they depend
             on the seed and on what was drawn before. The highest of scores with Gumbel noise is such a token.
-        allowed, min_length, prefix, no_repeat_ngram: see `beam_search`
+        allowed, min_length, prefix, no_repeat_ngram, forbidden: see `beam_search`
 
     Returns:
         The tokens of the output, the end last: a list, or a list for each of several sentences.
@@ -59,7 +62,7 @@ def decode(
         ValueError: `max_length` is below 1, `temperature` is not above 0, a list has another number of items than there
             are sentences, the scores have another shape, or no token can follow an output: none is allowed, or all
             scores are -inf or NaN
-        IndexError: an allowed token, or one of a prefix, has no score
+        IndexError: an allowed or forbidden token, or one of a prefix, has no score
 
     Example:
         >>> table = np.log([[0.1, 0.6, 0.3], [0.1, 0.1, 0.8], [0.9, 0.05, 0.05]])  # a row for each token before
@@ -81,7 +84,7 @@ def decode(
         raise ValueError(f"decode: temperature must be above 0, not {temperature}")
     if begin is None and len(stops) != 1:
         raise ValueError("decode: argument begin: without a single stop, the token that is read at first is needed")
-    constraints = Constraints("decode", sentences, stops, allowed, prefix, min_length, no_repeat_ngram)
+    constraints = Constraints("decode", sentences, stops, allowed, prefix, min_length, no_repeat_ngram, forbidden)
     last = np.atleast_1d(np.asarray(stops[0] if begin is None else begin))
     found: list[list[int]] = [[] for _ in last]
     outputs, rows, selection, length = list(found), list(range(len(found))), Selection(), 0
@@ -113,12 +116,19 @@ def _chosen(
         scores = scores / temperature + random_gumbel(shape, batch_size=len(outputs))
     if penalties is not None:
         scores = scores + inputTensor(penalties.T, batched=True)
-    values, places = (x.reshape(-1) for x in npvalues(topk(scores, 1)))
+    if shape[0] * len(outputs) <= FEW:
+        numbers = scores.npvalue().reshape(shape[0], -1)
+        numbers = np.where(np.isnan(numbers), -np.inf, numbers)
+        places: Numbers = numbers.argmax(0)
+        values = numbers[places, np.arange(len(outputs))]
+    else:
+        values, found = (x.reshape(-1) for x in npvalues(topk(scores, 1)))
+        places = found.astype(int)
     refused = np.flatnonzero(~(values > -np.inf))  # nor is NaN
     if len(refused):
         before = outputs[refused[0]]
         raise ValueError(f"decode: no token can follow {before}: none is allowed, or all are -inf or NaN")
-    return places.astype(int)
+    return places
 
 
 def checked_scores(where: str, scores: Any, count: int) -> int:

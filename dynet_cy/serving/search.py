@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -9,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.graph import Expression, npvalues
-from dynet_cy.ops.api import inputTensor, logsumexp_dim, pick_batch_elems, reshape, topk
+from dynet_cy.ops.api import inputTensor, log_softmax, logsumexp_dim, pick_batch_elems, reshape, topk
 from dynet_cy.serving.constraints import Allowed, Constraints, OneOf, Prefixes, list_of
-from dynet_cy.serving.decoding import Numbers, checked_scores
+from dynet_cy.serving.decoding import FEW, Numbers, checked_scores
 from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.states import Selection
 
@@ -44,6 +45,7 @@ def beam_search(
     min_length: int = 0,
     prefix: Prefixes = None,
     no_repeat_ngram: int = 0,
+    forbidden: Sequence[int] = (),
     logits: bool = False,
     longest: int | None = None,
 ) -> Any:
@@ -80,6 +82,7 @@ def beam_search(
         min_length: how many tokens an output has at least, its end included
         prefix: tokens that the output begins with, whatever is allowed; for several sentences, such a list for each
         no_repeat_ngram: no n-gram of this length occurs twice in an output (Paulus et al., ICLR 2018); 0: they may
+        forbidden: tokens that come only in a prefix, such as that of unknown words
         logits: whether `step` returns scores whose log_softmax are the log probabilities
         longest: the earlier name of `max_length`
 
@@ -92,7 +95,7 @@ def beam_search(
         ValueError: `width`, `max_length` or `n_best` is below 1, `length_penalty` below 0, a list has another number of
             items than there are sentences, the log probabilities have another shape, or no token can follow any of the
             partial outputs of a sentence: none is allowed, or all have a log probability of -inf or NaN
-        IndexError: an allowed token, or one of a prefix, is not among those that have a log probability
+        IndexError: an allowed or forbidden token, or one of a prefix, is not among those that have a log probability
 
     Example:
         >>> table = np.log([[0.1, 0.6, 0.3], [0.1, 0.1, 0.8], [0.9, 0.05, 0.05]])  # a row for each token before
@@ -122,7 +125,7 @@ def beam_search(
     if begin is None and end is None:
         raise ValueError("beam_search: argument begin: without an end, the token that is read at first is needed")
     constraints = Constraints(
-        "beam_search", sentences, [] if end is None else [end], allowed, prefix, min_length, no_repeat_ngram
+        "beam_search", sentences, [] if end is None else [end], allowed, prefix, min_length, no_repeat_ngram, forbidden
     )
     first = np.atleast_1d(np.asarray(end if begin is None else begin)).tolist()
     beams = [_Beam(i, length, end, length_penalty, n_best or 1) for i, length in enumerate(lengths)]
@@ -234,43 +237,47 @@ class _Joined:
     def advance(self, tokens: list[int]) -> None:
         """Let all read a token."""
         self._state, self._scores = self._step(self._state, np.array(tokens))
-        checked_scores("beam_search", self._scores, len(tokens))
+        self._count = len(tokens)
+        checked_scores("beam_search", self._scores, self._count)
 
     def best(self, beams: list[_Beam], width: int) -> Iterable[Candidates]:
         """The most probable continuations for each sentence."""
-        scores = self._scores
-        (count,), batch = scores.dim()
+        scores, logits = self._scores, self._logits
+        count = scores.dim()[0][0]
         totals, tokens, sentences = _rows_of(beams)
-        penalties = self._constraints.penalties(tokens, sentences, count)
         counts = [len(beam.partial) for beam in beams]
         most = max(counts)
-        if most * count > _MOST_PLACES:
+        penalties = self._constraints.penalties(tokens, sentences, count)
+        here = len(totals) * count <= FEW or most * count > _MOST_PLACES
+        if logits and (here or penalties is not None):
+            scores, logits = log_softmax(scores), False
+        if penalties is not None:
+            scores = scores + inputTensor(penalties.T, batched=True)
+        batch = scores.dim()[1]
+        if here:
             values = np.broadcast_to(scores.npvalue().reshape(count, batch).T, (len(totals), count))
-            ends = np.cumsum(counts)[:-1]
-            parts = [None] * len(beams) if penalties is None else np.split(penalties, ends)
-            rows = zip(np.split(values, ends), np.split(totals, ends), parts)
-            return [_best_of(own, total, penalty, width, self._logits) for own, total, penalty in rows]
+            parts = [slice(end - own, end) for end, own in zip(itertools.accumulate(counts), counts)]
+            return [_best_of(values[part], totals[part], width) for part in parts]
         if min(counts) < most or batch < len(totals):
             # As many for each sentence: the first one, which cannot be chosen again, where others are missing.
             first, places = np.cumsum([0, *counts[:-1]])[:, None], np.arange(most)
             missing = places >= np.array(counts)[:, None]
             chosen = np.where(missing, first, first + places).ravel()
             totals = np.where(missing.ravel(), _NEVER, totals[chosen])
-            penalties = None if penalties is None else penalties[chosen]
             scores = pick_batch_elems(scores, chosen if batch > 1 else np.zeros_like(chosen))
         before: Expression = inputTensor(totals.reshape(1, -1), batched=True)
-        if self._logits:
+        if logits:
             before = before - logsumexp_dim(scores)
-        if penalties is not None:
-            scores = scores + inputTensor(penalties.T, batched=True)
         every = reshape(scores + before, (most * count,), len(beams))
         shape = (len(beams), min(width, most * count))
-        found, places = (x.reshape(shape[::-1]).T for x in npvalues(topk(every, shape[1])))
+        best, places = (x.reshape(shape[::-1]).T for x in npvalues(topk(every, shape[1])))
         parents, ids = np.divmod(places.astype(int), count)
-        return map(zip, found.tolist(), parents.tolist(), ids.tolist())
+        return map(zip, best.tolist(), parents.tolist(), ids.tolist())
 
     def keep(self, rows: list[int]) -> None:
         """Go on with these."""
+        if rows == list(range(self._count)):
+            return
         self._state = self._selection.of(self._state, np.array(rows))
 
     def place(self, row: int) -> Any:
@@ -300,7 +307,7 @@ class _Separate:
     def _expand(self, state: Any, token: int) -> tuple[Any, Numbers]:
         state, scores = self._step(state, token)
         checked_scores("beam_search", scores, 1)
-        return state, scores.npvalue()
+        return state, (log_softmax(scores) if self._logits else scores).npvalue()
 
     def best(self, beams: list[_Beam], width: int) -> Iterable[Candidates]:
         """See `_Joined`."""
@@ -314,7 +321,7 @@ class _Separate:
             for row, own in zip(values, self._values):
                 row[: len(own)] = own
         penalties = self._constraints.penalties(tokens, sentences, values.shape[1])
-        return [_best_of(values, totals, penalties, width, self._logits)]
+        return [_best_of(values if penalties is None else values + penalties, totals, width)]
 
     def keep(self, rows: list[int]) -> None:
         """See `_Joined`."""
@@ -336,12 +343,8 @@ def _rows_of(beams: list[_Beam]) -> tuple[Numbers, list[list[int]], list[int]]:
     return totals, tokens, [beam.sentence for beam in beams for _ in beam.partial]
 
 
-def _best_of(values: Numbers, totals: Numbers, penalties: Numbers | None, width: int, logits: bool) -> Candidates:
+def _best_of(values: Numbers, totals: Numbers, width: int) -> Candidates:
     """The most probable continuations in one sentence, from the log probabilities, a row for each partial output."""
-    if logits:
-        values = values - np.logaddexp.reduce(values, 1, keepdims=True)
-    if penalties is not None:
-        values = values + penalties
     every = (values + totals[:, None]).ravel()
     at = None
     if len(every) > _MANY:

@@ -74,6 +74,11 @@ OPTIONS: dict[str, tuple[dict[str, Any], Callable[[tuple[int, ...]], bool]]] = {
         {"prefix": [3, 3], "allowed": lambda tokens: [END, 1], "no_repeat_ngram": 1, "min_length": 2},
         lambda tokens: tokens[:2] == (3, 3) and all(i in (END, 1) for i in tokens[2:]) and not repeats(tokens[1:], 1),
     ),
+    "forbidden": ({"forbidden": [2, 3]}, lambda tokens: not {2, 3} & set(tokens)),
+    "forbidden after a prefix": (
+        {"forbidden": [3], "prefix": [3], "min_length": 3},
+        lambda tokens: tokens[0] == 3 and 3 not in tokens[1:] and len(tokens) >= 3,
+    ),
     "no word twice": ({"no_repeat_ngram": 1}, lambda tokens: not repeats(tokens, 1)),
     "no pair twice": ({"no_repeat_ngram": 2}, lambda tokens: not repeats(tokens, 2)),
     "several": (

@@ -65,7 +65,12 @@ def test_several_sentences_at_once(name: str) -> None:
     if "prefix" in many:
         many["prefix"] = [many["prefix"]] * 3
     begins, lengths = [1, END, 3], [2, LONGEST, 3]
-    if name in ("allowed", "least length", "prefix that is not allowed"):  # of which there are no short ones
+    if name in (
+        "allowed",
+        "least length",
+        "prefix that is not allowed",
+        "forbidden after a prefix",
+    ):  # of which there are no short ones
         lengths = [LONGEST] * 3
     start = network.start([0, 1, 2])
     found = dy.beam_search(network.step, start, ALL, lengths, n_best=5, begin=begins, **many)
@@ -221,8 +226,19 @@ def scores_of(values: Any) -> Any:
         ([0.0, 0.0], {"begin": [0, 0], "prefix": [[1]]}, ValueError, "prefix: expected one for each of 2 sentences"),
         ([0.0, 0.0], {"begin": [0, 0], "allowed": [None]}, ValueError, "allowed: expected one for each of 2 sentences"),
         ([0.0, 0.0], {"end": None}, ValueError, "argument begin: without an end, the token that is read at first is"),
-        ([0.0, 0.0], {"prefix": [2]}, IndexError, "token 2 is allowed or in a prefix, but there are 2 tokens"),
-        ([0.0, 0.0], {"allowed": lambda tokens: [-1]}, IndexError, "token -1 is allowed or in a prefix, but there are"),
+        (
+            [0.0, 0.0],
+            {"prefix": [2]},
+            IndexError,
+            "a prefix or constraint has the token 2, but there are scores of 2 tokens",
+        ),
+        (
+            [0.0, 0.0],
+            {"allowed": lambda tokens: [-1]},
+            IndexError,
+            "a prefix or constraint has the token -1, but there are",
+        ),
+        ([0.0, 0.0], {"forbidden": [7]}, IndexError, "a prefix or constraint has the token 7, but there are scores of"),
         ([[0.0], [0.0]], {}, ValueError, r"a vector of log probabilities, not shape \(2, 1\)"),
         ([0.0, 0.0], {"allowed": lambda tokens: []}, ValueError, r"no token can follow \[\]"),
         ([-np.inf, -np.inf], {}, ValueError, r"no token can follow \[\]"),

@@ -9,6 +9,7 @@ import pytest
 from decoders import END, LONGEST, OPTIONS, Network
 
 import dynet_cy as dy
+from dynet_cy.serving import decoding
 
 TABLE = np.log([[0.1, 0.6, 0.3], [0.1, 0.1, 0.8], [0.7, 0.25, 0.05]])  # a row for each token before
 
@@ -28,7 +29,7 @@ WITHOUT_PENALTY = [name for name in OPTIONS if "length_penalty" not in OPTIONS[n
 @pytest.mark.fibers
 @pytest.mark.parametrize("builder", [dy.LSTMBuilder, dy.GRUBuilder], ids=lambda builder: builder.__name__)
 @pytest.mark.parametrize("name", WITHOUT_PENALTY)
-def test_the_best_tokens_are_those_of_a_beam_of_one(name: str, builder: Any) -> None:
+def test_the_best_tokens_are_those_of_a_beam_of_one(name: str, builder: Any, monkeypatch: Any) -> None:
     options, _ = OPTIONS[name]
     many = {**options, "prefix": [options["prefix"]] * 3} if "prefix" in options else options
     for seed in range(3):
@@ -45,7 +46,9 @@ def test_the_best_tokens_are_those_of_a_beam_of_one(name: str, builder: Any) -> 
         start = network.start([0, 1, 2])
         assert list(map(of_one, range(3))) == expected
         assert dy.batched_map(of_one, range(3)) == expected
-        assert dy.decode(network.step, start, END, LONGEST, begin=[END] * 3, **many) == expected
+        for few in (decoding.FEW, 0):  # the best of few scores are not found in the graph
+            monkeypatch.setattr(decoding, "FEW", few)
+            assert dy.decode(network.step, start, END, LONGEST, begin=[END] * 3, **many) == expected
 
 
 def test_outputs_that_have_ended_are_dropped() -> None:
@@ -153,7 +156,12 @@ def test_a_wait_a_step() -> None:
             "argument begin: without a single stop, the token that is read at fir",
         ),
         ([0.0, 0.0], {"stop": [0, 1]}, ValueError, "argument begin: without a single stop, the token that is read at"),
-        ([0.0, 0.0], {"prefix": [2]}, IndexError, "token 2 is allowed or in a prefix, but there are 2 tokens"),
+        (
+            [0.0, 0.0],
+            {"prefix": [2]},
+            IndexError,
+            "a prefix or constraint has the token 2, but there are scores of 2 tokens",
+        ),
         ([[0.0], [0.0]], {}, ValueError, r"a vector of log probabilities, not shape \(2, 1\)"),
         ([0.0, 0.0], {"allowed": lambda tokens: []}, ValueError, r"no token can follow \[\]"),
         ([-np.inf, -np.inf], {}, ValueError, r"no token can follow \[\]"),
