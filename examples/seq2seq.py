@@ -9,9 +9,9 @@
 A BiLSTM reads the tags and the letters of the dictionary form.  An LSTM writes the inflected form; before each
 letter it attends to all of the input, with weights from a small MLP (Bahdanau, Cho, Bengio 2015).
 
-Decoding reads values midway and continues the same graph.  The states of the LSTM never change,
-so a beam search can continue from one state with several letters.  The code is written for one word and one
-hypothesis; `batched_map` runs many side by side.
+Decoding reads values midway and continues the same graph.  The hypotheses of a beam search are the batch elements of
+one state of the LSTM, and attend to the same columns.  The code is written for one word; `batched_map` runs many side
+by side, whose lengths differ.
 """
 
 from __future__ import annotations

@@ -255,7 +255,9 @@ class _Joined:
             scores = scores + inputTensor(penalties.T, batched=True)
         batch = scores.dim()[1]
         if here:
-            values = np.broadcast_to(scores.npvalue().reshape(count, batch).T, (len(totals), count))
+            values = scores.npvalue().reshape(count, batch).T
+            if batch < len(totals):
+                values = np.broadcast_to(values, (len(totals), count))
             parts = [slice(end - own, end) for end, own in zip(itertools.accumulate(counts), counts)]
             return [_best_of(values[part], totals[part], width) for part in parts]
         if min(counts) < most or batch < len(totals):
