@@ -98,10 +98,12 @@ class LanguageModel:
         return [self.write(tokens) for tokens in dy.decode(self.step, self.start(False), END, longest, **options)]
 
     def best(self, beginnings: list[list[str]], width: int, longest: int = 60) -> list[str]:
-        """Return the most probable sentences with these beginnings that a beam search finds, without unknown words."""
+        """Return the most probable sentences with these beginnings that a beam search finds, without unknown words, and
+        without the same three words in two places."""
         prefixes = [self.encode(beginning)[:-1] for beginning in beginnings]
-        options = {"begin": [END] * len(prefixes), "prefix": prefixes, "forbidden": [UNKNOWN], "logits": True}
-        found = dy.beam_search(self.step, self.start(False), width, longest, END, **options)
+        options = {"prefix": prefixes, "forbidden": [UNKNOWN], "no_repeat_ngram": 3, "logits": True}
+        begin = [END] * len(prefixes)
+        found = dy.beam_search(self.step, self.start(False), width, longest, END, begin=begin, **options)
         return [self.write(sentence.tokens) for sentence in found]
 
 
