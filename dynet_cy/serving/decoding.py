@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph import Expression, npvalues
-from dynet_cy.ops.api import inputTensor, pick_batch_elems, random_gumbel, topk
+from dynet_cy.graph import Expression
+from dynet_cy.ops.api import concatenate, inputTensor, pick_batch_elems, random_gumbel, topk
 from dynet_cy.serving.constraints import Allowed, Constraints, Prefixes, list_of
 from dynet_cy.serving.states import Selection
 
@@ -122,7 +122,7 @@ def _chosen(
         places: Numbers = numbers.argmax(0)
         values = numbers[places, np.arange(len(outputs))]
     else:
-        values, found = (x.reshape(-1) for x in npvalues(topk(scores, 1)))
+        values, found = concatenate(list(topk(scores, 1))).npvalue().reshape(2, -1)  # so that one array is read
         places = found.astype(int)
     refused = np.flatnonzero(~(values > -np.inf))  # nor is NaN
     if len(refused):

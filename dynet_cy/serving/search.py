@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph import Expression, npvalues
-from dynet_cy.ops.api import inputTensor, log_softmax, logsumexp_dim, pick_batch_elems, reshape, topk
+from dynet_cy.graph import Expression
+from dynet_cy.ops.api import concatenate, inputTensor, log_softmax, logsumexp_dim, pick_batch_elems, reshape, topk
 from dynet_cy.serving.constraints import Allowed, Constraints, OneOf, Prefixes, list_of
 from dynet_cy.serving.decoding import FEW, Numbers, checked_scores
 from dynet_cy.serving.fibers import batched_map
@@ -264,16 +264,17 @@ class _Joined:
             # As many for each sentence: the first one, which cannot be chosen again, where others are missing.
             first, places = np.cumsum([0, *counts[:-1]])[:, None], np.arange(most)
             missing = places >= np.array(counts)[:, None]
-            chosen = np.where(missing, first, first + places).ravel()
-            totals = np.where(missing.ravel(), _NEVER, totals[chosen])
-            scores = pick_batch_elems(scores, chosen if batch > 1 else np.zeros_like(chosen))
+            rows = np.where(missing, first, first + places).ravel()
+            totals = np.where(missing.ravel(), _NEVER, totals[rows])
+            scores = pick_batch_elems(scores, rows if batch > 1 else np.zeros_like(rows))
         before: Expression = inputTensor(totals.reshape(1, -1), batched=True)
         if logits:
             before = before - logsumexp_dim(scores)
         every = reshape(scores + before, (most * count,), len(beams))
-        shape = (len(beams), min(width, most * count))
-        best, places = (x.reshape(shape[::-1]).T for x in npvalues(topk(every, shape[1])))
-        parents, ids = np.divmod(places.astype(int), count)
+        chosen = min(width, most * count)
+        both = concatenate(list(topk(every, chosen))).npvalue()  # so that one array is read
+        best, where = both.reshape(2, chosen, len(beams)).transpose(0, 2, 1)
+        parents, ids = np.divmod(where.astype(int), count)
         return map(zip, best.tolist(), parents.tolist(), ids.tolist())
 
     def keep(self, rows: list[int]) -> None:
