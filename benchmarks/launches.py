@@ -139,7 +139,7 @@ def main() -> None:
         "--forms",
         nargs="+",
         metavar="FORM",
-        default=["minibatch", "autobatch", "fused"],
+        default=["minibatch", "autobatch", "fused", "joined"],
         help="those with automatic batching or batched by hand",
     )
     add("--tiny", action="store_true", help="tiny sizes, to check that it works")

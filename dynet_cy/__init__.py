@@ -80,6 +80,7 @@ from dynet_cy.ops.select import PickedExpression
 from dynet_cy.profiling.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.profiling.memory import MemoryReport, memory_report
 from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
+from dynet_cy.serving.decoding import decode
 from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.search import Hypothesis, OneOf, beam_search, best_tree
 from dynet_cy.serving.server import Server, ServerCall, ServerClosed, ServerFull, ServerStatistics
@@ -236,6 +237,7 @@ __all__ = [
     "OneOf",
     "beam_search",
     "best_tree",
+    "decode",
     "join_states",
     "select_states",
     # serving

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import random
 from collections import Counter
 from pathlib import Path
+
+import numpy as np
 
 import dynet_cy as dy
 from dynet_cy import commandline
@@ -86,31 +87,24 @@ class LanguageModel:
         separator = " " if self.spec["unit"] == "word" else ""
         return separator.join(self.spec["vocabulary"][token - 2] for token in tokens if token > UNKNOWN)
 
-    def sample(self, seed: float, longest: int = 60) -> str:
-        """Draw a sentence: each token is drawn from the distribution that the network gives, and is its next input."""
-        rng, state, tokens = random.Random(seed), self.start(training=False), [END]
-        for _ in range(longest):
-            state = state.add_input(self.vectors[tokens[-1]])
-            probabilities = dy.softmax(self.scores(state.output())).vec_value()
-            probabilities[UNKNOWN] = 0
-            tokens.append(rng.choices(range(len(probabilities)), probabilities)[0])
-            if tokens[-1] == END:
-                break
-        return self.write(tokens)
+    def step(self, state: dy.RNNState, tokens: np.ndarray) -> tuple[dy.RNNState, dy.Expression]:
+        """Read a token of each sentence that is being written; return the next state and the scores of all tokens."""
+        state = state.add_input(dy.lookup_batch(self.vectors, tokens))
+        return state, self.scores(state.output())
 
-    def best(self, beginning: list[str], width: int, longest: int = 60) -> str:
-        """Return the most probable sentence with this beginning that a beam search finds, without unknown words."""
-        forced, known = self.encode(beginning)[:-1], [END, *range(UNKNOWN + 1, len(self.ids) + 2)]
+    def sample(self, count: int, longest: int = 60) -> list[str]:
+        """Draw sentences: each token is drawn from the distribution that the network gives, and is its next input."""
+        options = {"begin": [END] * count, "temperature": 1.0, "forbidden": [UNKNOWN]}
+        return [self.write(tokens) for tokens in dy.decode(self.step, self.start(False), END, longest, **options)]
 
-        def step(state: dy.RNNState, token: int) -> tuple[dy.RNNState, dy.Expression]:
-            state = state.add_input(self.vectors[token])
-            return state, dy.log_softmax(self.scores(state.output()))
-
-        def allowed(tokens: list[int]) -> list[int]:
-            return [forced[len(tokens)]] if len(tokens) < len(forced) else known
-
-        found = dy.beam_search(self.start(training=False), step, width, longest, END, allowed)
-        return self.write(found.tokens)
+    def best(self, beginnings: list[list[str]], width: int, longest: int = 60) -> list[str]:
+        """Return the most probable sentences with these beginnings that a beam search finds, without unknown words, and
+        without the same three words in two places."""
+        prefixes = [self.encode(beginning)[:-1] for beginning in beginnings]
+        options = {"prefix": prefixes, "forbidden": [UNKNOWN], "no_repeat_ngram": 3, "logits": True}
+        begin = [END] * len(prefixes)
+        found = dy.beam_search(self.step, self.start(False), width, longest, END, begin=begin, **options)
+        return [self.write(sentence.tokens) for sentence in found]
 
 
 def minibatches(sentences: list[list[int]], size: int, seed: int | None = None) -> dy.data.Batches:
@@ -176,11 +170,9 @@ def main(args: argparse.Namespace) -> None:
     train(model, [model.encode(s) for s in sentences], [model.encode(s) for s in dev], args)
     model = dy.load_network(args.model, LanguageModel)
     dy.renew_cg(forward_only=True)
-    rng = random.Random(args.seed)
-    for sample in dy.batched_map(model.sample, [rng.random() for _ in range(args.samples)]):
+    for sample in model.sample(args.samples):
         print("sample:", sample)
-    beginnings = [sentence[:2] for sentence in dev[: args.samples]]
-    for sentence in dy.batched_map(lambda beginning: model.best(beginning, args.beam), beginnings):
+    for sentence in model.best([sentence[:2] for sentence in dev[: args.samples]], args.beam):
         print("best:", sentence)
 
 

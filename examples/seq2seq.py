@@ -9,9 +9,9 @@
 A BiLSTM reads the tags and the letters of the dictionary form.  An LSTM writes the inflected form; before each
 letter it attends to all of the input, with weights from a small MLP (Bahdanau, Cho, Bengio 2015).
 
-Decoding reads values midway and continues the same graph.  The states of the LSTM never change,
-so a beam search can continue from one state with several letters.  The code is written for one word and one
-hypothesis; `batched_map` runs many side by side.
+Decoding reads values midway and continues the same graph.  The hypotheses of a beam search are the batch elements of
+one state of the LSTM, and attend to the same columns.  The code is written for one word; `batched_map` runs many side
+by side, whose lengths differ.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import time
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 import dynet_cy as dy
 from dynet_cy import commandline
@@ -118,16 +120,16 @@ class Inflector:
             given = int(scores.npvalue().argmax()) if own else letter
         return dy.esum(losses)
 
-    def step(self, encoded: Encoded, state: dy.RNNState, last: int) -> tuple[dy.RNNState, dy.Expression]:
-        """Give the decoder the last letter; return its next state and the log probabilities of the next letter."""
-        state = state.add_input(self.output_vectors[last])
-        return state, dy.log_softmax(self.scores(encoded, state.output()))
+    def step(self, encoded: Encoded, state: dy.RNNState, last: np.ndarray) -> tuple[dy.RNNState, dy.Expression]:
+        """Give the decoder the last letter of each hypothesis; return its next state and the scores of all letters."""
+        state = state.add_input(dy.lookup_batch(self.output_vectors, last))
+        return state, self.scores(encoded, state.output())
 
     def inflect_one(self, source: list[str], width: int, allowed: dy.OneOf | None) -> str:
         """Return the most probable word that a beam search finds; a width of 1 takes the best letter each time."""
         encoded, state = self.encode(source)
         longest = 2 * len(source) + 10
-        found = dy.beam_search(state, partial(self.step, encoded), width, longest, END, allowed)
+        found = dy.beam_search(partial(self.step, encoded), state, width, longest, END, allowed, logits=True)
         return "".join(self.spec["outputs"][letter - 2] for letter in found.tokens if letter > UNKNOWN)
 
     def inflect(self, sources: list[list[str]], width: int = 1, words: list[str] | None = None) -> list[str]:

@@ -6,15 +6,17 @@
 
 The encoder reads the tags and the letters of the dictionary form; the decoder writes the inflected form, and attends to
 what the encoder has read.  In training it gets the right letters at once: causal attention hides those that it has to
-predict.  In use it writes letter by letter.  Its state, the keys and values of the letters before, is never changed, so
-a beam search can continue from one state with several letters.  The code is written for one word and one hypothesis,
-without padding and masks; the engine runs many side by side.
+predict.  In use it writes letter by letter.  Its state is the keys and values of the letters before, and the hypotheses
+of a beam search are its batch elements.  The code is written for one word, without padding and masks; the engine runs
+many side by side.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+
+import numpy as np
 
 import dynet_cy as dy
 from dynet_cy import commandline, nn
@@ -64,15 +66,15 @@ class Inflector(nn.Layer):
         scores = dy.reshape(scores, (len(self.outputs) + 2,), len(right))
         return dy.sum_batches(dy.pickneglogsoftmax_batch(scores, right))
 
-    def step(self, state: nn.DecoderState, last: int) -> tuple[nn.DecoderState, dy.Expression]:
-        """Give the decoder the last letter; return its next state and the log probabilities of the next letter."""
-        y, state = self.decoder.step(self.output_vectors(last), state)
-        return state, dy.log_softmax(self.out(y))
+    def step(self, state: nn.DecoderState, last: np.ndarray) -> tuple[nn.DecoderState, dy.Expression]:
+        """Give the decoder the last letter of each hypothesis; return its next state and the scores of all letters."""
+        y, state = self.decoder.step(dy.lookup_batch(self.output_vectors.table, last), state)
+        return state, self.out(y)
 
     def inflect_one(self, source: list[str], width: int) -> str:
         """Return the most probable word that a beam search finds; a width of 1 takes the best letter each time."""
         start, longest = self.decoder.start(self.encode(source)), 2 * len(source) + 10
-        letters = dy.beam_search(start, self.step, width, longest, END).tokens
+        letters = dy.beam_search(self.step, start, width, longest, END, logits=True).tokens
         return "".join(self.sizes["outputs"][letter - 2] for letter in letters if letter > UNKNOWN)
 
     def inflect(self, sources: list[list[str]], width: int = 1) -> list[str]:

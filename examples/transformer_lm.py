@@ -6,9 +6,9 @@
 
 In training a window of the text goes through the layers at once: causal attention prevents each character from seeing
 the next ones.  When the program writes, characters come one by one.  The state keeps the keys and values of the
-characters before, so that each step computes one column instead of the whole text again.  Training and writing are
-programmed for one text; the engine computes the windows of a minibatch, and texts that are written side by side,
-together.
+characters before, so that each step computes one column instead of the whole text again.  Training is programmed for
+one window; the engine computes those of a minibatch together.  Texts that are written side by side are the batch
+elements of one state.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import math
 import random
 from pathlib import Path
 from pydoc_data import topics
+from typing import Any
 
 import numpy as np
 
@@ -62,24 +63,19 @@ class LanguageModel(nn.Layer):
         scores = dy.reshape(self.out(x), (len(self.ids) + 1,), len(window) - 1)  # a batch element for each character
         return dy.sum_batches(dy.pickneglogsoftmax_batch(scores, window[1:]))
 
-    def write(self, beginning: str, length: int, temperature: float, seed: float) -> str:
-        """Draw the characters that follow, one by one; a lower temperature prefers likelier ones."""
-        rng, text, state = random.Random(seed), [], None
-        given = self.encode(beginning)  # its keys and values are computed at once
-        for _ in range(length):
-            y, state = self.layers.step(self.vectors(given), state)
-            scores = self.out(y[:, -1:] if len(given) > 1 else y).npvalue().ravel() / temperature
-            weights = np.exp(scores - scores.max())
-            weights[UNKNOWN] = 0
-            given = np.array(rng.choices(range(len(weights)), weights.tolist()))
-            text.append(self.sizes["characters"][given[0] - 1])
-        return beginning + "".join(text)
+    def step(self, state: Any, ids: np.ndarray) -> tuple[Any, dy.Expression]:
+        """Read a character of each text that is being written; return the next state and the scores of all."""
+        y, state = self.layers.step(dy.lookup_batch(self.vectors.table, ids), state)
+        return state, self.out(y)
 
-    def write_many(self, beginnings: list[str], length: int, temperature: float, seed: int) -> list[str]:
-        """Write texts side by side."""
+    def write(self, beginning: str, texts: int, length: int, temperature: float) -> list[str]:
+        """Draw texts with this beginning, character by character; a lower temperature prefers likelier ones."""
         dy.renew_cg(forward_only=True)
-        seeds = [seed + i / 1000 for i in range(len(beginnings))]
-        return dy.batched_map(lambda text, own: self.write(text, length, temperature, own), beginnings, seeds)
+        *given, last = self.encode(beginning)
+        state = self.layers.step(self.vectors(given))[1] if given else None  # keys and values, computed at once
+        options = {"begin": [last] * texts, "temperature": temperature, "forbidden": [UNKNOWN]}
+        found = dy.decode(self.step, state, None, length, **options)
+        return [beginning + "".join(self.sizes["characters"][i - 1] for i in text) for text in found]
 
 
 def bits(model: LanguageModel, ids: np.ndarray, args: argparse.Namespace) -> float:
@@ -129,7 +125,7 @@ def main(args: argparse.Namespace) -> None:
         if not args.beginning:
             raise ValueError('write needs a beginning: transformer_lm.py write "ROMEO:"')
         model = dy.load_network(args.model, LanguageModel).eval()
-        for text in model.write_many([args.beginning] * args.texts, args.length, args.temperature, args.seed):
+        for text in model.write(args.beginning, args.texts, args.length, args.temperature):
             print(text, flush=True)
         return
     text = dy.data.read_text(args.train) if args.train else python_documentation()
@@ -143,7 +139,7 @@ def main(args: argparse.Namespace) -> None:
     )
     train(model, text, dev, args)
     model = dy.load_network(args.model, LanguageModel).eval()
-    for text in model.write_many([dev.split()[0]] * 2, 200, args.temperature, args.seed):
+    for text in model.write(dev.split()[0], 2, 200, args.temperature):
         print("-" * 80, text, sep="\n")
 
 

@@ -22,11 +22,12 @@ class Constraints:
     Args:
         where: the function, for errors
         sentences: how many sentences there are; None: one, whose constraints are not in a list
-        end: the token that ends an output; None if there is none
+        ends: the tokens that end an output
         allowed: for all sentences, or one for each
         prefix: tokens that outputs begin with: a list for each sentence, or the list of the only one
         min_length: how many tokens an output has at least, its end included
         no_repeat_ngram: no n-gram of this length occurs twice; 0: they may
+        forbidden: tokens that come only in a prefix
 
     Raises:
         ValueError: another number of prefixes or functions than sentences, or a number below 0
@@ -36,40 +37,47 @@ class Constraints:
         self,
         where: str,
         sentences: int | None,
-        end: int | None,
+        ends: Sequence[int],
         allowed: Allowed | Sequence[Allowed | None] | None,
         prefix: Prefixes,
         min_length: int,
         no_repeat_ngram: int,
+        forbidden: Sequence[int],
     ) -> None:
         if min_length < 0 or no_repeat_ngram < 0:
             given = f"{min_length} and {no_repeat_ngram}"
             raise ValueError(f"{where}: min_length and no_repeat_ngram must be at least 0, not {given}")
-        self._where, self._end, self._min_length, self._n = where, end, min_length, no_repeat_ngram
+        self._where, self._ends, self._min_length, self._n = where, list(ends), min_length, no_repeat_ngram
         self._allowed = list_of(where, "allowed", allowed, sentences, callable(allowed) or allowed is None)
         self._prefixes = [list(own or ()) for own in list_of(where, "prefix", prefix, sentences, prefix is None)]
-        self._forced = max(map(len, self._prefixes))
+        self._forbidden = list(forbidden)
+        self._forced = max(map(len, self._prefixes), default=0)
         self._selects = any(function is not None for function in self._allowed)
 
     def penalties(
-        self, tokens: npt.NDArray[np.integer[Any]], sentences: npt.NDArray[np.integer[Any]], count: int
+        self, tokens: Sequence[list[int]], sentences: Sequence[int], count: int
     ) -> npt.NDArray[np.float32] | None:
         """What to add to the scores of all tokens: 0, or -inf for those that must not come next; None: nothing.
 
         Args:
-            tokens: those so far, a row for each output
+            tokens: those so far of each output, equally many
             sentences: the sentence of each output
             count: how many tokens there are
+
+        Returns:
+            A row for each output, or one for all.
         """
-        length = tokens.shape[1]
-        early = self._end is not None and length + 1 < self._min_length
+        length = len(tokens[0])
+        never = self._forbidden + (self._ends if length + 1 < self._min_length else [])
         repeats = self._n and length >= self._n
-        if not (early or repeats or self._selects or length < self._forced):
+        each = repeats or self._selects or length < self._forced
+        if not never and not each:
             return None
-        found = np.zeros((len(tokens), count), np.float32)
-        if early:
-            found[:, self._end] = -np.inf
-        for penalties, own, sentence in zip(found, tokens.tolist(), sentences.tolist()):
+        found = np.zeros((len(tokens) if each else 1, count), np.float32)
+        found[:, self._checked(never, count)] = -np.inf
+        if not each:
+            return found
+        for penalties, own, sentence in zip(found, tokens, sentences):
             function, prefix = self._allowed[sentence], self._prefixes[sentence]
             chosen = None if function is None else function(own)
             if length < len(prefix):
@@ -78,8 +86,19 @@ class Constraints:
             elif repeats:
                 penalties[self._repeating(own)] = -np.inf
             if chosen is not None:
-                penalties += self._all_but(chosen, count)
+                others = np.ones(count, bool)
+                others[self._checked(chosen, count)] = False
+                penalties[others] = -np.inf
         return found
+
+    def _checked(self, tokens: Sequence[int], count: int) -> npt.NDArray[np.integer[Any]]:
+        ids: npt.NDArray[np.integer[Any]] = np.asarray(tokens, int)
+        if ids.size and (ids.min() < 0 or ids.max() >= count):
+            wrong = ids[(ids < 0) | (ids >= count)][0]
+            raise IndexError(
+                f"{self._where}: a prefix or constraint has the token {wrong}, but there are scores of {count} tokens"
+            )
+        return ids
 
     def _repeating(self, tokens: list[int]) -> list[int]:
         """The tokens that would make an n-gram occur again."""
@@ -87,19 +106,11 @@ class Constraints:
         last = tokens[len(tokens) - n + 1 :]
         return [tokens[i + n - 1] for i in range(len(tokens) - n + 1) if tokens[i : i + n - 1] == last]
 
-    def _all_but(self, tokens: Sequence[int], count: int) -> npt.NDArray[np.float32]:
-        found, ids = np.full(count, -np.inf, np.float32), np.asarray(tokens, int)
-        if ids.size and (ids.min() < 0 or ids.max() >= count):
-            wrong = ids[(ids < 0) | (ids >= count)][0]
-            raise IndexError(f"{self._where}: token {wrong} is allowed or in a prefix, but there are {count} tokens")
-        found[ids] = 0
-        return found
-
 
 def list_of(where: str, name: str, value: Any, sentences: int | None, single: bool) -> list[Any]:
     """One value for each sentence; `single`: the value is that of each."""
     if single or sentences is None:
-        return [value] * (sentences or 1)
+        return [value] * (1 if sentences is None else sentences)
     found = list(value)
     if len(found) != sentences:
         raise ValueError(f"{where}: argument {name}: expected one for each of {sentences} sentences, got {len(found)}")

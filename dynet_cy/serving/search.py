@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.graph import Expression, npvalues
-from dynet_cy.ops.api import inputTensor, logsumexp_dim, pick_batch_elems, reshape, topk
+from dynet_cy.graph import Expression
+from dynet_cy.ops.api import concatenate, inputTensor, log_softmax, logsumexp_dim, pick_batch_elems, reshape, topk
 from dynet_cy.serving.constraints import Allowed, Constraints, OneOf, Prefixes, list_of
+from dynet_cy.serving.decoding import FEW, Numbers, checked_scores
 from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.states import Selection
 
 __all__ = ["Hypothesis", "OneOf", "beam_search", "best_tree"]
 
-Numbers = npt.NDArray[Any]
-
-# Positions are floats in the graph, which are exact up to here.
-_MOST_PLACES = 1 << 24
+_MOST_PLACES = 1 << 24  # positions are floats in the graph, which are exact up to here
+_MANY = 2048  # so many numbers are not sorted to find the first ones
+_NEVER = float("-inf")
 
 
 class Hypothesis(NamedTuple):
@@ -44,6 +45,7 @@ def beam_search(
     min_length: int = 0,
     prefix: Prefixes = None,
     no_repeat_ngram: int = 0,
+    forbidden: Sequence[int] = (),
     logits: bool = False,
     longest: int | None = None,
 ) -> Any:
@@ -80,6 +82,7 @@ def beam_search(
         min_length: how many tokens an output has at least, its end included
         prefix: tokens that the output begins with, whatever is allowed; for several sentences, such a list for each
         no_repeat_ngram: no n-gram of this length occurs twice in an output (Paulus et al., ICLR 2018); 0: they may
+        forbidden: tokens that come only in a prefix, such as that of unknown words
         logits: whether `step` returns scores whose log_softmax are the log probabilities
         longest: the earlier name of `max_length`
 
@@ -92,7 +95,7 @@ def beam_search(
         ValueError: `width`, `max_length` or `n_best` is below 1, `length_penalty` below 0, a list has another number of
             items than there are sentences, the log probabilities have another shape, or no token can follow any of the
             partial outputs of a sentence: none is allowed, or all have a log probability of -inf or NaN
-        IndexError: an allowed token, or one of a prefix, is not among those that have a log probability
+        IndexError: an allowed or forbidden token, or one of a prefix, is not among those that have a log probability
 
     Example:
         >>> table = np.log([[0.1, 0.6, 0.3], [0.1, 0.1, 0.8], [0.9, 0.05, 0.05]])  # a row for each token before
@@ -121,13 +124,14 @@ def beam_search(
         raise ValueError("beam_search: with a state for each output there is one sentence; argument begin: got a list")
     if begin is None and end is None:
         raise ValueError("beam_search: argument begin: without an end, the token that is read at first is needed")
-    constraints = Constraints("beam_search", sentences, end, allowed, prefix, min_length, no_repeat_ngram)
-    first = np.atleast_1d(np.asarray(end if begin is None else begin))
-    if not len(first):
-        return []
-    hypotheses = _Separate(step, state, logits) if each else _Joined(step, state, logits)
-    search = _Search(hypotheses, width, np.array(lengths), end, length_penalty, n_best or 1)
-    found = search.run(first, constraints)
+    constraints = Constraints(
+        "beam_search", sentences, [] if end is None else [end], allowed, prefix, min_length, no_repeat_ngram, forbidden
+    )
+    first = np.atleast_1d(np.asarray(end if begin is None else begin)).tolist()
+    beams = [_Beam(i, length, end, length_penalty, n_best or 1) for i, length in enumerate(lengths)]
+    hypotheses = (_Separate if each else _Joined)(step, state, logits, constraints)
+    _search(hypotheses, beams, first, width)
+    found = [[Hypothesis(own, score, hypotheses.state_of(where)) for score, own, where in beam.ended] for beam in beams]
     results = found if n_best is not None else [own[0] for own in found]
     return results if sentences is not None else results[0]
 
@@ -142,149 +146,142 @@ def _in_order(first: Any, second: Any) -> tuple[Any, Any, bool]:
     return second, first, True
 
 
-class _Search:
-    """The partial outputs of all sentences, as rows of arrays; those of a sentence are adjacent."""
-
-    def __init__(
-        self,
-        hypotheses: _Joined | _Separate,
-        width: int,
-        lengths: Numbers,
-        end: int | None,
-        length_penalty: float,
-        n_best: int,
-    ) -> None:
-        self._hypotheses, self._width, self._end, self._n_best = hypotheses, width, end, n_best
-        self._lengths, self._exponent = lengths, length_penalty
-        # Complete outputs of each sentence, the best first: score, tokens, and where their state is.
-        self._ended: list[list[tuple[float, list[int], Any]]] = [[] for _ in lengths]
-        self._worst = np.full(len(lengths), -np.inf)  # the score that a further output of a sentence has to exceed
-
-    def run(self, first: Numbers, constraints: Constraints) -> list[list[Hypothesis]]:
-        """The best outputs of each sentence."""
-        sentences, totals = np.arange(len(self._lengths)), np.zeros(len(self._lengths))
-        tokens = np.zeros((len(sentences), 0), int)
-        last = np.broadcast_to(first, sentences.shape)
-        while len(sentences):
-            count = self._hypotheses.advance(last)
-            penalties = constraints.penalties(tokens, sentences, count)
-            grid = _Grid(sentences)
-            totals, parents, last = self._hypotheses.best(grid, totals, penalties, self._width)
-            sentences = np.broadcast_to(grid.sentences[:, None], totals.shape)
-            self._check(grid, totals, tokens)
-            going = totals > -np.inf  # nor is NaN
-            totals, parents, last, sentences = totals[going], parents[going], last[going], sentences[going]
-            tokens = np.concatenate([tokens[parents], last[:, None]], 1)
-            going = self._take_complete(sentences, totals, tokens, parents)
-            totals, parents, last, sentences = totals[going], parents[going], last[going], sentences[going]
-            tokens = tokens[going]
-            if len(parents):
-                self._hypotheses.keep(parents)
-        return [
-            [Hypothesis(own, score, self._hypotheses.state_of(where)) for score, own, where in best]
-            for best in self._ended
-        ]
-
-    def _check(self, grid: _Grid, totals: Numbers, tokens: Numbers) -> None:
-        for i in np.flatnonzero(~(totals > -np.inf).any(1)).tolist():
-            if not self._ended[grid.sentences[i]]:
-                before = tokens[grid.rows[i, 0]].tolist()
-                raise ValueError(f"beam_search: no token can follow {before}: none is allowed, or all are -inf or NaN")
-
-    def _scores(self, totals: Numbers, lengths: Any) -> Numbers:
-        scores: Numbers = totals / ((5 + lengths) / 6) ** self._exponent if self._exponent else totals
-        return scores
-
-    def _take_complete(self, sentences: Numbers, totals: Numbers, tokens: Numbers, parents: Numbers) -> Numbers:
-        """Take note of the outputs that are complete; return whether each of the others can still become one of the
-        best."""
-        length = tokens.shape[1]
-        ended = tokens[:, -1] == self._end if self._end is not None else np.zeros(len(tokens), bool)
-        self._note(np.flatnonzero(ended), sentences, self._scores(totals, length), tokens, parents)
-        last_step = self._lengths[sentences] == length
-        # Outputs without an end count only where there are no others.
-        unended = last_step & ~ended & (self._worst_of_any()[sentences] == -np.inf)
-        self._note(np.flatnonzero(unended), sentences, self._scores(totals, length), tokens, parents)
-        # Log probabilities only fall, and are divided by at most the penalty of the greatest length.
-        possible = self._scores(totals, self._lengths[sentences])
-        going: Numbers = ~ended & ~last_step & (possible > self._worst[sentences])
-        return going
-
-    def _worst_of_any(self) -> Numbers:
-        return np.array([own[0][0] if own else -np.inf for own in self._ended])
-
-    def _note(self, which: Numbers, sentences: Numbers, scores: Numbers, tokens: Numbers, parents: Numbers) -> None:
-        for i in which.tolist():
-            own = self._ended[sentences[i]]
-            own.append((float(scores[i]), tokens[i].tolist(), self._hypotheses.place(int(parents[i]))))
-            own.sort(key=lambda output: -output[0])
-            del own[self._n_best :]
-            if len(own) == self._n_best:
-                self._worst[sentences[i]] = own[-1][0]
+def _search(hypotheses: _Joined | _Separate, beams: list[_Beam], last: list[int], width: int) -> None:
+    """Grow beams until they are complete. `last`: the tokens that are read next, those of a beam side by side."""
+    while beams:
+        hypotheses.advance(last)
+        found = hypotheses.best(beams, width)
+        rows, last, going, first = [], [], [], 0
+        for beam, candidates in zip(beams, found):
+            count = len(beam.partial)
+            kept = beam.grow(candidates, hypotheses, first)
+            rows += [first + i for i in kept]
+            last += [tokens[-1] for _, tokens in beam.partial]
+            first += count
+            if kept:
+                going.append(beam)
+        beams = going
+        if rows:
+            hypotheses.keep(rows)
 
 
-class _Grid:
-    """The rows of partial outputs by sentence: as many for each sentence as the one with the most has.
+# Continuations of the partial outputs of a sentence, the best first: log probability, number of the partial output,
+# token. Those with -inf or NaN come last.
+Candidates = Iterable[tuple[float, int, int]]
+
+
+class _Beam:
+    """The outputs of a sentence.
 
     Attributes:
-        sentences: those that have rows
-        rows: shape (sentences, partial outputs); the first row of the sentence where there are no more
-        missing: where there are no more; None if all have as many
+        sentence: its number
+        partial: log probability and tokens of the outputs that go on
+        ended: those that are complete, the best first: score, tokens, and where their state is
     """
 
-    def __init__(self, sentences: Numbers) -> None:
-        self.sentences, starts, counts = np.unique(sentences, return_index=True, return_counts=True)
-        places = np.arange(counts.max())
-        self.rows = starts[:, None] + places
-        missing = places >= counts[:, None]
-        self.missing = None
-        if missing.any():
-            self.missing = missing
-            self.rows = np.where(missing, starts[:, None], self.rows)
+    def __init__(self, sentence: int, longest: int, end: int | None, length_penalty: float, n_best: int) -> None:
+        self.sentence, self._longest, self._end, self._n_best = sentence, longest, end, n_best
+        self.partial: list[tuple[float, list[int]]] = [(0.0, [])]
+        self.ended: list[tuple[float, list[int], Any]] = []
+        self._exponent = length_penalty
 
+    def _penalty(self, length: int) -> float:
+        return float(((5 + length) / 6) ** self._exponent)
 
-Best = tuple[Numbers, Numbers, Numbers]  # for each sentence, the best first: log probabilities, rows before, tokens
+    def grow(self, candidates: Candidates, hypotheses: _Joined | _Separate, first: int) -> list[int]:
+        """Continue by candidates; return the numbers of the partial outputs that go on. `first`: the row of the first
+        partial output."""
+        before, kept, partial, unended = self.partial, [], [], []
+        length = len(before[0][1]) + 1
+        penalty = self._penalty(length)
+        for total, parent, token in candidates:
+            if not total > _NEVER:
+                break
+            tokens = [*before[parent][1], token]
+            if token == self._end:
+                self._note(total / penalty, tokens, hypotheses.place(first + parent))
+            elif length == self._longest:
+                unended.append((total / penalty, tokens, hypotheses.place(first + parent)))
+            else:
+                kept.append(parent)
+                partial.append((total, tokens))
+        if not (self.ended or unended or partial):
+            raise ValueError(
+                f"beam_search: no token can follow {before[0][1]}: none is allowed, or all are -inf or NaN"
+            )
+        if unended and not self.ended:  # they count only where there are no others
+            self.ended = unended[: self._n_best]
+        if len(self.ended) == self._n_best and partial:
+            # Log probabilities only fall, and are divided by at most the penalty of the greatest length.
+            greatest, worst = self._penalty(self._longest), self.ended[-1][0]
+            count = sum(total / greatest > worst for total, _ in partial)
+            kept, partial = kept[:count], partial[:count]  # the best come first
+        self.partial = partial
+        return kept
+
+    def _note(self, score: float, tokens: list[int], place: Any) -> None:
+        self.ended.append((score, tokens, place))
+        self.ended.sort(key=lambda output: -output[0])
+        del self.ended[self._n_best :]
 
 
 class _Joined:
-    """Partial outputs as the batch elements of one state."""
+    """Partial outputs as the batch elements of one state; rows are their numbers."""
 
-    def __init__(self, step: Callable[[Any, Any], tuple[Any, Any]], state: Any, logits: bool) -> None:
-        self._step, self._state, self._logits = step, state, logits
+    def __init__(
+        self, step: Callable[[Any, Any], tuple[Any, Any]], state: Any, logits: bool, constraints: Constraints
+    ) -> None:
+        self._step, self._state, self._logits, self._constraints = step, state, logits, constraints
         self._selection = Selection()
 
-    def advance(self, tokens: Numbers) -> int:
-        """Let all read a token; return how many tokens can follow."""
+    def advance(self, tokens: list[int]) -> None:
+        """Let all read a token."""
+        self._state, self._scores = self._step(self._state, np.array(tokens))
         self._count = len(tokens)
-        self._state, self._scores = self._step(self._state, tokens)
-        return checked_scores("beam_search", self._scores, self._count)
+        checked_scores("beam_search", self._scores, self._count)
 
-    def best(self, grid: _Grid, totals: Numbers, penalties: Numbers | None, width: int) -> Best:
-        """The most probable continuations of each sentence."""
-        scores = self._scores
-        (count,), batch = scores.dim()
-        sentences, each = grid.rows.shape
-        if each * count > _MOST_PLACES:
-            values = np.broadcast_to(scores.npvalue().reshape(count, batch).T, (self._count, count))
-            return best_of(values, grid, totals, penalties, width, self._logits)
-        rows = grid.rows.ravel()
-        if batch == 1 != self._count:
-            scores = pick_batch_elems(scores, np.zeros_like(rows))
-        elif grid.missing is not None:
-            scores = pick_batch_elems(scores, rows)
-        before: Expression = inputTensor(_totals(grid, totals).reshape(1, -1), batched=True)
-        if self._logits:
-            before = before - logsumexp_dim(scores)
+    def best(self, beams: list[_Beam], width: int) -> Iterable[Candidates]:
+        """The most probable continuations for each sentence."""
+        scores, logits = self._scores, self._logits
+        count = scores.dim()[0][0]
+        totals, tokens, sentences = _rows_of(beams)
+        counts = [len(beam.partial) for beam in beams]
+        most = max(counts)
+        penalties = self._constraints.penalties(tokens, sentences, count)
+        here = len(totals) * count <= FEW or most * count > _MOST_PLACES
+        if logits and (here or penalties is not None):
+            scores, logits = log_softmax(scores), False
         if penalties is not None:
-            scores = scores + inputTensor(penalties[rows].T, batched=True)
-        every = reshape(scores + before, (each * count,), sentences)
-        found, places = (x.reshape(-1, sentences).T for x in npvalues(topk(every, min(width, each * count))))
-        at = places.astype(int)
-        return found, np.take_along_axis(grid.rows, at // count, 1), at % count
+            scores = scores + inputTensor(penalties.T, batched=True)
+        batch = scores.dim()[1]
+        if here:
+            values = scores.npvalue().reshape(count, batch).T
+            if batch < len(totals):
+                values = np.broadcast_to(values, (len(totals), count))
+            parts = [slice(end - own, end) for end, own in zip(itertools.accumulate(counts), counts)]
+            return [_best_of(values[part], totals[part], width) for part in parts]
+        if min(counts) < most or batch < len(totals):
+            # As many for each sentence: the first one, which cannot be chosen again, where others are missing.
+            first, places = np.cumsum([0, *counts[:-1]])[:, None], np.arange(most)
+            missing = places >= np.array(counts)[:, None]
+            rows = np.where(missing, first, first + places).ravel()
+            totals = np.where(missing.ravel(), _NEVER, totals[rows])
+            scores = pick_batch_elems(scores, rows if batch > 1 else np.zeros_like(rows))
+        before: Expression = inputTensor(totals.reshape(1, -1), batched=True)
+        if logits:
+            before = before - logsumexp_dim(scores)
+        every = reshape(scores + before, (most * count,), len(beams))
+        chosen = min(width, most * count)
+        both = concatenate(list(topk(every, chosen))).npvalue()  # so that one array is read
+        best, where = both.reshape(2, chosen, len(beams)).transpose(0, 2, 1)
+        parents, ids = np.divmod(where.astype(int), count)
+        return map(zip, best.tolist(), parents.tolist(), ids.tolist())
 
-    def keep(self, rows: Numbers) -> None:
+    def keep(self, rows: list[int]) -> None:
         """Go on with these."""
-        self._state = self._selection.of(self._state, rows)
+        if rows == list(range(self._count)):
+            return
+        self._state = self._selection.of(self._state, np.array(rows))
 
     def place(self, row: int) -> Any:
         """Where the state of a partial output is."""
@@ -297,33 +294,41 @@ class _Joined:
 
 
 class _Separate:
-    """Partial outputs with a state each."""
+    """Partial outputs of one sentence, with a state each."""
 
-    def __init__(self, step: Callable[[Any, Any], tuple[Any, Any]], state: Any, logits: bool) -> None:
-        self._step, self._states, self._logits = step, [state], logits
+    def __init__(
+        self, step: Callable[[Any, Any], tuple[Any, Any]], state: Any, logits: bool, constraints: Constraints
+    ) -> None:
+        self._step, self._states, self._logits, self._constraints = step, [state], logits, constraints
 
-    def advance(self, tokens: Numbers) -> int:
+    def advance(self, tokens: list[int]) -> None:
         """See `_Joined`."""
-        found = batched_map(self._expand, self._states, tokens.tolist())
+        found = batched_map(self._expand, self._states, tokens)
         self._states = [state for state, _ in found]
-        count = max(len(values) for _, values in found)
-        self._values = np.full((len(found), count), -np.inf)
-        for mine, (_, values) in zip(self._values, found):
-            mine[: len(values)] = values
-        return count
+        self._values = [values for _, values in found]
 
     def _expand(self, state: Any, token: int) -> tuple[Any, Numbers]:
         state, scores = self._step(state, token)
         checked_scores("beam_search", scores, 1)
-        return state, scores.npvalue()
+        return state, (log_softmax(scores) if self._logits else scores).npvalue()
 
-    def best(self, grid: _Grid, totals: Numbers, penalties: Numbers | None, width: int) -> Best:
+    def best(self, beams: list[_Beam], width: int) -> Iterable[Candidates]:
         """See `_Joined`."""
-        return best_of(self._values, grid, totals, penalties, width, self._logits)
+        totals, tokens, sentences = _rows_of(beams)
+        counts = [len(own) for own in self._values]
+        values: Numbers
+        if min(counts) == max(counts):
+            values = np.array(self._values)
+        else:
+            values = np.full((len(counts), max(counts)), _NEVER)
+            for row, own in zip(values, self._values):
+                row[: len(own)] = own
+        penalties = self._constraints.penalties(tokens, sentences, values.shape[1])
+        return [_best_of(values if penalties is None else values + penalties, totals, width)]
 
-    def keep(self, rows: Numbers) -> None:
+    def keep(self, rows: list[int]) -> None:
         """See `_Joined`."""
-        self._states = [self._states[row] for row in rows.tolist()]
+        self._states = [self._states[row] for row in rows]
 
     def place(self, row: int) -> Any:
         """See `_Joined`."""
@@ -334,37 +339,24 @@ class _Separate:
         return place
 
 
-def checked_scores(where: str, scores: Any, count: int) -> int:
-    """The number of tokens of which a step returned scores, for `count` outputs."""
-    if not isinstance(scores, Expression):
-        raise TypeError(f"{where}: step must return a state and an expression, not a {type(scores).__name__}")
-    shape, batch = scores.dim()
-    if len(shape) != 1 or batch not in (1, count):
-        what = f"{shape}" if count == 1 else f"{shape} with {batch} batch elements for {count} outputs"
-        raise ValueError(f"{where}: step must return a vector of log probabilities, not shape {what}")
-    return shape[0]
+def _rows_of(beams: list[_Beam]) -> tuple[Numbers, list[list[int]], list[int]]:
+    """Log probabilities, tokens and sentences of all partial outputs."""
+    totals = np.array([total for beam in beams for total, _ in beam.partial])
+    tokens = [own for beam in beams for _, own in beam.partial]
+    return totals, tokens, [beam.sentence for beam in beams for _ in beam.partial]
 
 
-def best_of(values: Numbers, grid: _Grid, totals: Numbers, penalties: Numbers | None, width: int, logits: bool) -> Best:
-    """The most probable continuations of each sentence, from the log probabilities of all: see `_Joined.best`."""
-    if logits:
-        values = values - np.logaddexp.reduce(values, 1, keepdims=True)
-    if penalties is not None:
-        values = values + penalties
-    count, sentences = values.shape[1], len(grid.rows)
-    every = (values[grid.rows] + _totals(grid, totals)[..., None]).reshape(sentences, -1)
-    every[np.isnan(every)] = -np.inf
-    kept = min(width, every.shape[1])
-    at = np.sort(np.argpartition(-every, kept - 1, 1)[:, :kept], 1)
-    found = np.take_along_axis(every, at, 1)
-    order = np.argsort(-found, 1, kind="stable")
-    at = np.take_along_axis(at, order, 1)
-    return np.take_along_axis(found, order, 1), np.take_along_axis(grid.rows, at // count, 1), at % count
-
-
-def _totals(grid: _Grid, totals: Numbers) -> Numbers:
-    found = totals[grid.rows]
-    return found if grid.missing is None else np.where(grid.missing, -np.inf, found)
+def _best_of(values: Numbers, totals: Numbers, width: int) -> Candidates:
+    """The most probable continuations in one sentence, from the log probabilities, a row for each partial output."""
+    every = (values + totals[:, None]).ravel()
+    at = None
+    if len(every) > _MANY:
+        kept = min(width, len(every))
+        at = np.sort(np.argpartition(-every, kept - 1)[:kept])
+        every = every[at]
+    order = np.argsort(-every, kind="stable")[:width]  # NaN comes last
+    places = order if at is None else at[order]
+    return [(total, *divmod(at, values.shape[1])) for total, at in zip(every[order].tolist(), places.tolist())]
 
 
 def best_tree(scores: npt.NDArray[Any]) -> list[int]:

@@ -68,7 +68,7 @@ def test_language_model_goes_on_from_a_beginning(example) -> None:
     spec = {"vocabulary": vocabulary, "dim": 4, "hidden": 8, "layers": 1, "dropout": 0.0, "unit": "word"}
     model = rnnlm.LanguageModel(spec)
     dy.renew_cg(forward_only=True)
-    found = dy.batched_map(lambda beginning: model.best(beginning, width=200, longest=4), [["a", "b"], ["d"], []])
+    found = model.best([["a", "b"], ["d"], []], width=200, longest=4)
     assert found[0].split()[:2] == ["a", "b"]
     assert found[1].split()[:1] == ["d"]
 

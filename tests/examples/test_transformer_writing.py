@@ -63,7 +63,7 @@ program = runpy.run_path(sys.argv[1])
 import numpy as np
 import dynet_cy as dy
 model = dy.load_network("model", program["LanguageModel"]).eval()
-(written,) = model.write_many(["one tw"], 25, 1e-4, 1)
+(written,) = model.write("one tw", 1, 25, 1e-4)
 for end in range(6, 31):
     dy.renew_cg()
     scores = model.out(model.layers(model.vectors(model.encode(written[:end])), causal=True)).npvalue()[:, -1]

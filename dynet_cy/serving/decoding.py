@@ -1,0 +1,142 @@
+"""Decoding without a search: each output goes on with its best token, or with one that is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.graph import Expression
+from dynet_cy.ops.api import concatenate, inputTensor, pick_batch_elems, random_gumbel, topk
+from dynet_cy.serving.constraints import Allowed, Constraints, Prefixes, list_of
+from dynet_cy.serving.states import Selection
+
+__all__ = ["decode"]
+
+Numbers = npt.NDArray[Any]
+
+FEW = 4096  # so many scores are read faster than the best of them are found in the graph
+
+
+def decode(
+    step: Callable[[Any, Numbers], tuple[Any, Expression]],
+    state: Any,
+    stop: int | Iterable[int] | None,
+    max_length: int | Sequence[int],
+    *,
+    begin: int | Sequence[int] | None = None,
+    temperature: float | None = None,
+    allowed: Allowed | Sequence[Allowed | None] | None = None,
+    min_length: int = 0,
+    prefix: Prefixes = None,
+    no_repeat_ngram: int = 0,
+    forbidden: Sequence[int] = (),
+) -> Any:
+    """Write token by token: at each step the token with the highest score, or one that is drawn.
+
+    The outputs of all sentences are the batch elements of one state, as in `beam_search`; those that have ended are
+    dropped from it. The tokens are chosen in the graph, with one wait a step. In a call of `batched_map`, the steps of
+    all calls are computed together.
+
+    Args:
+        step: ``step(state, tokens)`` lets a state read tokens, an integer array with one for each output that has not
+            ended, as `lookup_batch` takes, and returns the next state and an expression with the scores of the tokens
+            to come: log probabilities or logits, of shape (number of tokens,), with as many batch elements
+        state: the state at first, see `select_states`; it is not changed
+        stop: the token that ends an output, or several such tokens; None: outputs end only at `max_length`
+        max_length: how many tokens an output has at most, its end included; a list has a number for each sentence
+        begin: the token that is read at first; `stop` by default, if that is one token. A list or an array has one for
+            each of several sentences, and the result is a list with an item for each.
+        temperature: None, the default, for the token with the highest score. A number: tokens are drawn from
+            ``softmax(scores / temperature)``, with the random numbers of the graph, as dropout has them: so they depend
+            on the seed and on what was drawn before. The highest of scores with Gumbel noise is such a token.
+        allowed, min_length, prefix, no_repeat_ngram, forbidden: see `beam_search`
+
+    Returns:
+        The tokens of the output, the end last: a list, or a list for each of several sentences.
+
+    Raises:
+        TypeError: `step` returns no expression
+        ValueError: `max_length` is below 1, `temperature` is not above 0, a list has another number of items than there
+            are sentences, the scores have another shape, or no token can follow an output: none is allowed, or all
+            scores are -inf or NaN
+        IndexError: an allowed or forbidden token, or one of a prefix, has no score
+
+    Example:
+        >>> table = np.log([[0.1, 0.6, 0.3], [0.1, 0.1, 0.8], [0.9, 0.05, 0.05]])  # a row for each token before
+        >>> def step(state, tokens):
+        ...     return state, dy.inputTensor(table[tokens].T, batched=True)
+        >>> dy.decode(step, None, stop=0, max_length=5)
+        [1, 2, 0]
+        >>> dy.decode(step, None, 0, 5, begin=[0, 2])     # two sentences
+        [[1, 2, 0], [0]]
+        >>> dy.decode(step, None, 0, 5, temperature=1.0)  # by chance
+        [1, 2, 0]
+    """
+    stops = [] if stop is None else [stop] if isinstance(stop, (int, np.integer)) else list(stop)
+    sentences = None if begin is None or np.ndim(begin) == 0 else len(begin)  # type: ignore[arg-type]
+    lengths = list_of("decode", "max_length", max_length, sentences, np.ndim(max_length) == 0)
+    if any(length < 1 for length in lengths):
+        raise ValueError(f"decode: max_length must be at least 1, not {max_length}")
+    if temperature is not None and not temperature > 0:
+        raise ValueError(f"decode: temperature must be above 0, not {temperature}")
+    if begin is None and len(stops) != 1:
+        raise ValueError("decode: argument begin: without a single stop, the token that is read at first is needed")
+    constraints = Constraints("decode", sentences, stops, allowed, prefix, min_length, no_repeat_ngram, forbidden)
+    last = np.atleast_1d(np.asarray(stops[0] if begin is None else begin))
+    found: list[list[int]] = [[] for _ in last]
+    outputs, rows, selection, length = list(found), list(range(len(found))), Selection(), 0
+    while rows:
+        state, scores = step(state, last)
+        count = checked_scores("decode", scores, len(rows))
+        last = _chosen(scores, constraints.penalties(outputs, rows, count), temperature, outputs)
+        for output, token in zip(outputs, last.tolist()):
+            output.append(token)
+        length += 1
+        going = [i for i, row in enumerate(rows) if outputs[i][-1] not in stops and length < lengths[row]]
+        if going and len(going) < len(rows):
+            last, state = last[going], selection.of(state, np.array(going))
+        outputs, rows = [outputs[i] for i in going], [rows[i] for i in going]
+    return found if sentences is not None else found[0]
+
+
+def _chosen(
+    scores: Expression,
+    penalties: npt.NDArray[np.float32] | None,
+    temperature: float | None,
+    outputs: Sequence[list[int]],
+) -> Numbers:
+    """The best token of each output, or a drawn one."""
+    shape, batch = scores.dim()
+    if batch < len(outputs):
+        scores = pick_batch_elems(scores, np.zeros(len(outputs), int))
+    if temperature is not None:
+        scores = scores / temperature + random_gumbel(shape, batch_size=len(outputs))
+    if penalties is not None:
+        scores = scores + inputTensor(penalties.T, batched=True)
+    if shape[0] * len(outputs) <= FEW:
+        numbers = scores.npvalue().reshape(shape[0], -1)
+        numbers = np.where(np.isnan(numbers), -np.inf, numbers)
+        places: Numbers = numbers.argmax(0)
+        values = numbers[places, np.arange(len(outputs))]
+    else:
+        values, found = concatenate(list(topk(scores, 1))).npvalue().reshape(2, -1)  # so that one array is read
+        places = found.astype(int)
+    refused = np.flatnonzero(~(values > -np.inf))  # nor is NaN
+    if len(refused):
+        before = outputs[refused[0]]
+        raise ValueError(f"decode: no token can follow {before}: none is allowed, or all are -inf or NaN")
+    return places
+
+
+def checked_scores(where: str, scores: Any, count: int) -> int:
+    """The number of tokens of which a step returned scores, for `count` outputs."""
+    if not isinstance(scores, Expression):
+        raise TypeError(f"{where}: step must return a state and an expression, not a {type(scores).__name__}")
+    shape, batch = scores.dim()
+    if len(shape) != 1 or batch not in (1, count):
+        what = f"{shape}" if count == 1 else f"{shape} with {batch} batch elements for {count} outputs"
+        raise ValueError(f"{where}: step must return a vector of log probabilities, not shape {what}")
+    return shape[0]
