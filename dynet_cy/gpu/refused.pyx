@@ -1,7 +1,7 @@
 """Indices that kernels have refused because they are out of range.
 
-An op does not wait for its kernels, so the error comes after the next wait. The record is page-locked memory of the host,
-which kernels of the device write only then, so that asking for it costs nothing.
+An op does not wait for its kernels, so the error comes after the next wait.  The record is page-locked memory of the
+host that kernels write only then, so that asking for it costs nothing.
 """
 
 from libc.stdint cimport uint32_t, uint64_t

@@ -60,7 +60,7 @@ op = gpu_op(b"logsumexp", CU_SOFTMAX, logsumexp_forward, logsumexp_backward)
 op.assigns = True
 
 
-# ---- pickneglogsoftmax_at: as pickneglogsoftmax, with items that forward finds and saves behind the log-sums -----------
+# ---- pickneglogsoftmax_at: as pickneglogsoftmax, with items that forward finds and saves behind the log-sums -----
 
 cdef int pickneglogsoftmax_at_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)

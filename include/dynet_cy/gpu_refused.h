@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "gpu_size.h"
+
 typedef struct {
     unsigned any;               /* how many were refused; the first of them is described */
     uint32_t function;          /* number of the public function's name */
@@ -13,5 +15,6 @@ typedef struct {
     uint64_t k;                 /* position in the batch element */
     float v;
 } dy_refused_index;
+DY_SIZE(dy_refused_index, 32);
 
 #endif
