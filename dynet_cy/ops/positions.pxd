@@ -28,6 +28,8 @@ cdef inline bint is_position(float v, uint32_t n, uint32_t* position) noexcept n
 cdef void refuse(uint32_t function, uint32_t b, size_t k, float v, uint32_t n) noexcept nogil
 # `Op.raised` of ops that read indices: the IndexError for what was refused, or NULL.
 cdef void* refused() noexcept nogil
+# The same error, for executors of other devices.
+cdef object refusal(uint32_t function, uint32_t b, size_t k, float v, uint32_t n)
 # The number of a public function's name, for an attribute of a node.
 cdef uint32_t function_number(str name) except 0
 # For shape rules: an axis that is indexed must not have more than 2^24 elements.

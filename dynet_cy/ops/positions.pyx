@@ -57,16 +57,16 @@ cdef void* refused() noexcept nogil:
 
 
 cdef void* error_of_refusal() noexcept with gil:
-    error = IndexError(refusal_text(functions[last.function], last.b, last.k, last.v, last.n))
+    error = refusal(last.function, last.b, last.k, last.v, last.n)
     Py_INCREF(error)
     return <void*>error
 
 
-cdef str refusal_text(str function, uint32_t b, size_t k, float v, uint32_t n):
-    """The message for an index that is none: see `refuse`."""
+cdef object refusal(uint32_t function, uint32_t b, size_t k, float v, uint32_t n):
     value = str(int(v)) if v == v and abs(v) < 2**31 and v == int(v) else repr(float(v))
     at = f"element {k}" + (f" of batch element {b}" if b else "")
-    return f"{function}: the index is {value} at {at}; it must be a whole number from 0 to {<long long>n - 1}"
+    return IndexError(f"{functions[function]}: the index is {value} at {at}; it must be a whole number from 0 to "
+                      f"{<long long>n - 1}")
 
 
 cdef int need_positions(size_t n) except -1:

@@ -722,11 +722,6 @@ def scatter_cols(x, cs: Expression | _Ints, n: int):
 # ---- take: y = x at positions along an axis that are values of the graph ---------------
 # Attributes: the axis; how the positions are meant; the number of the public function.
 
-cdef enum:
-    SHARED_POSITIONS                # a vector of positions, the same for all lines along the axis
-    ONE_POSITION                    # one position: the axis is removed
-    OWN_POSITIONS                   # positions of the shape of y: each element has its own
-
 
 cdef int own_positions(const Shapes* s, uint32_t axis, const Dim* x) except -1:
     """Argument 1 must have the sizes of x along all other axes."""

@@ -1,3 +1,0 @@
-# Written by tools/derive.py
-
-def refusal_text(function: str, b: int, k: int, v: float, n: int) -> str: ...
