@@ -17,7 +17,7 @@ serves the first one.
 
 from libc.string cimport memset
 
-from dynet_cy.graph.structs cimport NO_BATCH, NO_NODE, Batch, args_of, batches_of, nodes_of, order_of
+from dynet_cy.graph.structs cimport NO_BATCH, NO_NODE, SHARED, Batch, args_of, batches_of, nodes_of, order_of, state_of
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 
 
@@ -85,6 +85,8 @@ cdef void move_arguments(const Graph* g, const Batch* batch, Place* places, uint
     cdef uint32_t i = nodes_of(g)[ids[0]].nargs, j, arg
     while i:
         i -= 1
+        if state_of(g)[args_of(g, &nodes_of(g)[ids[0]])[i]] & SHARED:       # a parameter of all
+            continue
         j = batch.count
         while j:
             j -= 1
