@@ -195,7 +195,7 @@ cdef bint bring_behind(Graph* g, uint32_t of_states, uint32_t number, Member* me
 
 
 cdef void mark_cell(Graph* g, uint32_t number, uint32_t first, const Member* members) noexcept nogil:
-    """Mark a batch of outputs, that of its states before it, and those of its gates, unless some of these have others."""
+    """Mark a batch of outputs, that of its states, and those of its gates, unless some of these are of other cells."""
     cdef Batch* batches = batches_of(g)
     cdef Batch* outputs = &batches[number]
     cdef uint32_t j, k, of_gates, total = 0
@@ -324,7 +324,7 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         one.before = there(s, &place[2], before)
         # Batches that were too long for one call have computed their activations.
         one.bias = on_device_of(s, bias) if batches_of(g)[gates.batch].form != EACH else NULL
-        for e in range(h.dim.bd):
+        for _ in range(h.dim.bd):
             x[0] = one
             x.y = y
             x += 1
@@ -488,7 +488,7 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
         elif pass_apart(w, of_before, c, &one):
             return -1
         s.cell_of[of_before] = batch.cell
-        for e in range(h.dim.bd):
+        for _ in range(h.dim.bd):
             x[0] = one
             x += 1
             one.c += size

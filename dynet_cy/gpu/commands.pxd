@@ -5,7 +5,7 @@ Tables that the device reads (items, lists of pointers, moves) and inputs are co
 sends these in one upload and runs the commands.
 """
 
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 from dynet_cy.core.tensor cimport Call
 from dynet_cy.execute.walk cimport Form, Walk
@@ -54,10 +54,20 @@ cdef struct Command:
     const uint32_t* items           # of the call, on the host
     Call call
 
+# A segment of an arena of the graph, on the host and on the device.
+cdef struct Window:
+    uintptr_t here
+    size_t n
+    uintptr_t there
+
+cdef enum:
+    WINDOWS = 4                     # one for each arena
+
 # A pass that is being listed.
 cdef struct Pass:
     Walk walk                       # must be first: a pointer to it is also a pointer to the pass
     DeviceGraph* d
+    Window[WINDOWS] windows         # the segments that were translated last
     Command* first
     Command** end
     uint64_t modules

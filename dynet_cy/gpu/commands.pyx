@@ -22,7 +22,7 @@ from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, nodes_of, order_of, state_of,
 )
-from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
+from dynet_cy.memory.arena cimport Segment, arena_alloc, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport GPU, Factors, Op
 
@@ -43,7 +43,29 @@ cdef inline Move* moves_of(Pass* s) noexcept nogil:
 
 
 cdef float* on_device(Pass* s, const void* p) noexcept nogil:
-    return device_ptr(s.walk.g, s.d, p)
+    cdef const Window* x
+    cdef int k
+    for k in range(WINDOWS):
+        x = &s.windows[k]
+        if <uintptr_t>p - x.here < x.n:
+            return <float*>(x.there + (<uintptr_t>p - x.here))
+    return <float*>found_on_device(s, p)
+
+
+cdef float* found_on_device(Pass* s, const void* p) noexcept nogil:
+    """`on_device` for a pointer into another segment, which is remembered."""
+    cdef Graph* g = s.walk.g
+    cdef const Segment* part
+    cdef float* there = device_ptr(g, s.d, p)
+    cdef int k
+    for k in range(WINDOWS if there != NULL else 0):
+        part = segment_of(&g.arenas[k], p)
+        if part != NULL:
+            s.windows[k].here = <uintptr_t>part.p
+            s.windows[k].n = part.bytes
+            s.windows[k].there = <uintptr_t>there - (<uintptr_t>p - <uintptr_t>part.p)
+            break
+    return there
 
 
 # ---- commands ------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Batches on a device whose results are copies of their arguments, made by moves.
 
-A concatenation of vectors is its arguments, one after the other; so is a reshaped value (`laid` of an op's needs).  Such
-a batch has no launch of its own: forward, copies are added to the group of moves that is being collected, which runs
-before the next command that reads one of them.  Backward, the parts of its gradient are added to those of the
+A concatenation of vectors is its arguments, one after the other; so is a reshaped value (`laid` of an op's needs).
+Such a batch has no launch of its own: forward, copies are added to the group of moves that is being collected, which
+runs before the next command that reads one of them.  Backward, the parts of its gradient are added to those of the
 arguments likewise.  So many such batches, and the copies that other batches need, are one launch.
 """
 

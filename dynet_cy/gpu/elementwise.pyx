@@ -6,8 +6,8 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, axis_of, size_of, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
 from dynet_cy.gpu.registry cimport (
-    BASE, FEW_TERMS, FLAGS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, gpu_op, gpu_op_named,
-    kernel_at, module_at, needs_module, no_axes, pass_scaled, scaled, sum_pointers,
+    BASE, FEW_TERMS, FLAGS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, gpu_op,
+    gpu_op_named, kernel_at, module_at, needs_module, no_axes, pass_scaled, scaled, sum_pointers,
 )
 from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT
 from dynet_cy.ops.elementwise cimport BINARY, THROUGH, UNARY

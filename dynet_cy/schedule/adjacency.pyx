@@ -1,8 +1,8 @@
 """The order of nodes within the batches of a plan, so that a later batch finds its arguments side by side.
 
 Results of a batch are adjacent in memory, in the order of its nodes.  A batch that uses them reads them in place if it
-uses them in that order, without gaps; otherwise they are copied first.  On a device each of these copies is a launch,
-and so is adding up the gradients on the way back.  Nodes of a batch do not depend on each other, so their order is free.
+uses them in that order, without gaps; otherwise they are copied first.  On a device that is a launch, and so is adding
+up the gradients on the way back.  Nodes of a batch do not depend on each other, so their order is free.
 
 It is chosen from the last batch to the first.  When a batch is reached, its order is known, and so are the places at
 which it uses its arguments: they move to the front of the batches that compute them.  So the values that the next
@@ -10,13 +10,14 @@ batch uses come first in a batch, in the order of their use, then those that a l
 later batch are adjacent.  In chains of different lengths, such as recurrent networks over sentences, the chains that go
 on are then the first nodes of each batch.  Cost: a few nanoseconds per argument.
 
-Zha et al., "Fast Tree-Based Machine Learning with ED-Batch" (2023), order values by PQ-trees for the same purpose; these
-find an order for all uses of a value, where this one serves the first use.
+Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned Finite State Machines"
+(ICML 2023), order values by PQ-trees for the same purpose.  These serve several uses of a value, where this order
+serves the first one.
 """
 
 from libc.string cimport memset
 
-from dynet_cy.graph.structs cimport NO_BATCH, NO_NODE, Batch, args_of, batches_of, nodes_of, order_of
+from dynet_cy.graph.structs cimport NO_BATCH, NO_NODE, SHARED, Batch, args_of, batches_of, nodes_of, order_of, state_of
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 
 
@@ -56,7 +57,8 @@ cdef void order_nodes(Graph* g, uint32_t n) noexcept nogil:
     arena_rewind(&g.scratch, top)
 
 
-cdef void list_nodes(const Graph* g, const Batch* batch, uint32_t number, Place* places, uint32_t* first) noexcept nogil:
+cdef void list_nodes(const Graph* g, const Batch* batch, uint32_t number, Place* places,
+                     uint32_t* first) noexcept nogil:
     """List the nodes of a batch in their present order."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef uint32_t j
@@ -78,11 +80,13 @@ cdef void write_order(Graph* g, const Batch* batch, const Place* places, uint32_
 
 cdef void move_arguments(const Graph* g, const Batch* batch, Place* places, uint32_t* first, uint32_t lowest,
                          uint32_t highest) noexcept nogil:
-    """Move the arguments of a batch to the front of the lists of their batches, so that they follow each other there."""
+    """Move the arguments of a batch to the front of the lists of their batches, so that they are adjacent."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef uint32_t i = nodes_of(g)[ids[0]].nargs, j, arg
     while i:
         i -= 1
+        if state_of(g)[args_of(g, &nodes_of(g)[ids[0]])[i]] & SHARED:       # a parameter of all
+            continue
         j = batch.count
         while j:
             j -= 1

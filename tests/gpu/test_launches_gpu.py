@@ -6,8 +6,9 @@ The values and all gradients must be those of the CPU, and the launches few.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import Callable
+from typing import Any, Callable
 
 import numpy as np
 import pytest
@@ -19,6 +20,10 @@ pytestmark = pytest.mark.usefixtures("device", "on_the_cpu_again")
 
 H = 5
 LENGTHS = (3, 6, 1, 5, 6, 2)
+
+
+# A loss, and the nodes whose values and gradients are compared.
+Made = tuple[dy.Expression, list[dy.Expression]]
 
 
 class Net:
@@ -54,7 +59,9 @@ class Net:
     def zero(self, batch: int = 1) -> dy.Expression:
         return dy.inputTensor(np.zeros((H, batch)), batched=True, device=self.device)
 
-    def chain(self, cell: int, xs: list, start: tuple | None = None) -> list[list[dy.Expression]]:
+    def chain(
+        self, cell: int, xs: Sequence[dy.Expression], start: tuple[dy.Expression, dy.Expression] | None = None
+    ) -> list[list[dy.Expression]]:
         h, c = start or self.zeros()
         steps = []
         for x in xs:
@@ -63,13 +70,14 @@ class Net:
         return steps
 
 
-def loss_of(ends: list) -> dy.Expression:
+def loss_of(ends: Sequence[dy.Expression]) -> dy.Expression:
     return dy.esum([dy.squared_norm(x) for x in ends])
 
 
-def both_directions(net: Net) -> tuple[dy.Expression, list]:
+def both_directions(net: Net) -> Made:
     """Two directions over sentences of different lengths, side by side in each position."""
-    seen, ends = [], []
+    seen: list[dy.Expression] = []
+    ends: list[dy.Expression] = []
     for length in LENGTHS:
         xs = [net.input() for _ in range(length)]
         forward = net.chain(0, xs)
@@ -80,14 +88,14 @@ def both_directions(net: Net) -> tuple[dy.Expression, list]:
     return loss_of(ends), seen + ends
 
 
-def learned_start(net: Net) -> tuple[dy.Expression, list]:
+def learned_start(net: Net) -> Made:
     """All chains begin with the same two parameters."""
     h, c = (dy.parameter(p) for p in net.start)
     steps = [net.chain(0, [net.input() for _ in range(n)], (h, c)) for n in LENGTHS]
     return loss_of([s[-1][2] for s in steps]), [x for chain in steps for step in chain for x in step]
 
 
-def shared_state(net: Net) -> tuple[dy.Expression, list]:
+def shared_state(net: Net) -> Made:
     """Several cells continue from the same state, which is a value, as in beam search."""
     c = dy.tanh(net.input())
     h = dy.tanh(net.input())
@@ -96,14 +104,14 @@ def shared_state(net: Net) -> tuple[dy.Expression, list]:
     return loss_of([s[2] for s in more]), [c, h] + [x for s in steps + more for x in s]
 
 
-def states_only(net: Net) -> tuple[dy.Expression, list]:
+def states_only(net: Net) -> Made:
     """The loss depends on states, on outputs or on gates only, and other nodes use the gates."""
     steps = [net.chain(0, [net.input() for _ in range(n)]) for n in LENGTHS]
     ends = [steps[0][-1][1], steps[1][-1][2], steps[2][0][0], dy.tanh(steps[3][2][0])]
     return loss_of(ends), [x for chain in steps for step in chain for x in step]
 
 
-def minibatches(net: Net) -> tuple[dy.Expression, list]:
+def minibatches(net: Net) -> Made:
     """Minibatches whose first state has batch size 1, and its gradient is a sum."""
     c, h = dy.tanh(net.input()), dy.tanh(net.input())
     steps = [net.chain(0, [net.input(3) for _ in range(n)], (h, c)) for n in (2, 3)]
@@ -112,9 +120,10 @@ def minibatches(net: Net) -> tuple[dy.Expression, list]:
     return dy.esum(ends), [c, h] + [x for chain in steps for step in chain for x in step]
 
 
-def concatenations(net: Net) -> tuple[dy.Expression, list]:
+def concatenations(net: Net) -> Made:
     """Concatenations of concatenations, of parameters and of matrices, along both axes; reshaped values."""
-    seen, ends = [], []
+    seen: list[dy.Expression] = []
+    ends: list[dy.Expression] = []
     for i in range(4):
         a, b = dy.tanh(net.input()), dy.tanh(net.input())
         twice = dy.concatenate([a, b, a])
@@ -127,15 +136,16 @@ def concatenations(net: Net) -> tuple[dy.Expression, list]:
     return loss_of(ends), seen
 
 
-PROGRAMS = [both_directions, learned_start, shared_state, states_only, minibatches, concatenations]
+Program = Callable[[Net], Made]
+PROGRAMS: list[Program] = [both_directions, learned_start, shared_state, states_only, minibatches, concatenations]
 
 
-def results(program: Callable, device: str, strategy: int, **options: bool) -> list[np.ndarray]:
+def results(program: Program, device: str, strategy: int, **options: bool) -> list[Any]:
     """The loss, all values and gradients of nodes, and the gradients of parameters after two passes."""
     dy.renew_cg(autobatching=strategy, **options)
     net = Net(device)
     loss, seen = program(net)
-    found = [loss.npvalue()]
+    found: list[Any] = [loss.npvalue()]
     if not options.get("forward_only"):
         for full in (False, True):
             loss.backward(full=full)
@@ -144,7 +154,7 @@ def results(program: Callable, device: str, strategy: int, **options: bool) -> l
     return found + [x.npvalue() for x in seen if not options.get("forward_only")]
 
 
-def assert_close(found: list, desired: list) -> None:
+def assert_close(found: list[Any], desired: list[Any]) -> None:
     assert len(found) == len(desired)
     for a, b in zip(found, desired):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
@@ -152,17 +162,17 @@ def assert_close(found: list, desired: list) -> None:
 
 @pytest.mark.parametrize("strategy", [1, 2])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_the_same_as_on_the_cpu(program: Callable, strategy: int) -> None:
+def test_the_same_as_on_the_cpu(program: Program, strategy: int) -> None:
     assert_close(results(program, "GPU:0", strategy), results(program, "CPU", 0))
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_forward_only(program: Callable) -> None:
+def test_forward_only(program: Program) -> None:
     assert_close(results(program, "GPU:0", 1, forward_only=True), results(program, "CPU", 0)[:1])
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_the_same_from_run_to_run(program: Callable) -> None:
+def test_the_same_from_run_to_run(program: Program) -> None:
     for a, b in zip(results(program, "GPU:0", 1), results(program, "GPU:0", 1)):
         np.testing.assert_array_equal(a, b)
 
@@ -189,13 +199,14 @@ def test_backward_begins_within_a_cell() -> None:
         dy.renew_cg(autobatching=strategy)
         pc = dy.ParameterCollection()
         rng = np.random.default_rng(7)
-        arrays = [rng.uniform(-0.7, 0.7, shape).astype(np.float32) for shape in ((4, 1), (4, 1), (4,))]
-        cell = [pc.parameters_from_numpy(a, device=device) for a in arrays]
+        arrays: list[Any] = [rng.uniform(-0.7, 0.7, shape).astype(np.float32) for shape in ((4, 1), (4, 1), (4,))]
+        Wx, Wh, b = cell = [pc.parameters_from_numpy(a, device=device) for a in arrays]
         steps: list[list[dy.Expression]] = []
         for _ in range(4):
-            h, c = (dy.inputTensor([x], device=device) for x in rng.uniform(-1, 1, 2))
+            h: dy.Expression = dy.inputTensor(rng.uniform(-1, 1, 1), device=device)
+            c: dy.Expression = dy.inputTensor(rng.uniform(-1, 1, 1), device=device)
             for _ in range(3):
-                gates = dy.vanilla_lstm_gates(dy.inputTensor([0.3], device=device), h, *cell)
+                gates = dy.vanilla_lstm_gates(dy.inputTensor([0.3], device=device), h, Wx, Wh, b)
                 c = dy.vanilla_lstm_c(c, gates)
                 h = dy.vanilla_lstm_h(c, gates)
                 steps.append([gates, c, h])
@@ -205,7 +216,7 @@ def test_backward_begins_within_a_cell() -> None:
     assert_close(*found)
 
 
-def counted(program: Callable) -> dict[str, int]:
+def counted(program: Program) -> dict[str, int]:
     """What a forward and a backward pass launch."""
     before = graphs.set_limits(0, 0)
     try:
@@ -221,7 +232,7 @@ def counted(program: Callable) -> dict[str, int]:
         graphs.set_limits(*before)
 
 
-def chains(net: Net) -> tuple[dy.Expression, list]:
+def chains(net: Net) -> Made:
     steps = [net.chain(0, [net.input() for _ in range(n)]) for n in LENGTHS]
     return loss_of([chain[-1][2] for chain in steps]), []
 
@@ -237,7 +248,7 @@ def test_launches_of_chains() -> None:
 def test_launches_of_concatenations() -> None:
     """All concatenations of one level are one launch."""
 
-    def parts(net: Net) -> tuple[dy.Expression, list]:
+    def parts(net: Net) -> Made:
         xs = [dy.tanh(net.input()) for _ in range(8)]
         ends = [dy.concatenate(xs[i : i + n]) for n in (2, 3, 4) for i in range(4)]
         return loss_of(ends), []
