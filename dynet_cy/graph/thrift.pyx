@@ -1,8 +1,8 @@
 """How much memory passes may take while there is a limit on memory, and how much they have been found to take.
 
 The plan of a pass says how many bytes its values have, but not how many saved values, gathered arguments and gradients
-will take. They are assumed to take a multiple of that, which follows what graphs have taken. If a pass runs out of memory
-all the same, the multiple grows, and the pass is planned and run again, with fewer values that are kept
+will take. They are assumed to take a multiple of that, which follows what graphs have taken. If a pass runs out of
+memory all the same, the multiple grows, and the pass is planned and run again, with fewer values that are kept
 (schedule/dropping).
 """
 

@@ -251,7 +251,7 @@ cdef inline uint32_t region_at(const Search* s, uint32_t position, uint32_t dept
 # ---- stretches -------------------------------------------------------------------------
 
 cdef bint is_inside(const Search* s, uint32_t b, uint32_t depth) noexcept nogil:
-    """Whether all nodes of a batch are in regions of a depth, or memory is short and it is one of those to be dropped."""
+    """Whether all nodes of a batch are in regions of a depth; or, if memory is short, whether it may be dropped."""
     cdef const Batch* batch = &batches_of(s.g)[b]
     cdef uint32_t j
     if s.until > s.begin:
