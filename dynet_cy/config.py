@@ -101,8 +101,8 @@ def set(
     """Change settings; those that are None do not change.
 
     Args:
-        mem: limit in megabytes on the memory of graphs and parameters, beyond which MemoryError is raised; 0 for no
-            limit.
+        mem: limit in megabytes on the memory of graphs and parameters; 0 for no limit. Graphs on the CPU drop values
+            and compute them again to stay below it (docs/memory.md); where that is too little, MemoryError is raised.
         random_seed: seed of all random numbers; 0 draws one at random.
         autobatch: 0 runs nodes in the order in which they were made, 1 batches them by agenda, 2 by depth.  A graph
             uses the new setting from its next renewal on; the current graph is renewed now if it is empty.

@@ -189,7 +189,9 @@ cdef int raise_out_of_memory(const Graph* g, const Failure* failure) except -1:
     except MemoryError as error:
         if not failure.partial:
             raise
-        raise MemoryError(f"{error}.  {PARTIAL}") from None
+        of_rest = MemoryError(f"{error}.  {PARTIAL}")
+        of_rest.partial = True
+        raise of_rest from None
     return 0
 
 

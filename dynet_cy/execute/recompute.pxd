@@ -4,11 +4,12 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.execute.walk cimport Walk
 from dynet_cy.graph.structs cimport Graph
+from dynet_cy.graph.thrift cimport is_limited
 
 
 cdef inline bint may_drop(const Graph* g) noexcept nogil:
     """Whether passes over a graph need the functions below, instead of those of `walk` and `gradients`."""
-    return g.regions.top or g.stretches.top
+    return g.regions.top or g.stretches.top or is_limited(g)
 
 
 # Before nodes are planned: compute values again that were dropped and that they need, or that are among the targets.

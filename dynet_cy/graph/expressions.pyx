@@ -32,8 +32,9 @@ from dynet_cy.graph.table cimport (
     leave_running, leave_table, let_go, let_move, next_epoch, raise_running, release, release_values,
     release_values_since, set_new_graph, truncate_nodes,
 )
+from dynet_cy.graph.thrift cimport is_limited, note_taken, ratio_now, restore_ratio, save_more
 from dynet_cy.memory.arena cimport (
-    arena_close, arena_open, arena_rewind, arena_unite, array_close, array_open, array_push, array_rewind,
+    arena_close, arena_open, arena_rewind, arena_trim, arena_unite, array_close, array_open, array_push, array_rewind,
     out_of_memory, shortages,
 )
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
@@ -1009,10 +1010,56 @@ cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
     cdef uint64_t begun
     cdef uint32_t ran = g.n_order
     if not passes.on:
-        return engine_of(g).forward(g, targets, n, g.strategy)
+        return go_forward(g, targets, n)
     begun = passes.begin_pass()
-    engine_of(g).forward(g, targets, n, g.strategy)
+    go_forward(g, targets, n)
     passes.end(g, n, g.n_order - ran, owner_of(g).requests is not None, begun)
+    return 0
+
+
+cdef inline int go_forward(Graph* g, const uint32_t* targets, uint32_t n) except -1:
+    if is_limited(g):
+        return go_forward_within(g, targets, n)
+    return engine_of(g).forward(g, targets, n, g.strategy)
+
+
+cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except -1:
+    """Run a pass within the limit of memory: if it is short, run it again with fewer values that are kept."""
+    cdef uint32_t n_batches = g.n_batches, n_order = g.n_order
+    cdef size_t values_top = g.values.top, scratch_top = g.scratch.top, tables_top = g.tables.top
+    cdef double ratio = ratio_now()
+    note_values_read(g)
+    while True:
+        try:
+            return engine_of(g).forward(g, targets, n, g.strategy)
+        except MemoryError:
+            if not may_save(g) or not save_more():
+                restore_ratio(ratio)
+                raise
+            hold(table, g.slot)
+            release_values_since(g, n_batches, n_order, values_top, scratch_top, tables_top)
+            trim_arenas(g)
+            let_go(table, g.slot)
+
+
+cdef bint may_save(const Graph* g) noexcept:
+    """Whether passes of a graph can do with less memory if they drop values."""
+    return is_limited(g) and not (g.device or g.multi_device or g.forward_only or g.immediate)
+
+
+cdef void trim_arenas(Graph* g) noexcept:
+    cdef int i
+    arena_rewind(&g.grads, 0)
+    for i in range(GRAPH_ARENAS):
+        arena_trim(&g.arenas[i])
+
+
+cdef int note_values_read(Graph* g) except -1:
+    """Before the first pass of a graph, record how often values of its parameters have changed."""
+    cdef ComputationGraph graph = owner_of(g)
+    for storage, changes in graph.keep.items():
+        if changes is None:
+            graph.keep[storage] = (<Storage>storage).changes.n
     return 0
 
 
@@ -2064,12 +2111,35 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
     further = None
     if full:
         further = keep_further_gradients(graph, index)
-    engine_of(g).backward(g, index, full)
+    if is_limited(g):
+        go_backward_within(graph, index, full)
+    else:
+        engine_of(g).backward(g, index, full)
     if follows_dynet():
         note_looked_up(g, index)
     g.backward_from = index
     graph.further_gradients = further
     return graph.note_values()
+
+
+cdef int go_backward_within(ComputationGraph graph, uint32_t index, bint full) except -1:
+    """Run backward within the limit of memory: if it is short, compute the values again, and keep fewer."""
+    cdef Graph* g = &graph.g
+    cdef double ratio = ratio_now()
+    while True:
+        try:
+            engine_of(g).backward(g, index, full)
+            note_taken(g)
+            return 0
+        except MemoryError as error:
+            # Gradients that were changed cannot be computed again, nor values of parameters that have changed.
+            if (getattr(error, "partial", False) or not may_save(g) or graph.requests is not None
+                    or graph.values_changed() or not save_more()):
+                restore_ratio(ratio)
+                raise
+            release_values(g)
+            trim_arenas(g)
+            run_pass(g, &index, 1)
 
 
 cdef object gradient_from_last(ComputationGraph graph, uint32_t index):

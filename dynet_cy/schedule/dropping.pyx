@@ -14,25 +14,31 @@ are nested, it is kept until the innermost stretch ends that has all batches tha
 kept as a whole, so that its values are side by side, as in every plan.
 """
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.math cimport pow
+from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
-    MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Room, Stretch, args_of, batches_of, n_regions,
+    MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Stretch, args_of, batches_of, n_regions,
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
+from dynet_cy.graph.thrift cimport is_limited, most_values, note_least
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
 cdef enum:
+    PARTS = 8                       # shares of a plan that may be dropped
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
 
 # What the plan of stretches needs to know, in the scratch arena.
 cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
+    uint32_t until                  # those before this one may be dropped, whether they are in regions or not
+    size_t before                   # the stretches of earlier plans: their bytes, and the last of them
+    uint32_t last_before
     uint32_t first                  # where their nodes begin in graph.order
     uint32_t* around                # by region: the region around it, or NONE
     uint32_t* depth                 # by region: 1, or one more than that of the region around it
@@ -44,29 +50,92 @@ cdef struct Search:
     size_t* bytes                   # by batch
     uint32_t* last                  # by batch: the last batch that reads it; NONE: the program does
     size_t* across                  # by batch: bytes that it and later ones read of earlier ones
+    size_t usual                    # its average
     uint8_t* cuts                   # by batch: whether a stretch begins there, in the best plan so far, and in this one
     uint8_t* trial
 
 
 cdef uint32_t plan_stretches(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
-    cdef size_t top = g.scratch.top, before = g.stretches.top
-    cdef uint32_t last = g.last_stretch, first = NO_STRETCH
+    cdef size_t top = g.scratch.top, most
+    cdef uint32_t b, first = NO_STRETCH
     cdef Search s
     memset(&s, 0, sizeof(Search))
     s.g = g
-    s.begin = g.n_batches
+    s.begin = s.until = g.n_batches
     s.end = s.begin + n_batches
-    if n_batches and g.regions.top and open_search(&s, targets, n):
-        if not find_stretches(&s, s.begin, s.end, 1, NO_STRETCH, &first):
-            array_rewind(&g.stretches, before)
-            g.last_stretch = last
-            if last != NO_STRETCH:
-                stretches_of(g)[last].next = NO_STRETCH
-            first = NO_STRETCH
+    s.before = g.stretches.top
+    s.last_before = g.last_stretch
+    note_least(False)
+    most = most_values(g, bytes_of_plan(&s))
+    if (g.regions.top or most) and open_search(&s, targets, n):
+        first = drop_regions(&s) if most == 0 else drop_enough(&s, most)
         if first != NO_STRETCH:
-            set_levels(&s)
-            measure_rooms(&s)
+            for b in range(s.begin, s.end):
+                batches_of(g)[b].planned = batches_of(g)[b].level
+            measure_rooms(&s, True)
     arena_rewind(&g.scratch, top)
+    return first
+
+
+cdef size_t bytes_of_plan(const Search* s) noexcept nogil:
+    cdef size_t n = 0
+    cdef uint32_t b
+    if is_limited(s.g):
+        for b in range(s.begin, s.end):
+            n += bytes_of(s.g, &batches_of(s.g)[b])
+    return n
+
+
+cdef uint32_t drop_regions(Search* s) noexcept nogil:
+    """Plan the stretches of regions; the first of them, or NO_STRETCH."""
+    cdef uint32_t first = NO_STRETCH
+    if s.deepest == 0:
+        return NO_STRETCH
+    if not find_stretches(s, s.begin, s.end, 1, NO_STRETCH, &first):
+        undo(s)
+        return NO_STRETCH
+    set_levels(s)
+    return first
+
+
+cdef void undo(Search* s) noexcept nogil:
+    """Forget the stretches that were planned."""
+    cdef uint32_t b
+    array_rewind(&s.g.stretches, s.before)
+    s.g.last_stretch = s.last_before
+    if s.last_before != NO_STRETCH:
+        stretches_of(s.g)[s.last_before].next = NO_STRETCH
+    memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
+    for b in range(s.begin, s.end):
+        batches_of(s.g)[b].level = 0
+
+
+cdef uint32_t drop_enough(Search* s, size_t most) noexcept nogil:
+    """Plan stretches of as many batches as needed, from the first on, so that at most `most` bytes are kept at a time.
+
+    If stretches of all batches do not suffice, there are stretches within them, and so on: each depth takes one more
+    forward pass.
+    """
+    cdef size_t total = 0, sum, bytes, least = SIZE_MAX
+    cdef uint32_t step, first, b
+    for b in range(s.begin, s.end):
+        total += s.bytes[b - s.begin]
+    for step in range(PARTS + MOST_DEPTH - 1):
+        s.deepest = 1 if step < PARTS else step - PARTS + 2
+        sum = 0
+        s.until = s.begin
+        while s.until < s.end and sum <= total // PARTS * (step + 1):
+            sum += s.bytes[s.until - s.begin]
+            s.until += 1
+        undo(s)
+        first = drop_regions(s)
+        bytes = measure_rooms(s, False)
+        if first != NO_STRETCH and bytes <= most:
+            return first
+        if step >= PARTS and bytes >= least:
+            break                               # going deeper gains nothing more
+        least = bytes
+    note_least(True)
     return first
 
 
@@ -87,7 +156,8 @@ cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) no
     if s.around == NULL or s.depth == NULL or s.region == NULL or s.within == NULL:
         return False
     memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
-    nest_regions(s)
+    if n:
+        nest_regions(s)
     s.lowest = s.highest = ids[0]
     for i in range(n_nodes):
         s.region[i] = region_of(s, ids[i])
@@ -95,8 +165,6 @@ cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) no
             s.deepest = max(s.deepest, s.depth[s.region[i]])
         s.lowest = min(s.lowest, ids[i])
         s.highest = max(s.highest, ids[i])
-    if s.deepest == 0:
-        return False
     s.batch = <uint32_t*>arena_alloc(&g.scratch, (s.highest - s.lowest + <size_t>1) * sizeof(uint32_t))
     if s.batch == NULL:
         return False
@@ -183,9 +251,11 @@ cdef inline uint32_t region_at(const Search* s, uint32_t position, uint32_t dept
 # ---- stretches -------------------------------------------------------------------------
 
 cdef bint is_inside(const Search* s, uint32_t b, uint32_t depth) noexcept nogil:
-    """Whether all nodes of a batch are in regions of a depth."""
+    """Whether all nodes of a batch are in regions of a depth; or, if memory is short, whether it may be dropped."""
     cdef const Batch* batch = &batches_of(s.g)[b]
     cdef uint32_t j
+    if s.until > s.begin:
+        return b < s.until
     for j in range(batch.count):
         if region_at(s, batch.first + j, depth) == NONE:
             return False
@@ -224,7 +294,9 @@ cdef bint find_stretches(Search* s, uint32_t begin, uint32_t end, uint32_t depth
 cdef bint cut(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t outer, uint32_t* found) noexcept nogil:
     """Make stretches of batches that are all in regions."""
     cdef uint32_t b
-    choose_cuts(s, first, end)
+    choose_cuts(s, first, end, depth)
+    if outer != NO_STRETCH and not is_cut(s, first, end) and is_whole(&stretches_of(s.g)[outer], first, end):
+        return True                             # it would drop what the stretch around it drops
     while first < end:
         b = first + 1
         while b < end and not s.cuts[b - s.begin]:
@@ -233,6 +305,18 @@ cdef bint cut(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t 
             return False
         first = b
     return True
+
+
+cdef bint is_cut(const Search* s, uint32_t first, uint32_t end) noexcept nogil:
+    cdef uint32_t b
+    for b in range(first, end):
+        if s.cuts[b - s.begin]:
+            return True
+    return False
+
+
+cdef inline bint is_whole(const Stretch* x, uint32_t first, uint32_t end) noexcept nogil:
+    return x.first == first and x.end == end
 
 
 cdef bint add_stretch(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t outer,
@@ -270,7 +354,7 @@ cdef bint add_stretch(Search* s, uint32_t first, uint32_t end, uint32_t depth, u
 
 # ---- cuts ------------------------------------------------------------------------------
 
-cdef void choose_cuts(Search* s, uint32_t first, uint32_t end) noexcept nogil:
+cdef void choose_cuts(Search* s, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
     """Choose where stretches of some batches begin: try stretches of half the bytes, a quarter, and so on."""
     cdef size_t total = 0, least, cost, n = 1
     cdef uint32_t b, worse = 0
@@ -280,11 +364,11 @@ cdef void choose_cuts(Search* s, uint32_t first, uint32_t end) noexcept nogil:
     if total < LEAST_TO_CUT:
         return
     measure_across(s, first, end)
-    least = total
+    least = inside_of(s, total, depth)
     while n < end - first and worse < 3:
         n = n + max(n // 2, <size_t>1)
         try_cuts(s, first, end, total // n)
-        cost = cost_of(s, first, end)
+        cost = cost_of(s, first, end, depth)
         worse += 1
         if cost < least:
             least = cost
@@ -295,6 +379,7 @@ cdef void choose_cuts(Search* s, uint32_t first, uint32_t end) noexcept nogil:
 cdef void measure_across(Search* s, uint32_t first, uint32_t end) noexcept nogil:
     """Find how many bytes a stretch that begins at a batch would make kept that are not kept anyway."""
     cdef size_t* across = s.across
+    cdef size_t sum = 0
     cdef uint32_t b, last
     memset(across + (first - s.begin), 0, (end - first + <size_t>1) * sizeof(size_t))
     for b in range(first, end):
@@ -304,6 +389,8 @@ cdef void measure_across(Search* s, uint32_t first, uint32_t end) noexcept nogil
             across[last + 1 - s.begin] -= s.bytes[b - s.begin]
     for b in range(first + 1, end):
         across[b - s.begin] += across[b - 1 - s.begin]
+        sum += across[b - s.begin]
+    s.usual = sum // (end - first) + 1
 
 
 cdef void try_cuts(Search* s, uint32_t first, uint32_t end, size_t most) noexcept nogil:
@@ -325,7 +412,7 @@ cdef void try_cuts(Search* s, uint32_t first, uint32_t end, size_t most) noexcep
         b += 1
 
 
-cdef size_t cost_of(const Search* s, uint32_t first, uint32_t end) noexcept nogil:
+cdef size_t cost_of(const Search* s, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
     """Bytes that are kept with the cuts that are tried, and those of the largest stretch."""
     cdef size_t kept = 0, inside = 0, largest = 0
     cdef uint32_t i, b, following = end
@@ -341,7 +428,19 @@ cdef size_t cost_of(const Search* s, uint32_t first, uint32_t end) noexcept nogi
             largest = max(largest, inside)
             inside = 0
             following = b
-    return kept + max(largest, inside)
+    return kept + inside_of(s, max(largest, inside), depth)
+
+
+cdef size_t inside_of(const Search* s, size_t bytes, uint32_t depth) noexcept nogil:
+    """What a stretch of some bytes takes, if there are as many stretches within it as memory needs.
+
+    A stretch of n bytes that is cut k times, with u bytes read across a cut, takes k u + n / k, which is least for
+    k = sqrt(n / u), and so on.
+    """
+    cdef double more = s.deepest - depth if s.until > s.begin and s.deepest > depth else 0
+    if more == 0 or bytes <= s.usual:
+        return bytes
+    return <size_t>((more + 1) * pow(bytes * pow(s.usual, more), 1 / (more + 1)))
 
 
 # ---- levels ----------------------------------------------------------------------------
@@ -395,8 +494,6 @@ cdef void set_levels(Search* s) noexcept nogil:
     for b in range(s.begin, s.end):
         if batches[b].form == VIEWS:
             keep_viewed(s, b)
-    for b in range(s.begin, s.end):
-        batches[b].planned = batches[b].level
 
 
 cdef void keep_viewed(Search* s, uint32_t b) noexcept nogil:
@@ -411,14 +508,16 @@ cdef void keep_viewed(Search* s, uint32_t b) noexcept nogil:
 
 # ---- rooms -----------------------------------------------------------------------------
 
-cdef void measure_rooms(Search* s) noexcept nogil:
-    """Note how large the rooms of each depth must be."""
+cdef size_t measure_rooms(Search* s, bint noted) noexcept nogil:
+    """The bytes that values of the plan take at a time; note how large the rooms of each depth must be, or only ask."""
     cdef Graph* g = s.g
     cdef const Batch* batches = batches_of(g)
     cdef const Stretch* x
-    cdef Room* room
-    cdef size_t bytes
+    cdef size_t bytes, all = 0
+    cdef size_t[8] needed                       # MOST_DEPTH
     cdef uint32_t number, b
+    cdef int i
+    memset(needed, 0, sizeof(needed))
     for number in range(n_stretches(g)):
         x = &stretches_of(g)[number]
         if x.first < s.begin:
@@ -427,8 +526,15 @@ cdef void measure_rooms(Search* s) noexcept nogil:
         for b in range(x.first, x.end):
             if batches[b].level == x.depth:
                 bytes += s.bytes[b - s.begin] + 2 * ALIGN       # alignment, and a gap
-        room = &g.rooms[x.depth - 1]
-        room.needed = max(room.needed, bytes)
+        needed[x.depth - 1] = max(needed[x.depth - 1], bytes)
+    for i in range(MOST_DEPTH):
+        all += needed[i]
+        if noted:
+            g.rooms[i].needed = max(g.rooms[i].needed, needed[i])
+    for b in range(s.begin, s.end):
+        if batches[b].level == 0:
+            all += s.bytes[b - s.begin]
+    return all
 
 
 cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:

@@ -1,0 +1,21 @@
+"""How much memory passes may take while there is a limit on memory, and how much they have been found to take."""
+
+from dynet_cy.graph.structs cimport Graph
+
+
+cdef inline bint is_limited(const Graph* g) noexcept nogil:
+    return g.values.memory.limit != 0
+
+
+# The bytes of values that the next pass of a graph may keep, so that backward fits too; 0: all of `bytes`, those of its
+# plan.  Of graphs on the CPU.
+cdef size_t most_values(const Graph* g, size_t bytes) noexcept nogil
+# After backward: note how much the graph has taken.
+cdef void note_taken(const Graph* g) noexcept nogil
+# Note whether the last plan of this thread keeps as little as it can.
+cdef void note_least(bint least) noexcept nogil
+# After a shortage: let the next plans keep less; False if that is not possible.
+cdef bint save_more() noexcept nogil
+# The bytes that a pass was assumed to take for each byte of its values; `restore_ratio` sets it again.
+cdef double ratio_now() noexcept nogil
+cdef void restore_ratio(double before) noexcept nogil

@@ -1,0 +1,133 @@
+"""How much memory passes may take while there is a limit on memory, and how much they have been found to take.
+
+The plan of a pass says how many bytes its values have, but not how many saved values, gathered arguments and gradients
+will take. They are assumed to take a multiple of that, which follows what graphs have taken. If a pass runs out of
+memory all the same, the multiple grows, and the pass is planned and run again, with fewer values that are kept
+(schedule/dropping).
+"""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.graph.structs cimport GRAPH_ARENAS, SHARED, nodes_of, state_of
+from dynet_cy.memory.arena cimport Arena
+from dynet_cy.memory.storage cimport Param
+
+cdef extern from *:
+    """
+    static _Thread_local int dy_least;
+    static inline void dy_note_least(int least) { dy_least = least; }
+    static inline int dy_is_least(void) { return dy_least; }
+
+    /* Races between threads lose at most one growth. */
+    static double dy_ratio = 2.5, dy_floor = 1;
+    static inline double dy_load(double *x) { double r; __atomic_load(x, &r, __ATOMIC_RELAXED); return r; }
+    static inline void dy_store(double *x, double r) { __atomic_store(x, &r, __ATOMIC_RELAXED); }
+    static inline double dy_ratio_now(void) { return dy_load(&dy_ratio); }
+    static inline double dy_floor_now(void) { return dy_load(&dy_floor); }
+    static inline void dy_set_ratio(double r) { dy_store(&dy_ratio, r); }
+    static inline void dy_set_floor(double r) { dy_store(&dy_floor, r); }
+    """
+    void dy_note_least(bint least) nogil
+    bint dy_is_least() nogil
+    double dy_ratio_now() nogil
+    double dy_floor_now() nogil                 # the ratio does not fall below it: a lower one was too low
+    void dy_set_ratio(double r) nogil
+    void dy_set_floor(double r) nogil
+    size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
+    int RELAXED "__ATOMIC_RELAXED"
+
+cdef double GROWTH = 1.25
+cdef double MOST = 40
+cdef double SPARE = 0.97            # the share of the memory that plans count on
+cdef double MARGIN = 1.05           # more than was measured
+
+cdef enum:
+    LEAST_MEASURED = 1 << 20        # bytes of values
+    LEAST_PACKED = 8192             # elements of matrices that products pack
+
+
+cdef size_t unused_bytes(const Arena* a, size_t top) noexcept nogil:
+    """Bytes of an arena that count against the limit, above the offset `top`."""
+    cdef size_t n = 0
+    cdef uint32_t i
+    for i in range(a.n):
+        n += a.segments[i].charged
+        if i <= a.now and top > a.segments[i].begin:
+            n -= min(a.segments[i].charged, top - a.segments[i].begin)
+    return n
+
+
+cdef size_t most_values(const Graph* g, size_t bytes) noexcept nogil:
+    cdef size_t limit = atomic_load(&g.values.memory.limit, RELAXED)
+    cdef size_t used = atomic_load(&g.values.memory.used, RELAXED)
+    cdef double left, most
+    cdef int i
+    if limit == 0 or g.forward_only or g.immediate:
+        return 0
+    left = SPARE * limit - used
+    for i in range(GRAPH_ARENAS):
+        left += unused_bytes(&g.arenas[i], 0 if &g.arenas[i] == &g.grads else g.arenas[i].top)
+    left -= g.values.top + bytes_to_pack(g)     # the gradients of values that are there already
+    most = left / dy_ratio_now()
+    if most >= bytes:
+        return 0
+    return <size_t>most if most > 1 else 1
+
+
+cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
+    """The most bytes that products of a graph may take for packed parameters."""
+    cdef const Param* p
+    cdef size_t n = 0
+    cdef uint32_t i, k
+    for i in range(g.n_nodes):
+        if state_of(g)[i] & SHARED:
+            p = <const Param*>nodes_of(g)[i].object
+            for k in range(2):
+                n += p.size * sizeof(float) if p.size >= LEAST_PACKED and p.pack.of[k].panels == NULL else 0
+    return n
+
+
+cdef void note_taken(const Graph* g) noexcept nogil:
+    cdef size_t taken = 0
+    cdef int i
+    if g.values.top < LEAST_MEASURED:
+        return
+    for i in range(GRAPH_ARENAS):
+        taken += unused_bytes(&g.arenas[i], 0)
+    dy_set_ratio(max(min(dy_ratio_now(), MARGIN * taken / g.values.top), dy_floor_now()))
+
+
+cdef void note_least(bint least) noexcept nogil:
+    dy_note_least(least)
+
+
+cdef bint save_more() noexcept nogil:
+    if dy_is_least() or dy_ratio_now() > MOST:  # a pass may fail before it is planned
+        return False
+    dy_set_ratio(dy_ratio_now() * GROWTH)
+    dy_set_floor(dy_ratio_now())
+    return True
+
+
+cdef double ratio_now() noexcept nogil:
+    return dy_ratio_now()
+
+
+cdef void restore_ratio(double before) noexcept nogil:
+    dy_set_ratio(before)
+    dy_set_floor(min(dy_floor_now(), before))
+
+
+def set_ratio(double ratio) -> float:
+    """Set how many bytes a pass is assumed to take for each byte of its values: for tests.
+
+    Args:
+        ratio: the new number.
+
+    Returns:
+        The number before.
+    """
+    before = dy_ratio_now()
+    dy_set_ratio(ratio)
+    dy_set_floor(1)
+    return before

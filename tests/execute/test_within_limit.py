@@ -1,0 +1,218 @@
+"""Training within a limit of memory: values are dropped and computed again, with the same bits, instead of an error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_recompute import layers, nested, parts, plainly, random_program, same_bits
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.execute import recompute
+from dynet_cy.graph import thrift
+from dynet_cy.memory import arena
+
+Program = Callable[[dy.ParameterCollection, Callable[..., Any]], dy.Expression]
+
+
+@pytest.fixture(autouse=True)
+def without_limit() -> Iterator[None]:
+    """No limit and the first ratio, before each test and after it."""
+    thrift.set_ratio(2.5)
+    dy.renew_cg()
+    yield
+    config.set(mem=0)
+    thrift.set_ratio(2.5)
+    dy.renew_cg()
+
+
+@contextlib.contextmanager
+def limited(megabytes: float) -> Iterator[None]:
+    """A limit of so much more than is used now."""
+    dy.renew_cg()
+    arena.give_back()
+    config.set(mem=arena.used_bytes() / 2**20 + megabytes)
+    try:
+        yield
+    finally:
+        config.set(mem=0)
+
+
+def long_chain(model: dy.ParameterCollection, call: Callable[..., Any]) -> dy.Expression:
+    """A thousand cells of 1024 numbers: 4 MiB of values, and as many of sums that are rewritten away or not."""
+    b = model.add_parameters(1024)
+    h = dy.zeros(1024)
+    for _ in range(1000):
+        h = dy.tanh(dy.dropout(h, 0.1) + b)
+    return dy.squared_norm(h)
+
+
+def wide(model: dy.ParameterCollection, call: Callable[..., Any]) -> dy.Expression:
+    """Layers over a minibatch, whose weights are packed."""
+    h = dy.inputTensor(np.sin(np.arange(128 * 64)).reshape(128, 64), batched=True)
+    for _ in range(30):
+        h = dy.tanh(model.add_parameters((128, 128)) * h)
+    return dy.sum_batches(dy.squared_norm(h))
+
+
+def gradients(program: Program, steps: int = 2) -> list[np.ndarray]:
+    """The losses and gradients of some steps with the same numbers."""
+    found = []
+    for _ in range(steps):
+        dy.reset_random_seed(11)
+        dy.renew_cg()
+        model = dy.ParameterCollection()
+        loss = program(model, plainly)
+        found.append(loss.npvalue())
+        loss.backward()
+        found += [p.grad_as_array() for p in [*model.parameters_list(), *model.lookup_parameters_list()]]
+    return found
+
+
+def taken(program: Program) -> float:
+    """Megabytes that a program takes without a limit."""
+    dy.renew_cg()
+    arena.give_back()
+    before = arena.used_bytes()
+    gradients(program, 1)
+    return (arena.used_bytes() - before) / 2**20
+
+
+@pytest.mark.parametrize("part", [0.8, 0.6, 0.45])
+@pytest.mark.parametrize("program", [long_chain, wide, layers, nested, parts])
+def test_less_than_a_program_takes(program, part, strategy):
+    """The same losses and gradients."""
+    expected = gradients(program)
+    most = taken(program)
+    recompute.reset()
+    with limited(max(part * most, 0.5)):
+        found = gradients(program)
+    if program is long_chain:
+        assert same_bits(found, expected)
+    else:  # packed weights and collected gradients may have no memory, whatever is dropped
+        for x, y in zip(found, expected):
+            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+    if program in (long_chain, wide):
+        assert recompute.counts() > 0
+
+
+def test_a_chain_in_a_tenth_of_its_memory():
+    """In one more forward pass."""
+    expected = gradients(long_chain, 1)
+    most = taken(long_chain)
+    recompute.reset()
+    with limited(0.12 * most):
+        assert same_bits(gradients(long_chain, 1), expected)
+    assert recompute.counts() < 3000  # of a thousand cells of three nodes
+
+
+def test_values_and_gradients_can_be_asked_for():
+    """Of what was dropped."""
+
+    def asked() -> list[np.ndarray]:
+        dy.reset_random_seed(2)
+        dy.renew_cg()
+        W = dy.ParameterCollection().add_parameters(1024)
+        made = [dy.inputVector(np.sin(np.arange(1024)))]
+        for _ in range(400):
+            made.append(dy.dropout(dy.tanh(W + made[-1]), 0.1))
+        loss = dy.squared_norm(made[-1]) + dy.sum_elems(made[100])
+        loss.backward()
+        return [made[50].npvalue(), made[200].gradient(), made[300].npvalue(), made[301].gradient(), W.grad_as_array()]
+
+    expected = asked()
+    dy.renew_cg()
+    with limited(1.5):
+        found = asked()
+    assert same_bits(found, expected)
+
+
+def test_an_error_is_raised_if_even_that_is_too_little():
+    """It names what is needed; the process goes on, and needs less afterwards."""
+    with limited(0.15), pytest.raises(MemoryError, match="out of memory for the"):
+        gradients(long_chain, 1)
+    expected = gradients(long_chain, 1)
+    with limited(2):
+        assert same_bits(gradients(long_chain, 1), expected)
+
+
+def test_backward_runs_out_of_memory():
+    """Forward fits, and backward does not: values are computed again."""
+    expected = gradients(long_chain, 1)
+    most = taken(long_chain)
+    thrift.set_ratio(0.9)  # wrong on purpose
+    recompute.reset()
+    with limited(0.7 * most):
+        assert same_bits(gradients(long_chain, 1), expected)
+    assert recompute.counts() > 0
+    assert thrift.set_ratio(2.5) > 0.9
+
+
+def test_changed_parameters_are_not_used_to_compute_again():
+    """Backward would need values that it cannot compute any more."""
+    with limited(40):
+        dy.renew_cg()
+        model = dy.ParameterCollection()
+        loss = long_chain(model, plainly)
+        loss.forward()
+        model.parameters_list()[0].set_value(np.ones(1024))
+        config.set(mem=arena.used_bytes() / 2**20 + 1)
+        with pytest.raises(MemoryError):
+            loss.backward()
+
+
+def test_small_graphs_are_not_touched():
+    """Where there is room, nothing runs twice."""
+    recompute.reset()
+    with limited(64):
+        gradients(layers)
+    assert recompute.counts() == 0
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_random_programs(first):
+    """With values that are asked for in between, and calls of `checkpoint`."""
+    for seed in range(first, first + 20):
+        _, expected, expected_later = random_program(seed, plainly)
+        dy.renew_cg()
+        thrift.set_ratio(1.5)
+        with limited(0.25):
+            try:
+                _, found, later = random_program(seed, dy.checkpoint if seed % 2 else plainly)
+            except MemoryError:
+                continue
+        for x, y in zip([*found, *later], [*expected, *expected_later]):
+            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5, err_msg=str(seed))
+
+
+def test_saved_files_are_the_same(tmp_path: Path):
+    """Several updates, with a trainer and a table, end with the same parameters."""
+
+    def trained() -> np.ndarray:
+        dy.reset_random_seed(5)
+        model = dy.ParameterCollection()
+        cells = dy.LSTMBuilder(1, 32, 64, model)
+        table = model.add_lookup_parameters((50, 32))
+        out = model.add_parameters((50, 64))
+        trainer = dy.AdamTrainer(model)
+        for step in range(4):
+            dy.renew_cg()
+            losses = []
+            for k in range(6):
+                state = cells.initial_state()
+                for i in range(30):
+                    state = state.add_input(table[(i * k + step) % 50])
+                    losses.append(dy.pickneglogsoftmax(out * state.output(), i))
+            dy.esum(losses).backward()
+            trainer.update()
+        return np.concatenate([p.as_array().ravel() for p in [*model.parameters_list(), table]])
+
+    expected = trained()
+    with limited(2.6):
+        found = trained()
+    assert np.array_equal(found, expected)
