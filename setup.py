@@ -191,6 +191,7 @@ class BuildExt(build_ext):
             headers += [p for p in (HERE / PACKAGE / "kernels" / "native").rglob("*") if p.is_file()]
         else:
             headers = [p for p in headers if p.suffix != ".inl"]
+            headers += [p for folder in BuildExt.package_dirs(ext) for p in (HERE / folder).glob("*.h")]
         return relative(headers)
 
     @staticmethod
