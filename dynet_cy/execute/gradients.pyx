@@ -406,7 +406,10 @@ cdef int parameter_backward(Walk* w, const Batch* batch, const Op* op, const Nee
     """Compute the gradient of an argument that is a parameter; it is in the storage."""
     cdef Factors factors
     cdef Collected* sums
+    cdef const float* at = needs.same(c, i) if needs.same != NULL and not w.at_once else NULL
     cdef int done
+    if at != NULL:
+        return contribute_to_parameter(w, args_of(w.g, &nodes_of(w.g)[order_of(w.g)[batch.first]])[i], at, p.size, 1)
     if needs.factors != NULL:
         factors.n = 0
         needs.factors(c, i, &factors)

@@ -92,7 +92,8 @@ cdef int end_group(Walk* w) noexcept nogil
 # The table of forms, for modules that add forms.
 cdef Form* device_forms() noexcept nogil
 # For functions of forms.
-# Copy n numbers of the values to the place of the value of the running batch, before the next command that reads it.
+# Copy n numbers on the device to the value of the running batch, a pointer on the host, before the next command that
+# reads it.
 cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept nogil
 # Append a command; the device address for a pointer into an arena of the graph.
 cdef Command* add_command(Pass* s, int kind) noexcept nogil

@@ -307,7 +307,7 @@ cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept 
     if s.walk.owed == NULL and open_additions(s):
         return -1
     s.walk.owed[s.walk.number] = s.walk.turn
-    return add_copy(s, place(&s.walk, source), place(&s.walk, to), n)
+    return add_copy(s, source, place(&s.walk, to), n)
 
 
 cdef int zero(Walk* w, float* to, size_t n) noexcept nogil:

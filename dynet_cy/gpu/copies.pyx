@@ -13,6 +13,7 @@ from dynet_cy.gpu.commands cimport Pass, copy_later, device_forms
 from dynet_cy.graph.structs cimport (
     COPIES, LIVE, NEEDS_GRAD, Batch, Node, args_of, batches_of, gradient_at, nodes_of, order_of, state_of,
 )
+from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport GPU, op_at
 
 
@@ -27,16 +28,11 @@ cdef void find_copies(Graph* g, uint32_t n) noexcept nogil:
 
 cdef bint are_copies(const Graph* g, const Batch* batch) noexcept nogil:
     cdef const Node* x
-    cdef const Node* a
-    cdef uint32_t i, j
+    cdef uint32_t j
     for j in range(batch.count):
         x = &nodes_of(g)[order_of(g)[batch.first + j]]
         if not op_at(x.op).needs[GPU].laid(&x.dim, x.attrs):
             return False
-        for i in range(x.nargs):
-            a = &nodes_of(g)[args_of(g, x)[i]]
-            if a.nargs == 0 and a.object != NULL:           # a parameter: it has no place in the graph
-                return False
     return True
 
 
@@ -54,7 +50,7 @@ cdef int copies_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         for i in range(x.nargs):
             a = &nodes_of(w.g)[args_of(w.g, x)[i]]
             size = total_of(&a.dim)
-            if copy_later(<Pass*>w, y, a.val, size):
+            if copy_later(<Pass*>w, y, place_of(w, a.val) if a.val != NULL else (<Param*>a.object).device_value, size):
                 return -1
             y += size
     return 0

@@ -124,7 +124,13 @@ cdef int affine_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     return multiply_backward_b(gpu, &c.x[i - 1], &c.dy, &c.dx, c.accumulate)
 
 
+cdef float* affine_same(const Call* c, uint32_t i) noexcept nogil:
+    """The gradient of a bias that is not broadcast is that of the result."""
+    return c.dy.v if i == 0 and total_of(&c.x[0].dim) == total_of(&c.y.dim) else NULL
+
+
 op = gpu_op(b"affine_transform", BASE, affine_forward, affine_backward)
+op.same = affine_same
 op.factors = AFFINE.factors
 op.assigns = True
 op.lists = True
