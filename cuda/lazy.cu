@@ -57,7 +57,7 @@ extern "C" __global__ void lazy_begin(dy_lazy *lazy, uint32_t *had, size_t rows,
     }
 }
 
-// y_b = row items_b, or first + b without items. Nothing is changed.
+// y_b = row items_b, or first + b without items. Nothing is changed. An item that is no row (lookup.cu) gives zeros.
 extern "C" __global__ void lazy_read(const dy_lazy *lazy, size_t rows, size_t n, const uint32_t *__restrict__ items,
                                      size_t first, const float *__restrict__ table, float *y) {
     __shared__ dy_idle step;
@@ -65,6 +65,10 @@ extern "C" __global__ void lazy_read(const dy_lazy *lazy, size_t rows, size_t n,
     rule_of_table t(lazy);
     for (ROWS(b, rows)) {
         size_t row = items ? items[b] : first + b;
+        if (row == 0xffffffffu) {
+            for (LANES(i, n)) y[b * n + i] = 0.f;
+            continue;
+        }
         uint32_t had = lazy->had[row];
         float kept = (float)lazy->kept[had];
         if (had < t.n && threadIdx.x == 0) dy_lazy_step(lazy, had, &step, weights, fades);

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Rows of tables.
+// Rows of tables. An item that is NO_ROW stands for an index that was refused.
 #include "common.cuh"
+
+#define NO_ROW 0xffffffffu
 
 // y_b = factor table[items_b], rows of n numbers.
 extern "C" __global__ void lookup_forward(size_t rows, size_t n, float factor, const float *__restrict__ table,
                                           const uint32_t *__restrict__ items, float *y) {
     for (EACH(i, rows * n)) {
         size_t b = i / n;
-        y[i] = factor * table[items[b] * n + (i - b * n)];
+        y[i] = items[b] == NO_ROW ? 0.f : factor * table[items[b] * n + (i - b * n)];
     }
 }
 
@@ -20,7 +22,7 @@ extern "C" __global__ void lookup_backward(size_t rows, size_t n, const uint32_t
         uint32_t item = items[b];
         int before = 0;
         for (LANES(k, b)) before |= items[k] == item;
-        if (__syncthreads_or(before)) continue;
+        if (__syncthreads_or(before) || item == NO_ROW) continue;
         for (LANES(i, n)) {
             double total = grad[item * n + i];
             for (size_t k = b; k < rows; k++)
@@ -53,7 +55,7 @@ extern "C" __global__ void lookup_backward_unordered(size_t rows, size_t n, cons
         __syncthreads();
         for (SLICES(i, count * n)) {
             size_t k = i / n, column = i - k * n;
-            if (!is_first[k]) continue;
+            if (!is_first[k] || item[k] == NO_ROW) continue;
             double total = 0;
             for (size_t j = k; j < MOST; j = next[j]) total += dy[(from + j) * n + column];
             atomicAdd(&grad[item[k] * n + column], (float)total);

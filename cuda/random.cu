@@ -2,7 +2,9 @@
 //
 // Dropout, noise and random leaves. Masks are not saved, but drawn again in backward. Seed and stream are read
 // from device memory, so that launches are the same in every step.
+#include "lines.cuh"
 #include "rng.cuh"
+#include "teams.cuh"
 
 // Leaves: y_b = the draw of number items_b.
 /** op random_normal() draws
@@ -86,5 +88,31 @@ extern "C" __global__ void dropout_backward(size_t batch, size_t n, size_t inner
         for (size_t b = e * uses; b < (e + 1) * uses; b++)
             total += dy[b * n + j] * draw_bernoulli(seeds, items, b, place, keep, value);
         store(dx + i, acc, total);
+    }
+}
+
+/** op sample(x) draws
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  inner = s.pre
+ *  length = s.len
+ *  outer = s.post
+ *  forward:
+ *      sample_forward: rows(inner * outer * batch, length) */
+// The index of the maximum of x plus noise from a Gumbel distribution in each line.
+extern "C" __global__ void sample_forward(size_t batch, size_t inner, size_t length, size_t outer,
+                                          const uint64_t *__restrict__ seeds, const uint32_t *__restrict__ items,
+                                          const float *__restrict__ x, size_t stride_x, float *y) {
+    __shared__ Best part[32];
+    Team t = team_of(1);
+    for (ROWS(e, batch * inner * outer)) {
+        size_t b = e / (inner * outer), first = line_at(e - b * inner * outer, inner, length, outer, 0);
+        Best top = {-INFINITY, 0xffffffffu};
+        for (LANES(k, length)) {
+            size_t j = first + k * inner;
+            float score = x[b * stride_x + j] + draw_gumbel(seeds, items, b, j, 0.f, 1.f);
+            top = best_of(top, Best{score, (uint32_t)k});
+        }
+        top = team_best(t, top, part);
+        if (t.lane == 0) y[e] = (float)top.at;
     }
 }

@@ -491,7 +491,7 @@ DIFFERENCES = (
         "",
     ),
     Difference(
-        "`scaled_dot_product_attention`, `adaptive_avgpooling2d`, `adaptive_maxpooling2d`, `avgpooling2d`, `conv_transpose2d`, `custom_op`, `clip`, `equal`, `expm1`, `gelu`, `greater`, `greater_equal`, `hard_swish`, `hard_tanh`, `huber`, `leaky_relu`, `less`, `less_equal`, `log1p`, `masked_fill`, `mish`, `not_equal`, `prelu`, `relu`, `safe_sqrt`, `sigmoid`, `softplus`, `where`, `crf_log_partition`, `crf_loss`, `crf_marginals`, `crf_viterbi`, `batch_moments`, `channel_norm`, `residual_layer_norm`, `matmul`, `gru_h`, `logistic_affine`, `tanh_affine`, `tree_lstm_c`, `tree_lstm_gates`, `tree_lstm_h`, `vanilla_lstm_gates_projected`, `norm`, `argsort`, `cumprod`, `logcumsumexp`, `scatter_cols`, `scatter_rows`, `sort`, `topk`, `cat`, `pickneglogsoftmax_list`, `softmin`",
+        "`scaled_dot_product_attention`, `adaptive_avgpooling2d`, `adaptive_maxpooling2d`, `avgpooling2d`, `conv_transpose2d`, `custom_op`, `clip`, `equal`, `expm1`, `gelu`, `greater`, `greater_equal`, `hard_swish`, `hard_tanh`, `huber`, `leaky_relu`, `less`, `less_equal`, `log1p`, `masked_fill`, `mish`, `not_equal`, `prelu`, `relu`, `safe_sqrt`, `sigmoid`, `softplus`, `where`, `input_indices`, `crf_log_partition`, `crf_loss`, `crf_marginals`, `crf_viterbi`, `batch_moments`, `channel_norm`, `residual_layer_norm`, `matmul`, `sample`, `gru_h`, `logistic_affine`, `tanh_affine`, `tree_lstm_c`, `tree_lstm_gates`, `tree_lstm_h`, `vanilla_lstm_gates_projected`, `argmin`, `norm`, `argsort`, `cumprod`, `logcumsumexp`, `scatter_cols`, `scatter_rows`, `sort`, `topk`, `cat`, `pickneglogsoftmax_list`, `softmin`",
         "not there",
         "works as its docstring says",
         "",

@@ -275,7 +275,7 @@ READINGS = (
     Reading("`torch.round(x)`", "halves to the even number", "`dy.round(x)` rounds halves up",
         "`dy.round(x)`, where halves do not matter", torch="round"),
     Reading("`torch.argmax(x)`", "a position", "`dy.argmax(x, gradient_mode)` is a vector with a 1 there",
-        "`x.npvalue().argmax()` for the position", torch="argmax"),
+        "`dy.argmax(x)` for the position, as an expression", torch="argmax"),
     Reading("`x.dim()`", "the number of axes", "the shape and the batch size, `((3, 4), 1)`", "`len(x.shape)`",
         torch="dim ndimension"),
     Reading("`torch.tensor(rows)` of a minibatch", "the batch is the first axis",

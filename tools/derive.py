@@ -393,7 +393,7 @@ def api(found: Sequence[Family]) -> str:
     """dynet_cy/ops/api.py."""
     lines = ['"""All public ops, family by family.  Written by tools/derive.py."""', ""]
     for f in found:
-        names = sorted(f.names(), key=lambda n: (not n[0].isupper(), n))
+        names = sorted(f.names(), key=lambda n: (not n[0].isupper(), n.lower()))
         line = f"from dynet_cy.ops.{f.name} import {', '.join(names)}"
         if len(line) <= WIDTH:
             lines.append(line)
@@ -453,7 +453,8 @@ def listed_functions() -> Iterator[str]:
 
 def not_named(start: str, *patterns: str, but: Sequence[str] = ()) -> Iterator[str]:
     """A sentence with the ops, except those of rows and `but`, that no file names; nothing where each is named."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in sorted(OPS.glob("*.pyx")))
+    paths = [*sorted(OPS.glob("*.pyx")), ROOT / "dynet_cy" / "model" / "parameters.pyx"]
+    sources = "".join(path.read_text(encoding="utf-8") for path in paths)
     ops = re.findall(r'^(?:cdef Op\* )?[A-Z]\w* = \w+\(\s*b"(\w+)"', sources, re.MULTILINE)
     files = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
     text = "".join(path.read_text(encoding="utf-8") for path in files)
@@ -709,13 +710,14 @@ def from_functions() -> Iterator[tuple[Path, str]]:
     yield differences(found)
     unwritten = not_named("Not written yet are the converters of", "dynet_cy/onnx/*.py")
     yield with_regions(ROOT / "docs" / "onnx.md", unwritten=unwritten)
-    # Inputs have nothing to compute, and the scheduler makes `gates` for the CPU only.
-    but = ("input", "gates")
+    # Inputs and parameters have nothing to compute, and the scheduler makes `gates` for the CPU only.
+    but = ("input", "parameter", "gates")
     unwritten = not_named("Not written yet are the GPU ops of", "dynet_cy/gpu/*.pyx", "cuda/*.cu", but=but)
     yield with_regions(ROOT / "docs" / "gpu.md", unwritten=unwritten)
     # Leaves, and ops that pass no gradient.
-    leaves = ("input", "random_bernoulli", "random_gumbel", "random_normal", "random_uniform")
-    but = (*leaves, "argmax", "argsort", "crf_marginals", "crf_viterbi", "nobackprop")
+    leaves = ("input", "parameter", "lookup", "random_bernoulli", "random_gumbel", "random_normal", "random_uniform")
+    indices = ("argmax", "argsort", "index_of_max", "index_of_min", "one_hot_at", "sample")
+    but = (*leaves, *indices, "crf_marginals", "crf_viterbi", "nobackprop")
     first_order = not_named("Not written yet are the rules of", "dynet_cy/derivatives/*.py", but=but)
     yield with_regions(ROOT / "docs" / "training.md", **{"first-order": first_order})
 

@@ -22,6 +22,7 @@ from dynet_cy.ops.inputs import ones, zeros
 from dynet_cy.ops.linalg import dot_product
 from dynet_cy.ops.reduce import sum_batches
 from dynet_cy.ops.registry import DimensionError, describe
+from dynet_cy.ops.select import scatter_cols
 from dynet_cy.ops.shape import reshape
 
 __all__ = ["gradients", "hessian_vector_product"]
@@ -166,8 +167,15 @@ def at_rows(table: Expression, rows: Expression, found: dict[int, Expression]) -
     dy = found.get(number(rows))
     if dy is None:
         return None
-    numbers = np.array(contents(cg(), number(rows)).items)
     n = math.prod(table.dim()[0][:-1])
+    args = nodes(cg())[number(rows)].args
+    if args:  # their numbers are values of the graph
+        indices = expression(cg(), args[0])
+        count = math.prod(indices.dim()[0]) * indices.batch_size
+        return reshape(
+            scatter_cols(reshape(dy, (n, count)), reshape(indices, (count,)), table.dim()[0][-1]), table.dim()[0]
+        )
+    numbers = np.array(contents(cg(), number(rows)).items)
     return Placed(dy, lambda: (numbers[:, None] * n + np.arange(n)).ravel())
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dynet_cy.derivatives.elementwise import derivative
 from dynet_cy.derivatives.steps import ALL_AXES, BATCH, Contribution, Step, axes_of, flat, kept, reduced
-from dynet_cy.derivatives.table import composed, each
+from dynet_cy.derivatives.table import composed, each, rule
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.elementwise import abs as absolute
 from dynet_cy.ops.elementwise import (
@@ -263,6 +263,14 @@ def sparse(step: Step, i: int) -> Contribution:
 def pickneglogsoftmax(step: Step, i: int) -> Contribution:
     x = flat(step.x(0))
     return cmult(step.dy, softmax(x) - hot(step, x.dim()[0][0]))
+
+
+@rule("pickneglogsoftmax_at")
+def pickneglogsoftmax_at(step: Step) -> list[Contribution]:
+    """None flows to the class."""
+    x = flat(step.x(0))
+    slope = cmult(step.dy, softmax(x) - one_hot(x.dim()[0][0], step.x(1)))
+    return [slope if i == 0 else None for i in step.node.live]
 
 
 def hot(step: Step, n: int) -> Expression:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dynet_cy.derivatives.reductions import log_sum_of_list
 from dynet_cy.derivatives.steps import Contribution, Dim, Placed, Step
 from dynet_cy.derivatives.table import composed, each, rule
-from dynet_cy.functions.shapes import pad
+from dynet_cy.functions.shapes import gather, pad, put
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.elementwise import cmult
 from dynet_cy.ops.reduce import sum_dim
@@ -111,6 +111,38 @@ def strided(step: Step, i: int) -> Contribution:
 @each("scatter_rows", "scatter_cols")
 def scattered_slices(step: Step, i: int) -> Contribution:
     return (select_cols if step.word(0) else select_rows)(step.dy, step.items[0])
+
+
+@rule("take")
+def taken(step: Step) -> list[Contribution]:
+    """None flows to the indices; attribute 1 says how they are meant: 1 is one index, 2 an index for each element."""
+    shape, batch = step.x(0).dim()
+    axis, mode = step.word(0), step.word(1)
+    dy, indices = step.dy, step.x(1)
+    if mode == 1:
+        dy = reshape(dy, (*shape[:axis], 1, *shape[axis + 1 :]), dy.batch_size)
+        indices = reshape(indices, (1,), indices.batch_size)
+    return [put(dy, indices, axis, shape[axis], mode == 2, "take") if i == 0 else None for i in step.node.live]
+
+
+@rule("put")
+def put_at(step: Step) -> list[Contribution]:
+    function = gather if step.word(1) == 2 else select_along
+    return [function(step.dy, step.x(1), step.word(0)) if i == 0 else None for i in step.node.live]
+
+
+@each("lookup_at")
+def looked_up(step: Step, i: int) -> Contribution:
+    """None flows to the indices; `gradients` adds that of the rows to that of the table."""
+    return None
+
+
+def select_along(x: Expression, indices: Expression, axis: int) -> Expression:
+    """Parts of x along an axis, at the indices of a vector."""
+    shape, batch = x.dim()
+    before, after = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    found = select_cols(reshape(x, (before, shape[axis], after), batch), indices)
+    return reshape(found, (*shape[:axis], found.dim()[0][1], *shape[axis + 1 :]), found.batch_size)
 
 
 @composed("cumprod")

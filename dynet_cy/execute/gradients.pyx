@@ -355,10 +355,10 @@ cdef inline int backward_into(Walk* w, const Batch* batch, const Op* op, const N
 
 
 cdef int leaf_backward(Walk* w, const Batch* batch, const Op* op, Call* c, Param* p) noexcept nogil:
-    """Compute the gradient of rows of a table; the op records which rows these are."""
+    """Compute the gradient of rows of a table, the parameter of the node itself; the op records which rows."""
     cdef int failed
     begin_addition(w, p)
-    failed = one_backward(w, batch, op, c, 0)
+    failed = one_backward(w, batch, op, c, c.n)
     p.has_gradient = 1
     pthread_mutex_unlock(&p.lock)
     return failed
@@ -650,8 +650,8 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
     set_tensor(&c.dy, &node.dim, node.dim.bd, gradient_at(g, batch.y))
     if begin_arguments(w, batch, op, needs, &c):
         return -1
-    if node.nargs == 0:
-        return leaf_backward(w, batch, op, &c, <Param*>node.object) if state[number] & TRAINABLE else 0
+    if node.object != NULL and state[number] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
+        return -1
     top = g.scratch.top
     for i in range(node.nargs):
         a = &nodes[args[i]]
@@ -714,7 +714,7 @@ cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         return -1
     if begin_arguments(w, batch, op, needs, &c):
         return -1
-    if node.nargs == 0 and state[ids[0]] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
+    if node.object != NULL and state[ids[0]] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
         return -1
     top = g.scratch.top
     for i in range(node.nargs):
@@ -779,7 +779,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
         return -1
     for i in range(target + 1):
         # A parameter may have been frozen or unfrozen since; `aside` passes have marked their parameters already.
-        if node.nargs == 0 and node.object != NULL and not g.aside:
+        if node.object != NULL and not g.aside:
             state[i] &= <uint8_t>~TRAINABLE
             if node.attrs[0].u and (<Param*>node.object).updated:
                 state[i] |= TRAINABLE

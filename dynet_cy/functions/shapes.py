@@ -20,9 +20,10 @@ from dynet_cy.functions.arguments import (
     size_in,
 )
 from dynet_cy.graph.expressions import Expression
+from dynet_cy.graph.structs import operators
 from dynet_cy.ops import select, shape
 from dynet_cy.ops.elementwise import cmult, where
-from dynet_cy.ops.inputs import constant, inputTensor, inputVector, zeros
+from dynet_cy.ops.inputs import constant, inputTensor, inputVector, ones, zeros
 from dynet_cy.ops.registry import DimensionError
 
 __all__ = ["arange", "eye", "gather", "index_add", "outer", "pad", "scatter", "scatter_add", "split", "stack"]
@@ -211,15 +212,15 @@ def places(x: Expression, indices: Integers, axis: int, function: str) -> tuple[
     return np.broadcast_to(at, array.shape), n_batch
 
 
-def gather(x: Expression, indices: Integers, axis: int = 0) -> Expression:
+def gather(x: Expression, indices: Expression | Integers, axis: int = 0) -> Expression:
     """Elements of x by their positions along an axis: ``y[i, j] = x[indices[i, j], j]`` for axis 0 of a matrix.
 
     Like NumPy's `take_along_axis`.  Gradients are added up at the elements that were taken.
 
     Args:
         x: any expression.
-        indices: an array of whole numbers, known when the graph is made, with the axes of x, and the sizes of x along
-            all but `axis`; with one more axis if each batch element has its own indices.
+        indices: an array of whole numbers with the axes of x, and the sizes of x along all but `axis`; with one more
+            axis if each batch element has its own indices. Or an expression of such a shape, which gets no gradient.
         axis: the axis (default: 0).
 
     Returns:
@@ -227,13 +228,16 @@ def gather(x: Expression, indices: Integers, axis: int = 0) -> Expression:
 
     Raises:
         DimensionError: the shapes do not fit.
-        IndexError: an index is out of range.
+        IndexError: an index is out of range; if they are an expression, when the value is computed.
 
     Example:
         >>> dy.gather(dy.inputTensor([[1, 2], [3, 4]]), [[1, 0]]).npvalue()
         array([[3., 2.]])
     """
     k = axis_in(expression(x, "gather"), axis, "gather")
+    if isinstance(indices, Expression):
+        found: Expression = operators["gather"](x, indices, k, "gather")
+        return found
     at, n_batch = places(x, indices, k, "gather")
     n = math.prod(shape_of(x))
     if not n_batch:
@@ -241,6 +245,21 @@ def gather(x: Expression, indices: Integers, axis: int = 0) -> Expression:
         return shape.reshape(flat, at.shape)
     flat = select.select_rows(shape.reshape(x, n * x.batch_size), at.ravel(order="F"))
     return shape.reshape(flat, at.shape[:-1], n_batch)
+
+
+def put(source: Expression, indices: Expression, axis: int, n: int, own: bool, function: str) -> Expression:
+    """Zeros, n along the axis, with the source added at positions that are values of the graph: a vector of those of
+    slices, or if `own` those of each element."""
+    found: Expression = operators["scatter"](source, indices, axis, n, own, function)
+    return found
+
+
+def length_along(x: Expression, axis: int, function: str) -> int:
+    """The number of elements of x along an axis."""
+    own = shape_of(x)
+    if axis >= len(own):
+        raise DimensionError(f"{function}: x has no axis {axis}, its shape is {own}")
+    return own[axis]
 
 
 def added_at(x: Expression, indices: Integers, source: Expression, axis: int, function: str) -> tuple[Expression, Any]:
@@ -257,13 +276,13 @@ def added_at(x: Expression, indices: Integers, source: Expression, axis: int, fu
     return shape.reshape(y, shape_of(x)), at
 
 
-def scatter_add(x: Expression, indices: Integers, source: Expression, axis: int = 0) -> Expression:
+def scatter_add(x: Expression, indices: Expression | Integers, source: Expression, axis: int = 0) -> Expression:
     """x with the elements of another tensor added at given positions: ``y[indices[i, j], j] += source[i, j]``.
 
     Args:
         x: any expression.
-        indices: positions along the axis, the same for all batch elements; see `gather`.  At repeated positions,
-            elements are added up.
+        indices: positions along the axis; see `gather`. Numbers are the same for all batch elements. At repeated
+            positions, elements are added up.
         source: an expression of the shape of indices.
         axis: the axis (default: 0).
 
@@ -276,10 +295,12 @@ def scatter_add(x: Expression, indices: Integers, source: Expression, axis: int 
         array([4., 0., 2.])
     """
     k = axis_in(expression(x, "scatter_add"), axis, "scatter_add")
+    if isinstance(indices, Expression):
+        return x + put(source, indices, k, length_along(x, k, "scatter_add"), True, "scatter_add")
     return x + added_at(x, indices, expression(source, "scatter_add", "source"), k, "scatter_add")[0]
 
 
-def index_add(x: Expression, indices: Sequence[int], source: Expression, axis: int = 0) -> Expression:
+def index_add(x: Expression, indices: Expression | Sequence[int], source: Expression, axis: int = 0) -> Expression:
     """x with the rows or columns of another tensor added at given positions: ``y[indices[i]] += source[i]``.
 
     For columns, with axis 1, ``y[:, indices[j]] += source[:, j]``; likewise for further axes.
@@ -289,7 +310,7 @@ def index_add(x: Expression, indices: Sequence[int], source: Expression, axis: i
     Args:
         x: any expression.
         indices: the position of each slice of the source along the axis, a list or an array, the same for all batch
-            elements.  At repeated positions, slices are added up.
+            elements; or a vector as an expression.  At repeated positions, slices are added up.
         source: an expression with k slices along the axis; otherwise of the shape of x.
         axis: the axis: 0 (the default) for rows, 1 for columns.
 
@@ -303,6 +324,8 @@ def index_add(x: Expression, indices: Sequence[int], source: Expression, axis: i
                [11.,  1.,  6.]])
     """
     k = axis_in(expression(x, "index_add"), axis, "index_add")
+    if isinstance(indices, Expression):
+        return x + put(source, indices, k, length_along(x, k, "index_add"), False, "index_add")
     whole, own = shape_of(x), shape_of(expression(source, "index_add", "source"))
     wanted = (*whole[:k], len(indices), *whole[k + 1 :])
     if k >= len(whole) or own != wanted:
@@ -319,12 +342,13 @@ def index_add(x: Expression, indices: Sequence[int], source: Expression, axis: i
     return x + shape.reshape(y, whole)
 
 
-def scatter(x: Expression, indices: Integers, source: Expression, axis: int = 0) -> Expression:
+def scatter(x: Expression, indices: Expression | Integers, source: Expression, axis: int = 0) -> Expression:
     """x with some elements replaced by those of another tensor: ``y[indices[i, j], j] = source[i, j]``.
 
     Args:
         x: any expression.
-        indices: positions along the axis, see `scatter_add`; none may be repeated.
+        indices: positions along the axis, see `scatter_add`; none may be repeated. This is not checked if they are an
+            expression: repeated elements are then added up.
         source: an expression of the shape of indices.
         axis: the axis (default: 0).
 
@@ -338,6 +362,10 @@ def scatter(x: Expression, indices: Integers, source: Expression, axis: int = 0)
         array([2., 0., 1.])
     """
     k = axis_in(expression(x, "scatter"), axis, "scatter")
+    if isinstance(indices, Expression):
+        n = length_along(x, k, "scatter")
+        chosen = put(ones(shape_of(source), source.batch_size), indices, k, n, True, "scatter")
+        return where(chosen, put(source, indices, k, n, True, "scatter"), x)
     y, at = added_at(x, indices, expression(source, "scatter", "source"), k, "scatter")
     if len(np.unique(at)) < at.size:
         raise ValueError("scatter: a position is repeated among the indices; scatter_add allows that")

@@ -175,6 +175,7 @@ cdef enum:
 
 cdef const char* kernel_names[2048]             # by number, for messages; filled by the registry
 cdef Gpu* gpu_at(int number) except NULL        # opens the device at the first call
+cdef Gpu* opened_gpu(int number) noexcept nogil         # one that is open already
 cdef int check(Gpu* gpu, int error, str what) except -1
 cdef int raise_error(Gpu* gpu, int error) except -1     # raise an error that leave() has returned
 cdef int enter(Gpu* gpu) noexcept nogil         # lock the device, and make its context current

@@ -225,6 +225,10 @@ cdef Gpu* gpu_at(int number) except NULL:
     return gpus[number]
 
 
+cdef Gpu* opened_gpu(int number) noexcept nogil:
+    return gpus[number]
+
+
 cdef Gpu* new_gpu(int number) except NULL:
     cdef Gpu* gpu
     n = device_count()

@@ -44,8 +44,8 @@ cdef class Clipping:
     cdef list note_gradients(self)
 
 
-# Raise an error if an update was left out because its gradients are not finite.  To be called after each wait for the
-# device.
+# Raise an error if an update was left out because its gradients are not finite, or an index was refused.  To be called
+# after each wait for the device.
 cdef int check_updates(Gpu* gpu) except -1
 
 

@@ -12,6 +12,7 @@ from dynet_cy.gpu.driver cimport (
     FORKED, MOST_CHUNKS, MOST_GPUS, Address, Chunk, check, enter, failed, fetch_bytes, fill, gpu_at, leave,
     pthread_mutex_lock, pthread_mutex_unlock, raise_error, wait, wait_for,
 )
+from dynet_cy.gpu.refused cimport check_refused
 from dynet_cy.memory.storage cimport Param, bad_gradients, mirrors, touch
 from dynet_cy.model.parameters cimport _Stored
 
@@ -264,6 +265,7 @@ cdef class Clipping:
 
 cdef int check_updates(Gpu* gpu) except -1:
     cdef Clipping x
+    check_refused(gpu)
     if opened[gpu.number].n:
         for x in all_opened(gpu.number):
             if x.host_ptr.skipped:

@@ -4,7 +4,7 @@
 from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, size_of
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows
 from dynet_cy.gpu.registry cimport BASE, gpu_op, kernel_at, module_at, needs_module, pass_scaled
 from dynet_cy.ops.loops cimport Split, split_at
 
@@ -18,6 +18,7 @@ cdef int RANDOM_GUMBEL = kernel_at(CU_RANDOM, b"random_gumbel")
 cdef int NOISE_FORWARD = kernel_at(CU_RANDOM, b"noise_forward")
 cdef int DROPOUT_FORWARD = kernel_at(CU_RANDOM, b"dropout_forward")
 cdef int DROPOUT_BACKWARD = kernel_at(CU_RANDOM, b"dropout_backward")
+cdef int SAMPLE_FORWARD = kernel_at(CU_RANDOM, b"sample_forward")
 
 
 cdef int random_normal_forward(Gpu* gpu, const Call* c) noexcept nogil:
@@ -146,4 +147,16 @@ op.assigns = True
 op = gpu_op(b"block_dropout", CU_RANDOM, dropout_batch_forward, dropout_batch_backward)
 op.draws = True
 op.assigns = True
+
+
+cdef int sample_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
+    return launch_rows(gpu, SAMPLE_FORWARD, inner * outer * batch, length, batch, inner, length, outer,
+                       <const void*>c.seed, c.items, c.x[0].v, c.x[0].bstride, c.y.v)
+
+
+op = gpu_op(b"sample", CU_RANDOM, sample_forward, NULL)
+op.draws = True
 # end of launches

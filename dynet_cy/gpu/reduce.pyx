@@ -173,6 +173,7 @@ op.assigns = True
 cdef int CU_ALONG = module_at(b"along")
 cdef int EXTREME_FORWARD = kernel_at(CU_ALONG, b"extreme_forward")
 cdef int EXTREME_BACKWARD = kernel_at(CU_ALONG, b"extreme_backward")
+cdef int INDEX_FORWARD = kernel_at(CU_ALONG, b"index_forward")
 cdef int ARGMAX_FORWARD = kernel_at(CU_ALONG, b"argmax_forward")
 cdef int SCAN_LINES = kernel_at(CU_ALONG, b"scan_lines")
 cdef int LOGSUMEXP_LINES = kernel_at(CU_ALONG, b"logsumexp_lines")
@@ -216,6 +217,36 @@ cdef int min_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
 
 
 op = gpu_op(b"min_dim", CU_ALONG, min_dim_forward, max_dim_backward)
+
+
+cdef int index_of_max_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
+    cdef float sign = <float>1
+    cdef size_t lines = inner * outer * batch
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, INDEX_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
+                           c.x[0].bstride, c.y.v, 1)
+    return launch_each(gpu, INDEX_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride, c.y.v, 0)
+
+
+op = gpu_op(b"index_of_max", CU_ALONG, index_of_max_forward, NULL)
+
+
+cdef int index_of_min_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post
+    cdef float sign = <float>(-1)
+    cdef size_t lines = inner * outer * batch
+    if by_blocks(lines, length, inner == 1):
+        return launch_rows(gpu, INDEX_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
+                           c.x[0].bstride, c.y.v, 1)
+    return launch_each(gpu, INDEX_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride, c.y.v, 0)
+
+
+op = gpu_op(b"index_of_min", CU_ALONG, index_of_min_forward, NULL)
 
 
 cdef int argmax_forward(Gpu* gpu, const Call* c) noexcept nogil:

@@ -1,18 +1,22 @@
 """Shapes and selections: copies, transpose, concatenate; rows of tables, elements, ranges, rows, columns; sorting."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uintptr_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport Call, Tensor, axis_of, element, size_of, total_of
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, element, size_of, total_of
 from dynet_cy.gpu.driver cimport (
-    THREADS, Gpu, GpuOp, blocks, fill, launch, launch_each, launch_rows, launch_slices, value_at,
+    THREADS, Address, Gpu, GpuOp, blocks, enter, fetch_bytes, fill, launch, launch_each, launch_rows, launch_slices,
+    leave, opened_gpu, set_error, value_at, wait,
 )
 from dynet_cy.gpu.lazy cimport read_rows
+from dynet_cy.gpu.positions cimport CU_POSITIONS, NO_ROW, find_places, find_positions
 from dynet_cy.gpu.registry cimport (
     BASE, Axes, add_axis, contract, expand, gpu_op, kernel_at, module_at, needs_module, no_axes, scaled,
 )
-from dynet_cy.memory.storage cimport Param, touch
+from dynet_cy.memory.storage cimport Param, note_gradient, touch
 from dynet_cy.ops.loops cimport Split, split_at
+from dynet_cy.ops.select cimport OWN_POSITIONS
 
 cdef int CU_LOOKUP                                     # the module of kernels
 
@@ -313,6 +317,49 @@ op = gpu_op(b"lookup", CU_LOOKUP, lookup_forward, lookup_backward)
 op.note = lookup_note
 
 
+# ---- rows whose numbers are values of the graph: forward saves them as items -------------------
+
+cdef int lookup_at_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    cdef size_t rows = total_of(&c.x[0].dim)
+    cdef uint32_t* items = <uint32_t*>c.saved
+    find_positions(gpu, c, &c.x[0], p.rows, <uint32_t>NO_ROW, items)
+    if p.lazy != NULL and p.lazy.n:
+        return read_rows(gpu, p, rows, items, 0, c.y.v)
+    return gather_rows(gpu, rows, size_of(&p.dim), 1, p.device_value, items, c.y.v)
+
+
+cdef void lookup_at_note(const Call* c, const uint32_t* items) noexcept nogil:
+    """Note which rows get a gradient.  The trainer's list is on the host, so their numbers are fetched."""
+    cdef Param* p = <Param*>c.object
+    cdef size_t n = total_of(&c.x[0].dim), k
+    cdef uint32_t* rows = <uint32_t*>malloc(n * sizeof(uint32_t))
+    cdef Gpu* gpu = opened_gpu(p.device - 1)
+    if rows == NULL or enter(gpu):
+        note_gradient(p)                            # more rows than needed, rather than too few
+        free(rows)
+        return
+    fetch_bytes(gpu, rows, <Address><uintptr_t>c.saved, n * sizeof(uint32_t))
+    wait(gpu)
+    for k in range(n):
+        if rows[k] < p.rows:
+            touch(p, rows[k])
+    free(rows)
+    set_error(gpu, leave(gpu))                      # the pass reports it
+
+
+cdef int lookup_at_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    if i < c.n:                                     # none flows to an index
+        return 0
+    return add_rows(gpu, total_of(&c.x[0].dim), size_of(&p.dim), <const uint32_t*>c.saved, c.dy.v, p.device_grad)
+
+
+op = gpu_op(b"lookup_at", CU_LOOKUP, lookup_at_forward, lookup_at_backward)
+needs_module(op, CU_POSITIONS)
+op.note = lookup_at_note
+
+
 # ==== select ======================================================================================
 #
 # Selections: elements, ranges, rows, columns, batch elements.
@@ -391,6 +438,89 @@ for name in (b"scatter_rows", b"scatter_cols"):
     needs_module(op, BASE)
     needs_module(op, CU_LOOKUP)
     op.work = scatter_work
+
+
+# ---- take, put: the same where the numbers are values of the graph, which become items --------
+
+cdef void items_split(const Call* c, const Dim* all, Split* s) noexcept nogil:
+    """How items divide a tensor of shape `all`: along an axis; indices of their own for each element are places in the
+    tensor as one long vector."""
+    s[0] = split_at(all, c.attrs[0].u)
+    if c.attrs[1].u == <uint32_t>OWN_POSITIONS:
+        s.len = s.pre * s.len * s.post
+        s.pre = s.post = 1
+
+
+cdef int find_items(Gpu* gpu, const Call* c, const Dim* all, Split* s, uint32_t* items) noexcept nogil:
+    s[0] = split_at(all, c.attrs[0].u)
+    if c.attrs[1].u == <uint32_t>OWN_POSITIONS:
+        find_places(gpu, c, &c.x[1], s, items)
+    else:
+        find_positions(gpu, c, &c.x[1], s.len, 0, items)
+    items_split(c, all, s)
+    return gpu.error
+
+
+cdef size_t items_size(const Call* c) noexcept nogil:
+    return size_of(&c.x[1].dim) * c.y.dim.bd
+
+
+cdef int take_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Split s
+    cdef uint32_t* items = <uint32_t*>c.saved
+    find_items(gpu, c, &c.x[0].dim, &s, items)
+    return read_listed(gpu, c.y.dim.bd, &s, size_of(&c.x[1].dim), items, c.x[0].v, c.x[0].bstride,
+                       <float**>c.x[0].list, c.y.v)
+
+
+cdef int take_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s
+    if i:                                           # none flows to an index
+        return 0
+    items_split(c, &c.x[0].dim, &s)
+    return add_listed(gpu, c.y.dim.bd, &s, size_of(&c.x[1].dim), <const uint32_t*>c.saved, c.dy.v, c.dx.v,
+                      c.dx.bstride, <float**>c.dx.list)
+
+
+op = gpu_op(b"take", CU_SELECT, take_forward, take_backward)
+needs_module(op, CU_LOOKUP)
+needs_module(op, CU_POSITIONS)
+op.saved = items_size
+op.lists = True
+
+
+cdef int put_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Split s
+    cdef size_t n = size_of(&c.x[1].dim)
+    cdef uint32_t* items = <uint32_t*>c.saved
+    cdef uint32_t b
+    fill(gpu, total_of(&c.y.dim), 0, c.y.v)
+    find_items(gpu, c, &c.y.dim, &s, items)
+    for b in range(c.y.dim.bd):
+        add_listed(gpu, 1, &s, n, items + b * n, element(&c.x[0], b), element(&c.y, b), 0, NULL)
+    return gpu.error
+
+
+cdef int put_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef Split s
+    cdef size_t n = size_of(&c.x[0].dim)
+    cdef uint32_t b
+    if i:
+        return 0
+    items_split(c, &c.y.dim, &s)
+    read_listed(gpu, c.y.dim.bd, &s, size_of(&c.x[1].dim), <const uint32_t*>c.saved, c.dy.v, size_of(&c.y.dim), NULL,
+                c.work)
+    for b in range(c.y.dim.bd):
+        scaled(gpu, n, 1, c.work + b * n, element(&c.dx, b), 1)
+    return gpu.error
+
+
+op = gpu_op(b"put", CU_SELECT, put_forward, put_backward)
+needs_module(op, BASE)
+needs_module(op, CU_LOOKUP)
+needs_module(op, CU_POSITIONS)
+op.saved = items_size
+op.work = scatter_work
 
 
 # ---- pick_batch_elems: rows of a table whose rows are the batch elements of x -------------

@@ -5,8 +5,9 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, axis_of, cols_of, rows_of, size_of, total_of
-from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
-from dynet_cy.gpu.registry cimport FLAGS, Pointers, gpu_op, kernel_at, module_at
+from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, value_at
+from dynet_cy.gpu.positions cimport CU_POSITIONS, find_positions
+from dynet_cy.gpu.registry cimport FLAGS, Pointers, gpu_op, kernel_at, module_at, needs_module
 from dynet_cy.ops.attention cimport (
     ATTENTION_CAUSAL, ATTENTION_FROM, ATTENTION_HEADS, ATTENTION_NOT_CAUSAL, ATTENTION_RATE, ATTENTION_SCALE,
     ATTENTION_TO_LAST,
@@ -56,6 +57,34 @@ cdef int logsumexp_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 
 op = gpu_op(b"logsumexp", CU_SOFTMAX, logsumexp_forward, logsumexp_backward)
+op.assigns = True
+
+
+# ---- pickneglogsoftmax_at: as pickneglogsoftmax, with items that forward finds and saves behind the log-sums -----
+
+cdef int pickneglogsoftmax_at_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
+    cdef uint32_t* items = <uint32_t*>(c.saved + 2 * batch)
+    find_positions(gpu, c, &c.x[1], n, 0, items)
+    return launch_rows(gpu, PICKNEGLOGSOFTMAX_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, items, c.saved,
+                       c.y.v)
+
+
+cdef int pickneglogsoftmax_at_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
+    if i:                                           # none flows to an index
+        return 0 if c.accumulate else fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
+    return launch_each(gpu, PICKNEGLOGSOFTMAX_BACKWARD, n * c.dx.dim.bd, batch, n, c.x[0].v, c.x[0].bstride,
+                       <const uint32_t*>(c.saved + 2 * batch), c.saved, c.dy.v, c.dx.v, c.accumulate)
+
+
+cdef size_t pickneglogsoftmax_at_saved(const Call* c) noexcept nogil:
+    return 3 * <size_t>c.y.dim.bd
+
+
+op = gpu_op(b"pickneglogsoftmax_at", CU_SOFTMAX, pickneglogsoftmax_at_forward, pickneglogsoftmax_at_backward)
+needs_module(op, CU_POSITIONS)
+op.saved = pickneglogsoftmax_at_saved
 op.assigns = True
 
 

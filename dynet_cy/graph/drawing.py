@@ -211,7 +211,7 @@ def _converted(svg: str, kind: str) -> bytes:
 
 
 def _is_parameter(node: GraphNode) -> bool:
-    return node.parameter is not None and not node.rows
+    return node.parameter is not None and not node.rows and not node.args
 
 
 def _cone(found: list[GraphNode], tops: Iterable[int]) -> set[int]:
@@ -307,6 +307,8 @@ def _label(node: GraphNode, found: list[GraphNode], hidden: set[int], name: str 
     if node.rows:
         rows = ",".join(map(str, node.rows[:3])) + (",..." if len(node.rows) > 3 else "")
         what = f"{_short(node.parameter)}[{rows}]"
+    elif node.parameter is not None and node.args:  # rows whose numbers are values of the graph
+        what = f"{_short(node.parameter)}[{node.args[0]}]"
     elif node.parameter is not None:
         what = _short(node.parameter)
     else:

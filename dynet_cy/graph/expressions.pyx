@@ -1851,6 +1851,33 @@ cdef class Expression:
     def __ge__(self, other):
         return operate(OPERATOR_GREATER_EQUAL, self, other)
 
+    def __and__(self, other):
+        return functions["and"](self, other)
+
+    def __rand__(self, other):
+        return functions["and"](other, self)
+
+    def __or__(self, other):
+        return functions["or"](self, other)
+
+    def __ror__(self, other):
+        return functions["or"](other, self)
+
+    def __invert__(self):
+        return functions["not"](self)
+
+    def __floordiv__(self, other):
+        return functions["//"](self, other)
+
+    def __rfloordiv__(self, other):
+        return functions["//"](other, self)
+
+    def __mod__(self, other):
+        return functions["%"](self, other)
+
+    def __rmod__(self, other):
+        return functions["%"](other, self)
+
     def __abs__(self):
         return functions["abs"](self)
 

@@ -105,7 +105,7 @@ cdef list described(Graph* g):
         x = nodes_of(g) + i
         args = tuple([args_of(g, x)[k] for k in range(x.nargs)])
         name, rows = None, ()
-        if x.nargs == 0 and x.object != NULL:
+        if x.object != NULL:
             name = parameter_names.get((<Param*>x.object).id, "?")
             if not state_of(g)[i] & SHARED and x.item_count == 1:
                 rows = tuple([items_of(g, x)[k] for k in range(x.dim.bd)])
@@ -148,7 +148,7 @@ def contents(ComputationGraph graph not None, uint32_t number):
         tuple([x.attrs[i].u for i in range(4)]),
         tuple([items_of(g, x)[i] for i in range(x.item_count * x.dim.bd)]),
         x.item_count,
-        None if x.nargs or x.object == NULL else (<Param*>x.object).id)
+        None if x.object == NULL else (<Param*>x.object).id)
 
 
 def table(ComputationGraph graph not None, uint32_t number):
@@ -159,7 +159,7 @@ def table(ComputationGraph graph not None, uint32_t number):
     """
     cdef Node* x
     cdef Param* p
-    if number >= graph.g.n_nodes or nodes_of(&graph.g)[number].nargs or nodes_of(&graph.g)[number].object == NULL:
+    if number >= graph.g.n_nodes or nodes_of(&graph.g)[number].object == NULL:
         raise ValueError(f"table: node {number} is not a lookup")
     x = nodes_of(&graph.g) + number
     p = <Param*>x.object
@@ -304,8 +304,7 @@ def trained_rows(Expression table not None, Expression y not None):
     try:
         for i in range(last.index + 1):
             x = nodes_of(g) + i
-            if x.object == nodes_of(g)[own.index].object and not x.nargs and x.item_count \
-                    and state_of(g)[i] & TRAINABLE:
+            if x.object == nodes_of(g)[own.index].object and (x.nargs or x.item_count) and state_of(g)[i] & TRAINABLE:
                 found.append(wrap(g, i))
         return found
     finally:

@@ -11,10 +11,10 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.core.tensor cimport Call, Dim, dim_with_rows, size_of
+from dynet_cy.core.tensor cimport DY_MAX_ND, Call, Dim, dim_with_rows, element, size_of, total_of
 from dynet_cy.core.threads cimport HAS_GIL, Unlocked, acquire_lock, follows_dynet, release_lock
-from dynet_cy.graph.expressions cimport ComputationGraph, Expression, forget_to_set, owner_of
-from dynet_cy.graph.making cimport claim_current, leaf_index, release_current, wrap
+from dynet_cy.graph.expressions cimport ComputationGraph, Expression, dim_of, forget_to_set, owner_of
+from dynet_cy.graph.making cimport apply1x, claim_current, leaf_index, release_current, wrap
 from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, no_extra, nodes_of
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
@@ -25,13 +25,16 @@ from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in
 from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, check_change, forget_gradient, lend, see_whole, touch, value_changed,
 )
-from dynet_cy.ops.registry cimport Op, register
+from dynet_cy.ops.positions cimport function_number, is_position, need_positions, refuse, refused
+from dynet_cy.ops.registry cimport Op, Shapes, register
 
 from dynet_cy.core.devices import device_name
 from dynet_cy.files.textfile import LOOKUP, PARAMETER, ModelMismatchError, read_text_model, write_text_model
+from dynet_cy.graph.structs import operators
 from dynet_cy.memory.storage import parameter_names
 from dynet_cy.model.initializers import NumpyInitializer
 from dynet_cy.model.matching import ParameterShape
+from dynet_cy.ops.registry import DimensionError
 
 
 # ==== leaves ======================================================================================
@@ -122,19 +125,23 @@ cdef void settle_here(Param* p) noexcept nogil:
     release_lock(&settling)
 
 
+cdef inline void read_row(Param* p, uint32_t row, size_t n, float* y) noexcept nogil:
+    if is_row_behind(p, row):
+        read_lazy_row(p, row, y)
+        if p.factor != 1:
+            K.scale(n, <float>p.factor, y, y)
+    elif p.factor == 1:
+        memcpy(y, p.value + row * n, n * sizeof(float))
+    else:
+        K.scale(n, <float>p.factor, p.value + row * n, y)
+
+
 cdef void lookup_forward(const Call* c) noexcept nogil:
     cdef Param* p = <Param*>c.object
     cdef size_t n = size_of(&p.dim)
     cdef uint32_t b
     for b in range(c.y.dim.bd):
-        if is_row_behind(p, c.items[b]):
-            read_lazy_row(p, c.items[b], c.y.v + b * n)
-            if p.factor != 1:
-                K.scale(n, <float>p.factor, c.y.v + b * n, c.y.v + b * n)
-        elif p.factor == 1:
-            memcpy(c.y.v + b * n, p.value + c.items[b] * n, n * sizeof(float))
-        else:
-            K.scale(n, <float>p.factor, p.value + c.items[b] * n, c.y.v + b * n)
+        read_row(p, c.items[b], n, c.y.v + b * n)
 
 
 cdef void lookup_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -147,6 +154,80 @@ cdef void lookup_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* LOOKUP_LEAF = register(b"lookup", b"", NULL, lookup_forward, lookup_backward)
+
+
+# ---- rows of tables whose numbers are values of the graph ---------------------------------
+
+cdef int lookup_at_dim(const Shapes* s, Dim* y) except -1:
+    """The shape of a row, then that of the indices if there are several."""
+    cdef const Param* p = <const Param*>s.object
+    cdef uint32_t i
+    need_positions(p.rows)
+    y.nd = p.dim.nd
+    for i in range(y.nd):
+        y.d[i] = p.dim.d[i]
+    if size_of(s.x[0]) != 1:
+        if y.nd + s.x[0].nd > <uint32_t>DY_MAX_ND:
+            raise DimensionError(f"rows of {<int>y.nd} axes and indices of {<int>s.x[0].nd} have more than {DY_MAX_ND}")
+        for i in range(s.x[0].nd):
+            y.d[y.nd + i] = s.x[0].d[i]
+        y.nd += s.x[0].nd
+    return 0
+
+
+cdef void lookup_at_forward(const Call* c) noexcept nogil:
+    cdef Param* p = <Param*>c.object
+    cdef size_t n = size_of(&p.dim), count = size_of(&c.x[0].dim), k
+    cdef uint32_t b
+    cdef uint32_t* row = <uint32_t*>c.saved
+    cdef const float* indices
+    cdef float* y = c.y.v
+    for b in range(c.y.dim.bd):
+        indices = element(&c.x[0], b)
+        for k in range(count):
+            if not is_position(indices[k], p.rows, row):
+                refuse(c.attrs[3].u, b, k, indices[k], p.rows)
+                return
+            read_row(p, row[0], n, y)
+            y += n
+            row += 1
+
+
+cdef void lookup_at_backward(const Call* c, uint32_t i) noexcept nogil:
+    """The gradient of the rows, which are known now, goes to the table; none flows to the indices."""
+    cdef Param* p = <Param*>c.object
+    cdef size_t count = total_of(&c.x[0].dim), k
+    cdef const uint32_t* rows = <const uint32_t*>c.saved
+    if i < c.n:
+        return
+    for k in range(count):
+        touch(p, rows[k])
+    K.add_rows(count, size_of(&p.dim), rows, c.dy.v, p.grad)
+
+
+cdef size_t lookup_at_saved(const Call* c) noexcept nogil:
+    return total_of(&c.x[0].dim)
+
+
+cdef Op* LOOKUP_AT = register(b"lookup_at", b"index", lookup_at_dim, lookup_at_forward, lookup_at_backward)
+LOOKUP_AT.saved = lookup_at_saved
+LOOKUP_AT.raised = refused
+
+
+cdef Expression lookup_at(LookupParameters table, Expression index, bint update, str name):
+    """Rows of a table whose numbers are values of the graph."""
+    cdef Extra extra = no_extra()
+    cdef Graph* g = claim_current()
+    try:
+        extra.attrs[0].u = update
+        extra.attrs[3].u = function_number(f"{name} of {table.full_name}")
+        extra.object = table.p
+        extra.state = TRAINABLE if update else 0
+        extra.device = 1 + table.p.device
+        owner_of(g).keep.setdefault(table.storage)
+        return apply1x(LOOKUP_AT, index, &extra)
+    finally:
+        release_current(g)
 
 
 cdef class LookupExpression(Expression):
@@ -942,18 +1023,21 @@ def lookup(p, index=0, update=True):
 
     Args:
         p: lookup table with rows of shape ``{d...}``.
-        index: number of the row (default: 0).
+        index: number of the row (default: 0); or an expression of whole numbers, such as ``dy.argmax(scores)``, which
+            gets no gradient.
         update: whether the row is trained; if False, it is a constant. Default: True.
 
     Returns:
-        Expression of shape ``{d...}``.
+        Expression of shape ``{d...}``; for an index of shape ``{n...}`` that has several numbers, ``{d...,n...}``.
 
     Raises:
-        IndexError: there is no such row.
+        IndexError: there is no such row; if the index is an expression, when the value is computed.
 
     Example:
         >>> table = model.add_lookup_parameters((10, 2), init=1.0)
         >>> dy.lookup(table, 7).npvalue()
+        array([1., 1.])
+        >>> dy.lookup(table, dy.argmax(dy.inputVector([1, 5, 3]))).npvalue()
         array([1., 1.])
     """
     return _row(as_table(p, "lookup"), index, update)
@@ -961,6 +1045,8 @@ def lookup(p, index=0, update=True):
 
 cdef Expression _row(LookupParameters table, object index, bint update):
     cdef uint32_t r
+    if isinstance(index, Expression):
+        return lookup_at(table, index, update, "lookup")
     if type(index) is not int and (isinstance(index, (list, tuple)) or getattr(index, "ndim", 0)):
         raise TypeError("lookup: the index must be a number; lookup_batch takes a list")
     r = checked_row(table, index, "lookup")
@@ -972,14 +1058,15 @@ def lookup_batch(p, indices, update=True):
 
     Args:
         p: lookup table with rows of shape ``{d...}``.
-        indices: numbers of n rows.
+        indices: numbers of n rows; or an expression of n whole numbers in all its elements and batch elements, which
+            gets no gradient.
         update: whether the rows are trained; if False, they are constants. Default: True.
 
     Returns:
         Expression of shape ``{d...}`` with batch size n.
 
     Raises:
-        IndexError: there is no such row.
+        IndexError: there is no such row; if the indices are an expression, when the value is computed.
         ValueError: the list is empty.
 
     Example:
@@ -990,6 +1077,12 @@ def lookup_batch(p, indices, update=True):
     cdef LookupParameters t = as_table(p, "lookup_batch")
     cdef uint32_t* rows
     cdef uint32_t i, n
+    cdef const Dim* d
+    if isinstance(indices, Expression):
+        d = dim_of(indices)
+        if size_of(d) != 1:
+            indices = operators["reshape"](indices, (1,), size_of(d) * d.bd)
+        return lookup_at(t, indices, update, "lookup_batch")
     if not hasattr(indices, "__len__"):
         raise TypeError(f"lookup_batch: a list of indices is needed, not {indices!r}")
     n = len(indices)

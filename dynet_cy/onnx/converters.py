@@ -25,6 +25,7 @@ NOT_EXPORTABLE: dict[str, str] = {
     "dropout_batch": _RANDOM,
     "block_dropout": _RANDOM,
     "noise": _RANDOM,
+    "sample": _RANDOM,
     "random_normal": _RANDOM,
     "random_uniform": _RANDOM,
     "random_bernoulli": _RANDOM,

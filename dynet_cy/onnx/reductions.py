@@ -143,6 +143,14 @@ def argmax(w: Writer, step: Step, args: list[Value]) -> str:
     return found if len(step.dims) == 1 else w.to(found, x.each, step.dims, step.batch)
 
 
+@converts("index_of_max", "index_of_min")
+def index_along(w: Writer, step: Step, args: list[Value]) -> str:
+    x = args[0]
+    op = "ArgMax" if step.op == "index_of_max" else "ArgMin"
+    found = w.add(op, x.name, axis=-w.whole(0) - 1, keepdims=int(len(x.dims) == 1))
+    return w.add("Cast", found, to=w.helper.TensorProto.FLOAT)
+
+
 @converts("sort", "argsort")
 def ordered(w: Writer, step: Step, args: list[Value]) -> str:
     count = w.size(w.word(1))
@@ -257,6 +265,19 @@ def pickneglogsoftmax(w: Writer, step: Step, args: list[Value]) -> Value:
     logs = w.add("Where", true, w.add("LogSoftmax", scores, axis=-1), w.constant(0))
     found = w.add("Neg", reduce(w, "ReduceSum", logs, [-1], keep=True))
     return Value(found, step.dims, step.batch, each)
+
+
+@converts("pickneglogsoftmax_at")
+def pickneglogsoftmax_at(w: Writer, step: Step, args: list[Value]) -> Value:
+    x = w.flat(args[0])
+    one = tuple(1 for _ in step.batch)
+    spots = w.add("Squeeze", w.hot(w.with_axes(args[1], [one]), x.dims[0]), w.ints(-2))
+    true = args[1]._replace(name=spots, dims=x.dims)
+    has_batch = x.has_batch or true.has_batch
+    logs = w.add("LogSoftmax", w.lifted(x, 1, has_batch), axis=-1)
+    mask = w.add("Greater", w.lifted(true, 1, has_batch), w.constant(0))
+    found = reduce(w, "ReduceSum", w.add("Where", mask, logs, w.constant(0)), [-1], keep=True)
+    return Value(w.add("Neg", found), step.dims, step.batch, x.each or true.each)
 
 
 @converts("hinge", "hinge_dim")

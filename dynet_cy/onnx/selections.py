@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
 from dynet_cy.onnx.sizes import Size
@@ -39,6 +41,16 @@ def lookup(w: Writer, step: Step, args: list[Value]) -> Value:
     if sizes.is_one(step.batch):
         found = w.add("Squeeze", found, w.ints(int(rows.each)))
     return Value(found, step.dims, step.batch, rows.each)
+
+
+@converts("lookup_at")
+def lookup_at(w: Writer, step: Step, args: list[Value]) -> str:
+    table = step.values[0]
+    name = stored(w, step, table.transpose(0, *range(table.ndim - 1, 0, -1)))
+    found = w.add("Gather", name, w.as_indices(args[0]).name, axis=0)
+    if len(step.dims) != table.ndim - 1 + len(args[0].dims):  # one index
+        found = w.to(found, args[0].each, step.dims, step.batch)
+    return found
 
 
 # ---- shapes
@@ -215,6 +227,62 @@ def scatter(w: Writer, step: Step, args: list[Value]) -> Value:
     if len(step.dims) == 1:
         found = w.add("Squeeze", found, w.ints(-2))
     return Value(found, step.dims, step.batch, x.each or chosen.each)
+
+
+# ---- selections at indices that are values of the graph
+
+
+def one_of(step: Step) -> Size:
+    return tuple(1 for _ in step.batch)
+
+
+@converts("take")
+def take(w: Writer, step: Step, args: list[Value]) -> str | Value:
+    """Attribute 1: 0 for a vector of indices, 1 for one index, 2 for indices of their own for each element."""
+    x, axis, mode = args[0], w.whole(0), w.whole(1)
+    if mode == 2:
+        indices, each = w.as_indices(args[1]), x.each or args[1].each
+        names = [expanded(w, v, v.dims, step.batch, each) for v in (x, indices)]
+        return Value(w.add("GatherElements", *names, axis=-axis - 1), step.dims, step.batch, each)
+    count = one_of(step) if mode == 1 else args[1].dims[0]
+    indices = w.as_indices(args[1], [count])
+    chosen = Picked(indices.name, indices.each)
+    found = gathered(w, x, axis, chosen, indices.has_batch, step, count)
+    if mode == 0:
+        return found._replace(dims=step.dims)
+    name = w.add("Squeeze", found.name, w.ints(-axis - 1))
+    if len(step.dims) != len(x.dims) - 1:  # a scalar has one axis of size 1
+        name = w.to(name, found.each, step.dims, step.batch)
+    return Value(name, step.dims, step.batch, found.each)
+
+
+def expanded(w: Writer, x: Value, dims: Sequence[Size], batch: Size, each: bool) -> str:
+    """x repeated along axes of size 1, the batch and the examples."""
+    name = w.lifted(x, len(dims), not sizes.is_one(batch), all_axes=True)
+    if each and not x.each:
+        name = w.add("Unsqueeze", name, w.ints(0))
+    return w.add("Expand", name, w.size_list(w.shape_of(dims, batch, each)))
+
+
+@converts("put")
+def put(w: Writer, step: Step, args: list[Value]) -> Value:
+    x, axis = args[0], w.whole(0)
+    each = x.each or args[1].each
+    there = list(x.dims)
+    if w.whole(1) != 2:
+        there = [one_of(step)] * len(x.dims)
+        there[axis] = args[1].dims[0]
+    indices = w.as_indices(args[1], there)
+    nothing = w.add("Expand", w.constant(0), w.size_list(w.shape_of(step.dims, step.batch, each)))
+    names = [expanded(w, v, x.dims, step.batch, each) for v in (indices, x)]
+    found = w.add("ScatterElements", nothing, *names, axis=-axis - 1, reduction="add")
+    return Value(found, step.dims, step.batch, each)
+
+
+@converts("one_hot_at")
+def one_hot_at(w: Writer, step: Step, args: list[Value]) -> str:
+    found = w.hot(args[0], step.dims[0])
+    return found if len(step.dims) == 1 + len(args[0].dims) else w.to(found, args[0].each, step.dims, step.batch)
 
 
 @converts("strided_select")

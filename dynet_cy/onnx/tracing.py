@@ -269,7 +269,7 @@ class _Calls:
         """The numbers of a leaf that is not an argument of the function."""
         if about.entry is not None:
             if about.entry not in self.stored:
-                found = table(graph, i) if node.op == "lookup" else expression(graph, i).npvalue()
+                found = table(graph, i) if node.op.startswith("lookup") else expression(graph, i).npvalue()
                 self.stored[about.entry] = np.asarray(found, np.float32)
             return self.stored[about.entry]
         if node.op == "input" and not is_argument:

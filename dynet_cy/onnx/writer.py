@@ -348,6 +348,15 @@ class Writer:
 
     # ---- indices
 
+    def as_indices(self, x: Value, dims: Sequence[Size] | None = None) -> Value:
+        """Indices that are values of the graph, whole numbers in floats, as int64; perhaps in another shape."""
+        x = x if dims is None else self.with_axes(x, dims)
+        return x._replace(name=self.add("Cast", x.name, to=self.helper.TensorProto.INT64))
+
+    def hot(self, x: Value, n: Size) -> str:
+        """Vectors of n elements with a 1 at each of such indices, along the last axis of the file."""
+        return self.add("OneHot", self.as_indices(x).name, self.size(n), self.constant([0, 1]), axis=-1)
+
     def picked(self, count: Size, has_batch: bool) -> Picked:
         """The list of the step as indices, `count` for each batch element."""
         assert self.step is not None

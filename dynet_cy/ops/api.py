@@ -79,6 +79,7 @@ from dynet_cy.ops.elementwise import (
 )
 from dynet_cy.ops.inputs import (
     constant,
+    input_indices,
     inputMatrix,
     inputTensor,
     inputTensorTranspose,
@@ -127,6 +128,7 @@ from dynet_cy.ops.random import (
     random_gumbel,
     random_normal,
     random_uniform,
+    sample,
 )
 from dynet_cy.ops.recurrent import (
     gru_h,
@@ -145,6 +147,7 @@ from dynet_cy.ops.recurrent import (
 )
 from dynet_cy.ops.reduce import (
     argmax,
+    argmin,
     cumsum,
     l2_norm,
     logsumexp_dim,
@@ -294,6 +297,7 @@ __all__ = [
     "inputTensor",
     "inputTensorTranspose",
     "inputVector",
+    "input_indices",
     "matInput",
     "one_hot",
     "ones",
@@ -343,6 +347,7 @@ __all__ = [
     "random_gumbel",
     "random_normal",
     "random_uniform",
+    "sample",
     # recurrent
     "gru_h",
     "logistic_affine",
@@ -359,6 +364,7 @@ __all__ = [
     "vanilla_lstm_h",
     # reduce
     "argmax",
+    "argmin",
     "cumsum",
     "l2_norm",
     "logsumexp_dim",

@@ -27,7 +27,9 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.kernels.product cimport InRanges, in_ranges
 from dynet_cy.ops.linalg cimport MATMUL
-from dynet_cy.ops.registry cimport ADDS, FLAT, MULTIPLIES, Backward, Forward, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    ADDS, FLAT, MULTIPLIES, Backward, Forward, Op, Shapes, op_at, register, same_dim,
+)
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.inputs import inputTensor, constant
@@ -1180,6 +1182,58 @@ set_operator(OPERATOR_MUL, multiply)
 set_operator(OPERATOR_DIV, divide)
 set_operator(OPERATOR_POW, raise_to)
 set_operator(OPERATOR_NEG, negate)
+
+
+# ---- masks and whole numbers --------------------------------------------------
+
+cdef Expression as_truth(object x, str op, str argument):
+    """1 where x is not 0, else 0: x itself if it is a comparison."""
+    cdef Expression e = as_expression(x, op, argument)
+    cdef Graph* g = claim_current()
+    cdef bint known
+    try:
+        known = op_at(nodes_of(g)[number_in(g, e)].op).truth
+    finally:
+        release_current(g)
+    return e if known else apply_unary(DY_UNARY_not_equal_const, e, 0, 0)
+
+
+cdef Expression how_many_hold(object a, object b, str op):
+    return apply2(BINARY[DY_BINARY_add], as_truth(a, op, "the left side"), as_truth(b, op, "the right side"))
+
+
+def _and(a, b):
+    """a & b: 1 where neither is 0, else 0."""
+    return apply_unary(DY_UNARY_greater_const, how_many_hold(a, b, "&"), 1, 0)
+
+
+def _or(a, b):
+    """a | b: 1 where a or b is not 0, else 0."""
+    return apply_unary(DY_UNARY_greater_const, how_many_hold(a, b, "|"), 0, 0)
+
+
+def _not(a):
+    """~a: 1 where a is 0, else 0."""
+    return apply_unary(DY_UNARY_equal_const, a, 0, 0)
+
+
+def _floor_divide(a, b):
+    """a // b: exact for whole numbers below 2^24, since a quotient of two of them rounds to no other whole number."""
+    if is_zero(b):
+        raise ZeroDivisionError("//: an expression is divided by the number 0")
+    return apply1(UNARY[DY_UNARY_floor], apply2(BINARY[DY_BINARY_div], as_expression(a, "//", "the left side"),
+                                                as_expression(b, "//", "the right side")))
+
+
+def _remainder(a, b):
+    """a % b: a - a // b * b, of the sign of b, as in Python."""
+    if is_zero(b):
+        raise ZeroDivisionError("%: an expression is divided by the number 0")
+    a, b = as_expression(a, "%", "the left side"), as_expression(b, "%", "the right side")
+    return apply2(BINARY[DY_BINARY_sub], a, apply2(BINARY[DY_BINARY_mul], _floor_divide(a, b), b))
+
+
+operators.update({"and": _and, "or": _or, "not": _not, "//": _floor_divide, "%": _remainder})
 
 
 # ---- sums of many: y = sum xs, y = mean xs, y = max xs ------------------------

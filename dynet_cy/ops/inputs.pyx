@@ -8,14 +8,15 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport MOST_ALONG, Dim, total_of
+from dynet_cy.core.tensor cimport DY_MAX_ND, MOST_ALONG, Call, Dim, element, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set
-from dynet_cy.graph.making cimport claim_current, expression, leaf_index, place, release_current, wrap
+from dynet_cy.graph.making cimport apply1x, claim_current, expression, leaf_index, place, release_current, wrap
 from dynet_cy.graph.structs cimport COMPUTED, Extra, Graph, no_extra, nodes_of
 from dynet_cy.graph.table cimport asked_device
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in, shape_of
-from dynet_cy.ops.registry cimport Op, register
+from dynet_cy.ops.positions cimport MOST_POSITIONS, function_number, is_position, need_positions, refuse, refused
+from dynet_cy.ops.registry cimport Op, Shapes, register
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.registry import DimensionError
@@ -556,28 +557,118 @@ def matInput(d1: int, d2: int) -> InputExpression:
     return from_values(zeros_of((d1, d2), "matInput"), "matInput", False)
 
 
-def one_hot(d: int, idx: int | Sequence[int], device=""):
+# ---- input_indices, one_hot ------------------------------------------------------------
+
+def input_indices(indices: npt.ArrayLike, batched=False, device=""):
+    """Whole numbers as an input, to be used as indices, labels or masks: values of the graph, which `set` changes.
+
+    Values of the graph are floats, which hold every whole number up to 2^24: so much is checked here, and an axis that
+    is indexed by an expression has no more elements.
+
+    Args:
+        indices: a number, a list of numbers, or an array of them.
+        batched: whether the last axis is the batch: a list then becomes one number for each batch element. Default: no.
+        device: as for `inputVector`.
+
+    Returns:
+        Expression of shape ``{1}`` for a number, or of the shape of the array.
+
+    Raises:
+        TypeError: something is not a whole number.
+        ValueError: a number is not from -2^24 to 2^24.
+
+    Example:
+        >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4], [5, 6]]))
+        >>> words = dy.input_indices([2, 0])
+        >>> table[words].npvalue()
+        array([[5., 1.],
+               [6., 2.]])
+        >>> dy.input_indices([2, 0], batched=True).dim()
+        ((1,), 2)
+    """
+    cdef int on = asked_device(device, "input_indices")
+    array = whole_where_possible(np.asarray(indices), "input_indices")
+    if array.dtype.kind not in "iub":
+        raise TypeError(f"input_indices: whole numbers are needed, not {indices!r:.80}")
+    for i in array[(array > MOST_POSITIONS) | (array < -MOST_POSITIONS)].ravel():
+        raise ValueError(f"input_indices: {i} is not from -2^24 to 2^24, where floats hold every whole number")
+    if array.ndim == 0:
+        array = array.reshape(1)
+    return from_values(array, "input_indices", batched, on)
+
+
+cdef int one_hot_at_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i
+    need_positions(s.attrs[0].u)
+    y.nd = 1
+    y.d[0] = s.attrs[0].u
+    if size_of(s.x[0]) != 1:
+        if s.x[0].nd == <uint32_t>DY_MAX_ND:
+            raise DimensionError(f"the result would have more than {DY_MAX_ND} axes")
+        for i in range(s.x[0].nd):
+            y.d[1 + i] = s.x[0].d[i]
+        y.nd += s.x[0].nd
+    return 0
+
+
+cdef void one_hot_at_forward(const Call* c) noexcept nogil:
+    cdef size_t n = size_of(&c.x[0].dim), k
+    cdef uint32_t b, at = 0, d = c.y.dim.d[0]
+    cdef float* y = c.y.v
+    K.fill(total_of(&c.y.dim), 0, y)
+    for b in range(c.y.dim.bd):
+        for k in range(n):
+            if is_position(element(&c.x[0], b)[k], d, &at):
+                y[at] = 1
+            else:
+                refuse(c.attrs[3].u, b, k, element(&c.x[0], b)[k], d)
+            y += d
+
+
+cdef Op* ONE_HOT_AT = register(b"one_hot_at", b"idx", one_hot_at_dim, one_hot_at_forward, NULL)
+ONE_HOT_AT.raised = refused
+ONE_HOT_AT.no_gradient_because = b"indices have no gradient"
+
+
+cdef Expression one_hot_at(object d, Expression idx):
+    cdef Extra extra = no_extra()
+    cdef Py_ssize_t n = whole(d, "one_hot", "d")
+    if n < 0:
+        raise DimensionError(f"one_hot: d is {d}, which is not a number of elements")
+    extra.attrs[0].u = <uint32_t>n
+    extra.attrs[3].u = function_number("one_hot")
+    return apply1x(ONE_HOT_AT, idx, &extra)
+
+
+def one_hot(d: int, idx: Expression | int | Sequence[int], device=""):
     """Vectors with a single 1 and otherwise zeros.
 
     Args:
         d: number of elements.
-        idx: the position of the 1, or a list of positions, one for each batch element.
-        device: "CPU" or "GPU:0" and so on; "": the device where it is first used.
+        idx: the position of the 1, or a list of positions, one for each batch element; or an expression of whole
+            numbers, such as ``dy.argmax(scores)``, which gets no gradient.
+        device: "CPU" or "GPU:0" and so on; "": the device where it is first used. If idx is an expression, where it is.
 
     Returns:
-        Expression of shape ``{d}``.
+        Expression of shape ``{d}``; for an expression of shape ``{n...}`` that has several numbers, ``{d,n...}``.
 
     Raises:
-        IndexError: a position is not from 0 to d - 1.
+        IndexError: a position is not from 0 to d - 1; if idx is an expression, when the value is computed.
 
     Example:
         >>> dy.one_hot(3, 1).npvalue()
         array([0., 1., 0.])
+        >>> dy.one_hot(3, dy.input_indices([0, 2])).npvalue()
+        array([[1., 0.],
+               [0., 0.],
+               [0., 1.]])
     """
     cdef Dim dim
     cdef float* v
     cdef Graph* g
     on = asked_device(device, "one_hot")
+    if isinstance(idx, Expression):
+        return one_hot_at(d, idx)
     places = np.atleast_1d(idx)
     if places.ndim != 1 or places.size == 0 or places.dtype.kind not in "iu":
         raise TypeError(f"one_hot: idx must be a number or a list of them, not {idx!r}")

@@ -51,6 +51,22 @@ cdef extern from *:
     void without "dy_without"(const Dim* x, uint32_t mask, Dim* y) nogil
 
 
+cdef inline size_t best_of_line(const float* x, size_t step, size_t n, float sign) noexcept nogil:
+    """The position of the greatest sign x of n elements that are `step` apart: the first of equal ones, or of NaN."""
+    cdef size_t k, best = 0
+    cdef float top
+    if step == 1 and sign > 0:
+        return K.argmax(n, x)
+    top = x[0]
+    for k in range(1, n):
+        if top != top:
+            break
+        if not sign * x[k * step] <= sign * top:
+            top = x[k * step]
+            best = k
+    return best
+
+
 # ==== terms =======================================================================================
 #
 # Gradients of arguments without a batch, to which every batch element adds a term: see terms.h.

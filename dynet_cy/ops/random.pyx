@@ -1,4 +1,4 @@
-"""Random values: dropout, noise, and random leaves.
+"""Random values: dropout, noise, samples, and random leaves.
 
 Element j of a batch element depends on the seed, on the draw number that the
 batch element got when its node was made, and on j, but not on batching.  A
@@ -13,7 +13,8 @@ from dynet_cy.graph.making cimport apply1x, leaf
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform
 from dynet_cy.ops.inputs cimport axis_in, dim_with_batch
-from dynet_cy.ops.loops cimport Split, draw, draw_mask, split_at
+from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, split_at, without
+from dynet_cy.ops.positions cimport need_positions
 from dynet_cy.ops.registry cimport Forward, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -245,6 +246,70 @@ def noise(x, float stddev):
     cdef Extra extra = no_extra()
     extra.attrs[0].f = stddev
     return apply1x(NOISE, x, &extra)
+
+
+# ---- sample: an index drawn with the probabilities softmax(x) along an axis --------------
+# The index of the greatest x + noise from a Gumbel distribution (Gumbel 1954; Maddison et al. 2014, "A* sampling").
+
+cdef int sample_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t axis = s.attrs[0].u
+    if axis >= s.x[0].nd:
+        raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
+    if s.x[0].d[axis] == 0:
+        raise DimensionError("x has no elements along d")
+    need_positions(s.x[0].d[axis])
+    without(s.x[0], <uint32_t>1 << axis, y)
+    return 0
+
+
+cdef void sample_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t line, n = s.pre * s.post
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        draw(c, b, <int>DY_RNG_gumbel, n * s.len, 0, 1, c.work)
+        K.add(n * s.len, element(&c.x[0], b), c.work)
+        for line in range(n):
+            element(&c.y, b)[line] = <float>best_of_line(c.work + line // s.pre * s.pre * s.len + line % s.pre, s.pre,
+                                                         s.len, 1)
+
+
+cdef size_t sample_work(const Call* c, int i) noexcept nogil:
+    return size_of(&c.x[0].dim) if i < 0 else 0
+
+
+cdef Op* SAMPLE = register(b"sample", b"x", sample_dim, sample_forward, NULL)
+SAMPLE.random = True
+SAMPLE.work = sample_work
+SAMPLE.ragged = True
+SAMPLE.no_gradient_because = b"indices have no gradient; gumbel_softmax has one"
+
+
+def sample(x, d=0):
+    """An index drawn with the probabilities ``softmax(x)`` along an axis, which is removed, as a value of the graph.
+
+    The draw depends on the seed and on its position in the stream of random numbers of the graph, as that of `dropout`
+    does, but not on batching. The result can be used as an index: ``table[dy.sample(scores)]``. No gradient flows
+    through it; that of a policy is ``dy.pickneglogsoftmax(scores, action) * reward``.
+
+    Args:
+        x: scores, such as logits or logarithms of probabilities, of at most 2^24 elements along the axis; -inf is never
+            drawn if there is another. Divide them by a temperature to draw more or less freely.
+        d: the axis (default: 0).
+
+    Raises:
+        DimensionError: x has no axis d, or no elements along it.
+
+    Example:
+        >>> dy.sample(dy.log(dy.inputVector([0, 1, 0]))).value()
+        1.0
+        >>> drawn = dy.sample(dy.zeros((2, 1000))).npvalue()
+        >>> bool(400 < drawn.sum() < 600)
+        True
+    """
+    cdef Extra extra = no_extra()
+    extra.attrs[0].u = <uint32_t>axis_in(x, d, "sample")
+    return apply1x(SAMPLE, x, &extra)
 
 
 # ---- random_normal, random_uniform, random_bernoulli, random_gumbel: leaves ----------

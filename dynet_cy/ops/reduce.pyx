@@ -14,9 +14,10 @@ from dynet_cy.kernels.kernels cimport (
 )
 from dynet_cy.ops.inputs cimport axis_in, is_list, whole
 from dynet_cy.ops.loops cimport (
-    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, count_of, logs_of, norm_of, power, power_run, split_at, sum_run,
-    sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
+    ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, logs_of, norm_of, power, power_run, split_at,
+    sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
 )
+from dynet_cy.ops.positions cimport need_positions
 from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
 
 from dynet_cy.graph.structs import operators
@@ -757,28 +758,95 @@ cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", ar
                                             argmax_forward, straight_through_backward)
 
 
-def argmax(x, gradient_mode: str):
-    """One-hot vector of the greatest element of a vector; the first if several are equal.
+# ---- the indices of the greatest and of the least element along an axis, as values ------------
+# Attributes: the axis, and whether the least is meant.  The first of equal elements counts; NaN comes before all
+# numbers, as in NumPy.
+
+cdef int index_dim(const Shapes* s, Dim* y) except -1:
+    need_axis(s)
+    if s.x[0].d[s.attrs[0].u] == 0:
+        raise DimensionError("x has no elements along d")
+    need_positions(s.x[0].d[s.attrs[0].u])
+    without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
+    return 0
+
+
+cdef void index_forward(const Call* c) noexcept nogil:
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t line, n = total_of(&c.y.dim) // c.y.dim.bd
+    cdef uint32_t b
+    cdef float* y = c.y.v
+    for b in range(c.y.dim.bd):
+        for line in range(n):
+            y[line] = <float>best_of_line(element(&c.x[0], b) + line // s.pre * s.pre * s.len + line % s.pre, s.pre,
+                                          s.len, -1 if c.attrs[1].u else 1)
+        y += n
+
+
+cdef Op* INDEX_OF_MAX = register(b"index_of_max", b"x", index_dim, index_forward, NULL)
+INDEX_OF_MAX.ragged = True
+INDEX_OF_MAX.no_gradient_because = b"indices are constant almost everywhere"
+cdef Op* INDEX_OF_MIN = register(b"index_of_min", b"x", index_dim, index_forward, NULL)
+INDEX_OF_MIN.ragged = True
+INDEX_OF_MIN.no_gradient_because = b"indices are constant almost everywhere"
+
+
+cdef Expression index_along(object x, object d, bint least, str name):
+    cdef Extra extra = no_extra()
+    cdef Py_ssize_t axis = axis_in(x, d, name)
+    extra.attrs[0].u = <uint32_t>axis if 0 <= axis < 7 else 7
+    extra.attrs[1].u = least
+    return apply1x(INDEX_OF_MIN if least else INDEX_OF_MAX, x, &extra)
+
+
+def argmax(x, gradient_mode: str | None = None, d=0):
+    """The index of the greatest element along an axis, which is removed, as a value of the graph; the first if several
+    are equal.
+
+    The result can be used as an index: ``table[dy.argmax(scores)]``. No gradient flows through it.
 
     Args:
-        x: a vector.
-        gradient_mode: "zero_gradient", or "straight_through_gradient": the
-            gradient passes as if the op did nothing (Bengio et al. 2013).
+        x: an expression of at most 2^24 elements along the axis.
+        gradient_mode: for DyNet's `argmax`, whose result is a vector with 1 at the greatest element of the vector x and
+            0 elsewhere: "zero_gradient", or "straight_through_gradient": the gradient passes as if the op did nothing
+            (Bengio et al. 2013). Default: None, for the index.
+        d: the axis (default: 0).
 
     Raises:
-        DimensionError: x is not a vector.
+        DimensionError: x has no axis d, or no elements along it; with a gradient mode, x is not a vector.
         ValueError: there is no such gradient mode.
 
     Example:
+        >>> dy.argmax(dy.inputVector([1, 5, 3])).value()
+        1.0
         >>> dy.argmax(dy.inputVector([1, 5, 3]), gradient_mode="zero_gradient").npvalue()
         array([0., 1., 0.])
     """
+    if gradient_mode is None:
+        return index_along(x, d, False, "argmax")
     if gradient_mode == "zero_gradient":
         return apply1(ARGMAX, x)
     if gradient_mode == "straight_through_gradient":
         return apply1(ARGMAX_STRAIGHT_THROUGH, x)
     raise ValueError('argmax: gradient_mode must be "zero_gradient" or '
                      f'"straight_through_gradient", not {gradient_mode!r}')
+
+
+def argmin(x, d=0):
+    """The index of the least element along an axis, which is removed, as a value of the graph; see `argmax`.
+
+    Args:
+        x: an expression of at most 2^24 elements along the axis.
+        d: the axis (default: 0).
+
+    Raises:
+        DimensionError: x has no axis d, or no elements along it.
+
+    Example:
+        >>> dy.argmin(dy.inputTensor([[1, 5], [3, 4]])).npvalue()
+        array([0., 1.])
+    """
+    return index_along(x, d, True, "argmin")
 
 
 # ---- methods of expressions ------------------------------------------------------

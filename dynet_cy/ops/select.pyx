@@ -8,15 +8,16 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Attr, Call, Dim, element, size_of, total_of
-from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set
-from dynet_cy.graph.making cimport apply1x, expression
+from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set, number_in
+from dynet_cy.graph.making cimport apply1x, apply2x, claim_current, expression, release_current
 from dynet_cy.graph.structs cimport Extra, Graph, items_of, no_extra, nodes_of
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
 from dynet_cy.ops.loops cimport Split, Terms, begin_terms, end_terms, next_term, split_at, terms_work, without
-from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, register, same_dim
+from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
+from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.structs import operators
@@ -128,6 +129,8 @@ cdef class PickedExpression(Expression):
         cdef Graph* g = self.graph()
         cdef uint32_t i
         cdef uint32_t* own
+        if nodes_of(g)[self.index].nargs > 1:
+            raise TypeError("set_index: the index is an expression, which cannot be replaced by a number")
         cdef const Dim* x = &nodes_of(g)[(<uint32_t*>g.args.base)[nodes_of(g)[self.index].args]].dim
         cdef uint32_t longest = x.d[nodes_of(g)[self.index].attrs[0].u]
         for i in range(n):
@@ -195,20 +198,21 @@ cdef Expression picked_at(object x, Py_ssize_t index, Py_ssize_t axis):
     return picked(x, &extra, axis)
 
 
-def pick(e, index: _Int = 0, dim=0) -> PickedExpression:
+def pick(e, index: Expression | _Int = 0, dim=0) -> PickedExpression:
     """The part of e at one index along an axis, which is removed.
 
     Args:
         e: the expression.
-        index: counted from 0; the same in every batch element. Default: 0.
+        index: counted from 0; the same in every batch element. Default: 0. Or an expression of one whole number for
+            each batch element, such as ``dy.argmax(scores)``, which gets no gradient.
         dim: the axis (default: 0).
 
     Returns:
-        The part; its method `set_index` changes the index later.
+        The part; its method `set_index` changes a number later.
 
     Raises:
         DimensionError: e has no such axis.
-        IndexError: the index is out of range.
+        IndexError: the index is out of range; if it is an expression, when the value is computed.
 
     Example:
         >>> dy.pick(dy.inputVector([1, 2, 3]), 2).value()
@@ -216,15 +220,18 @@ def pick(e, index: _Int = 0, dim=0) -> PickedExpression:
         >>> dy.pick(dy.inputTensor([[1, 2], [3, 4]]), 1).npvalue()
         array([3., 4.])
     """
-    return settable(picked_at(e, whole(index, "pick"), axis_in(e, dim, "pick", "dim")))
+    cdef Py_ssize_t axis = axis_in(e, dim, "pick", "dim")
+    if isinstance(index, Expression):
+        return settable(taken(e, index, axis, ONE_POSITION, "pick"))
+    return settable(picked_at(e, whole(index, "pick"), axis))
 
 
-def pick_batch(e, indices: _Ints, dim=0) -> PickedExpression:
+def pick_batch(e, indices: Expression | _Ints, dim=0) -> PickedExpression:
     """`pick` with a separate index for each batch element.
 
     Args:
         e: the expression; a single batch element is used for all indices.
-        indices: a list or an array, one index for each batch element.
+        indices: a list or an array, one index for each batch element; or an expression of one for each, as for `pick`.
         dim: the axis (default: 0).
 
     Returns:
@@ -241,6 +248,8 @@ def pick_batch(e, indices: _Ints, dim=0) -> PickedExpression:
     """
     cdef const Dim* d = dim_of(expression(e, "pick_batch", "e"))
     cdef Extra extra = no_extra()
+    if isinstance(indices, Expression):
+        return settable(taken(e, indices, axis_in(e, dim, "pick_batch", "dim"), ONE_POSITION, "pick_batch"))
     held = set_indices(&extra, indices, "pick_batch")
     if extra.n_items == 1 and d.bd > 1:
         raise IndexError(f"pick_batch: 1 index given for {d.bd} batch elements")
@@ -320,23 +329,43 @@ cdef Expression range_of(object x, Py_ssize_t start, Py_ssize_t end, Py_ssize_t 
     return apply1x(PICK_RANGE, x, &extra)
 
 
-def pick_range(x, s: int, e: int, d=0):
+def pick_range(x, s: Expression | int, e: int | None = None, d=0, length: int | None = None):
     """The part of x from index s up to, but not including, e along an axis.
 
     Args:
         x: the expression.
         s, e: the range; if they are equal, the result has no elements.
         d: the axis (default: 0).
+        length: how many indices from s on, instead of e. It is needed if s is an expression of one whole number for
+            each batch element, which gets no gradient.
 
     Raises:
         DimensionError: x has no such axis.
-        IndexError: the range is not within the axis.
+        IndexError: the range is not within the axis; if s is an expression, when the value is computed.
+        TypeError: neither e nor length is given, or both; or s is an expression, and length is not given.
 
     Example:
         >>> dy.pick_range(dy.inputVector([1, 2, 3, 4]), 1, 3).npvalue()
         array([2., 3.])
+        >>> dy.pick_range(dy.inputVector([1, 2, 3, 4]), dy.input_indices(2), length=2).npvalue()
+        array([3., 4.])
     """
-    return range_of(x, whole(s, "pick_range"), whole(e, "pick_range"), axis_in(x, d, "pick_range"))
+    cdef Py_ssize_t axis = axis_in(expression(x, "pick_range", "x"), d, "pick_range")
+    if (e is None) == (length is None):
+        raise TypeError("pick_range: either e or length must be given")
+    count = whole(length, "pick_range", "length") if e is None else 0
+    if isinstance(s, Expression):
+        if e is not None:
+            raise TypeError("pick_range: s is an expression, so give length, and not e")
+        if count < 0:
+            raise IndexError(f"pick_range: length is {count}, which is not a number of elements")
+        if count == 0:
+            return range_of(x, 0, 0, axis)
+        if size_of(dim_of(expression(s, "pick_range", "s"))) != 1:
+            raise DimensionError("pick_range: s must be one number for each batch element")
+        return taken(x, s + np.arange(count, dtype=np.float32), axis, SHARED_POSITIONS, "pick_range")
+    start = whole(s, "pick_range")
+    return range_of(x, start, start + count if e is None else whole(e, "pick_range"), axis)
 
 
 def pickrange(x, s: int, e: int):
@@ -497,8 +526,14 @@ cdef Op* SELECT_COLS = register(b"select_cols", b"x", select_dim, select_forward
 SELECT_ROWS.rule[0] = SELECT_COLS.rule[0] = LIST
 
 
+cdef Py_ssize_t length_of(object indices, str name) except -1:
+    if not hasattr(indices, "__len__"):
+        raise TypeError(f"{name}: a list of indices is needed, not {indices!r}")
+    return len(indices)
+
+
 cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, str name):
-    cdef Py_ssize_t n = len(indices)
+    cdef Py_ssize_t n = length_of(indices, name)
     cdef Py_ssize_t i
     if n == 0:
         return range_of(x, 0, 0, axis)
@@ -516,12 +551,12 @@ cdef Expression selected(const Op* op, object x, object indices, uint32_t axis, 
     return y
 
 
-def select_rows(x, rs: _Ints):
+def select_rows(x, rs: Expression | _Ints):
     """Rows of x, in the given order; each may occur several times.
 
     Args:
         x: a vector, a matrix, or more: rows are along axis 0.
-        rs: their numbers, a list or an array.
+        rs: their numbers, a list or an array; or a vector of them as an expression, which gets no gradient.
 
     Raises:
         IndexError: x has no such row.
@@ -530,15 +565,17 @@ def select_rows(x, rs: _Ints):
         >>> dy.select_rows(dy.inputTensor([[1, 2], [3, 4]]), [1]).npvalue()
         array([[3., 4.]])
     """
+    if isinstance(rs, Expression):
+        return taken(x, rs, 0, SHARED_POSITIONS, "select_rows")
     return selected(SELECT_ROWS, x, rs, 0, "select_rows")
 
 
-def select_cols(x, cs: _Ints):
+def select_cols(x, cs: Expression | _Ints):
     """Columns of x, in the given order; each may occur several times.
 
     Args:
         x: a matrix, or more: columns are along axis 1.
-        cs: their numbers, a list or an array.
+        cs: their numbers, a list or an array; or a vector of them as an expression, which gets no gradient.
 
     Raises:
         DimensionError: x is a vector.
@@ -549,6 +586,8 @@ def select_cols(x, cs: _Ints):
         array([[2.],
                [4.]])
     """
+    if isinstance(cs, Expression):
+        return taken(x, cs, 1, SHARED_POSITIONS, "select_cols")
     return selected(SELECT_COLS, x, cs, 1, "select_cols")
 
 
@@ -602,7 +641,7 @@ SCATTER_ROWS.work = SCATTER_COLS.work = scatter_work
 
 
 cdef Expression scattered(const Op* op, object x, object indices, object n, uint32_t axis, str name):
-    cdef Py_ssize_t k, end, count = len(indices), size = whole(n, name, "n")
+    cdef Py_ssize_t k, end, count = length_of(indices, name), size = whole(n, name, "n")
     cdef Extra extra = no_extra()
     if size < 0:
         raise DimensionError(f"{name}: n is {n}, which is not a number of {'columns' if axis else 'rows'}")
@@ -627,14 +666,15 @@ cdef Expression scattered(const Op* op, object x, object indices, object n, uint
     return y
 
 
-def scatter_rows(x, rs: _Ints, n: int):
+def scatter_rows(x, rs: Expression | _Ints, n: int):
     """A tensor of n rows with those of x added at given positions: the reverse of `select_rows`.
 
     Shapes: ``x {k, ...}`` and k positions -> ``{n, ...}``. No gradient is taken of the positions.
 
     Args:
         x: a vector, a matrix, or more: rows are along axis 0.
-        rs: the position of each row of x; rows with the same position are added up.
+        rs: the position of each row of x; rows with the same position are added up. A list, an array, or a vector as
+            an expression.
         n: the number of rows of the result.
 
     Raises:
@@ -645,10 +685,12 @@ def scatter_rows(x, rs: _Ints, n: int):
         >>> dy.scatter_rows(dy.inputVector([1, 2, 3]), [0, 2, 0], 4).npvalue()
         array([4., 0., 2., 0.])
     """
+    if isinstance(rs, Expression):
+        return put(x, rs, 0, n, SHARED_POSITIONS, "scatter_rows")
     return scattered(SCATTER_ROWS, x, rs, n, 0, "scatter_rows")
 
 
-def scatter_cols(x, cs: _Ints, n: int):
+def scatter_cols(x, cs: Expression | _Ints, n: int):
     """A tensor of n columns with those of x added at given positions: the reverse of `select_cols`.
 
     With both, one matrix holds the states of all nodes of a sparse graph, and two lists its edges (Gilmer et al. 2017,
@@ -659,7 +701,8 @@ def scatter_cols(x, cs: _Ints, n: int):
 
     Args:
         x: a matrix, or more: columns are along axis 1.
-        cs: the position of each column of x; columns with the same position are added up.
+        cs: the position of each column of x; columns with the same position are added up. A list, an array, or a
+            vector as an expression.
         n: the number of columns of the result.
 
     Raises:
@@ -671,7 +714,218 @@ def scatter_cols(x, cs: _Ints, n: int):
         array([[ 4.,  0.,  2.],
                [10.,  0.,  5.]])
     """
+    if isinstance(cs, Expression):
+        return put(x, cs, 1, n, SHARED_POSITIONS, "scatter_cols")
     return scattered(SCATTER_COLS, x, cs, n, 1, "scatter_cols")
+
+
+# ---- take: y = x at positions along an axis that are values of the graph ---------------
+# Attributes: the axis; how the positions are meant; the number of the public function.
+
+
+cdef int own_positions(const Shapes* s, uint32_t axis, const Dim* x) except -1:
+    """Argument 1 must have the sizes of x along all other axes."""
+    cdef uint32_t i
+    if s.x[1].nd != x.nd:
+        raise DimensionError(f"the indices have {s.x[1].nd} axes, they need {x.nd}")
+    for i in range(x.nd):
+        if i != axis and s.x[1].d[i] != x.d[i]:
+            raise DimensionError(f"the indices have {s.x[1].d[i]} elements along axis {i}, they need {x.d[i]}")
+    return 0
+
+
+cdef int need_places(const Dim* x) except -1:
+    """Elements that are chosen one by one are counted in 32 bits."""
+    if size_of(x) > 0xFFFFFFFF:
+        raise DimensionError("tensors of more than 2^32 elements cannot be indexed element by element")
+    return 0
+
+
+cdef int take_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i, axis = s.attrs[0].u
+    need_axis(s)
+    need_positions(s.x[0].d[axis])
+    if s.attrs[1].u == <uint32_t>ONE_POSITION:
+        need_one(s, 1)
+        without(s.x[0], <uint32_t>1 << axis, y)
+        return 0
+    y.nd = s.x[0].nd
+    for i in range(y.nd):
+        y.d[i] = s.x[0].d[i]
+    if s.attrs[1].u == <uint32_t>OWN_POSITIONS:
+        own_positions(s, axis, s.x[0])
+        y.d[axis] = s.x[1].d[axis]
+        need_places(s.x[0])
+    elif s.x[1].nd != 1:
+        raise DimensionError("the indices must be a vector")
+    else:
+        y.d[axis] = s.x[1].d[0]
+    return 0
+
+
+cdef struct Places:
+    # The places of a tensor that the indices of one batch element name: `items` along the axis in the middle of it.
+    Split split
+    size_t n
+    uint32_t* items
+
+
+cdef inline size_t indices_of(const Call* c) noexcept nogil:
+    """How many indices a batch element has."""
+    return size_of(&c.x[1].dim)
+
+
+cdef bint find_places(const Call* c, const Dim* all, uint32_t b, uint32_t* items, Places* to) noexcept nogil:
+    """The places of batch element b in a tensor of shape `all`, written to `items`; False if an index is refused.
+
+    Indices of their own for each element become places in the tensor as one long vector.
+    """
+    cdef const float* indices = element(&c.x[1], b)
+    cdef size_t k, line, column, n = indices_of(c)
+    cdef uint32_t at = 0, length
+    to.split = split_at(all, c.attrs[0].u)
+    to.n = n
+    to.items = items
+    length = <uint32_t>to.split.len
+    for k in range(n):
+        if not is_position(indices[k], length, &items[k]):
+            refuse(c.attrs[3].u, b, k, indices[k], length)
+            return False
+    if c.attrs[1].u != <uint32_t>OWN_POSITIONS:
+        return True
+    k = 0
+    for line in range(to.split.post):
+        while k < n // to.split.post * (line + 1):
+            for column in range(to.split.pre):
+                at = items[k]
+                items[k] = <uint32_t>((line * length + at) * to.split.pre + column)
+                k += 1
+    to.split.len = to.split.pre * to.split.len * to.split.post
+    to.split.pre = to.split.post = 1
+    return True
+
+
+cdef void take_forward(const Call* c) noexcept nogil:
+    cdef Places places
+    cdef uint32_t b
+    for b in range(c.y.dim.bd):
+        if find_places(c, &c.x[0].dim, b, <uint32_t*>c.work, &places):
+            read_listed(&places.split, places.n, places.items, element(&c.x[0], b), element(&c.y, b), 0)
+
+
+cdef void take_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Places places
+    cdef uint32_t b
+    if i == 0:                                      # none flows to an index
+        for b in range(c.y.dim.bd):
+            find_places(c, &c.x[0].dim, b, <uint32_t*>c.work, &places)
+            add_listed(&places.split, places.n, places.items, element(&c.dy, b), element(&c.dx, b))
+
+
+cdef size_t take_work(const Call* c, int i) noexcept nogil:
+    return indices_of(c) if i <= 0 else 0
+
+
+cdef Op* TAKE = register(b"take", b"x indices", take_dim, take_forward, take_backward)
+TAKE.rule[0] = LIST
+TAKE.work = take_work
+TAKE.raised = refused
+
+
+cdef Expression taken(object x, object indices, Py_ssize_t axis, uint32_t mode, str name):
+    cdef Extra extra = no_extra()
+    set_axis(&extra, axis)
+    extra.attrs[1].u = mode
+    extra.attrs[3].u = function_number(name)
+    return apply2x(TAKE, x, indices, &extra)
+
+
+cdef Expression taken_at(object x, Expression index, Py_ssize_t axis, str name):
+    """The part of x at one index, or the parts at several in a vector."""
+    if is_comparison(index):
+        raise TypeError(
+            "a comparison cannot be an index: the number of elements that it selects is not known when the graph is "
+            "made; use where, or masked_fill")
+    return taken(x, index, axis, ONE_POSITION if size_of(dim_of(index)) == 1 else SHARED_POSITIONS, name)
+
+
+# ---- put: the reverse: zeros with x added at positions along an axis ---------------------
+# Attributes as for `take`; attribute 2 is the length of the axis in y.
+
+cdef int put_dim(const Shapes* s, Dim* y) except -1:
+    cdef uint32_t i, axis = s.attrs[0].u
+    need_axis(s)
+    need_positions(s.attrs[2].u)
+    y.nd = s.x[0].nd
+    for i in range(y.nd):
+        y.d[i] = s.x[0].d[i]
+    if s.attrs[1].u == <uint32_t>OWN_POSITIONS:
+        own_positions(s, 7, s.x[0])
+    elif s.x[1].nd != 1 or s.x[1].d[0] != y.d[axis]:
+        raise DimensionError(f"the indices must be a vector of {y.d[axis]}, one for each part of x along axis {axis}")
+    y.d[axis] = s.attrs[2].u
+    if s.attrs[1].u == <uint32_t>OWN_POSITIONS:
+        need_places(y)
+    return 0
+
+
+cdef void put_forward(const Call* c) noexcept nogil:
+    cdef Places places
+    cdef uint32_t b
+    memset(c.y.v, 0, total_of(&c.y.dim) * sizeof(float))
+    for b in range(c.y.dim.bd):
+        if find_places(c, &c.y.dim, b, <uint32_t*>c.work, &places):
+            add_listed(&places.split, places.n, places.items, element(&c.x[0], b), element(&c.y, b))
+
+
+cdef void put_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef Places places
+    cdef uint32_t b
+    cdef int add
+    cdef float* dx
+    cdef Terms terms
+    if i:                                           # none flows to an index
+        if not c.accumulate:
+            memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
+        return
+    begin_terms(&terms, c, c.work)
+    for b in range(c.y.dim.bd):
+        dx = next_term(&terms, c, b, &add)
+        find_places(c, &c.y.dim, b, <uint32_t*>c.work + terms_work(c, 0), &places)
+        read_listed(&places.split, places.n, places.items, element(&c.dy, b), dx, add)
+    end_terms(&terms)
+
+
+cdef size_t put_work(const Call* c, int i) noexcept nogil:
+    return indices_of(c) + (terms_work(c, 0) if i == 0 else 0) if i <= 0 else 0
+
+
+cdef Op* PUT = register(b"put", b"x indices", put_dim, put_forward, put_backward)
+PUT.assigns = True
+PUT.work = put_work
+PUT.raised = refused
+
+
+cdef Expression put(object x, object indices, Py_ssize_t axis, object n, uint32_t mode, str name):
+    cdef Extra extra = no_extra()
+    cdef Py_ssize_t size = whole(n, name, "n")
+    if size < 0:
+        raise DimensionError(f"{name}: n is {n}, which is not a number of elements")
+    set_axis(&extra, axis)
+    extra.attrs[1].u = mode
+    extra.attrs[2].u = <uint32_t>size
+    extra.attrs[3].u = function_number(name)
+    return apply2x(PUT, x, indices, &extra)
+
+
+def _gathered(x, indices, axis, name):
+    """The elements of x at positions of the shape of the result: for `gather`."""
+    return taken(x, indices, axis, OWN_POSITIONS, name)
+
+
+def _scattered(x, indices, axis, n, bint own, name):
+    """Zeros, n along the axis, with x added at positions: of the shape of x if `own`, or else a vector."""
+    return put(x, indices, axis, n, OWN_POSITIONS if own else SHARED_POSITIONS, name)
 
 
 # ---- strided_select: y_ij = x[from_0 + i step_0, from_1 + j step_1], ... ---------
@@ -842,7 +1096,7 @@ cdef object sliced(object index):
 cdef object listed(object key):
     """A list or an array of indices, or of bools, as an array; None for anything else."""
     if isinstance(key, Expression):
-        raise TypeError("an index must be known when the graph is made; it cannot be an expression")
+        raise TypeError("an expression may be the only index, as in e[i], or stand beside whole axes, as in e[:, i]")
     if not isinstance(key, list) and not (getattr(key, "ndim", 0) and hasattr(key, "__array__")):
         return None
     array = whole_where_possible(np.asarray(key), "[]")
@@ -919,6 +1173,22 @@ cdef Expression placed(Expression x, list arrays, uint32_t axis):
     return reshape(y, (*shape[:axis], *places.shape, *shape[axis + len(arrays):]))
 
 
+cdef bint is_comparison(Expression x) except -1:
+    cdef Graph* g = claim_current()
+    try:
+        return op_at(nodes_of(g)[number_in(g, x)].op).truth
+    finally:
+        release_current(g)
+
+
+cdef Expression taken_beside_slices(Expression e, tuple index):
+    """e[:, i]: an expression beside whole axes."""
+    axes = [axis for axis, key in enumerate(index) if isinstance(key, Expression)]
+    if len(axes) > 1 or any([key != slice(None) for axis, key in enumerate(index) if axis != axes[0]]):
+        listed(index[axes[0]])                      # the error
+    return taken_at(e, index[axes[0]], axes[0], "[]")
+
+
 def _getitem(Expression e not None, index):
     """The meaning of e[index]: numbers, slices, lists, masks, ``...``, None, and tuples of them."""
     cdef const Dim* d = dim_of(e)
@@ -929,6 +1199,10 @@ def _getitem(Expression e not None, index):
         if nd == 0:
             raise IndexError("an expression of shape {} has no elements to pick")
         return picked_at(e, wrapped(index, d.d[0], 0), 0)
+    if isinstance(index, Expression):
+        return taken_at(e, index, 0, "[]")
+    if type(index) is tuple and any([isinstance(key, Expression) for key in index]):
+        return taken_beside_slices(e, index)
     if type(index) is slice:
         index = sliced(index)
         if nd and (index.step is None or index.step == 1):
@@ -1000,7 +1274,7 @@ cdef Expression rearranged(Expression x, list keys, bint scalar):
     return x
 
 
-operators["getitem"] = _getitem
+operators.update({"getitem": _getitem, "gather": _gathered, "scatter": _scattered})
 
 
 # ==== order =======================================================================================
@@ -1058,42 +1332,69 @@ cdef uint32_t* order_line(const float* x, size_t step, size_t n, bint descending
     return a
 
 
-# Up to this many of at least four times as many elements are found by passing over them once.
-cdef enum:
-    FIRST = 64
+cdef inline bint is_better(const float* x, size_t step, uint32_t a, uint32_t b, bint descending) noexcept nogil:
+    """Whether element a comes before element b in a stable sort."""
+    cdef float u = x[a * step], v = x[b * step]
+    return goes_first(u, v, descending) or (a < b and not goes_first(v, u, descending))
 
 
-cdef uint32_t* first_of_line(const float* x, size_t n, size_t count, bint descending, uint32_t* a) noexcept nogil:
-    """The positions of the first `count` of n adjacent elements in sorted order, which are kept sorted in a.
+cdef void sift(const float* x, size_t step, uint32_t* heap, size_t n, size_t i, bint descending) noexcept nogil:
+    """Move element i of a heap down to its place; the worst is on top."""
+    cdef uint32_t moved = heap[i]
+    cdef size_t child
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and is_better(x, step, heap[child], heap[child + 1], descending):
+            child += 1
+        if not is_better(x, step, moved, heap[child], descending):
+            break
+        heap[i] = heap[child]
+        i = child
+    heap[i] = moved
 
-    Few elements enter the list, so that nearly all of the time is that of comparing them with its last one.
-    """
-    cdef size_t i = 0, k
-    cdef float last
-    while i < n:
-        if i >= count:
-            last = x[a[count - 1]]
-            if last == last:
-                i += K.next_beyond(n - i, x + i, last, descending)
-            else:
-                while i < n and x[i] != x[i]:
-                    i += 1
-            if i == n:
+
+cdef uint32_t* select_line(const float* x, size_t step, size_t n, size_t count, bint descending,
+                           uint32_t* heap) noexcept nogil:
+    """The positions of the first `count` of n elements in sorted order: a heap of the best so far, with the worst of
+    them on top, so that most elements take one comparison; adjacent ones are compared as vectors."""
+    cdef size_t k, i
+    cdef uint32_t last
+    cdef float worst
+    for k in range(count):
+        heap[k] = <uint32_t>k
+    for k in range(count // 2, 0, -1):
+        sift(x, step, heap, count, k - 1, descending)
+    worst = x[heap[0] * step]
+    k = count
+    while k < n:
+        if step == 1 and worst == worst:
+            k += K.next_beyond(n - k, x + k, worst, descending)
+            if k == n:
                 break
-        k = min(i, count - 1)
-        while k > 0 and goes_first(x[i], x[a[k - 1]], descending):
-            a[k] = a[k - 1]
-            k -= 1
-        a[k] = <uint32_t>i
-        i += 1
-    return a
+        if goes_first(x[k * step], worst, descending):      # of equal ones, the first stays
+            heap[0] = <uint32_t>k
+            sift(x, step, heap, count, 0, descending)
+            worst = x[heap[0] * step]
+        k += 1
+    for i in range(count, 1, -1):                   # the worst goes to the end
+        last = heap[i - 1]
+        heap[i - 1] = heap[0]
+        heap[0] = last
+        sift(x, step, heap, i - 1, 0, descending)
+    return heap
+
+
+# A heap is quicker than sorting if at most one of this many elements is asked for.
+cdef enum:
+    FEW_OF = 8
 
 
 cdef void order(const Call* c, uint32_t* where) noexcept nogil:
     """The sorted values in y and their positions in `where`; if that is NULL, the positions in y."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t count = c.attrs[1].u, o, p, k
-    cdef bint few = s.pre == 1 and 0 < count <= FIRST and 4 * count <= s.len
     cdef uint32_t b
     cdef uint32_t* found
     cdef uint32_t* work = <uint32_t*>c.work
@@ -1103,8 +1404,8 @@ cdef void order(const Call* c, uint32_t* where) noexcept nogil:
         for o in range(s.post):
             for p in range(s.pre):
                 x = element(&c.x[0], b) + o * s.pre * s.len + p
-                if few:
-                    found = first_of_line(x, s.len, count, c.attrs[2].u, work)
+                if 0 < count <= s.len // FEW_OF:
+                    found = select_line(x, s.pre, s.len, count, c.attrs[2].u, work)
                 else:
                     found = order_line(x, s.pre, s.len, c.attrs[2].u, work, work + s.len)
                 for k in range(count):

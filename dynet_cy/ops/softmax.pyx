@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply, apply1x, apply2, expression, sequence
+from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x, expression, sequence
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_add, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, DY_UNARY_negate,
@@ -15,6 +15,7 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.kernels.product cimport RangeRun, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
 from dynet_cy.ops.loops cimport Split, split_at
+from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
 from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
 
 from dynet_cy.graph.nodes import expect
@@ -468,6 +469,55 @@ PICKNEGLOGSOFTMAX.saved = two_per_element
 PICKNEGLOGSOFTMAX.ragged = True
 PICKNEGLOGSOFTMAX.assigns = True
 
+
+# ---- the same, of a class that is a value of the graph ------------------------------------
+
+cdef int picked_at_dim(const Shapes* s, Dim* y) except -1:
+    scores_dim(s, y)
+    need_one(s, 1)
+    return need_positions(size_of(s.x[0]))
+
+
+cdef void pickneglogsoftmax_at_forward(const Call* c) noexcept nogil:
+    cdef uint32_t b, at, n = <uint32_t>size_of(&c.x[0].dim)
+    cdef float index
+    cdef const float* pair
+    for_batch_elements(c, log_sums)
+    for b in range(c.y.dim.bd):
+        pair = c.saved + 2 * <size_t>b
+        index = element(&c.x[1], b)[0]
+        if is_position(index, n, &at):
+            c.y.v[b] = logf(pair[1]) - (element(&c.x[0], b)[at] - pair[0])
+        else:
+            c.y.v[b] = 0
+            refuse(c.attrs[3].u, b, 0, index, n)
+
+
+cdef void pickneglogsoftmax_at_backward(const Call* c, uint32_t i) noexcept nogil:
+    cdef uint32_t b
+    if i == 0:
+        for_batch_elements(c, log_sums_backward)
+        for b in range(c.y.dim.bd):
+            element(&c.dx, b)[<size_t>element(&c.x[1], b)[0]] -= c.dy.v[b]
+    elif not c.accumulate:
+        memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
+
+
+cdef Op* PICKNEGLOGSOFTMAX_AT = register(b"pickneglogsoftmax_at", b"x v", picked_at_dim,
+                                         pickneglogsoftmax_at_forward, pickneglogsoftmax_at_backward)
+PICKNEGLOGSOFTMAX_AT.saved = two_per_element
+PICKNEGLOGSOFTMAX_AT.ragged = True
+PICKNEGLOGSOFTMAX_AT.assigns = True
+PICKNEGLOGSOFTMAX_AT.raised = refused
+
+
+cdef Expression loss_at(object x, object v):
+    cdef Extra extra = no_extra()
+    note_scores(x)
+    extra.attrs[3].u = function_number("pickneglogsoftmax")
+    return apply2x(PICKNEGLOGSOFTMAX_AT, x, v, &extra)
+
+
 # Arguments of the first calls are looked at: a program that passes a softmax does so from the start.
 cdef int unseen = 100
 
@@ -481,7 +531,7 @@ cdef inline int note_scores(object x) except -1:
     return 0
 
 
-def pickneglogsoftmax(x, v: _Int | _Ints):
+def pickneglogsoftmax(x, v: Expression | _Int | _Ints):
     """Negative log-likelihood of a class under the softmax of scores.
 
     Shapes: ``x {n}`` -> ``{1}``.
@@ -489,16 +539,19 @@ def pickneglogsoftmax(x, v: _Int | _Ints):
     Args:
         x: scores.
         v: index of the true class, the same for every batch element; or a list, as for
-            `pickneglogsoftmax_batch`.
+            `pickneglogsoftmax_batch`; or an expression of one whole number for each batch element, such as
+            ``dy.sample(x)``, which gets no gradient.
 
     Raises:
-        IndexError: there is no element v.
+        IndexError: there is no element v; if v is an expression, when the value is computed.
 
     Example:
         >>> round(dy.pickneglogsoftmax(dy.inputVector([1, 1]), 0).value(), 3)
         0.693
     """
     cdef uint32_t index
+    if isinstance(v, Expression):
+        return loss_at(x, v)
     if is_list(v):
         return pickneglogsoftmax_batch(x, v)
     cdef Extra extra = no_extra()
@@ -544,12 +597,12 @@ def pickneglogsoftmax_list(xs: Iterable[Expression], vs: _Ints) -> list[Expressi
     return losses
 
 
-def pickneglogsoftmax_batch(x, vs: _Ints):
+def pickneglogsoftmax_batch(x, vs: Expression | _Ints):
     """Negative log-likelihood of one class for each batch element.
 
     Args:
         x: scores, a batch of vectors.
-        vs: list of indices, one for each batch element.
+        vs: list of indices, one for each batch element; or an expression, as for `pickneglogsoftmax`.
 
     Raises:
         IndexError: an index is out of range, or the number of indices is wrong.
@@ -559,6 +612,8 @@ def pickneglogsoftmax_batch(x, vs: _Ints):
         array([[0.693, 0.693]])
     """
     cdef Extra extra = no_extra()
+    if isinstance(vs, Expression):
+        return loss_at(x, vs)
     _held = set_indices(&extra, vs, "pickneglogsoftmax_batch")
     note_scores(x)
     extra.attrs[1].i = 1
@@ -868,7 +923,7 @@ def hinge_batch(x, vs: _Ints, float m=1.0):
 
     Args:
         x: scores, a batch of vectors.
-        vs: list of indices, one for each batch element.
+        vs: list of indices, one for each batch element; or an expression, as for `pickneglogsoftmax`.
         m: the margin (default: 1).
 
     Example:

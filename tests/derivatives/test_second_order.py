@@ -24,6 +24,7 @@ WITH_GRADIENT = [case for case in CASES if case.grad is not False]
 ELSEWHERE = {
     "to_device": "test_gradients.py",
     "gates": "test_gradients.py",
+    "lookup_at": "tests/model/test_lookup_at.py",
 }
 
 

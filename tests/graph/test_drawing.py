@@ -90,6 +90,14 @@ def test_labels(losses) -> None:
     assert "not computed" in dy.draw(dy.tanh(x)).svg
 
 
+def test_rows_whose_numbers_are_values_of_the_graph() -> None:
+    """The label names the table and the node of the index."""
+    table = dy.ParameterCollection().add_lookup_parameters((3, 4), name="leaf")
+    dy.renew_cg()
+    found = boxes(dy.draw(table[dy.argmax(dy.inputVector([1, 3, 2]))]))
+    assert [found[n][0][0] for n in sorted(found)] == ["input", "index_of_max", "leaf[1]"]
+
+
 def test_lines_of_the_program() -> None:
     dy.renew_cg()
     with dy.record_lines():

@@ -274,3 +274,20 @@ def test_the_page(path: Path, model: dy.ParameterCollection, monkeypatch: pytest
 def test_operations_of_a_program(path: Path) -> None:
     double = dy.custom_op("double", lambda x: 2 * x)
     refused(lambda x: double(x), {"x": Floats(2)}, path, "double has no converter")
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_decisions_in_the_graph(path: Path, model: dy.ParameterCollection, n: int) -> None:
+    """A greedy decoder: each word is looked up by the index of the greatest score before it."""
+    E, W = model.add_lookup_parameters((20, 6), name="E"), model.add_parameters((20, 6), init="uniform", scale=2.0)
+
+    def decode(h: dy.Expression) -> dict[str, dy.Expression]:
+        words = []
+        for _ in range(3):
+            words.append(dy.argmax(W * h))
+            h = dy.tanh(h + E[words[-1]])
+        rows = dy.reshape(E[dy.concatenate(words)], (18,))
+        return {"words": dy.concatenate(words), "h": h, "rows": rows, "hot": dy.one_hot(20, words[0])}
+
+    check(decode, {"h": Floats(6)}, path, [[[floats(6)]], [[floats(6) * k] for k in range(1, 1 + n)]])
+    assert "/E" in {x.name for x in onnx.load(path).graph.initializer}

@@ -32,7 +32,7 @@ def _ops_of(case: Case) -> frozenset[str]:
 
 
 # Tested in test_onnx_files.py.
-ELSEWHERE = {"parameter", "lookup", "to_device"}
+ELSEWHERE = {"parameter", "lookup", "lookup_at", "to_device"}
 
 
 def test_every_converter_is_tested() -> None:

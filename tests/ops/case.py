@@ -93,6 +93,18 @@ def whole(case: str, shape, build: Callable, f: Callable, batches=((1,), (3,)), 
     return one(case, shape, build, f, batches=list(batches), whole_batch=True, **more)
 
 
+def beside_a_sum(case: str, shapes, build: Callable, f: Callable, **more) -> Case:
+    """A case without a gradient, to which the sum of the first argument is added, so that graphs with it have one."""
+    return many(
+        case,
+        shapes,
+        lambda dy, *xs: build(dy, *xs) + dy.sum_elems(xs[0]),
+        lambda *xs: f(*xs) + xs[0].sum(),
+        grad=(True, *[False] * (len(shapes) - 1)),
+        **more,
+    )
+
+
 def one_batch(f: Callable) -> Callable:
     """A reduction over the batch, the last axis, which is kept with size 1."""
     return lambda x: f(x)[..., None]

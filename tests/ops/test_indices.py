@@ -110,10 +110,12 @@ def test_wrong_indices_and_their_messages(key, error, message: str, graph) -> No
     assert x[0].shape == (3, 2)
 
 
-def test_an_expression_is_no_index(graph) -> None:
-    x = dy.inputVector([1, 2])
-    with pytest.raises(TypeError, match="an index must be known when the graph is made"):
-        x[x > 1]
+def test_a_comparison_is_no_index(graph) -> None:
+    """As an index of NumPy it would select some elements; zeros and ones as positions are never meant."""
+    x = dy.inputTensor([[1, 2], [3, 4]])
+    for key in (x > 1, (slice(None), (x > 1) & (x < 4))):
+        with pytest.raises(TypeError, match="a comparison cannot be an index: .* use where"):
+            x[key]
 
 
 def test_lists_of_batch_elements(graph) -> None:

@@ -309,7 +309,7 @@ def test_attention_over_many_keys() -> None:
 # Tested in test_long_sums.py: lists of arguments, products and broadcasting.
 ELSEWHERE = {
     *("matmul", "affine_transform", "batched_matmul", "esum", "average", "logsumexp", "conv2d_bias", "lookup"),
-    *("pick_batch_elems", "select_rows", "select_cols", "scatter_rows", "scatter_cols"),
+    *("pick_batch_elems", "select_rows", "select_cols", "scatter_rows", "scatter_cols", "lookup_at", "take", "put"),
 }
 # Made of matrix products whose inner dimension is short in practice.
 PRODUCTS = {
@@ -333,6 +333,7 @@ NONE = {
         "pairwise_rank_loss",
         "poisson_loss",
     ),
+    *("index_of_max", "index_of_min", "sample", "one_hot_at"),
     *("sort", "argsort", "cumprod", "adaptive_maxpooling2d", "to_device"),
     "scaled_dot_product_attention_dropout",  # the sums of the op without dropout
     "residual_layer_norm_dropout",  # likewise

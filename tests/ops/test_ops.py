@@ -23,6 +23,7 @@ each_with_gradient = pytest.mark.parametrize("case", [c for c in CASES if c.grad
 ELSEWHERE = {
     "parameter": "arguments of every case; tests/model/test_model.py",
     "lookup": "tests/model/test_model.py",
+    "lookup_at": "tests/model/test_lookup_at.py",
     "to_device": "tests/gpu/test_devices.py",
     "gates": "made by plans; tests/schedule/test_gates.py",
 }

@@ -17,6 +17,7 @@ OTHERS = {
     **{name: [1] for name in ["indices", "vs", "cs", "rs", "strides", "range_from", "range_to"]},
     **{name: [1, 1] for name in ["stride", "ksize", "size"]},
     "gradient_mode": "zero_gradient",
+    "idx": 1,
 }
 # By function and argument, where the name of the argument is not enough.
 SPECIAL = {("sum_dim", "d"): [0], ("mean_dim", "d"): [0], ("moment_dim", "d"): [0], ("std_dim", "d"): [0]}
@@ -49,7 +50,7 @@ PLACES = [
     (name, i)
     for name, arguments in SIGNATURES.items()
     for i, (_, annotation, _) in enumerate(arguments)
-    if "Expression" in annotation and not arguments[i][2]
+    if "Expression" in annotation and "int" not in annotation.lower() and not arguments[i][2]  # no index
 ]
 
 
@@ -59,7 +60,7 @@ def arguments_of(name: str) -> list:
     for argument, annotation, has_default in SIGNATURES[name]:
         if has_default:
             break
-        if "Expression" in annotation:
+        if "Expression" in annotation and "int" not in annotation.lower():
             out.append([dy.zeros(3)] if "[Expression]" in annotation else dy.zeros(3))
         else:
             out.append(SPECIAL[name, argument] if (name, argument) in SPECIAL else OTHERS[argument])

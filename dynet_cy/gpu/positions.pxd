@@ -1,0 +1,20 @@
+"""Launchers of kernels that read indices which are values of the graph."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport Call, Tensor
+from dynet_cy.gpu.driver cimport Gpu
+from dynet_cy.ops.loops cimport Split
+
+
+cdef int CU_POSITIONS                   # the module of kernels
+
+cdef enum:
+    NO_ROW = 0xFFFFFFFF                 # NO_ROW of the kernels of tables
+
+# items = the indices of an argument, which must be from 0 to length - 1, for each batch element of the call; `none` in
+# place of others.
+cdef int find_positions(Gpu* gpu, const Call* c, const Tensor* indices, size_t length, uint32_t none,
+                        uint32_t* items) noexcept nogil
+# The same, as places in a tensor, given by `s`, of the elements that the indices name along its middle axis.
+cdef int find_places(Gpu* gpu, const Call* c, const Tensor* indices, const Split* s, uint32_t* items) noexcept nogil

@@ -1,0 +1,82 @@
+"""Indices that are values of the graph: errors for those that are out of range."""
+
+from cpython.ref cimport Py_INCREF
+from libc.stdint cimport uint32_t
+
+from dynet_cy.core.tensor cimport size_of
+from dynet_cy.ops.registry cimport Shapes
+
+from dynet_cy.ops.registry import DimensionError
+
+
+cdef extern from *:
+    """
+    /* The first index of the last call of this thread that is not one; `n` is 0 if there is none. */
+    typedef struct {
+        uint32_t function, b, n, any;
+        size_t k;
+        float v;
+    } dy_refusal;
+    static _Thread_local dy_refusal dy_refused;
+    """
+    ctypedef struct Refusal "dy_refusal":
+        uint32_t function
+        uint32_t b
+        uint32_t n
+        uint32_t any
+        size_t k
+        float v
+    Refusal last "dy_refused"
+
+cdef list functions = [None]                    # names by number
+
+
+cdef uint32_t function_number(str name) except 0:
+    if name not in functions:
+        functions.append(name)
+    return <uint32_t>functions.index(name)
+
+
+cdef void refuse(uint32_t function, uint32_t b, size_t k, float v, uint32_t n) noexcept nogil:
+    global last
+    if last.any:
+        return
+    last.any = True
+    last.function = function
+    last.b = b
+    last.k = k
+    last.v = v
+    last.n = n
+
+
+cdef void* refused() noexcept nogil:
+    if not last.any:
+        return NULL
+    last.any = False
+    return error_of_refusal()
+
+
+cdef void* error_of_refusal() noexcept with gil:
+    error = refusal(last.function, last.b, last.k, last.v, last.n)
+    Py_INCREF(error)
+    return <void*>error
+
+
+cdef object refusal(uint32_t function, uint32_t b, size_t k, float v, uint32_t n):
+    value = str(int(v)) if v == v and abs(v) < 2**31 and v == int(v) else repr(float(v))
+    at = f"element {k}" + (f" of batch element {b}" if b else "")
+    return IndexError(f"{functions[function]}: the index is {value} at {at}; it must be a whole number from 0 to "
+                      f"{<long long>n - 1}")
+
+
+cdef int need_positions(size_t n) except -1:
+    if n > MOST_POSITIONS:
+        raise DimensionError(
+            f"an index that is an expression reaches {<int>MOST_POSITIONS} elements (2^24), but there are {n}")
+    return 0
+
+
+cdef int need_one(const Shapes* s, uint32_t i) except -1:
+    if size_of(s.x[i]) != 1:
+        raise DimensionError("the index must be one number for each batch element")
+    return 0

@@ -1,0 +1,168 @@
+"""Indices that are values of the graph: errors, draws, and what is not computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+
+X = np.arange(12.0).reshape(3, 4)
+
+
+def at(*indices):
+    return dy.inputVector(indices)
+
+
+BAD = {
+    "pick": (lambda x, i: dy.pick(x, i), 3),
+    "pick_batch": (lambda x, i: dy.pick_batch(x, i, 1), 4),
+    "pick_range": (lambda x, i: dy.pick_range(x, i, length=1), 3),
+    r"\[\]": (lambda x, i: x[:, i], 4),
+    "select_rows": (lambda x, i: dy.select_rows(x, i), 3),
+    "select_cols": (lambda x, i: dy.select_cols(x, i), 4),
+    "scatter_rows": (lambda x, i: dy.scatter_rows(x[:1], i, 2), 2),
+    "scatter_cols": (lambda x, i: dy.scatter_cols(x[:, :1], i, 2), 2),
+    "gather": (lambda x, i: dy.gather(x[:, 0], i), 3),
+    "scatter": (lambda x, i: dy.scatter(x[:, 0], i, dy.ones(1)), 3),
+    "scatter_add": (lambda x, i: dy.scatter_add(x[:, 0], i, dy.ones(1)), 3),
+    "index_add": (lambda x, i: dy.index_add(x, i, dy.ones((1, 4))), 3),
+    "pickneglogsoftmax": (lambda x, i: dy.pickneglogsoftmax(x[0], i), 4),
+    "one_hot": (lambda x, i: dy.one_hot(7, i), 7),
+}
+
+
+@pytest.mark.parametrize("strategy", [0, 1])
+@pytest.mark.parametrize("name", BAD)
+def test_an_index_out_of_range_names_op_value_and_range(name: str, strategy: int) -> None:
+    build, n = BAD[name]
+    dy.renew_cg(autobatching=strategy)
+    x = dy.inputTensor(X)
+    good = [build(x, at(k)) for k in range(n)]
+    dy.forward(good)
+    for bad in (n, -1, 0.5, float("inf")):
+        y = build(x, at(bad))
+        text = str(bad).replace(".", r"\.")
+        with pytest.raises(IndexError, match=f"^{name}: the index is {text} at .*number from 0 to {n - 1}"):
+            y.npvalue()
+
+
+def test_a_wrong_index_among_many(graph) -> None:
+    """The others of its batch can be computed alone."""
+    x = dy.inputTensor(X)
+    ys = [dy.pick(x, at(k)) for k in (0, 1, 3)]
+    with pytest.raises(IndexError, match="pick: the index is 3"):
+        dy.forward(ys)
+    np.testing.assert_array_equal(ys[1].npvalue(), X[1])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda x: dy.pick(x, at(1, 2)), "the index must be one number for each batch element"),
+        (lambda x: dy.pick(x, at(1), 2), "axis"),
+        (lambda x: dy.select_rows(x, dy.ones((2, 2))), "the indices must be a vector"),
+        (lambda x: dy.gather(x, at(1)), "the indices have 1 axes, they need 2"),
+        (lambda x: dy.gather(x, dy.ones((1, 3))), "the indices have 3 elements along axis 1, they need 4"),
+        (lambda x: dy.scatter_rows(x, at(1, 2), 5), "the indices must be a vector of 3"),
+        (lambda x: dy.pickneglogsoftmax(x[0], at(1, 2)), "the index must be one number for each batch element"),
+        (lambda x: dy.pick_range(x, at(1, 2), length=1), "s must be one number"),
+        (lambda x: dy.argmax(x, d=2), "d must be an axis"),
+        (lambda x: dy.argmin(x[:0]), "x has no elements along d"),
+        (lambda x: dy.sample(x, 3), "d must be an axis"),
+    ],
+)
+def test_shapes_that_do_not_fit(build, message: str, graph) -> None:
+    with pytest.raises(dy.DimensionError, match=message):
+        build(dy.inputTensor(X))
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda x: x[at(1), at(1)], "an expression may be the only index"),
+        (lambda x: x[1, at(1)], "an expression may be the only index"),
+        (lambda x: dy.pick_range(x, at(1), 2), "s is an expression, so give length"),
+        (lambda x: dy.pick_range(x, 1), "either e or length must be given"),
+        (lambda x: dy.pick_range(x, 1, 2, length=1), "either e or length must be given"),
+        (lambda x: dy.pick(x, at(1)).set_index(0), "the index is an expression"),
+        (lambda x: dy.input_indices([0.5]), "whole numbers are needed"),
+        (lambda x: dy.input_indices("a"), "whole numbers are needed"),
+    ],
+)
+def test_uses_that_are_not_possible(build, message: str, graph) -> None:
+    with pytest.raises(TypeError, match=message):
+        build(dy.inputTensor(X))
+
+
+def test_numbers_that_floats_do_not_hold(graph) -> None:
+    assert dy.input_indices(2**24).value() == 2**24
+    with pytest.raises(ValueError, match="16777217 is not from -2\\^24 to 2\\^24"):
+        dy.input_indices([1, 2**24 + 1])
+    with pytest.raises(dy.DimensionError, match="reaches 16777216 elements"):
+        dy.one_hot(2**24 + 1, at(1))
+
+
+def test_division_of_whole_numbers_is_exact(graph) -> None:
+    rng = np.random.default_rng(3)
+    a = np.concatenate([rng.integers(0, 2**24, 20_000), 2**24 - 1 - np.arange(100)])
+    b = np.concatenate([rng.integers(1, 5000, 10_000), rng.integers(1, 2**24, 10_100)])
+    x, y = dy.input_indices(a), dy.input_indices(b)
+    np.testing.assert_array_equal((x // y).npvalue(), a // b)
+    np.testing.assert_array_equal((x % y).npvalue(), a % b)
+
+
+def test_nan_is_greatest_and_least(graph) -> None:
+    """As in NumPy, along all axes."""
+    x = np.array([[1, np.nan, 3, 4.0], [5, 6, np.nan, 1], [0, np.nan, 9, 2]])
+    for axis in (0, 1):
+        np.testing.assert_array_equal(dy.argmax(dy.inputTensor(x), d=axis).npvalue(), x.argmax(axis))
+        np.testing.assert_array_equal(dy.argmin(dy.inputTensor(x), axis).npvalue(), x.argmin(axis))
+
+
+def test_samples_have_the_probabilities_of_a_softmax(graph) -> None:
+    n = 20_000
+    p = np.array([0.5, 0.3, 0.0, 0.2])
+    scores = dy.inputTensor(np.tile(np.log(np.maximum(p, 1e-300))[:, None], n))
+    found = dy.sample(scores).npvalue()
+    assert found.shape == (n,)
+    np.testing.assert_allclose(np.bincount(found.astype(int), minlength=4) / n, p, atol=0.015)
+
+
+def test_samples_depend_on_their_position_only() -> None:
+    """Not on batching, nor on what else is computed; the seed and the position decide."""
+    found = []
+    for strategy in (0, 1, 2):
+        dy.reset_random_seed(5)
+        dy.renew_cg(autobatching=strategy)
+        draws = [dy.sample(dy.zeros(50)) for _ in range(10)]
+        dy.forward(draws if strategy else draws[::-1])
+        found.append([y.value() for y in draws])
+    assert found[0] == found[1] == found[2]
+    assert len(set(found[0])) > 3
+
+
+@pytest.mark.parametrize("n", [9, 40, 1000])
+@pytest.mark.parametrize("largest", [True, False])
+def test_a_part_of_an_order_is_its_beginning(n: int, largest: bool, graph) -> None:
+    """`topk` selects, where it is asked for few; equal elements and NaN come in the order of `sort`."""
+    rng = np.random.default_rng(n)
+    x = rng.integers(0, 6, (n, 3)).astype(float)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    e = dy.inputTensor(x)
+    values, places = dy.sort(e, descending=largest).npvalue(), dy.argsort(e, descending=largest).npvalue()
+    for k in (1, 2, n // 8, n // 2, n):
+        top, at_top = dy.topk(e, k, largest=largest)
+        np.testing.assert_array_equal(top.npvalue().reshape(k, 3), values[:k])
+        np.testing.assert_array_equal(at_top.npvalue().reshape(k, 3), places[:k])
+    weights = rng.normal(size=(2, 3))
+    dy.sum_elems(dy.cmult(dy.topk(e, 2, largest=largest)[0], dy.inputTensor(weights))).backward(full=True)
+    expected = np.zeros_like(x)
+    np.put_along_axis(expected, places[:2].astype(int), weights, 0)
+    np.testing.assert_allclose(e.gradient(), expected, rtol=1e-6)
+
+
+def test_a_range_of_no_elements(graph) -> None:
+    assert dy.pick_range(dy.inputTensor(X), at(1), length=0).dim() == ((0, 4), 1)
+    with pytest.raises(IndexError, match="length is -1"):
+        dy.pick_range(dy.inputTensor(X), at(1), length=-1)
