@@ -1332,42 +1332,69 @@ cdef uint32_t* order_line(const float* x, size_t step, size_t n, bint descending
     return a
 
 
-# Up to this many of at least four times as many elements are found by passing over them once.
-cdef enum:
-    FIRST = 64
+cdef inline bint is_better(const float* x, size_t step, uint32_t a, uint32_t b, bint descending) noexcept nogil:
+    """Whether element a comes before element b in a stable sort."""
+    cdef float u = x[a * step], v = x[b * step]
+    return goes_first(u, v, descending) or (a < b and not goes_first(v, u, descending))
 
 
-cdef uint32_t* first_of_line(const float* x, size_t n, size_t count, bint descending, uint32_t* a) noexcept nogil:
-    """The positions of the first `count` of n adjacent elements in sorted order, which are kept sorted in a.
+cdef void sift(const float* x, size_t step, uint32_t* heap, size_t n, size_t i, bint descending) noexcept nogil:
+    """Move element i of a heap down to its place; the worst is on top."""
+    cdef uint32_t moved = heap[i]
+    cdef size_t child
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and is_better(x, step, heap[child], heap[child + 1], descending):
+            child += 1
+        if not is_better(x, step, moved, heap[child], descending):
+            break
+        heap[i] = heap[child]
+        i = child
+    heap[i] = moved
 
-    Few elements enter the list, so that nearly all of the time is that of comparing them with its last one.
-    """
-    cdef size_t i = 0, k
-    cdef float last
-    while i < n:
-        if i >= count:
-            last = x[a[count - 1]]
-            if last == last:
-                i += K.next_beyond(n - i, x + i, last, descending)
-            else:
-                while i < n and x[i] != x[i]:
-                    i += 1
-            if i == n:
+
+cdef uint32_t* select_line(const float* x, size_t step, size_t n, size_t count, bint descending,
+                           uint32_t* heap) noexcept nogil:
+    """The positions of the first `count` of n elements in sorted order: a heap of the best so far, with the worst of
+    them on top, so that most elements take one comparison; adjacent ones are compared as vectors."""
+    cdef size_t k, i
+    cdef uint32_t last
+    cdef float worst
+    for k in range(count):
+        heap[k] = <uint32_t>k
+    for k in range(count // 2, 0, -1):
+        sift(x, step, heap, count, k - 1, descending)
+    worst = x[heap[0] * step]
+    k = count
+    while k < n:
+        if step == 1 and worst == worst:
+            k += K.next_beyond(n - k, x + k, worst, descending)
+            if k == n:
                 break
-        k = min(i, count - 1)
-        while k > 0 and goes_first(x[i], x[a[k - 1]], descending):
-            a[k] = a[k - 1]
-            k -= 1
-        a[k] = <uint32_t>i
-        i += 1
-    return a
+        if goes_first(x[k * step], worst, descending):      # of equal ones, the first stays
+            heap[0] = <uint32_t>k
+            sift(x, step, heap, count, 0, descending)
+            worst = x[heap[0] * step]
+        k += 1
+    for i in range(count, 1, -1):                   # the worst goes to the end
+        last = heap[i - 1]
+        heap[i - 1] = heap[0]
+        heap[0] = last
+        sift(x, step, heap, i - 1, 0, descending)
+    return heap
+
+
+# A heap is quicker than sorting if at most one of this many elements is asked for.
+cdef enum:
+    FEW_OF = 8
 
 
 cdef void order(const Call* c, uint32_t* where) noexcept nogil:
     """The sorted values in y and their positions in `where`; if that is NULL, the positions in y."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t count = c.attrs[1].u, o, p, k
-    cdef bint few = s.pre == 1 and 0 < count <= FIRST and 4 * count <= s.len
     cdef uint32_t b
     cdef uint32_t* found
     cdef uint32_t* work = <uint32_t*>c.work
@@ -1377,8 +1404,8 @@ cdef void order(const Call* c, uint32_t* where) noexcept nogil:
         for o in range(s.post):
             for p in range(s.pre):
                 x = element(&c.x[0], b) + o * s.pre * s.len + p
-                if few:
-                    found = first_of_line(x, s.len, count, c.attrs[2].u, work)
+                if 0 < count <= s.len // FEW_OF:
+                    found = select_line(x, s.pre, s.len, count, c.attrs[2].u, work)
                 else:
                     found = order_line(x, s.pre, s.len, c.attrs[2].u, work, work + s.len)
                 for k in range(count):

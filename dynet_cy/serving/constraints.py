@@ -55,19 +55,19 @@ class Constraints:
         self._selects = any(function is not None for function in self._allowed)
 
     def penalties(
-        self, tokens: Sequence[list[int]], sentences: Sequence[int], count: int
+        self, length: int, tokens: Sequence[list[int]], sentences: Sequence[int], count: int
     ) -> npt.NDArray[np.float32] | None:
         """What to add to the scores of all tokens: 0, or -inf for those that must not come next; None: nothing.
 
         Args:
-            tokens: those so far of each output, equally many
+            length: how many tokens each output has
+            tokens: those of each output, which only `allowed` and `no_repeat_ngram` need
             sentences: the sentence of each output
             count: how many tokens there are
 
         Returns:
             A row for each output, or one for all.
         """
-        length = len(tokens[0])
         never = self._forbidden + (self._ends if length + 1 < self._min_length else [])
         repeats = self._n and length >= self._n
         each = repeats or self._selects or length < self._forced

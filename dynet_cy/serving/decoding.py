@@ -33,6 +33,7 @@ def decode(
     prefix: Prefixes = None,
     no_repeat_ngram: int = 0,
     forbidden: Sequence[int] = (),
+    every: int = 1,
 ) -> Any:
     """Write token by token: at each step the token with the highest score, or one that is drawn.
 
@@ -53,6 +54,10 @@ def decode(
             ``softmax(scores / temperature)``, with the random numbers of the graph, as dropout has them: so they depend
             on the seed and on what was drawn before. The highest of scores with Gumbel noise is such a token.
         allowed, min_length, prefix, no_repeat_ngram, forbidden: see `beam_search`
+        every: how many steps are computed before their tokens are read. With more than 1, `tokens` is an expression in
+            all steps but the first of each group, as `lookup_batch` takes too: an index in the graph. So the program
+            waits less often, on a GPU above all; but an output may run some steps beyond its end, and the scores must
+            have a place for every row of the table.
 
     Returns:
         The tokens of the output, the end last: a list, or a list for each of several sentences.
@@ -60,7 +65,8 @@ def decode(
     Raises:
         TypeError: `step` returns no expression
         ValueError: `max_length` is below 1, `temperature` is not above 0, a list has another number of items than there
-            are sentences, the scores have another shape, or no token can follow an output: none is allowed, or all
+            are sentences, the scores have another shape, `every` is below 1, or above 1 with `allowed` or
+            `no_repeat_ngram`, or no token can follow an output: none is allowed, or all
             scores are -inf or NaN
         IndexError: an allowed or forbidden token, or one of a prefix, has no score
 
@@ -84,51 +90,68 @@ def decode(
         raise ValueError(f"decode: temperature must be above 0, not {temperature}")
     if begin is None and len(stops) != 1:
         raise ValueError("decode: argument begin: without a single stop, the token that is read at first is needed")
+    if every < 1:
+        raise ValueError(f"decode: every must be at least 1, not {every}")
+    if every > 1 and (allowed is not None or no_repeat_ngram):
+        raise ValueError("decode: allowed and no_repeat_ngram need the tokens of each step, so every must be 1")
     constraints = Constraints("decode", sentences, stops, allowed, prefix, min_length, no_repeat_ngram, forbidden)
-    last = np.atleast_1d(np.asarray(stops[0] if begin is None else begin))
+    last: Any = np.atleast_1d(np.asarray(stops[0] if begin is None else begin))
     found: list[list[int]] = [[] for _ in last]
     outputs, rows, selection, length = list(found), list(range(len(found))), Selection(), 0
     while rows:
-        state, scores = step(state, last)
-        count = checked_scores("decode", scores, len(rows))
-        last = _chosen(scores, constraints.penalties(outputs, rows, count), temperature, outputs)
-        for output, token in zip(outputs, last.tolist()):
-            output.append(token)
-        length += 1
-        going = [i for i, row in enumerate(rows) if outputs[i][-1] not in stops and length < lengths[row]]
+        chosen = []
+        for ahead in range(min(every, max(lengths[row] for row in rows) - length)):
+            state, scores = step(state, last)
+            count = checked_scores("decode", scores, len(rows))
+            penalties = constraints.penalties(length + ahead, outputs, rows, count)
+            scores = _constrained(scores, len(rows), penalties, temperature)
+            if every == 1 and count * len(rows) <= FEW:
+                chosen.append(scores)
+            else:
+                value, last = topk(scores, 1)
+                chosen += [value, last]
+        going, last = _continue(_read(chosen, len(rows)), outputs, [lengths[row] for row in rows], stops)
+        length = length + every
         if going and len(going) < len(rows):
             last, state = last[going], selection.of(state, np.array(going))
         outputs, rows = [outputs[i] for i in going], [rows[i] for i in going]
     return found if sentences is not None else found[0]
 
 
-def _chosen(
-    scores: Expression,
-    penalties: npt.NDArray[np.float32] | None,
-    temperature: float | None,
-    outputs: Sequence[list[int]],
-) -> Numbers:
-    """The best token of each output, or a drawn one."""
+def _constrained(
+    scores: Expression, count: int, penalties: npt.NDArray[np.float32] | None, temperature: float | None
+) -> Expression:
+    """Scores of which the highest is to be chosen, for each of `count` outputs."""
     shape, batch = scores.dim()
-    if batch < len(outputs):
-        scores = pick_batch_elems(scores, np.zeros(len(outputs), int))
+    if batch < count:
+        scores = pick_batch_elems(scores, np.zeros(count, int))
     if temperature is not None:
-        scores = scores / temperature + random_gumbel(shape, batch_size=len(outputs))
-    if penalties is not None:
-        scores = scores + inputTensor(penalties.T, batched=True)
-    if shape[0] * len(outputs) <= FEW:
-        numbers = scores.npvalue().reshape(shape[0], -1)
-        numbers = np.where(np.isnan(numbers), -np.inf, numbers)
-        places: Numbers = numbers.argmax(0)
-        values = numbers[places, np.arange(len(outputs))]
-    else:
-        values, found = concatenate(list(topk(scores, 1))).npvalue().reshape(2, -1)  # so that one array is read
-        places = found.astype(int)
-    refused = np.flatnonzero(~(values > -np.inf))  # nor is NaN
-    if len(refused):
-        before = outputs[refused[0]]
-        raise ValueError(f"decode: no token can follow {before}: none is allowed, or all are -inf or NaN")
-    return places
+        scores = scores / temperature + random_gumbel(shape, batch_size=count)
+    return scores if penalties is None else scores + inputTensor(penalties.T, batched=True)
+
+
+def _read(chosen: list[Expression], count: int) -> Numbers:
+    """The highest scores of steps and their places, shape (steps, 2, count): from these, or from all scores."""
+    if len(chosen) > 1:
+        return concatenate(chosen).npvalue().reshape(len(chosen) // 2, 2, count)  # one array is read
+    numbers = chosen[0].npvalue().reshape(-1, count)
+    numbers = np.where(np.isnan(numbers), -np.inf, numbers)
+    places = numbers.argmax(0)
+    return np.stack([numbers[places, np.arange(count)], places])[None]
+
+
+def _continue(
+    read: Numbers, outputs: list[list[int]], lengths: list[int], stops: list[int]
+) -> tuple[list[int], Numbers]:
+    """Append tokens to outputs until they end; return the numbers of those that have not, and the last tokens."""
+    going = list(range(len(outputs)))
+    for values, places in read:
+        for i in going:
+            if not values[i] > -np.inf:  # nor is NaN
+                raise ValueError(f"decode: no token can follow {outputs[i]}: none is allowed, or all are -inf or NaN")
+            outputs[i].append(int(places[i]))
+        going = [i for i in going if outputs[i][-1] not in stops and len(outputs[i]) < lengths[i]]
+    return going, read[-1, 1].astype(int)
 
 
 def checked_scores(where: str, scores: Any, count: int) -> int:

@@ -247,7 +247,7 @@ class _Joined:
         totals, tokens, sentences = _rows_of(beams)
         counts = [len(beam.partial) for beam in beams]
         most = max(counts)
-        penalties = self._constraints.penalties(tokens, sentences, count)
+        penalties = self._constraints.penalties(len(tokens[0]), tokens, sentences, count)
         here = len(totals) * count <= FEW or most * count > _MOST_PLACES
         if logits and (here or penalties is not None):
             scores, logits = log_softmax(scores), False
@@ -323,7 +323,7 @@ class _Separate:
             values = np.full((len(counts), max(counts)), _NEVER)
             for row, own in zip(values, self._values):
                 row[: len(own)] = own
-        penalties = self._constraints.penalties(tokens, sentences, values.shape[1])
+        penalties = self._constraints.penalties(len(tokens[0]), tokens, sentences, values.shape[1])
         return [_best_of(values if penalties is None else values + penalties, totals, width)]
 
     def keep(self, rows: list[int]) -> None:

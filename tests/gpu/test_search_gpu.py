@@ -18,7 +18,7 @@ COUNT, LONGEST = 9, 5
 
 
 def outputs(device: int) -> tuple[list[Any], list[int]]:
-    """Outputs of a search and of a decoder for three sentences, and how often each has waited."""
+    """Outputs of a search and of two decoders for three sentences, and how often each has waited."""
     set_default_device(device)
     rng = np.random.default_rng(1)
     model = dy.ParameterCollection()
@@ -39,8 +39,11 @@ def outputs(device: int) -> tuple[list[Any], list[int]]:
     def decode_all() -> list[Any]:
         return dy.decode(step, rnn.initial_state(), None, LONGEST, begin=[1, 2, 3], no_repeat_ngram=1)
 
+    def decode_at_once() -> list[Any]:
+        return dy.decode(step, rnn.initial_state(), None, LONGEST, begin=[1, 2, 3], every=LONGEST)
+
     found, waits = [], []
-    for function in (search_all, decode_all):
+    for function in (search_all, decode_all, decode_at_once):
         dy.renew_cg(forward_only=True)
         before = counts(0)["waits"] if device else 0
         found.append(function())
@@ -53,4 +56,4 @@ def test_outputs_of_the_cpu_with_a_wait_a_step(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(decoding, "FEW", 0)
     (found, waits), (expected, _) = outputs(1), outputs(0)
     assert found == expected
-    assert waits == [LONGEST, LONGEST]
+    assert waits == [LONGEST, LONGEST, 1]

@@ -64,6 +64,41 @@ def test_outputs_that_have_ended_are_dropped() -> None:
     assert counts == [(4, 4), (2, 2), (1, 1)]
 
 
+@pytest.mark.fibers
+@pytest.mark.parametrize("every", [2, 3, 100])
+@pytest.mark.parametrize("temperature", [None, 1.0])
+def test_tokens_that_are_read_after_several_steps(every: int, temperature: float | None) -> None:
+    network = Network(3)
+    options = {"min_length": 3, "forbidden": [3], "temperature": temperature, "begin": [1, END, 3]}
+    options |= {"prefix": [[2], [], [3, 1]]}
+    found = []
+    for group in (1, every):
+        dy.reset_random_seed(4)
+        dy.renew_cg(forward_only=True)
+        with dy.profiling.measure() as profile:
+            found.append(dy.decode(network.step, network.start([0, 1, 2]), END, [7, 6, 4], every=group, **options))
+        passes = sum(request.passes for request in profile.requests)
+        assert passes == -(-max(map(len, found[-1])) // group)
+    if temperature is None:
+        assert found[0] == found[1]
+    else:
+        assert [own[:2] for own in found[1]][2] == [3, 1]
+        assert all(3 not in own[2:] and 3 <= len(own) <= 7 for own in found[1])
+
+
+def test_steps_beyond_an_end_do_not_matter() -> None:
+    table = np.array([[0.0, 1, -9], [-9, -9, 1], [np.nan, np.nan, np.nan]])  # token 2 is the end
+
+    def step(state: Any, tokens: Any) -> tuple[Any, dy.Expression]:
+        return state, dy.lookup_batch(rows, tokens)
+
+    rows = dy.ParameterCollection().lookup_parameters_from_numpy(table)
+    for every in (1, 2, 5):
+        assert dy.decode(step, None, 2, 5, begin=0, every=every) == [1, 2]
+    with pytest.raises(ValueError, match=r"decode: no token can follow \[1, 2\]"):
+        dy.decode(step, None, None, 5, begin=0, every=3)
+
+
 def test_several_stops_and_none() -> None:
     assert dy.decode(from_table, None, {0, 2}, 5, begin=0) == [1, 2]
     assert dy.decode(from_table, None, [2], 5, begin=np.int64(0)) == [1, 2]
