@@ -16,6 +16,7 @@ cdef extern from *:
         uint32_t function, b, n, any;
         size_t k;
         float v;
+        uint32_t node;          /* 1 + its number, once an executor has found it; 0: unknown */
     } dy_refusal;
     static _Thread_local dy_refusal dy_refused;
     """
@@ -26,6 +27,7 @@ cdef extern from *:
         uint32_t any
         size_t k
         float v
+        uint32_t node
     Refusal last "dy_refused"
 
 cdef list functions = [None]                    # names by number
@@ -54,6 +56,26 @@ cdef void* refused() noexcept nogil:
         return NULL
     last.any = False
     return error_of_refusal()
+
+
+cdef uint32_t refused_element() noexcept nogil:
+    return last.b
+
+
+cdef void locate(uint32_t node, uint32_t b) noexcept nogil:
+    global last
+    last.node = 1 + node
+    last.b = b
+
+
+cdef uint32_t located() noexcept nogil:
+    cdef uint32_t node = last.node
+    last.node = 0
+    return node - 1
+
+
+cdef object located_refusal():
+    return refusal(last.function, last.b, last.k, last.v, last.n)
 
 
 cdef void* error_of_refusal() noexcept with gil:

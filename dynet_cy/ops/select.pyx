@@ -1355,6 +1355,11 @@ cdef void sift(const float* x, size_t step, uint32_t* heap, size_t n, size_t i, 
     heap[i] = moved
 
 
+# Adjacent elements of which the greatest is compared first.
+cdef enum:
+    RUN = 64
+
+
 cdef uint32_t* select_line(const float* x, size_t step, size_t n, size_t count, bint descending,
                            uint32_t* heap) noexcept nogil:
     """The positions of the first `count` of n elements in sorted order: a heap of the best so far, with the worst of
@@ -1367,12 +1372,18 @@ cdef uint32_t* select_line(const float* x, size_t step, size_t n, size_t count, 
     for k in range(count // 2, 0, -1):
         sift(x, step, heap, count, k - 1, descending)
     worst = x[heap[0] * step]
-    for k in range(count, n):
-        if not goes_first(x[k * step], worst, descending):
-            continue                                # of equal ones, the first stays
-        heap[0] = <uint32_t>k
-        sift(x, step, heap, count, 0, descending)
-        worst = x[heap[0] * step]
+    k = count
+    while k < n:
+        if step == 1 and descending and k + RUN <= n and K.max(RUN, x + k) <= worst:
+            k += RUN                                # no NaN, and nothing that goes first
+            continue
+        for k in range(k, min(k + RUN, n)):
+            if not goes_first(x[k * step], worst, descending):
+                continue                            # of equal ones, the first stays
+            heap[0] = <uint32_t>k
+            sift(x, step, heap, count, 0, descending)
+            worst = x[heap[0] * step]
+        k += 1
     for i in range(count, 1, -1):                   # the worst goes to the end
         last = heap[i - 1]
         heap[i - 1] = heap[0]
