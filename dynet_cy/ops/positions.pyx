@@ -87,8 +87,8 @@ cdef void* error_of_refusal() noexcept with gil:
 cdef object refusal(uint32_t function, uint32_t b, size_t k, float v, uint32_t n):
     value = str(int(v)) if v == v and abs(v) < 2**31 and v == int(v) else repr(float(v))
     at = f"element {k}" + (f" of batch element {b}" if b else "")
-    return IndexError(f"{functions[function]}: the index is {value} at {at}; it must be a whole number from 0 to "
-                      f"{<long long>n - 1}")
+    needed = f"it must be a whole number from 0 to {n - 1}" if n else "there is nothing to choose from"
+    return IndexError(f"{functions[function]}: the index is {value} at {at}; {needed}")
 
 
 cdef int need_positions(size_t n) except -1:
