@@ -77,6 +77,12 @@ DIFFERENCES = (
         "what today's programs expect",
     ),
     Difference(
+        "indices that are expressions; operators of masks, `//`, `%`",
+        "errors",
+        "rows, elements and labels chosen in the graph: [decisions.md](decisions.md#indices-in-the-graph)",
+        "decoders that read no value",
+    ),
+    Difference(
         "methods of expressions",
         "values and gradients only",
         "`reshape`, `sum`, `mean`, `max`, `min`, `item`, `T`, `abs(e)` too",

@@ -7,15 +7,17 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, cols_of, rows_of, total_of
 from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.execute.watch cimport NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
+from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of, batches_of,
-    gradient_at, is_dropped, nodes_of, order_of, release_arguments, state_of, unclaim_values,
+    COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of,
+    batches_of, gradient_at, is_dropped, nodes_of, order_of, release_arguments, state_of, unclaim_values,
 )
 from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.positions cimport locate, located, located_refusal, refused, refused_element
 from dynet_cy.ops.registry cimport LIST, SHARE, Needs, Op, op_at, rule_of
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
 
@@ -498,7 +500,11 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
 
 cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1:
     """Raise the error that stopped a pass: an op, numbers that are not finite, or a lack of memory for `what`."""
+    cdef uint32_t node
     if failure.raised != NULL:
+        node = located()
+        if node != NO_NODE:
+            raise_refusal(g, node, failure)
         raise_of_op(failure)
     if failure.changed != NULL:
         raise_changed(failure.changed)
@@ -513,6 +519,26 @@ cdef int raise_changed(const Param* p) except -1:
         f"the values of parameter {name} have changed (an update, set_value, a file) since values were computed that "
         "checkpoint() dropped, so these cannot be computed again; call backward, and ask for values and gradients, "
         "before that, or renew the graph")
+
+
+cdef int raise_refusal(Graph* g, uint32_t number, const Failure* failure) except -1:
+    """Raise the error of an index that is out of range, with the arguments of the node that reads it."""
+    cdef const Node* x = &nodes_of(g)[number]
+    Py_DECREF(<object>failure.raised)
+    arguments = explain(op_at(x.op), "", args_of(g, x), x.nargs, g).partition("\n")[2]
+    error = located_refusal()
+    raise type(error)(f"{error}{made_at(g, number)}\n{arguments}")
+
+
+cdef void locate_refusal(const Graph* g, const Batch* batch) noexcept nogil:
+    """Find the node of a batch whose index was refused, and its own batch element."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef uint32_t j, b = refused_element()
+    for j in range(batch.count):
+        if b < nodes_of(g)[ids[j]].dim.bd:
+            locate(ids[j], b)
+            return
+        b -= nodes_of(g)[ids[j]].dim.bd
 
 
 cdef int raise_of_op(const Failure* failure) except -1:
@@ -782,6 +808,8 @@ cdef inline int run_call(Walk* w, Batch* batch, const Op* op, Call* c) noexcept 
     if w.at_once:
         op.forward(c)
         if op_raised(op, &w.failure):
+            if op.raised == refused:
+                locate_refusal(w.g, batch)
             return -1
     elif w.device.forward(w, batch, op, c):
         return -1

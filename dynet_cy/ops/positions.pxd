@@ -28,6 +28,12 @@ cdef inline bint is_position(float v, uint32_t n, uint32_t* position) noexcept n
 cdef void refuse(uint32_t function, uint32_t b, size_t k, float v, uint32_t n) noexcept nogil
 # `Op.raised` of ops that read indices: the IndexError for what was refused, or NULL.
 cdef void* refused() noexcept nogil
+# For executors: the batch element of the last call with a refused index, and the node and its own batch element that it
+# stands for; then, once, that node, or NO_NODE, and the error with this batch element.
+cdef uint32_t refused_element() noexcept nogil
+cdef void locate(uint32_t node, uint32_t b) noexcept nogil
+cdef uint32_t located() noexcept nogil
+cdef object located_refusal()
 # The same error, for executors of other devices.
 cdef object refusal(uint32_t function, uint32_t b, size_t k, float v, uint32_t n)
 # The number of a public function's name, for an attribute of a node.

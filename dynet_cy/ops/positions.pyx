@@ -16,6 +16,7 @@ cdef extern from *:
         uint32_t function, b, n, any;
         size_t k;
         float v;
+        uint32_t node;          /* 1 + its number, once an executor has found it; 0: unknown */
     } dy_refusal;
     static _Thread_local dy_refusal dy_refused;
     """
@@ -26,6 +27,7 @@ cdef extern from *:
         uint32_t any
         size_t k
         float v
+        uint32_t node
     Refusal last "dy_refused"
 
 cdef list functions = [None]                    # names by number
@@ -56,6 +58,26 @@ cdef void* refused() noexcept nogil:
     return error_of_refusal()
 
 
+cdef uint32_t refused_element() noexcept nogil:
+    return last.b
+
+
+cdef void locate(uint32_t node, uint32_t b) noexcept nogil:
+    global last
+    last.node = 1 + node
+    last.b = b
+
+
+cdef uint32_t located() noexcept nogil:
+    cdef uint32_t node = last.node
+    last.node = 0
+    return node - 1
+
+
+cdef object located_refusal():
+    return refusal(last.function, last.b, last.k, last.v, last.n)
+
+
 cdef void* error_of_refusal() noexcept with gil:
     error = refusal(last.function, last.b, last.k, last.v, last.n)
     Py_INCREF(error)
@@ -65,8 +87,8 @@ cdef void* error_of_refusal() noexcept with gil:
 cdef object refusal(uint32_t function, uint32_t b, size_t k, float v, uint32_t n):
     value = str(int(v)) if v == v and abs(v) < 2**31 and v == int(v) else repr(float(v))
     at = f"element {k}" + (f" of batch element {b}" if b else "")
-    return IndexError(f"{functions[function]}: the index is {value} at {at}; it must be a whole number from 0 to "
-                      f"{<long long>n - 1}")
+    needed = f"it must be a whole number from 0 to {n - 1}" if n else "there is nothing to choose from"
+    return IndexError(f"{functions[function]}: the index is {value} at {at}; {needed}")
 
 
 cdef int need_positions(size_t n) except -1:

@@ -16,7 +16,9 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
 from dynet_cy.ops.loops cimport Split, Terms, begin_terms, end_terms, next_term, split_at, terms_work, without
-from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
+from dynet_cy.ops.positions cimport (
+    MOST_POSITIONS, function_number, is_position, need_one, need_positions, refuse, refused,
+)
 from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
 
@@ -1538,7 +1540,11 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
         >>> values.npvalue(), indices.npvalue()
         (array([3., 2.]), array([0., 2.]))
     """
-    return ordered(SORT, x, d, k, largest, "topk"), ordered(ARGSORT, x, d, k, largest, "topk")
+    cdef Expression places = ordered(ARGSORT, x, d, k, largest, "topk")
+    cdef Py_ssize_t axis = axis_in(x, d, "topk")
+    if dim_of(x).d[axis] > MOST_POSITIONS:
+        return ordered(SORT, x, d, k, largest, "topk"), places
+    return taken(x, places, axis, OWN_POSITIONS, "topk"), places
 
 
 # ---- cumulative ops ---------------------------------------------------------------

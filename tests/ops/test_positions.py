@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+from dynet_cy.graph.origin import record_lines
 
 X = np.arange(12.0).reshape(3, 4)
 
@@ -45,6 +46,21 @@ def test_an_index_out_of_range_names_op_value_and_range(name: str, strategy: int
         text = str(bad).replace(".", r"\.")
         with pytest.raises(IndexError, match=f"^{name}: the index is {text} at .*number from 0 to {n - 1}"):
             y.npvalue()
+
+
+def test_the_node_of_a_wrong_index(graph) -> None:
+    """Of a batch of nodes, the one whose index it is: its own batch element, its arguments, and its line."""
+    with record_lines():
+        x = dy.inputTensor(X)
+        ys = [dy.pick(x, dy.inputTensor([[0, 1, bad]], batched=True)) for bad in (2, 7, 1)]
+        with pytest.raises(IndexError) as raised:
+            dy.forward(ys)
+    first, *arguments = str(raised.value).splitlines()
+    assert first.startswith(
+        "pick: the index is 7 at element 0 of batch element 2; it must be a whole number from 0 to 2"
+    )
+    assert "test_positions.py" in first
+    assert [line.split()[:2] for line in arguments] == [["x", "{3,4}"], ["indices", "{1}"]]
 
 
 def test_a_wrong_index_among_many(graph) -> None:

@@ -99,6 +99,7 @@ SHAPES = ("4x3-4", "4-4x3", "4x3-1x3", "4x1-1x3", "1-4x3", "4x3-1", "2x3x4-2x1x4
 SHAPES += ("17x5-1x5",)
 
 ARRAYS = "arrays beside an expression (`e + array`, `array * e`), lists, masks and None as indices, `@`, comparisons"
+INDICES = "indices that are expressions; operators of masks, `//`, `%`"
 NO_ROW = ("gumbel_softmax", "batch_norm")  # their results depend on the graph, or on running statistics
 NEGATIVE = tuple(f"{f}-negative" for f in ("cumsum", "max_dim", "sum_dim", "pick", "transpose", "concatenate"))
 TRUE = "`min`, `max`, `binary_log_loss`, `poisson_loss`, masks of LSTM gates"
@@ -155,6 +156,7 @@ DIFFERENCES = [
     refused("lists and tuples", "sum_dim-number", "reshape-number", "reshape-list"),
     refused(ARRAYS, "add-array", "sub-array", "div-array*", "mul-array", "pow-array", "product-*", "batched_matmul*"),
     refused(ARRAYS, "less*", "greater*", "equal-*", "equal_const", "not_equal*", "where*", "places-*"),
+    refused(INDICES, "*-at", "*-at-*", "argmax-index*", "floor_divide*", "remainder*", "mask-*"),
     refused("methods of expressions", "method-*"),
     refused(
         "negative axes; -1 in `reshape`",

@@ -65,6 +65,14 @@ class Refused(Exception):
     """The function did not accept the arguments: no schedule has anything to do with it."""
 
 
+def values_of(y: dy.Expression) -> np.ndarray:
+    """The values of an expression; an index of it that is a value of the graph may name nothing."""
+    try:
+        return y.npvalue()
+    except IndexError as error:
+        raise Refused(reason(error)) from None
+
+
 def results(build: Build, arrays: Sequence[np.ndarray]) -> tuple[list[dy.Expression], Callable[[], list[np.ndarray]]]:
     """The expressions of several calls in a graph, and a function for the gradients of their arguments.
 
@@ -81,7 +89,7 @@ def results(build: Build, arrays: Sequence[np.ndarray]) -> tuple[list[dy.Express
     except ERRORS as error:
         raise Refused(reason(error)) from None
     for y in ys[0]:
-        y.forward()  # the others run in another pass
+        values_of(y)  # the others run in another pass
 
     def slopes() -> list[np.ndarray]:
         found = []
@@ -103,7 +111,7 @@ def outcome(
     dy.reset_random_seed(1)
     dy.renew_cg(**SCHEDULES[schedule])
     ys, slopes = results(build, arrays)
-    values = [y.npvalue() for y in ys]
+    values = [values_of(y) for y in ys]
     for y, value in zip(ys, values):
         shape, batch = y.dim()
         assert value.shape == (*shape, *([batch] if batch > 1 else [])), f"{y.dim()} has values {value.shape}"

@@ -116,7 +116,9 @@ def values_of(p: Parameter, pools: dict[str, list[Any]], strings: dict[str, list
         return strings[p.name]
     found: list[Any] = [] if p.is_needed else [p.default]
     for kind in alternatives(p.type):
-        if "np.integer" not in kind:
+        if kind == "str":
+            found += strings[p.name]
+        elif "np.integer" not in kind:
             assert kind in pools, f"which values does a parameter of type {kind} take?"
             found += pools[kind]
         elif kind.startswith("Sequence"):
