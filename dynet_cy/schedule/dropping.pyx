@@ -116,27 +116,35 @@ cdef uint32_t drop_enough(Search* s, size_t most) noexcept nogil:
     If stretches of all batches do not suffice, there are stretches within them, and so on: each depth takes one more
     forward pass.
     """
-    cdef size_t total = 0, sum, bytes, least = SIZE_MAX
-    cdef uint32_t step, first, b
-    for b in range(s.begin, s.end):
-        total += s.bytes[b - s.begin]
+    cdef size_t bytes, least = SIZE_MAX
+    cdef uint32_t step, first, best = 0
     for step in range(PARTS + MOST_DEPTH - 1):
-        s.deepest = 1 if step < PARTS else step - PARTS + 2
-        sum = 0
-        s.until = s.begin
-        while s.until < s.end and sum <= total // PARTS * (step + 1):
-            sum += s.bytes[s.until - s.begin]
-            s.until += 1
-        undo(s)
-        first = drop_regions(s)
+        first = drop_part(s, step)
         bytes = measure_rooms(s, False)
         if first != NO_STRETCH and bytes <= most:
             return first
-        if step >= PARTS and bytes >= least:
+        if bytes < least:
+            least = bytes
+            best = step
+        elif step >= PARTS:
             break                               # going deeper gains nothing more
-        least = bytes
     note_least(True)
-    return first
+    return drop_part(s, best)
+
+
+cdef uint32_t drop_part(Search* s, uint32_t step) noexcept nogil:
+    """Plan stretches of one share of the bytes of the plan more than the step before, or of all, of one depth more."""
+    cdef size_t total = 0, sum = 0
+    cdef uint32_t b
+    for b in range(s.begin, s.end):
+        total += s.bytes[b - s.begin]
+    s.deepest = 1 if step < PARTS else step - PARTS + 2
+    s.until = s.begin
+    while s.until < s.end and sum <= total // PARTS * (step + <size_t>1):
+        sum += s.bytes[s.until - s.begin]
+        s.until += 1
+    undo(s)
+    return drop_regions(s)
 
 
 cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
