@@ -620,7 +620,7 @@ cdef inline bint may_list(const Batch* batch, const Op* op, uint32_t i) noexcept
 cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     """Bring the arguments and items of a batch into the form that its call needs.
 
-    Leaves batch.x[i] empty for an argument that all nodes share.
+    Leaves batch.x[i] empty for an argument that all nodes share.  Copies may be pending afterwards.
     """
     cdef Graph* g = w.g
     cdef Node* node = &nodes_of(g)[order_of(g)[batch.first]]
@@ -645,7 +645,7 @@ cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
             continue
         if batch.x[i].v != NULL and batch.x[i].v != nodes_of(g)[args[i]].val and gather(w, batch, i):
             return -1
-    return settle(w)
+    return 0
 
 
 cdef int lay_items(Walk* w, Batch* batch) noexcept nogil:
@@ -719,7 +719,7 @@ cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
         for _ in range(uses_in(batch, a, &nodes[ids[j]])):
             if w.at_once:
                 memcpy(to, value_of(a), n * sizeof(float))
-            elif w.device.copy(w, to, a.val, n):
+            elif settle_gradients(w, a.batch) or w.device.copy(w, to, a.val, n):   # it may be a copy itself
                 return -1
             to += n
     return 0

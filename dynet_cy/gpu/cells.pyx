@@ -279,7 +279,7 @@ cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
     cdef int failed
     batch.form = ONE if batch.count == 1 else STACKED
     batch.cell = 0
-    failed = arrange(w, batch, op_at(first_of(w.g, batch).op)) or backward_call(w, batch, 1)
+    failed = arrange(w, batch, op_at(first_of(w.g, batch).op)) or settle(w) or backward_call(w, batch, 1)
     batch.form = form
     batch.cell = (batch + (form == IN_CELL) - batches_of(w.g)) + 1
     clear_call(batch)

@@ -203,7 +203,9 @@ cdef int send_input(Pass* s, uint32_t number) noexcept nogil:
     cdef uint8_t* state = state_of(s.walk.g)
     cdef Range* r
     if x.batch != NO_BATCH:
-        return settle_gradients(&s.walk, x.batch)   # before backward, those are copies to values that are pending
+        if s.walk.owed != NULL and s.walk.owed[x.batch] == s.walk.turn:
+            s.walk.pending = True                   # its value is copies that are pending, or its gradient additions
+        return 0
     if x.val == NULL or state[number] & SENT:
         return 0
     r = <Range*>array_push(&s.d.ranges, sizeof(Range))
@@ -258,9 +260,26 @@ cdef int forward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexc
     if gpu_op.forward == NULL:
         s.missing = op.id + 1
         return -1
+    cdef bint begun = gpu_op.adds_to_first and begin_with_first(s, batch, c)
     s.modules |= gpu_op.modules
     s.values_needed = max(s.values_needed, w.g.values.top)
-    return add_call(s, SUMS_ONLY if batch.cell else FORWARD, c, batch, 0, batch.count)
+    if settle(w):
+        return -1
+    return add_call(s, SUMS_ONLY if batch.cell or begun else FORWARD, c, batch, 0, batch.count)
+
+
+cdef bint begin_with_first(Pass* s, const Batch* batch, const Call* c) noexcept nogil:
+    """Let the result begin as a copy of argument 0, among the copies that are pending; False if it is broadcast, or has
+    just been copied itself."""
+    cdef const Node* node = &nodes_of(s.walk.g)[order_of(s.walk.g)[batch.first]]
+    cdef const Node* a = &nodes_of(s.walk.g)[args_of(s.walk.g, node)[0]]
+    if not s.walk.pending or c.x[0].list != NULL or total_of(&c.x[0].dim) != total_of(&c.y.dim):
+        return False
+    if batch.count > 1 and batch.x[0].v != NULL and batch.x[0].v != a.val:
+        return False
+    if a.batch != NO_BATCH and s.walk.owed != NULL and s.walk.owed[a.batch] == s.walk.turn:
+        return False
+    return add_copy(s, c.x[0].v, c.y.v, total_of(&c.y.dim)) == 0
 
 
 cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil:

@@ -43,7 +43,7 @@ cdef int copies_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef uint32_t i, j
     cdef size_t size
     clear_call(batch)
-    if w.device.send_arguments(w, batch):
+    if w.device.send_arguments(w, batch) or settle(w):
         return -1
     for j in range(batch.count):
         x = &nodes_of(w.g)[order_of(w.g)[batch.first + j]]

@@ -154,6 +154,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         uint8_t draws
         uint8_t step
         GpuForward sums
+        uint8_t adds_to_first
 
     int SUMS "DY_SUMS"
     int STATE "DY_STATE"

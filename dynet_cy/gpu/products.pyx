@@ -93,7 +93,6 @@ cdef void one_element(Tensor* y, Tensor* x) noexcept nogil:
 cdef int affine_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Tensor y = as_matrix(&c.y), b = as_matrix(&c.x[0])
     cdef Axes axes
-    cdef uint32_t i
     if b.list != NULL:
         one_element(&y, &b)
         axes_in(&y, &b, &axes)
@@ -101,6 +100,12 @@ cdef int affine_forward(Gpu* gpu, const Call* c) noexcept nogil:
     else:
         axes_in(&y, &b, &axes)
         expand(gpu, &axes, 1, b.v, y.v, 0)
+    return add_products(gpu, c)
+
+
+cdef int add_products(Gpu* gpu, const Call* c) noexcept nogil:
+    """Add the products to y, which is the bias."""
+    cdef uint32_t i
     for i in range(1, c.n, 2):
         multiply(gpu, &c.x[i], &c.x[i + 1], &c.y, 1)
     return gpu.error
@@ -131,6 +136,8 @@ cdef float* affine_same(const Call* c, uint32_t i) noexcept nogil:
 
 op = gpu_op(b"affine_transform", BASE, affine_forward, affine_backward)
 op.same = affine_same
+op.sums = add_products
+op.adds_to_first = True
 op.factors = AFFINE.factors
 op.assigns = True
 op.lists = True

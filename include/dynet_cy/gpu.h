@@ -530,7 +530,10 @@ typedef struct {
     uint64_t modules;           /* bits: the modules that its kernels are in */
     uint8_t draws;              /* it draws random numbers: call->seed is then the device address of seed and stream */
     uint8_t step;               /* which step of an LSTM cell it is (DY_SUMS, ...), or 0: see gpu/cells */
-    dy_gpu_forward sums;        /* of DY_SUMS: `forward` without argument 0, the bias, and without the activations */
+    /* Of DY_SUMS: `forward` without argument 0, the bias, and without the activations.  Of ops that add to argument 0:
+     * `forward` if y is that argument already. */
+    dy_gpu_forward sums;
+    uint8_t adds_to_first;
 } dy_gpu_op;
 
 /* The steps of an LSTM cell: gates of a sum, state from gates and the state before, output from state and gates. */
