@@ -20,7 +20,8 @@ from dynet_cy.execute.walk cimport (
     raise_failure, raise_of_op, run_planned_at_once,
 )
 from dynet_cy.execute.watch cimport (
-    WEIGHT_GRADIENTS, bad_collected, check_before, checking, end_pass, list_batches, note, now, profiling, raise_anomaly,
+    WEIGHT_GRADIENTS, bad_collected, check_before, checking, end_pass, list_batches, note, now, profiling,
+    raise_anomaly,
 )
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, ENGINE_CPU, FLATTENED, FORMS, NO_BATCH, ONE, PIECES, STACKED, TILES, VIEWS, Batch, Engine,

@@ -3,7 +3,7 @@ from typing import TypeVar
 
 from typing_extensions import ParamSpec
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
-def checkpoint(function: Callable[P, R], /, *args: P.args, **settings: P.kwargs) -> R: ...
+def checkpoint(function: Callable[_P, _R], /, *args: _P.args, **settings: _P.kwargs) -> _R: ...

@@ -99,8 +99,8 @@ class Span(NamedTuple):
         origins: the lines of the program that made the nodes, four at most, and None for nodes without a line
         more_lines: how many nodes were made by further lines
         scope: the scope of the first node
-        values, gradients, scratch: bytes of values, of gradients, and of gathered arguments, saved and temporary numbers
-            in the graph, after the batch
+        values, gradients, scratch: bytes of values, of gradients, and of gathered arguments, saved and temporary
+            numbers in the graph, after the batch
         held: bytes of all memory that graphs, parameters and trainers hold
     """
 

@@ -323,7 +323,8 @@ class Profile(list["OpProfile"]):
         lines += [f"{_size_text(row.bytes):>12}  {row.kind}" for row in _memory_rows(self.memory) if row.bytes]
         lines.append(f"{'size':>12} {'nodes':>10}  values at that time")
         return lines + [
-            f"{size:>12} {nodes:>10}  {op} {where}".rstrip() for size, nodes, op, where in _value_rows(self.memory.by_value)
+            f"{size:>12} {nodes:>10}  {op} {where}".rstrip()
+            for size, nodes, op, where in _value_rows(self.memory.by_value)
         ]
 
     def _requests_text(self) -> list[str]:

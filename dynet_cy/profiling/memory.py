@@ -82,8 +82,8 @@ def memory_report() -> MemoryReport:
     """Say what the memory of this process consists of: parameters, trainers, and the current graph.
 
     The values of the current graph are listed by operation, and by line of the program if lines are recorded
-    (`record_lines`). Take the report after `backward`, when a graph holds most. `profiling.measure` reports the same for
-    the pass that held most (`Profile.memory`).
+    (`record_lines`). Take the report after `backward`, when a graph holds most. `profiling.measure` reports the same
+    for the pass that held most (`Profile.memory`).
 
     Returns:
         A `MemoryReport`; as text it is a table.
