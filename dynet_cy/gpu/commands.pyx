@@ -12,7 +12,6 @@ from dynet_cy.core.tensor cimport Tensor, total_of
 from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of
 from dynet_cy.execute.walk cimport (
     Collected, Device, allocate, begin_walk, forward_call, forward_each, owed_place, settle,
-    settle_gradients,
 )
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.driver cimport Address, GpuOp
