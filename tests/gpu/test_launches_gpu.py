@@ -136,8 +136,32 @@ def concatenations(net: Net) -> Made:
     return loss_of(ends), seen
 
 
+def affine_maps(net: Net) -> Made:
+    """Affine maps of concatenations; their biases are parameters, values, copies themselves, or broadcast."""
+    bias = dy.parameter(net.parameter(2))
+    seen: list[dy.Expression] = []
+    for i in range(3):
+        a, b = dy.tanh(net.input()), dy.tanh(net.input())
+        pair = dy.concatenate([a, b])
+        own = net.out * pair
+        copied = dy.concatenate([dy.pick(a, 0), dy.pick(b, i)])
+        columns = dy.concatenate_cols([pair, pair])
+        seen += [a, b, pair, own, copied]
+        seen += [dy.affine_transform([x, net.out, pair]) for x in (bias, own, copied)]
+        seen.append(dy.affine_transform([copied, net.out, columns]))
+    return loss_of(seen[5:]), seen
+
+
 Program = Callable[[Net], Made]
-PROGRAMS: list[Program] = [both_directions, learned_start, shared_state, states_only, minibatches, concatenations]
+PROGRAMS: list[Program] = [
+    both_directions,
+    learned_start,
+    shared_state,
+    states_only,
+    minibatches,
+    concatenations,
+    affine_maps,
+]
 
 
 def results(program: Program, device: str, strategy: int, **options: bool) -> list[Any]:
@@ -160,7 +184,7 @@ def assert_close(found: list[Any], desired: list[Any]) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("strategy", [1, 2])
+@pytest.mark.parametrize("strategy", [0, 1, 2])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_the_same_as_on_the_cpu(program: Program, strategy: int) -> None:
     assert_close(results(program, "GPU:0", strategy), results(program, "CPU", 0))
