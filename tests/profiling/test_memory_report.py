@@ -52,7 +52,7 @@ def test_values_by_line() -> None:
     assert len(set(lines[:2])) == 2
     text = str(report)
     assert "3 tanh {30,2} " in text
-    assert "test_memory.py:" in text
+    assert "test_memory_report.py:" in text
     assert "in test_values_by_line" in text
     page = report._repr_html_()
     assert "<td>tanh {30,2}</td>" in page
@@ -88,7 +88,7 @@ def test_errors_name_the_largest_values() -> None:
             said = str(caught.value)
             assert "out of memory for the values of the graph" in said
             assert "tanh 8 MiB (2 nodes, the largest {1024,1024}" in said or "{1024,1024}" in said
-            assert ("test_memory.py:" in said) == recorded
+            assert ("test_memory_report.py:" in said) == recorded
             assert ("dy.record_lines() adds" in said) == (not recorded)
             dy.renew_cg()
             assert dy.tanh(dy.inputVector([0.0])).value() == 0
