@@ -55,7 +55,7 @@ def parameters(array: npt.NDArray[np.float64]) -> None:
     w.set_value([[1.0] * 3] * 4)
     model.save("model.txt", append=True)
     model.add_parameters("4")  # type: ignore[arg-type]
-    dy.lookup(w, 0)  # type: ignore[arg-type]
+    dy.lookup(w, 0)  # type: ignore[call-overload]
 
 
 def expressions(x: dy.Expression, xs: list[dy.Expression], p: dy.Parameters) -> None:
