@@ -74,6 +74,8 @@ class Readers:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             return self._pool.submit(_read, handles)
+        except BrokenProcessPool as error:  # noticed before the batches that wait
+            raise _ended() from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -83,10 +85,7 @@ class Readers:
         try:
             batch = None if future is None else future.result()
         except BrokenProcessPool as error:
-            raise RuntimeError(
-                "batches: a process that reads items has ended. With processes=, each imports the program, so what "
-                'it does stands under `if __name__ == "__main__":`. Otherwise it was killed, perhaps for want of memory'
-            ) from error
+            raise _ended() from error
         waiting.popleft()
         return place, batch, whole, future is not None
 
@@ -98,6 +97,13 @@ class Readers:
     def end(self) -> None:
         """End the processes at once."""
         self._finalizer()
+
+
+def _ended() -> RuntimeError:
+    return RuntimeError(
+        "batches: a process that reads items has ended. With processes=, each imports the program, so what it does "
+        'stands under `if __name__ == "__main__":`. Otherwise it was killed, perhaps for want of memory'
+    )
 
 
 def _end(pool: ProcessPoolExecutor, open_end: Connection) -> None:

@@ -325,6 +325,8 @@ cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil:
     cdef uint32_t b
     for b in range(g.n_batches):
         batches_of(g)[b].live = batches_of(g)[b].count
+    if number != NO_STRETCH and stretches_of(g)[number].first > last:
+        evict(g, number)                        # it is newer than the target, and the others need its room
     while number != NO_STRETCH:
         s = &stretches_of(g)[number]
         if s.first <= last and not s.resident and check_parameters(w, s):

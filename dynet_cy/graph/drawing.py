@@ -242,16 +242,19 @@ def _scoped(found: list[GraphNode], wanted: list[int]) -> list[GraphNode]:
     """The nodes, with scopes for those without one: of the builder or layer whose parameters they use.
 
     A layer opens no scope unless something watches, since that costs time. Its parameters have its name, though. Nodes
-    without parameters have the scope of those before and after them, if it is the same.
+    without parameters have the scope of those before and after them, if it is the same and no opened one.
     """
     result = list(found)
     before, between = "", []
     for n in wanted:
         if _is_parameter(found[n]):
             continue
-        scope = found[n].scope
+        if found[n].scope:
+            before, between = "", []
+            continue
+        scope = ""
         used = [found[i].parameter for i in (*found[n].args, n) if found[i].parameter is not None]
-        if not scope and used:
+        if used:
             scope = "/".join(str(used[0]).split("/")[1:-1])
         if not scope:
             between.append(n)

@@ -122,11 +122,6 @@ class Span(NamedTuple):
     scratch: int
     held: int
 
-    @property
-    def in_use(self):
-        """Bytes of values, gradients and scratch."""
-        return self.values + self.gradients + self.scratch
-
 
 cdef uint64_t begin_span() noexcept nogil:
     return clock() if tracing else 0

@@ -64,11 +64,6 @@ class GraphUsage(NamedTuple):
     kept: int
     by_value: list
 
-    @property
-    def in_use(self):
-        """Bytes in use."""
-        return self.values + self.gradients + self.scratch + self.nodes
-
 
 cdef inline bint has_own_value(const Graph* g, uint32_t i) noexcept nogil:
     """Whether a node has a value in the memory of the graph: no parameter, no view, nothing that has been dropped."""

@@ -95,11 +95,8 @@ def memory_report() -> MemoryReport:
         >>> with dy.record_lines():
         ...     x = dy.tanh(dy.inputTensor(np.zeros((100, 50))))
         >>> x.forward()
-        >>> print(dy.memory_report())
-               ...  parameters
-           ...
-            19.5 KiB  1 input {100,50} ...
-            19.5 KiB  1 tanh {100,50} ...
+        >>> "19.5 KiB  1 tanh {100,50}" in str(dy.memory_report())
+        True
     """
     graph = cg()
     usage = graph_usage(graph)

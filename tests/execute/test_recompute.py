@@ -238,6 +238,31 @@ def test_dropped_values_and_gradients_can_be_asked_for(strategy):
     assert same_bits(asked(dy.checkpoint), asked(plainly))
 
 
+def test_newer_values_may_be_dropped_before_backward(strategy):
+    """The stretch that ran last is newer than the target of backward, whose stretches need the memory."""
+
+    def asked(call):
+        dy.reset_random_seed(3)
+        dy.renew_cg()
+        made, W = steps(call)
+        found = [made[-1].npvalue()]
+        newer = [made[0]]
+
+        def more(h):
+            for _ in range(6):
+                newer.append(h := dy.tanh(W * h + made[0]))
+            return h
+
+        last = call(more, made[0])
+        found.append(last.npvalue())
+        made[-1].backward()
+        found += [W.grad_as_array().copy(), *(x.npvalue() for x in newer), *(x.npvalue() for x in made)]
+        dy.squared_norm(last).backward()
+        return [*found, W.grad_as_array(), newer[2].gradient()]
+
+    assert same_bits(asked(dy.checkpoint), asked(plainly))
+
+
 def test_new_nodes_read_dropped_values(strategy):
     """A node that is made after forward reads what was dropped, and its gradient arrives there."""
 

@@ -108,6 +108,7 @@ VALUES = {
         P[:60_000] - log_sum(P[:60_000]),
     ),
     "pickneglogsoftmax": (lambda: dy.pickneglogsoftmax(put(SIGNED), 5), log_sum(S) - S[5]),
+    "pickneglogsoftmax_at": (lambda: dy.pickneglogsoftmax(put(SIGNED), dy.input_indices(5)), log_sum(S) - S[5]),
     "sparsemax": (lambda: dy.sparsemax(put(EQUAL * 1e-9)), 1 / N),
     "hinge": (lambda: dy.hinge(put(POSITIVE), 5, 1.0), (1 - P[5] + np.delete(P, 5)).sum()),
     "hinge_dim": (lambda: dy.hinge_dim(put(POSITIVE[:, None]), [5], 0, 1.0), (1 - P[5] + np.delete(P, 5)).sum()),
@@ -335,6 +336,7 @@ NONE = {
     ),
     *("index_of_max", "index_of_min", "sample", "one_hot_at"),
     *("sort", "argsort", "cumprod", "adaptive_maxpooling2d", "to_device"),
+    "label_chain",  # sums of three, one frame after another
     "scaled_dot_product_attention_dropout",  # the sums of the op without dropout
     "residual_layer_norm_dropout",  # likewise
 }

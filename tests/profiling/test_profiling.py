@@ -125,8 +125,10 @@ def test_requests_that_a_map_would_join() -> None:
     assert row.function == "item"
     assert (row.passes, row.waited) == (96, 0)
     assert "dy.batched_map" in row.hint
-    (row,) = asked("mapped")
-    assert (row.passes, row.values, row.of_map, row.hint) == (12, 96, True, "")
+    rows = asked("mapped")  # of items that run alone, to see whether they are better together, and of the map
+    assert sum(row.values for row in rows) == 96
+    assert sum(row.passes for row in rows) < 96
+    assert {(row.of_map, row.waited, row.hint) for row in rows} == {(True, 0, "")}
 
 
 def test_requests_that_are_computed_beside_others() -> None:
