@@ -245,7 +245,8 @@ def _scoped(found: list[GraphNode], wanted: list[int]) -> list[GraphNode]:
     without parameters have the scope of those before and after them, if it is the same and no opened one.
     """
     result = list(found)
-    before, between = "", []
+    before = ""
+    between: list[int] = []
     for n in wanted:
         if _is_parameter(found[n]):
             continue

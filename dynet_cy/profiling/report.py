@@ -113,7 +113,9 @@ def _packed(name: str, tree: Tree) -> list[Any]:
 
 
 def _memory(profile: Profile) -> str:
-    samples = [(span.end, span.values + span.gradients + span.scratch, span.held) for span in profile.timeline if span.op]
+    samples = [
+        (span.end, span.values + span.gradients + span.scratch, span.held) for span in profile.timeline if span.op
+    ]
     if not samples:
         return "<h2>Memory</h2><p>measure(timeline=True) adds it.</p>"
     begin, end = samples[0][0], samples[-1][0]
