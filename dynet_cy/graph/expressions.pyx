@@ -23,7 +23,7 @@ from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
     RUNNING, SENT, SHARED, TRAINABLE, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of, batches_of,
-    device_of, drop_unneeded, engine, engine_of, gradient_at, holder_in, items_of, nodes_of, order_of, pass_hooks,
+    device_of, drop_unneeded, engine, engine_of, gradient_of_node, holder_in, is_gradient_gone, items_of, let_node_go, nodes_of, order_of, pass_hooks,
     same_renewal, set_holder, sibling_hooks, state_of, uses_of,
 )
 from dynet_cy.graph.table cimport (
@@ -1112,8 +1112,21 @@ cdef object arrived_at(Graph* g, uint32_t index, const uint8_t* states):
     """The gradient that backward computed at the node itself."""
     cdef Node* x = nodes_of(g) + index
     if states[index] & LIVE:
-        return doubles_of(floats_here(g, index, gradient_at(g, x.val), total_of(&x.dim)), full_shape(&x.dim))
+        return doubles_of(floats_here(g, index, gradient_of_node(g, x), total_of(&x.dim)), full_shape(&x.dim))
     return np.zeros(full_shape(&x.dim), order="F")    # the node may not even have a value
+
+
+cdef bint is_gone(const Graph* g, uint32_t index) noexcept:
+    """Whether the gradient of a node, or of a sum that has absorbed it, was dropped because nothing referred to it."""
+    cdef const Absorbed* absorbed = <const Absorbed*>g.absorbed.base
+    cdef size_t i, n = g.absorbed.top // sizeof(Absorbed)
+    if state_of(g)[index] & LIVE and is_gradient_gone(g, &nodes_of(g)[index]):
+        return True
+    for i in range(n):
+        if (absorbed[i].part == index and state_of(g)[absorbed[i].sum] & LIVE
+                and is_gradient_gone(g, &nodes_of(g)[absorbed[i].sum])):
+            return True
+    return False
 
 
 cdef object doubles_of(const float* v, tuple shape):
@@ -1190,8 +1203,8 @@ def further_gradient(ComputationGraph graph not None, uint32_t index):
         if graph.values_changed():
             raise RuntimeError(
                 "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
-                "parameters' expressions, and of those that no parameter lies behind, before that, or call "
-                "backward(full=True)")
+                "parameters' expressions, of those that no parameter lies behind, and of nodes to which no expression "
+                "referred during backward, before that, or call backward(full=True)")
         target = <uint32_t>g.backward_from
         g.backward_from = -1                    # if this fails, the gradients of the last backward are lost
         graph.further_gradients = run_separately(graph, target, temporary_entries(g, target))
@@ -1442,6 +1455,15 @@ cdef class Expression:
         >>> x.gradient()
         array([12., 20.])
     """
+
+    def __dealloc__(self):
+        cdef Graph* g
+        hold(table, self.slot)              # any thread may drop the last reference
+        g = graph_at(table, self.slot)
+        # After a revert, or while the graph runs, its version is another one: then the node counts as referred to.
+        if g != NULL and self.version == g.version and not g.forward_only:
+            let_node_go(g, self.index)
+        let_go(table, self.slot)
 
     cdef uint32_t enter(self) except? 0xFFFFFFFF:
         cdef Graph* g = current_graph()
@@ -2015,7 +2037,7 @@ cdef object gradient_from_last(ComputationGraph graph, uint32_t index):
     if g.backward_from < 0 or index > <uint32_t>g.backward_from:
         raise RuntimeError("gradient: run backward on an expression made after this one first")
     cdef uint8_t state = state_of(g)[index]
-    if state & SHARED or not state & NEEDS_GRAD:
+    if state & SHARED or not state & NEEDS_GRAD or is_gone(g, index):
         return further_gradient(graph, index)
     return gradient_of(g, index, state_of(g))
 

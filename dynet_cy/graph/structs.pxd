@@ -68,6 +68,9 @@ cdef extern from "dynet_cy/graph.h" nogil:
         float** saved_of
         size_t bytes
         uint32_t live
+        uint8_t joint
+        uint8_t keeps
+        float* dy
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
@@ -78,7 +81,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t factor
 
     ctypedef struct Graph "dy_graph":
-        Array arrays[10]
+        Array arrays[11]
         Array nodes
         Array args
         Array items
@@ -89,6 +92,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Array holes
         Array devices
         Array origins
+        Array gaps
+        Array held
         Array absorbed
         Arena arenas[4]
         Arena values
@@ -119,6 +124,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t n_passes
         int device
         uint8_t multi_device
+        uint8_t whole_gradients
         uint8_t has_empty
         uint8_t may_raise
         void* device_graphs
@@ -136,8 +142,6 @@ cdef extern from "dynet_cy/graph.h" nogil:
     uint32_t* args_of "dy_args"(const Graph* g, const Node* x)
     uint32_t* items_of "dy_items"(const Graph* g, const Node* x)
     uint32_t origin_of "dy_origin"(const Graph* g, uint32_t node)
-    bint open_gradients "dy_open_gradients"(Graph* g)
-    float* gradient_at "dy_gradient"(const Graph* g, const float* v)
     float* value_of "dy_value"(const Node* x)
 
 
@@ -172,6 +176,25 @@ cdef extern from "dynet_cy/liveness.h" nogil:
     void free_value "dy_free_value"(Graph* g, Node* x)
     void drop_unneeded "dy_drop_unneeded"(Graph* g, uint32_t i)
     void release_arguments "dy_release_arguments"(Graph* g, const Batch* batch)
+
+    void* fill_hole "dy_fill_hole"(Arena* arena, Array* holes, size_t bytes)
+    void make_hole "dy_make_hole"(Arena* arena, Array* holes, void* p, size_t bytes)
+
+cdef extern from "dynet_cy/gradients.h" nogil:
+    void hold_node "dy_hold_node"(Graph* g, uint32_t i)
+    void let_node_go "dy_let_node_go"(Graph* g, uint32_t i)
+    uint8_t* held_of "dy_held"(const Graph* g)
+    uint32_t home_of "dy_home"(const Graph* g, const Node* x)
+    float* gradient_of_node "dy_gradient"(const Graph* g, const Node* x)
+    bint is_gradient_gone "dy_is_gradient_gone"(const Graph* g, const Node* x)
+    void join_gradients "dy_join_gradients"(Graph* g, uint32_t first, uint32_t last)
+    bint are_joint "dy_are_joint"(const Graph* g, uint32_t first, uint32_t last)
+    void keep_gradient "dy_keep_gradient"(Graph* g, uint32_t i)
+    bint open_gradients "dy_open_gradients"(Graph* g, bint whole)
+    bint claim_gradients "dy_claim_gradients"(Graph* g, Batch* batch)
+    Batch* done_with "dy_done_with"(Batch* batch)
+    Batch* last_joint "dy_last_joint"(Batch* batch)
+    size_t gradient_bytes "dy_gradient_bytes"(const Batch* first, const Batch* last)
 
 
 # ==== hooks =======================================================================================

@@ -415,7 +415,7 @@ cdef void truncate_nodes(Graph* g, size_t nodes_top, size_t args_top, size_t ite
     g.args.top = args_top
     g.items.top = items_top
     g.state.top = g.n_nodes
-    g.uses.top = g.n_nodes * sizeof(Use) if g.forward_only else 0
+    g.uses.top = g.n_nodes * (sizeof(Use) if g.forward_only else 1)        # or of `held`
     g.devices.top = g.n_nodes if g.multi_device else 0
     g.origins.top = min(g.origins.top, g.n_nodes * sizeof(uint32_t))
     if not g.forward_only:
