@@ -3,31 +3,50 @@
 from libc.stdint cimport uint32_t
 
 from dynet_cy.execute.accumulation cimport Addition
-from dynet_cy.graph.structs cimport NO_BATCH, Batch, Graph, Node, batches_of, gradient_of_node, home_of
+from dynet_cy.graph.structs cimport (
+    NO_BATCH, Batch, Graph, Node, Spare, batches_of, gradient_of_node, home_of, leave_spare, take_spare,
+)
 
-# Gradients that another thread still reads, as factors of an addition.
+# Memory of gradients that another thread still reads, as factors of an addition.
 cdef struct Lent:
     Lent* next
-    const Addition* until           # it is done with them when this is made
+    const Addition* until           # it comes back when this is made
     char* p
     size_t bytes
 
-# Those of one pass.
+# That of one pass.
 cdef struct Lending:
-    Lent* first                     # in the order in which they come back
+    Spare spare
+    Lent* first                     # in the order in which it comes back
     Lent* last
+
+
+cdef inline void begin_lending(Lending* lending) noexcept nogil:
+    lending.spare.bytes = 0
+    lending.first = NULL
 
 
 cdef inline float* gradient_for(Graph* g, Lending* lending, const Node* x) noexcept nogil:
     """The gradient of a node, which gets memory for one if it has none; NULL if there is no memory."""
     cdef uint32_t home = home_of(g, x)
-    if home != NO_BATCH and batches_of(g)[home].dy == NULL and not give(g, lending, &batches_of(g)[home]):
+    cdef Batch* batch = &batches_of(g)[home]
+    if home == NO_BATCH:
+        return gradient_of_node(g, x)
+    if batch.dy == NULL and not (take_spare(batch, &lending.spare) or give(g, lending, batch)):
         return NULL
-    return gradient_of_node(g, x)
+    return batch.dy + (x.val - batch.y)
 
 
-# Give memory to the gradients of a batch; False if there is none.
+cdef inline void take_back(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil:
+    """A batch has run backward: free the memory of its gradients, unless they are kept.
+
+    Args:
+        reader: the last addition in another thread that may read them, or NULL.
+    """
+    if batch.dy != NULL and not batch.keeps and (reader != NULL or not leave_spare(g, batch, &lending.spare)):
+        free_gradients(g, lending, batch, reader)
+
+
+# The general cases of these.
 cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil
-# A batch has run backward: free the memory of its gradients, unless they are kept.  `reader`: the last addition in
-# another thread that may read them, or NULL.
-cdef void take_back(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil
+cdef void free_gradients(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil

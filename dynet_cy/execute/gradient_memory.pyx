@@ -7,6 +7,7 @@ from dynet_cy.memory.arena cimport arena_alloc
 
 cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil:
     cdef Lent* back = lending.first
+    drop_spare(g, lending)
     while back != NULL and is_made(back.until):
         make_hole(&g.grads, &g.gaps, back.p, back.bytes)
         back = back.next
@@ -14,13 +15,20 @@ cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil:
     return claim_gradients(g, batch)
 
 
-cdef void take_back(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil:
+cdef inline void drop_spare(Graph* g, Lending* lending) noexcept nogil:
+    if lending.spare.bytes:
+        make_hole(&g.grads, &g.gaps, lending.spare.p, lending.spare.bytes)
+        lending.spare.bytes = 0
+
+
+cdef void free_gradients(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil:
     cdef Batch* first = done_with(batch)
     cdef Batch* last
     cdef char* p
     cdef size_t bytes
     if first == NULL:
         return
+    drop_spare(g, lending)
     last = last_joint(first)
     bytes = gradient_bytes(first, last)
     p = <char*>first.dy

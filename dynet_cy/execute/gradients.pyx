@@ -29,7 +29,7 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, Absorbed, Graph, are_joint, args_of, batches_of, fill_hole,
-    gradient_of_node, held_of, home_of, keep_gradient, nodes_of, open_gradients, order_of, state_of,
+    gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, nodes_of, open_gradients, order_of, state_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
@@ -841,10 +841,7 @@ cdef void keep_referred(Graph* g) noexcept nogil:
     cdef const Absorbed* absorbed = <const Absorbed*>g.absorbed.base
     cdef const uint8_t* held = held_of(g)
     cdef size_t k
-    cdef uint32_t i
-    for i in range(g.n_nodes):
-        if held[i]:
-            keep_gradient(g, i)
+    keep_held_gradients(g)
     for k in range(g.absorbed.top // sizeof(Absorbed)):
         if held[absorbed[k].part]:
             keep_gradient(g, absorbed[k].sum)
@@ -924,7 +921,7 @@ cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t toget
         if stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
             return -1
         if w.number != NO_BATCH:
-            free_gradients(w, batch)
+            let_gradients_go(w, batch)
         together -= 1
         if together == 0:
             return 0
@@ -932,7 +929,7 @@ cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t toget
         w.number -= 1
 
 
-cdef inline void free_gradients(Walk* w, Batch* batch) noexcept nogil:
+cdef inline void let_gradients_go(Walk* w, Batch* batch) noexcept nogil:
     """A batch has run backward: its gradients are not read again."""
     cdef const Addition* reader = w.reader
     if batch.joint and w.background != NULL:
@@ -1000,7 +997,7 @@ cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) n
     array_rewind(&g.order, order_top)
     arena_rewind(&g.scratch, top)
     for i in range(count):
-        free_gradients(w, &batches_of(g)[numbers[i]])
+        let_gradients_go(w, &batches_of(g)[numbers[i]])
     return failed
 
 

@@ -9,7 +9,7 @@ from dynet_cy.execute.gradient_memory cimport Lending, gradient_for
 from dynet_cy.execute.watch cimport Finding
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, FLATTENED, ONE, STACKED, TILES, WANTED, Batch, Graph, Node, args_of, batches_of,
-    claim_values, items_of, nodes_of, order_of, state_of, value_of,
+    begin_gradients, claim_values, items_of, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
@@ -338,7 +338,7 @@ cdef inline bint allocate_values(Graph* g, Batch* batch) noexcept nogil:
     cdef const Node* nodes = nodes_of(g)
     cdef uint64_t bd = 0
     cdef uint32_t j
-    batch.joint = 0
+    begin_gradients(batch)
     batch.bytes = 0
     for j in range(batch.count):
         bd += nodes[ids[j]].dim.bd

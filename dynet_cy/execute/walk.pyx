@@ -6,10 +6,11 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, cols_of, rows_of, total_of
 from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted, raise_interrupt
+from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.execute.watch cimport NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.structs cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of, batches_of,
-    gradient_of_node, home_of, join_gradients, nodes_of, order_of, release_arguments, state_of, unclaim_values,
+    begin_gradients, gradient_of_node, home_of, join_gradients, nodes_of, order_of, release_arguments, state_of, unclaim_values,
 )
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
@@ -483,7 +484,7 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.collected = NULL
     w.background = NULL
     w.reader = NULL
-    w.lending.first = NULL
+    begin_lending(&w.lending)
     w.summed = NULL
     w.number = NO_BATCH
     w.n_live = w.n_live_in_batch = 0
@@ -917,7 +918,7 @@ cdef inline int run_one(Walk* w, Batch* batch) noexcept nogil:
     batch.bd = node.dim.bd
     batch.bytes = total_of(&node.dim) * sizeof(float)
     batch.live = 1
-    batch.joint = 0
+    begin_gradients(batch)
     clear_call(batch)
     batch.y = <float*>claim_values(g, batch.bytes)
     if batch.y == NULL:

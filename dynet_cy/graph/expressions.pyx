@@ -710,6 +710,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     g.n_forgets = 0
     g.forward_ms = 0
     g.n_passes = 0
+    g.stale_gradients = False
     g.has_empty = False
     g.may_raise = False
     g.n_kept = 0

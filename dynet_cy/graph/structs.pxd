@@ -125,6 +125,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         int device
         uint8_t multi_device
         uint8_t whole_gradients
+        uint8_t stale_gradients
         uint8_t has_empty
         uint8_t may_raise
         void* device_graphs
@@ -190,6 +191,15 @@ cdef extern from "dynet_cy/gradients.h" nogil:
     void join_gradients "dy_join_gradients"(Graph* g, uint32_t first, uint32_t last)
     bint are_joint "dy_are_joint"(const Graph* g, uint32_t first, uint32_t last)
     void keep_gradient "dy_keep_gradient"(Graph* g, uint32_t i)
+    void keep_held_gradients "dy_keep_held_gradients"(Graph* g)
+    void begin_gradients "dy_begin_gradients"(Batch* batch)
+
+    ctypedef struct Spare "dy_spare":
+        char* p
+        size_t bytes
+
+    bint take_spare "dy_take_spare"(Batch* batch, Spare* spare)
+    bint leave_spare "dy_leave_spare"(const Graph* g, Batch* batch, Spare* spare)
     bint open_gradients "dy_open_gradients"(Graph* g, bint whole)
     bint claim_gradients "dy_claim_gradients"(Graph* g, Batch* batch)
     Batch* done_with "dy_done_with"(Batch* batch)

@@ -395,6 +395,7 @@ cdef void release_values_since(Graph* g, uint32_t n_batches, uint32_t n_order, s
                                size_t scratch_top, size_t tables_top) noexcept:
     """Release the values that were computed after this many batches."""
     cdef uint32_t i
+    g.stale_gradients = True
     g.n_batches = min(g.n_batches, n_batches)
     g.n_order = min(g.n_order, n_order)
     for i in range(g.n_nodes):

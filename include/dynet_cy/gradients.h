@@ -91,6 +91,30 @@ static inline void dy_keep_gradient(dy_graph *g, uint32_t i) {
         dy_batches(g)[home].keeps = 1;
 }
 
+/* Keep those of all nodes to which an expression refers. */
+static inline void dy_keep_held_gradients(dy_graph *g) {
+    const uint8_t *held = dy_held(g);
+    uint32_t i = 0;
+    while (i < g->n_nodes) {
+        uint64_t next = 1;                      /* few nodes are referred to, so look at eight at a time */
+        if (i + 8 <= g->n_nodes)
+            memcpy(&next, held + i, 8);
+        if (!next) {
+            i += 8;
+            continue;
+        }
+        if (held[i])
+            dy_keep_gradient(g, i);
+        i++;
+    }
+}
+
+/* A batch gets memory for its values. */
+static inline void dy_begin_gradients(dy_batch *batch) {
+    batch->joint = batch->keeps = 0;
+    batch->dy = NULL;
+}
+
 /* Begin a pass.  `whole`: all gradients are kept.  Returns 0 if there is no memory. */
 static inline int dy_open_gradients(dy_graph *g, int whole) {
     dy_arena *values = &g->values;
@@ -105,15 +129,41 @@ static inline int dy_open_gradients(dy_graph *g, int whole) {
             return 0;
         s->gradient = (ptrdiff_t)((uintptr_t)p - (uintptr_t)s->p);
     }
-    for (uint32_t b = 0; b < g->n_batches; b++) {
+    for (uint32_t b = 0; (whole || g->stale_gradients) && b < g->n_batches; b++) {
         dy_batch *batch = &dy_batches(g)[b];
-        if (b && !(batch->joint & DY_FOLLOWS))  /* another batch may have been there before a revert */
+        if (b && !(batch->joint & DY_FOLLOWS))  /* another batch was there before a revert */
             batch[-1].joint &= (uint8_t)~DY_PRECEDES;
         if (b + 1 == g->n_batches)
             batch->joint &= (uint8_t)~DY_PRECEDES;
         batch->keeps = (uint8_t)whole;
         batch->dy = whole ? (float *)((uintptr_t)batch->y + (uintptr_t)dy_segment_of(values, batch->y)->gradient) : NULL;
     }
+    g->stale_gradients = 1;
+    return 1;
+}
+
+/* Memory that was freed last, for gradients of the same size: a chain of single nodes needs no list. */
+typedef struct {
+    char *p;
+    size_t bytes;               /* 0: none */
+} dy_spare;
+
+/* Give it to the gradients of a batch; 0 if it does not fit. */
+static inline int dy_take_spare(dy_batch *batch, dy_spare *spare) {
+    if (batch->joint || !batch->bytes || dy_round_up(batch->bytes, DY_ALIGN) != spare->bytes)
+        return 0;
+    batch->dy = (float *)spare->p;
+    spare->bytes = 0;
+    return 1;
+}
+
+/* Take the memory of the gradients of a batch that has run backward; 0 if they need more than that. */
+static inline int dy_leave_spare(const dy_graph *g, dy_batch *batch, dy_spare *spare) {
+    if (batch->joint || spare->bytes || g->grads.poison)
+        return 0;
+    spare->p = (char *)batch->dy;
+    spare->bytes = dy_round_up(batch->bytes, DY_ALIGN);
+    batch->dy = NULL;
     return 1;
 }
 
@@ -150,10 +200,7 @@ static inline int dy_claim_gradients(dy_graph *g, dy_batch *batch) {
 
 /* A batch has run backward.  Returns the first of the batches whose gradients can be freed, or NULL. */
 static inline dy_batch *dy_done_with(dy_batch *batch) {
-    dy_batch *first;
-    if (!batch->dy || batch->keeps)
-        return NULL;
-    first = dy_first_joint(batch);
+    dy_batch *first = dy_first_joint(batch);
     return --first->live ? NULL : first;
 }
 

@@ -146,6 +146,7 @@ typedef struct {
     int device;                 /* where it runs: 0 for the CPU, 1 + n for GPU number n */
     uint8_t multi_device;       /* its nodes run on several devices, as `devices` says */
     uint8_t whole_gradients;    /* the last backward has kept all gradients: those of a segment lie as its values do */
+    uint8_t stale_gradients;    /* `dy`, `keeps` and `joint` of batches are those of an earlier pass, or before a revert */
     uint8_t has_empty;          /* a node of it has no elements: kernels and BLAS are not called for such */
     uint8_t may_raise;          /* a node of it runs Python code, forward and backward */
     void *device_graphs;        /* what the backend of devices keeps for it */
