@@ -41,8 +41,6 @@ cdef inline uint32_t neighbours_before(const Batch* batch, const Batch* first) n
     return k
 
 
-
-
 # ==== views =======================================================================================
 #
 # Batches of views (schedule/plan): the places of their values, and the completion of their gradients in backward.

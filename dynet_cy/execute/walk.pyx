@@ -10,7 +10,8 @@ from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.execute.watch cimport NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.structs cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of, batches_of,
-    begin_gradients, gradient_of_node, home_of, join_gradients, nodes_of, order_of, release_arguments, state_of, unclaim_values,
+    begin_gradients, gradient_of_node, home_of, join_gradients, nodes_of, order_of, release_arguments, state_of,
+    unclaim_values,
 )
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, out_of_memory
@@ -152,8 +153,8 @@ cdef inline uint32_t find_piece(const Graph* g, TiledBatch* p, uint32_t first, u
     """Find the piece that begins at node `first` and ends at or before `end`, and return its end.
 
     Backward adds to the gradient of an argument or assigns it, or skips it, for a whole piece at once.  So there, for
-    each i, the nodes that are argument i must all be live or none, all need a gradient or none, and have their gradients
-    side by side.  And the ranges of two arguments must be equal or disjoint.
+    each i, the nodes that are argument i must all be live or none, all need a gradient or none, and their gradients
+    must be side by side.  And the ranges of two arguments must be equal or disjoint.
     """
     cdef const Node* nodes = nodes_of(g)
     cdef const uint8_t* state = state_of(g)

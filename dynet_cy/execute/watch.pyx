@@ -17,8 +17,8 @@ from dynet_cy.graph.origin cimport (
     argument_names, current_line, describe_dim, made_at, origin_at, place_at, release_code, scope_at, source_of_node,
 )
 from dynet_cy.graph.structs cimport (
-    LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Node, PassHooks, args_of, batches_of, gradient_of_node, items_of, nodes_of,
-    order_of, origin_of, pass_hooks, state_of, value_of,
+    LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Node, PassHooks, args_of, batches_of, gradient_of_node, items_of,
+    nodes_of, order_of, origin_of, pass_hooks, state_of, value_of,
 )
 from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
 from dynet_cy.kernels.kernels cimport K

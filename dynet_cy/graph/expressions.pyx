@@ -23,8 +23,8 @@ from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
     RUNNING, SENT, SHARED, TRAINABLE, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of, batches_of,
-    device_of, drop_unneeded, engine, engine_of, gradient_of_node, holder_in, is_gradient_gone, items_of, let_node_go, nodes_of, order_of, pass_hooks,
-    same_renewal, set_holder, sibling_hooks, state_of, uses_of,
+    device_of, drop_unneeded, engine, engine_of, gradient_of_node, holder_in, is_gradient_gone, items_of, let_node_go,
+    nodes_of, order_of, pass_hooks, same_renewal, set_holder, sibling_hooks, state_of, uses_of,
 )
 from dynet_cy.graph.table cimport (
     LEAST_TO_COMPACT, Renumber, Table, check_unused, claim, compact_nodes, current_graph, enter_graph, enter_table,

@@ -9,8 +9,8 @@ from dynet_cy.core.threads cimport let_be_revived, revived
 from dynet_cy.graph.expressions cimport Expression, ForwardExpression, number_in
 from dynet_cy.graph.origin cimport current_origin, describe_dim, explain, noting
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, claim_values, device_of, engine_of, hold_node, holder_in, no_extra,
-    nodes_of, set_holder, uses_of,
+    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, claim_values, device_of, engine_of, hold_node, holder_in,
+    no_extra, nodes_of, set_holder, uses_of,
 )
 from dynet_cy.graph.table cimport Table, asked_device, graph_table, hold, let_go, placed, raise_running, truncate_nodes
 from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
