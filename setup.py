@@ -63,7 +63,9 @@ SANITIZERS = {
 }
 
 # Headers that no kernel of the CPU includes, beside those of GPUs.
-ENGINE_HEADERS = {"arena.h", "binary.h", "graph.h", "liveness.h", "op.h", "storage.h", "tensor.h", "unary.h"}
+ENGINE_HEADERS = {
+    "arena.h", "binary.h", "gradients.h", "graph.h", "liveness.h", "op.h", "storage.h", "tensor.h", "unary.h",
+}  # fmt: skip
 
 DIRECTIVES = {
     "language_level": 3,

@@ -21,19 +21,21 @@ from dynet_cy.core.threads cimport interrupted
 from dynet_cy.execute.accumulation cimport (
     MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, roll_back,
 )
+from dynet_cy.execute.gradient_memory cimport take_back
 from dynet_cy.execute.walk cimport (
-    FEW, allocate, allocate_table, arrange, is_empty, lay_items, neighbours_before, op_raised, part_views,
+    FEW, allocate, allocate_table, arrange, claim, is_empty, lay_items, neighbours_before, op_raised, part_views,
     pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor, settle, settle_gradients,
     uses_in, views_backward,
 )
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
-    LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, Graph, args_of, batches_of, gradient_at, nodes_of,
-    open_gradients, order_of, state_of,
+    LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, Absorbed, Graph, are_joint, args_of, batches_of, fill_hole,
+    gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, nodes_of, open_gradients, order_of,
+    state_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
-from dynet_cy.memory.arena cimport arena_alloc, arena_offset, arena_rewind, array_push, array_rewind, segment_of
+from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport note_gradient
 from dynet_cy.ops.registry cimport Needs, op_at
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
@@ -107,12 +109,16 @@ cdef inline int add_contribution(Walk* w, uint32_t node, const Node* a, uint8_t*
                                  float scale) noexcept nogil:
     """Add n numbers, times scale, to the gradient of a node, if it needs one: the first contribution assigns."""
     cdef bint live = (state[0] & LIVE) != 0
+    cdef float* to
     if a.val == NULL:
         return contribute_to_parameter(w, node, source, n, scale) if state[0] & TRAINABLE else 0
     if not state[0] & NEEDS_GRAD:
         return 0
+    to = claim(w, a)
+    if to == NULL:
+        return -1
     state[0] |= LIVE
-    return add_numbers(w, node, gradient_at(w.g, a.val), source, n, scale, live)
+    return add_numbers(w, node, to, source, n, scale, live)
 
 
 cdef int contribute_to_parameter(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil:
@@ -202,6 +208,11 @@ cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcep
 
 # ---- contributions collected over a pass ---------------------------------------------
 
+cdef inline void* allocate_lasting(Walk* w, size_t bytes) noexcept nogil:
+    """Memory that lasts as long as the pass, among that of gradients; NULL if there is none."""
+    return fill_hole(&w.g.grads, &w.g.gaps, bytes)
+
+
 cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil:
     """The collected contributions to a parameter; NULL: none so far."""
     cdef Collected* x = w.collected
@@ -235,7 +246,7 @@ cdef bint add_later(Walk* w, Collected* x, const Factors* f) noexcept nogil:
     """
     cdef Addition* a = NULL
     if f.rows * f.cols * f.n <= MOST_IN_BACKGROUND:
-        a = <Addition*>arena_alloc(&w.g.grads, sizeof(Addition))
+        a = <Addition*>allocate_lasting(w, sizeof(Addition))
     if a == NULL:
         finish_background(w.background)
         return False
@@ -286,7 +297,7 @@ cdef Collected* products_of(Walk* w, Param* p, const Factors* f) noexcept nogil:
     """The collected factors of a weight matrix; NULL if there is no memory."""
     cdef Collected* c = collected_of(w, p)
     if c == NULL:
-        c = <Collected*>arena_alloc(&w.g.grads, sizeof(Collected))
+        c = <Collected*>allocate_lasting(w, sizeof(Collected))
         if c == NULL:
             return NULL
         c.product = f[0]
@@ -313,9 +324,9 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
         x.right = a.right
         a.left = NULL
         return True
-    x.right = <float*>arena_alloc(&w.g.grads, x.cols * MOST_COLUMNS * sizeof(float))
+    x.right = <float*>allocate_lasting(w, x.cols * MOST_COLUMNS * sizeof(float))
     if x.right != NULL:
-        x.left = <float*>arena_alloc(&w.g.grads, x.rows * MOST_COLUMNS * sizeof(float))
+        x.left = <float*>allocate_lasting(w, x.rows * MOST_COLUMNS * sizeof(float))
     return x.left != NULL
 
 
@@ -327,7 +338,10 @@ cdef inline bint lasts(const Walk* w, const float* v) noexcept nogil:
 cdef bint multiply_later(Walk* w, Param* p, const Factors* f) noexcept nogil:
     """Let another thread multiply factors where they are; False: this one has to do it."""
     cdef Collected* c = products_of(w, p, f)
-    return c != NULL and add_later(w, c, f)
+    if c == NULL or not add_later(w, c, f):
+        return False
+    w.reader = c.added
+    return True
 
 
 cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
@@ -339,10 +353,10 @@ cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
         return NULL
     c = collected_of(w, p)
     if c == NULL:
-        c = <Collected*>arena_alloc(&w.g.grads, sizeof(Collected))
+        c = <Collected*>allocate_lasting(w, sizeof(Collected))
         if c == NULL:
             return NULL
-        c.sums = <float*>arena_alloc(&w.g.grads, p.size * sizeof(float))
+        c.sums = <float*>allocate_lasting(w, p.size * sizeof(float))
         if c.sums == NULL:
             return NULL
         c.product.n = 0
@@ -366,7 +380,8 @@ cdef int multiply(Walk* w, Collected* c) noexcept nogil:
 # ---- arguments of a call ---------------------------------------------------------------
 
 cdef inline int zero_gradient(Walk* w, const Node* x) noexcept nogil:
-    return w.device.zero(w, gradient_at(w.g, x.val), total_of(&x.dim))
+    cdef float* to = claim(w, x)
+    return w.device.zero(w, to, total_of(&x.dim)) if to != NULL else -1
 
 
 cdef inline int one_backward(Walk* w, const Batch* batch, const Op* op, Call* c, uint32_t i) noexcept nogil:
@@ -450,9 +465,13 @@ cdef inline int value_backward(Walk* w, const Batch* batch, const Op* op, const 
                                uint32_t arg, const Node* a, uint8_t* state) noexcept nogil:
     """Compute the gradient of an argument that is one value, in place."""
     cdef const float* at = needs.same(c, i) if needs.same != NULL and not w.at_once else NULL
+    cdef float* to
     if at != NULL:
         return add_contribution(w, arg, a, state, at, total_of(&a.dim), 1)
-    c.dx.v = place_of(w, gradient_at(w.g, a.val))
+    to = claim(w, a)
+    if to == NULL:
+        return -1
+    c.dx.v = place_of(w, to)
     if settle(w) or settle_gradients(w, a.batch) or backward_into(w, batch, op, needs, c, i, (state[0] & LIVE) != 0):
         return -1
     state[0] |= LIVE
@@ -482,43 +501,48 @@ cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* n
     cdef Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)
     cdef float** dx = <float**>allocate_table(w, batch.bd * sizeof(float*))
-    # For each node, its argument if that has no gradient yet, otherwise NULL.
-    cdef Node** empty = <Node**>allocate(w, batch.count * sizeof(Node*))
+    # For each node, the gradient of its argument if that has none yet, otherwise NULL.
+    cdef float** empty = <float**>allocate(w, batch.count * sizeof(float*))
     cdef uint32_t j, arg
     cdef size_t n = 0, stride
     cdef bint adds = not needs.assigns, among_values = False
     cdef float* at
-    cdef Node* a
+    cdef const Node* a
     if dx == NULL or empty == NULL:
         return -1
     for j in range(batch.count):
         arg = args_of(g, &nodes[ids[j]])[i]
         a = &nodes[arg]
+        empty[j] = NULL
         if a.val == NULL:
             among_values = True
             at = <float*>allocate_zeros(w, total_of(&a.dim))
-            if at == NULL:
-                return -1
-        else:
+        elif state[arg] & NEEDS_GRAD:
+            at = claim(w, a)
+        else:                                   # the op writes one all the same
+            at = <float*>allocate(w, total_of(&a.dim) * sizeof(float))
+        if at == NULL:
+            return -1
+        if a.val != NULL:
             if settle_gradients(w, a.batch):
                 return -1
-            at = place_of(w, gradient_at(g, a.val))
+            if not state[arg] & LIVE:
+                empty[j] = at
+            at = place_of(w, at)
         stride = size_of(&a.dim) if a.dim.bd > 1 else 0
         for _ in range(nodes[ids[j]].dim.bd):
             dx[n] = at
             at += stride
             n += 1
-        empty[j] = NULL
         # Several batch elements share it, or it has a gradient, perhaps from an earlier node of this batch.
         if a.dim.bd != nodes[ids[j]].dim.bd or state[arg] & LIVE:
             adds = True
-        if a.val != NULL and not state[arg] & LIVE:
-            # Even an argument that needs no gradient has memory for one.
-            empty[j] = a
-            state[arg] |= LIVE if state[arg] & NEEDS_GRAD else 0
+        if a.val != NULL and state[arg] & NEEDS_GRAD:
+            state[arg] |= LIVE
     if adds:
         for j in range(batch.count):
-            if empty[j] != NULL and zero_gradient(w, empty[j]):
+            a = &nodes[args_of(g, &nodes[ids[j]])[i]]
+            if empty[j] != NULL and w.device.zero(w, empty[j], total_of(&a.dim)):
                 return -1
         if settle(w):
             return -1
@@ -565,7 +589,8 @@ cdef int adjacent_backward(Walk* w, const Batch* batch, const Op* op, const Need
     cdef const Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)
     cdef uint32_t j, arg
-    if settle(w):
+    cdef float* to = claim(w, &nodes[args_of(g, &nodes[ids[0]])[i]])
+    if to == NULL or settle(w):
         return -1
     if live:
         for j in range(batch.count):
@@ -574,7 +599,7 @@ cdef int adjacent_backward(Walk* w, const Batch* batch, const Op* op, const Need
                 return -1
         if settle(w):
             return -1
-    c.dx.v = place_of(w, gradient_at(g, batch.x[i].v))
+    c.dx.v = place_of(w, to)
     if backward_into(w, batch, op, needs, c, i, live):
         return -1
     for j in range(batch.count):
@@ -596,6 +621,16 @@ cdef int scattered_backward(Walk* w, const Batch* batch, const Op* op, const Nee
         return -1
     w.held = not w.at_once
     return add_each(w, batch, i, c.dx.v)
+
+
+cdef inline bint lie_together(const Graph* g, const Batch* batch, uint32_t i) noexcept nogil:
+    """Whether argument i of the nodes of a batch is read in place, and its gradients lie as the values do."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* a = &nodes[args_of(g, &nodes[ids[0]])[i]]
+    if batch.x[i].v != a.val:
+        return False
+    return are_joint(g, home_of(g, a), home_of(g, &nodes[args_of(g, &nodes[ids[batch.count - 1]])[i]]))
 
 
 cdef int argument_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
@@ -620,7 +655,7 @@ cdef int argument_backward(Walk* w, const Batch* batch, const Op* op, const Need
     c.dx = c.x[i]
     if batch.x[i].list != NULL:
         return list_backward(w, batch, op, needs, c, i)
-    if (batch.x[i].v == nodes[args_of(g, &nodes[ids[0]])[i]].val and n_need == batch.count
+    if (n_need == batch.count and lie_together(g, batch, i)
             and (w.at_once or needs.same == NULL or needs.same(c, i) == NULL)):
         return adjacent_backward(w, batch, op, needs, c, i, n_live != 0)
     return scattered_backward(w, batch, op, needs, c, i)
@@ -697,7 +732,7 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
         return -1
     if is_empty(w, &node.dim):
         return contribute_nothing_at_all(w, batch, node.nargs)
-    set_tensor(&c.dy, &node.dim, node.dim.bd, gradient_at(g, batch.y))
+    set_tensor(&c.dy, &node.dim, node.dim.bd, batch.dy)
     if begin_arguments(w, batch, op, needs, &c):
         return -1
     if node.object != NULL and state[number] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
@@ -719,8 +754,8 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
                 if parameter_backward(w, batch, op, needs, &c, i, <Param*>a.object):
                     return -1
             else:
-                set_tensor(&c.dx, &a.dim, a.dim.bd, gradient_at(g, a.val))
-                if backward_into(w, batch, op, needs, &c, i, (of_arg[0] & LIVE) != 0):
+                set_tensor(&c.dx, &a.dim, a.dim.bd, claim(w, a))
+                if c.dx.v == NULL or backward_into(w, batch, op, needs, &c, i, (of_arg[0] & LIVE) != 0):
                     return -1
                 of_arg[0] |= LIVE
             arena_rewind(&g.scratch, top)
@@ -759,7 +794,7 @@ cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     if set_call(w, batch, few, &c):
         return -1
     c.dy = c.y
-    c.dy.v = w.dy if w.dy != NULL else place_of(w, gradient_at(g, batch.y))
+    c.dy.v = w.dy if w.dy != NULL else place_of(w, batch.dy)
     if is_empty(w, &c.y.dim):
         return contribute_nothing_at_all(w, batch, node.nargs)
     if not w.at_once and w.device.begin_backward(w, batch, op, &c):
@@ -792,7 +827,10 @@ cdef int backward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef Batch one
     cdef uint32_t j
     cdef size_t size, top = g.scratch.top
+    if batch.dy == NULL:                        # the loss depends on none of them
+        return 0
     one.y = batch.y
+    one.dy = batch.dy
     for j in range(batch.count):
         set_one(g, batch, j, &one)
         one.saved = batch.saved_of[j] if batch.saved_of != NULL else NULL
@@ -803,13 +841,13 @@ cdef int backward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         if not w.held:
             arena_rewind(&g.scratch, top)
         one.y += size
+        one.dy += size
     return 0
 
 
 cdef int backward_pieces(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     """Compute the gradients of the arguments of n batches that ran in pieces."""
-    w.failure.needed = pieces_backward(w.g, batch, n, &w.n_live_in_batch)
-    return -1 if w.failure.needed else 0
+    return pieces_backward(w, batch, n)
 
 
 cdef int backward_views(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
@@ -828,6 +866,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef uint8_t needs
     cdef Node* node = nodes_of(g)
     cdef const uint32_t* args
+    w.going_back = True
     w.failure.needed = part_views(g, target)
     if w.failure.needed:
         return -1
@@ -845,10 +884,24 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
         node += 1
     for i in range(target + 1, g.n_nodes):
         state[i] &= <uint8_t>~(LIVE | NEEDS_GRAD)
-    if open_gradients(g):
-        return 0
-    w.failure.needed = g.values.top
-    return -1
+    if not open_gradients(g, full or checking or g.multi_device):
+        w.failure.needed = g.values.top
+        return -1
+    if not g.whole_gradients:
+        keep_referred(g)
+    return 0
+
+
+cdef void keep_referred(Graph* g) noexcept nogil:
+    """Keep the gradients for which the program can ask: those of nodes to which an expression refers.  That of a node
+    that a sum has absorbed is computed from the sum's."""
+    cdef const Absorbed* absorbed = <const Absorbed*>g.absorbed.base
+    cdef const uint8_t* held = held_of(g)
+    cdef size_t k
+    keep_held_gradients(g)
+    for k in range(g.absorbed.top // sizeof(Absorbed)):
+        if held[absorbed[k].part]:
+            keep_gradient(g, absorbed[k].sum)
 
 
 cdef int begin_at(Walk* w, uint32_t target) noexcept nogil:
@@ -856,8 +909,11 @@ cdef int begin_at(Walk* w, uint32_t target) noexcept nogil:
     cdef Node* x = &nodes_of(w.g)[target]
     cdef float* one
     if x.val != NULL:
+        one = claim(w, x)
+        if one == NULL:
+            return -1
         state_of(w.g)[target] |= LIVE
-        return w.device.fill(w, place_of(w, gradient_at(w.g, x.val)), x.dim.bd, 1)
+        return w.device.fill(w, place_of(w, one), x.dim.bd, 1)
     one = <float*>allocate_table(w, sizeof(float))
     if one == NULL:
         return -1
@@ -910,6 +966,7 @@ cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t toget
     cdef bint failed
     w.number = number
     w.n_live_in_batch = 0
+    w.reader = NULL
     if looked_at:
         begun = now()
     failed = (batch_backward(w, batch, together)
@@ -921,11 +978,21 @@ cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t toget
     while True:
         if stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
             return -1
+        if w.number != NO_BATCH:
+            let_gradients_go(w, batch)
         together -= 1
         if together == 0:
             return 0
         batch -= 1
         w.number -= 1
+
+
+cdef inline void let_gradients_go(Walk* w, Batch* batch) noexcept nogil:
+    """A batch has run backward: its gradients are not read again."""
+    cdef const Addition* reader = w.reader
+    if batch.joint and w.background != NULL:
+        reader = w.background.last
+    take_back(w.g, &w.lending, batch, reader)
 
 
 cdef inline int batch_backward(Walk* w, Batch* batch, uint32_t together) noexcept nogil:
@@ -972,6 +1039,7 @@ cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) n
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top, order_top = g.order.top
     cdef Batch joined
+    cdef uint32_t i
     cdef int failed
     memset(&joined, 0, sizeof(Batch))
     joined.form = form
@@ -986,6 +1054,8 @@ cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) n
     w.dy = NULL
     array_rewind(&g.order, order_top)
     arena_rewind(&g.scratch, top)
+    for i in range(count):
+        let_gradients_go(w, &batches_of(g)[numbers[i]])
     return failed
 
 
@@ -1023,5 +1093,5 @@ cdef void gather_gradients(Walk* w, const Batch* joined) noexcept nogil:
     for j in range(joined.count):
         node = &nodes_of(g)[order_of(g)[joined.first + j]]
         n = total_of(&node.dim)
-        memcpy(to, gradient_at(g, node.val), n * sizeof(float))
+        memcpy(to, gradient_of_node(g, node), n * sizeof(float))
         to += n

@@ -3,8 +3,8 @@
 Forward runs the batches of a plan as always. The values that only batches of one stretch read lie in a room, which the
 next stretch uses again; when a stretch ends, its values are dropped, together with gathered arguments and saved values.
 The last stretch of a pass stays: backward begins with it. Backward reaches the end of a stretch, runs its batches
-forward again, goes back over them, and drops them for the second time. Stretches within it do the same meanwhile. The
-gradients of dropped values lie in the rooms too, as gradients have the layout of values.
+forward again, goes back over them, and drops them for the second time. Stretches within it do the same meanwhile.
+Gradients have memory of their own, and live as long as in other graphs, whether values are dropped or not.
 
 What runs again computes the same bits: batches are those of the plan, random ops draw the same numbers, since their
 stream and seed are kept with the stretch, and products use the packed form of a matrix where they did before.
@@ -27,8 +27,8 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_BATCH, NO_STRETCH, SENT, STACKED, TILES, VIEWS, Batch, Node, Read,
-    Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches, nodes_of, order_of, state_of,
-    stretches_of,
+    Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches, nodes_of, order_of,
+    part_gradients, state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
@@ -290,6 +290,7 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
                     w.failure.needed = batch[k].bytes
                     return -1
                 assign_values(g, &batch[k], b + k)
+                part_gradients(g, b + k)
         if run_again(w, batch, n):
             return -1
         for k in range(n):
@@ -322,9 +323,6 @@ cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil:
     cdef Graph* g = w.g
     cdef uint32_t number = g.last_stretch
     cdef const Stretch* s
-    cdef uint32_t b
-    for b in range(g.n_batches):
-        batches_of(g)[b].live = batches_of(g)[b].count
     if number != NO_STRETCH and stretches_of(g)[number].first > last:
         evict(g, number)                        # it is newer than the target, and the others need its room
     while number != NO_STRETCH:
@@ -490,7 +488,7 @@ cdef int compute_marked(Walk* w, uint32_t number, uint32_t end) noexcept nogil:
                 w.failure.needed = batch.bytes
                 return -1
             assign_values(g, batch, b)
-            batch.live = 0
+            part_gradients(g, b)
     if run_stretch_again(w, number, end):
         return -1
     drop(w, number)

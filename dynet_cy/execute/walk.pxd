@@ -5,10 +5,11 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from dynet_cy.core.tensor cimport Call, Dim, Packed, Tensor, size_of, total_of
 from dynet_cy.core.threads cimport Interrupts
 from dynet_cy.execute.accumulation cimport Addition, Background, Journal
+from dynet_cy.execute.gradient_memory cimport Lending, gradient_for
 from dynet_cy.execute.watch cimport Finding
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, WANTED, Batch, Graph, Node, args_of, batches_of,
-    claim_level, claim_values, items_of, nodes_of, order_of, state_of, value_of,
+    begin_gradients, claim_level, claim_values, items_of, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
@@ -38,11 +39,6 @@ cdef inline uint32_t neighbours_before(const Batch* batch, const Batch* first) n
         batch -= 1
         k += 1
     return k
-
-
-# Run n batches backward, `batch` being the first of them, and count the nodes that have a gradient to pass on.  Returns
-# 0, or the size of the working memory that could not be allocated.
-cdef size_t pieces_backward(Graph* g, const Batch* batch, uint32_t n, uint32_t* n_live) noexcept nogil
 
 
 # ==== views =======================================================================================
@@ -103,6 +99,8 @@ cdef struct Walk:
     Collected* collected            # gradients that are products, and those of small parameters
     Collected* summed               # the element for the small parameter that was added to last
     Background* background          # weight gradients that another thread computes; NULL: no thread does
+    const Addition* reader          # the last of them that reads gradients of the batch that runs; NULL: none does
+    Lending lending
     size_t lasting                  # memory below this offset of the scratch arena lasts as long as the pass
     uint32_t number                 # of the batch, or NO_BATCH
     uint32_t n_live                 # nodes of the call that have a gradient to pass on
@@ -112,6 +110,7 @@ cdef struct Walk:
     uint64_t seed                   # of random ops
     uint64_t stream
     bint again                      # what runs forward has run before
+    bint going_back                 # it is a backward pass
     uint64_t end                    # forward: start no batch from this time on, on the clock of `now`; 0: no limit
     int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward, unless NULL
     void* hooked                    # data of `after`
@@ -136,7 +135,7 @@ cdef struct Device:
     # On the CPU, the functions from here up to `settle` are NULL: either the walk does the work itself, because it is
     # done for each node, or there is nothing to do.
     float* (*place)(Walk* w, const void* p) noexcept nogil      # the device pointer for p, in an arena of the graph
-    void (*note_scratch)(Walk* w) noexcept nogil                # working memory was allocated
+    void (*note_memory)(Walk* w) noexcept nogil     # working memory, or memory of gradients, was allocated
     int (*send_arguments)(Walk* w, const Batch* batch) noexcept nogil
     int (*translate)(Walk* w, const Batch* batch, Call* c) noexcept nogil   # from host to device pointers
 
@@ -173,7 +172,17 @@ cdef inline void* allocate(Walk* w, size_t n) noexcept nogil:
     if p == NULL:
         w.failure.needed = n
     elif not w.at_once:
-        w.device.note_scratch(w)
+        w.device.note_memory(w)
+    return p
+
+
+cdef inline float* claim(Walk* w, const Node* x) noexcept nogil:
+    """The gradient of a node, which gets memory for one if it has none; NULL if there is none left."""
+    cdef float* p = gradient_for(w.g, &w.lending, x)
+    if p == NULL:
+        w.failure.needed = total_of(&x.dim) * sizeof(float)
+    elif not w.at_once:
+        w.device.note_memory(w)
     return p
 
 
@@ -214,6 +223,10 @@ cdef inline float* place_of(Walk* w, const void* p) noexcept nogil:
     """The pointer that ops get for p, a pointer into an arena of the graph."""
     return <float*>p if w.at_once else w.device.place(w, p)
 
+
+# ---- pieces: run n batches backward, `batch` being the first of them, and count the nodes that have a gradient to pass
+# on
+cdef int pieces_backward(Walk* w, const Batch* batch, uint32_t n) noexcept nogil
 
 # ---- arguments and calls
 # Bring the arguments and items of a batch into the form that its call needs: shared by all nodes, read in place,
@@ -348,6 +361,7 @@ cdef inline bint allocate_values(Graph* g, Batch* batch) noexcept nogil:
     cdef const Node* nodes = nodes_of(g)
     cdef uint64_t bd = 0
     cdef uint32_t j
+    begin_gradients(batch)
     batch.bytes = 0
     for j in range(batch.count):
         bd += nodes[ids[j]].dim.bd

@@ -6,11 +6,13 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, cols_of, rows_of, total_of
 from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted, raise_interrupt
+from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.execute.watch cimport NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
     COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of,
-    batches_of, gradient_at, is_dropped, nodes_of, order_of, release_arguments, state_of, unclaim_values,
+    batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients, nodes_of, order_of,
+    release_arguments, state_of, unclaim_values,
 )
 from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport random_seed
@@ -158,8 +160,8 @@ cdef inline uint32_t find_piece(const Graph* g, TiledBatch* p, uint32_t first, u
     """Find the piece that begins at node `first` and ends at or before `end`, and return its end.
 
     Backward adds to the gradient of an argument or assigns it, or skips it, for a whole piece at once.  So there, for
-    each i, the nodes that are argument i must all be live or none, and all need a gradient or none.  And the ranges of
-    two arguments must be equal or disjoint.
+    each i, the nodes that are argument i must all be live or none, all need a gradient or none, and their gradients
+    must be side by side.  And the ranges of two arguments must be equal or disjoint.
     """
     cdef const Node* nodes = nodes_of(g)
     cdef const uint8_t* state = state_of(g)
@@ -169,15 +171,19 @@ cdef inline uint32_t find_piece(const Graph* g, TiledBatch* p, uint32_t first, u
     cdef size_t length = total_of(&node.dim), n = length
     cdef uint32_t i, j = first + 1, n_args = p.call.n
     cdef bint adjacent = not back or n_args <= FEW_ARGUMENTS
+    cdef uint32_t[FEW_ARGUMENTS] homes
     for i in range(n_args):
         p.x[i].v = nodes[args[i]].val
+        if back and adjacent:
+            homes[i] = home_of(g, &nodes[args[i]])
     p.call.y.v = node.val
     while adjacent and j < end:
         node = &nodes[p.ids[j]]
         args = args_of(g, node)
         for i in range(n_args):
             adjacent = (adjacent and nodes[args[i]].val == p.x[i].v + n
-                        and not (back and (state[args[i]] ^ state[args_of_first[i]]) & (LIVE | NEEDS_GRAD)))
+                        and not (back and ((state[args[i]] ^ state[args_of_first[i]]) & (LIVE | NEEDS_GRAD)
+                                           or not g.whole_gradients and home_of(g, &nodes[args[i]]) != homes[i])))
         if adjacent:
             n += total_of(&node.dim)
             j += 1
@@ -238,26 +244,30 @@ cdef void forward_below(const Graph* g, TiledBatch* p, uint32_t limit) noexcept 
 
 # ---- backward -------------------------------------------------------------------------
 
-cdef size_t pieces_backward(Graph* g, const Batch* batch, uint32_t n, uint32_t* n_live) noexcept nogil:
-    cdef size_t top = g.scratch.top, needed = 0
-    cdef TiledBatch* parts = open_parts(g, batch, n, True, &needed)
+cdef int pieces_backward(Walk* w, const Batch* batch, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
+    cdef TiledBatch* parts = open_parts(g, batch, n, True, &w.failure.needed)
     cdef TiledBatch* leader
     cdef uint32_t tile, limit = EVERY, k
     if parts == NULL:
         arena_rewind(&g.scratch, top)
-        return needed
+        return -1
     leader = longest(parts, n)
     tile = tile_of(parts, n, leader)
     while limit:
         limit = 0 if leader.at <= tile else leader.ids[leader.at - tile]
         for k in range(n):
-            n_live[0] += backward_from(g, &parts[n - 1 - k], limit)
+            if backward_from(w, &parts[n - 1 - k], limit):
+                arena_rewind(&g.scratch, top)
+                return -1
     arena_rewind(&g.scratch, top)
     return 0
 
 
-cdef uint32_t backward_from(Graph* g, TiledBatch* p, uint32_t limit) noexcept nogil:
+cdef int backward_from(Walk* w, TiledBatch* p, uint32_t limit) noexcept nogil:
     """Run the nodes of a part backward that have not run and have numbers from the limit on; count the live ones."""
+    cdef const Graph* g = w.g
     cdef const Node* nodes = nodes_of(g)
     cdef const uint8_t* state = state_of(g)
     cdef uint32_t i, j, after, n_live = 0, end = p.at, first = p.at
@@ -271,32 +281,38 @@ cdef uint32_t backward_from(Graph* g, TiledBatch* p, uint32_t limit) noexcept no
         n_live += (state[p.ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
     if n_live == 0 or p.op.backward == NULL:
         return 0
+    w.n_live_in_batch += n_live
     if n_live < end - first:                    # the loss does not depend on the others
         for j in range(first, end):
             if not state[p.ids[j]] & LIVE:
-                memset(gradient_at(g, nodes[p.ids[j]].val), 0, total_of(&nodes[p.ids[j]].dim) * sizeof(float))
+                memset(gradient_of_node(g, &nodes[p.ids[j]]), 0, total_of(&nodes[p.ids[j]].dim) * sizeof(float))
     while first < end:
         after = find_piece(g, p, first, end, True)
-        p.call.dy.v = gradient_at(g, p.call.y.v)
+        p.call.dy.v = gradient_of_node(g, &nodes[p.ids[first]])
         for i in range(p.call.n):
-            argument_backward(g, p, i, first, after)
+            if argument_backward(w, p, i, first, after):
+                return -1
         if p.op.backward_all != NULL:
             p.op.backward_all(&p.call, p.dx, p.adds)
         first = after
-    return n_live
+    return 0
 
 
-cdef void argument_backward(Graph* g, TiledBatch* p, uint32_t i, uint32_t first, uint32_t end) noexcept nogil:
+cdef int argument_backward(Walk* w, TiledBatch* p, uint32_t i, uint32_t first, uint32_t end) noexcept nogil:
     """The gradient of argument i of a piece."""
+    cdef Graph* g = w.g
     cdef uint8_t* state = state_of(g)
     cdef Call* c = &p.call
-    cdef uint8_t of_first = state[args_of(g, &nodes_of(g)[p.ids[first]])[i]]
+    cdef uint32_t arg = args_of(g, &nodes_of(g)[p.ids[first]])[i]
+    cdef uint8_t of_first = state[arg]
     cdef uint32_t j
     if p.op.backward_all != NULL:
         p.dx[i] = NULL
     if not of_first & NEEDS_GRAD:
-        return
-    c.dx.v = gradient_at(g, p.x[i].v)
+        return 0
+    c.dx.v = claim(w, &nodes_of(g)[arg])
+    if c.dx.v == NULL:
+        return -1
     c.accumulate = (of_first & LIVE) != 0
     if not c.accumulate and not p.op.assigns:
         memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
@@ -308,6 +324,7 @@ cdef void argument_backward(Graph* g, TiledBatch* p, uint32_t i, uint32_t first,
         p.op.backward(c, i)
     for j in range(first, end):
         state[args_of(g, &nodes_of(g)[p.ids[j]])[i]] |= LIVE
+    return 0
 
 
 def piece_counts() -> tuple[int, int]:
@@ -367,7 +384,7 @@ cdef uint32_t views_backward(Graph* g, const Batch* batch) noexcept nogil:
 cdef void clear_others(Graph* g, const uint32_t* ids, uint32_t n, const Node* arg) noexcept nogil:
     """Set the gradient of the argument to 0 outside the live views."""
     cdef const Node* nodes = nodes_of(g)
-    cdef float* at = gradient_at(g, arg.val)
+    cdef float* at = gradient_of_node(g, arg)
     cdef size_t size = total_of(&arg.dim), done = 0, begin, end, start
     cdef uint32_t j
     while done < size:
@@ -478,13 +495,15 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.journal = NULL
     w.collected = NULL
     w.background = NULL
+    w.reader = NULL
+    begin_lending(&w.lending)
     w.summed = NULL
     w.number = NO_BATCH
     w.n_live = w.n_live_in_batch = 0
     w.dy = NULL
     w.seed = random_seed()
     w.stream = atomic_load(&g.stream, RELAXED)          # another thread may set the seed
-    w.whole = w.pending = w.held = w.again = False
+    w.whole = w.pending = w.held = w.again = w.going_back = False
     w.turn = 0
     w.owed = NULL
     w.end = 0
@@ -612,6 +631,17 @@ cdef inline bint side_by_side(const Graph* g, const Batch* batch, uint32_t i, bi
     return True
 
 
+cdef inline void join_homes(const Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
+    """Let the gradients of arguments that are read in place, perhaps from several batches, lie side by side too."""
+    cdef Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef uint32_t first = home_of(g, &nodes[args_of(g, &nodes[ids[0]])[i]])
+    cdef uint32_t last = home_of(g, &nodes[args_of(g, &nodes[ids[batch.count - 1]])[i]])
+    if first < last and last != NO_BATCH:
+        join_gradients(g, first, last, w.going_back)
+
+
 cdef inline bint may_list(const Batch* batch, const Op* op, uint32_t i) noexcept nogil:
     """Whether argument i of a batch may be a list of pointers."""
     return rule_of(op, i) == LIST and batch.form != COLUMNS         # a matrix of columns cannot be a list
@@ -682,6 +712,8 @@ cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
     cdef bint listable = may_list(batch, op, i)
     x.v = a.val
     if side_by_side(g, batch, i, listable):
+        if not g.forward_only:
+            join_homes(w, batch, i)
         return 0
     if listable and op.needs[w.kind].lists:
         x.v = NULL
@@ -942,6 +974,7 @@ cdef inline int run_one(Walk* w, Batch* batch) noexcept nogil:
     batch.bd = node.dim.bd
     batch.bytes = total_of(&node.dim) * sizeof(float)
     batch.live = 1
+    begin_gradients(batch)
     clear_call(batch)
     batch.y = claim_batch(g, batch)
     if batch.y == NULL:

@@ -17,9 +17,8 @@ from dynet_cy.graph.origin cimport (
     argument_names, current_line, describe_dim, made_at, origin_at, place_at, release_code, scope_at, source_of_node,
 )
 from dynet_cy.graph.structs cimport (
-    LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Node, PassHooks, args_of, batches_of, gradient_at, is_dropped,
-    items_of, nodes_of,
-    order_of, origin_of, pass_hooks, state_of, value_of,
+    LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Node, PassHooks, args_of, batches_of, gradient_of_node, is_dropped,
+    items_of, nodes_of, order_of, origin_of, pass_hooks, state_of, value_of,
 )
 from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
 from dynet_cy.graph.usage cimport note_level, note_peak
@@ -154,9 +153,9 @@ cdef bint bad_gradients(const Graph* g, const Batch* batch, Finding* f) noexcept
             bad = False
             if a.val == NULL:
                 bad = state[arg] & TRAINABLE and bad_parameter(<Param*>a.object, f)
-            elif state[arg] & LIVE and not K.all_finite(total_of(&a.dim), gradient_at(g, a.val)):
+            elif state[arg] & LIVE and not K.all_finite(total_of(&a.dim), gradient_of_node(g, a)):
                 bad = True
-                examine(gradient_at(g, a.val), total_of(&a.dim), &f.contents)
+                examine(gradient_of_node(g, a), total_of(&a.dim), &f.contents)
             if bad:
                 f.kind = GRADIENT
                 f.node = suspect(g, batch, i, j)
@@ -358,7 +357,7 @@ cdef int raise_anomaly(const Graph* g, const Finding* f) except -1:
         sums = ", a sum over all that use it" if f.kind == COLLECTED else ""
         lines = [f"backward of {name}: the gradient of {whose} is not finite: {trouble(&f.contents, of)}{sums}"]
         lines.append(f"    in {what}, whose value is {contents_of(value_of(x), total_of(&x.dim))} and its gradient "
-                     f"{contents_of(gradient_at(g, x.val), total_of(&x.dim))}")
+                     f"{contents_of(gradient_of_node(g, x), total_of(&x.dim))}")
         lines += line_of(g, f.node) + lines_of_arguments(g, f.node) + advice(g, f.node)
     if f.kind != BEFORE:
         if f.together > 1:

@@ -16,15 +16,15 @@ from libc.string cimport memcpy, memmove, memset
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.execute.gradients cimport backward_call, contribute
 from dynet_cy.execute.walk cimport (
-    Form, Walk, allocate, allocate_table, arrange, clear_call, settle, settle_gradients,
+    Form, Walk, allocate, allocate_table, arrange, claim, clear_call, settle, settle_gradients,
 )
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.commands cimport CELLS, Command, Pass, add_command, device_forms, on_device
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
 from dynet_cy.graph.structs cimport (
-    CELL, EACH, IN_CELL, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of, gradient_at,
-    nodes_of, order_of, state_of,
+    CELL, EACH, IN_CELL, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of, nodes_of,
+    order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
@@ -396,13 +396,16 @@ cdef inline const Batch* sums_of(const Graph* g, uint32_t h) noexcept nogil:
 
 
 cdef inline float* gradient_there(Pass* s, Place* place, const Node* x) noexcept nogil:
-    """The device address of the gradient of a node; `place` is that of its batch, or becomes it."""
-    if x.batch == NO_BATCH:
-        return on_device(s, gradient_at(s.walk.g, x.val))
-    if place.batch != x.batch:
+    """The device address of the gradient of a node; `place` is that of its batch, or becomes it.  NULL: there is no
+    memory."""
+    cdef float* here
+    if x.batch == NO_BATCH or place.batch != x.batch:
+        here = claim(&s.walk, x)
+        if here == NULL or x.batch == NO_BATCH:
+            return on_device(s, here) if here != NULL else NULL
         place.batch = x.batch
         place.here = batches_of(s.walk.g)[x.batch].y
-        place.there = on_device(s, gradient_at(s.walk.g, place.here))
+        place.there = on_device(s, batches_of(s.walk.g)[x.batch].dy)
     return place.there + (x.val - place.here)
 
 
@@ -456,7 +459,7 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
     for e in range(3):
         place[e].batch = grad[e].batch = NO_BATCH
     memset(&one, 0, sizeof(one))
-    dy = on_device(s, gradient_at(g, batch.y))
+    dy = on_device(s, batch.dy) if batch.dy != NULL else NULL       # NULL: none of them is live
     for j in range(batch.count):
         id = order_of(g)[batch.first + j]
         h = &nodes[id]
@@ -474,6 +477,8 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
         one.dy = dy if is_live(g, id) else NULL
         one.dc = gradient_there(s, &grad[0], c)
         one.dgates = gradient_there(s, &grad[1], gates)
+        if one.dc == NULL or one.dgates == NULL:
+            return -1
         one.has_dc = is_live(g, of_c)
         one.has_dgates = (state[of_gates] & LIVE) != 0
         one.dbefore = NULL
@@ -483,6 +488,8 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
             pass
         elif before.val != NULL and before.dim.bd == c.dim.bd and s.cell_of[of_before] != batch.cell:
             one.dbefore = gradient_there(s, &grad[2], before)
+            if one.dbefore == NULL:
+                return -1
             one.acc = (state[of_before] & LIVE) != 0
             state[of_before] |= LIVE
         elif pass_apart(w, of_before, c, &one):

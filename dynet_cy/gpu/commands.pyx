@@ -9,6 +9,7 @@ from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Tensor, total_of
+from dynet_cy.execute.gradient_memory cimport end_lending
 from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of
 from dynet_cy.execute.walk cimport (
     Collected, Device, allocate, begin_walk, forward_call, forward_each, owed_place, settle,
@@ -19,7 +20,8 @@ from dynet_cy.gpu.graphs cimport device_ptr
 from dynet_cy.gpu.memory cimport Range, begin_use, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
-    COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, nodes_of, order_of, state_of,
+    COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of, nodes_of, order_of,
+    state_of,
 )
 from dynet_cy.memory.arena cimport Segment, arena_alloc, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport Param
@@ -122,6 +124,7 @@ cdef int end_group(Walk* w) noexcept nogil:
     cdef size_t longest = s.longest
     w.pending = w.held = False
     w.turn += 1
+    end_lending(&w.lending)
     s.group += n
     s.n_moves = s.n_copied = 0
     s.longest = 0
@@ -152,6 +155,7 @@ cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc)
     m.scale = 1
     m.acc = acc
     s.n_moves += 1
+    s.walk.lending.waiting = True
     s.longest = max(s.longest, n)
     return m
 
@@ -177,11 +181,12 @@ cdef float* place(Walk* w, const void* p) noexcept nogil:
     return on_device(pass_of(w), p)
 
 
-cdef void note_scratch(Walk* w) noexcept nogil:
-    """Note that the device needs the working memory too."""
+cdef void note_memory(Walk* w) noexcept nogil:
+    """Note that the device needs the memory too."""
     cdef Pass* s = pass_of(w)
     s.scratch_needed = max(s.scratch_needed, w.g.scratch.top)
     note_use(&w.g.scratch, &s.d.scratch)
+    note_use(&w.g.grads, &s.d.grads)
 
 
 cdef int send_arguments(Walk* w, const Batch* batch) noexcept nogil:
@@ -387,6 +392,8 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     cdef FactorPart* part = <FactorPart*>reserve(s, &s.d.commands, sizeof(FactorPart))
     if part == NULL:
         return -1
+    if w.number != NO_BATCH:                    # it is multiplied at the end of the pass
+        batches_of(w.g)[w.number].keeps = True
     part.next = NULL
     part.factors = f[0]
     if x == NULL:
@@ -474,7 +481,7 @@ memset(&gpu, 0, sizeof(Device))
 gpu.kind = GPU
 gpu.forms = forms
 gpu.place = place
-gpu.note_scratch = note_scratch
+gpu.note_memory = note_memory
 gpu.send_arguments = send_arguments
 gpu.translate = translate
 gpu.forward = forward

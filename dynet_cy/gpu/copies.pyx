@@ -11,7 +11,7 @@ from dynet_cy.execute.gradients cimport contribute
 from dynet_cy.execute.walk cimport Walk, clear_call, place_of, settle, settle_gradients
 from dynet_cy.gpu.commands cimport Pass, copy_later, device_forms
 from dynet_cy.graph.structs cimport (
-    COPIES, LIVE, NEEDS_GRAD, Batch, Node, args_of, batches_of, gradient_at, nodes_of, order_of, state_of,
+    COPIES, LIVE, NEEDS_GRAD, Batch, Node, args_of, batches_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport GPU, op_at
@@ -62,9 +62,11 @@ cdef int copies_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef const float* dy
     cdef uint32_t i, j, id
     cdef size_t size
+    if batch.dy == NULL:                        # the loss depends on none of them
+        return 0
     if settle_gradients(w, w.number):
         return -1
-    dy = place_of(w, gradient_at(w.g, batch.y))
+    dy = place_of(w, batch.dy)
     w.n_live = 0
     for j in range(batch.count):
         id = order_of(w.g)[batch.first + j]

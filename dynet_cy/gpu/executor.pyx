@@ -231,6 +231,7 @@ cdef void undo(Graph* g, uint32_t before) noexcept nogil:
             state[i] &= <uint8_t>~COMPUTED
             nodes_of(g)[i].batch = NO_BATCH
             nodes_of(g)[i].val = NULL
+    g.stale_gradients = True
     if g.n_batches > before:
         g.n_order = batches_of(g)[before].first
         g.n_batches = before

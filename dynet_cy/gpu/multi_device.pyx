@@ -32,7 +32,7 @@ from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.making cimport is_transfer, source_of
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_MULTI_DEVICE, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Engine, Graph, Node, args_of, batches_of,
-    device_of, engine, gradient_at, nodes_of, order_of, release_arguments, state_of, unclaim_values, value_of,
+    device_of, engine, gradient_of_node, nodes_of, order_of, release_arguments, state_of, unclaim_values, value_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
@@ -378,7 +378,7 @@ cdef int copy_backward(Walk* cpu, const Batch* batch, int device) except -1:
     if n_live == 0:
         return 0
     if device:
-        fetch_within(g, device, gradient_at(g, batch.y), batch.bytes // sizeof(float), &cpu.failure.interrupts)
+        fetch_within(g, device, batch.dy, batch.bytes // sizeof(float), &cpu.failure.interrupts)
     if source:
         begin_pass(&s, g, device_graph(g, source))
         with nogil:
@@ -405,7 +405,7 @@ cdef int hand_back(Walk* w, DeviceGraph* d, const Batch* batch) noexcept nogil:
         if not has_gradient(g, ids[j]):
             continue
         x = &nodes_of(g)[ids[j]]
-        dy = gradient_at(g, x.val)
+        dy = gradient_of_node(g, x)
         if d != NULL:
             r = <Range*>array_push(&d.ranges, sizeof(Range))
             if r == NULL:

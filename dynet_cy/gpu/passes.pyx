@@ -20,8 +20,8 @@ from dynet_cy.gpu.memory cimport (
 )
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
 from dynet_cy.graph.structs cimport (
-    LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_at, nodes_of, order_of,
-    state_of,
+    LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_of_node, nodes_of,
+    order_of, state_of,
 )
 from dynet_cy.memory.arena cimport ALIGN, Arena, Segment, array_push, segment_at
 from dynet_cy.memory.storage cimport Param
@@ -208,7 +208,7 @@ cdef int bring_node(Pass* s, uint32_t number, bint gradient) noexcept nogil:
             return 0
         return bring(s, p.device_grad if gradient else p.device_value, p.grad if gradient else p.value, p.size)
     if gradient:
-        v = gradient_at(s.walk.g, v)
+        v = gradient_of_node(s.walk.g, x)
     elif x.batch == NO_BATCH:                   # an input
         return 0
     return bring(s, device_ptr(s.walk.g, s.d, v), v, total_of(&x.dim))

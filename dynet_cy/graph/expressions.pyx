@@ -22,8 +22,10 @@ from dynet_cy.core.threads cimport (
 from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note_read, noting
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
-    RUNNING, SENT, SHARED, TRAINABLE, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of, batches_of,
-    device_of, drop_unneeded, engine, engine_of, forget_stretches, gradient_at, holder_in, is_dropped, items_of,
+    RUNNING, SENT, SHARED, TRAINABLE, VIEWS, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of,
+    batches_of,
+    device_of, drop_unneeded, engine, engine_of, forget_stretches, gradient_of_node, holder_in, is_dropped,
+    is_gradient_gone, items_of, let_node_go,
     nodes_of, order_of, pass_hooks, same_renewal, set_holder, sibling_hooks, state_of, uses_of,
 )
 from dynet_cy.graph.table cimport (
@@ -711,6 +713,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     g.n_forgets = 0
     g.forward_ms = 0
     g.n_passes = 0
+    g.stale_gradients = False
     g.has_empty = False
     g.may_raise = False
     g.n_kept = 0
@@ -1160,8 +1163,28 @@ cdef object arrived_at(Graph* g, uint32_t index, const uint8_t* states):
     """The gradient that backward computed at the node itself."""
     cdef Node* x = nodes_of(g) + index
     if states[index] & LIVE:
-        return doubles_of(floats_here(g, index, gradient_at(g, x.val), total_of(&x.dim)), full_shape(&x.dim))
+        if is_dropped_view(g, index):
+            run_pass(g, &index, 1)
+        return doubles_of(floats_here(g, index, gradient_of_node(g, x), total_of(&x.dim)), full_shape(&x.dim))
     return np.zeros(full_shape(&x.dim), order="F")    # the node may not even have a value
+
+
+cdef inline bint is_dropped_view(const Graph* g, uint32_t index) noexcept:
+    """Whether it is known only with its value where the gradient of a node is within that of its argument."""
+    return is_dropped(g, index) and batches_of(g)[nodes_of(g)[index].batch].form == VIEWS
+
+
+cdef bint is_gone(const Graph* g, uint32_t index) noexcept:
+    """Whether the gradient of a node, or of a sum that has absorbed it, was dropped because nothing referred to it."""
+    cdef const Absorbed* absorbed = <const Absorbed*>g.absorbed.base
+    cdef size_t i, n = g.absorbed.top // sizeof(Absorbed)
+    if state_of(g)[index] & LIVE and is_gradient_gone(g, &nodes_of(g)[index]):
+        return True
+    for i in range(n):
+        if (absorbed[i].part == index and state_of(g)[absorbed[i].sum] & LIVE
+                and is_gradient_gone(g, &nodes_of(g)[absorbed[i].sum])):
+            return True
+    return False
 
 
 cdef object doubles_of(const float* v, tuple shape):
@@ -1238,8 +1261,8 @@ def further_gradient(ComputationGraph graph not None, uint32_t index):
         if graph.values_changed():
             raise RuntimeError(
                 "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
-                "parameters' expressions, and of those that no parameter lies behind, before that, or call "
-                "backward(full=True)")
+                "parameters' expressions, of those that no parameter lies behind, and of nodes to which no expression "
+                "referred during backward, before that, or call backward(full=True)")
         target = <uint32_t>g.backward_from
         g.backward_from = -1                    # if this fails, the gradients of the last backward are lost
         graph.further_gradients = run_separately(graph, target, temporary_entries(g, target))
@@ -1250,40 +1273,6 @@ def further_gradient(ComputationGraph graph not None, uint32_t index):
     storage, number = made[index]
     p = (<Storage>storage).entries[<uint32_t>number]
     return doubles_of(parameter_here(p, True), full_shape(&nodes_of(&graph.g)[index].dim))
-
-
-cdef uint32_t where_gradient_is(Graph* g, uint32_t index) noexcept:
-    """The node that the gradient of a node comes from: itself, or the sum that has absorbed it."""
-    cdef const Absorbed* absorbed = <const Absorbed*>g.absorbed.base
-    cdef size_t i, n = 0 if g.forward_only else g.absorbed.top // sizeof(Absorbed)
-    for i in range(n):
-        if absorbed[i].part == index:
-            return absorbed[i].sum
-    return index
-
-
-cdef bint gradient_was_dropped(Graph* g, uint32_t index) noexcept:
-    """Whether backward has computed the gradient of a node, but dropped it together with its value."""
-    cdef uint32_t of
-    cdef const Batch* batch
-    if g.stretches.top == 0:
-        return False
-    of = where_gradient_is(g, index)
-    if nodes_of(g)[of].batch == NO_BATCH:
-        return False
-    batch = &batches_of(g)[nodes_of(g)[of].batch]
-    return is_dropped(g, of) or batch.live == 0         # its value may have been computed again, but not the gradient
-
-
-cdef int take_again(ComputationGraph graph, uint32_t index) except -1:
-    """Run the last backward again, with a dropped value kept this time, and so its gradient."""
-    cdef Graph* g = &graph.g
-    cdef uint32_t of = where_gradient_is(g, index), target = <uint32_t>g.backward_from
-    run_pass(g, &of, 1)
-    g.backward_from = -1                        # if this fails, the gradients of the last backward are lost
-    graph.further_gradients = run_separately(graph, target, temporary_entries(g, target))
-    g.backward_from = <int>target
-    return 0
 
 
 def keep_further_gradients(ComputationGraph graph not None, uint32_t target):
@@ -2032,6 +2021,32 @@ cdef class Expression:
     __array_ufunc__ = _UfuncRule()
 
 
+cdef extern from "Python.h":
+    ctypedef struct PyObject:
+        pass
+    ctypedef void (*Destructor "destructor")(PyObject* x) noexcept
+    ctypedef struct PyTypeObject:
+        Destructor tp_dealloc
+
+
+# This is a destructor in place of a `__dealloc__`, which would take 4 ns more, as it could raise exceptions.
+cdef Destructor free_expression = (<PyTypeObject*>Expression).tp_dealloc
+(<PyTypeObject*>Expression).tp_dealloc = drop_expression
+
+
+cdef void drop_expression(PyObject* x) noexcept:
+    """Count one expression less of its node, and free it."""
+    cdef uint32_t slot = (<Expression>x).slot
+    cdef Graph* g
+    hold(table, slot)                       # any thread may drop the last reference
+    g = graph_at(table, slot)
+    # After a revert, or while the graph runs, its version is another one: then the node counts as referred to.
+    if g != NULL and (<Expression>x).version == g.version and not g.forward_only:
+        let_node_go(g, (<Expression>x).index)
+    let_go(table, slot)
+    free_expression(x)
+
+
 cdef class ForwardExpression(Expression):
     """A node of a forward-only graph, which the graph keeps for as long as this object lives.
 
@@ -2147,9 +2162,7 @@ cdef object gradient_from_last(ComputationGraph graph, uint32_t index):
     if g.backward_from < 0 or index > <uint32_t>g.backward_from:
         raise RuntimeError("gradient: run backward on an expression made after this one first")
     cdef uint8_t state = state_of(g)[index]
-    if gradient_was_dropped(g, index):
-        take_again(graph, index)
-    if state & SHARED or not state & NEEDS_GRAD:
+    if state & SHARED or not state & NEEDS_GRAD or is_gone(g, index):
         return further_gradient(graph, index)
     return gradient_of(g, index, state_of(g))
 

@@ -52,6 +52,8 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 cdef uint32_t leaf_index(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF
 cdef float* place(Graph* g, size_t n) except NULL
 cdef Expression wrap(Graph* g, uint32_t index)
+# Let a new expression be a node of a graph that keeps everything for backward.
+cdef void refer(Expression x, Graph* g, uint32_t index) noexcept
 
 
 # ==== transfer ====================================================================================

@@ -9,8 +9,8 @@ from dynet_cy.core.threads cimport let_be_revived, revived
 from dynet_cy.graph.expressions cimport Expression, ForwardExpression, number_in
 from dynet_cy.graph.origin cimport current_origin, describe_dim, explain, noting
 from dynet_cy.graph.structs cimport (
-    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, claim_values, device_of, engine_of, holder_in, no_extra,
-    nodes_of, set_holder, uses_of,
+    COMPUTED, NO_BATCH, RUNNING, Extra, Graph, Node, Use, claim_values, device_of, engine_of, hold_node, holder_in,
+    no_extra, nodes_of, set_holder, uses_of,
 )
 from dynet_cy.graph.table cimport Table, asked_device, graph_table, hold, let_go, placed, raise_running, truncate_nodes
 from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
@@ -185,7 +185,7 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     cdef uint32_t i, n_items = extra.n_items if extra != NULL else 0
     hold(table, g.slot)
     if (n > MOST_ON_STACK or not is_simple(g, op, extra) or (n_items and node.dim.bd > 1)
-            or not has_capacity(&g.state, 1) or not has_capacity(&g.args, bytes)
+            or not has_capacity(&g.state, 1) or not has_capacity(&g.held, 1) or not has_capacity(&g.args, bytes)
             or not has_capacity(&g.items, n_items * sizeof(uint32_t))):
         let_go(table, g.slot)
         return append_any(g, op, args, n, extra)
@@ -198,6 +198,8 @@ cdef uint32_t append(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
         (<uint32_t*>(g.items.base + g.items.top))[i] = extra.items[i]
     g.state.base[g.state.top] = 0
     g.state.top += 1
+    g.held.base[g.held.top] = 0
+    g.held.top += 1
     g.args.top += bytes
     g.items.top += n_items * sizeof(uint32_t)
     g.nodes.top += sizeof(Node)
@@ -215,6 +217,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
     cdef int device = placed(g, op, args, n, extra)
     cdef uint32_t origin = current_origin() if noting else 0
     cdef uint8_t* state
+    cdef uint8_t* held = NULL
     cdef Use* use = NULL
     cdef uint32_t* own_args
     cdef uint32_t* items = NULL
@@ -223,6 +226,8 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
     state = <uint8_t*>array_push(&g.state, 1)
     if g.forward_only:
         use = <Use*>array_push(&g.uses, sizeof(Use))
+    else:
+        held = <uint8_t*>array_push(&g.held, 1)
     if n > MOST_ON_STACK and <char*>(args + n) == g.args.base + args_top:       # `apply` has written them there
         own_args = <uint32_t*>args
         args_top -= n * sizeof(uint32_t)
@@ -240,7 +245,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
     if n_items:
         items = <uint32_t*>array_push(&g.items, n_items * sizeof(uint32_t))
     if (state == NULL or own_args == NULL or (n_items and items == NULL)
-            or (g.forward_only and use == NULL) or (g.multi_device and array_push(&g.devices, 1) == NULL)):
+            or (use == NULL and held == NULL) or (g.multi_device and array_push(&g.devices, 1) == NULL)):
         truncate_nodes(g, nodes_top, args_top, items_top)
         let_go(table, g.slot)
         out_of_memory("a node of the graph")
@@ -266,6 +271,8 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
         use.consumers = 0
         for i in range(n):
             uses_of(g)[own_args[i]].consumers += 1
+    else:
+        held[0] = 0
     i = g.n_nodes
     if g.multi_device:
         g.devices.base[i] = <char>device
@@ -311,10 +318,21 @@ cdef Expression wrap(Graph* g, uint32_t index):
         let_go(table, g.slot)
     else:
         y = Expression.__new__(Expression)
+        refer(y, g, index)
+        return y
     y.version = g.version
     y.slot = g.slot
     y.index = index
     return y
+
+
+cdef void refer(Expression x, Graph* g, uint32_t index) noexcept:
+    x.version = g.version
+    x.slot = g.slot
+    x.index = index
+    hold(table, g.slot)
+    hold_node(g, index)
+    let_go(table, g.slot)
 
 
 cdef Expression holder_of(Graph* g, uint32_t index):

@@ -18,8 +18,7 @@ def checkpoint(function, /, *args, **settings):
     Calls nest.
 
     A value inside that the program asks for after forward is computed again, and kept from then on.
-    Its gradient needs a further backward pass. Both need unchanged parameters, and so does backward:
-    call it before an update.
+    That needs unchanged parameters, and so does backward: call it before an update.
 
     Nothing is dropped of what runs before the function returns (`value()` inside it, graphs that
     compute immediately) and on GPUs, and there is nothing to drop in forward-only graphs.
@@ -33,8 +32,7 @@ def checkpoint(function, /, *args, **settings):
         What the function returns.
 
     Raises:
-        RuntimeError: by `backward`, `value()` and `gradient()`: parameters have changed since the values
-            were dropped.
+        RuntimeError: by `backward` and `value()`: parameters have changed since the values were dropped.
 
     Example:
         >>> W = model.add_parameters((4, 4))

@@ -75,6 +75,9 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t cell
         uint8_t level
         uint8_t planned
+        uint8_t joint
+        uint8_t keeps
+        float* dy
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
@@ -117,7 +120,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Changes before
 
     ctypedef struct Graph "dy_graph":
-        Array arrays[13]
+        Array arrays[14]
         Array nodes
         Array args
         Array items
@@ -131,6 +134,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Array regions
         Array stretches
         Array reads
+        Array gaps
+        Array held
         Array absorbed
         Arena arenas[4]
         Arena values
@@ -161,6 +166,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t n_passes
         int device
         uint8_t multi_device
+        uint8_t whole_gradients
+        uint8_t stale_gradients
         uint8_t has_empty
         uint8_t may_raise
         void* device_graphs
@@ -180,8 +187,6 @@ cdef extern from "dynet_cy/graph.h" nogil:
     uint32_t* args_of "dy_args"(const Graph* g, const Node* x)
     uint32_t* items_of "dy_items"(const Graph* g, const Node* x)
     uint32_t origin_of "dy_origin"(const Graph* g, uint32_t node)
-    bint open_gradients "dy_open_gradients"(Graph* g)
-    float* gradient_at "dy_gradient"(const Graph* g, const float* v)
     float* value_of "dy_value"(const Node* x)
 
 
@@ -216,6 +221,35 @@ cdef extern from "dynet_cy/liveness.h" nogil:
     void free_value "dy_free_value"(Graph* g, Node* x)
     void drop_unneeded "dy_drop_unneeded"(Graph* g, uint32_t i)
     void release_arguments "dy_release_arguments"(Graph* g, const Batch* batch)
+
+    void* fill_hole "dy_fill_hole"(Arena* arena, Array* holes, size_t bytes)
+    void make_hole "dy_make_hole"(Arena* arena, Array* holes, void* p, size_t bytes)
+
+cdef extern from "dynet_cy/gradients.h" nogil:
+    void hold_node "dy_hold_node"(Graph* g, uint32_t i)
+    void let_node_go "dy_let_node_go"(Graph* g, uint32_t i)
+    uint8_t* held_of "dy_held"(const Graph* g)
+    uint32_t home_of "dy_home"(const Graph* g, const Node* x)
+    float* gradient_of_node "dy_gradient"(const Graph* g, const Node* x)
+    bint is_gradient_gone "dy_is_gradient_gone"(const Graph* g, const Node* x)
+    void join_gradients "dy_join_gradients"(Graph* g, uint32_t first, uint32_t last, bint begun)
+    void part_gradients "dy_part_gradients"(Graph* g, uint32_t b)
+    bint are_joint "dy_are_joint"(const Graph* g, uint32_t first, uint32_t last)
+    void keep_gradient "dy_keep_gradient"(Graph* g, uint32_t i)
+    void keep_held_gradients "dy_keep_held_gradients"(Graph* g)
+    void begin_gradients "dy_begin_gradients"(Batch* batch)
+
+    ctypedef struct Spare "dy_spare":
+        char* p
+        size_t bytes
+
+    bint take_spare "dy_take_spare"(Batch* batch, Spare* spare)
+    bint leave_spare "dy_leave_spare"(const Graph* g, Batch* batch, Spare* spare)
+    bint open_gradients "dy_open_gradients"(Graph* g, bint whole)
+    bint claim_gradients "dy_claim_gradients"(Graph* g, Batch* batch)
+    Batch* done_with "dy_done_with"(Batch* batch)
+    Batch* last_joint "dy_last_joint"(Batch* batch)
+    size_t gradient_bytes "dy_gradient_bytes"(const Batch* first, const Batch* last)
 
 
 cdef extern from "dynet_cy/dropping.h" nogil:

@@ -397,6 +397,7 @@ cdef void release_values_since(Graph* g, uint32_t n_batches, uint32_t n_order, s
     """Release the values that were computed after this many batches."""
     cdef uint32_t i
     cut_stretches(g, n_batches, values_top)
+    g.stale_gradients = True
     g.n_batches = min(g.n_batches, n_batches)
     g.n_order = min(g.n_order, n_order)
     for i in range(g.n_nodes):
@@ -417,7 +418,7 @@ cdef void truncate_nodes(Graph* g, size_t nodes_top, size_t args_top, size_t ite
     g.args.top = args_top
     g.items.top = items_top
     g.state.top = g.n_nodes
-    g.uses.top = g.n_nodes * sizeof(Use) if g.forward_only else 0
+    g.uses.top = g.n_nodes * (sizeof(Use) if g.forward_only else 1)        # or of `held`
     g.devices.top = g.n_nodes if g.multi_device else 0
     g.origins.top = min(g.origins.top, g.n_nodes * sizeof(uint32_t))
     if g.regions.top:

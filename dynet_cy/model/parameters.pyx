@@ -14,7 +14,7 @@ from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport DY_MAX_ND, Call, Dim, dim_with_rows, element, size_of, total_of
 from dynet_cy.core.threads cimport HAS_GIL, Unlocked, acquire_lock, follows_dynet, release_lock
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, dim_of, forget_to_set, owner_of
-from dynet_cy.graph.making cimport apply1x, claim_current, leaf_index, release_current, wrap
+from dynet_cy.graph.making cimport apply1x, claim_current, leaf_index, refer, release_current, wrap
 from dynet_cy.graph.structs cimport COMPUTED, SHARED, TRAINABLE, Extra, Graph, Node, items_of, no_extra, nodes_of
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
@@ -297,9 +297,7 @@ cdef Expression lookup_rows(Param* p, Storage storage, const uint32_t* rows, uin
         if g.forward_only:
             return wrap(g, index)
         x = LookupExpression.__new__(LookupExpression)
-        x.version = g.version
-        x.slot = g.slot
-        x.index = index
+        refer(x, g, index)
         return x
     finally:
         release_current(g)

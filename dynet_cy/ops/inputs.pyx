@@ -10,7 +10,9 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport DY_MAX_ND, MOST_ALONG, Call, Dim, element, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set
-from dynet_cy.graph.making cimport apply1x, claim_current, expression, leaf_index, place, release_current, wrap
+from dynet_cy.graph.making cimport (
+    apply1x, claim_current, expression, leaf_index, place, refer, release_current, wrap,
+)
 from dynet_cy.graph.structs cimport COMPUTED, Extra, Graph, no_extra, nodes_of
 from dynet_cy.graph.table cimport asked_device
 from dynet_cy.kernels.kernels cimport K
@@ -289,12 +291,10 @@ cdef Expression settable(object array, const Dim* dim, int on):
         copy_floats(array, v, total_of(dim))
         if g.forward_only:
             return plain
+        x = InputExpression.__new__(InputExpression)
+        refer(x, g, plain.index)
     finally:
         release_current(g)
-    x = InputExpression.__new__(InputExpression)
-    x.version = plain.version
-    x.slot = plain.slot
-    x.index = plain.index
     x.whole_shape = array.shape
     return x
 

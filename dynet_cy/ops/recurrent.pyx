@@ -406,13 +406,15 @@ cdef inline bint follows(const Tensor* x, uint32_t b) noexcept nogil:
     return element(x, b) == element(x, b - 1) + size_of(&x.dim)
 
 
-cdef inline uint32_t together(const Call* c, uint32_t b) noexcept nogil:
-    """The number of batch elements from b on that are adjacent in both arguments: one kernel call computes them."""
+cdef inline uint32_t together(const Call* c, uint32_t b, bint back) noexcept nogil:
+    """The number of batch elements from b on that are adjacent in both arguments, and backward in dx, which need not
+    lie as its argument does: one kernel call computes them."""
     cdef uint32_t end = b + 1
     cdef uint32_t all_of_y = c.y.dim.bd
     if c.x[0].list == NULL and c.x[1].list == NULL and c.x[0].dim.bd == all_of_y == c.x[1].dim.bd:
         return all_of_y
-    while end < all_of_y and follows(&c.x[0], end) and follows(&c.x[1], end):
+    while (end < all_of_y and follows(&c.x[0], end) and follows(&c.x[1], end)
+           and not (back and not follows(&c.dx, end))):
         end += 1
     return end - b
 
@@ -425,7 +427,7 @@ cdef inline bint adds(const Call* c, uint32_t b) noexcept nogil:
 cdef void cell_forward(const Call* c) noexcept nogil:
     cdef uint32_t b = 0, n
     while b < c.y.dim.bd:
-        n = together(c, b)
+        n = together(c, b, False)
         K.lstm_c(rows_of(&c.y.dim), n, element(&c.x[0], b), element(&c.x[1], b),
                  element(&c.y, b))
         b += n
@@ -434,7 +436,7 @@ cdef void cell_forward(const Call* c) noexcept nogil:
 cdef void cell_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef uint32_t b = 0, n
     while b < c.y.dim.bd:
-        n = together(c, b)
+        n = together(c, b, True)
         K.lstm_c_bwd(rows_of(&c.y.dim), n, element(&c.x[0], b), element(&c.x[1], b),
                      element(&c.dy, b), NULL if i else element(&c.dx, b), adds(c, b),
                      element(&c.dx, b) if i else NULL, adds(c, b))
@@ -455,7 +457,7 @@ CELL = new_cell_op(b"vanilla_lstm_c", b"c_tm1 gates_t", cell_forward, cell_backw
 cdef void output_forward(const Call* c) noexcept nogil:
     cdef uint32_t b = 0, n
     while b < c.y.dim.bd:
-        n = together(c, b)
+        n = together(c, b, False)
         K.lstm_h(rows_of(&c.y.dim), n, element(&c.x[1], b), element(&c.x[0], b),
                  element(&c.y, b))
         b += n
@@ -464,7 +466,7 @@ cdef void output_forward(const Call* c) noexcept nogil:
 cdef void output_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef uint32_t b = 0, n
     while b < c.y.dim.bd:
-        n = together(c, b)
+        n = together(c, b, True)
         K.lstm_h_bwd(rows_of(&c.y.dim), n, element(&c.x[1], b), element(&c.x[0], b),
                      element(&c.dy, b), element(&c.dx, b) if i else NULL, adds(c, b),
                      NULL if i else element(&c.dx, b), adds(c, b))

@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Attr, Call, Dim, element, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set, number_in
-from dynet_cy.graph.making cimport apply1x, apply2x, claim_current, expression, release_current
+from dynet_cy.graph.making cimport apply1x, apply2x, claim_current, expression, refer, release_current
 from dynet_cy.graph.structs cimport Extra, Graph, items_of, no_extra, nodes_of
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
@@ -186,9 +186,7 @@ cdef Expression settable(Expression y):
     if current_graph().forward_only:
         return y
     z = PickedExpression.__new__(PickedExpression)
-    z.version = y.version
-    z.slot = y.slot
-    z.index = y.index
+    refer(z, current_graph(), y.index)
     return z
 
 

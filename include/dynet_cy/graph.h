@@ -82,9 +82,12 @@ typedef struct {
     float **saved_of;           /* DY_EACH: `saved` of each node, if the op saves anything */
     size_t bytes;               /* of y */
     uint32_t cell;              /* 1 + the number of the batch that completes its values (DY_CELL), or 0 */
-    uint32_t live;              /* forward-only: how many of its values are needed; else 0: it is newer than backward */
+    uint32_t live;              /* forward-only graphs: how many of its values are still needed; others: gradients.h */
     uint8_t level;              /* its values are kept until the stretch of this depth ends; 0: as long as the graph */
     uint8_t planned;            /* the level that was planned; `level` is 0 once its values were asked for */
+    uint8_t joint;              /* gradients.h */
+    uint8_t keeps;              /* backward: its gradients stay where they are until the next pass */
+    float *dy;                  /* the gradients of y; NULL: there is no memory for them yet, or not any more */
 } dy_batch;
 
 /* A product, an activation, or a sum that a larger sum has absorbed: it has no value, unless one is requested, and the
@@ -129,7 +132,7 @@ typedef struct {
     dy_changes before;
 } dy_read;
 
-#define DY_GRAPH_ARRAYS 13
+#define DY_GRAPH_ARRAYS 14
 #define DY_GRAPH_ARENAS 4
 
 typedef struct {
@@ -139,7 +142,10 @@ typedef struct {
             dy_array nodes, args, items, state; /* by node number, or offset in a node */
             dy_array order;     /* uint32: node numbers in the order of execution */
             dy_array batches;   /* dy_batch */
-            dy_array uses;      /* forward-only graphs: see liveness.h */
+            union {
+                dy_array uses;  /* forward-only graphs: see liveness.h */
+                dy_array held;  /* all others: uint8 by node number, how many expressions refer to it: gradients.h */
+            };
             union {
                 dy_array holes; /* of the same graphs */
                 dy_array absorbed;  /* of all others: dy_absorbed */
@@ -149,6 +155,7 @@ typedef struct {
             dy_array regions;   /* dy_region, by `first`; a region stands before those within it */
             dy_array stretches; /* dy_stretch, in the same order */
             dy_array reads;     /* dy_read */
+            dy_array gaps;      /* free memory below the top of `grads`: dy_hole */
         };
     };
     union {
@@ -180,6 +187,8 @@ typedef struct {
     uint32_t n_passes;          /* forward passes that have computed something since the renewal */
     int device;                 /* where it runs: 0 for the CPU, 1 + n for GPU number n */
     uint8_t multi_device;       /* its nodes run on several devices, as `devices` says */
+    uint8_t whole_gradients;    /* the last backward has kept all gradients, and those of a segment lie as its values do */
+    uint8_t stale_gradients;    /* `dy`, `keeps` and `joint` of batches are those of an earlier pass, or before a revert */
     uint8_t has_empty;          /* a node of it has no elements: kernels and BLAS are not called for such */
     uint8_t may_raise;          /* a node of it runs Python code, forward and backward */
     void *device_graphs;        /* what the backend of devices keeps for it */
@@ -221,26 +230,6 @@ static inline uint32_t dy_origin(const dy_graph *g, uint32_t node) {
 /* The value of a node.  Storage may move, so the pointer of a parameter is read each time. */
 static inline float *dy_value(const dy_node *x) {
     return x->val ? x->val : ((const dy_param *)x->object)->value;
-}
-
-/* Allocate gradients: those of a segment have the same layout as its values.  Returns 0 if there is no memory. */
-static inline int dy_open_gradients(dy_graph *g) {
-    dy_arena *values = &g->values;
-    dy_arena_rewind(&g->grads, 0);
-    for (uint32_t i = 0; values->n && i <= values->now; i++) {
-        dy_segment *s = &values->segments[i];
-        size_t end = i < values->now ? values->segments[i + 1].from : values->top;
-        char *p = (char *)dy_arena_alloc(&g->grads, end - s->from);
-        if (!p)
-            return 0;
-        s->gradient = (ptrdiff_t)((uintptr_t)p - (uintptr_t)s->p);
-    }
-    return 1;
-}
-
-/* The gradient of the value at `v`. */
-static inline float *dy_gradient(const dy_graph *g, const float *v) {
-    return (float *)((uintptr_t)v + (uintptr_t)dy_segment_of(&g->values, v)->gradient);
 }
 
 #endif

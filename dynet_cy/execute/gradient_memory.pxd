@@ -1,0 +1,64 @@
+"""Memory of gradients during backward: given with the first contribution, reused once nothing reads them any more."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.execute.accumulation cimport Addition
+from dynet_cy.graph.structs cimport (
+    NO_BATCH, Batch, Graph, Node, Spare, batches_of, gradient_of_node, home_of, leave_spare, take_spare,
+)
+
+# Memory of gradients that are still read: by another thread, as factors of an addition, or by listed additions.
+cdef struct Lent:
+    Lent* next
+    const Addition* until           # it comes back when this is made; NULL: when the group of additions has ended
+    uint32_t group
+    char* p
+    size_t bytes
+
+# That of one pass.
+cdef struct Lending:
+    Spare spare
+    Lent* first                     # in the order in which it comes back
+    Lent* last
+    bint waiting                    # on devices: additions are listed that may read gradients of batches that have run
+    uint32_t group                  # the number of the group of these additions
+
+
+cdef inline void begin_lending(Lending* lending) noexcept nogil:
+    lending.spare.bytes = 0
+    lending.first = NULL
+    lending.waiting = False
+    lending.group = 0
+
+
+cdef inline void end_lending(Lending* lending) noexcept nogil:
+    """The listed additions run before the commands that follow."""
+    lending.waiting = False
+    lending.group += 1
+
+
+cdef inline float* gradient_for(Graph* g, Lending* lending, const Node* x) noexcept nogil:
+    """The gradient of a node, which gets memory for one if it has none; NULL if there is no memory."""
+    cdef uint32_t home = home_of(g, x)
+    cdef Batch* batch = &batches_of(g)[home]
+    if home == NO_BATCH:
+        return gradient_of_node(g, x)
+    if batch.dy == NULL and not (take_spare(batch, &lending.spare) or give(g, lending, batch)):
+        return NULL
+    return batch.dy + (x.val - batch.y)
+
+
+cdef inline void take_back(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil:
+    """A batch has run backward: free the memory of its gradients, unless they are kept.
+
+    Args:
+        reader: the last addition in another thread that may read them, or NULL.
+    """
+    if batch.dy != NULL and not batch.keeps and (
+            reader != NULL or lending.waiting or not leave_spare(g, batch, &lending.spare)):
+        free_gradients(g, lending, batch, reader)
+
+
+# The general cases of these.
+cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil
+cdef void free_gradients(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil

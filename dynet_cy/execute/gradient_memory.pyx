@@ -1,0 +1,62 @@
+"""Memory of gradients during backward; see gradient_memory.pxd and include/dynet_cy/gradients.h."""
+
+from dynet_cy.execute.accumulation cimport is_made
+from dynet_cy.graph.structs cimport claim_gradients, done_with, gradient_bytes, last_joint, make_hole
+from dynet_cy.memory.arena cimport arena_alloc
+
+
+cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil:
+    cdef Lent* back = lending.first
+    drop_spare(g, lending)
+    while back != NULL and is_back(lending, back):
+        make_hole(&g.grads, &g.gaps, back.p, back.bytes)
+        back = back.next
+    lending.first = back
+    return claim_gradients(g, batch)
+
+
+cdef inline bint is_back(const Lending* lending, const Lent* x) noexcept nogil:
+    return is_made(x.until) if x.until != NULL else x.group != lending.group
+
+
+cdef inline void drop_spare(Graph* g, Lending* lending) noexcept nogil:
+    if lending.spare.bytes:
+        make_hole(&g.grads, &g.gaps, lending.spare.p, lending.spare.bytes)
+        lending.spare.bytes = 0
+
+
+cdef void free_gradients(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil:
+    cdef Batch* first = done_with(batch)
+    cdef Batch* last
+    cdef char* p
+    cdef size_t bytes
+    if first == NULL:
+        return
+    drop_spare(g, lending)
+    last = last_joint(first)
+    bytes = gradient_bytes(first, last)
+    p = <char*>first.dy
+    while first <= last:
+        first.dy = NULL
+        first += 1
+    if not lending.waiting and (reader == NULL or is_made(reader)):
+        make_hole(&g.grads, &g.gaps, p, bytes)
+    else:
+        lend(g, lending, p, bytes, reader)
+
+
+cdef void lend(Graph* g, Lending* lending, char* p, size_t bytes, const Addition* reader) noexcept nogil:
+    """Free memory once an addition is made (NULL: the listed ones); if this cannot be noted, after the pass."""
+    cdef Lent* lent = <Lent*>arena_alloc(&g.grads, sizeof(Lent))
+    if lent == NULL:
+        return
+    lent.next = NULL
+    lent.until = reader
+    lent.group = lending.group
+    lent.p = p
+    lent.bytes = bytes
+    if lending.first == NULL:
+        lending.first = lent
+    else:
+        lending.last.next = lent
+    lending.last = lent

@@ -1,0 +1,260 @@
+"""Memory of gradients: reused once a batch has run backward, kept where an expression refers to a node."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from random_graphs import Model, build
+
+import dynet_cy as dy
+from dynet_cy.graph.expressions import arena_bytes
+
+N = 64
+
+
+class Weights:
+    def __init__(self) -> None:
+        rng = np.random.default_rng(3)
+        self.collection = dy.ParameterCollection()
+        self.w = self.collection.parameters_from_numpy(rng.uniform(-0.2, 0.2, (N, N)))
+        self.b = self.collection.parameters_from_numpy(rng.uniform(-1, 1, N))
+        self.table = self.collection.lookup_parameters_from_numpy(rng.uniform(-1, 1, (20, N)))
+
+    def gradients(self) -> list[np.ndarray]:
+        """Those of all parameters, which are set to zero."""
+        found = [p.grad_as_array().copy() for p in (self.w, self.b, self.table)]
+        self.collection.zero_gradients()
+        return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_else_is_held() -> None:
+    dy.renew_cg()
+
+
+@pytest.fixture
+def weights() -> Weights:
+    return Weights()
+
+
+def same(a: list[np.ndarray], b: list[np.ndarray]) -> None:
+    for x, y in zip(a, b):
+        np.testing.assert_array_equal(x, y)
+    assert any(np.any(x) for x in a)
+
+
+def kept() -> int:
+    return arena_bytes()["gradients"]
+
+
+def test_a_chain_takes_the_memory_of_a_few_nodes() -> None:
+    before = kept()
+    with dy.ComputationGraph(autobatching=0):
+        p = dy.ParameterCollection().add_parameters(1 << 14)
+        x = p + 0
+        for _ in range(200):
+            x = dy.tanh(x) + p
+        dy.sum_elems(x).backward()
+        assert kept() - before < 8 << 16
+
+
+def test_batches_take_turns(weights: Weights) -> None:
+    """Of a network over sequences, the gradients of one step are alive at a time."""
+    before = arena_bytes()
+    with dy.ComputationGraph(autobatching=1):
+        states = [weights.table[i] for i in range(20)]
+        for _ in range(400):
+            states = [dy.tanh(weights.w * h + weights.b) for h in states]
+        dy.esum([dy.sum_elems(h) for h in states]).backward()
+        took = {kind: size - before[kind] for kind, size in arena_bytes().items()}
+        assert 10 * took["gradients"] < took["values"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gradients_of_lists_lie_elsewhere_than_values(seed: int) -> None:
+    """A call over cells of several batches: their values may be adjacent where their gradients are apart."""
+
+    def gradients(autobatching: int) -> list[np.ndarray]:
+        rng = np.random.default_rng(seed)
+        model = dy.ParameterCollection()
+        builder = dy.BiRNNBuilder(2, 6, 72, model, dy.VanillaLSTMBuilder)
+        for p in model.parameters_list():
+            p.set_value(rng.uniform(-0.3, 0.3, p.shape()))
+        table = model.lookup_parameters_from_numpy(rng.uniform(-1, 1, (7, 6)))
+        dy.reset_random_seed(5)
+        dy.renew_cg(autobatching=autobatching)
+        x = [table[int(i)] for i in rng.integers(7, size=4 + seed % 3)]
+        builder.set_dropout(0.3)
+        states = [*builder.transduce(x), *builder.transduce(x[1:])]
+        builder.disable_dropout()
+        states += [s.output() for pair in builder.add_inputs(x[:2]) for s in pair]
+        dy.esum([dy.sum_elems(dy.square(h - 0.3)) for h in states]).backward()
+        return [p.grad_as_array() for p in [*model.parameters_list(), table]]
+
+    for a, b in zip(gradients(1), gradients(0)):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4 * np.abs(b).max())
+
+
+def test_what_an_expression_refers_to_is_kept(graph, strategy, weights: Weights) -> None:
+    """Any expression can be asked for its gradient afterwards, also after an update."""
+    rng = np.random.default_rng(4)
+
+    def program() -> tuple[list[Any], Any]:
+        x = weights.b + weights.table[3]
+        held, y = [x], x
+        for i in range(40):
+            y = dy.tanh(weights.w * y) + x
+            if i % 7 == 0:
+                held.append(y)
+        return held, dy.dot_product(y, dy.inputVector(rng.uniform(-1, 1, N)))
+
+    rng = np.random.default_rng(4)
+    held, loss = program()
+    loss.backward(full=True)
+    expected, of_parameters = [x.gradient() for x in held], weights.gradients()
+    dy.renew_cg()
+    rng = np.random.default_rng(4)
+    held, loss = program()
+    loss.backward()
+    values = weights.w.as_array()
+    weights.w.set_value(2 * values)
+    same([x.gradient() for x in held], expected)
+    weights.w.set_value(values)
+    same(weights.gradients(), of_parameters)
+
+
+def test_what_none_referred_to_is_computed_again(weights: Weights) -> None:
+    with dy.ComputationGraph(autobatching=0) as graph:
+        x = weights.b + 1
+        y = dy.tanh(dy.tanh(x))
+        loss = dy.sum_elems(y)
+        loss.backward()
+        number = list(graph.op_names()).index("tanh")
+        inner = graph._node(number)  # no expression referred to it
+        expected = 1 - np.tanh(np.tanh(x.npvalue())) ** 2
+        np.testing.assert_allclose(inner.gradient(), expected, rtol=1e-5)
+        np.testing.assert_allclose(x.gradient(), expected * (1 - np.tanh(x.npvalue()) ** 2), rtol=1e-5)
+        loss.backward()
+        np.testing.assert_allclose(inner.gradient(), expected, rtol=1e-5)  # now one does
+        del inner
+        loss.backward()
+        weights.b.set_value(np.zeros(N))
+        with pytest.raises(RuntimeError, match="no expression referred during backward"):
+            graph._node(number).gradient()
+
+
+def test_a_dump_shows_all_gradients(weights: Weights) -> None:
+    with dy.ComputationGraph(autobatching=0) as graph:
+        loss = dy.sum_elems(dy.tanh(dy.tanh(weights.b)))
+        with contextlib.redirect_stdout(io.StringIO()) as before:
+            loss.backward(full=True)
+            graph.dump()
+        with contextlib.redirect_stdout(io.StringIO()) as after:
+            loss.backward()
+            graph.dump()
+        assert after.getvalue() == before.getvalue()
+
+
+def test_a_part_of_a_sum(graph, weights: Weights) -> None:
+    """A product that a sum has absorbed has no gradient of its own: that of the sum is kept for it."""
+    b = weights.b + 0
+    part = weights.w * dy.tanh(b)
+    y = dy.tanh(part + weights.w * b + weights.b)
+    dy.sum_elems(y).backward()
+    expected = 1 - y.npvalue() ** 2
+    del y
+    np.testing.assert_allclose(part.gradient(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_nodes_of_several_batches_that_are_read_in_place(weights: Weights, held: bool) -> None:
+    """The results of two batches that lie side by side are the columns of one product: so do their gradients."""
+
+    def program() -> tuple[list[Any], Any]:
+        rows = [weights.table[i] for i in range(4)]
+        found = [dy.tanh(x) for x in rows] + [dy.logistic(x) for x in rows]
+        return found, dy.esum([dy.sum_elems(dy.tanh(weights.w * x)) for x in found])
+
+    with dy.ComputationGraph(autobatching=1):
+        found, loss = program()
+        loss.backward(full=True)
+        expected, of_nodes = weights.gradients(), [x.gradient() for x in found]
+    with dy.ComputationGraph(autobatching=1):
+        found, loss = program()
+        if not held:
+            del found
+        for _ in range(2):
+            loss.backward()
+            same(weights.gradients(), expected)
+        if held:
+            same([x.gradient() for x in found], of_nodes)
+
+
+@pytest.mark.parametrize("structure", range(12))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_random_programs(structure: int, threads: int, usual_threads) -> None:
+    """The same gradients, to the last bit, as when all are kept; with values that are requested on the way."""
+    m = Model()
+    dy.config.set(threads=threads)
+    for autobatching in (0, 1, 2):
+        found = []
+        for full in (False, True):
+            with dy.ComputationGraph(autobatching=autobatching):
+                dy.esum(build(m, structure, 5, look=0.1)).backward(full=full)
+            found.append(m.gradients())
+        same(*found)
+
+
+def test_after_a_revert(weights: Weights) -> None:
+    """Batches made after a revert take the place of others, whose gradients lay together with those of their
+    neighbours."""
+    with dy.ComputationGraph(autobatching=1):
+        rows = [weights.table[i] for i in range(4)]
+        above = [dy.tanh(x) for x in rows]
+        dy.forward(above)
+        dy.cg_checkpoint()
+        for width in (4, 2, 3):
+            below = [dy.logistic(x) for x in rows[:width]]
+            loss = dy.esum([dy.sum_elems(weights.w * x) for x in above + below])
+            loss.backward()
+            found = weights.gradients()
+            loss.backward(full=True)
+            same(found, weights.gradients())
+            dy.cg_revert()
+            dy.cg_checkpoint()
+            loss = dy.esum([dy.sum_elems(weights.w * x) for x in above])
+            loss.backward()
+            found = weights.gradients()
+            loss.backward(full=True)
+            same(found, weights.gradients())
+            dy.cg_revert()
+            dy.cg_checkpoint()
+
+
+def test_an_expression_of_another_graph_does_not_count(weights: Weights) -> None:
+    """References are counted for each node: those of an earlier renewal, or from before a revert, do not mix in."""
+    with dy.ComputationGraph(autobatching=0):
+        old = [weights.b + i for i in range(10)]
+        dy.renew_cg()
+        x = weights.b + 1
+        y = dy.tanh(x)
+        del old
+        dy.sum_elems(y).backward()
+        weights.b.set_value(np.ones(N))
+        np.testing.assert_allclose(x.gradient(), 1 - y.npvalue() ** 2, rtol=1e-5)
+
+
+def test_many_expressions_of_a_node(weights: Weights) -> None:
+    """The count of references does not overflow."""
+    with dy.ComputationGraph(autobatching=0) as graph:
+        x = weights.b + 1
+        y = dy.tanh(x)
+        more = [graph._node(1) for _ in range(600)]
+        del more
+        dy.sum_elems(y).backward()
+        weights.b.set_value(np.ones(N))
+        np.testing.assert_allclose(x.gradient(), 1 - y.npvalue() ** 2, rtol=1e-5)
