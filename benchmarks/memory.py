@@ -1,14 +1,19 @@
 """Memory of dynet_cy compared with PyTorch's and DyNet's.
 
-    python benchmarks/memory.py [--torch PYTHON] [--dynet PYTHON] [--programs NAME ...]
+    python benchmarks/memory.py [--torch PYTHON] [--dynet PYTHON] [--programs NAME ...] [--runs N] [--fits NAME ...]
 
 First, what training adds to a process: the peak of its resident memory over four updates, less what is resident
 before the first one, when the parameters have their values.  Each form of each program of `workloads/` runs in a
 process of its own, on one thread.  For automatic batching the table says what it consists of: the arenas of the graph,
-and all else (gradients of parameters, the state of the trainer, packed weights, nodes).  DyNet's pools are set to 8 MB
-each and grow as needed, which automatic batching refuses; its default is 512 MB at the start.
+and all else (gradients of parameters, the state of the trainer, packed weights, nodes).  The ratio is that of automatic
+batching, or of minibatches where they take more, to PyTorch; beside it stands the goal.  With `--runs N` the least of N
+processes counts, since the allocator of PyTorch varies.  DyNet's pools are set to 8 MB each and grow as needed, which
+automatic batching refuses; its default is 512 MB at the start.
 
-Then, a decoder that feeds its own output to itself in one graph, which DyNet keeps completely: resident memory after
+With `--fits`, the largest minibatch of these programs with which the peak of a process's resident memory is at most 1,
+2 and 4 GB.  Memory grows in proportion, so a few sizes are tried, each in a process of its own.
+
+Last, a decoder that feeds its own output to itself in one graph, which DyNet keeps completely: resident memory after
 certain numbers of steps.
 """
 
@@ -27,8 +32,12 @@ from worker import resident
 POOLS = "8"
 UPDATES = 4
 ARENAS = ("values", "gradients", "scratch")
-PROGRAMS = ["language_model", "tagger", "tree_lstm", "mnist_cnn", "seq2seq", "parser", "chain", "mlp", "tagger_letters"]
-PROGRAMS += ["transformer_tagger", "transformer_tagger_buckets"]
+PROGRAMS = [*workloads.NAMES[:10], "transformer_tagger", "transformer_tagger_buckets", "transformer_decoding"]
+GOAL = 0.6  # of PyTorch's memory
+GOALS = {"language_model": 0.65, "mnist_cnn": 0.65}  # where parameters dominate
+LIMITS = (1e9, 2e9, 4e9)  # of a process, for `fits`
+CLOSE = 0.97  # a minibatch fits closely enough if it takes this share of the limit
+TRIES = 4  # for each limit
 STEPS = (1_000, 10_000, 30_000)
 WORDS, HIDDEN = 5_000, 128
 
@@ -70,31 +79,92 @@ def decoding(python: str, library: str) -> list[int | None]:
     return found + [None] * (len(STEPS) - len(found))
 
 
-def added(python: str, library: str, form: str, name: str) -> dict[str, float]:
-    """What four updates of a program add to a process, in MB, and what the arenas of its graph hold."""
-    child = Child(python, library, form, name)
+def measure(python: str, library: str, form: str, name: str, updates: int, *options: str) -> dict[str, float]:
+    """What the last of some updates of a program reports, in a new process."""
+    child = Child(python, library, form, name, options=options)
     try:
-        for _ in range(UPDATES):
+        for _ in range(updates):
             child.round()
-        return {key: child.rounds[-1].get(key, 0) / 1e6 for key in ("added", *ARENAS)}
+        return child.rounds[-1]
     finally:
         child.close()
 
 
-def row(name: str, pythons: dict[str, str]) -> list[str]:
-    """The cells of a program."""
+def added(python: str, library: str, form: str, name: str, runs: int) -> dict[str, float]:
+    """What four updates of a program add to a process, in MB, and what the arenas of its graph hold: the least of some
+    processes."""
+    rounds = [measure(python, library, form, name, UPDATES) for _ in range(runs)]
+    least = min(rounds, key=lambda answer: answer["added"])
+    return {key: least.get(key, 0) / 1e6 for key in ("added", *ARENAS)}
+
+
+def form_of(name: str, library: str) -> str | None:
+    """The form of a program in which a library batches by hand; None: there is none."""
     workload = workloads.load(name)
-    forms = [*workload.dynet_forms, *workload.own_forms]
-    batched = next(form for form in ("autobatch", "map", *forms) if form in forms)
-    found = added(pythons["dynet_cy"], "dynet_cy", batched, name)
+    if library == "torch":
+        return workload.torch_forms[-1]
+    there = "minibatch" in (*workload.dynet_forms, *workload.own_forms)
+    return "minibatch" if there and (library != "dynet" or workload.in_dynet) else None
+
+
+def batched_form(name: str) -> str:
+    """The form of a program that dynet_cy batches by itself."""
+    workload = workloads.load(name)
+    forms = (*workload.dynet_forms, *workload.own_forms)
+    return next(form for form in ("autobatch", "map", *forms) if form in forms)
+
+
+def row(name: str, pythons: dict[str, str], runs: int) -> list[str]:
+    """The cells of a program."""
+    found = added(pythons["dynet_cy"], "dynet_cy", batched_form(name), name, runs)
     rest = found["added"] - sum(found[key] for key in ARENAS)
     cells = [f"{x:.0f}" for x in (found["added"], *(found[key] for key in ARENAS), rest)]
-    for library in pythons:
-        form = workload.torch_forms[-1] if library == "torch" else "minibatch"
-        there = form in forms if library != "torch" else True
-        there &= library != "dynet" or workload.in_dynet
-        cells.append(f"{added(pythons[library], library, form, name)['added']:.0f}" if there else "")
+    others = {}
+    for library, python in pythons.items():
+        form = form_of(name, library)
+        if form:
+            others[library] = added(python, library, form, name, runs)["added"]
+        cells.append(f"{others[library]:.0f}" if form else "")
+    if "torch" in others:
+        ratio = max(found["added"], others.get("dynet_cy", 0)) / others["torch"]
+        cells += [f"{ratio:.2f}", f"{GOALS.get(name, GOAL)}"]
     return [name, *cells]
+
+
+def largest(python: str, library: str, form: str, name: str) -> list[int]:
+    """The largest minibatches with which a process takes at most each of LIMITS; 0: even the first one takes more."""
+    first = workloads.load(name).sizes["count"]
+    peaks: dict[int, float] = {}
+
+    def peak(count: int) -> float:
+        if count not in peaks:
+            peaks[count] = measure(python, library, form, name, 2, "--count", str(count), "--repeat", "1")["memory"]
+        return peaks[count]
+
+    peak(first)
+    peak(2 * first)
+    found = []
+    for limit in LIMITS:
+        for _ in range(TRIES):
+            near = sorted(sorted(peaks, key=lambda count: abs(peaks[count] - limit))[:2])
+            per_item = (peaks[near[1]] - peaks[near[0]]) / (near[1] - near[0])
+            count = (
+                int(near[0] + (limit * (1 + CLOSE) / 2 - peaks[near[0]]) / per_item) if per_item > 0 else 2 * near[1]
+            )
+            if CLOSE * limit <= peak(max(count, 1)) <= limit:
+                break
+        found.append(max((count for count in peaks if peaks[count] <= limit), default=0))
+    return found
+
+
+def fit(names: list[str], pythons: dict[str, str]) -> None:
+    """Print the table of the largest minibatches."""
+    print("largest minibatch", "library", *(f"{limit / 1e9:.0f} GB" for limit in LIMITS), sep=" | ")
+    for name in names:
+        for library, python in pythons.items():
+            forms = [form_of(name, library), *([batched_form(name)] if library == "dynet_cy" else [])]
+            for form in filter(None, forms):
+                print(name, f"{library}, {form}", *largest(python, library, form, name), sep=" | ", flush=True)
 
 
 def main() -> None:
@@ -102,6 +172,8 @@ def main() -> None:
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has PyTorch")
     parser.add_argument("--dynet", metavar="PYTHON", help="an interpreter that has DyNet (dyNET38)")
     parser.add_argument("--programs", nargs="+", metavar="NAME", default=PROGRAMS, choices=workloads.NAMES)
+    parser.add_argument("--runs", type=int, default=1, metavar="N", help="processes for each figure; the least counts")
+    parser.add_argument("--fits", nargs="+", metavar="NAME", default=[], choices=workloads.NAMES)
     parser.add_argument("--decode", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.decode:
@@ -111,9 +183,11 @@ def main() -> None:
     pythons = {"dynet_cy": sys.executable, "torch": args.torch, "dynet": args.dynet}
     pythons = {library: python for library, python in pythons.items() if python}
     titles = {"dynet_cy": "minibatch", "torch": "PyTorch, batched", "dynet": "DyNet, minibatch"}
-    print("MB added", "autobatch", *ARENAS, "all else", *(titles[library] for library in pythons), sep=" | ")
+    ratio = ["ratio", "goal"] if args.torch else []
+    print("MB added", "autobatch", *ARENAS, "all else", *(titles[library] for library in pythons), *ratio, sep=" | ")
     for name in args.programs:
-        print(*row(name, pythons), sep=" | ", flush=True)
+        print(*row(name, pythons, args.runs), sep=" | ", flush=True)
+    fit(args.fits, pythons)
     pythons.pop("torch", None)
     print("MiB resident", *pythons, sep=" | ")
     found = [decoding(python, library) for library, python in pythons.items()]

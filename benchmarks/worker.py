@@ -1,6 +1,6 @@
 """One library in one form: a process that runs a round of a workload for each line of its standard input.
 
-    python worker.py LIBRARY FORM WORKLOAD [THREADS] [--device NAME] [--repeat N] [--tiny]
+    python worker.py LIBRARY FORM WORKLOAD [THREADS] [--device NAME] [--repeat N] [--count N] [--tiny]
 
 LIBRARY is dynet, dynet_cy or torch.  Each answer is a line of JSON: the CPU
 seconds and wall seconds of an update, its loss, the peak resident memory so
@@ -158,12 +158,14 @@ def main() -> None:
     add("threads", type=int, nargs="?", default=1)
     add("--device", default="cpu", help="as the library names it: GPU:0, cuda")
     add("--repeat", type=int, help="updates in a round; default: as the workload defines")
+    add("--count", type=int, help="items in a minibatch; default: as the workload defines")
     add("--tiny", action="store_true", help="tiny sizes, to check that it works")
     args = parser.parse_args()
     if args.library == "gemm":
         run, repeat = gemm(), 1
     else:
-        workload = workloads.load(args.workload, args.tiny)
+        sizes = {} if args.count is None else {"count": args.count}
+        workload = workloads.load(args.workload, args.tiny, **sizes)
         run = make_update(args.library, args.form, workload, args.threads, args.device)
         repeat = args.repeat or workload.repeat
     reset_peak()

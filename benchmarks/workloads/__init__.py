@@ -36,8 +36,8 @@ NAMES = [
 ]
 
 
-def load(name: str, tiny: bool = False) -> Workload:
-    """Make a workload, at its full size or at a tiny one for tests."""
+def load(name: str, tiny: bool = False, **sizes: int) -> Workload:
+    """Make a workload, at its full size or at a tiny one for tests; `sizes` replace single ones of it."""
     if name not in NAMES:
         raise ValueError(f"no workload {name!r}: there are {', '.join(NAMES)}")
-    return importlib.import_module(f"workloads.{name}").WORKLOAD(tiny)
+    return importlib.import_module(f"workloads.{name}").WORKLOAD(tiny, **sizes)

@@ -59,9 +59,12 @@ class Workload:
     in_dynet = True  # whether DyNet has everything that the program needs
     repeat = 1  # updates in a round: many if they are short, so that a round lasts long enough
 
-    def __init__(self, tiny: bool = False) -> None:
+    def __init__(self, tiny: bool = False, **sizes: int) -> None:
         self.rng = np.random.RandomState(1)
-        vars(self).update(self.sizes, **(self.tiny if tiny else {}))
+        unknown = sizes.keys() - self.sizes.keys()
+        if unknown:
+            raise ValueError(f"{type(self).__name__} has no size {', '.join(sorted(unknown))}: {', '.join(self.sizes)}")
+        vars(self).update({**self.sizes, **(self.tiny if tiny else {}), **sizes})
         self.prepare()
 
     def prepare(self) -> None:

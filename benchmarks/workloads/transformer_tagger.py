@@ -24,9 +24,9 @@ class TransformerTagger(Workload):
     learning_rate = 1e-4
     repeat = BATCHES
 
-    def __init__(self, tiny: bool = False) -> None:
+    def __init__(self, tiny: bool = False, **sizes: int) -> None:
         self.batches = 1 if tiny else BATCHES
-        super().__init__(tiny)
+        super().__init__(tiny, **sizes)
 
     def prepare(self) -> None:
         """Generate batches of sentences, and a tag for each word."""
