@@ -4,5 +4,5 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.structs cimport Graph
 
-# Mark the batches among the next n planned ones whose results are copies.
+# Mark the batches among the next n planned ones whose results are copies, and let them run right before their users.
 cdef void find_copies(Graph* g, uint32_t n) noexcept nogil

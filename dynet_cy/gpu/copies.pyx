@@ -4,26 +4,41 @@ A concatenation of vectors is its arguments, one after the other; so is a reshap
 Such a batch has no launch of its own: forward, copies are added to the group of moves that is being collected, which
 runs before the next command that reads one of them.  Backward, the parts of its gradient are added to those of the
 arguments likewise.  So many such batches, and the copies that other batches need, are one launch.
+
+Such a batch runs as late as possible, right before the first batch that uses it.  So backward, which goes the other way,
+adds to the gradients of its arguments early, with those of all other copies that this batch uses, and not between two
+batches of the arguments: when the outputs of a recurrent network are concatenated step by step, the steps back through
+time need no launch for them.
 """
+
+from libc.stdint cimport uint32_t
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.gradients cimport contribute
 from dynet_cy.execute.walk cimport Walk, clear_call, place_of, settle, settle_gradients
 from dynet_cy.gpu.commands cimport Pass, copy_later, device_forms
 from dynet_cy.graph.structs cimport (
-    COPIES, LIVE, NEEDS_GRAD, Batch, Node, args_of, batches_of, nodes_of, order_of, state_of,
+    COPIES, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Node, args_of, batches_of, nodes_of, order_of, state_of,
 )
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport GPU, op_at
 
 
 cdef void find_copies(Graph* g, uint32_t n) noexcept nogil:
+    cdef size_t top = g.scratch.top
     cdef Batch* batch
     cdef uint32_t b
+    cdef bint some = False
     for b in range(g.n_batches, g.n_batches + n):
         batch = &batches_of(g)[b]
         if op_at(nodes_of(g)[order_of(g)[batch.first]].op).needs[GPU].laid != NULL and are_copies(g, batch):
             batch.form = COPIES
+            some = True
+    if some:
+        bring_to_users(g, g.n_batches, n)
+        arena_rewind(&g.scratch, top)
 
 
 cdef bint are_copies(const Graph* g, const Batch* batch) noexcept nogil:
@@ -35,6 +50,113 @@ cdef bint are_copies(const Graph* g, const Batch* batch) noexcept nogil:
             return False
     return True
 
+
+# ---- their place in the plan ----------------------------------------------------------
+
+# Where a planned batch goes.
+cdef struct Place:
+    uint32_t before                 # the batch before which it runs: itself, or of copies the first batch that uses one
+    uint32_t first                  # the first of the batches that go before this one, or NO_BATCH
+    uint32_t following              # the next one that goes before the same batch, or NO_BATCH
+
+
+cdef void bring_to_users(Graph* g, uint32_t first, uint32_t n) noexcept nogil:
+    """Move batches of copies right before the first batches that use them.  The plan stays if there is no memory."""
+    cdef const Batch* batches = batches_of(g) + first
+    cdef Place* places = <Place*>arena_alloc(&g.scratch, n * sizeof(Place))
+    cdef uint32_t b
+    cdef bint moved = False
+    if places == NULL:
+        return
+    for b in range(n):
+        places[b].before = b if batches[b].form != COPIES else NO_BATCH
+        places[b].first = places[b].following = NO_BATCH
+        if b and batches[b].first != batches[b - 1].first + batches[b - 1].count:
+            return
+    if not find_places(g, batches, n, places):
+        return
+    b = n
+    while b:                                    # so that those before one batch keep their order
+        b -= 1
+        if places[b].before != b:
+            places[b].following = places[places[b].before].first
+            places[places[b].before].first = b
+            moved = moved or places[b].before != b + 1
+    if moved:
+        write_plan(g, first, n, places)
+
+
+cdef bint find_places(Graph* g, const Batch* batches, uint32_t n, Place* places) noexcept nogil:
+    """Find where batches of copies go; False if there is no memory."""
+    cdef uint32_t b, i, j, id, lowest = NO_BATCH, highest = 0
+    cdef const Node* x
+    cdef const uint32_t* args
+    cdef Place* of_argument
+    cdef uint32_t* of_copy                      # the batch of each node, or NO_BATCH if it is no copy
+    for b in range(n):
+        for j in range(batches[b].count if batches[b].form == COPIES else 0):
+            id = order_of(g)[batches[b].first + j]
+            lowest = min(lowest, id)
+            highest = max(highest, id)
+    of_copy = <uint32_t*>arena_alloc(&g.scratch, (highest - lowest + <size_t>1) * sizeof(uint32_t))
+    if of_copy == NULL:
+        return False
+    memset(of_copy, 0xFF, (highest - lowest + <size_t>1) * sizeof(uint32_t))
+    for b in range(n):
+        for j in range(batches[b].count if batches[b].form == COPIES else 0):
+            of_copy[order_of(g)[batches[b].first + j] - lowest] = b
+    b = n
+    while b:                                    # all users of a batch have their places before it
+        b -= 1
+        if places[b].before == NO_BATCH:        # nothing uses it
+            places[b].before = b
+        for j in range(batches[b].count):
+            x = &nodes_of(g)[order_of(g)[batches[b].first + j]]
+            args = args_of(g, x)
+            for i in range(x.nargs):
+                if lowest <= args[i] <= highest and of_copy[args[i] - lowest] != NO_BATCH:
+                    of_argument = &places[of_copy[args[i] - lowest]]
+                    of_argument.before = min(of_argument.before, places[b].before)
+    return True
+
+
+cdef void write_plan(Graph* g, uint32_t first, uint32_t n, const Place* places) noexcept nogil:
+    """Bring the batches and their nodes into their new order; if there is no memory, they stay."""
+    cdef Batch* batches = batches_of(g) + first
+    cdef uint32_t at = batches[0].first, k = 0, b
+    cdef uint32_t* order = order_of(g) + at
+    cdef size_t nodes = batches[n - 1].first + batches[n - 1].count - at
+    cdef Batch* old = <Batch*>arena_alloc(&g.scratch, n * sizeof(Batch))
+    cdef uint32_t* ids = <uint32_t*>arena_alloc(&g.scratch, nodes * sizeof(uint32_t))
+    cdef uint32_t* sequence = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    if old == NULL or ids == NULL or sequence == NULL:
+        return
+    memcpy(old, batches, n * sizeof(Batch))
+    memcpy(ids, order, nodes * sizeof(uint32_t))
+    for b in range(n):
+        if places[b].before == b:
+            list_group(places, b, sequence, &k)
+    for k in range(n):
+        b = sequence[k]
+        batches[k] = old[b]
+        batches[k].first = at
+        memcpy(order, ids + (old[b].first - old[0].first), old[b].count * sizeof(uint32_t))
+        order += old[b].count
+        at += old[b].count
+
+
+cdef inline void list_group(const Place* places, uint32_t b, uint32_t* sequence, uint32_t* k) noexcept nogil:
+    """List the batches that go before a batch, then itself."""
+    cdef uint32_t other = places[b].first
+    while other != NO_BATCH:
+        sequence[k[0]] = other
+        k[0] += 1
+        other = places[other].following
+    sequence[k[0]] = b
+    k[0] += 1
+
+
+# ---- forward and backward --------------------------------------------------------------
 
 cdef int copies_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef const Node* x

@@ -153,6 +153,8 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         with nogil:
             error = plan(g, targets, n, strategy, checking, &n_batches, &s)
             if not error:
+                if not (profiling or checking or g.check_validity):
+                    find_copies(g, n_batches)
                 order_nodes(g, n_batches)
         raise_interrupt(&s)
         if error:
@@ -185,7 +187,6 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
         with nogil:
             if not (profiling or checking or g.check_validity):
                 find_cells(g, n_batches)
-                find_copies(g, n_batches)
             for number in range(before, before + n_batches):
                 if not error:
                     s.walk.number = number

@@ -15,6 +15,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy.gpu import driver, graphs
+from dynet_cy.graph.expressions import set_default_device
 
 pytestmark = pytest.mark.usefixtures("device", "on_the_cpu_again")
 
@@ -152,6 +153,21 @@ def affine_maps(net: Net) -> Made:
     return loss_of(seen[5:]), seen
 
 
+def copies_used_twice(net: Net) -> Made:
+    """Copies that another copy uses, which is needed late, and another batch, which is needed early."""
+    seen: list[dy.Expression] = []
+    ends: list[dy.Expression] = []
+    for _ in range(3):
+        x = dy.tanh(net.input())
+        pair = dy.concatenate([x, x])
+        four = dy.concatenate([pair, pair])
+        early = dy.tanh(dy.logistic(net.out * pair))
+        late = dy.concatenate([early, four])
+        seen += [x, pair, four, early, late]
+        ends += [early, dy.tanh(late), dy.concatenate([x, late])]
+    return loss_of(ends), seen
+
+
 Program = Callable[[Net], Made]
 PROGRAMS: list[Program] = [
     both_directions,
@@ -161,6 +177,7 @@ PROGRAMS: list[Program] = [
     minibatches,
     concatenations,
     affine_maps,
+    copies_used_twice,
 ]
 
 
@@ -267,6 +284,22 @@ def test_launches_of_chains() -> None:
     found = counted(chains)
     assert found["products"] <= 3 * steps + 3
     assert found["launches"] <= 2 * steps + 24
+
+
+def test_launches_of_both_directions() -> None:
+    """The outputs of each step are concatenated: that takes no launch between the steps, on the way back either."""
+    set_default_device(1)
+
+    def tagger(net: Net) -> Made:
+        pc = dy.ParameterCollection()
+        reader = dy.BiRNNBuilder(2, 4, 8, pc, dy.LSTMBuilder)
+        table, W = pc.add_lookup_parameters((5, 4)), pc.add_parameters((3, 8))
+        sentences = [[table[i % 5] for i in range(n)] for n in (9, 12, 3, 7, 12, 5, 10, 2)]
+        return dy.esum([dy.pickneglogsoftmax(W * x, 0) for s in sentences for x in reader.transduce(s)]), []
+
+    found = counted(tagger)
+    assert found["launches"] <= 85
+    assert found["products"] <= 70
 
 
 def test_launches_of_concatenations() -> None:
