@@ -130,9 +130,14 @@ cdef bint check_marked(Walk* w, uint32_t end) noexcept nogil:
 
 
 cdef int run_marked(Walk* w, uint32_t end) noexcept nogil:
-    """Compute the values of marked batches, in memory that they keep, apart from others."""
+    """Compute the values of marked batches, in memory that they keep, apart from others.
+
+    What backward reads of their calls stays as it was, so that a revert does not free it.
+    """
     cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
     cdef Batch* batch
+    cdef Batch again
     cdef uint32_t b, j
     cdef float* y
     for b in range(end):
@@ -146,8 +151,10 @@ cdef int run_marked(Walk* w, uint32_t end) noexcept nogil:
         batch.y = y
         assign_values(g, batch, b)
         part_gradients(g, b)
-        if run_again(w, batch, 1):
+        again = batch[0]
+        if run_again(w, &again, 1):
             return -1
+        arena_rewind(&g.scratch, top)
         for j in range(batch.count):
             state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
         count_again(batch.count)

@@ -12,7 +12,6 @@ import pytest
 from random_graphs import Model, build
 
 import dynet_cy as dy
-from dynet_cy import profiling
 from dynet_cy.execute import recompute
 from dynet_cy.graph.expressions import arena_bytes
 from dynet_cy.memory import arena
@@ -82,7 +81,7 @@ def test_sums_before_an_activation_take_turns(weights: Weights, drops, autobatch
             taken.append(arena_bytes()["values"] - before)
         found = weights.gradients() if least else [*map(np.asarray, weights.gradients())]
         expected = found if least else expected
-    assert taken[1] < 0.6 * taken[0]
+    assert taken[1] < (0.6 if autobatching else 0.7) * taken[0]  # a gap follows each batch
     same(found, expected)
 
 
@@ -294,8 +293,8 @@ def test_an_error_in_the_middle_of_a_pass(weights: Weights, drops) -> None:
 
 def test_anomalies_are_looked_for_in_all_values(weights: Weights, drops) -> None:
     drops(True)
-    with dy.ComputationGraph(autobatching=1), profiling.detect_anomaly():
+    with dy.ComputationGraph(autobatching=1), dy.detect_anomaly():
         layers(weights, 2).backward()
         x = dy.log(weights.table[3] * 0.0 - 1.0)
-        with pytest.raises(profiling.AnomalyError):
+        with pytest.raises(dy.AnomalyError):
             dy.sum_elems(dy.scale_gradient(x, 2.0)).value()
