@@ -125,9 +125,11 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
 
 
 cdef inline bint may_be_fleeting(const Walk* w) noexcept nogil:
-    """Whether backward may follow and nothing looks at all values.  A pass with a time limit may end in between."""
+    """Whether backward may follow, nothing looks at all values, and no others are dropped.  A pass with a time limit may
+    end in between."""
     cdef const Graph* g = w.g
-    return not (g.forward_only or g.immediate or g.check_validity or checking or w.end)
+    return not (g.forward_only or g.immediate or g.check_validity or checking or w.end or g.regions.top
+                or g.stretches.top)
 
 
 cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy) noexcept nogil:
@@ -145,10 +147,10 @@ cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy
         return -1
     w.g.n_passes += n_batches != 0
     w.end = pass_end
-    if may_drop(w.g):
-        ended = run_planned_in_stretches(w, n_batches, targets, n)
-    elif may_be_fleeting(w):
+    if may_be_fleeting(w):
         ended = run_planned_with_fleeting(w, n_batches, targets, n)
+    elif may_drop(w.g):
+        ended = run_planned_in_stretches(w, n_batches, targets, n)
     else:
         ended = run_planned_at_once(w, n_batches)
     if ended:

@@ -11,12 +11,14 @@ What runs again computes the same bits, as in execute/recompute, as long as the 
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
-from dynet_cy.execute.recompute cimport check_batch, count_again, note_reads_of
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.execute.recompute cimport check_batch, count_again, note_reads_of, run_planned_in_stretches
 from dynet_cy.execute.walk cimport assign_values, run_again, run_planned_at_once
 from dynet_cy.graph.structs cimport (
     COMPUTED, FLEETING, NO_BATCH, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
     order_of, part_gradients, state_of,
 )
+from dynet_cy.graph.thrift cimport is_limited, most_values
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.schedule.fleeting cimport plan_fleeting
@@ -33,7 +35,11 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
     cdef uint32_t b, first = g.n_batches, end = first + n_batches
     cdef int ended
     if not plan_fleeting(g, n_batches, targets, n):
-        return run_planned_at_once(w, n_batches)
+        return run_planned_in_stretches(w, n_batches, targets, n) if is_limited(g) else run_planned_at_once(w, n_batches)
+    if is_limited(g) and most_values(g, bytes_of_others(g, n_batches)):
+        arena_rewind(&g.grads, top)
+        keep_all(g, n_batches)
+        return run_planned_in_stretches(w, n_batches, targets, n)
     for b in range(first, end):
         if batches_of(g)[b].level == FLEETING and note_reads_of(w, &batches_of(g)[b]):
             arena_rewind(&g.grads, top)
@@ -45,6 +51,26 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
             drop_fleeting(g, &batches_of(g)[b])
     arena_rewind(&g.grads, top)
     return ended
+
+
+cdef size_t bytes_of_others(const Graph* g, uint32_t n_batches) noexcept nogil:
+    """The bytes of the values that the next n batches keep, and what the others take at a time."""
+    cdef const Batch* batch = &batches_of(g)[g.n_batches]
+    cdef size_t n = g.grads.top
+    cdef uint32_t b, j
+    for b in range(n_batches):
+        if batch[b].level != FLEETING:
+            for j in range(batch[b].count):
+                n += total_of(&nodes_of(g)[order_of(g)[batch[b].first + j]].dim) * sizeof(float)
+    return n
+
+
+cdef void keep_all(Graph* g, uint32_t n_batches) noexcept nogil:
+    """Undo `plan_fleeting`."""
+    cdef Batch* batch = &batches_of(g)[g.n_batches]
+    cdef uint32_t b
+    for b in range(n_batches):
+        batch[b].level = batch[b].planned = 0
 
 
 # ---- values that are asked for later ------------------------------------------------------
