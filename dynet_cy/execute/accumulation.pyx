@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.graph.structs cimport COMPUTED, NEEDS_GRAD, TRAINABLE, Node, args_of, nodes_of, state_of
+from dynet_cy.graph.structs cimport COMPUTED, NEEDS_GRAD, TRAINABLE, Node, args_of, is_dropped, nodes_of, state_of
 from dynet_cy.kernels.pool cimport (
     background_paused, claim_background, offer_background, pause_background, release_background, resume_background,
 )
@@ -261,7 +261,8 @@ cdef int list_uses(Graph* g, uint32_t target, Use** uses, uint32_t* n) noexcept 
     if list == NULL:
         return -1
     for i in range(target + 1):
-        if not state[i] & NEEDS_GRAD or not state[i] & COMPUTED or nodes[i].nargs == 0 or nodes[i].batch > last:
+        if (not state[i] & NEEDS_GRAD or not (state[i] & COMPUTED or is_dropped(g, i)) or nodes[i].nargs == 0
+                or nodes[i].batch > last):
             continue
         for k in range(nodes[i].nargs):
             arg = args_of(g, &nodes[i])[k]

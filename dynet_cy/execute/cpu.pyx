@@ -15,6 +15,7 @@ from dynet_cy.execute.gradients cimport (
 from dynet_cy.execute.recompute cimport (
     keep_needed, may_drop, prepare_backward, run_backward_in_stretches, run_planned_in_stretches,
 )
+from dynet_cy.execute.revival cimport revive_needed, run_planned_with_fleeting
 from dynet_cy.execute.walk cimport (
     Device, Failure, Form, allocate, begin_walk, forward_call, forward_each, forward_pieces, forward_views,
     raise_failure, raise_of_op, run_planned_at_once,
@@ -123,17 +124,32 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     return 0
 
 
+cdef inline bint may_be_fleeting(const Walk* w) noexcept nogil:
+    """Whether backward may follow, nothing looks at all values, and no others are dropped.  A pass with a time limit may
+    end in between."""
+    cdef const Graph* g = w.g
+    return not (g.forward_only or g.immediate or g.check_validity or checking or w.end or g.regions.top
+                or g.stretches.top)
+
+
 cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy) noexcept nogil:
     cdef uint32_t n_batches = 0
     cdef int ended
-    if may_drop(w.g) and keep_needed(w, targets, n):
+    if may_drop(w.g) and (w.g.has_fleeting and revive_needed(w, targets, n) or keep_needed(w, targets, n)):
         return -1
-    if plan(w.g, targets, n, strategy, checking, &n_batches, &w.failure.interrupts):
+    ended = plan(w.g, targets, n, strategy, checking, &n_batches, &w.failure.interrupts)
+    if ended == 1:
+        if revive_needed(w, targets, n):
+            return -1
+        ended = plan(w.g, targets, n, strategy, checking, &n_batches, &w.failure.interrupts)
+    if ended:
         w.failure.needed = w.g.n_nodes * sizeof(uint32_t)
         return -1
     w.g.n_passes += n_batches != 0
     w.end = pass_end
-    if may_drop(w.g):
+    if may_be_fleeting(w):
+        ended = run_planned_with_fleeting(w, n_batches, targets, n)
+    elif may_drop(w.g):
         ended = run_planned_in_stretches(w, n_batches, targets, n)
     else:
         ended = run_planned_at_once(w, n_batches)

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 
 from dynet_cy.execute.walk cimport Walk
-from dynet_cy.graph.structs cimport Graph
+from dynet_cy.graph.structs cimport Batch, Graph
 from dynet_cy.graph.thrift cimport is_limited
 
 
@@ -20,3 +20,9 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
 cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil
 # Compute the gradients of the arguments of batches, the last one first, as `run_backward` does.
 cdef int run_backward_in_stretches(Walk* w, uint32_t last) noexcept nogil
+
+# Note how often the storages of parameters that a batch reads have changed, and fail if one has changed since then.
+cdef int note_reads_of(Walk* w, const Batch* batch) noexcept nogil
+cdef int check_batch(Walk* w, const Batch* batch) noexcept nogil
+# Count nodes that were computed again.
+cdef void count_again(uint32_t nodes) noexcept nogil

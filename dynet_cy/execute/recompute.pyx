@@ -163,28 +163,33 @@ cdef inline const Param* parameter_at(const Graph* g, const Node* x, uint32_t i)
 cdef int note_reads(Walk* w, uint32_t number) noexcept nogil:
     """Note how often the storages of parameters that stretches read have changed."""
     cdef Graph* g = w.g
-    cdef const Stretch* s
-    cdef const Batch* batch
-    cdef const Node* x
+    cdef uint32_t b, end
+    while number != NO_STRETCH:
+        end = stretches_of(g)[number].end
+        for b in range(stretches_of(g)[number].first, end):
+            if note_reads_of(w, &batches_of(g)[b]):
+                return -1
+        number = stretches_of(g)[number].next
+    return 0
+
+
+cdef int note_reads_of(Walk* w, const Batch* batch) noexcept nogil:
+    """The same for the parameters that one batch reads."""
+    cdef Graph* g = w.g
+    cdef const Node* x = &nodes_of(g)[order_of(g)[batch.first]]     # they are in the same place in all of its nodes
     cdef const Param* p
     cdef Read* read
-    cdef uint32_t b, i
-    while number != NO_STRETCH:
-        s = &stretches_of(g)[number]
-        for b in range(s.first, s.end):
-            batch = &batches_of(g)[b]
-            x = &nodes_of(g)[order_of(g)[batch.first]]      # parameters are in the same place in all of its nodes
-            for i in range(max(x.nargs, <uint32_t>1)):
-                p = parameter_at(g, x, i)
-                if p == NULL or read_of(g, p) != NULL:
-                    continue
-                read = <Read*>array_push(&g.reads, sizeof(Read))
-                if read == NULL:
-                    w.failure.needed = sizeof(Read)
-                    return -1
-                read.changes = p.pack.changes
-                read.before = p.pack.changes[0]
-        number = s.next
+    cdef uint32_t i
+    for i in range(max(x.nargs, <uint32_t>1)):
+        p = parameter_at(g, x, i)
+        if p == NULL or read_of(g, p) != NULL:
+            continue
+        read = <Read*>array_push(&g.reads, sizeof(Read))
+        if read == NULL:
+            w.failure.needed = sizeof(Read)
+            return -1
+        read.changes = p.pack.changes
+        read.before = p.pack.changes[0]
     return 0
 
 
@@ -209,20 +214,26 @@ cdef bint has_changed(const Graph* g, const Param* p) noexcept nogil:
 
 cdef int check_parameters(Walk* w, const Stretch* s) noexcept nogil:
     """Fail if a parameter that a stretch reads has changed."""
+    cdef uint32_t b
+    for b in range(s.first, s.end):
+        if check_batch(w, &batches_of(w.g)[b]):
+            return -1
+    return 0
+
+
+cdef int check_batch(Walk* w, const Batch* batch) noexcept nogil:
+    """The same for one batch."""
     cdef Graph* g = w.g
-    cdef const Batch* batch
     cdef const Node* x
     cdef const Param* p
-    cdef uint32_t b, i, j
-    for b in range(s.first, s.end):
-        batch = &batches_of(g)[b]
-        for j in range(batch.count):
-            x = &nodes_of(g)[order_of(g)[batch.first + j]]
-            for i in range(max(x.nargs, <uint32_t>1)):
-                p = parameter_at(g, x, i)
-                if p != NULL and has_changed(g, p):
-                    w.failure.changed = p
-                    return -1
+    cdef uint32_t i, j
+    for j in range(batch.count):
+        x = &nodes_of(g)[order_of(g)[batch.first + j]]
+        for i in range(max(x.nargs, <uint32_t>1)):
+            p = parameter_at(g, x, i)
+            if p != NULL and has_changed(g, p):
+                w.failure.changed = p
+                return -1
     return 0
 
 
@@ -545,6 +556,10 @@ cdef void unmark(Graph* g) noexcept nogil:
 
 
 # ---- counts ----------------------------------------------------------------------------
+
+cdef void count_again(uint32_t nodes) noexcept nogil:
+    add_to(&n_again, nodes)
+
 
 def counts() -> int:
     """The number of nodes that were computed again since `reset`."""

@@ -352,7 +352,7 @@ cdef inline bint is_too_long(const Batch* batch, uint64_t bd) noexcept nogil:
 
 
 cdef inline float* claim_batch(Graph* g, const Batch* batch) noexcept nogil:
-    return <float*>(claim_level(g, batch) if g.stretches.top else claim_values(g, batch.bytes))
+    return <float*>(claim_level(g, batch) if g.stretches.top or g.has_fleeting else claim_values(g, batch.bytes))
 
 
 cdef inline bint allocate_values(Graph* g, Batch* batch) noexcept nogil:

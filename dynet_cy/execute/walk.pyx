@@ -10,7 +10,7 @@ from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.execute.watch cimport NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, EACH, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of,
+    COMPUTED, EACH, FLEETING, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of,
     batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients, nodes_of, order_of,
     release_arguments, state_of, unclaim_values,
 )
@@ -1019,21 +1019,34 @@ cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     return failed
 
 
+cdef void poison_fleeting(Graph* g, uint32_t first) noexcept nogil:
+    """Fill the fleeting values that no later batch reads with NaN."""
+    cdef Batch* batch
+    cdef uint32_t b
+    for b in range(first, g.n_batches):
+        batch = &batches_of(g)[b]
+        if batch.level == FLEETING and batch.last < g.n_batches and batch.live:
+            memset(batch.y, 0xFF, batch.bytes)
+            batch.live = 0
+
+
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef Batch* batch
-    cdef uint32_t together, end = g.n_batches + n
+    cdef uint32_t together, first = g.n_batches, end = g.n_batches + n
     # Profiles and checks need the batches one by one.
     cdef bint one_by_one = profiling or checking or g.check_validity
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1
-        if g.stretches.top:
+        if g.stretches.top or g.has_fleeting:
             note_caller(caller_of(g, batch), False)
         if batch.form == TILES and not one_by_one:
             together = neighbours(batch, end - g.n_batches)
         if run_one(w, batch) if batch.form == ONE else run_batches(w, batch, together):
             return -1
+        if g.values.poison and g.has_fleeting:
+            poison_fleeting(g, first)
         if interrupted(&w.failure.interrupts, batch.bytes * together):
             return -1
         if w.end and g.n_batches < end and now() >= w.end:

@@ -654,7 +654,7 @@ cdef class ComputationGraph:
         sys.stderr.write(functions["dot"](self))
 
     def dump(self, filename="", show_values=True, show_gradients=True, nan_check_only=False):
-        """Write values and gradients of all computed nodes.  This computes nothing.
+        """Write values and gradients of all computed nodes.  This computes only what the graph has dropped.
 
         Args:
             filename: file to write; standard output if empty.

@@ -143,7 +143,7 @@ def dump_cg(
 def dump(
     graph: ComputationGraph, filename: Path, show_values: bool, show_gradients: bool, nan_check_only: bool
 ) -> None:
-    """Write values and gradients of all computed nodes of a graph. This computes nothing.
+    """Write values and gradients of all computed nodes of a graph. This computes only what the graph has dropped.
 
     Args:
         graph: the graph
@@ -168,12 +168,16 @@ def _dump(
     graph: ComputationGraph, stream: IO[str], show_values: bool, show_gradients: bool, nan_check_only: bool
 ) -> None:
     for node in nodes(graph):
-        if not node.computed:
+        if not node.computed and node.batch is None:
             continue
         e = expression(graph, node.number)
         stream.write(f"Node {node.number}{f', made at {node.origin}' if node.origin else ''}\n")
         if show_values:
-            _write_numbers("Value", e.npvalue(), node, stream, nan_check_only)
+            try:
+                value = e.npvalue()
+            except RuntimeError:  # it was dropped, and parameters have changed since
+                continue
+            _write_numbers("Value", value, node, stream, nan_check_only)
         if show_gradients:
             try:
                 gradient = e.gradient()

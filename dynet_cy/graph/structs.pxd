@@ -77,6 +77,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t planned
         uint8_t joint
         uint8_t keeps
+        uint32_t last
         float* dy
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
@@ -91,6 +92,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t first
         uint32_t end
 
+    int FLEETING "DY_FLEETING"
     uint32_t NO_STRETCH "DY_NO_STRETCH"
     enum:
         MOST_DEPTH "DY_MOST_DEPTH"
@@ -175,6 +177,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         void* siblings
         uint32_t early
         uint32_t n_kept
+        uint8_t has_fleeting
+        uint32_t keeps_until
         Room rooms[8]
         uint32_t last_stretch
 
@@ -265,6 +269,24 @@ cdef extern from "dynet_cy/dropping.h" nogil:
     void evict "dy_evict"(Graph* g, uint32_t number)
     void forget_stretches "dy_forget_stretches"(Graph* g)
     void cut_stretches "dy_cut_stretches"(Graph* g, uint32_t n_batches, size_t values_top)
+
+
+cdef extern from "dynet_cy/fleeting.h" nogil:
+    ctypedef struct Hole "dy_hole":
+        char* at
+        size_t bytes
+
+    ctypedef struct Block "dy_block":
+        Hole* holes
+        size_t n
+        size_t end
+        size_t spare
+        size_t spare_bytes
+
+    size_t block_bytes "dy_block_bytes"(size_t bytes)
+    size_t take_in_block "dy_take_in_block"(Block* block, size_t bytes)
+    void give_to_block "dy_give_to_block"(Block* block, size_t at, size_t bytes)
+    void drop_fleeting "dy_drop_fleeting"(Graph* g, const Batch* batch)
 
 
 # ==== hooks =======================================================================================

@@ -125,6 +125,21 @@ def used_bytes() -> int:
     return atomic_load(&memory.used, RELAXED)
 
 
+def set_poison(bint on) -> bool:
+    """Fill memory that graphs free with NaN, in graphs that are opened from now on: for tests.
+
+    Args:
+        on: whether to do so.
+
+    Returns:
+        Whether it was done before.
+    """
+    global poisoning
+    before = poisoning
+    poisoning = on
+    return before
+
+
 def give_back():
     """Make all graphs that are not running free the memory that they keep for reuse."""
     if reclaim != NULL:

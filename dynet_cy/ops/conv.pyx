@@ -12,7 +12,7 @@ from dynet_cy.kernels.kernels cimport K, dy_conv_work, dy_conv_work_back, dy_win
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_parts, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, whole
 from dynet_cy.ops.loops cimport Split, Terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, split_at
-from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport SHARE, UNREAD, UNREAD_RESULT, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -383,6 +383,7 @@ cdef Op* new_conv_op(const char* name, const char* args) except NULL:
     op.rule[2] = SHARE
     op.work = conv2d_work
     op.assigns = True
+    op.unread = UNREAD_RESULT
     return op
 
 
@@ -516,6 +517,7 @@ cdef size_t conv_transpose2d_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* CONV_TRANSPOSE2D = register(b"conv_transpose2d", b"x f", conv_transpose2d_dim, conv_transpose2d_forward,
                                      conv_transpose2d_backward)
+CONV_TRANSPOSE2D.unread = UNREAD_RESULT
 CONV_TRANSPOSE2D.rule[1] = SHARE
 CONV_TRANSPOSE2D.work = conv_transpose2d_work
 CONV_TRANSPOSE2D.assigns = True
@@ -685,6 +687,7 @@ cdef void filter1d_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* FILTER1D = register(b"filter1d_narrow", b"x y", filter1d_dim, filter1d_forward,
                              filter1d_backward)
+FILTER1D.unread = UNREAD_RESULT
 FILTER1D.rule[1] = SHARE
 FILTER1D.work = filter1d_work
 
@@ -787,6 +790,7 @@ cdef size_t kmax_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* KMAX = register(b"kmax_pooling", b"x", kmax_dim, kmax_forward, kmax_backward)
+KMAX.unread = UNREAD
 KMAX.saved = kmax_saved
 KMAX.work = kmax_work
 
@@ -844,6 +848,7 @@ cdef void kmh_ngram_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* KMH_NGRAM = register(b"kmh_ngram", b"x", kmh_ngram_dim, kmh_ngram_forward,
                               kmh_ngram_backward)
+KMH_NGRAM.unread = UNREAD
 
 
 def kmh_ngram(x, v: int):
@@ -950,6 +955,7 @@ cdef void avgpooling2d_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* AVGPOOLING2D = register(b"avgpooling2d", b"x", avgpooling2d_dim, avgpooling2d_forward, avgpooling2d_backward)
+AVGPOOLING2D.unread = UNREAD
 
 
 def avgpooling2d(x, ksize: Sequence[int], stride: Sequence[int], bint is_valid=True):

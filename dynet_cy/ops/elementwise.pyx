@@ -4,7 +4,7 @@ import numbers
 
 import numpy as np
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, same_shape, size_of, total_of
@@ -28,12 +28,34 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.kernels.product cimport InRanges, in_ranges
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport (
-    ADDS, FLAT, MULTIPLIES, Backward, Forward, Op, Shapes, op_at, register, same_dim,
+    ADDS, FLAT, MULTIPLIES, UNREAD, Backward, Forward, Op, Shapes, op_at, register, same_dim,
 )
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.inputs import inputTensor, constant
 from dynet_cy.ops.registry import DimensionError
+
+
+cdef uint8_t not_in_slopes(const char* slopes, const char* names) noexcept:
+    """What backward does not read, by the formulas of its derivatives.
+
+    Args:
+        names: the letters that stand there for the two arguments, for none, and for the result; 0: there is no such one.
+    """
+    cdef uint8_t unread = UNREAD
+    cdef int k, at = 0
+    cdef bint within = False                        # a longer name
+    while slopes[at]:
+        for k in range(4):
+            if slopes[at] == names[k] and not within and not continues_name(slopes[at + 1]):
+                unread &= <uint8_t>~(1 << k)
+        within = continues_name(slopes[at])
+        at += 1
+    return unread
+
+
+cdef inline bint continues_name(char c) noexcept:
+    return c == b"_" or b"a" <= c <= b"z" or b"A" <= c <= b"Z" or b"0" <= c <= b"9"
 
 
 # ==== unary =======================================================================================
@@ -44,6 +66,7 @@ cdef extern from "dynet_cy/unary.h" nogil:
     const dy_kernels* dy_unary_kernels
     InRanges dy_unary_in_ranges
     const char* const dy_unary_op_names[]
+    const char* const dy_unary_slopes[]
     Forward dy_unary_forward[]
     Backward dy_unary_backward[]
 
@@ -56,6 +79,7 @@ for which in range(DY_UNARY_COUNT):
                             dy_unary_backward[which])
     UNARY[which].batching = FLAT
     UNARY[which].assigns = True
+    UNARY[which].unread = not_in_slopes(dy_unary_slopes[which], b"x\0\0y")
 
 
 cdef Expression apply_unary(int which, object x, float p0, float p1):
@@ -609,6 +633,7 @@ for which in (DY_UNARY_floor, DY_UNARY_ceil, DY_UNARY_round):
     THROUGH[which] = register(through_names[-1], b"x", same_dim, dy_unary_forward[which], straight_through_backward)
     THROUGH[which].batching = FLAT
     THROUGH[which].assigns = True
+    THROUGH[which].unread = UNREAD
 
 
 cdef Expression rounded(int which, object x, object gradient_mode):
@@ -688,6 +713,7 @@ cdef extern from "dynet_cy/binary.h" nogil:
     const dy_kernels* dy_binary_kernels
     InRanges dy_binary_in_ranges
     const char* const dy_binary_op_names[]
+    const char* const dy_binary_slopes[]
     Forward dy_binary_forward[]
     Backward dy_binary_backward[]
 
@@ -717,6 +743,7 @@ for which in range(DY_BINARY_COUNT):
     BINARY[which].one_column[0] = BINARY[which].one_column[1] = True
     BINARY[which].ragged = True
     BINARY[which].assigns = True
+    BINARY[which].unread = not_in_slopes(dy_binary_slopes[which], b"ab\0y")
 BINARY[DY_BINARY_add].role = ADDS
 BINARY[DY_BINARY_mul].role = MULTIPLIES
 
@@ -1320,11 +1347,13 @@ cdef void average_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backward)
+ESUM.unread = UNREAD
 ESUM.batching = FLAT
 ESUM.work = add_work
 ESUM.assigns = True
 
 cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward)
+AVERAGE.unread = UNREAD
 AVERAGE.batching = FLAT
 AVERAGE.work = add_work
 AVERAGE.assigns = True
@@ -1373,6 +1402,7 @@ cdef size_t emax_saved(const Call* c) noexcept nogil:
 
 
 cdef Op* EMAX = register(b"emax", b"xs...", equal_dim, emax_forward, emax_backward)
+EMAX.unread = UNREAD
 EMAX.batching = FLAT
 EMAX.saved = emax_saved
 

@@ -8,7 +8,9 @@ from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient
 from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, terms_work
-from dynet_cy.ops.registry cimport LIST, PRODUCT, SHARE, DimRule, Factors, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    LIST, PRODUCT, SHARE, UNREAD_FIRST, UNREAD_RESULT, DimRule, Factors, Op, Shapes, register, same_dim,
+)
 from dynet_cy.schedule.rewrite cimport add_rewrite, sums_of_products
 
 from dynet_cy.graph.structs import results
@@ -108,6 +110,7 @@ cdef void matmul_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 
 
 MATMUL = register(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward)
+MATMUL.unread = UNREAD_RESULT
 results[MATMUL.id] = "scores"
 # Nodes that multiply by the same a run as one product with a wider b.
 MATMUL.rule[0] = SHARE
@@ -225,6 +228,7 @@ cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexce
 
 AFFINE = register(b"affine_transform", b"b xs...", affine_transform_dim,
                   affine_transform_forward, affine_transform_backward)
+AFFINE.unread = UNREAD_RESULT | UNREAD_FIRST
 results[AFFINE.id] = "scores"
 AFFINE.rule[0] = LIST               # b is copied to the result anyway
 AFFINE.rule[1] = SHARE
@@ -299,6 +303,7 @@ cdef Op* new_dot_product(const char* name, DimRule shape) except NULL:
     cdef Op* op = register(name, b"a b", shape, dot_product_forward, dot_product_backward)
     op.work = dot_product_work
     op.assigns = True
+    op.unread = UNREAD_RESULT
     return op
 
 

@@ -22,7 +22,9 @@ from dynet_cy.ops.inputs cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.loops cimport (
     Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, terms_work,
 )
-from dynet_cy.ops.registry cimport FLAT, SHARE, Backward, DimRule, Forward, Op, Shapes, register
+from dynet_cy.ops.registry cimport (
+    FLAT, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, register,
+)
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.inputs import inputTensor, constant
@@ -106,6 +108,7 @@ cdef Op* new_pair_op(const char* name, Forward forward, Backward backward) excep
     cdef Op* op = register(name, b"x y", pair_dim, forward, backward)
     op.work = pair_work
     op.assigns = True
+    op.unread = UNREAD_RESULT
     return op
 
 
@@ -281,6 +284,7 @@ cdef void pairwise_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* PAIRWISE = register(b"pairwise_rank_loss", b"x y", pairwise_dim, pairwise_forward,
                              pairwise_backward)
+PAIRWISE.unread = UNREAD_ARGUMENTS
 PAIRWISE.batching = FLAT
 
 
@@ -330,6 +334,7 @@ cdef void poisson_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* POISSON_LOSS = register(b"poisson_loss", b"log_lambda", poisson_dim, poisson_forward,
                                  poisson_backward)
+POISSON_LOSS.unread = UNREAD_RESULT
 
 
 def poisson_loss(log_lambda, x: int | np.integer[Any] | Sequence[int] | npt.NDArray[np.integer[Any]]):

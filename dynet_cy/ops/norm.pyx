@@ -13,7 +13,7 @@ from dynet_cy.ops.loops cimport (
     COUNT, DROPPED, EPSILON, FIRST, NONE, Split, Terms, columns_of, covered, draw_mask, dy_terms_begin, dy_terms_next,
     dy_terms_work, end_terms, is_usual, lines_of, norm_of, split_at,
 )
-from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport SHARE, UNREAD_RESULT, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -278,6 +278,7 @@ cdef size_t layer_norm_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* LAYER_NORM = register(b"layer_norm", b"x g b", layer_norm_dim, layer_norm_forward,
                                layer_norm_backward)
+LAYER_NORM.unread = UNREAD_RESULT
 LAYER_NORM.rule[1] = SHARE
 LAYER_NORM.rule[2] = SHARE
 LAYER_NORM.saved = layer_norm_saved

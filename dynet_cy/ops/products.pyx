@@ -14,7 +14,7 @@ from dynet_cy.kernels.product cimport gemm
 from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.elementwise cimport operand
 from dynet_cy.ops.linalg cimport AFFINE, MATMUL, multiply, multiply_backward_a, multiply_backward_b
-from dynet_cy.ops.registry cimport SHARE, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport SHARE, UNREAD, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.linalg import dot_product
 from dynet_cy.ops.registry import DimensionError
@@ -89,6 +89,7 @@ cdef Op* new_contraction(const char* name, const char* args) except NULL:
     cdef Op* op = register(name, args, contract_dim, contract_forward, contract_backward)
     op.rule[0] = SHARE                      # nodes with the same tensor run as one product
     op.assigns = True
+    op.unread = UNREAD_RESULT
     return op
 
 
@@ -238,8 +239,10 @@ cdef void correlation_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* CIRC_CONV = register(b"circ_conv", b"u v", circular_dim, convolution_forward,
                               convolution_backward)
+CIRC_CONV.unread = UNREAD_RESULT
 cdef Op* CIRC_CORR = register(b"circ_corr", b"u v", circular_dim, correlation_forward,
                               correlation_backward)
+CIRC_CORR.unread = UNREAD_RESULT
 
 
 def circ_conv(u, v):
@@ -379,6 +382,7 @@ cdef void batched_matmul_backward(const Call* c, uint32_t side) noexcept nogil:
 
 BATCHED_MATMUL = register(b"batched_matmul", b"a b", batched_matmul_dim, batched_matmul_forward,
                           batched_matmul_backward)
+BATCHED_MATMUL.unread = UNREAD_RESULT
 BATCHED_MATMUL.assigns = True
 BATCHED_MATMUL.ragged = True
 
@@ -539,6 +543,7 @@ cdef size_t inverse_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* INVERSE = register(b"inverse", b"x", inverse_dim, inverse_forward, inverse_backward)
+INVERSE.unread = UNREAD_ARGUMENTS
 INVERSE.work = inverse_work
 
 
@@ -625,6 +630,7 @@ cdef size_t logdet_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* LOGDET = register(b"logdet", b"x", logdet_dim, logdet_forward, logdet_backward)
+LOGDET.unread = UNREAD
 LOGDET.saved = logdet_saved
 LOGDET.work = logdet_work
 

@@ -15,7 +15,7 @@ from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG
 from dynet_cy.ops.inputs cimport axis_in, dim_with_batch
 from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, split_at, without
 from dynet_cy.ops.positions cimport need_positions
-from dynet_cy.ops.registry cimport Forward, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport UNREAD, Forward, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
 
@@ -55,6 +55,7 @@ cdef size_t dropout_work(const Call* c, int i) noexcept nogil:
 
 
 DROPOUT = register(b"dropout", b"x", same_dim, dropout_forward, dropout_backward)
+DROPOUT.unread = UNREAD
 DROPOUT.random = True
 DROPOUT.work = dropout_work
 DROPOUT.ragged = True                           # sentences of different lengths still batch
@@ -122,6 +123,7 @@ cdef size_t dropout_dim_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* DROPOUT_DIM = register(b"dropout_dim", b"x", dropout_dim_dim, dropout_dim_forward,
                                 dropout_dim_backward)
+DROPOUT_DIM.unread = UNREAD
 DROPOUT_DIM.random = True
 DROPOUT_DIM.work = dropout_dim_work
 
@@ -165,9 +167,11 @@ cdef void dropout_batch_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* DROPOUT_BATCH = register(b"dropout_batch", b"x", same_dim, dropout_batch_forward,
                                   dropout_batch_backward)
+DROPOUT_BATCH.unread = UNREAD
 DROPOUT_BATCH.random = True
 cdef Op* BLOCK_DROPOUT = register(b"block_dropout", b"x", same_dim, dropout_batch_forward,
                                   dropout_batch_backward)
+BLOCK_DROPOUT.unread = UNREAD
 BLOCK_DROPOUT.random = True
 
 
@@ -217,6 +221,7 @@ cdef void noise_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 NOISE = register(b"noise", b"x", same_dim, noise_forward, noise_backward)
+NOISE.unread = UNREAD
 NOISE.random = True
 
 

@@ -21,7 +21,10 @@ from dynet_cy.ops.linalg cimport (
     AFFINE, affine_transform_backward, affine_transform_dim, affine_transform_factors, affine_transform_forward,
     factors_of_a, multiply, multiply_backward_a, multiply_backward_b, multiply_plus,
 )
-from dynet_cy.ops.registry cimport FLAT, LIST, SHARE, Backward, Factors, Forward, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    FLAT, LIST, SHARE, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes,
+    register, same_dim,
+)
 from dynet_cy.schedule.rewrite cimport MOST_PRODUCTS, add_rewrite, sums_of_activations
 
 from dynet_cy.ops.registry import DimensionError
@@ -205,6 +208,7 @@ cdef Op* new_gates_op(const char* name) except NULL:
     op.rule[0] = SHARE
     op.rule[1] = SHARE
     op.assigns = True
+    op.unread = UNREAD_FIRST
     return op
 
 
@@ -330,6 +334,7 @@ cdef void masked_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* MASKED = register(b"dropout_mask", b"x mask", masked_dim, masked_forward, masked_backward)
+MASKED.unread = UNREAD_RESULT
 
 
 cdef Expression masked(object x, object mask, int offset, bint ends):
@@ -444,6 +449,7 @@ cdef Op* new_cell_op(const char* name, const char* args, Forward forward, Backwa
     # The nodes of several cells run as one call; the results of each cell are adjacent, but not those of all cells.
     op.rule[0] = op.rule[1] = LIST
     op.assigns = True
+    op.unread = UNREAD_RESULT
     return op
 
 
@@ -601,6 +607,7 @@ cdef size_t gated_saved(const Call* c) noexcept nogil:
 
 
 GATED = register(b"gated_affine", b"b xs...", gated_dim, gated_forward, gated_backward)
+GATED.unread = UNREAD_FIRST
 GATED.saved = gated_saved
 GATED.factors = gated_factors
 GATED.rule[0] = LIST
@@ -736,6 +743,7 @@ cdef void gru_h_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 GRU_H = register(b"gru_h", b"h_tm1 z_t g_t", gru_h_dim, gru_h_forward, gru_h_backward)
+GRU_H.unread = UNREAD_RESULT
 GRU_H.rule[0] = GRU_H.rule[1] = GRU_H.rule[2] = LIST
 GRU_H.assigns = True
 
@@ -813,6 +821,7 @@ cdef void tree_c_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 TREE_C = register(b"tree_lstm_c", b"gates cs...", tree_c_dim, tree_c_forward, tree_c_backward)
+TREE_C.unread = UNREAD_RESULT
 TREE_C.rule[0] = TREE_C.rule[1] = TREE_C.rule[2] = LIST
 TREE_C.assigns = True
 
@@ -898,6 +907,7 @@ cdef size_t tree_h_work(const Call* c, int i) noexcept nogil:
 
 
 TREE_H = register(b"tree_lstm_h", b"c gates", tree_h_dim, tree_h_forward, tree_h_backward)
+TREE_H.unread = UNREAD_RESULT
 TREE_H.rule[0] = TREE_H.rule[1] = LIST
 TREE_H.saved = tree_h_saved
 TREE_H.work = tree_h_work
@@ -1032,6 +1042,7 @@ cdef void gate_sums_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* GATE_SUMS = register(b"gates", b"xs...", same_dim, gate_sums_forward, gate_sums_backward)
+GATE_SUMS.unread = UNREAD_ARGUMENTS
 GATE_SUMS.batching = FLAT
 GATE_SUMS.assigns = True
 GATE_SUMS.prepare = gates_prepare

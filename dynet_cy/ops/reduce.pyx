@@ -18,7 +18,7 @@ from dynet_cy.ops.loops cimport (
     sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
 )
 from dynet_cy.ops.positions cimport need_positions
-from dynet_cy.ops.registry cimport Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport UNREAD, UNREAD_RESULT, Op, Shapes, register, same_dim
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.registry import DimensionError
@@ -114,6 +114,7 @@ cdef void sum_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* SUM = register(b"sum", b"x", reduced_dim, sum_forward, sum_backward)
+SUM.unread = UNREAD
 SUM.assigns = True
 SUM.ragged = True
 SUM.work = sweep_work
@@ -520,9 +521,11 @@ cdef void extreme_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* MAX_DIM = register(b"max_dim", b"x", extreme_dim, max_dim_forward, extreme_backward)
+MAX_DIM.unread = UNREAD
 MAX_DIM.saved = extreme_saved
 MAX_DIM.ragged = True
 cdef Op* MIN_DIM = register(b"min_dim", b"x", extreme_dim, min_dim_forward, extreme_backward)
+MIN_DIM.unread = UNREAD
 MIN_DIM.saved = extreme_saved
 MIN_DIM.ragged = True
 
@@ -606,6 +609,7 @@ cdef void cumsum_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* CUMSUM = register(b"cumsum", b"x", cumsum_dim, cumsum_forward, cumsum_backward)
+CUMSUM.unread = UNREAD
 CUMSUM.work = cumsum_work
 
 
@@ -756,6 +760,7 @@ cdef Op* ARGMAX = register(b"argmax", b"x", argmax_dim, argmax_forward, NULL)
 ARGMAX.no_gradient_because = b"the gradient is zero almost everywhere"
 cdef Op* ARGMAX_STRAIGHT_THROUGH = register(b"argmax_straight_through", b"x", argmax_dim,
                                             argmax_forward, straight_through_backward)
+ARGMAX_STRAIGHT_THROUGH.unread = UNREAD
 
 
 # ---- the indices of the greatest and of the least element along an axis, as values ------------
@@ -898,6 +903,7 @@ cdef void squared_norm_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* SQUARED_NORM = register(b"squared_norm", b"x", scalar_dim, squared_norm_forward,
                                  squared_norm_backward)
+SQUARED_NORM.unread = UNREAD_RESULT
 
 
 def squared_norm(x):

@@ -17,6 +17,10 @@ cdef extern from "dynet_cy/op.h" nogil:
     int MULTIPLIES "DY_MULTIPLIES"
     int PRODUCT "DY_PRODUCT"
     int TRANSFERS "DY_TRANSFERS"
+    int UNREAD_FIRST "DY_UNREAD_FIRST"
+    int UNREAD_ARGUMENTS "DY_UNREAD_ARGUMENTS"
+    int UNREAD_RESULT "DY_UNREAD_RESULT"
+    int UNREAD "DY_UNREAD"
 
     ctypedef struct Shapes "dy_shapes":
         uint32_t n
@@ -99,6 +103,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint8_t one_column[3]
         uint8_t ragged
         uint8_t joins
+        uint8_t unread
         uint8_t any_batch
         uint8_t random
         uint8_t infinite
@@ -108,6 +113,8 @@ cdef extern from "dynet_cy/op.h" nogil:
 
     int rule_index "dy_rule_index"(uint32_t i)
     int rule_of "dy_rule"(const Op* op, uint32_t i)
+    bint reads "dy_reads"(const Op* op, uint32_t i)
+    bint reads_result "dy_reads_result"(const Op* op)
 
 # The size of tables that are indexed by the number of an op.
 cdef enum:

@@ -19,7 +19,7 @@ from dynet_cy.ops.loops cimport Split, Terms, begin_terms, end_terms, next_term,
 from dynet_cy.ops.positions cimport (
     MOST_POSITIONS, function_number, is_position, need_one, need_positions, refuse, refused,
 )
-from dynet_cy.ops.registry cimport ALONE, LIST, Op, Shapes, op_at, register, same_dim
+from dynet_cy.ops.registry cimport ALONE, LIST, UNREAD, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.structs import operators
@@ -114,6 +114,7 @@ cdef void pick_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* PICK = register(b"pick", b"x", pick_dim, pick_forward, pick_backward)
+PICK.unread = UNREAD
 PICK.rule[0] = LIST
 
 
@@ -304,6 +305,7 @@ cdef void pick_range_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* PICK_RANGE = register(b"pick_range", b"x", pick_range_dim, pick_range_forward,
                                pick_range_backward)
+PICK_RANGE.unread = UNREAD
 PICK_RANGE.rule[0] = LIST
 
 
@@ -410,6 +412,7 @@ cdef void pick_batch_elems_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* PICK_BATCH_ELEMS = register(b"pick_batch_elems", b"x", pick_batch_elems_dim,
                                      pick_batch_elems_forward, pick_batch_elems_backward)
+PICK_BATCH_ELEMS.unread = UNREAD
 PICK_BATCH_ELEMS.batching = ALONE
 PICK_BATCH_ELEMS.alone_because = b"it selects from the batch of its argument"
 
@@ -1020,6 +1023,7 @@ cdef void strided_select_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* STRIDED_SELECT = register(b"strided_select", b"x", strided_select_dim,
                                    strided_select_forward, strided_select_backward)
+STRIDED_SELECT.unread = UNREAD
 
 
 cdef Expression strided(Expression x, list ranges):
@@ -1476,6 +1480,7 @@ cdef size_t sort_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* SORT = register(b"sort", b"x", sort_dim, sort_forward, sort_backward)
+SORT.unread = UNREAD
 SORT.saved = sort_saved
 SORT.work = sort_work
 SORT.ragged = True

@@ -14,7 +14,7 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.inputs cimport axis_in, whole
-from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, UNREAD, Op, Shapes, register, same_dim
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.registry import DimensionError
@@ -67,6 +67,7 @@ cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef Op* RESHAPE = register(b"reshape", b"x", reshape_dim, copy_forward, copy_backward)
+RESHAPE.unread = UNREAD
 RESHAPE.assigns = True
 
 
@@ -281,6 +282,7 @@ cdef void transpose_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* TRANSPOSE = register(b"transpose", b"x", transpose_dim, transpose_forward,
                               transpose_backward)
+TRANSPOSE.unread = UNREAD
 TRANSPOSE.assigns = True
 TRANSPOSE.ragged = True
 
@@ -392,6 +394,7 @@ cdef size_t length(const Call* c, uint32_t i) noexcept nogil:
 
 CONCATENATE = register(b"concatenate", b"xs...", concatenate_dim, concatenate_forward,
                        concatenate_backward)
+CONCATENATE.unread = UNREAD
 CONCATENATE.part = length
 CONCATENATE.assigns = True
 CONCATENATE.rule[0] = CONCATENATE.rule[1] = CONCATENATE.rule[2] = LIST
@@ -491,6 +494,7 @@ cdef size_t whole_size(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* CONCATENATE_TO_BATCH = register(
     b"concatenate_to_batch", b"xs...", concatenate_to_batch_dim, concatenate_to_batch_forward,
     concatenate_to_batch_backward)
+CONCATENATE_TO_BATCH.unread = UNREAD
 CONCATENATE_TO_BATCH.part = whole_size
 CONCATENATE_TO_BATCH.assigns = True
 CONCATENATE_TO_BATCH.any_batch = True
@@ -559,6 +563,7 @@ cdef void fold_rows_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* FOLD_ROWS = register(b"fold_rows", b"x", fold_rows_dim, fold_rows_forward,
                               fold_rows_backward)
+FOLD_ROWS.unread = UNREAD
 
 
 def fold_rows(x, nrows: int = 2):
@@ -608,11 +613,13 @@ NOBACKPROP.no_gradient_because = b"its purpose is to stop the gradient"
 
 cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward,
                                   flip_gradient_backward)
+FLIP_GRADIENT.unread = UNREAD
 FLIP_GRADIENT.batching = FLAT
 FLIP_GRADIENT.assigns = True
 
 cdef Op* SCALE_GRADIENT = register(b"scale_gradient", b"x", same_dim, copy_forward,
                                    scale_gradient_backward)
+SCALE_GRADIENT.unread = UNREAD
 SCALE_GRADIENT.batching = FLAT
 SCALE_GRADIENT.assigns = True
 

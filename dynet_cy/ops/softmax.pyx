@@ -16,7 +16,7 @@ from dynet_cy.kernels.product cimport RangeRun, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
-from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport FLAT, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim
 from dynet_cy.ops.select cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, put, taken
 
 from dynet_cy.graph.nodes import expect
@@ -134,6 +134,7 @@ cdef size_t softmax_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* SOFTMAX = register(b"softmax", b"x", softmax_dim, softmax_forward, softmax_backward)
+SOFTMAX.unread = UNREAD_ARGUMENTS
 SOFTMAX.work = softmax_work
 SOFTMAX.ragged = True
 SOFTMAX.assigns = True
@@ -199,6 +200,7 @@ cdef size_t softmin_work(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* SOFTMIN = register(b"softmin", b"x", softmax_dim, softmin_forward, softmin_backward)
+SOFTMIN.unread = UNREAD_ARGUMENTS
 SOFTMIN.work = softmin_work
 SOFTMIN.ragged = True
 SOFTMIN.assigns = True
@@ -240,6 +242,7 @@ cdef void log_softmax_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* LOG_SOFTMAX = register(b"log_softmax", b"x", same_dim, log_softmax_forward,
                                 log_softmax_backward)
+LOG_SOFTMAX.unread = UNREAD_ARGUMENTS
 LOG_SOFTMAX.columns = True
 LOG_SOFTMAX.ragged = True
 LOG_SOFTMAX.assigns = True
@@ -305,6 +308,7 @@ cdef size_t log_softmax_along_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* LOG_SOFTMAX_ALONG = register(b"log_softmax_along", b"x", softmax_dim, log_softmax_along_forward,
                                       log_softmax_along_backward)
+LOG_SOFTMAX_ALONG.unread = UNREAD_ARGUMENTS
 LOG_SOFTMAX_ALONG.work = log_softmax_along_work
 LOG_SOFTMAX_ALONG.ragged = True
 LOG_SOFTMAX_ALONG.assigns = True
@@ -363,6 +367,7 @@ cdef size_t one_per_item(const Call* c, int i) noexcept nogil:
 
 cdef Op* RESTRICTED = register(b"restricted_log_softmax", b"x", restricted_dim,
                                restricted_forward, restricted_backward)
+RESTRICTED.unread = UNREAD_ARGUMENTS
 RESTRICTED.work = one_per_item
 RESTRICTED.infinite = True
 
@@ -475,6 +480,7 @@ cdef size_t two_per_element(const Call* c) noexcept nogil:
 
 cdef Op* PICKNEGLOGSOFTMAX = register(b"pickneglogsoftmax", b"x", picked_dim,
                                       pickneglogsoftmax_forward, pickneglogsoftmax_backward)
+PICKNEGLOGSOFTMAX.unread = UNREAD_RESULT
 PICKNEGLOGSOFTMAX.saved = two_per_element
 PICKNEGLOGSOFTMAX.ragged = True
 PICKNEGLOGSOFTMAX.assigns = True
@@ -515,6 +521,7 @@ cdef void pickneglogsoftmax_at_backward(const Call* c, uint32_t i) noexcept nogi
 
 cdef Op* PICKNEGLOGSOFTMAX_AT = register(b"pickneglogsoftmax_at", b"x v", picked_at_dim,
                                          pickneglogsoftmax_at_forward, pickneglogsoftmax_at_backward)
+PICKNEGLOGSOFTMAX_AT.unread = UNREAD_RESULT
 PICKNEGLOGSOFTMAX_AT.saved = two_per_element
 PICKNEGLOGSOFTMAX_AT.ragged = True
 PICKNEGLOGSOFTMAX_AT.assigns = True
@@ -807,6 +814,7 @@ cdef size_t one_per_row(const Call* c, int i) noexcept nogil:
 
 
 cdef Op* SPARSEMAX = register(b"sparsemax", b"x", same_dim, sparsemax_forward, sparsemax_backward)
+SPARSEMAX.unread = UNREAD_ARGUMENTS
 SPARSEMAX.work = one_per_row
 
 
@@ -902,7 +910,9 @@ cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* HINGE = register(b"hinge", b"x", hinge_one_dim, hinge_forward, hinge_backward)
+HINGE.unread = UNREAD_RESULT
 cdef Op* HINGE_DIM = register(b"hinge_dim", b"x", hinge_lines_dim, hinge_forward, hinge_backward)
+HINGE_DIM.unread = UNREAD_RESULT
 
 
 cdef Expression hinge_at(object x, object right, Py_ssize_t axis, float m):
@@ -1095,6 +1105,7 @@ cdef size_t constrained_saved(const Call* c) noexcept nogil:
 
 cdef Op* CONSTRAINED = register(b"constrained_softmax", b"x y", constrained_dim,
                                 constrained_forward, constrained_backward)
+CONSTRAINED.unread = UNREAD_ARGUMENTS
 CONSTRAINED.saved = constrained_saved
 
 

@@ -10,7 +10,7 @@ from dynet_cy.core.threads cimport Interrupts, Number, interrupted
 from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, EACH, FLATTENED, ONE, PIECES, SHARED, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of,
-    batches_of, device_of, nodes_of, order_of, state_of,
+    batches_of, device_of, is_dropped, nodes_of, order_of, state_of,
 )
 from dynet_cy.graph.timeline cimport SCHEDULING, begin_span, end_span
 from dynet_cy.memory.arena cimport (
@@ -650,7 +650,7 @@ cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy, bint 
             failed = plan_batched(g, lowest, highest, count, strategy, as_made or g.check_validity, s)
     if failed:
         drop_plan(g)
-        return -1
+        return failed
     n_batches[0] = <uint32_t>(g.batches.top // sizeof(Batch)) - g.n_batches
     end_span(SCHEDULING, span)
     return 0
@@ -675,6 +675,9 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
 
     Args:
         rewrites: those that may be made in this plan (bits, as in schedule/rewrite); on return, those that nodes show.
+
+    Returns:
+        0; -1: there is no memory; 1: they need fleeting values, which have been dropped.
     """
     cdef uint8_t* state = state_of(g)
     cdef Node* node
@@ -682,12 +685,15 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
     cdef uint32_t ahead = 0                     # marked, and not visited yet
     cdef const uint32_t* args
     cdef uint32_t sought = rewrites[0]
+    cdef bint drops = g.has_fleeting
     rewrites[0] = 0
     highest[0] = 0
     count[0] = 0
     for i in range(n):
         a = targets[i]
         if not state[a] & (COMPUTED | WANTED):
+            if drops and is_dropped(g, a):
+                return 1
             state[a] |= WANTED
             ahead += 1
             highest[0] = max(highest[0], a)
@@ -700,6 +706,8 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
         args = args_of(g, node)
         for i in range(node.nargs):
             if not state[args[i]] & (COMPUTED | WANTED):
+                if drops and is_dropped(g, args[i]):
+                    return 1
                 state[args[i]] |= WANTED
                 ahead += 1
         if sought >> ops[node.op].role & 1 and rewrites_at[ops[node.op].role].pattern.shows(g, node, strategy):

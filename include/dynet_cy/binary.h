@@ -230,5 +230,11 @@ static const char *const dy_binary_op_names[] = {
 #include "binary.def"
 };
 #undef BINARY
+#define BINARY_PART(...) NULL,
+#define BINARY(name, value, slope_a, slope_b) #slope_a " " #slope_b,
+static const char *const dy_binary_slopes[] = {
+#include "binary.def"
+};
+#undef BINARY
 
 #endif

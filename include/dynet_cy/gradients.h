@@ -153,10 +153,10 @@ static inline void dy_begin_gradients(dy_batch *batch) {
 }
 
 /* Begin a pass.  `whole`: all gradients are kept.  Those of a segment then lie as its values do, except those of
- * batches in graphs with stretches, where several values share memory.  Returns 0 if there is no memory. */
+ * batches in graphs with stretches or fleeting values, where several values share memory.  Returns 0 if there is no memory. */
 static inline int dy_open_gradients(dy_graph *g, int whole) {
     dy_arena *values = &g->values;
-    g->whole_gradients = whole && !g->stretches.top;
+    g->whole_gradients = whole && !g->stretches.top && !g->has_fleeting;
     dy_arena_rewind(&g->grads, 0);
     dy_array_rewind(&g->gaps, 0);
     for (uint32_t i = 0; whole && values->n && i <= values->now; i++) {

@@ -83,10 +83,12 @@ typedef struct {
     size_t bytes;               /* of y */
     uint32_t cell;              /* 1 + the number of the batch that completes its values (DY_CELL), or 0 */
     uint32_t live;              /* forward-only graphs: how many of its values are still needed; others: gradients.h */
-    uint8_t level;              /* its values are kept until the stretch of this depth ends; 0: as long as the graph */
+    uint8_t level;              /* its values are kept until the stretch of this depth ends; 0: as long as the graph;
+                                 * DY_FLEETING: until they have been read, see fleeting.h */
     uint8_t planned;            /* the level that was planned; `level` is 0 once its values were asked for */
     uint8_t joint;              /* gradients.h */
     uint8_t keeps;              /* backward: its gradients stay where they are until the next pass */
+    uint32_t last;              /* with the level DY_FLEETING: the last batch that reads its values */
     float *dy;                  /* the gradients of y; NULL: there is no memory for them yet, or not any more */
 } dy_batch;
 
@@ -115,6 +117,8 @@ typedef struct {
     size_t scratch, scratch_end; /* the range of the scratch arena that its forward took */
     uint64_t seed, stream;      /* of its random draws */
 } dy_stretch;
+
+#define DY_FLEETING UINT8_MAX
 
 #define DY_NO_STRETCH UINT32_MAX
 #define DY_MOST_DEPTH 8         /* of stretches; regions further inside belong to the one around them */
@@ -197,6 +201,8 @@ typedef struct {
     void *siblings;             /* statistics of schedule/siblings; NULL: none yet */
     uint32_t early;             /* number of values that were computed early and not requested yet */
     uint32_t n_kept;            /* nodes at the last checkpoint: those stay as they were made */
+    uint8_t has_fleeting;       /* batches have the level DY_FLEETING, or had it */
+    uint32_t keeps_until;       /* a number of renewals: until then it has no fleeting values */
     dy_room rooms[DY_MOST_DEPTH]; /* of the stretches of depth 1, 2, ... */
     uint32_t last_stretch;      /* of depth 1; DY_NO_STRETCH: there is none */
 } dy_graph;

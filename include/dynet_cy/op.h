@@ -28,6 +28,15 @@ enum {
     DY_TRANSFERS                /* copies its argument to another device, which executors do themselves */
 };
 
+/* What the backward of an op does not read, besides dy: bits of `unread`.  For arguments, as in `rule`: 0; 1, 3, 5...; 2, 4,
+ * 6...  That memory may hold other numbers by then. */
+enum {
+    DY_UNREAD_FIRST = 1,
+    DY_UNREAD_ARGUMENTS = 7,
+    DY_UNREAD_RESULT = 8,
+    DY_UNREAD = 15
+};
+
 /* The input of a shape rule: the shapes of the arguments, attributes and items. */
 typedef struct {
     uint32_t n;
@@ -113,6 +122,7 @@ typedef struct dy_op {
     uint8_t one_column[3];      /* with `columns`, as in `rule`: may be one vector for all columns */
     uint8_t ragged;             /* nodes of different sizes may form one batch, with a call for each */
     uint8_t joins;              /* backward reads arguments and dy only: batches of several passes may run as one */
+    uint8_t unread;             /* on the CPU: what backward does not read; 0: it may read all */
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
     uint8_t random;             /* its items identify its random draws: draws.h */
     uint8_t infinite;           /* may return infinities for finite numbers: not an anomaly */
@@ -125,5 +135,14 @@ typedef struct dy_op {
 static inline int dy_rule_index(uint32_t i) { return i == 0 ? 0 : 2 - (int)(i & 1); }
 
 static inline int dy_rule(const dy_op *op, uint32_t i) { return op->rule[dy_rule_index(i)]; }
+
+/* Whether the backward of an op may read argument i, or its result. */
+static inline int dy_reads(const dy_op *op, uint32_t i) {
+    return op->backward != NULL && !(op->unread >> dy_rule_index(i) & 1);
+}
+
+static inline int dy_reads_result(const dy_op *op) {
+    return op->backward != NULL && !(op->unread & DY_UNREAD_RESULT);
+}
 
 #endif

@@ -59,5 +59,10 @@ static const char *const dy_unary_op_names[] = {
 #include "unary.def"
 };
 #undef UNARY
+#define UNARY(name, value, slope) #slope,
+static const char *const dy_unary_slopes[] = {
+#include "unary.def"
+};
+#undef UNARY
 
 #endif

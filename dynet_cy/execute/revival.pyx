@@ -1,0 +1,195 @@
+"""Passes over plans with fleeting values, and the computation of such values that are asked for later.
+
+After the pass the nodes of fleeting batches have no values (schedule/fleeting). What was dropped is asked for seldom: by
+the number of a node, as `dump` does, or by a rule that makes nodes from those of a graph, such as a derivative. Then the
+batch runs again, and before it those among its arguments that were dropped too. From then on its values are kept, and
+the graph keeps all values for some renewals, since a program that does this once may do it again.
+
+What runs again computes the same bits, as in execute/recompute, as long as the parameters have not changed that it reads.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.execute.recompute cimport check_batch, count_again, note_reads_of, run_planned_in_stretches
+from dynet_cy.execute.walk cimport assign_values, run_again, run_planned_at_once
+from dynet_cy.graph.structs cimport (
+    COMPUTED, FLEETING, NO_BATCH, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
+    order_of, part_gradients, state_of,
+)
+from dynet_cy.graph.thrift cimport is_limited, most_values
+from dynet_cy.kernels.product cimport note_caller
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
+from dynet_cy.schedule.fleeting cimport plan_fleeting
+
+cdef enum:
+    RENEWALS = 64                   # for which a graph keeps all values, after one was asked for that had been dropped
+
+
+# ---- forward ---------------------------------------------------------------------------
+
+cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef size_t top = g.grads.top
+    cdef uint32_t b, first = g.n_batches, end = first + n_batches
+    cdef int ended
+    if not plan_fleeting(g, n_batches, targets, n):
+        return run_planned_in_stretches(w, n_batches, targets, n) if is_limited(g) else run_planned_at_once(w, n_batches)
+    if is_limited(g) and most_values(g, bytes_of_others(g, n_batches)):
+        arena_rewind(&g.grads, top)
+        keep_all(g, n_batches)
+        return run_planned_in_stretches(w, n_batches, targets, n)
+    for b in range(first, end):
+        if batches_of(g)[b].level == FLEETING and note_reads_of(w, &batches_of(g)[b]):
+            arena_rewind(&g.grads, top)
+            return -1
+    ended = run_planned_at_once(w, n_batches)
+    note_caller(0, False)
+    for b in range(first, g.n_batches):
+        if batches_of(g)[b].level == FLEETING:
+            drop_fleeting(g, &batches_of(g)[b])
+    arena_rewind(&g.grads, top)
+    return ended
+
+
+cdef size_t bytes_of_others(const Graph* g, uint32_t n_batches) noexcept nogil:
+    """The bytes of the values that the next n batches keep, and what the others take at a time."""
+    cdef const Batch* batch = &batches_of(g)[g.n_batches]
+    cdef size_t n = g.grads.top
+    cdef uint32_t b, j
+    for b in range(n_batches):
+        if batch[b].level != FLEETING:
+            for j in range(batch[b].count):
+                n += total_of(&nodes_of(g)[order_of(g)[batch[b].first + j]].dim) * sizeof(float)
+    return n
+
+
+cdef void keep_all(Graph* g, uint32_t n_batches) noexcept nogil:
+    """Undo `plan_fleeting`."""
+    cdef Batch* batch = &batches_of(g)[g.n_batches]
+    cdef uint32_t b
+    for b in range(n_batches):
+        batch[b].level = batch[b].planned = 0
+
+
+# ---- values that are asked for later ------------------------------------------------------
+
+cdef int revive_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
+    cdef uint32_t end = 0
+    cdef int failed = mark_needed(w, targets, n, &end)
+    arena_rewind(&g.scratch, top)
+    if failed or end == 0:
+        return failed
+    mark_arguments(g, end)
+    failed = check_marked(w, end) or run_marked(w, end)
+    note_caller(0, False)
+    unmark(g, end)
+    g.keeps_until = g.n_renewals + RENEWALS
+    return -1 if failed else 0
+
+
+cdef inline bint is_marked(const Graph* g, const Batch* batch) noexcept nogil:
+    return batch.level == 0 and batch.planned == FLEETING and is_dropped(g, order_of(g)[batch.first])
+
+
+cdef inline void mark(Graph* g, uint32_t node, uint32_t* end) noexcept nogil:
+    """Mark the batch of a node that was dropped, for `run_marked`."""
+    cdef uint32_t number = nodes_of(g)[node].batch
+    if batches_of(g)[number].level == FLEETING:
+        batches_of(g)[number].level = 0
+        end[0] = max(end[0], number + 1)
+
+
+cdef int mark_needed(Walk* w, const uint32_t* targets, uint32_t n, uint32_t* end) noexcept nogil:
+    """Mark the batches whose values the targets need; `end`: one past the last of them."""
+    cdef Graph* g = w.g
+    cdef uint32_t highest = 0, i, k, arg
+    cdef const Node* x
+    cdef uint8_t* seen
+    for i in range(n):
+        highest = max(highest, targets[i])
+    seen = <uint8_t*>arena_alloc(&g.scratch, highest + <size_t>1)
+    if seen == NULL:
+        w.failure.needed = highest + <size_t>1
+        return -1
+    memset(seen, 0, highest + <size_t>1)
+    for i in range(n):
+        seen[targets[i]] = True
+    for i in range(highest + 1):
+        i = highest - i
+        if not seen[i] or state_of(g)[i] & COMPUTED:
+            continue
+        if is_dropped(g, i):
+            mark(g, i, end)
+            continue
+        x = &nodes_of(g)[i]
+        for k in range(x.nargs):
+            seen[args_of(g, x)[k]] = True
+    return 0
+
+
+cdef void mark_arguments(Graph* g, uint32_t end) noexcept nogil:
+    """Mark the batches whose values those need that are marked already, which are before a batch."""
+    cdef const Node* x
+    cdef uint32_t b = end, j, k, ignored = 0
+    while b > 0:
+        b -= 1
+        if not is_marked(g, &batches_of(g)[b]):
+            continue
+        for j in range(batches_of(g)[b].count):
+            x = &nodes_of(g)[order_of(g)[batches_of(g)[b].first + j]]
+            for k in range(x.nargs):
+                if is_dropped(g, args_of(g, x)[k]):
+                    mark(g, args_of(g, x)[k], &ignored)
+
+
+cdef bint check_marked(Walk* w, uint32_t end) noexcept nogil:
+    """Whether a parameter has changed that marked batches read."""
+    cdef uint32_t b
+    for b in range(end):
+        if is_marked(w.g, &batches_of(w.g)[b]) and check_batch(w, &batches_of(w.g)[b]):
+            return True
+    return False
+
+
+cdef int run_marked(Walk* w, uint32_t end) noexcept nogil:
+    """Compute the values of marked batches, in memory that they keep, apart from others.
+
+    What backward reads of their calls stays as it was, so that a revert does not free it.
+    """
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
+    cdef Batch* batch
+    cdef Batch again
+    cdef uint32_t b, j
+    cdef float* y
+    for b in range(end):
+        batch = &batches_of(g)[b]
+        if not is_marked(g, batch):
+            continue
+        y = <float*>arena_alloc(&g.values, batch.bytes + ALIGN)
+        if y == NULL:
+            w.failure.needed = batch.bytes
+            return -1
+        batch.y = y
+        assign_values(g, batch, b)
+        part_gradients(g, b)
+        again = batch[0]
+        if run_again(w, &again, 1):
+            return -1
+        arena_rewind(&g.scratch, top)
+        for j in range(batch.count):
+            state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
+        count_again(batch.count)
+    return 0
+
+
+cdef void unmark(Graph* g, uint32_t end) noexcept nogil:
+    """Batches that could not be computed are fleeting again."""
+    cdef uint32_t b
+    for b in range(end):
+        if is_marked(g, &batches_of(g)[b]):
+            batches_of(g)[b].level = <uint8_t>FLEETING

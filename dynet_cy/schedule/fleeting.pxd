@@ -1,0 +1,9 @@
+"""Fleeting values of a plan: which batches have values that no backward reads and the program cannot ask for."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.graph.structs cimport Graph
+
+# Find the fleeting batches among the next n, which run on the CPU and whose targets are kept, and give them memory: True
+# if there are any.  If there is no memory for that, none is fleeting.
+cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil

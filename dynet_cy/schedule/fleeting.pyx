@@ -1,0 +1,248 @@
+"""Fleeting values of a plan: which batches have values that no backward reads and the program cannot ask for.
+
+A batch is fleeting if
+
+- its own backward does not read its result, and that of no batch that reads it reads that argument (`Op.unread`);
+- no expression refers to one of its nodes, and none is a target of the pass;
+- no node outside the plan takes one as an argument;
+- running it again would compute the same: its op draws no random numbers and runs no Python.
+
+Its memory is free for others when the last batch has run that reads it (include/dynet_cy/fleeting.h). A node that is
+made later, or a value that is asked for by the number of its node, has it computed again (execute/revival).
+
+Every number is computed by the same call from the same numbers as otherwise. Calls read arguments in place if these are
+adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be read
+together with its neighbours, and gaps are left where fleeting values would have been.
+
+The search visits each argument of the plan once or twice, about 5 ns each. It is left out for plans with little memory,
+whose values stay in the cache anyway.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.graph.structs cimport (
+    COMPUTED, FLEETING, NO_BATCH, TILES, VIEWS, WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of,
+    block_bytes, give_to_block, held_of, nodes_of, order_of, state_of, take_in_block,
+)
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
+from dynet_cy.ops.registry cimport Op, op_at, reads, reads_result
+
+cdef uint32_t NONE = 0xFFFFFFFFu
+
+cdef enum:
+    SAMPLED = 32                    # nodes of a plan whose sizes are looked at
+    LEAST_ON_AVERAGE = 64           # elements of a node
+    LEAST_OF_BATCH = 256            # bytes; less is kept
+
+cdef size_t least_of_plan = 1 << 20 # bytes
+
+# What the search needs to know, in the scratch arena.
+cdef struct Search:
+    Graph* g
+    uint32_t begin, end             # the planned batches
+    uint32_t lowest, highest        # the numbers of their nodes
+    uint32_t* batch                 # by node, from `lowest` on: its planned batch, or NONE
+    uint8_t* kept                   # by batch
+    uint32_t n                      # batches that are not kept
+
+
+cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef Search s
+    cdef bint found
+    if not is_worth_it(g, n_batches):
+        return False
+    s.g = g
+    s.begin = g.n_batches
+    s.end = s.begin + n_batches
+    found = open_search(&s) and keep_what_is_read(&s, targets, n) and lay_out(&s)
+    arena_rewind(&g.scratch, top)
+    return found
+
+
+cdef bint is_worth_it(const Graph* g, uint32_t n_batches) noexcept nogil:
+    """Whether values of a plan take so much memory that the search pays, as a sample of its nodes says."""
+    cdef size_t n = g.order.top // sizeof(uint32_t) - g.n_order, sum = 0, sampled = min(n, <size_t>SAMPLED), k
+    if n_batches < 2 or g.n_renewals < g.keeps_until:
+        return False
+    if g.values.poison:                             # tests
+        return True
+    for k in range(sampled):
+        sum += total_of(&nodes_of(g)[order_of(g)[g.n_order + k * n // sampled]].dim)
+    return sum >= LEAST_ON_AVERAGE * sampled and sum // sampled * n * sizeof(float) >= least_of_plan
+
+
+cdef bint open_search(Search* s) noexcept nogil:
+    """Find the batch of each node.  False: there is no memory."""
+    cdef Graph* g = s.g
+    cdef uint32_t i, b
+    cdef size_t span, n_batches = s.end - s.begin
+    s.lowest = NONE
+    s.highest = 0
+    for i in range(g.n_order, <uint32_t>(g.order.top // sizeof(uint32_t))):
+        s.lowest = min(s.lowest, order_of(g)[i])
+        s.highest = max(s.highest, order_of(g)[i])
+    span = s.highest - s.lowest + <size_t>1
+    s.batch = <uint32_t*>arena_alloc(&g.scratch, span * sizeof(uint32_t))
+    s.kept = <uint8_t*>arena_alloc(&g.scratch, n_batches)
+    if s.batch == NULL or s.kept == NULL:
+        return False
+    memset(s.batch, 0xFF, span * sizeof(uint32_t))
+    memset(s.kept, 0, n_batches)
+    for b in range(s.begin, s.end):
+        for i in range(batches_of(g)[b].count):
+            s.batch[order_of(g)[batches_of(g)[b].first + i] - s.lowest] = b
+    return True
+
+
+cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogil:
+    """The planned batch of a node, or NONE."""
+    return s.batch[node - s.lowest] if s.lowest <= node <= s.highest else NONE
+
+
+cdef inline void keep(Search* s, uint32_t b) noexcept nogil:
+    if b != NONE:
+        s.kept[b - s.begin] = True
+
+
+# ---- which ------------------------------------------------------------------------------
+
+cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noexcept nogil:
+    """Mark the batches that are kept, and find the last reader of the others.  False: all are kept."""
+    cdef Graph* g = s.g
+    cdef Batch* batch
+    cdef uint32_t b, i
+    for b in range(s.begin, s.end):
+        batch = &batches_of(g)[b]
+        batch.last = b
+        if keeps_itself(g, batch):
+            keep(s, b)
+        keep_arguments(s, b)
+    for i in range(n):
+        keep(s, planned_batch(s, targets[i]))
+    keep_for_others(s)
+    s.n = 0
+    for b in range(s.begin, s.end):
+        s.n += not s.kept[b - s.begin]
+    return s.n != 0
+
+
+cdef bint keeps_itself(const Graph* g, Batch* batch) noexcept nogil:
+    """Whether a batch is kept whoever reads it; sets its bytes."""
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Op* op = op_at(nodes_of(g)[ids[0]].op)
+    cdef const uint8_t* held = held_of(g)
+    cdef uint32_t j
+    if batch.form == VIEWS or reads_result(op) or op.random or op.raised != NULL:
+        return True
+    batch.bytes = 0
+    for j in range(batch.count):
+        if held[ids[j]]:
+            return True
+        batch.bytes += total_of(&nodes_of(g)[ids[j]].dim) * sizeof(float)
+    return batch.bytes < (1 if g.values.poison else LEAST_OF_BATCH)
+
+
+cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
+    """Keep what the backward of a batch reads of its arguments; note it as the reader of the others."""
+    cdef Graph* g = s.g
+    cdef const Batch* batch = &batches_of(g)[b]
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Op* op = op_at(nodes_of(g)[ids[0]].op)
+    cdef uint32_t i, j, of, before, n_args = nodes_of(g)[ids[0]].nargs
+    cdef bint read, adjacent, parted
+    for i in range(n_args):
+        read = batch.form == VIEWS or reads(op, i)
+        adjacent = True                             # they may be read in place, although they are in several batches
+        parted = False
+        before = NONE
+        for j in range(batch.count):
+            of = planned_batch(s, args_of(g, &nodes_of(g)[ids[j]])[i])
+            if j and of != before:
+                parted = True
+                adjacent = adjacent and (of == before + 1 or before == NONE or of == NONE)
+            before = of
+            if of == NONE:
+                continue
+            batches_of(g)[of].last = b
+            if read:
+                keep(s, of)
+        if parted and adjacent and not read:
+            for j in range(batch.count):
+                keep(s, planned_batch(s, args_of(g, &nodes_of(g)[ids[j]])[i]))
+
+
+cdef void keep_for_others(Search* s) noexcept nogil:
+    """Keep the arguments of nodes that are not computed by this plan."""
+    cdef Graph* g = s.g
+    cdef const uint8_t* state = state_of(g)
+    cdef const Node* x
+    cdef uint32_t i, k
+    for i in range(s.lowest + 1, g.n_nodes):
+        if state[i] & (COMPUTED | WANTED):
+            continue
+        x = &nodes_of(g)[i]
+        if x.batch != NO_BATCH:                     # it has been dropped itself
+            continue
+        for k in range(x.nargs):
+            keep(s, planned_batch(s, args_of(g, x)[k]))
+
+
+# ---- where ------------------------------------------------------------------------------
+
+cdef bint lay_out(Search* s) noexcept nogil:
+    """Give the batches that are not kept their parts of one block.  False: there is no memory."""
+    cdef Graph* g = s.g
+    cdef Batch* batches = batches_of(g)
+    cdef Block block
+    cdef size_t* at = <size_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(size_t))
+    cdef uint32_t* first = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
+    cdef uint32_t* following = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
+    cdef char* p
+    cdef uint32_t b = s.begin, k, after
+    memset(&block, 0, sizeof(Block))
+    block.holes = <Hole*>arena_alloc(&g.scratch, (s.n + <size_t>1) * sizeof(Hole))
+    if at == NULL or first == NULL or following == NULL or block.holes == NULL:
+        return False
+    memset(first, 0xFF, (s.end - s.begin) * sizeof(uint32_t))   # by batch: the first of those that it reads last
+    while b < s.end:
+        after = b + 1
+        while batches[b].form == TILES and after < s.end and batches[after].form == TILES:
+            after += 1                              # they may run together
+        for k in range(b, after):
+            if not s.kept[k - s.begin]:
+                at[k - s.begin] = take_in_block(&block, block_bytes(batches[k].bytes))
+                following[k - s.begin] = first[batches[k].last - s.begin]
+                first[batches[k].last - s.begin] = k
+        while b < after:
+            k = first[b - s.begin]
+            while k != NONE:
+                give_to_block(&block, at[k - s.begin], block_bytes(batches[k].bytes))
+                k = following[k - s.begin]
+            b += 1
+    p = <char*>arena_alloc(&g.grads, block.end)
+    if p == NULL:
+        return False
+    for b in range(s.begin, s.end):
+        if not s.kept[b - s.begin]:
+            batches[b].y = <float*>(p + at[b - s.begin])
+            batches[b].level = batches[b].planned = <uint8_t>FLEETING
+    g.has_fleeting = True
+    return True
+
+
+def set_least(size_t bytes) -> int:
+    """Look for fleeting values only in plans of at least this many bytes: for tests and measurements.
+
+    Args:
+        bytes: the new number.
+
+    Returns:
+        The number before.
+    """
+    global least_of_plan
+    before = least_of_plan
+    least_of_plan = bytes
+    return before

@@ -1,0 +1,56 @@
+"""What ops say that their backward does not read: that memory holds NaN by then, and gradients are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+from table import CASES, Case
+
+import dynet_cy as dy
+from dynet_cy.graph.expressions import set_seed
+from dynet_cy.memory import arena
+
+WITH_GRADIENT = [c for c in CASES if c.grad is not False]
+
+
+@pytest.fixture
+def poison() -> Iterator[Callable[[bool], None]]:
+    """Sets whether graphs that are opened fill freed memory with NaN, and drop values however small the graph is."""
+    before = arena.set_poison(False)
+    yield arena.set_poison
+    arena.set_poison(before)
+
+
+def passed_on(x: dy.Expression, i: int) -> dy.Expression:
+    """x, by a node whose backward reads nothing, and which no other of these runs together with."""
+    return dy.scale_gradient(x, 2.0 + i)
+
+
+def gradients(case: Case, calls: list[list[np.ndarray]], autobatching: int) -> list[np.ndarray]:
+    """The gradients of all arguments of some calls, which are nodes to which no expression refers."""
+    set_seed(7)
+    with dy.ComputationGraph(autobatching=autobatching):
+        leaves, losses = [], []
+        for samples in calls:
+            xs = [dy.inputTensor(x, batched=True) for x in samples]
+            y = passed_on(case.build(dy, [passed_on(x, i) for i, x in enumerate(xs)]), len(xs))
+            weights = np.linspace(0.5, 1.5, int(np.prod(y.dim()[0])) * y.dim()[1])
+            losses.append(dy.sum_batches(dy.dot_product(y, dy.inputTensor(weights.reshape(*y.dim()[0], -1), batched=True))))
+            leaves += xs
+            del y
+        dy.esum(losses).backward(full=True)
+        return [x.gradient() for x in leaves]
+
+
+@pytest.mark.parametrize("case", WITH_GRADIENT, ids=lambda c: c.id)
+def test_backward_reads_only_what_the_op_says(case: Case, rng, poison) -> None:
+    for sizes in case.batch_sizes():
+        calls = [case.sample(rng, sizes) for _ in range(3)]
+        for autobatching in (0, 1):
+            poison(False)
+            expected = gradients(case, calls, autobatching)
+            poison(True)
+            for x, y in zip(gradients(case, calls, autobatching), expected):
+                np.testing.assert_array_equal(x, y)
