@@ -338,6 +338,7 @@ cdef struct PlanCache:
     CachedPlan* first
     uint32_t n
     size_t bytes
+    size_t described                # words of the last structure: that many are reserved for the next one at once
     # The hashes seen last, in groups by their low bits, in each group the newest first.  A group holds several:
     # structures that alternate would otherwise displace each other where their low bits are equal, and none be cached.
     uint64_t seen[SEEN_GROUPS][SEEN_WAYS]
@@ -399,16 +400,19 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
     cdef uint32_t* end = NULL
     cdef uint32_t* first
     cdef uint32_t* moved
-    cdef size_t most
+    cdef PlanCache* plans = <PlanCache*>g.plans
+    cdef size_t most = CHUNK
     cdef uint32_t i, following = lowest
     s.words = NULL
     s.lowest = lowest
     s.count = count
+    if plans != NULL:
+        most = max(most, plans.described)
     if most_plans:
-        w = <uint32_t*>arena_alloc(&g.scratch, CHUNK * sizeof(uint32_t))
+        w = <uint32_t*>arena_alloc(&g.scratch, most * sizeof(uint32_t))
     if w == NULL:
         return
-    end = w + CHUNK
+    end = w + most
     first = w
     w[0] = <uint32_t>strategy | <uint32_t>g.multi_device << 8
     w[1] = highest - lowest
@@ -437,6 +441,8 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
         i = next_wanted(state, following, highest + 1)
     s.words = first
     s.n_words = w - first
+    if plans != NULL:
+        plans.described = s.n_words + NODE_WORDS + ARGUMENT_WORDS
     s.hash = dy_hash(first, s.n_words) & hash_mask
 
 
