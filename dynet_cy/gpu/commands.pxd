@@ -61,7 +61,13 @@ cdef struct Window:
     uintptr_t there
 
 cdef enum:
-    WINDOWS = 4                     # one for each arena
+    ARENAS = 4
+    WINDOWS = 2 * ARENAS            # first the last one of each arena, then those before these
+
+# How far the segment of an arena that is in use was noted to be needed on the device.
+cdef struct Noted:
+    uintptr_t origin                # of the arena, which differs between segments
+    size_t top                      # 0: nothing was noted
 
 # A pass that is being listed.
 cdef struct Pass:
@@ -75,6 +81,8 @@ cdef struct Pass:
     bint missing_gradient
     size_t values_needed            # device memory that the pass needs
     size_t scratch_needed
+    Noted scratch_noted
+    Noted grads_noted
     size_t tables_from
     uint64_t* seeds                 # seed and stream of random ops, in the tables; NULL: none so far
     uint32_t n_moves                # of the group that is being collected

@@ -17,13 +17,13 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
-from dynet_cy.gpu.memory cimport Range, begin_use, note_use
+from dynet_cy.gpu.memory cimport Mirror, Range, begin_use, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
     COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of, nodes_of, order_of,
     state_of,
 )
-from dynet_cy.memory.arena cimport Segment, arena_alloc, arena_rewind, array_push, array_rewind, segment_of
+from dynet_cy.memory.arena cimport Arena, Segment, arena_alloc, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport GPU, Factors, Op
 
@@ -59,9 +59,10 @@ cdef float* found_on_device(Pass* s, const void* p) noexcept nogil:
     cdef const Segment* part
     cdef float* there = device_ptr(g, s.d, p)
     cdef int k
-    for k in range(WINDOWS if there != NULL else 0):
+    for k in range(ARENAS if there != NULL else 0):
         part = segment_of(&g.arenas[k], p)
         if part != NULL:
+            s.windows[ARENAS + k] = s.windows[k]
             s.windows[k].here = <uintptr_t>part.p
             s.windows[k].n = part.bytes
             s.windows[k].there = <uintptr_t>there - (<uintptr_t>p - <uintptr_t>part.p)
@@ -185,20 +186,38 @@ cdef void note_memory(Walk* w) noexcept nogil:
     """Note that the device needs the memory too."""
     cdef Pass* s = pass_of(w)
     s.scratch_needed = max(s.scratch_needed, w.g.scratch.top)
-    note_use(&w.g.scratch, &s.d.scratch)
-    note_use(&w.g.grads, &s.d.grads)
+    note_growth(&w.g.scratch, &s.d.scratch, &s.scratch_noted)
+    note_growth(&w.g.grads, &s.d.grads, &s.grads_noted)
+
+
+cdef inline void note_growth(const Arena* a, Mirror* m, Noted* noted) noexcept nogil:
+    """`note_use`, unless as much of this segment was noted before: for most of many small allocations."""
+    if a.origin == noted.origin and a.top <= noted.top:
+        return
+    noted.origin = a.origin
+    noted.top = a.top
+    note_use(a, m)
 
 
 cdef int send_arguments(Walk* w, const Batch* batch) noexcept nogil:
     """Add inputs of the nodes of a batch to the upload, unless they have been sent."""
-    cdef Graph* g = w.g
-    cdef const Node* node
-    cdef uint32_t i, j
+    cdef const Graph* g = w.g
+    cdef const Node* nodes = nodes_of(g)
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const uint32_t* owed = w.owed
+    cdef const uint32_t* args
+    cdef uint32_t i, j, of_arg, turn = w.turn
+    cdef bint waits = False
     for j in range(batch.count):
-        node = &nodes_of(g)[order_of(g)[batch.first + j]]
-        for i in range(node.nargs):
-            if send_input(pass_of(w), args_of(g, node)[i]):
+        args = args_of(g, &nodes[ids[j]])
+        for i in range(nodes[ids[j]].nargs):
+            of_arg = nodes[args[i]].batch
+            if of_arg != NO_BATCH:
+                waits |= owed != NULL and owed[of_arg] == turn
+            elif nodes[args[i]].val != NULL and send_input(pass_of(w), args[i]):
                 return -1
+    if waits:
+        w.pending = True                            # some values are copies that are pending
     return 0
 
 
@@ -206,11 +225,7 @@ cdef int send_input(Pass* s, uint32_t number) noexcept nogil:
     cdef Node* x = &nodes_of(s.walk.g)[number]
     cdef uint8_t* state = state_of(s.walk.g)
     cdef Range* r
-    if x.batch != NO_BATCH:
-        if s.walk.owed != NULL and s.walk.owed[x.batch] == s.walk.turn:
-            s.walk.pending = True                   # its value is copies that are pending, or its gradient additions
-        return 0
-    if x.val == NULL or state[number] & SENT:
+    if state[number] & SENT:
         return 0
     r = <Range*>array_push(&s.d.ranges, sizeof(Range))
     if r == NULL:

@@ -28,4 +28,4 @@ cdef int put_gradients_back(Journal* journal) except -1
 #
 # Forward on a device.
 
-cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1
+cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, bint seeks) except -1

@@ -26,7 +26,7 @@ from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_spa
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, mirrors
 from dynet_cy.schedule.adjacency cimport order_nodes
-from dynet_cy.schedule.plan cimport drop_plan, plan
+from dynet_cy.schedule.plan cimport drop_plan, is_finished, keep_finished, plan
 
 
 # ==== gradients ===================================================================================
@@ -151,17 +151,17 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     lock_graph(g)
     try:
         with nogil:
+            g.finishes = may_join(g)
             error = plan(g, targets, n, strategy, checking, &n_batches, &s)
             if not error:
-                if not (profiling or checking or g.check_validity):
-                    find_copies(g, n_batches)
-                order_nodes(g, n_batches)
+                finish_plan(g, n_batches)
+            g.finishes = False
         raise_interrupt(&s)
         if error:
             out_of_memory("the schedule of the graph")
         end = g.n_batches + n_batches
         while g.n_batches < end:
-            run_planned(g, d, min(end - g.n_batches, <uint32_t>MOST_TOGETHER))
+            run_planned(g, d, min(end - g.n_batches, <uint32_t>MOST_TOGETHER), n_batches > MOST_TOGETHER)
             with nogil:
                 interrupted(&s, batches_of(g)[g.n_batches - 1].bytes)
             if s.raised != NULL:
@@ -175,8 +175,29 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     return 0
 
 
-cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
-    """Run the next planned batches in one pass; after an error the rest of the plan is dropped."""
+cdef bint may_join(const Graph* g) noexcept nogil:
+    """Whether batches may run without a launch of their own: numbers are not checked, and calls not timed."""
+    return not (profiling or checking or g.check_validity)
+
+
+cdef void finish_plan(Graph* g, uint32_t n_batches) noexcept nogil:
+    """The passes of the device over a plan, unless an equal structure has been through them."""
+    if is_finished(g):
+        return
+    if g.finishes:
+        find_copies(g, n_batches)
+    order_nodes(g, n_batches)
+    if g.finishes and n_batches <= MOST_TOGETHER:
+        find_cells(g, n_batches)
+        keep_finished(g)
+
+
+cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, bint seeks) except -1:
+    """Run the next planned batches in one pass; after an error the rest of the plan is dropped.
+
+    Args:
+        seeks: find the cells among them first.
+    """
     cdef Pass s
     cdef int error = 0
     cdef uint32_t before = g.n_batches, number
@@ -185,7 +206,7 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches) except -1:
     try:
         begin_pass(&s, g, d)
         with nogil:
-            if not (profiling or checking or g.check_validity):
+            if seeks and may_join(g):
                 find_cells(g, n_batches)
             for number in range(before, before + n_batches):
                 if not error:

@@ -167,6 +167,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t forward_ms
         uint32_t n_passes
         int device
+        uint8_t finishes
         uint8_t multi_device
         uint8_t whole_gradients
         uint8_t stale_gradients

@@ -303,6 +303,10 @@ cdef void settle_values(Signatures* s) noexcept nogil:
 # Nodes are numbered from the lowest wanted node, parameters excepted, so that a structure may repeat later in the same
 # graph.
 #
+# A device has passes of its own over a plan: the order of nodes within batches, forms that only it has.  They depend on
+# structure too, so what they find is kept in the place of the plan (`keep_finished`).  Plans of graphs with and without
+# such passes (`finishes`) have different descriptions, since settings decide whether they are made.
+#
 # A plan is cached when its structure is seen for the second time: a structure that never repeats costs its description
 # and nothing else.  Each graph has a cache of its own, which survives renewal and drops the least recently used plans
 # beyond a number of plans and of bytes.
@@ -324,8 +328,8 @@ cdef Number most_bytes = 16 << 20
 cdef Number hash_mask = 0xFFFFFFFFFFFFFFFFu
 cdef Counts made_and_reused         # plans
 
-# Followed in memory by the words of its structure, the nodes in order of
-# execution, and the count and form of each batch.
+# Followed in memory by the words of its structure, the nodes in order of execution, and for each batch its count and,
+# in one word, its form and what its `cell` is beyond the number of the first batch (0: it has none).
 cdef struct CachedPlan:
     CachedPlan* next                      # the next less recently used one
     uint64_t hash
@@ -333,11 +337,20 @@ cdef struct CachedPlan:
     size_t bytes
     uint32_t n_nodes
     uint32_t n_batches
+    uint32_t lowest                       # the lowest wanted node of the plan that was made last
+    bint finished                         # by the passes of the device
+
+# The bits of a form.
+cdef enum:
+    FORM_BITS = 8
 
 cdef struct PlanCache:
     CachedPlan* first
+    CachedPlan* now                 # the plan that was made last, if it is in the cache
+    bint came_finished              # it was finished when it was taken from the cache
     uint32_t n
     size_t bytes
+    size_t described                # words of the last structure: that many are reserved for the next one at once
     # The hashes seen last, in groups by their low bits, in each group the newest first.  A group holds several:
     # structures that alternate would otherwise displace each other where their low bits are equal, and none be cached.
     uint64_t seen[SEEN_GROUPS][SEEN_WAYS]
@@ -399,18 +412,21 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
     cdef uint32_t* end = NULL
     cdef uint32_t* first
     cdef uint32_t* moved
-    cdef size_t most
+    cdef PlanCache* plans = <PlanCache*>g.plans
+    cdef size_t most = CHUNK
     cdef uint32_t i, following = lowest
     s.words = NULL
     s.lowest = lowest
     s.count = count
+    if plans != NULL:
+        most = max(most, plans.described)
     if most_plans:
-        w = <uint32_t*>arena_alloc(&g.scratch, CHUNK * sizeof(uint32_t))
+        w = <uint32_t*>arena_alloc(&g.scratch, most * sizeof(uint32_t))
     if w == NULL:
         return
-    end = w + CHUNK
+    end = w + most
     first = w
-    w[0] = <uint32_t>strategy | <uint32_t>g.multi_device << 8
+    w[0] = <uint32_t>strategy | <uint32_t>g.multi_device << 8 | <uint32_t>g.finishes << 9
     w[1] = highest - lowest
     w += 2
     i = next_wanted(state, lowest, highest + 1)
@@ -437,6 +453,8 @@ cdef void describe_structure(Graph* g, uint32_t lowest, uint32_t highest, uint32
         i = next_wanted(state, following, highest + 1)
     s.words = first
     s.n_words = w - first
+    if plans != NULL:
+        plans.described = s.n_words + NODE_WORDS + ARGUMENT_WORDS
     s.hash = dy_hash(first, s.n_words) & hash_mask
 
 
@@ -470,12 +488,18 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
     plans.first = k
     order = words_of(k) + k.n_words
     batches = order + k.n_nodes
+    plans.now = k
+    plans.came_finished = k.finished
+    k.lowest = s.lowest
     for i in range(k.n_nodes):
         order_of(g)[at + i] = order[i] + s.lowest
     for i in range(k.n_batches):
         batch[i].first = at
         batch[i].count = batches[2 * i]
-        batch[i].form = batches[2 * i + 1]
+        batch[i].form = batches[2 * i + 1] & ((1 << FORM_BITS) - 1)
+        batch[i].cell = batches[2 * i + 1] >> FORM_BITS
+        if batch[i].cell:
+            batch[i].cell += g.n_batches
         batch[i].level = batch[i].planned = 0
         at += batch[i].count
     add_counts(&made_and_reused, 0, 1)
@@ -500,10 +524,7 @@ cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
     """Cache the plan just made, if its structure has been seen before."""
     cdef PlanCache* plans = <PlanCache*>g.plans
     cdef uint32_t n_batches = <uint32_t>(g.batches.top // sizeof(Batch)) - g.n_batches
-    cdef const Batch* batch = batches_of(g) + g.n_batches
     cdef size_t bytes
-    cdef uint32_t* w
-    cdef uint32_t i
     cdef CachedPlan* k
     add_counts(&made_and_reused, 1, 0)
     if s.words == NULL:
@@ -527,19 +548,41 @@ cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
     k.bytes = bytes
     k.n_nodes = s.count
     k.n_batches = n_batches
-    w = words_of(k)
-    memcpy(w, s.words, s.n_words * sizeof(uint32_t))
-    w += s.n_words
-    for i in range(s.count):
-        w[i] = order_of(g)[g.n_order + i] - s.lowest
-    w += s.count
-    for i in range(n_batches):
-        w[2 * i] = batch[i].count
-        w[2 * i + 1] = batch[i].form
+    k.lowest = s.lowest
+    k.finished = False
+    memcpy(words_of(k), s.words, s.n_words * sizeof(uint32_t))
+    write_plan(g, k)
     k.next = plans.first
-    plans.first = k
+    plans.first = plans.now = k
     plans.n += 1
     plans.bytes += bytes
+
+
+cdef void write_plan(const Graph* g, CachedPlan* k) noexcept nogil:
+    """Write the order of nodes and the batches of the present plan into its place in the cache."""
+    cdef const Batch* batch = batches_of(g) + g.n_batches
+    cdef uint32_t* w = words_of(k) + k.n_words
+    cdef uint32_t i
+    for i in range(k.n_nodes):
+        w[i] = order_of(g)[g.n_order + i] - k.lowest
+    w += k.n_nodes
+    for i in range(k.n_batches):
+        w[2 * i] = batch[i].count
+        w[2 * i + 1] = batch[i].form
+        if k.finished and batch[i].cell:
+            w[2 * i + 1] |= (batch[i].cell - g.n_batches) << FORM_BITS
+
+
+cdef void keep_finished(Graph* g) noexcept nogil:
+    cdef PlanCache* plans = <PlanCache*>g.plans
+    if plans != NULL and plans.now != NULL and plans.now.n_batches < 1 << (32 - FORM_BITS):
+        plans.now.finished = True
+        write_plan(g, plans.now)
+
+
+cdef bint is_finished(const Graph* g) noexcept nogil:
+    cdef const PlanCache* plans = <const PlanCache*>g.plans
+    return plans != NULL and plans.now != NULL and plans.came_finished
 
 
 cdef void evict(PlanCache* plans, size_t bytes) noexcept nogil:
@@ -638,6 +681,10 @@ cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy, bint 
     cdef uint32_t lowest, highest, absorbed, count = 0
     cdef uint32_t rewrites = 0 if as_made or g.check_validity else rewrites_of(g, strategy)
     cdef uint64_t span = begin_span()
+    cdef PlanCache* plans = <PlanCache*>g.plans
+    if plans != NULL:
+        plans.now = NULL
+        plans.came_finished = False
     cdef int failed = mark_wanted(g, targets, n, &lowest, &highest, &count, strategy, &rewrites)
     if not failed and rewrites:
         absorbed = rewrite(g, targets, n, strategy, rewrites, lowest, highest)
@@ -1095,7 +1142,7 @@ cdef int plan_batched(Graph* g, uint32_t lowest, uint32_t target, uint32_t count
                 failed = failed or mark_views(g, lowest, target)
                 if not failed:
                     cache_plan(g, &structure)
-            if not failed:
+            if not failed and not is_finished(g):
                 choose_forms(g, as_made)
     arena_rewind(&g.scratch, top)
     return failed

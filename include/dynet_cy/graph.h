@@ -190,6 +190,7 @@ typedef struct {
     uint32_t forward_ms;        /* milliseconds of forward since the renewal */
     uint32_t n_passes;          /* forward passes that have computed something since the renewal */
     int device;                 /* where it runs: 0 for the CPU, 1 + n for GPU number n */
+    uint8_t finishes;           /* the device's own passes over a plan are kept with it: see schedule/plan */
     uint8_t multi_device;       /* its nodes run on several devices, as `devices` says */
     uint8_t whole_gradients;    /* the last backward has kept all gradients, and those of a segment lie as its values do */
     uint8_t stale_gradients;    /* `dy`, `keeps` and `joint` of batches are those of an earlier pass, or before a revert */

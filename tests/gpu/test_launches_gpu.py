@@ -16,6 +16,7 @@ import pytest
 import dynet_cy as dy
 from dynet_cy.gpu import driver, graphs
 from dynet_cy.graph.expressions import set_default_device
+from dynet_cy.schedule import plan
 
 pytestmark = pytest.mark.usefixtures("device", "on_the_cpu_again")
 
@@ -216,6 +217,31 @@ def test_forward_only(program: Program) -> None:
 def test_the_same_from_run_to_run(program: Program) -> None:
     for a, b in zip(results(program, "GPU:0", 1), results(program, "GPU:0", 1)):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("strategy", [1, 2])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_plans_from_the_cache(program: Program, strategy: int) -> None:
+    """The order of nodes, cells and copies are kept with a plan: same numbers, same launches; and none of it is used
+    while numbers are checked."""
+    found, launches = [], []
+    before = graphs.set_limits(0, 0)
+    with dy.ComputationGraph():
+        try:
+            plan.reset()
+            for i in range(6):
+                start = driver.counts(0)["launches"]
+                with dy.detect_anomaly() if i == 4 else nullcontext():
+                    found.append(results(program, "GPU:0", strategy))
+                launches.append(driver.counts(0)["launches"] - start)
+        finally:
+            graphs.set_limits(*before)
+    for other in found[1:4] + found[5:]:
+        for a, b in zip(found[0], other):
+            np.testing.assert_array_equal(a, b)
+    assert_close(found[4], found[0])
+    assert len({*launches[:4], launches[5]}) == 1
+    assert plan.counts()[1] >= 3
 
 
 @pytest.mark.parametrize("checked", ["forward", "backward"])
