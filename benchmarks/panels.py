@@ -72,7 +72,7 @@ double fastest(int packed, size_t m, size_t k, size_t n, const float *a, float *
     if (packed) DY_N(pack)(0, m, k, a, m, panels);
     for (int i = 0; i < calls; i++) {
         double begun = now();
-        if (packed) DY_N(sgemm_packed)(m, n, k, panels, b, k, 0, c, m);
+        if (packed) DY_N(sgemm_packed)(m, n, k, panels, b, k, 0, c, m, c, m);
         else DY_N(gemm_panels)(0, 1, m, k, n, 1, a, m, b, k, 1, c, m, dy_scratch());
         double taken = now() - begun;
         if (taken < best) best = taken;

@@ -134,7 +134,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
                          const float *b, size_t ldb, float beta, float *c, size_t ldc) noexcept nogil
         void (*pack)(int ta, size_t m, size_t k, const float *a, size_t lda, float *panels) noexcept nogil
         void (*sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb, float beta,
-                             float *c, size_t ldc) noexcept nogil
+                             const float *old, size_t ldold, float *c, size_t ldc) noexcept nogil
         void (*conv2d)(const dy_window *s, size_t outputs, size_t images, const float *x, const float *filter,
                        const float *bias, float *work, float *y) noexcept nogil
         void (*conv2d_bwd_x)(const dy_window *s, size_t outputs, size_t images, const float *filter, const float *dy,

@@ -25,6 +25,8 @@ cdef struct Product:
     const float* b
     size_t ldb
     float beta
+    const float* old                            # PACKED: what is added, beta times; otherwise c
+    size_t ldold
     float* c
     size_t ldc
     const float* panels                         # ROUNDED: of a, or NULL
@@ -46,6 +48,9 @@ cdef struct WeightGradient:
 
 cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack,
                   const float* b, float beta, float* c) noexcept nogil
+# C = A B + D, where D is at `old`: a matrix as large as C or, with `ldold` 0, one column for all of C's.
+cdef void product_plus(size_t m, size_t n, size_t k, const float* a, Packed* pack, const float* b, const float* old,
+                       size_t ldold, float* c) noexcept nogil
 # Note whose products follow in this thread; `again`: it computes what it has computed before, with the same bits.  0:
 # nobody's, as before the first call.
 cdef void note_caller(uint64_t number, bint again) noexcept nogil

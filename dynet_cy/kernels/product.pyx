@@ -2,7 +2,7 @@
 """Products of matrices, and long loops, in parts that threads share."""
 
 from libc.stdint cimport uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.core.tensor cimport Packed
@@ -90,11 +90,23 @@ cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed*
 
     `pack` belongs to the parameter that A is, or is NULL.
     """
+    summed(ta, m, n, k, a, pack, b, beta, c, m, c)
+
+
+cdef void product_plus(size_t m, size_t n, size_t k, const float* a, Packed* pack, const float* b, const float* old,
+                       size_t ldold, float* c) noexcept nogil:
+    summed(0, m, n, k, a, pack, b, 1, old, ldold, c)
+
+
+cdef void summed(bint ta, size_t m, size_t n, size_t k, const float* a, Packed* pack, const float* b, float beta,
+                 const float* old, size_t ldold, float* c) noexcept nogil:
+    """C = op(A) B + beta D, where D is at `old` and may be C.  A product with panels reads D where it is."""
     cdef const float* panels = NULL
     cdef Product p
     if pack != NULL and in_bf16 and m * k >= LEAST_PACKED:
         if not (<Pack*>pack).shared:
             panels = panels_of(<Pack*>pack, ta, m, k, a, True)
+        begin_with(m, n, old, ldold, c)
         rounded(panels, ta, 0, m, n, k, a, k if ta else m, b, k, beta, c)
         if panels != NULL:
             atomic_sub((<Pack*>pack).users, 1, RELEASE)
@@ -102,12 +114,35 @@ cdef void product(bint ta, size_t m, size_t n, size_t k, const float* a, Packed*
     if pack != NULL and not (<Pack*>pack).shared and K.packs and m * k >= LEAST_PACKED and n <= MOST_COLUMNS:
         panels = panels_of(<Pack*>pack, ta, m, k, a, False)
     if panels == NULL:
+        begin_with(m, n, old, ldold, c)
         gemm(ta, 0, m, n, k, 1, a, k if ta else m, b, k, beta, c, m)
         return
-    p = Product(PACKED, 0, 0, m, n, k, 1, panels, 0, b, k, beta, c, m, NULL)
+    p = Product(PACKED, 0, 0, m, n, k, 1, panels, 0, b, k, beta, old, ldold, c, m, NULL)
     if m * n * k < 2 * LEAST_AWAKE or not together(&p):
-        K.sgemm_packed(m, n, k, panels, b, k, beta, c, m)
+        K.sgemm_packed(m, n, k, panels, b, k, beta, old, ldold, c, m)
     atomic_sub((<Pack*>pack).users, 1, RELEASE)
+
+
+cdef struct Columns:
+    size_t rows
+    const float* old
+    size_t ldold
+    float* c
+
+
+cdef void copy_columns(void* job, size_t first, size_t end) noexcept nogil:
+    cdef const Columns* x = <const Columns*>job
+    if x.ldold:
+        memcpy(x.c + first * x.rows, x.old + first * x.rows, (end - first) * x.rows * sizeof(float))
+    else:
+        K.repeat(x.rows, end - first, x.old, x.c + first * x.rows)
+
+
+cdef void begin_with(size_t m, size_t n, const float* old, size_t ldold, float* c) noexcept nogil:
+    """C = D, to which a product is added then."""
+    cdef Columns columns = Columns(m, old, ldold, c)
+    if old != c:
+        in_ranges(n, 1, m * ELEMENT_COST, copy_columns, &columns)
 
 
 cdef void note_caller(uint64_t number, bint again) noexcept nogil:
@@ -131,9 +166,10 @@ cdef void cut_weight_gradient(size_t m, size_t k, size_t n, const float* dy, con
     """Cut dW += dY X' into parts for `part_of_weight_gradient`, which together compute what `weight_gradient` does."""
     cdef size_t most
     if in_bf16 and m * k >= LEAST_PACKED and n >= LEAST_TERMS:
-        g.product = Product(ROUNDED, 0, 1, m, k, n, 1, dy, m, x, k, 1, dw, m, NULL)
+        g.product = Product(ROUNDED, 0, 1, m, k, n, 1, dy, m, x, k, 1, dw, m, dw, m, NULL)
     else:
-        g.product = Product(K.sgemm_way(0, 1, m, k, n), 0, 1, m, k, n, 1, dy, m, x, k, 1, dw, m, NULL)
+        g.product = Product(K.sgemm_way(0, 1, m, k, n), 0, 1, m, k, n, 1, dy, m, x, k, 1, dw, m, dw, m,
+                            NULL)
     most = most_parts(&g.product, &g.cut) if g.product.way != DY_SGEMM_VECTOR else 1
     if g.product.way == DY_SGEMM_LIBRARY:
         most = min(most, <size_t>2)
@@ -154,7 +190,7 @@ cdef void part_of_weight_gradient(const WeightGradient* g, size_t i) noexcept no
 cdef void rounded(const float* panels, bint ta, bint tb, size_t m, size_t n, size_t k, const float* a, size_t lda,
                   const float* b, size_t ldb, float beta, float* c) noexcept nogil:
     """C = op(A) op(B) + beta C with elements of A and B in bfloat16."""
-    cdef Product p = Product(ROUNDED, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, m, panels)
+    cdef Product p = Product(ROUNDED, ta, tb, m, n, k, 1, a, lda, b, ldb, beta, c, m, c, m, panels)
     if work_of(&p) < 2 * LEAST_AWAKE or not together(&p):
         BF16.gemm(panels, ta, tb, m, n, k, a, lda, b, ldb, beta, c, m)
 
@@ -164,7 +200,7 @@ cdef void gemm(bint ta, bint tb, size_t m, size_t n, size_t k, float alpha, cons
     """`sgemm` of kernels.def, on several threads where that is faster.  `alpha` and `beta` are 0, 1 or -1."""
     cdef Product p
     if m * n * k >= 2 * LEAST_AWAKE and alpha != 0:
-        p = Product(K.sgemm_way(ta, tb, m, n, k), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, NULL)
+        p = Product(K.sgemm_way(ta, tb, m, n, k), ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc, c, ldc, NULL)
         if p.way != DY_SGEMM_VECTOR and together(&p):
             return
     K.sgemm(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
@@ -268,19 +304,22 @@ cdef void part(void* job, size_t i) noexcept nogil:
     cdef const float* a = p.a
     cdef const float* b = p.b
     cdef float* c = p.c
+    cdef const float* old = p.old
     cdef const float* panels = p.panels
     if cut.by_rows:
         c += first
+        old += first
         if panels != NULL:
             panels += dy_bf16_panels(first, p.k)
         a += first * (p.k if p.way == PACKED else p.lda if p.ta else 1)
     else:
         c += first * p.ldc
+        old += first * p.ldold
         b += first * (1 if p.tb else p.ldb)
     if p.way == ROUNDED:
         BF16.gemm(panels, p.ta, p.tb, rows, columns, p.k, a, p.lda, b, p.ldb, p.beta, c, p.ldc)
     elif p.way == PACKED:
-        K.sgemm_packed(rows, columns, p.k, a, b, p.ldb, p.beta, c, p.ldc)
+        K.sgemm_packed(rows, columns, p.k, a, b, p.ldb, p.beta, old, p.ldold, c, p.ldc)
     else:
         K.sgemm_by(p.way, p.ta, p.tb, rows, columns, p.k, p.alpha, a, p.lda, b, p.ldb, p.beta, c, p.ldc)
 

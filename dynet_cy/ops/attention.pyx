@@ -168,7 +168,7 @@ cdef inline void times_keys(const float* panels, size_t at, size_t rows, const f
                             size_t queries, const float* y, size_t ldy, float* z) noexcept nogil:
     """z = X' Y for `count` columns of X from `at` on, packed or as they are, and the columns of some queries."""
     if panels != NULL:
-        K.sgemm_packed(count, queries, rows, panels + at * rows, y, ldy, 0, z, count)
+        K.sgemm_packed(count, queries, rows, panels + at * rows, y, ldy, 0, z, count, z, count)
     else:
         K.sgemm(1, 0, count, queries, rows, 1, x + at * ldx, ldx, y, ldy, 0, z, count)
 

@@ -10,6 +10,7 @@ cdef Op* AFFINE
 
 cdef void factors_of_a(const Tensor* a, const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil
 cdef void multiply(const Tensor* a, const Tensor* b, const Tensor* y, float beta) noexcept nogil
+cdef bint multiply_plus(const Tensor* a, const Tensor* b, const Tensor* old, const Tensor* y) noexcept nogil
 cdef void multiply_backward_a(const Tensor* a, const Tensor* b, const Tensor* dy, const Tensor* da,
                               bint accumulate) noexcept nogil
 cdef void multiply_backward_b(const Tensor* a, const Tensor* dy, const Tensor* db,

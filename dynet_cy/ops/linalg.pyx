@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
-from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, weight_gradient
+from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient
 from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, terms_work
 from dynet_cy.ops.registry cimport LIST, PRODUCT, SHARE, DimRule, Factors, Op, Shapes, register, same_dim
 from dynet_cy.schedule.rewrite cimport add_rewrite, sums_of_products
@@ -169,15 +169,27 @@ cdef void copy_bias(void* job, size_t first, size_t end) noexcept nogil:
             K.repeat(m, n, element(b, <uint32_t>i), element(&c.y, <uint32_t>i))
 
 
+cdef bint multiply_plus(const Tensor* a, const Tensor* b, const Tensor* old, const Tensor* y) noexcept nogil:
+    """y = a b + old, if that is one product and `old` one matrix, or one column for all; False: nothing is done."""
+    cdef size_t m = rows_of(&a.dim), n = cols_of(&b.dim) * b.dim.bd, ldold = m
+    if a.dim.bd > 1 or b.dim.bd != y.dim.bd or old.list != NULL:
+        return False
+    if cols_of(&old.dim) == 1 and old.dim.bd == 1:
+        ldold = 0
+    elif cols_of(&old.dim) * old.dim.bd != n or old.dim.bd != b.dim.bd:
+        return False
+    product_plus(m, n, cols_of(&a.dim), a.v, a.pack, b.v, old.v, ldold, y.v)
+    return True
+
+
 cdef void affine_transform_forward(const Call* c) noexcept nogil:
-    cdef const Tensor* b = &c.x[0]
     cdef size_t m = rows_of(&c.y.dim), n = cols_of(&c.y.dim)
-    cdef uint32_t i
-    if b.list == NULL and cols_of(&b.dim) == n and b.dim.bd == c.y.dim.bd:
-        memcpy(c.y.v, b.v, total_of(&c.y.dim) * sizeof(float))
+    cdef uint32_t i, first = 1
+    if c.n > 1 and multiply_plus(&c.x[1], &c.x[2], &c.x[0], &c.y):
+        first = 3
     else:
         in_ranges(c.y.dim.bd, 1, m * n * ELEMENT_COST, copy_bias, <void*>c)
-    for i in range(1, c.n, 2):
+    for i in range(first, c.n, 2):
         multiply(&c.x[i], &c.x[i + 1], &c.y, 1)
 
 

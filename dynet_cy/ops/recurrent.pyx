@@ -19,7 +19,7 @@ from dynet_cy.ops.elementwise cimport BINARY, UNARY
 from dynet_cy.ops.inputs cimport whole
 from dynet_cy.ops.linalg cimport (
     AFFINE, affine_transform_backward, affine_transform_dim, affine_transform_factors, affine_transform_forward,
-    factors_of_a, multiply, multiply_backward_a, multiply_backward_b,
+    factors_of_a, multiply, multiply_backward_a, multiply_backward_b, multiply_plus,
 )
 from dynet_cy.ops.registry cimport FLAT, LIST, SHARE, Backward, Factors, Forward, Op, Shapes, register, same_dim
 from dynet_cy.schedule.rewrite cimport MOST_PRODUCTS, add_rewrite, sums_of_activations
@@ -88,14 +88,10 @@ cdef void gates_forward(const Call* c) noexcept nogil:
     cdef size_t m = rows_of(&c.y.dim), offset = 0
     cdef uint32_t i
     cdef Tensor part
-    if c.x[0].list != NULL:
+    if not multiply_plus(&c.x[1], &c.x[2], &c.x[0], &c.y):
         for i in range(c.y.dim.bd):
-            memcpy(element(&c.y, i), c.x[0].list[i], m * sizeof(float))
-    elif c.x[0].dim.bd == c.y.dim.bd:
-        memcpy(c.y.v, c.x[0].v, total_of(&c.y.dim) * sizeof(float))
-    else:
-        K.repeat(m, c.y.dim.bd, c.x[0].v, c.y.v)
-    multiply(&c.x[1], &c.x[2], &c.y, 1)
+            memcpy(element(&c.y, i), element(&c.x[0], i), m * sizeof(float))
+        multiply(&c.x[1], &c.x[2], &c.y, 1)
     for i in range(3, c.n, 2):
         part = block_of(&c.x[i], &c.x[i + 1], offset)
         multiply(&part, &c.x[i + 1], &c.y, 1)

@@ -107,7 +107,7 @@ static void DY_N(gemm)(const float *panels, int ta, int tb, size_t m, size_t n, 
                     DY_N(pack_panel)(ta, rows, terms, a + (ta ? i * lda + 2 * p : i + 2 * p * lda), lda, scratch);
                 }
                 DY_N(panel_columns)((int)count, (int)(width / DY_W), w, part, panel, HEIGHT * pairs, columns, tb ? 0 : 1,
-                                    tb ? 1 : part, 1, t ? 1 : beta, c + i + j * ldc, ldc, rows % DY_W, ahead);
+                                    tb ? 1 : part, 1, t ? 1 : beta, c + i + j * ldc, ldc, c + i + j * ldc, ldc, rows % DY_W, ahead);
             }
         }
     }

@@ -170,7 +170,8 @@ DY_INLINE void DY_N(prefetch)(DY_N(ahead) ahead) {
 
 /* Element (p, j) of B is at b[p * rs + j * cs]. */
 typedef void (*DY_N(panel_fn))(size_t k, const float *a, size_t next, const float *b, size_t rs, size_t cs, float alpha,
-                               float beta, float *c, size_t ldc, size_t tail, DY_N(ahead) ahead);
+                               float beta, const float *old, size_t ldold, float *c, size_t ldc, size_t tail,
+                               DY_N(ahead) ahead);
 
 /* Adds a term to each sum: one column of P panels of R vectors, times N numbers of B: those in a lane of each y, or, if
  * `lane` is negative, those at b. */
@@ -186,11 +187,11 @@ DY_INLINE void DY_N(panel_term)(const int N, const int P, const int R, const flo
     }
 }
 
-/* C = alpha A B + beta C for P panels of R vectors, `next` floats apart, and N columns; the last vector has `tail` rows,
- * 0 for all. */
+/* C = alpha A B + beta D for P panels of R vectors, `next` floats apart, and N columns; the last vector has `tail` rows,
+ * 0 for all. D is at `old`, and may be C. */
 DY_INLINE void DY_N(panel)(const int N, const int P, const int R, size_t k, const float *a, size_t next, const float *b,
-                           size_t rs, size_t cs, float alpha, float beta, float *c, size_t ldc, size_t tail,
-                           DY_N(ahead) ahead) {
+                           size_t rs, size_t cs, float alpha, float beta, const float *old, size_t ldold, float *c,
+                           size_t ldc, size_t tail, DY_N(ahead) ahead) {
     vf acc[DY_PANEL_COLUMNS][4][DY_PANEL]; /* of up to 3 panels; with [3], gcc makes code that is a tenth slower */
     DY_UNROLL for (int j = 0; j < N; j++)
         DY_UNROLL for (int q = 0; q < P; q++)
@@ -214,23 +215,23 @@ DY_INLINE void DY_N(panel)(const int N, const int P, const int R, size_t k, cons
         DY_N(prefetch)(ahead);
         DY_N(panel_term)(N, P, R, a, next, b, cs, NULL, -1, acc);
     }
-    DY_UNROLL for (int j = 0; j < N; j++, c += ldc)
+    DY_UNROLL for (int j = 0; j < N; j++, c += ldc, old += ldold)
         DY_UNROLL for (int q = 0; q < P; q++)
             DY_UNROLL for (int r = 0; r < R; r++) {
-                float *at = c + (q * R + r) * DY_W;
+                size_t at = (q * R + r) * DY_W;
                 vf x = C(alpha) * acc[j][q][r];
                 if (q == P - 1 && r == R - 1 && tail)
-                    st_n(at, beta == 0 ? x : x + C(beta) * ld_n(at, tail), tail);
+                    st_n(c + at, beta == 0 ? x : x + C(beta) * ld_n(old + at, tail), tail);
                 else
-                    st(at, beta == 0 ? x : x + C(beta) * ld(at));
+                    st(c + at, beta == 0 ? x : x + C(beta) * ld(old + at));
             }
 }
 
 #define DY_PANEL_FN(N, P, R)                                                                                           \
     static void DY_N(panel_##N##_##P##_##R)(size_t k, const float *a, size_t next, const float *b, size_t rs, size_t cs, \
-                                            float alpha, float beta, float *c, size_t ldc, size_t tail,                \
-                                            DY_N(ahead) ahead) {                                                       \
-        DY_N(panel)(N, P, R, k, a, next, b, rs, cs, alpha, beta, c, ldc, tail, ahead);                                 \
+                                            float alpha, float beta, const float *old, size_t ldold, float *c,         \
+                                            size_t ldc, size_t tail, DY_N(ahead) ahead) {                              \
+        DY_N(panel)(N, P, R, k, a, next, b, rs, cs, alpha, beta, old, ldold, c, ldc, tail, ahead);                     \
     }
 #define DY_PANEL_NAME(N, P, R) [R - 1][N - 1][P - 1] = DY_N(panel_##N##_##P##_##R),
 DY_PANEL_ALL(DY_PANEL_FN)
@@ -239,8 +240,8 @@ static const DY_N(panel_fn) DY_N(panel_fns)[DY_PANEL][DY_PANEL_COLUMNS][3] = {DY
 /* All columns of one group of panels, split evenly among as few tiles as possible. If `rs` is 0, B is packed tile by
  * tile, with its columns side by side. `ahead` are the panels to be multiplied next; NULL: there are none, or they are in the cache. */
 static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, const float *a, size_t next, const float *b,
-                                size_t rs, size_t cs, float alpha, float beta, float *c, size_t ldc, size_t tail,
-                                const float *ahead) {
+                                size_t rs, size_t cs, float alpha, float beta, const float *old, size_t ldold, float *c,
+                                size_t ldc, size_t tail, const float *ahead) {
     size_t most = count == 3 ? 1 : count == 2 ? 3 : DY_PANEL_COLUMNS, tiles = (n + most - 1) / most, v = vectors;
     size_t lines = tiles < v ? (v + tiles - 1) / tiles : 1; /* each tile prefetches some, so that no tile has to wait */
     for (size_t u = 0, j = 0; u < tiles; u++) {
@@ -248,32 +249,37 @@ static void DY_N(panel_columns)(int count, int vectors, size_t n, size_t k, cons
         DY_N(ahead) soon = {a, 0};
         if (ahead && from < v) soon = (DY_N(ahead)){ahead + from * DY_LINE, v - from < lines ? v - from : lines};
         DY_N(panel_fns)[vectors - 1][w - 1][count - 1](k, a, next, b + j * (rs ? cs : k), rs ? rs : w, rs ? cs : 1, alpha, beta,
-                                                       c + j * ldc, ldc, tail, soon);
+                                                       old + j * ldold, ldold, c + j * ldc, ldc, tail, soon);
         j += w;
     }
 }
 
 #ifndef DY_PAIRS
 static void DY_N(sgemm_packed)(size_t m, size_t n, size_t k, const float *panels, const float *b, size_t ldb, float beta,
-                               float *c, size_t ldc) {
+                               const float *old, size_t ldold, float *c, size_t ldc) {
     size_t height = DY_PANEL * DY_W, whole = m / height, rest = m % height, passes = (k + DY_PASS - 1) / DY_PASS;
     /* With few columns, several panels at once give enough independent sums to hide the latency of additions. No
      * prefetching then: they are already read at the speed of memory. */
     size_t most = n == 1 ? 3 : n <= 3 && 2 * n <= DY_PANEL_COLUMNS ? 2 : 1;
     for (size_t t = 0, p = 0; t < passes; t++) {
         size_t part = (k - p) / (passes - t);
-        float old = t ? 1 : beta;
+        if (t) {
+            beta = 1;
+            old = c;
+            ldold = ldc;
+        }
         const float *next = panels + (p + part) * height; /* the first panel of the next pass */
         for (size_t i = 0, count; i < whole; i += count) {
             count = most < whole - i ? most : whole - i;
             const float *a = panels + (i * k + p) * height;
-            DY_N(panel_columns)((int)count, DY_PANEL, n, part, a, height * k, b + p, 1, ldb, 1, old, c + i * height, ldc, 0,
+            DY_N(panel_columns)((int)count, DY_PANEL, n, part, a, height * k, b + p, 1, ldb, 1, beta, old + i * height,
+                                ldold, c + i * height, ldc, 0,
                                 most > 1 ? NULL : i + 1 < whole ? a + height * k : t + 1 < passes ? next : NULL);
         }
         if (rest) {
             size_t vectors = (rest + DY_W - 1) / DY_W;
             DY_N(panel_columns)(1, (int)vectors, n, part, panels + whole * height * k + p * vectors * DY_W, 0, b + p, 1, ldb,
-                                1, old, c + whole * height, ldc, rest % DY_W, NULL);
+                                1, beta, old + whole * height, ldold, c + whole * height, ldc, rest % DY_W, NULL);
         }
         p += part;
     }
@@ -321,7 +327,7 @@ static void DY_N(gemm_panels)(int ta, int tb, size_t m, size_t n, size_t k, floa
                 size_t row = i * DY_W, rows = m - row < count * DY_W ? m - row : count * DY_W;
                 DY_N(pack_panel)(ta, rows, part, a + (ta ? row * lda + p : row + p * lda), lda, scratch);
                 DY_N(panel_columns)(1, (int)count, w, part, scratch, 0, tb ? packed : b + p + j * ldb, rs, cs, alpha,
-                                    t ? 1 : beta, c + row + j * ldc, ldc, rows % DY_W, NULL);
+                                    t ? 1 : beta, c + row + j * ldc, ldc, c + row + j * ldc, ldc, rows % DY_W, NULL);
             }
         }
     }

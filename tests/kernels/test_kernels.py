@@ -559,9 +559,15 @@ def test_packed_products(k: Isa, m: int, ta: int) -> None:
             b, old = floats(inner, n, seed=2), floats(m, n, seed=3)
             for beta in (0.0, 1.0, -0.5):
                 c = Output(m, n, value=old if beta else math.nan)
-                k.sgemm_packed(m, n, inner, panels.array, b, inner, beta, c.array, m)
+                k.sgemm_packed(m, n, inner, panels.array, b, inner, beta, c.array, m, c.array, m)
                 want = a.astype(np.float64) @ b + (beta * old if beta else 0)
                 close(c.checked(), want, 1e-5 * math.sqrt(inner))
+                apart = Output(m, n, value=math.nan)
+                k.sgemm_packed(m, n, inner, panels.array, b, inner, beta, old, m, apart.array, m)
+                assert np.array_equal(apart.checked(), c.checked())
+            column = Output(m, n, value=math.nan)
+            k.sgemm_packed(m, n, inner, panels.array, b, inner, 1.0, old, 0, column.array, m)
+            close(column.checked(), a.astype(np.float64) @ b + old[:, :1], 1e-5 * math.sqrt(inner))
 
 
 VECTOR, LIBRARY, PANELS = 3, 4, 5  # ways of sgemm; the others are kernels of dynet_cy
@@ -614,12 +620,13 @@ def test_parts_of_packed_products_have_the_same_bits(k: Isa, size: tuple[int, in
     panels = np.zeros((m + 15) // 16 * 16 * inner, np.float32)
     k.pack(0, m, inner, a, m, panels)
     whole, parts = floats(m, n, seed=3), floats(m, n, seed=3)
-    k.sgemm_packed(m, n, inner, panels, b, inner, 1.0, whole, m)
+    k.sgemm_packed(m, n, inner, panels, b, inner, 1.0, whole, m, whole, m)
     for i in range(0, m, 48):  # a multiple of the height of a panel in all instruction sets
         for j in range(0, n, 10):
             c = parts[i : i + 48, j : j + 10]
             left = panels.ctypes.data + 4 * i * inner
-            k.sgemm_packed(*c.shape, inner, left, b[:, j:].ctypes.data, inner, 1.0, c.ctypes.data, m)
+            at = c.ctypes.data
+            k.sgemm_packed(*c.shape, inner, left, b[:, j:].ctypes.data, inner, 1.0, at, m, at, m)
     assert parts.tobytes() == whole.tobytes()
 
 
