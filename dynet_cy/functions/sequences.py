@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dynet_cy.functions.arguments import expression, integers, log_probabilities, shape_of
 from dynet_cy.functions.shapes import gather
 from dynet_cy.graph.expressions import Expression
+from dynet_cy.graph.structs import operators
 from dynet_cy.ops import losses, select
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
@@ -34,17 +35,19 @@ def numbers(values: Tags, most: int, function: str, name: str) -> npt.NDArray[np
     return array.astype(np.int64)
 
 
-def crf_score(x: Expression, tags: Tags, transitions: Expression, start: Expression, end: Expression) -> Expression:
+def crf_score(
+    x: Expression, tags: Expression | Tags, transitions: Expression, start: Expression, end: Expression
+) -> Expression:
     """The score of one sequence of tags; see `dynet_cy.crf_log_partition`.
 
     Args:
         x: the score of each tag for each word, ``{tags,n}``.
-        tags: the n tags.
+        tags: the n tags; or a vector of them as an expression, which gets no gradient.
         transitions, start, end: see `dynet_cy.crf_log_partition`.
 
     Raises:
         DimensionError: the number of tags is not that of words.
-        IndexError: there is no such tag.
+        IndexError: there is no such tag; if they are an expression, when the value is computed.
 
     Example:
         >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])
@@ -52,6 +55,8 @@ def crf_score(x: Expression, tags: Tags, transitions: Expression, start: Express
         >>> dy.crf_score(x, [0, 1, 1], transitions, ends, ends).value()
         6.0
     """
+    if isinstance(tags, Expression):
+        return score_at(x, tags, transitions, start, end, "crf_score")
     shape = shape_of(expression(x, "crf_score"))
     n = shape[1] if len(shape) > 1 else 1
     own = numbers(tags, shape[0], "crf_score", "tags")
@@ -64,6 +69,31 @@ def crf_score(x: Expression, tags: Tags, transitions: Expression, start: Express
     places = own[:-1] + shape[0] * own[1:]
     moves = select.select_rows(reshape(transitions, shape[0] ** 2), places)
     return words + ends + moves.sum()
+
+
+def score_at(
+    x: Expression, tags: Expression, transitions: Expression, start: Expression, end: Expression, function: str
+) -> Expression:
+    """`crf_score` of tags that are values of the graph."""
+    shape = shape_of(expression(x, function))
+    n = shape[1] if len(shape) > 1 else 1
+    if shape_of(tags) != (n,):
+        raise DimensionError(f"{function}: tags has shape {shape_of(tags)}, but there are {n} words")
+    at = operators["gather"]
+
+    def own(first: int, count: int, places: tuple[int, ...]) -> Expression:
+        return reshape(select.pick_range(tags, first, first + count), places, tags.batch_size)
+
+    words = at(reshape(x, (shape[0], n), x.batch_size), reshape(tags, (1, n), tags.batch_size), 0, function).sum()
+    ends = at(start, own(0, 1, (1,)), 0, function) + at(end, own(n - 1, 1, (1,)), 0, function)
+    if n == 1:
+        return words + ends
+    # A row of the transitions for each tag before, and an element of each row.
+    rows = select.select_rows(transitions, own(0, n - 1, (n - 1,)))
+    return words + ends + at(rows, own(1, n - 1, (n - 1, 1)), 1, function).sum()
+
+
+operators["crf_score"] = score_at
 
 
 def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:

@@ -130,7 +130,7 @@ class MultiHeadAttention(Layer):
         memory: Memory | None = None,
         *,
         causal: bool = False,
-        mask: npt.ArrayLike | None = None,
+        mask: Expression | npt.ArrayLike | None = None,
     ) -> Expression:
         """The attention of the columns of x to those of the memory.
 
@@ -138,9 +138,9 @@ class MultiHeadAttention(Layer):
             x: the source of the queries, shape ``{dim,m}`` or ``{dim}``
             memory: the source of keys and values, ``{dim,n}``, or the result of `keys_values`; x itself when None
             causal: whether query j may attend only to keys 0 to j
-            mask: booleans of shape (n, m) or (n, 1), with the batch, if any, as a third axis: whether a query may
-                attend to a key. Masks are not needed for sentences of different lengths. A query that may attend to no
-                key attends to all.
+            mask: booleans of shape (n, m) or (n, 1), with the batch, if any, as a third axis, or a comparison of
+                such a shape: whether a query may attend to a key. Masks are not needed for sentences of different
+                lengths. A query that may attend to no key attends to all.
 
         Returns:
             Expression of the shape of x.
@@ -158,7 +158,7 @@ class MultiHeadAttention(Layer):
         memory: Memory | None = None,
         *,
         causal: bool = False,
-        mask: npt.ArrayLike | None = None,
+        mask: Expression | npt.ArrayLike | None = None,
     ) -> Expression:
         """The weight of each key for each query.
 
@@ -230,7 +230,7 @@ class MultiHeadAttention(Layer):
         return rotate(y, self.heads, first) if self.positions == "rotary" else y
 
     def _attend(
-        self, x: Expression, past: KeysValues, first: int, causal: bool, mask: npt.ArrayLike | None
+        self, x: Expression, past: KeysValues, first: int, causal: bool, mask: Expression | npt.ArrayLike | None
     ) -> Expression:
         return self._project(3, self._found(x, past, first, causal, mask, self.dropout.now))
 
@@ -240,7 +240,7 @@ class MultiHeadAttention(Layer):
         past: KeysValues,
         first: int,
         causal: bool,
-        mask: npt.ArrayLike | None,
+        mask: Expression | npt.ArrayLike | None,
         dropout: float,
     ) -> Expression:
         """The results of all heads, stacked."""
@@ -258,7 +258,9 @@ class MultiHeadAttention(Layer):
             dropout=dropout,
         )
 
-    def _bias(self, x: Expression, past: KeysValues, first: int, mask: npt.ArrayLike | None) -> Expression | None:
+    def _bias(
+        self, x: Expression, past: KeysValues, first: int, mask: Expression | npt.ArrayLike | None
+    ) -> Expression | None:
         """The bias that is added to the scores."""
         shape, batch = x.dim()
         n, queries, found = past.columns, _columns(shape), None
@@ -269,7 +271,13 @@ class MultiHeadAttention(Layer):
             found = penalties if found is None else found + penalties
         return found
 
-    def _masked(self, mask: npt.ArrayLike, n: int, queries: int, batch: int) -> Expression:
+    def _masked(self, mask: Expression | npt.ArrayLike, n: int, queries: int, batch: int) -> Expression:
+        if isinstance(mask, Expression):
+            shape = mask.dim()[0]
+            if shape not in {(n, queries), (n, 1)} and not (shape == (n,) and queries == 1):
+                expected = f"({n}, {queries}) or ({n}, 1)"
+                raise DimensionError(f"MultiHeadAttention: argument mask: expected shape {expected}, got {shape}")
+            return ops.where(mask, ops.zeros(shape), _FORBIDDEN)
         truths = np.asarray(mask)
         if truths.shape not in {(n, columns, *more) for columns in (queries, 1) for more in ((), (batch,))}:
             expected = f"({n}, {queries}) or ({n}, 1), and perhaps ({batch},)"

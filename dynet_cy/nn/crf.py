@@ -44,12 +44,12 @@ class CRF(Layer):
         self.start = self._vector(self.tags, 0.0, "start")
         self.end = self._vector(self.tags, 0.0, "end")
 
-    def loss(self, x: Input, tags: Tags) -> Expression:
+    def loss(self, x: Input, tags: Expression | Tags) -> Expression:
         """-log p(tags | x).
 
         Args:
             x: the score of each tag for each word, ``{tags,n}``, a column for each word
-            tags: the n tags
+            tags: the n tags; or a vector of them as an expression
 
         Returns:
             Expression of shape ``{1}``. Sentences of different lengths run together.

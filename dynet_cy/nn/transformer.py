@@ -141,7 +141,7 @@ class TransformerEncoderLayer(_Block):
         ((8, 5), 1)
     """
 
-    def __call__(self, x: Input, *, causal: bool = False, mask: npt.ArrayLike | None = None) -> Expression:
+    def __call__(self, x: Input, *, causal: bool = False, mask: Expression | npt.ArrayLike | None = None) -> Expression:
         """The columns, each with information from the others.
 
         Args:
@@ -197,7 +197,7 @@ class TransformerDecoderLayer(_Block):
     def _add_attention(self, rate: float) -> None:
         self.cross = MultiHeadAttention(self.dim, self.heads, self.collection, rate)
 
-    def __call__(self, x: Input, memory: Memory, *, mask: npt.ArrayLike | None = None) -> Expression:
+    def __call__(self, x: Input, memory: Memory, *, mask: Expression | npt.ArrayLike | None = None) -> Expression:
         """The columns, each with information from the previous ones and from the memory.
 
         Args:
@@ -227,7 +227,7 @@ class TransformerDecoderLayer(_Block):
         found, past = self.attention.step(self._before(0, x), past)
         return self._rest(self._after(0, x, found), memory, None), past
 
-    def _rest(self, x: Expression, memory: Memory, mask: npt.ArrayLike | None) -> Expression:
+    def _rest(self, x: Expression, memory: Memory, mask: Expression | npt.ArrayLike | None) -> Expression:
         found = self.cross(self._before(1, x), memory, mask=mask)
         return self._feed_forward(self._after(1, x, found))
 
@@ -306,7 +306,7 @@ class TransformerEncoder(_Stack):
 
     _block = TransformerEncoderLayer
 
-    def __call__(self, x: Input, *, causal: bool = False, mask: npt.ArrayLike | None = None) -> Expression:
+    def __call__(self, x: Input, *, causal: bool = False, mask: Expression | npt.ArrayLike | None = None) -> Expression:
         """The columns, each with information from the others.
 
         Args:
@@ -376,7 +376,7 @@ class TransformerDecoder(_Stack):
 
     _block = TransformerDecoderLayer
 
-    def __call__(self, x: Input, memory: Input, *, mask: npt.ArrayLike | None = None) -> Expression:
+    def __call__(self, x: Input, memory: Input, *, mask: Expression | npt.ArrayLike | None = None) -> Expression:
         """The columns, each with information from the previous ones and from the memory.
 
         Args:

@@ -24,6 +24,7 @@ from dynet_cy.ops.loops cimport (
 )
 from dynet_cy.ops.registry cimport FLAT, SHARE, Backward, DimRule, Forward, Op, Shapes, register
 
+from dynet_cy.graph.structs import operators
 from dynet_cy.ops.inputs import inputTensor, constant
 from dynet_cy.ops.registry import DimensionError
 
@@ -728,7 +729,7 @@ def crf_log_partition(x, transitions, start, end):
     return apply(LOG_PARTITION, (x, transitions, start, end), NULL)
 
 
-def crf_loss(x, tags: _Ints, transitions, start, end):
+def crf_loss(x, tags: Expression | _Ints, transitions, start, end):
     """Negative log-likelihood of a sequence of tags in a linear-chain conditional random field (Lafferty et al. 2001).
 
     Sentences of different lengths that share the transitions run together.
@@ -737,13 +738,14 @@ def crf_loss(x, tags: _Ints, transitions, start, end):
 
     Args:
         x: the score of each tag for each word, a column for each word.
-        tags: the n tags, at most 65535; the same for every batch element.
+        tags: the n tags, at most 65535; the same for every batch element. Or a vector of n as an expression, which
+            gets no gradient.
         transitions: the score of a tag (column) after another one (row).
         start, end: scores of the first and of the last tag.
 
     Raises:
         DimensionError: the shapes do not fit, or the number of tags is not that of words.
-        IndexError: there is no such tag.
+        IndexError: there is no such tag; if they are an expression, when the value is computed.
         ValueError: there are more than 65535 tags.
 
     Example:
@@ -753,6 +755,9 @@ def crf_loss(x, tags: _Ints, transitions, start, end):
         0.4888
     """
     cdef Extra extra = no_extra()
+    if isinstance(tags, Expression):
+        found = operators["crf_score"](x, tags, transitions, start, end, "crf_loss")
+        return crf_log_partition(x, transitions, start, end) - found
     _held = set_indices(&extra, tags, "crf_loss")
     if extra.n_items >= 2**16:
         raise ValueError(f"crf_loss: {extra.n_items} tags are given, at most 65535 are possible")

@@ -423,34 +423,57 @@ cdef Expression batch_elem(object x, Py_ssize_t index):
     return apply1x(PICK_BATCH_ELEMS, x, &extra)
 
 
-def pick_batch_elem(x, v: int):
+cdef Expression batch_elems_at(object x, object indices, str name):
+    """Batch elements whose numbers are values of the graph: columns of x as one matrix."""
+    cdef const Dim* d = dim_of(expression(x, name, "x"))
+    cdef size_t count = total_of(dim_of(indices))
+    if count == 0:
+        raise IndexError(f"{name}: there are no indices")
+    columns = reshape(x, (size_of(d), d.bd))
+    chosen = taken(columns, reshape(indices, (count,)), 1, SHARED_POSITIONS, name)
+    return reshape(chosen, shape_of(d), count)
+
+
+def pick_batch_elem(x, v: Expression | int):
     """Batch element v of x, as an expression of one batch element.
 
+    Args:
+        x: the expression.
+        v: its number; or an expression of one whole number, which gets no gradient.
+
     Raises:
-        IndexError: x has no such batch element.
+        DimensionError: v is an expression of several numbers.
+        IndexError: x has no such batch element; if v is an expression, when the value is computed.
 
     Example:
         >>> dy.pick_batch_elem(dy.inputTensor([[1, 3], [2, 4]], batched=True), 1).npvalue()
         array([3., 4.])
     """
+    if isinstance(v, Expression):
+        if total_of(dim_of(v)) != 1:
+            raise DimensionError("pick_batch_elem: v must be one number")
+        return batch_elems_at(x, v, "pick_batch_elem")
     return batch_elem(x, whole(v, "pick_batch_elem"))
 
 
-def pick_batch_elems(x, vs: _Ints):
+def pick_batch_elems(x, vs: Expression | _Ints):
     """Batch elements of x, in the given order; each may occur several times.
 
     Args:
         x: the expression.
-        vs: their numbers, a list or an array.
+        vs: their numbers, a list or an array; or an expression of as many whole numbers, in a vector or one in each
+            batch element, which gets no gradient.
 
     Raises:
-        IndexError: x has no such batch element.
+        IndexError: x has no such batch element; if vs is an expression, when the value is computed.
 
     Example:
         >>> dy.pick_batch_elems(dy.inputTensor([[1, 3], [2, 4]], batched=True), [1, 1]).dim()
         ((2,), 2)
     """
     cdef Extra extra = no_extra()
+    if isinstance(vs, Expression):
+        return batch_elems_at(x, vs, "pick_batch_elems")
     held = set_indices(&extra, vs, "pick_batch_elems")
     y = apply1x(PICK_BATCH_ELEMS, x, &extra)
     del held

@@ -17,11 +17,15 @@ from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_i
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
 from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
+from dynet_cy.ops.select cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, put, taken
 
 from dynet_cy.graph.nodes import expect
 from dynet_cy.graph.structs import results
-from dynet_cy.ops.elementwise import where
+from dynet_cy.ops.elementwise import rectify, where
+from dynet_cy.ops.inputs import ones
+from dynet_cy.ops.reduce import sum_dim
 from dynet_cy.ops.registry import DimensionError
+from dynet_cy.ops.shape import reshape
 
 
 # ==== softmax =====================================================================================
@@ -363,13 +367,13 @@ RESTRICTED.work = one_per_item
 RESTRICTED.infinite = True
 
 
-def log_softmax(x, restrict: _Ints | None = None, d: int = 0, mask: Expression | npt.ArrayLike | None = None):
+def log_softmax(x, restrict: Expression | _Ints | None = None, d: int = 0, mask: Expression | npt.ArrayLike | None = None):
     """Logarithm of the softmax along an axis.
 
     Args:
         x: scores.
         restrict: indices of the elements of a vector to normalize over; all
-            others become -inf.  Each counts once.
+            others become -inf.  Each counts once.  A list, or a vector of them as an expression.
         d: the axis; 0 normalizes each column. Default: 0.
         mask: an expression or array that is 0 for elements to leave out: their result is -inf; see `softmax`.
 
@@ -394,6 +398,11 @@ def log_softmax(x, restrict: _Ints | None = None, d: int = 0, mask: Expression |
         return normalized(LOG_SOFTMAX_ALONG, x, <int>axis, "log_softmax")
     if axis or mask is not None:
         raise ValueError("log_softmax: `restrict` is for vectors; it goes with neither d nor a mask")
+    if isinstance(restrict, Expression):
+        count = size_of(dim_of(restrict))
+        length = size_of(dim_of(expression(x, "log_softmax", "x")))
+        chosen = put(ones(count), restrict, 0, length, SHARED_POSITIONS, "log_softmax")
+        return apply1x(LOG_SOFTMAX, unmasked(x, chosen), NULL)
     chosen = list(dict.fromkeys([whole(k, "log_softmax") for k in restrict]))
     if not chosen:
         raise ValueError("log_softmax: `restrict` is empty")
@@ -511,10 +520,10 @@ PICKNEGLOGSOFTMAX_AT.assigns = True
 PICKNEGLOGSOFTMAX_AT.raised = refused
 
 
-cdef Expression loss_at(object x, object v):
+cdef Expression loss_at(object x, object v, str name):
     cdef Extra extra = no_extra()
     note_scores(x)
-    extra.attrs[3].u = function_number("pickneglogsoftmax")
+    extra.attrs[3].u = function_number(name)
     return apply2x(PICKNEGLOGSOFTMAX_AT, x, v, &extra)
 
 
@@ -551,7 +560,7 @@ def pickneglogsoftmax(x, v: Expression | _Int | _Ints):
     """
     cdef uint32_t index
     if isinstance(v, Expression):
-        return loss_at(x, v)
+        return loss_at(x, v, "pickneglogsoftmax")
     if is_list(v):
         return pickneglogsoftmax_batch(x, v)
     cdef Extra extra = no_extra()
@@ -560,12 +569,12 @@ def pickneglogsoftmax(x, v: Expression | _Int | _Ints):
     return apply1x(PICKNEGLOGSOFTMAX, x, &extra)
 
 
-def pickneglogsoftmax_list(xs: Iterable[Expression], vs: _Ints) -> list[Expression]:
+def pickneglogsoftmax_list(xs: Iterable[Expression], vs: _Ints | Sequence[Expression]) -> list[Expression]:
     """`pickneglogsoftmax` for each element of a list, such as the scores of all words of a sentence, in one call.
 
     Args:
         xs: a list of expressions, the scores.
-        vs: a list of the indices of the true classes, one for each expression.
+        vs: a list of the indices of the true classes, one for each expression: whole numbers, or expressions of one.
 
     Returns:
         A list of losses, one for each expression.
@@ -591,6 +600,9 @@ def pickneglogsoftmax_list(xs: Iterable[Expression], vs: _Ints) -> list[Expressi
             f"pickneglogsoftmax_list: vs must be a list of {len(scores)} indices, as many as there are scores, "
             f"not {vs!r}")
     for x, v in zip(scores, vs):
+        if isinstance(v, Expression):
+            losses.append(loss_at(x, v, "pickneglogsoftmax_list"))
+            continue
         extra = no_extra()
         set_index(&extra, &index, v, "pickneglogsoftmax_list")
         losses.append(apply1x(PICKNEGLOGSOFTMAX, x, &extra))
@@ -613,7 +625,7 @@ def pickneglogsoftmax_batch(x, vs: Expression | _Ints):
     """
     cdef Extra extra = no_extra()
     if isinstance(vs, Expression):
-        return loss_at(x, vs)
+        return loss_at(x, vs, "pickneglogsoftmax_batch")
     _held = set_indices(&extra, vs, "pickneglogsoftmax_batch")
     note_scores(x)
     extra.attrs[1].i = 1
@@ -892,24 +904,32 @@ cdef Op* HINGE = register(b"hinge", b"x", hinge_one_dim, hinge_forward, hinge_ba
 cdef Op* HINGE_DIM = register(b"hinge_dim", b"x", hinge_lines_dim, hinge_forward, hinge_backward)
 
 
-def hinge(x, v: _Int | _Ints, float m=1.0):
+cdef Expression hinge_at(object x, object right, Py_ssize_t axis, float m):
+    """Hinge losses along an axis, from the scores of the true classes; the sum has max(m, 0) of these themselves."""
+    return sum_dim(rectify(x - (right - m)), [axis]) - max(m, 0)
+
+
+def hinge(x, v: Expression | _Int | _Ints, float m=1.0):
     """Hinge loss: the score of the true class must exceed all others by a margin.
 
     Shapes: ``x {n}`` -> ``{1}``.
 
     Args:
         x: scores.
-        v: index of the true class, the same for every batch element; or a list, as for `hinge_batch`.
+        v: index of the true class, the same for every batch element; or a list, as for `hinge_batch`; or an
+            expression of one whole number for each batch element, which gets no gradient.
         m: the margin (default: 1).
 
     Raises:
-        IndexError: there is no element v.
+        IndexError: there is no element v; if v is an expression, when the value is computed.
 
     Example:
         >>> dy.hinge(dy.inputVector([3, 1, 2.5]), 0).value()
         0.5
     """
     cdef uint32_t index
+    if isinstance(v, Expression):
+        return hinge_at(x, taken(x, v, 0, ONE_POSITION, "hinge"), 0, m)
     if is_list(v):
         return hinge_batch(x, v, m)
     cdef Extra extra = no_extra()
@@ -918,12 +938,12 @@ def hinge(x, v: _Int | _Ints, float m=1.0):
     return apply1x(HINGE, x, &extra)
 
 
-def hinge_batch(x, vs: _Ints, float m=1.0):
+def hinge_batch(x, vs: Expression | _Ints, float m=1.0):
     """Hinge loss with one true class for each batch element; see `hinge`.
 
     Args:
         x: scores, a batch of vectors.
-        vs: list of indices, one for each batch element; or an expression, as for `pickneglogsoftmax`.
+        vs: list of indices, one for each batch element; or an expression, as for `hinge`.
         m: the margin (default: 1).
 
     Example:
@@ -932,12 +952,14 @@ def hinge_batch(x, vs: _Ints, float m=1.0):
     """
     cdef Extra extra = no_extra()
     extra.attrs[0].f = m
+    if isinstance(vs, Expression):
+        return hinge_at(x, taken(x, vs, 0, ONE_POSITION, "hinge_batch"), 0, m)
     _held = set_indices(&extra, vs, "hinge_batch")
     extra.attrs[2].i = 1
     return apply1x(HINGE, x, &extra)
 
 
-def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
+def hinge_dim(x, v: Expression | _Ints | Sequence[_Ints], d=0, float m=1.0):
     """Hinge loss of every line of a matrix along axis d.
 
     Shapes: ``x {r,c}`` -> ``{c}`` for d=0, ``{r}`` for d=1.
@@ -945,7 +967,8 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
     Args:
         x: scores.
         v: the true index in each line, as a list for every batch element to share, or
-            the lists of all batch elements, nested or concatenated.
+            the lists of all batch elements, nested or concatenated; or a vector of them as an expression, which gets no
+            gradient.
         d: the axis of the classes (default: 0).
         m: the margin (default: 1).
 
@@ -959,6 +982,14 @@ def hinge_dim(x, v: _Ints | Sequence[_Ints], d=0, float m=1.0):
     cdef Extra extra = no_extra()
     extra.attrs[0].f = m
     extra.attrs[1].i = <int>axis_in(x, d, "hinge_dim")
+    if isinstance(v, Expression):
+        lines = axis_of(dim_of(expression(x, "hinge_dim", "x")), 0 if extra.attrs[1].i else 1)
+        if size_of(dim_of(v)) != lines:
+            raise DimensionError(f"hinge_dim: v has {size_of(dim_of(v))} indices for {lines} lines")
+        shape = [1, 1]
+        shape[0 if extra.attrs[1].i else 1] = lines
+        places = reshape(v, shape, dim_of(v).bd)
+        return hinge_at(x, taken(x, places, extra.attrs[1].i, OWN_POSITIONS, "hinge_dim"), extra.attrs[1].i, m)
     if is_list(v) and len(v) and is_list(v[0]):
         v = [k for line in v for k in line]
     _held = set_indices(&extra, v, "hinge_dim")

@@ -26,7 +26,7 @@ Indices = Union[Sequence[int], npt.NDArray[np.integer[Any]]]
 _COMMON = (bool, int, float, complex, str, bytes, np.number, np.bool_, type(None))
 
 
-def select_states(states: State, indices: Indices) -> State:
+def select_states(states: State, indices: Expression | Indices) -> State:
     """The state of chosen hypotheses, from a state of several, in the given order; each may occur several times.
 
     Every expression of the state becomes `pick_batch_elems` of itself, so that a beam reorders all its states by one
@@ -37,13 +37,14 @@ def select_states(states: State, indices: Indices) -> State:
             builder, keys and values or the state of a Transformer, or a tuple, list, dictionary or dataclass of these,
             at any depth. An expression with one batch element belongs to all hypotheses and stays as it is, but in the
             state of a builder it is repeated. Numbers, strings and None stay too.
-        indices: the numbers of the hypotheses, from 0
+        indices: the numbers of the hypotheses, from 0; or an expression of them, one in each batch element or in a
+            vector, such as those that a beam has chosen in the graph
 
     Returns:
         A state of the same kind with ``len(indices)`` hypotheses. `prev()` of a builder's state is None.
 
     Raises:
-        IndexError: there is no such hypothesis
+        IndexError: there is no such hypothesis; if `indices` is an expression, when the value is computed
         TypeError: indices that are no integers, or a state that holds something else
         ValueError: no indices, or expressions with different numbers of batch elements
 
@@ -53,6 +54,8 @@ def select_states(states: State, indices: Indices) -> State:
         >>> dy.select_states(state, [4, 0, 0]).output().dim()
         ((4,), 3)
     """
+    if isinstance(indices, Expression):
+        return selected(states, lambda x: pick_batch_elems(x, indices))
     chosen = checked_indices(indices, "select_states")
     size = size_of(states, "select_states")
     if size and (chosen.min() < 0 or chosen.max() >= size):
@@ -180,6 +183,19 @@ def _like(state: RNNState, change: Callable[[Expression], Expression]) -> RNNSta
 # ---- selecting ---------------------------------------------------------------------------------
 
 
+def selected(state: Any, picked: Callable[[Expression], Expression]) -> Any:
+    """A state with chosen batch elements of its expressions."""
+    if isinstance(state, Expression):
+        return state if state.dim()[1] == 1 else picked(state)
+    if isinstance(state, RNNState):
+        return _like(state, picked) if vectors_of(state) else state
+    if isinstance(state, StackedRNNState):
+        return StackedRNNState([selected(own, picked) for own in state._states])
+    if isinstance(state, _COMMON):
+        return state
+    return with_parts(state, [selected(part, picked) for _, part in parts_of(state, "select_states", "states")])
+
+
 class Selection:
     """Selects states again and again, for a search.
 
@@ -197,20 +213,9 @@ class Selection:
         """The chosen hypotheses of a state."""
         self._indices = indices
         self._now = {}
-        found: State = self._selected(states)
+        found: State = selected(states, self._picked)
         self._last = self._now
         return found
-
-    def _selected(self, state: Any) -> Any:
-        if isinstance(state, Expression):
-            return state if state.dim()[1] == 1 else self._picked(state)
-        if isinstance(state, RNNState):
-            return _like(state, self._picked) if vectors_of(state) else state
-        if isinstance(state, StackedRNNState):
-            return StackedRNNState([self._selected(own) for own in state._states])
-        if isinstance(state, _COMMON):
-            return state
-        return with_parts(state, [self._selected(part) for _, part in parts_of(state, "select_states", "states")])
 
     def _picked(self, x: Expression) -> Expression:
         found, original, indices = self._last.get(id(x), (x, x, np.arange(x.dim()[1])))

@@ -89,8 +89,11 @@ def test_masks() -> None:
     ((x,),) = sentences(D, (4,))
     mask = np.array([[1, 1, 0, 1], [1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1]], bool)
     for kept in (mask, mask[:, 1:2]):
-        found = layer(dy.inputTensor(x), mask=kept).npvalue()
-        np.testing.assert_allclose(found, attention(arrays(layer), x, mask=kept), rtol=1e-5, atol=1e-5)
+        for given in (kept, dy.inputTensor(kept) > 0):
+            found = layer(dy.inputTensor(x), mask=given).npvalue()
+            np.testing.assert_allclose(found, attention(arrays(layer), x, mask=kept), rtol=1e-5, atol=1e-5)
+    with pytest.raises(dy.DimensionError, match=r"mask: expected shape \(4, 4\) or \(4, 1\), got \(3, 3\)"):
+        layer(dy.inputTensor(x), mask=dy.ones((3, 3)))
     both = np.stack([x, x], -1)
     masks = np.stack([mask, mask.T], -1)
     found = layer(dy.inputTensor(both, batched=True), mask=masks).npvalue()

@@ -30,6 +30,15 @@ BAD = {
     "index_add": (lambda x, i: dy.index_add(x, i, dy.ones((1, 4))), 3),
     "pickneglogsoftmax": (lambda x, i: dy.pickneglogsoftmax(x[0], i), 4),
     "one_hot": (lambda x, i: dy.one_hot(7, i), 7),
+    "pick_batch_elem": (lambda x, i: dy.pick_batch_elem(dy.reshape(x, (3,), 4), i), 4),
+    "pick_batch_elems": (lambda x, i: dy.pick_batch_elems(dy.reshape(x, (3,), 4), i), 4),
+    "pickneglogsoftmax_list": (lambda x, i: dy.pickneglogsoftmax_list([x[0]], [i])[0], 4),
+    "hinge": (lambda x, i: dy.hinge(x[0], i), 4),
+    "hinge_batch": (lambda x, i: dy.hinge_batch(x[0], i), 4),
+    "hinge_dim": (lambda x, i: dy.hinge_dim(x[:, :1], i), 3),
+    "log_softmax": (lambda x, i: dy.exp(dy.log_softmax(x[0], i)), 4),
+    "crf_loss": (lambda x, i: dy.crf_loss(x[:, 0], i, dy.ones((3, 3)), dy.ones(3), dy.ones(3)), 3),
+    "crf_score": (lambda x, i: dy.crf_score(x[:, 0], i, dy.ones((3, 3)), dy.ones(3), dy.ones(3)), 3),
 }
 
 

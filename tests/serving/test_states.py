@@ -195,6 +195,31 @@ def test_gradients_reach_the_chosen_hypotheses() -> None:
     np.testing.assert_array_equal(x.gradient(), [[2, 0, 5], [2, 0, 5]])
 
 
+def test_indices_that_are_values_of_the_graph() -> None:
+    """The same hypotheses, and gradients, as by numbers."""
+    numbers = [2, 0, 0, 1]
+    found = []
+    for chosen in (numbers, dy.input_indices(numbers), dy.input_indices([numbers], batched=True)):
+        model = dy.ParameterCollection()
+        rnn = dy.LSTMBuilder(2, 3, 4, model)
+        for k, parameter in enumerate(p for layer in rnn.get_parameters() for p in layer):
+            parameter.set_value(np.sin(np.arange(np.prod(parameter.shape())) + k).reshape(parameter.shape()))
+        x = dy.inputTensor(np.cos(np.arange(9.0)).reshape(3, 3), batched=True)
+        start = {"rnn": rnn.initial_state().add_input(x), "common": dy.ones(2), "many": x}
+        state = dy.select_states(start, chosen)
+        assert state["common"] is start["common"]
+        y = dy.concatenate([state["rnn"].add_input(state["many"]).output(), *state["rnn"].s(), state["many"]])
+        loss = dy.sum_batches(dy.sum_elems(dy.cube(y)))
+        loss.backward()
+        found.append((y.npvalue(), [p.grad_as_array() for p in model.parameters_list()]))
+    for values, gradients in found[1:]:
+        np.testing.assert_allclose(values, found[0][0], rtol=1e-6)
+        for gradient, expected in zip(gradients, found[0][1]):
+            np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(IndexError, match="pick_batch_elems: the index is 3 at element 1"):
+        dy.select_states(x, dy.input_indices([0, 3])).npvalue()
+
+
 @pytest.mark.parametrize(
     ("indices", "error", "message"),
     [
