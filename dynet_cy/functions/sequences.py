@@ -79,18 +79,21 @@ def score_at(
     n = shape[1] if len(shape) > 1 else 1
     if shape_of(tags) != (n,):
         raise DimensionError(f"{function}: tags has shape {shape_of(tags)}, but there are {n} words")
-    at = operators["gather"]
+
+    def at(of: Expression, indices: Expression, axis: int) -> Expression:
+        found: Expression = operators["gather"](of, indices, axis, function)
+        return found
 
     def own(first: int, count: int, places: tuple[int, ...]) -> Expression:
         return reshape(select.pick_range(tags, first, first + count), places, tags.batch_size)
 
-    words = at(reshape(x, (shape[0], n), x.batch_size), reshape(tags, (1, n), tags.batch_size), 0, function).sum()
-    ends = at(start, own(0, 1, (1,)), 0, function) + at(end, own(n - 1, 1, (1,)), 0, function)
+    words = at(reshape(x, (shape[0], n), x.batch_size), reshape(tags, (1, n), tags.batch_size), 0).sum()
+    ends = at(start, own(0, 1, (1,)), 0) + at(end, own(n - 1, 1, (1,)), 0)
     if n == 1:
         return words + ends
     # A row of the transitions for each tag before, and an element of each row.
     rows = select.select_rows(transitions, own(0, n - 1, (n - 1,)))
-    return words + ends + at(rows, own(1, n - 1, (n - 1, 1)), 1, function).sum()
+    return words + ends + at(rows, own(1, n - 1, (n - 1, 1)), 1).sum()
 
 
 operators["crf_score"] = score_at

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of
+from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of
 from dynet_cy.graph.making cimport apply, apply2
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient

@@ -367,7 +367,8 @@ RESTRICTED.work = one_per_item
 RESTRICTED.infinite = True
 
 
-def log_softmax(x, restrict: Expression | _Ints | None = None, d: int = 0, mask: Expression | npt.ArrayLike | None = None):
+def log_softmax(x, restrict: Expression | _Ints | None = None, d: int = 0,
+                mask: Expression | npt.ArrayLike | None = None):
     """Logarithm of the softmax along an axis.
 
     Args:

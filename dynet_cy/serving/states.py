@@ -55,7 +55,8 @@ def select_states(states: State, indices: Expression | Indices) -> State:
         ((4,), 3)
     """
     if isinstance(indices, Expression):
-        return selected(states, lambda x: pick_batch_elems(x, indices))
+        found: State = selected(states, lambda x: pick_batch_elems(x, indices))
+        return found
     chosen = checked_indices(indices, "select_states")
     size = size_of(states, "select_states")
     if size and (chosen.min() < 0 or chosen.max() >= size):
