@@ -101,6 +101,114 @@ extern "C" __global__ void sort_backward(size_t lines, size_t inner, size_t leng
     }
 }
 
+// ---- continuations: see select.pyx ------------------------------------------------------------------
+/** op continuations(x, totals)
+ *  beams = c.attrs[0].u
+ *  count = c.attrs[1].u
+ *  end = c.attrs[2].u
+ *  begin = c.attrs[3].u
+ *  n = size_of(&c.x[0].dim)
+ *  lines = max(c.x[0].dim.bd, c.x[1].dim.bd)
+ *  most = min(count, n)
+ *  sums = c.work
+ *  work: 2 * lines * most if i < 0 else 0
+ *  forward:
+ *      nothing if count == 0
+ *      first continuations_of_lines: rows(lines, n)
+ *      continuations_of_beams: rows(beams, lines // beams * most) */
+struct Place {
+    float sum;
+    uint32_t line, at;
+};
+
+static __device__ __forceinline__ bool comes_first(Place a, Place b) {
+    if (goes_first(a.sum, b.sum, 1)) return true;
+    if (goes_first(b.sum, a.sum, 1)) return false;
+    return a.line < b.line || (a.line == b.line && a.at < b.at);
+}
+
+// The first of the places of all threads, in all of them; `any`: whether a thread has one.
+static __device__ inline Place first_of_block(Place own, bool any, Place *places, uint8_t *there) {
+    places[threadIdx.x] = own;
+    there[threadIdx.x] = any;
+    __syncthreads();
+    for (unsigned n = blockDim.x; n > 1;) {
+        unsigned half = (n + 1) / 2, other = threadIdx.x + half;
+        if (other < n && there[other] && (!there[threadIdx.x] || comes_first(places[other], places[threadIdx.x]))) {
+            places[threadIdx.x] = places[other];
+            there[threadIdx.x] = 1;
+        }
+        __syncthreads();
+        n = half;
+    }
+    Place first = places[0];
+    __syncthreads();  // they may be written again
+    return first;
+}
+
+// The best places of each line: their sums, and behind these of all lines the places themselves.
+extern "C" __global__ void continuations_of_lines(size_t lines, size_t n, size_t most, const float *__restrict__ x,
+                                                  size_t stride_x, const float *__restrict__ totals,
+                                                  size_t stride_totals, float *sums) {
+    __shared__ Place places[1024];
+    __shared__ uint8_t there[1024];
+    uint32_t *ats = (uint32_t *)(sums + lines * most);
+    for (ROWS(line, lines)) {
+        Place last = {0.f, 0, 0};
+        float total = totals[line * stride_totals];
+        for (size_t k = 0; k < most; k++) {
+            Place best = {0.f, 0, 0};
+            bool any = false;
+            for (LANES(i, n)) {
+                Place own = {x[line * stride_x + i] + total, 0, (uint32_t)i};
+                if ((k == 0 || comes_first(last, own)) && (!any || comes_first(own, best))) {
+                    best = own;
+                    any = true;
+                }
+            }
+            last = first_of_block(best, any, places, there);
+            if (threadIdx.x == 0) {
+                sums[line * most + k] = last.sum;
+                ats[line * most + k] = last.at;
+            }
+        }
+    }
+}
+
+// The best of the places of a beam's lines.
+extern "C" __global__ void continuations_of_beams(size_t beams, size_t lines, size_t count, size_t most, uint32_t end,
+                                                  uint32_t begin, const float *__restrict__ sums, float *y) {
+    __shared__ Place places[1024];
+    __shared__ uint8_t there[1024];
+    const uint32_t *ats = (const uint32_t *)(sums + lines * most);
+    size_t candidates = lines / beams * most;
+    for (ROWS(beam, beams)) {
+        Place last = {0.f, 0, 0};
+        for (size_t k = 0; k < count; k++) {
+            Place best = {0.f, 0, 0};
+            bool any = false;
+            for (LANES(i, candidates)) {
+                size_t at = beam * candidates + i;
+                Place own = {sums[at], (uint32_t)(at / most), ats[at]};
+                if ((k == 0 || comes_first(last, own)) && (!any || comes_first(own, best))) {
+                    best = own;
+                    any = true;
+                }
+            }
+            last = first_of_block(best, any, places, there);
+            if (threadIdx.x == 0) {
+                float *to = y + (beam * count + k) * 5;
+                bool ends = last.at == end;
+                to[0] = last.sum;
+                to[1] = (float)last.line;
+                to[2] = (float)last.at;
+                to[3] = ends ? -INFINITY : last.sum;
+                to[4] = (float)(ends ? begin : last.at);
+            }
+        }
+    }
+}
+
 static __device__ __forceinline__ void cumprod_line(const float *from, float *to, float *, size_t inner, size_t length) {
     float product = 1.f;
     for (size_t k = 0; k < length; k++) to[k * inner] = product *= from[k * inner];

@@ -92,10 +92,10 @@ class BeamSearch(Workload):
                     state = state.add_input(dy.lookup_batch(table, words))
                     return state, dy.affine_transform([b, W, state.output()])
 
-                options = {"end": None, "begin": self.starts, "logits": True}
-                return [
-                    best.score for best in dy.beam_search(step, lstm.initial_state(), self.width, self.steps, **options)
-                ]
+                options = {"end": None, "begin": self.starts, "logits": True, "every": self.steps}
+                dy.renew_cg(forward_only=True)  # as PyTorch's inference mode
+                found = dy.beam_search(step, lstm.initial_state(), self.width, self.steps, **options)
+                return [best.score for best in found]
 
             if form == "joined":
                 return dy.scalarInput(-sum(joined()))

@@ -14,7 +14,7 @@ from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops import losses, select
 from dynet_cy.ops.registry import DimensionError
-from dynet_cy.ops.shape import reshape
+from dynet_cy.ops.shape import nobackprop, reshape
 
 __all__ = ["crf_score", "ctc_loss"]
 
@@ -96,7 +96,18 @@ def score_at(
     return words + ends + at(rows, own(1, n - 1, (n - 1, 1)), 1).sum()
 
 
-operators["crf_score"] = score_at
+def loss_at(x: Expression, tags: Expression, transitions: Expression, start: Expression, end: Expression) -> Expression:
+    """`crf_loss` of tags that are values of the graph.
+
+    A number that is added to all scores of a word, or to all transitions, changes nothing: so the greatest is
+    subtracted, and large scores lose no digits.
+    """
+    x, first, last = (own - nobackprop(own.max(0, True)) for own in (expression(x, "crf_loss"), start, end))
+    moves = transitions - nobackprop(transitions.max(0, True).max(1, True))
+    return losses.crf_log_partition(x, moves, first, last) - score_at(x, tags, moves, first, last, "crf_loss")
+
+
+operators["crf_loss"] = loss_at
 
 
 def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:

@@ -689,10 +689,34 @@ cdef int strided_select_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept n
 
 op = gpu_op(b"strided_select", CU_SELECT, strided_select_forward, strided_select_backward)
 
+cdef int CONTINUATIONS_OF_LINES = kernel_at(CU_ORDER, b"continuations_of_lines")
+cdef int CONTINUATIONS_OF_BEAMS = kernel_at(CU_ORDER, b"continuations_of_beams")
 cdef int CUMPROD_FORWARD = kernel_at(CU_ORDER, b"cumprod_forward")
 cdef int CUMPROD_BACKWARD = kernel_at(CU_ORDER, b"cumprod_backward")
 cdef int LOGCUMSUMEXP_FORWARD = kernel_at(CU_ORDER, b"logcumsumexp_forward")
 cdef int LOGCUMSUMEXP_BACKWARD = kernel_at(CU_ORDER, b"logcumsumexp_backward")
+
+
+cdef size_t continuations_work(const Call* c, int i) noexcept nogil:
+    cdef size_t count = c.attrs[1].u, n = size_of(&c.x[0].dim), lines = max(c.x[0].dim.bd, c.x[1].dim.bd)
+    cdef size_t most = min(count, n)
+    return 2 * lines * most if i < 0 else 0
+
+
+cdef int continuations_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t beams = c.attrs[0].u, count = c.attrs[1].u
+    cdef uint32_t end = c.attrs[2].u, begin = c.attrs[3].u
+    cdef size_t n = size_of(&c.x[0].dim), lines = max(c.x[0].dim.bd, c.x[1].dim.bd), most = min(count, n)
+    if count == 0:
+        return 0
+    launch_rows(gpu, CONTINUATIONS_OF_LINES, lines, n, lines, n, most, c.x[0].v, c.x[0].bstride, c.x[1].v,
+                c.x[1].bstride, c.work)
+    return launch_rows(gpu, CONTINUATIONS_OF_BEAMS, beams, lines // beams * most, beams, lines, count, most, end, begin,
+                       c.work, c.y.v)
+
+
+op = gpu_op(b"continuations", CU_ORDER, continuations_forward, NULL)
+op.work = continuations_work
 
 
 cdef int cumprod_forward(Gpu* gpu, const Call* c) noexcept nogil:

@@ -761,8 +761,7 @@ def crf_loss(x, tags: Expression | _Ints, transitions, start, end):
     """
     cdef Extra extra = no_extra()
     if isinstance(tags, Expression):
-        found = operators["crf_score"](x, tags, transitions, start, end, "crf_loss")
-        return crf_log_partition(x, transitions, start, end) - found
+        return operators["crf_loss"](x, tags, transitions, start, end)
     _held = set_indices(&extra, tags, "crf_loss")
     if extra.n_items >= 2**16:
         raise ValueError(f"crf_loss: {extra.n_items} tags are given, at most 65535 are possible")

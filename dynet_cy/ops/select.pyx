@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from libc.math cimport exp, log
+from libc.math cimport INFINITY, exp, fabs, log
 from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
@@ -1571,6 +1571,155 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
     if dim_of(x).d[axis] > MOST_POSITIONS:
         return ordered(SORT, x, d, k, largest, "topk"), places
     return taken(x, places, axis, OWN_POSITIONS, "topk"), places
+
+
+# ---- continuations: for each beam, the best sums of a score and the total of its line -------------
+# A line is a batch element of x and of the totals; those of a beam are adjacent.  Each chosen place of a line becomes a
+# batch element of y: the sum, the number of the line, the place, and what goes on: the sum, or -inf at the place `end`,
+# and the place, or `begin` there.  Attributes: the number of beams, how many places of each are chosen, end, begin.
+
+cdef enum:
+    CHOSEN = 5                      # numbers of a chosen place
+    NO_END = 0xFFFFFFFF
+
+
+cdef int continuations_dim(const Shapes* s, Dim* y) except -1:
+    cdef size_t n = size_of(s.x[0]), beams = s.attrs[0].u, count = s.attrs[1].u
+    if s.x[0].nd != 1 or size_of(s.x[1]) != 1:
+        raise DimensionError("the scores must be a vector for each total")
+    if beams == 0 or s.bd % beams:
+        raise DimensionError(f"{s.bd} lines are not {beams} beams")
+    if count > n * (s.bd // beams) or beams * count > 0xFFFFFFFF:
+        raise DimensionError(f"{count} places are asked for, of {n * (s.bd // beams)}")
+    need_positions(n)
+    need_positions(s.bd)
+    y.nd = 1
+    y.d[0] = CHOSEN
+    y.bd = <uint32_t>(beams * count)
+    return 0
+
+
+cdef struct Place:
+    float sum
+    uint32_t line, at
+
+
+cdef inline bint place_is_better(const Place* a, const Place* b) noexcept nogil:
+    """Whether a comes before b: by its sum, or if they are equal by its line and place."""
+    if goes_first(a.sum, b.sum, True):
+        return True
+    if goes_first(b.sum, a.sum, True):
+        return False
+    return a.line < b.line or (a.line == b.line and a.at < b.at)
+
+
+cdef void sift_place(Place* heap, size_t n, size_t i) noexcept nogil:
+    """Move element i of a heap down to its place; the worst is on top."""
+    cdef Place moved = heap[i]
+    cdef size_t child
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and place_is_better(&heap[child], &heap[child + 1]):
+            child += 1
+        if not place_is_better(&moved, &heap[child]):
+            break
+        heap[i] = heap[child]
+        i = child
+    heap[i] = moved
+
+
+cdef inline float below(float worst, float total) noexcept nogil:
+    """A number that every score exceeds whose sum with `total`, rounded, exceeds `worst`; NaN: there is none."""
+    return <float>(<double>worst - total - 2e-7 * (fabs(<double>worst) + fabs(<double>total)))
+
+
+cdef void continuations_of_line(const float* x, size_t n, float total, uint32_t line, Place* heap, size_t count,
+                                size_t* filled) noexcept nogil:
+    """Put the places of a line into the heap of the best `count` ones."""
+    cdef size_t k = 0, i
+    cdef float bound
+    while k < n and filled[0] < count:
+        heap[filled[0]] = Place(x[k] + total, line, <uint32_t>k)
+        filled[0] += 1
+        k += 1
+        if filled[0] == count:
+            for i in range(count // 2, 0, -1):
+                sift_place(heap, count, i - 1)
+    while k < n:
+        bound = below(heap[0].sum, total)
+        if bound == bound:                          # most elements are passed over as vectors
+            k += K.next_beyond(n - k, x + k, bound, True)
+            if k == n:
+                break
+        if goes_first(x[k] + total, heap[0].sum, True):     # of equal ones, the first stays
+            heap[0] = Place(x[k] + total, line, <uint32_t>k)
+            sift_place(heap, count, 0)
+        k += 1
+
+
+cdef void continuations_forward(const Call* c) noexcept nogil:
+    cdef uint32_t beams = c.attrs[0].u, line = 0, lines = max(c.x[0].dim.bd, c.x[1].dim.bd)
+    cdef size_t n = size_of(&c.x[0].dim), count = c.attrs[1].u, filled, i
+    cdef uint32_t beam
+    cdef Place* heap = <Place*>c.work
+    cdef Place worst
+    cdef float* y = c.y.v
+    cdef bint ends
+    for beam in range(beams):
+        filled = 0
+        for line in range(lines // beams * beam, lines // beams * (beam + 1)):
+            if count:
+                continuations_of_line(element(&c.x[0], line), n, element(&c.x[1], line)[0], line, heap, count, &filled)
+        for i in range(count, 1, -1):               # the worst goes to the end
+            worst = heap[0]
+            heap[0] = heap[i - 1]
+            heap[i - 1] = worst
+            sift_place(heap, i - 1, 0)
+        for i in range(count):
+            ends = heap[i].at == c.attrs[2].u
+            y[0] = heap[i].sum
+            y[1] = <float>heap[i].line
+            y[2] = <float>heap[i].at
+            y[3] = -INFINITY if ends else heap[i].sum
+            y[4] = <float>(c.attrs[3].u if ends else heap[i].at)
+            y += CHOSEN
+
+
+cdef size_t continuations_work(const Call* c, int i) noexcept nogil:
+    return c.attrs[1].u * sizeof(Place) // sizeof(float) if i < 0 else 0
+
+
+cdef Op* CONTINUATIONS = register(b"continuations", b"x totals", continuations_dim, continuations_forward, NULL)
+CONTINUATIONS.work = continuations_work
+CONTINUATIONS.batching = ALONE
+CONTINUATIONS.alone_because = b"it selects from the batch of its argument"
+CONTINUATIONS.no_gradient_because = b"it is for decoding: the choices are constant almost everywhere"
+
+
+def _continuations(x, totals, beams, count, end, begin):
+    """For a beam search: the best `count` sums of each of `beams` beams, of a score and the total of its line.
+
+    Args:
+        x: scores, a vector in each batch element, whose lines are those of the beams side by side.
+        totals: one number for each line.
+        end: the place that is not continued, or None.
+        begin: the place that is read instead.
+
+    Returns:
+        In each batch element, one for each chosen place: the sum, the number of the line, the place; and the sum, -inf
+        at `end`, and the place that is read next.
+    """
+    cdef Extra extra = no_extra()
+    extra.attrs[0].u = beams
+    extra.attrs[1].u = count
+    extra.attrs[2].u = <uint32_t>NO_END if end is None else end
+    extra.attrs[3].u = begin
+    return apply2x(CONTINUATIONS, x, totals, &extra)
+
+
+operators["continuations"] = _continuations
 
 
 # ---- cumulative ops ---------------------------------------------------------------

@@ -53,6 +53,7 @@ class Constraints:
         self._forbidden = list(forbidden)
         self._forced = max(map(len, self._prefixes), default=0)
         self._selects = any(function is not None for function in self._allowed)
+        self.read_tokens = bool(self._selects or self._n)  # whether `penalties` depends on the tokens so far
 
     def penalties(
         self, length: int, tokens: Sequence[list[int]], sentences: Sequence[int], count: int

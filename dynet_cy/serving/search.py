@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.graph import Expression
-from dynet_cy.ops.api import concatenate, inputTensor, log_softmax, logsumexp_dim, pick_batch_elems, reshape, topk
+from dynet_cy.graph.structs import operators
+from dynet_cy.ops.api import concatenate_to_batch, inputTensor, log_softmax, logsumexp_dim, pick, pick_batch_elems
 from dynet_cy.serving.constraints import Allowed, Constraints, OneOf, Prefixes, list_of
 from dynet_cy.serving.decoding import FEW, Numbers, checked_scores
 from dynet_cy.serving.fibers import batched_map
-from dynet_cy.serving.states import Selection
+from dynet_cy.serving.states import Selection, selected
 
 __all__ = ["Hypothesis", "OneOf", "beam_search", "best_tree"]
 
-_MOST_PLACES = 1 << 24  # positions are floats in the graph, which are exact up to here
 _MANY = 2048  # so many numbers are not sorted to find the first ones
 _NEVER = float("-inf")
 
@@ -47,6 +47,7 @@ def beam_search(
     no_repeat_ngram: int = 0,
     forbidden: Sequence[int] = (),
     logits: bool = False,
+    every: int = 1,
     longest: int | None = None,
 ) -> Any:
     """Keep the `width` most probable partial outputs of each sentence at every step; return the most probable complete
@@ -64,7 +65,8 @@ def beam_search(
         step: ``step(state, tokens)`` lets a state read tokens and returns the next state and an expression with the log
             probabilities of the tokens to come, of shape (number of tokens,). As one batch, `tokens` is an integer
             array with one for each partial output, as `lookup_batch` takes, and the expression has as many batch
-            elements. One by one, it is an integer. Which of the first two arguments can be called decides.
+            elements; all sentences have as many partial outputs there, some of them perhaps idle. One by one, it is an
+            integer. Which of the first two arguments can be called decides.
         state: the state of the decoder at first. As one batch: with one batch element, or one for each sentence.
             States are not changed.
         width: how many partial outputs of each sentence are kept. 1 takes the best token each time; as many as there
@@ -84,6 +86,10 @@ def beam_search(
         no_repeat_ngram: no n-gram of this length occurs twice in an output (Paulus et al., ICLR 2018); 0: they may
         forbidden: tokens that come only in a prefix, such as that of unknown words
         logits: whether `step` returns scores whose log_softmax are the log probabilities
+        every: how many steps are computed before their tokens are read. With more than 1, `tokens` is an expression in
+            all steps but the first of each group, as `lookup_batch` takes too: an index in the graph. So the program
+            waits less often, which pays on a GPU; but a search may run some steps beyond its end, and outputs that have
+            ended stay in the state until then. For one state, and without `allowed` and `no_repeat_ngram`.
         longest: the earlier name of `max_length`
 
     Returns:
@@ -120,6 +126,11 @@ def beam_search(
     if length_penalty < 0 or (n_best is not None and n_best < 1):
         given = f"{n_best} and {length_penalty}"
         raise ValueError(f"beam_search: n_best must be at least 1 and length_penalty at least 0, not {given}")
+    if every < 1 or (every > 1 and (each or allowed is not None or no_repeat_ngram)):
+        raise ValueError(
+            f"beam_search: argument every: expected 1, or more for one state without allowed and no_repeat_ngram, got "
+            f"{every}"
+        )
     if each and sentences is not None:
         raise ValueError("beam_search: with a state for each output there is one sentence; argument begin: got a list")
     if begin is None and end is None:
@@ -128,10 +139,12 @@ def beam_search(
         "beam_search", sentences, [] if end is None else [end], allowed, prefix, min_length, no_repeat_ngram, forbidden
     )
     first = np.atleast_1d(np.asarray(end if begin is None else begin)).tolist()
-    beams = [_Beam(i, length, end, length_penalty, n_best or 1) for i, length in enumerate(lengths)]
-    hypotheses = (_Separate if each else _Joined)(step, state, logits, constraints)
-    _search(hypotheses, beams, first, width)
-    found = [[Hypothesis(own, score, hypotheses.state_of(where)) for score, own, where in beam.ended] for beam in beams]
+    beams = [_Beam(i, length, length_penalty, n_best or 1) for i, length in enumerate(lengths)]
+    if each:
+        _search_separate(step, state, logits, constraints, beams[0], first[0], end, width)
+    else:
+        _Joined(step, state, logits, constraints, list(beams), first, end, width, every).run()
+    found = [[Hypothesis(own, score, where()) for score, own, where in beam.ended] for beam in beams]
     results = found if n_best is not None else [own[0] for own in found]
     return results if sentences is not None else results[0]
 
@@ -146,217 +159,319 @@ def _in_order(first: Any, second: Any) -> tuple[Any, Any, bool]:
     return second, first, True
 
 
-def _search(hypotheses: _Joined | _Separate, beams: list[_Beam], last: list[int], width: int) -> None:
-    """Grow beams until they are complete. `last`: the tokens that are read next, those of a beam side by side."""
-    while beams:
-        hypotheses.advance(last)
-        found = hypotheses.best(beams, width)
-        rows, last, going, first = [], [], [], 0
-        for beam, candidates in zip(beams, found):
-            count = len(beam.partial)
-            kept = beam.grow(candidates, hypotheses, first)
-            rows += [first + i for i in kept]
-            last += [tokens[-1] for _, tokens in beam.partial]
-            first += count
-            if kept:
-                going.append(beam)
-        beams = going
-        if rows:
-            hypotheses.keep(rows)
-
-
-# Continuations of the partial outputs of a sentence, the best first: log probability, number of the partial output,
-# token. Those with -inf or NaN come last.
-Candidates = Iterable[tuple[float, int, int]]
-
-
 class _Beam:
     """The outputs of a sentence.
 
     Attributes:
         sentence: its number
-        partial: log probability and tokens of the outputs that go on
-        ended: those that are complete, the best first: score, tokens, and where their state is
+        longest: how many tokens an output has at most
+        ended: those that are complete, the best first: score, tokens, and a function that returns their state
+        done: whether no output goes on
     """
 
-    def __init__(self, sentence: int, longest: int, end: int | None, length_penalty: float, n_best: int) -> None:
-        self.sentence, self._longest, self._end, self._n_best = sentence, longest, end, n_best
-        self.partial: list[tuple[float, list[int]]] = [(0.0, [])]
-        self.ended: list[tuple[float, list[int], Any]] = []
-        self._exponent = length_penalty
+    def __init__(self, sentence: int, longest: int, length_penalty: float, n_best: int) -> None:
+        self.sentence, self.longest, self._exponent, self._n_best = sentence, longest, length_penalty, n_best
+        self.ended: list[tuple[float, list[int], Callable[[], Any]]] = []
+        self.done = False
+
+    def goes_on(self, length: int) -> bool:
+        """Whether `settle` keeps all outputs of this length, none of which has ended."""
+        return not self.done and length < self.longest and len(self.ended) < self._n_best
+
+    def settle(
+        self,
+        length: int,
+        totals: list[float],
+        ends: list[bool],
+        output: Callable[[int], list[int]],
+        state_of: Callable[[int], Callable[[], Any]],
+    ) -> list[int]:
+        """Note the outputs of a step that have ended; return the numbers of those that go on.
+
+        Args:
+            length: how many tokens they have
+            totals: their log probabilities, the best first, none of them -inf
+            ends: whether they have ended
+            output, state_of: the tokens of one of them, and the function that returns its state
+        """
+        penalty = self._penalty(length)
+
+        def scored(i: int) -> tuple[float, list[int], Callable[[], Any]]:
+            return totals[i] / penalty, output(i), state_of(i)
+
+        ended = [scored(i) for i, end in enumerate(ends) if end]
+        kept = [i for i, end in enumerate(ends) if not end]
+        if ended:
+            self.ended = sorted(self.ended + ended, key=lambda one: -one[0])[: self._n_best]
+        if length == self.longest:
+            if not self.ended:  # others count only where there are none
+                self.ended = list(map(scored, kept[: self._n_best]))
+            kept = []
+        elif len(self.ended) == self._n_best:
+            # Log probabilities only fall, and are divided by at most the penalty of the greatest length.
+            greatest, worst = self._penalty(self.longest), self.ended[-1][0]
+            kept = [i for i in kept if totals[i] / greatest > worst]
+        self.done = not kept
+        return kept
 
     def _penalty(self, length: int) -> float:
         return float(((5 + length) / 6) ** self._exponent)
 
-    def grow(self, candidates: Candidates, hypotheses: _Joined | _Separate, first: int) -> list[int]:
-        """Continue by candidates; return the numbers of the partial outputs that go on. `first`: the row of the first
-        partial output."""
-        before, kept, partial, unended = self.partial, [], [], []
-        length = len(before[0][1]) + 1
-        penalty = self._penalty(length)
-        for total, parent, token in candidates:
-            if not total > _NEVER:
-                break
-            tokens = [*before[parent][1], token]
-            if token == self._end:
-                self._note(total / penalty, tokens, hypotheses.place(first + parent))
-            elif length == self._longest:
-                unended.append((total / penalty, tokens, hypotheses.place(first + parent)))
-            else:
-                kept.append(parent)
-                partial.append((total, tokens))
-        if not (self.ended or unended or partial):
-            raise ValueError(
-                f"beam_search: no token can follow {before[0][1]}: none is allowed, or all are -inf or NaN"
-            )
-        if unended and not self.ended:  # they count only where there are no others
-            self.ended = unended[: self._n_best]
-        if len(self.ended) == self._n_best and partial:
-            # Log probabilities only fall, and are divided by at most the penalty of the greatest length.
-            greatest, worst = self._penalty(self._longest), self.ended[-1][0]
-            count = sum(total / greatest > worst for total, _ in partial)
-            kept, partial = kept[:count], partial[:count]  # the best come first
-        self.partial = partial
-        return kept
 
-    def _note(self, score: float, tokens: list[int], place: Any) -> None:
-        self.ended.append((score, tokens, place))
-        self.ended.sort(key=lambda output: -output[0])
-        del self.ended[self._n_best :]
+def _no_token(tokens: list[int]) -> str:
+    return f"beam_search: no token can follow {tokens}: none is allowed, or all are -inf or NaN"
 
 
 class _Joined:
-    """Partial outputs as the batch elements of one state; rows are their numbers."""
+    """Partial outputs as the batch elements of one state: rows, of which each sentence has as many.
+
+    A sentence that has fewer partial outputs has rows with the total -inf besides, which are never continued.
+
+    Args:
+        step, state, logits, constraints: see `beam_search`
+        beams: the sentences
+        first: the token that each reads at first
+        end: the token that ends an output, or None
+        width: how many partial outputs of a sentence are kept
+        every: how many steps are made before their tokens are read
+    """
 
     def __init__(
-        self, step: Callable[[Any, Any], tuple[Any, Any]], state: Any, logits: bool, constraints: Constraints
+        self,
+        step: Callable[[Any, Any], tuple[Any, Any]],
+        state: Any,
+        logits: bool,
+        constraints: Constraints,
+        beams: list[_Beam],
+        first: list[int],
+        end: int | None,
+        width: int,
+        every: int,
     ) -> None:
         self._step, self._state, self._logits, self._constraints = step, state, logits, constraints
-        self._selection = Selection()
+        self._beams, self._end, self._width, self._every = beams, end, width, every
+        self._begin = first[0] if first else 0
+        self._tokens: Any = np.array(first)  # that are read next, of each row
+        self._totals: Any = np.zeros(len(first))
+        self._slots = 1  # rows of each sentence
+        self._length = 0
+        # For each step, and for each change of rows between two steps: the row before of each row, and its token.
+        self._history: list[tuple[Numbers, Numbers | None]] = []
+        self._selection = _Selection()
 
-    def advance(self, tokens: list[int]) -> None:
-        """Let all read a token."""
-        self._state, self._scores = self._step(self._state, np.array(tokens))
-        self._count = len(tokens)
-        checked_scores("beam_search", self._scores, self._count)
+    def run(self) -> None:
+        """Grow beams until they are complete."""
+        while self._beams:
+            steps = min(self._every, max(beam.longest for beam in self._beams) - self._length)
+            made = []
+            for ahead in range(steps):
+                made.append(self._advance(self._length + ahead))
+                if ahead + 1 < steps:
+                    self._go_on(*made[-1])
+            for state, chosen in zip((state for state, _ in made), _read([chosen for _, chosen in made])):
+                going = self._settle(state, chosen)
+            self._keep(chosen, going)
 
-    def best(self, beams: list[_Beam], width: int) -> Iterable[Candidates]:
-        """The most probable continuations for each sentence."""
-        scores, logits = self._scores, self._logits
-        count = scores.dim()[0][0]
-        totals, tokens, sentences = _rows_of(beams)
-        counts = [len(beam.partial) for beam in beams]
-        most = max(counts)
-        penalties = self._constraints.penalties(len(tokens[0]), tokens, sentences, count)
-        here = len(totals) * count <= FEW or most * count > _MOST_PLACES
+    def _advance(self, length: int) -> tuple[Any, Any]:
+        """Let all read a token: the next state, and what `continuations` chooses then."""
+        count = len(self._beams) * self._slots
+        self._state, scores = self._step(self._state, self._tokens)
+        classes = checked_scores("beam_search", scores, count)
+        logits = self._logits
+        sentences = [beam.sentence for beam in self._beams for _ in range(self._slots)]
+        tokens = [self._output(row) for row in range(count)] if self._constraints.read_tokens else [[]] * count
+        penalties = self._constraints.penalties(length, tokens, sentences, classes)
+        here = self._every == 1 and count * classes <= FEW
         if logits and (here or penalties is not None):
             scores, logits = log_softmax(scores), False
         if penalties is not None:
             scores = scores + inputTensor(penalties.T, batched=True)
-        batch = scores.dim()[1]
+        chosen = min(self._width, self._slots * classes)
         if here:
-            values = scores.npvalue().reshape(count, batch).T
-            if batch < len(totals):
-                values = np.broadcast_to(values, (len(totals), count))
-            parts = [slice(end - own, end) for end, own in zip(itertools.accumulate(counts), counts)]
-            return [_best_of(values[part], totals[part], width) for part in parts]
-        if min(counts) < most or batch < len(totals):
-            # As many for each sentence: the first one, which cannot be chosen again, where others are missing.
-            first, places = np.cumsum([0, *counts[:-1]])[:, None], np.arange(most)
-            missing = places >= np.array(counts)[:, None]
-            rows = np.where(missing, first, first + places).ravel()
-            totals = np.where(missing.ravel(), _NEVER, totals[rows])
-            scores = pick_batch_elems(scores, rows if batch > 1 else np.zeros_like(rows))
-        before: Expression = inputTensor(totals.reshape(1, -1), batched=True)
+            return self._state, self._chosen_here(scores, count, classes, chosen)
+        before = self._totals
+        if not isinstance(before, Expression):
+            before = inputTensor(before.reshape(1, -1), batched=True)
         if logits:
             before = before - logsumexp_dim(scores)
-        every = reshape(scores + before, (most * count,), len(beams))
-        chosen = min(width, most * count)
-        both = concatenate(list(topk(every, chosen))).npvalue()  # so that one array is read
-        best, where = both.reshape(2, chosen, len(beams)).transpose(0, 2, 1)
-        parents, ids = np.divmod(where.astype(int), count)
-        return map(zip, best.tolist(), parents.tolist(), ids.tolist())
+        best = operators["continuations"](scores, before, len(self._beams), chosen, self._end, self._begin)
+        return self._state, best
 
-    def keep(self, rows: list[int]) -> None:
-        """Go on with these."""
-        if rows == list(range(self._count)):
-            return
-        self._state = self._selection.of(self._state, np.array(rows))
+    def _chosen_here(self, scores: Expression, count: int, classes: int, chosen: int) -> Numbers:
+        """Sums, rows and tokens as `continuations` chooses them."""
+        values = scores.npvalue().reshape(classes, -1).T
+        every = (values + self._totals[:, None]).reshape(len(self._beams), -1)
+        at = _best_of(every, chosen)
+        where = (at + np.arange(len(at))[:, None] * every.shape[1]).ravel()
+        return np.stack([every.ravel()[where], *np.divmod(where, classes)])
 
-    def place(self, row: int) -> Any:
-        """Where the state of a partial output is."""
-        return self._state, row
+    def _go_on(self, state: Any, chosen: Expression) -> None:
+        """Continue in the graph, before the tokens are known to the program."""
+        rows = pick(chosen, 1)
+        slots = chosen.dim()[1] // len(self._beams)
+        self._state = self._selection.of(state, rows, self._slots, slots == self._slots)
+        self._slots = slots
+        self._totals, self._tokens = pick(chosen, 3), pick(chosen, 4)
 
-    def state_of(self, place: Any) -> Any:
-        """The state at a place."""
-        state, row = place
-        return Selection().of(state, np.array([row]))
+    def _settle(self, state: Any, chosen: Numbers) -> Numbers:
+        """Note the tokens of a step; return the totals, -inf for outputs that do not go on."""
+        totals: Numbers = chosen[0].astype(float)
+        rows, tokens = chosen[1].astype(int), chosen[2].astype(int)
+        self._history.append((rows, tokens))
+        self._length += 1
+        ends = np.zeros(len(tokens), bool) if self._end is None else tokens == self._end
+        slots = len(totals) // len(self._beams)
+        # Most steps end nothing.
+        all_go_on = not ends.any() and all(beam.goes_on(self._length) for beam in self._beams)
+        if all_go_on and (totals[::slots] > _NEVER).all():
+            return totals
+        for i, beam in enumerate(self._beams):
+            part = slice(i * slots, (i + 1) * slots)
+            if beam.done:
+                totals[part] = _NEVER
+            else:
+                totals[part] = self._settle_one(beam, state, totals[part], ends[part], i * slots)
+        return totals
+
+    def _settle_one(self, beam: _Beam, state: Any, totals: Numbers, ends: Numbers, first: int) -> Numbers:
+        """The same of one sentence, whose first row is given."""
+        count = int((totals > _NEVER).sum())  # the others come last
+        rows = self._history[-1][0]
+        if not count:
+            raise ValueError(_no_token(self._output(int(rows[first]), 1)))
+
+        def state_of(i: int) -> Callable[[], Any]:
+            row = np.array([rows[first + i]])
+            return lambda: Selection().of(state, row)
+
+        own = totals[:count].tolist(), ends[:count].tolist()
+        kept = beam.settle(self._length, *own, lambda i: self._output(first + i), state_of)
+        going = np.full(len(totals), _NEVER)
+        going[kept] = totals[kept]
+        return going
+
+    def _output(self, row: int, before: int = 0) -> list[int]:
+        """The tokens of a row; `before`: after so many entries of the history less."""
+        found = []
+        for rows, tokens in reversed(self._history[: len(self._history) - before]):
+            if tokens is not None:
+                found.append(int(tokens[row]))
+            row = rows[row]
+        return found[::-1]
+
+    def _keep(self, chosen: Numbers, totals: Numbers) -> None:
+        """Go on with outputs whose total is not -inf."""
+        before, slots = self._slots, len(totals) // len(self._beams)
+        self._slots, self._totals = slots, totals
+        kept = np.arange(len(totals))
+        if not (totals > _NEVER).all():
+            alive = [i * slots + np.flatnonzero(own > _NEVER) for i, own in enumerate(totals.reshape(-1, slots))]
+            self._beams = [beam for beam, own in zip(self._beams, alive) if len(own)]
+            alive = [own for own in alive if len(own)]
+            if not alive:
+                return
+            self._slots = max(map(len, alive))
+            kept = np.concatenate([np.resize(own, self._slots) for own in alive])
+            missing = np.concatenate([np.arange(self._slots) >= len(own) for own in alive])
+            self._totals = np.where(missing, _NEVER, totals[kept])
+            self._history.append((kept, None))
+        rows = chosen[1].astype(int)[kept]
+        self._tokens = chosen[2].astype(int)[kept]
+        same = len(kept) == len(totals) and self._slots == before
+        self._state = self._selection.of(self._state, rows, before, same)
 
 
-class _Separate:
-    """Partial outputs of one sentence, with a state each."""
+class _Selection:
+    """Selects the rows of a search from its state.
 
-    def __init__(
-        self, step: Callable[[Any, Any], tuple[Any, Any]], state: Any, logits: bool, constraints: Constraints
-    ) -> None:
-        self._step, self._states, self._logits, self._constraints = step, [state], logits, constraints
+    What the rows of a sentence share, such as the memory of a decoder, stays as it is while sentences have the same
+    rows: it has been selected when each had one row, and steps have passed it on unchanged.
+    """
 
-    def advance(self, tokens: list[int]) -> None:
-        """See `_Joined`."""
-        found = batched_map(self._expand, self._states, tokens)
-        self._states = [state for state, _ in found]
-        self._values = [values for _, values in found]
+    def __init__(self) -> None:
+        self._shared: dict[int, Expression] = {}
 
-    def _expand(self, state: Any, token: int) -> tuple[Any, Numbers]:
-        state, scores = self._step(state, token)
+    def of(self, state: Any, rows: Any, slots: int, same: bool) -> Any:
+        """The state of chosen rows. `slots`: how many each sentence had; `same`: whether it has as many now."""
+        if not isinstance(rows, Expression) and same and np.array_equal(rows, np.arange(len(rows))):
+            return state
+        shared: dict[int, Expression] = {}
+
+        def picked(x: Expression) -> Expression:
+            common = id(x) in self._shared
+            found = x
+            if not (common and same):
+                count = rows.dim()[1] if isinstance(rows, Expression) else len(rows)
+                found = pick_batch_elems(x, rows if x.dim()[1] > 1 else np.zeros(count, int))
+            if common or slots == 1:
+                shared[id(found)] = found
+            return found
+
+        found = selected(state, picked)
+        self._shared = shared
+        return found
+
+
+def _read(chosen: list[Any]) -> list[Numbers]:
+    """The numbers of some steps, in one array."""
+    if not isinstance(chosen[0], Expression):
+        return chosen
+    sizes = np.cumsum([own.dim()[1] for own in chosen])
+    every = chosen[0] if len(chosen) == 1 else concatenate_to_batch(chosen)
+    return np.split(every.npvalue().reshape(-1, sizes[-1]), sizes[:-1], axis=1)
+
+
+def _search_separate(
+    step: Callable[[Any, Any], tuple[Any, Any]],
+    state: Any,
+    logits: bool,
+    constraints: Constraints,
+    beam: _Beam,
+    first: int,
+    end: int | None,
+    width: int,
+) -> None:
+    """Grow the beam of one sentence, whose partial outputs have a state each."""
+
+    def expand(state: Any, token: int) -> tuple[Any, Numbers]:
+        state, scores = step(state, token)
         checked_scores("beam_search", scores, 1)
-        return state, (log_softmax(scores) if self._logits else scores).npvalue()
+        return state, (log_softmax(scores) if logits else scores).npvalue()
 
-    def best(self, beams: list[_Beam], width: int) -> Iterable[Candidates]:
-        """See `_Joined`."""
-        totals, tokens, sentences = _rows_of(beams)
-        counts = [len(own) for own in self._values]
-        values: Numbers
-        if min(counts) == max(counts):
-            values = np.array(self._values)
-        else:
-            values = np.full((len(counts), max(counts)), _NEVER)
-            for row, own in zip(values, self._values):
-                row[: len(own)] = own
-        penalties = self._constraints.penalties(len(tokens[0]), tokens, sentences, values.shape[1])
-        return [_best_of(values if penalties is None else values + penalties, totals, width)]
-
-    def keep(self, rows: list[int]) -> None:
-        """See `_Joined`."""
-        self._states = [self._states[row] for row in rows]
-
-    def place(self, row: int) -> Any:
-        """See `_Joined`."""
-        return self._states[row]
-
-    def state_of(self, place: Any) -> Any:
-        """See `_Joined`."""
-        return place
+    states, last, totals, outputs = [state], [first], np.zeros(1), [[]]  # type: ignore[var-annotated]
+    while not beam.done:
+        states, values = map(list, zip(*batched_map(expand, states, last)))
+        scores = np.full((len(values), max(map(len, values))), _NEVER)
+        for row, own in zip(scores, values):
+            row[: len(own)] = own
+        length = len(outputs[0])
+        penalties = constraints.penalties(length, outputs, [beam.sentence] * len(outputs), scores.shape[1])
+        every = ((scores if penalties is None else scores + penalties) + totals[:, None]).ravel()
+        at = _best_of(every[None], min(width, len(every)))[0]
+        at = at[every[at] > _NEVER]
+        if not len(at):
+            raise ValueError(_no_token(outputs[0]))
+        totals, parents, tokens = every[at], at // scores.shape[1], (at % scores.shape[1]).tolist()
+        grown = [[*outputs[parent], token] for parent, token in zip(parents, tokens)]
+        before = [states[parent] for parent in parents]
+        ends = [token == end for token in tokens]
+        kept = beam.settle(length + 1, totals.tolist(), ends, grown.__getitem__, _getters(before).__getitem__)
+        states, outputs = [before[i] for i in kept], [grown[i] for i in kept]
+        totals, last = totals[kept], [tokens[i] for i in kept]
 
 
-def _rows_of(beams: list[_Beam]) -> tuple[Numbers, list[list[int]], list[int]]:
-    """Log probabilities, tokens and sentences of all partial outputs."""
-    totals = np.array([total for beam in beams for total, _ in beam.partial])
-    tokens = [own for beam in beams for _, own in beam.partial]
-    return totals, tokens, [beam.sentence for beam in beams for _ in beam.partial]
+def _getters(states: list[Any]) -> list[Callable[[], Any]]:
+    """Functions that return these."""
+    return [functools.partial(lambda state: state, state) for state in states]
 
 
-def _best_of(values: Numbers, totals: Numbers, width: int) -> Candidates:
-    """The most probable continuations in one sentence, from the log probabilities, a row for each partial output."""
-    every = (values + totals[:, None]).ravel()
-    at = None
-    if len(every) > _MANY:
-        kept = min(width, len(every))
-        at = np.sort(np.argpartition(-every, kept - 1)[:kept])
-        every = every[at]
-    order = np.argsort(-every, kind="stable")[:width]  # NaN comes last
-    places = order if at is None else at[order]
-    return [(total, *divmod(at, values.shape[1])) for total, at in zip(every[order].tolist(), places.tolist())]
+def _best_of(every: Numbers, count: int) -> Numbers:
+    """The places of the greatest numbers of each row, the greatest first; NaN comes last."""
+    if every.shape[1] <= _MANY:
+        return np.argsort(-every, axis=1, kind="stable")[:, :count]
+    at = np.sort(np.argpartition(-every, count - 1, axis=1)[:, :count], axis=1)
+    order = np.argsort(-np.take_along_axis(every, at, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(at, order, axis=1)
 
 
 def best_tree(scores: npt.NDArray[Any]) -> list[int]:

@@ -63,6 +63,8 @@ def test_an_index_out_of_range_is_an_error_at_the_next_wait(on_device) -> None:
         ("scatter_rows", lambda i: dy.scatter_rows(x[:1], i, 3), 3),
         ("pickneglogsoftmax", lambda i: dy.pickneglogsoftmax(x[0], i), 4),
         ("one_hot", lambda i: dy.one_hot(7, i), 7),
+        ("pick_batch_elems", lambda i: dy.pick_batch_elems(dy.reshape(x, (4,), 6), i), 6),
+        ("hinge", lambda i: dy.hinge(x[0], i), 4),
     ]:
         for bad in (n, -2, 0.5, float("nan")):
             y = build(dy.inputVector([bad]))

@@ -18,7 +18,7 @@ COUNT, LONGEST = 9, 5
 
 
 def outputs(device: int) -> tuple[list[Any], list[int]]:
-    """Outputs of a search and of two decoders for three sentences, and how often each has waited."""
+    """Outputs of two searches and of two decoders for three sentences, and how often each has waited."""
     set_default_device(device)
     rng = np.random.default_rng(1)
     model = dy.ParameterCollection()
@@ -36,6 +36,11 @@ def outputs(device: int) -> tuple[list[Any], list[int]]:
         found = dy.beam_search(step, rnn.initial_state(), 3, LONGEST, None, begin=[1, 2, 3], logits=True, forbidden=[4])
         return [own.tokens for own in found]
 
+    def search_at_once() -> list[Any]:
+        options = {"begin": [1, 2, 3], "logits": True, "n_best": 2, "length_penalty": 0.5, "every": LONGEST}
+        found = dy.beam_search(step, rnn.initial_state(), 3, LONGEST, 0, **options)
+        return [[own.tokens for own in of_one] for of_one in found]
+
     def decode_all() -> list[Any]:
         return dy.decode(step, rnn.initial_state(), None, LONGEST, begin=[1, 2, 3], no_repeat_ngram=1)
 
@@ -43,7 +48,7 @@ def outputs(device: int) -> tuple[list[Any], list[int]]:
         return dy.decode(step, rnn.initial_state(), None, LONGEST, begin=[1, 2, 3], every=LONGEST)
 
     found, waits = [], []
-    for function in (search_all, decode_all, decode_at_once):
+    for function in (search_all, search_at_once, decode_all, decode_at_once):
         dy.renew_cg(forward_only=True)
         before = counts(0)["waits"] if device else 0
         found.append(function())
@@ -56,4 +61,4 @@ def test_outputs_of_the_cpu_with_a_wait_a_step(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(decoding, "FEW", 0)
     (found, waits), (expected, _) = outputs(1), outputs(0)
     assert found == expected
-    assert waits == [LONGEST, LONGEST, 1]
+    assert waits == [LONGEST, 1, LONGEST, 1]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from case import one
+from case import Case, name_of, one
+
+from dynet_cy.graph.structs import operators
 
 
 def log_sums(x, d: int):
@@ -38,4 +40,40 @@ ORDER = [
     ),
 ]
 
-CASES = ORDER
+
+def continued(x, totals, beams: int, count: int, end, begin: int):
+    """The best sums of each beam, ordered: batch elements are the last axis."""
+    lines = max(x.shape[-1], totals.shape[-1])
+    beams = min(beams, lines)
+    sums = np.broadcast_to(x + totals, (len(x), lines)).T.reshape(beams, -1)
+    at = np.argsort(-sums, 1, kind="stable")[:, :count]
+    best = np.take_along_axis(sums, at, 1).ravel()
+    line, place = np.divmod((at + np.arange(beams)[:, None] * sums.shape[1]).ravel(), len(x))
+    ends = place == (-1 if end is None else end)
+    return np.stack([best, line, place, np.where(ends, -1e9, best), np.where(ends, begin, place)])
+
+
+def continuations(n: int, batches, beams: int, count: int, end) -> Case:
+    return Case(
+        name_of("continuations", n, beams, count, end),
+        [(n,), (1,)],
+        # -inf as a number, so that it can be compared
+        lambda dy, xs: dy.bmax(
+            operators["continuations"](*xs, min(beams, max(x.dim()[1] for x in xs)), count, end, 1),
+            dy.inputVector([-1e9]),
+        ),
+        lambda xs: continued(*xs, beams, count, end, 1),
+        batches=batches,
+        whole_batch=True,
+        grad=False,
+    )
+
+
+CASES = [
+    *ORDER,
+    continuations(5, [(1, 1)], 1, 3, None),
+    continuations(7, [(6, 6), (1, 6), (6, 1)], 2, 4, 0),
+    continuations(70, [(6, 6)], 3, 1, 2),
+    continuations(100, [(6, 6)], 1, 40, 3),
+    continuations(4, [(6, 6)], 6, 4, None),
+]

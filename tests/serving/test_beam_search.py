@@ -99,8 +99,17 @@ def test_all_forms_find_the_same(name: str, width: int, seed: int, monkeypatch: 
     together = dy.beam_search(network.step, start, width, LONGEST, begin=np.zeros(3, int), **many)
     others = [list(map(of_one, range(3))), dy.batched_map(of_one, range(3)), together]
     with monkeypatch.context() as patch:
-        patch.setattr(search, "_MOST_PLACES", 1)
+        patch.setattr(search, "FEW", 0)
         others.append(dy.beam_search(network.step, start, width, LONGEST, begin=[END] * 3, **many))
+    if "allowed" not in options and "no_repeat_ngram" not in options:
+        for every in (2, 3, LONGEST):
+            others.append(dy.beam_search(network.step, start, width, LONGEST, begin=[END] * 3, every=every, **many))
+            others.append(
+                [
+                    dy.beam_search(network.step, network.start([i]), width, LONGEST, every=every, **options)
+                    for i in range(3)
+                ]
+            )
     for other in others:
         for mine, its in zip(other, expected):
             assert [own.tokens for own in mine] == [own.tokens for own in its]
@@ -219,6 +228,8 @@ def scores_of(values: Any) -> Any:
         ([0.0, 0.0], {"width": 0}, ValueError, "width and max_length must be at least 1, not 0 and 3"),
         ([0.0, 0.0], {"max_length": None}, ValueError, "width and max_length must be at least 1, not 2 and None"),
         ([0.0, 0.0], {"max_length": [3, 0], "begin": [0, 0]}, ValueError, r"must be at least 1, not 2 and \[3, 0\]"),
+        ([0.0, 0.0], {"every": 0}, ValueError, "argument every: expected 1, or more for one state without allowed and"),
+        ([0.0, 0.0], {"every": 2, "no_repeat_ngram": 2}, ValueError, "argument every: .* no_repeat_ngram, got 2"),
         ([0.0, 0.0], {"n_best": 0}, ValueError, "n_best must be at least 1 and length_penalty at least 0, not 0 and 0"),
         ([0.0, 0.0], {"length_penalty": -1.0}, ValueError, "length_penalty at least 0, not None and -1.0"),
         ([0.0, 0.0], {"min_length": -1}, ValueError, "min_length and no_repeat_ngram must be at least 0, not -1 and 0"),
