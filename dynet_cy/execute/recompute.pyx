@@ -36,6 +36,9 @@ from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.dropping cimport plan_stretches
 
+cdef enum:
+    FAILED = 2                      # of a resident stretch: its values are there, what else it needs may be lost
+
 cdef Number n_again = 0             # nodes computed again since `reset`
 
 
@@ -323,6 +326,7 @@ cdef int prepare_backward(Walk* w, uint32_t last) noexcept nogil:
     cdef Graph* g = w.g
     cdef uint32_t number = g.last_stretch
     cdef const Stretch* s
+    drop_failed(g)
     if number != NO_STRETCH and stretches_of(g)[number].first > last:
         evict(g, number)                        # it is newer than the target, and the others need its room
     while number != NO_STRETCH:
@@ -343,7 +347,11 @@ cdef int open_missing_rooms(Walk* w) noexcept nogil:
 
 
 cdef int run_backward_in_stretches(Walk* w, uint32_t last) noexcept nogil:
-    return go_back_over(w, 0, last + 1, w.g.last_stretch)
+    cdef size_t top = w.g.scratch.top
+    cdef int failed = go_back_over(w, 0, last + 1, w.g.last_stretch)
+    if failed:
+        note_failed(w.g, top)
+    return failed
 
 
 cdef int go_back_over(Walk* w, uint32_t begin, uint32_t end, uint32_t number) noexcept nogil:
@@ -367,6 +375,33 @@ cdef int go_back_over(Walk* w, uint32_t begin, uint32_t end, uint32_t number) no
     return run_backward(w, begin, end - 1) if begin < end else 0
 
 
+cdef void note_failed(Graph* g, size_t top) noexcept nogil:
+    """Note that backward has failed at a stretch, whose values the error may tell: `drop_failed` drops them.
+
+    Args:
+        top: the end of the working memory that there was before this pass; what was above is lost.
+    """
+    cdef uint32_t number = g.last_stretch
+    cdef Stretch* s
+    while number != NO_STRETCH:
+        s = &stretches_of(g)[number]
+        if s.resident:
+            s.resident = FAILED
+            if s.scratch_end > top:
+                s.scratch_end = s.scratch = min(s.scratch, top)
+        number = s.before
+
+
+cdef void drop_failed(Graph* g) noexcept nogil:
+    """Drop the values of a stretch at which backward has failed: working memory of it may be lost, and other stretches
+    need its room."""
+    cdef uint32_t number = g.last_stretch
+    while number != NO_STRETCH:
+        if stretches_of(g)[number].resident == FAILED:
+            evict(g, number)
+        number = stretches_of(g)[number].before
+
+
 cdef void drop_after_backward(Walk* w, uint32_t number) noexcept nogil:
     if w.background != NULL:
         finish_background(w.background)
@@ -377,11 +412,13 @@ cdef void drop_after_backward(Walk* w, uint32_t number) noexcept nogil:
 
 cdef int keep_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
-    cdef size_t top = g.scratch.top
+    cdef size_t top
     cdef bint found = False
     cdef int failed
     if g.stretches.top == 0:
         return 0
+    drop_failed(g)
+    top = g.scratch.top
     failed = mark_needed(w, targets, n, &found)
     arena_rewind(&g.scratch, top)
     if failed or not found:

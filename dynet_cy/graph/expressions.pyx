@@ -1052,7 +1052,8 @@ cdef bint may_save(const Graph* g) noexcept:
 
 cdef void trim_arenas(Graph* g) noexcept:
     cdef int i
-    arena_rewind(&g.grads, 0)
+    if g.backward_from < 0:                     # else the program can ask for gradients
+        arena_rewind(&g.grads, 0)
     for i in range(GRAPH_ARENAS):
         arena_trim(&g.arenas[i])
 
@@ -1142,10 +1143,15 @@ cdef object gradient_of(Graph* g, uint32_t index, const uint8_t* states):
     cdef size_t i, n = 0 if g.forward_only else g.absorbed.top // sizeof(Absorbed)
     gradient = arrived_at(g, index, states)
     for i in range(n):
-        if absorbed[i].part == index:
+        if is_part(g, &absorbed[i], index):
             gradient += of_term(g, &absorbed[i], states)
             absorbed = <const Absorbed*>g.absorbed.base     # a pass may have moved it
     return gradient
+
+
+cdef inline bint is_part(const Graph* g, const Absorbed* absorbed, uint32_t index) noexcept:
+    """Whether it is a node that was absorbed by a sum before the last backward."""
+    return absorbed.part == index and <int>absorbed.sum <= g.backward_from
 
 
 cdef object of_term(Graph* g, const Absorbed* part, const uint8_t* states):
@@ -1174,17 +1180,35 @@ cdef inline bint is_dropped_view(const Graph* g, uint32_t index) noexcept:
     return is_dropped(g, index) and batches_of(g)[nodes_of(g)[index].batch].form == VIEWS
 
 
-cdef bint is_gone(const Graph* g, uint32_t index) noexcept:
-    """Whether the gradient of a node, or of a sum that has absorbed it, was dropped because nothing referred to it."""
+cdef bint is_gone(const Graph* g, uint32_t index, const uint8_t* states) noexcept:
+    """Whether the gradient of a node, or of a sum that has absorbed it, was dropped, given the states of all nodes."""
     cdef const Absorbed* absorbed = <const Absorbed*>g.absorbed.base
     cdef size_t i, n = g.absorbed.top // sizeof(Absorbed)
-    if state_of(g)[index] & LIVE and is_gradient_gone(g, &nodes_of(g)[index]):
+    if states[index] & LIVE and is_gradient_gone(g, &nodes_of(g)[index]):
         return True
     for i in range(n):
-        if (absorbed[i].part == index and state_of(g)[absorbed[i].sum] & LIVE
+        if (is_part(g, &absorbed[i], index) and states[absorbed[i].sum] & LIVE
                 and is_gradient_gone(g, &nodes_of(g)[absorbed[i].sum])):
             return True
     return False
+
+
+cdef int keep_dropped(Graph* g, uint32_t index) except -1:
+    """Compute dropped values again whose gradients a request for that of a node needs.  From then on both are kept."""
+    cdef size_t i, n = g.absorbed.top // sizeof(Absorbed)
+    cdef Absorbed of
+    keep_if_dropped(g, index)
+    for i in range(n):
+        of = (<const Absorbed*>g.absorbed.base)[i]
+        if is_part(g, &of, index):
+            keep_if_dropped(g, of.sum)
+    return 0
+
+
+cdef int keep_if_dropped(Graph* g, uint32_t node) except -1:
+    if is_dropped(g, node):
+        run_pass(g, &node, 1)
+    return 0
 
 
 cdef object doubles_of(const float* v, tuple shape):
@@ -1257,7 +1281,11 @@ def further_gradient(ComputationGraph graph not None, uint32_t index):
     cdef const uint8_t[:] states
     cdef Graph* g = &graph.g
     cdef uint32_t target
-    if graph.further_gradients is None:
+    if is_limited(g):
+        keep_dropped(g, index)
+    if graph.further_gradients is not None:
+        made, states = graph.further_gradients
+    if graph.further_gradients is None or is_gone(g, index, &states[0]):
         if graph.values_changed():
             raise RuntimeError(
                 "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
@@ -2162,7 +2190,7 @@ cdef object gradient_from_last(ComputationGraph graph, uint32_t index):
     if g.backward_from < 0 or index > <uint32_t>g.backward_from:
         raise RuntimeError("gradient: run backward on an expression made after this one first")
     cdef uint8_t state = state_of(g)[index]
-    if state & SHARED or not state & NEEDS_GRAD or is_gone(g, index):
+    if state & SHARED or not state & NEEDS_GRAD or is_gone(g, index, state_of(g)):
         return further_gradient(graph, index)
     return gradient_of(g, index, state_of(g))
 

@@ -2,7 +2,8 @@
  *
  * The gradients of a batch lie side by side, as its values do.  They get memory with their first contribution.  Once
  * the batch has run backward they are not read again, and the memory is reused for gradients of other batches, unless
- * an expression refers to a node of the batch, so that the program can ask for its gradient.  Views have no gradients of
+ * an expression refers to a node of the batch, so that the program can ask for its gradient.  (Within a limit of memory
+ * that does not count for values that are dropped: backward runs again if such a gradient is requested.)  Views have no gradients of
  * their own: theirs are inside those of their arguments.
  *
  * A call that reads values of several batches in place writes their gradients in place too.  The gradients of such
@@ -78,9 +79,13 @@ static inline int dy_is_gradient_gone(const dy_graph *g, const dy_node *x) {
  * `begun`: backward has begun.  Then they stay apart if some of them have memory already. */
 static inline void dy_join_gradients(dy_graph *g, uint32_t first, uint32_t last, int begun) {
     dy_batch *batches = dy_batches(g);
-    for (uint32_t b = first; b <= last; b++)
+    for (uint32_t b = first; b <= last; b++) {
         if ((begun && batches[b].dy) || batches[b].level != batches[first].level)
             return;
+        /* An input may lie between them. */
+        if (b < last && (char *)batches[b].y + dy_round_up(batches[b].bytes, DY_ALIGN) != (char *)batches[b + 1].y)
+            return;
+    }
     for (uint32_t b = first; b < last; b++) {
         batches[b].joint |= DY_PRECEDES;
         batches[b + 1].joint |= DY_FOLLOWS;
@@ -111,10 +116,15 @@ static inline int dy_are_joint(const dy_graph *g, uint32_t first, uint32_t last)
 
 /* ---- a pass ---- */
 
+/* Whether the gradients of a batch may be kept.  Within a limit of memory those of dropped values are not. */
+static inline int dy_may_keep(const dy_graph *g, const dy_batch *batch) {
+    return !batch->level || !__atomic_load_n(&g->values.memory->limit, __ATOMIC_RELAXED);
+}
+
 /* Keep the gradients of the batch in which the value of node i is. */
 static inline void dy_keep_gradient(dy_graph *g, uint32_t i) {
     uint32_t home = dy_home(g, &dy_nodes(g)[i]);
-    if (home != DY_NO_BATCH)
+    if (home != DY_NO_BATCH && dy_may_keep(g, &dy_batches(g)[home]))
         dy_batches(g)[home].keeps = 1;
 }
 
@@ -163,7 +173,7 @@ static inline int dy_open_gradients(dy_graph *g, int whole) {
             batch[-1].joint &= (uint8_t)~DY_PRECEDES;
         if (b + 1 == g->n_batches)
             batch->joint &= (uint8_t)~DY_PRECEDES;
-        batch->keeps = (uint8_t)whole;
+        batch->keeps = (uint8_t)(whole && dy_may_keep(g, batch));
         batch->dy = NULL;
         if (g->whole_gradients)
             batch->dy = (float *)((uintptr_t)batch->y + (uintptr_t)dy_segment_of(values, batch->y)->gradient);

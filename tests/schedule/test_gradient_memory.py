@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import io
 from typing import Any
 
@@ -33,6 +34,7 @@ class Weights:
 
 @pytest.fixture(autouse=True)
 def nothing_else_is_held() -> None:
+    gc.collect()
     dy.renew_cg()
 
 
