@@ -12,7 +12,9 @@ import pytest
 from random_graphs import Model, build
 
 import dynet_cy as dy
+from dynet_cy.graph import thrift
 from dynet_cy.graph.expressions import arena_bytes
+from dynet_cy.memory.arena import used_bytes
 
 N = 64
 
@@ -260,3 +262,92 @@ def test_many_expressions_of_a_node(weights: Weights) -> None:
         dy.sum_elems(y).backward()
         weights.b.set_value(np.ones(N))
         np.testing.assert_allclose(x.gradient(), 1 - y.npvalue() ** 2, rtol=1e-5)
+
+
+def test_an_input_between_values_that_are_read_in_place() -> None:
+    """The gradients of the values are not side by side then, although a call reads all three as one vector."""
+
+    def program(call: Any) -> list[np.ndarray]:
+        p = dy.ParameterCollection().parameters_from_numpy(np.linspace(-1, 1, 16))
+
+        def chain() -> Any:
+            x = p * 2
+            for _ in range(12):
+                x = dy.tanh(x) + p
+            return x
+
+        dy.renew_cg(autobatching=1)
+        x = call(chain) + call(chain)
+        x.forward()
+        above = dy.tanh(x)
+        above.forward()
+        between = dy.inputVector(np.linspace(0, 1, 16))
+        below = dy.logistic(x)
+        below.forward()
+        loss = dy.sum_elems(dy.esum([dy.square(y) for y in (above, between, below)]))
+        loss += dy.sum_elems(dy.esum([dy.exp(y) for y in (between, below)]))
+        loss.backward(full=True)
+        return [y.gradient() for y in (above, between, below, x)] + [p.grad_as_array()]
+
+    same(program(dy.checkpoint), program(lambda function: function()))
+
+
+def test_later_values_that_do_not_fit_leave_gradients_as_they_are() -> None:
+    """Memory is given back before a pass runs again with less: not that of gradients, which can be requested."""
+    with dy.ComputationGraph(autobatching=0):
+        x = dy.tanh(dy.ParameterCollection().add_parameters(1 << 16) + 1)
+        dy.squared_norm(x).backward()
+        expected = x.gradient()
+        y = x
+        for _ in range(60):
+            y = dy.tanh(y)
+        before = thrift.set_ratio(0.2)  # too low, so that the first plan does not fit
+        dy.config.set(mem=used_bytes() / 2**20 + 6)
+        try:
+            y.forward()
+        finally:
+            dy.config.set(mem=0)
+            thrift.set_ratio(before)
+        np.testing.assert_array_equal(x.gradient(), expected)
+
+
+def test_backward_again_after_it_has_failed_in_a_stretch() -> None:
+    """The stretch at which it has failed does not take the room of others, nor is it used as it is."""
+
+    refusing = True
+
+    def back(d: np.ndarray, y: np.ndarray, x: np.ndarray) -> Any:
+        if refusing:
+            raise ValueError("not now")
+        return (d,)
+
+    once = dy.custom_op("refuses", lambda x: x + 0, back, lambda x: x)
+
+    def gradients(call: Any) -> list[np.ndarray]:
+        nonlocal refusing
+        model = dy.ParameterCollection()
+        p = model.parameters_from_numpy(np.linspace(-1, 1, 256))
+        dy.reset_random_seed(3)
+        dy.renew_cg()
+        refusing = True
+
+        def chain(x: Any, at: int) -> Any:
+            for i in range(60):
+                x = dy.dropout(dy.tanh(x), 0.2) + p
+                if i == at:
+                    x = once(x)
+            return x
+
+        x = p + 1
+        for at in (-1, 30, -1, -1):
+            x = call(chain, x, at)
+        loss = dy.sum_elems(x)
+        loss.forward()
+        with pytest.raises(ValueError, match="not now"):
+            loss.backward()
+        model.zero_gradients()
+        refusing = False
+        loss.backward()
+        return [loss.npvalue(), p.grad_as_array()]
+
+    same(gradients(dy.checkpoint), gradients(lambda function, *args: function(*args)))
