@@ -116,19 +116,19 @@ extern "C" __global__ void sort_backward(size_t lines, size_t inner, size_t leng
  *      nothing if count == 0
  *      first continuations_of_lines: rows(lines, n)
  *      continuations_of_beams: rows(beams, lines // beams * most) */
-struct Place {
+struct Chosen {
     float sum;
     uint32_t line, at;
 };
 
-static __device__ __forceinline__ bool comes_first(Place a, Place b) {
+static __device__ __forceinline__ bool comes_first(Chosen a, Chosen b) {
     if (goes_first(a.sum, b.sum, 1)) return true;
     if (goes_first(b.sum, a.sum, 1)) return false;
     return a.line < b.line || (a.line == b.line && a.at < b.at);
 }
 
 // The first of the places of all threads, in all of them; `any`: whether a thread has one.
-static __device__ inline Place first_of_block(Place own, bool any, Place *places, uint8_t *there) {
+static __device__ inline Chosen first_of_block(Chosen own, bool any, Chosen *places, uint8_t *there) {
     places[threadIdx.x] = own;
     there[threadIdx.x] = any;
     __syncthreads();
@@ -141,7 +141,7 @@ static __device__ inline Place first_of_block(Place own, bool any, Place *places
         __syncthreads();
         n = half;
     }
-    Place first = places[0];
+    Chosen first = places[0];
     __syncthreads();  // they may be written again
     return first;
 }
@@ -150,17 +150,17 @@ static __device__ inline Place first_of_block(Place own, bool any, Place *places
 extern "C" __global__ void continuations_of_lines(size_t lines, size_t n, size_t most, const float *__restrict__ x,
                                                   size_t stride_x, const float *__restrict__ totals,
                                                   size_t stride_totals, float *sums) {
-    __shared__ Place places[1024];
+    __shared__ Chosen places[1024];
     __shared__ uint8_t there[1024];
     uint32_t *ats = (uint32_t *)(sums + lines * most);
     for (ROWS(line, lines)) {
-        Place last = {0.f, 0, 0};
+        Chosen last = {0.f, 0, 0};
         float total = totals[line * stride_totals];
         for (size_t k = 0; k < most; k++) {
-            Place best = {0.f, 0, 0};
+            Chosen best = {0.f, 0, 0};
             bool any = false;
             for (LANES(i, n)) {
-                Place own = {x[line * stride_x + i] + total, 0, (uint32_t)i};
+                Chosen own = {x[line * stride_x + i] + total, 0, (uint32_t)i};
                 if ((k == 0 || comes_first(last, own)) && (!any || comes_first(own, best))) {
                     best = own;
                     any = true;
@@ -178,18 +178,18 @@ extern "C" __global__ void continuations_of_lines(size_t lines, size_t n, size_t
 // The best of the places of a beam's lines.
 extern "C" __global__ void continuations_of_beams(size_t beams, size_t lines, size_t count, size_t most, uint32_t end,
                                                   uint32_t begin, const float *__restrict__ sums, float *y) {
-    __shared__ Place places[1024];
+    __shared__ Chosen places[1024];
     __shared__ uint8_t there[1024];
     const uint32_t *ats = (const uint32_t *)(sums + lines * most);
     size_t candidates = lines / beams * most;
     for (ROWS(beam, beams)) {
-        Place last = {0.f, 0, 0};
+        Chosen last = {0.f, 0, 0};
         for (size_t k = 0; k < count; k++) {
-            Place best = {0.f, 0, 0};
+            Chosen best = {0.f, 0, 0};
             bool any = false;
             for (LANES(i, candidates)) {
                 size_t at = beam * candidates + i;
-                Place own = {sums[at], (uint32_t)(at / most), ats[at]};
+                Chosen own = {sums[at], (uint32_t)(at / most), ats[at]};
                 if ((k == 0 || comes_first(last, own)) && (!any || comes_first(own, best))) {
                     best = own;
                     any = true;

@@ -12,17 +12,15 @@ Kuncoro and others, EACL 2017).
 
 The parser goes over the words of a sentence with a beam of partial trees that have written the same words
 (Stern, Fried and Klein, Effective Inference for Generative Neural Parsing, EMNLP 2017).  The code is written for one
-partial tree of one sentence; `batched_map` runs those of all sentences side by side.
+partial tree of one sentence; `batched_map` runs those of all sentences side by side. Trees that are drawn keep their
+words in the graph, as indices: only the actions are read.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
 from collections.abc import Iterator
 from typing import NamedTuple
-
-import numpy as np
 
 import dynet_cy as dy
 from dynet_cy import commandline
@@ -43,7 +41,8 @@ class Entry(NamedTuple):
 
     state: dy.RNNState
     vector: dy.Expression
-    part: str | Tree | None  # the word or the closed constituent; None: an open constituent
+    # The word, or its number in the graph, or the closed constituent; None: an open constituent.
+    part: str | dy.Expression | Tree | None
     label: str = ""
 
 
@@ -110,12 +109,13 @@ class Grammar:
         """Return the scores of the words that may be written."""
         return dy.affine_transform([self.word_bias, self.word, seen])
 
-    def apply(self, state: State, action: int, word: str = "") -> State:
-        """Return the partial tree after an action."""
+    def apply(self, state: State, action: int, word: str | dy.Expression = "") -> State:
+        """Return the partial tree after an action. `word`: the word, or its number as a value of the graph."""
         if action == CLOSE:
             return self.close(state)
         if action == WRITE:
-            vector, entry, opened, row = self.word_vectors[self.words[word]], (word, ""), state.opened, 0
+            number = word if isinstance(word, dy.Expression) else self.words[word]
+            vector, entry, opened, row = self.word_vectors[number], (word, ""), state.opened, 0
         else:
             label = self.labels[action - 2]
             vector, entry = self.label_vectors[action - 2], (None, label)
@@ -188,25 +188,29 @@ class Grammar:
         dy.renew_cg(forward_only=True)
         return [tree for tree, _ in dy.batched_map(lambda words: self.parse_one(words, width), sentences)]
 
-    def sample(self, seed: float, longest: int = 30) -> Tree | None:
-        """Draw a tree with its words; None if it becomes too long."""
-        rng, state = np.random.default_rng(int(seed * 2**32)), self.start()
-        written = 0
+    def sample(self, longest: int = 30) -> Tree | None:
+        """Draw a tree with its words; None if it becomes too long.
+
+        An action decides what is computed next, so it is read. A word only decides which vector is: it stays in the
+        graph, and all words of the tree are read at its end.
+        """
+        state, words = self.start(), []
         while not state.finished():
             seen = self.seen(state)
-            action, word = draw(rng, self.action_scores(state, seen)), ""
+            action = int(dy.sample(self.action_scores(state, seen)).value())
             if action == WRITE:
-                written += 1
-                word = self.words.words[draw(rng, dy.log_softmax(self.word_scores(seen)))]
-            if written > longest:
+                words.append(dy.sample(self.word_scores(seen)))
+            if len(words) > longest:
                 return None
-            state = self.apply(state, action, word)
-        return state.tree()
+            state = self.apply(state, action, words[-1] if action == WRITE else "")
+        numbers = dy.concatenate(words).npvalue().astype(int)
+        return with_words(state.tree(), iter([self.words.words[number] for number in numbers]))
 
 
-def draw(rng: np.random.Generator, scores: dy.Expression) -> int:
-    p = np.exp(scores.npvalue().astype(np.float64))
-    return int(rng.choice(len(p), p=p / p.sum()))
+def with_words(tree: Tree, words: Iterator[str]) -> Tree:
+    """Return a tree with other words."""
+    parts = [with_words(own, words) if isinstance(own, Tree) else next(words) for own in tree.parts]
+    return Tree(tree.label, tuple(parts))
 
 
 def actions_of(tree: Tree, labels: list[str]) -> Iterator[tuple[int, str]]:
@@ -261,8 +265,7 @@ def main(args: argparse.Namespace) -> None:
     train(Grammar(spec), trees, dev, args)
     best = dy.load_network(args.model, Grammar)
     dy.renew_cg(forward_only=True)
-    rng = random.Random(args.seed)
-    for tree in dy.batched_map(best.sample, [rng.random() for _ in range(args.samples)]):
+    for tree in dy.batched_map(lambda _: best.sample(), range(args.samples)):
         print("sample:", tree or "(too long)")
 
 

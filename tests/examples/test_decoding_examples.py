@@ -116,6 +116,29 @@ def test_rnng_probabilities_of_actions_sum_to_one(example) -> None:
         state = grammar.apply(state, action, word)
 
 
+def test_rnng_draws_trees(example) -> None:
+    """Their actions are possible, and their words, which are read at the end, those of the vocabulary."""
+    rnng = example("rnng")
+    grammar = grammar_of(rnng, 3)
+    drawn = []
+    for _ in range(2):
+        dy.reset_random_seed(4)
+        dy.renew_cg(forward_only=True)
+        drawn.append(dy.batched_map(lambda _: grammar.sample(4), range(200)))
+    assert drawn[0] == drawn[1]
+    trees = [tree for tree in drawn[0] if tree]
+    assert len(trees) > 10
+    assert {word for tree in trees for word in tree.words()} == set(grammar.words.words)
+    dy.renew_cg()
+    for tree in trees:
+        assert len(tree.words()) <= 4
+        state = grammar.start()
+        for action, word in rnng.actions_of(tree, ["X", "Y"]):
+            assert action in state.possible(2)
+            state = grammar.apply(state, action, word)
+        assert state.tree() == tree
+
+
 def test_rnng_finds_the_most_probable_tree(example, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compared with all trees that open at most two constituents in a row."""
     rnng = example("rnng")
