@@ -27,8 +27,8 @@ from dynet_cy.core.tensor cimport same_shape
 from dynet_cy.core.threads cimport Flag
 from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, Siblings, args_of, holder_in, is_dropped, nodes_of, sibling_hooks, state_of,
-    uses_of,
+    COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, Siblings, args_of, holder_in, is_dropped, nodes_of, sibling_hooks,
+    state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.memory.storage cimport Param

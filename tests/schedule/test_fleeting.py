@@ -85,7 +85,8 @@ def test_sums_before_an_activation_take_turns(drops, autobatching: int) -> None:
     same(*found)
 
 
-def test_small_graphs_keep_all(weights: Weights) -> None:
+def test_small_graphs_keep_all(weights: Weights, drops) -> None:
+    fleeting.set_least(1 << 20)
     with dy.ComputationGraph(autobatching=1) as graph:
         layers(weights, 2).value()
         recompute.reset()
