@@ -998,6 +998,11 @@ cdef inline int run_one(Walk* w, Batch* batch) noexcept nogil:
     return 0
 
 
+cdef inline bint may_pack(const Walk* w, const Batch* batch) noexcept nogil:
+    """Whether the products of a batch may read a packed parameter: its gradient is a product too then."""
+    return ops[nodes_of(w.g)[order_of(w.g)[batch.first]].op].needs[w.kind].factors != NULL
+
+
 cdef inline uint64_t caller_of(const Graph* g, const Batch* batch) noexcept nogil:
     """A number for a batch that no other one has, in any graph."""
     return (g.renewal + g.n_forgets) * <uint64_t>0x9E3779B97F4A7C15u ^ order_of(g)[batch.first] + 1
@@ -1039,7 +1044,7 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1
-        if g.stretches.top or g.has_fleeting:
+        if g.stretches.top or batch.level == FLEETING and may_pack(w, batch):
             note_caller(caller_of(g, batch), False)
         if batch.form == TILES and not one_by_one:
             together = neighbours(batch, end - g.n_batches)

@@ -13,8 +13,8 @@ from dynet_cy.graph.expressions cimport ComputationGraph, Expression, claimed, o
 from dynet_cy.graph.making cimport add_node, wrap
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, NO_BATCH, SHARED, TRAINABLE, Extra, Graph, Node, args_of, items_of, no_extra, nodes_of,
-    origin_of, state_of,
+    COMPUTED, DROPPED, NO_BATCH, SHARED, TRAINABLE, Extra, Graph, Node, args_of, is_dropped, items_of, no_extra,
+    nodes_of, origin_of, state_of,
 )
 from dynet_cy.graph.table cimport Table, claim, current_graph, graph_table, release
 from dynet_cy.kernels.lazy_rows cimport all_current
@@ -45,7 +45,7 @@ class GraphNode(NamedTuple):
         batch_size: number of batch elements.
         parameter: the name of the parameter, or of the lookup table from which the node takes rows, else None.
         rows: these rows, one for each batch element; empty if it is not a lookup.
-        computed: whether it has a value.
+        computed: whether it has been computed. The graph may have dropped its value, and computes it again if asked.
         batch: the call that computed it, counted from 0 in the order of execution; nodes with the same number ran
             together. None for parameters, and for nodes that have not been computed.
         origin: the line of the program that made it, an Origin of file, line and function, if `record_lines` or
@@ -111,7 +111,7 @@ cdef list described(Graph* g):
                 rows = tuple([items_of(g, x)[k] for k in range(x.dim.bd)])
         found.append(GraphNode(
             i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name, rows,
-            bool(state_of(g)[i] & COMPUTED), None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i)),
+            bool(state_of(g)[i] & COMPUTED) or is_dropped(g, i), None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i)),
             scope_at(origin_of(g, i))))
     return found
 

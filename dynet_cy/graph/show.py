@@ -168,7 +168,7 @@ def _dump(
     graph: ComputationGraph, stream: IO[str], show_values: bool, show_gradients: bool, nan_check_only: bool
 ) -> None:
     for node in nodes(graph):
-        if not node.computed and node.batch is None:
+        if not node.computed:
             continue
         e = expression(graph, node.number)
         stream.write(f"Node {node.number}{f', made at {node.origin}' if node.origin else ''}\n")

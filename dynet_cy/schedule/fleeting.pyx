@@ -14,8 +14,8 @@ Every number is computed by the same call from the same numbers as otherwise. Ca
 adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be read
 together with its neighbours, and gaps are left where fleeting values would have been.
 
-The search visits each argument of the plan once or twice, about 5 ns each. It is left out for plans with little memory,
-whose values stay in the cache anyway.
+The search takes about 20 ns a node. It is left out where that would cost more than the caches give back: in plans with
+little memory, and in those of small values, of which a few nodes are sampled.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -30,10 +30,11 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport Op, op_at, reads, reads_result
 
 cdef uint32_t NONE = 0xFFFFFFFFu
+cdef const Op* ops = op_at(0)       # all ops; the table never moves
 
 cdef enum:
     SAMPLED = 32                    # nodes of a plan whose sizes are looked at
-    LEAST_ON_AVERAGE = 64           # elements of a node
+    LEAST_ON_AVERAGE = 256          # elements of a node
     LEAST_OF_BATCH = 256            # bytes; less is kept
 
 cdef size_t least_of_plan = 1 << 20 # bytes
@@ -42,8 +43,9 @@ cdef size_t least_of_plan = 1 << 20 # bytes
 cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
-    uint32_t lowest, highest        # the numbers of their nodes
-    uint32_t* batch                 # by node, from `lowest` on: its planned batch, or NONE
+    uint32_t lowest, span           # the numbers of their nodes: the lowest one, and how many there are up to the highest
+    # By node, from `lowest` on: its planned batch, or NONE.  NULL: each node has a batch, in the order of their numbers.
+    uint32_t* batch
     uint8_t* kept                   # by batch
     uint32_t n                      # batches that are not kept
 
@@ -77,20 +79,27 @@ cdef bint is_worth_it(const Graph* g, uint32_t n_batches) noexcept nogil:
 cdef bint open_search(Search* s) noexcept nogil:
     """Find the batch of each node.  False: there is no memory."""
     cdef Graph* g = s.g
-    cdef uint32_t i, b
-    cdef size_t span, n_batches = s.end - s.begin
-    s.lowest = NONE
-    s.highest = 0
-    for i in range(g.n_order, <uint32_t>(g.order.top // sizeof(uint32_t))):
-        s.lowest = min(s.lowest, order_of(g)[i])
-        s.highest = max(s.highest, order_of(g)[i])
-    span = s.highest - s.lowest + <size_t>1
-    s.batch = <uint32_t*>arena_alloc(&g.scratch, span * sizeof(uint32_t))
+    cdef const uint32_t* order = order_of(g) + g.n_order
+    cdef uint32_t n = <uint32_t>(g.order.top // sizeof(uint32_t)) - g.n_order
+    cdef uint32_t i, b, highest = order[0], n_batches = s.end - s.begin
+    cdef bint as_made = n == n_batches              # as in a chain of single nodes
+    s.lowest = order[0]
+    for i in range(1, n):
+        as_made = as_made and order[i] == order[0] + i
+        s.lowest = min(s.lowest, order[i])
+        highest = max(highest, order[i])
+    s.span = highest - s.lowest + 1
+    s.batch = NULL
     s.kept = <uint8_t*>arena_alloc(&g.scratch, n_batches)
-    if s.batch == NULL or s.kept == NULL:
+    if s.kept == NULL:
         return False
-    memset(s.batch, 0xFF, span * sizeof(uint32_t))
     memset(s.kept, 0, n_batches)
+    if as_made:
+        return True
+    s.batch = <uint32_t*>arena_alloc(&g.scratch, s.span * sizeof(uint32_t))
+    if s.batch == NULL:
+        return False
+    memset(s.batch, 0xFF, s.span * sizeof(uint32_t))
     for b in range(s.begin, s.end):
         for i in range(batches_of(g)[b].count):
             s.batch[order_of(g)[batches_of(g)[b].first + i] - s.lowest] = b
@@ -99,7 +108,10 @@ cdef bint open_search(Search* s) noexcept nogil:
 
 cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogil:
     """The planned batch of a node, or NONE."""
-    return s.batch[node - s.lowest] if s.lowest <= node <= s.highest else NONE
+    cdef uint32_t at = node - s.lowest              # unsigned: a lower number is beyond the span
+    if at >= s.span:
+        return NONE
+    return s.batch[at] if s.batch != NULL else s.begin + at
 
 
 cdef inline void keep(Search* s, uint32_t b) noexcept nogil:
@@ -117,6 +129,9 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     for b in range(s.begin, s.end):
         batch = &batches_of(g)[b]
         batch.last = b
+        if batch.count == 1 and batch.form != VIEWS:
+            look_at_one(s, batch, b)
+            continue
         if keeps_itself(g, batch):
             keep(s, b)
         keep_arguments(s, b)
@@ -129,10 +144,30 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     return s.n != 0
 
 
+cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil:
+    """What `keeps_itself` and `keep_arguments` do, for a batch of one node."""
+    cdef Graph* g = s.g
+    cdef uint32_t number = order_of(g)[batch.first], i, of
+    cdef const Node* x = &nodes_of(g)[number]
+    cdef const Op* op = &ops[x.op]
+    cdef const uint32_t* args = args_of(g, x)
+    batch.bytes = total_of(&x.dim) * sizeof(float)
+    if (reads_result(op) or op.random or op.raised != NULL or held_of(g)[number]
+            or batch.bytes < (1 if g.values.poison else LEAST_OF_BATCH)):
+        s.kept[b - s.begin] = True
+    for i in range(x.nargs):
+        of = planned_batch(s, args[i])
+        if of == NONE:
+            continue
+        batches_of(g)[of].last = b
+        if reads(op, i):
+            s.kept[of - s.begin] = True
+
+
 cdef bint keeps_itself(const Graph* g, Batch* batch) noexcept nogil:
     """Whether a batch is kept whoever reads it; sets its bytes."""
     cdef const uint32_t* ids = order_of(g) + batch.first
-    cdef const Op* op = op_at(nodes_of(g)[ids[0]].op)
+    cdef const Op* op = &ops[nodes_of(g)[ids[0]].op]
     cdef const uint8_t* held = held_of(g)
     cdef uint32_t j
     if batch.form == VIEWS or reads_result(op) or op.random or op.raised != NULL:
@@ -150,7 +185,7 @@ cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
     cdef Graph* g = s.g
     cdef const Batch* batch = &batches_of(g)[b]
     cdef const uint32_t* ids = order_of(g) + batch.first
-    cdef const Op* op = op_at(nodes_of(g)[ids[0]].op)
+    cdef const Op* op = &ops[nodes_of(g)[ids[0]].op]
     cdef uint32_t i, j, of, before, n_args = nodes_of(g)[ids[0]].nargs
     cdef bint read, adjacent, parted
     for i in range(n_args):

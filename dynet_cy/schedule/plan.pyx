@@ -705,12 +705,16 @@ cdef int plan(Graph* g, const uint32_t* targets, uint32_t n, int strategy, bint 
 
 cdef void drop_plan(Graph* g) noexcept nogil:
     """Drop the part of the plan that has not run."""
+    unmark(g)
+    array_rewind(&g.order, g.n_order * sizeof(uint32_t))
+    array_rewind(&g.batches, g.n_batches * sizeof(Batch))
+
+
+cdef void unmark(Graph* g) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef uint32_t i
     for i in range(g.n_nodes):
         state[i] &= <uint8_t>~WANTED
-    array_rewind(&g.order, g.n_order * sizeof(uint32_t))
-    array_rewind(&g.batches, g.n_batches * sizeof(Batch))
 
 
 cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lowest, uint32_t* highest,
@@ -740,6 +744,7 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
         a = targets[i]
         if not state[a] & (COMPUTED | WANTED):
             if drops and is_dropped(g, a):
+                unmark(g)
                 return 1
             state[a] |= WANTED
             ahead += 1
@@ -754,6 +759,7 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
         for i in range(node.nargs):
             if not state[args[i]] & (COMPUTED | WANTED):
                 if drops and is_dropped(g, args[i]):
+                    unmark(g)
                     return 1
                 state[args[i]] |= WANTED
                 ahead += 1

@@ -27,8 +27,8 @@ from dynet_cy.core.tensor cimport same_shape
 from dynet_cy.core.threads cimport Flag
 from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, Siblings, args_of, holder_in, nodes_of, sibling_hooks, state_of,
-    uses_of,
+    COMPUTED, DROPPED, SHARED, WANTED, Graph, Node, Siblings, args_of, holder_in, is_dropped, nodes_of, sibling_hooks,
+    state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_rewind
 from dynet_cy.memory.storage cimport Param
@@ -145,7 +145,7 @@ cdef void count(Requests* s, uint64_t key, uint32_t asked, uint32_t left) noexce
 
 cdef inline bint can_wait(const Graph* g, uint32_t node) noexcept nogil:
     """Whether a node has not been computed, and may still be requested."""
-    if state_of(g)[node] & (COMPUTED | DROPPED):
+    if state_of(g)[node] & (COMPUTED | DROPPED) or is_dropped(g, node):
         return False
     return not g.forward_only or holder_in(&uses_of(g)[node]) != NULL
 
