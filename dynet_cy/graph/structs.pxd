@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Attr, Dim
 from dynet_cy.core.threads cimport Flag
-from dynet_cy.memory.arena cimport Arena, Array
+from dynet_cy.memory.arena cimport Arena, Array, Memory
 from dynet_cy.memory.storage cimport Changes
 
 
@@ -77,6 +77,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t planned
         uint8_t joint
         uint8_t keeps
+        uint32_t again
         float* dy
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
@@ -142,6 +143,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Arena grads
         Arena scratch
         Arena tables
+        Memory memory
         uint64_t shortages
         uint32_t n_nodes
         uint32_t n_batches
@@ -177,6 +179,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t n_kept
         Room rooms[8]
         uint32_t last_stretch
+        uint64_t again_ns
+        size_t missing
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)

@@ -6,10 +6,11 @@ memory all the same, the multiple grows, and the pass is planned and run again, 
 (schedule/dropping).
 """
 
+from libc.math cimport INFINITY
 from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.structs cimport GRAPH_ARENAS, SHARED, nodes_of, state_of
-from dynet_cy.memory.arena cimport Arena
+from dynet_cy.memory.arena cimport Arena, Memory
 from dynet_cy.memory.storage cimport Param
 
 cdef extern from *:
@@ -57,14 +58,18 @@ cdef size_t unused_bytes(const Arena* a, size_t top) noexcept nogil:
     return n
 
 
+cdef double left_of(const Memory* of) noexcept nogil:
+    """Bytes that plans may count on within one limit; infinite if there is none."""
+    cdef size_t limit = atomic_load(&of.limit, RELAXED)
+    return SPARE * limit - atomic_load(&of.used, RELAXED) if limit else INFINITY
+
+
 cdef size_t most_values(const Graph* g, size_t bytes) noexcept nogil:
-    cdef size_t limit = atomic_load(&g.values.memory.limit, RELAXED)
-    cdef size_t used = atomic_load(&g.values.memory.used, RELAXED)
     cdef double left, most
     cdef int i
-    if limit == 0 or g.forward_only or g.immediate:
+    if not is_limited(g) or g.forward_only or g.immediate:
         return 0
-    left = SPARE * limit - used
+    left = min(left_of(&g.memory), left_of(g.memory.around))
     for i in range(GRAPH_ARENAS):
         left += unused_bytes(&g.arenas[i], 0 if &g.arenas[i] == &g.grads else g.arenas[i].top)
     left -= g.values.top + bytes_to_pack(g)     # the gradients of values that are there already
@@ -72,6 +77,10 @@ cdef size_t most_values(const Graph* g, size_t bytes) noexcept nogil:
     if most >= bytes:
         return 0
     return <size_t>most if most > 1 else 1
+
+
+cdef size_t bytes_missing(size_t bytes, size_t most) noexcept nogil:
+    return <size_t>((bytes - most) * dy_ratio_now())
 
 
 cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:

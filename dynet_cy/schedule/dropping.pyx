@@ -23,14 +23,16 @@ from dynet_cy.graph.structs cimport (
     MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Stretch, args_of, batches_of, n_regions,
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
-from dynet_cy.graph.thrift cimport is_limited, most_values, note_least
+from dynet_cy.graph.thrift cimport bytes_missing, is_limited, most_values, note_least
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
+from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
 cdef enum:
     PARTS = 8                       # shares of a plan that may be dropped
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
+    MOST_DIVIDED = 64               # parts that do not depend on each other
 
 # What the plan of stretches needs to know, in the scratch arena.
 cdef struct Search:
@@ -55,26 +57,35 @@ cdef struct Search:
     uint8_t* trial
 
 
-cdef uint32_t plan_stretches(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
-    cdef size_t top = g.scratch.top, most
+cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef size_t top = g.scratch.top, bytes, most, kept = 0
     cdef uint32_t b, first = NO_STRETCH
     cdef Search s
     memset(&s, 0, sizeof(Search))
     s.g = g
-    s.begin = s.until = g.n_batches
-    s.end = s.begin + n_batches
     s.before = g.stretches.top
     s.last_before = g.last_stretch
+    begin_search(&s, n_batches[0])
     note_least(False)
-    most = most_values(g, bytes_of_plan(&s))
+    bytes = bytes_of_plan(&s)
+    most = most_values(g, bytes)
+    if most:
+        g.missing = max(g.missing, bytes_missing(bytes, most))
     if (g.regions.top or most) and open_search(&s, targets, n):
-        first = drop_regions(&s) if most == 0 else drop_enough(&s, most)
+        first = drop_regions(&s) if most == 0 else drop_enough(&s, most, &kept)
+        if kept > most:
+            first = drop_divided(&s, most, kept, n_batches, targets, n)
         if first != NO_STRETCH:
             for b in range(s.begin, s.end):
                 batches_of(g)[b].planned = batches_of(g)[b].level
             measure_rooms(&s, True)
     arena_rewind(&g.scratch, top)
     return first
+
+
+cdef void begin_search(Search* s, uint32_t n_batches) noexcept nogil:
+    s.begin = s.until = s.g.n_batches
+    s.end = s.begin + n_batches
 
 
 cdef size_t bytes_of_plan(const Search* s) noexcept nogil:
@@ -105,31 +116,78 @@ cdef void undo(Search* s) noexcept nogil:
     s.g.last_stretch = s.last_before
     if s.last_before != NO_STRETCH:
         stretches_of(s.g)[s.last_before].next = NO_STRETCH
-    memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
     for b in range(s.begin, s.end):
         batches_of(s.g)[b].level = 0
 
 
-cdef uint32_t drop_enough(Search* s, size_t most) noexcept nogil:
+cdef uint32_t drop_enough(Search* s, size_t most, size_t* kept) noexcept nogil:
     """Plan stretches of as many batches as needed, from the first on, so that at most `most` bytes are kept at a time.
 
     If stretches of all batches do not suffice, there are stretches within them, and so on: each depth takes one more
     forward pass.
+
+    Args:
+        kept: set to the bytes that are kept; if that is more than `most`, less is not possible with this plan.
     """
-    cdef size_t bytes, least = SIZE_MAX
-    cdef uint32_t step, first, best = 0
-    for step in range(PARTS + MOST_DEPTH - 1):
+    cdef size_t bytes, total = 0
+    cdef uint32_t b, step, first, best = 0
+    for b in range(s.begin, s.end):
+        total += s.bytes[b - s.begin]
+    kept[0] = SIZE_MAX
+    # What is not in stretches is kept, so a smaller share cannot suffice.
+    for step in range(<uint32_t>((total - min(most, total)) // (total // PARTS + 1)), PARTS + MOST_DEPTH - 1):
         first = drop_part(s, step)
         bytes = measure_rooms(s, False)
         if first != NO_STRETCH and bytes <= most:
+            kept[0] = bytes
             return first
-        if bytes < least:
-            least = bytes
+        if bytes < kept[0]:
+            kept[0] = bytes
             best = step
         elif step >= PARTS:
             break                               # going deeper gains nothing more
     note_least(True)
     return drop_part(s, best)
+
+
+cdef uint32_t drop_divided(Search* s, size_t most, size_t kept, uint32_t* n_batches, const uint32_t* targets,
+                           uint32_t n_targets) noexcept nogil:
+    """Plan stretches of a plan that is divided into as many parts as needed, where those of the whole keep too much.
+
+    Args:
+        kept: the bytes that the whole keeps with as many stretches as it can have.
+        n_batches: set to the number of batches of the divided plan.
+    """
+    cdef Graph* g = s.g
+    cdef Undivided plan
+    cdef size_t top, bytes
+    cdef uint32_t first, parts = 1, best = 1
+    if not keep_undivided(g, n_batches[0], &plan):
+        return drop_enough(s, most, &bytes)
+    top = g.scratch.top
+    while parts < MOST_DIVIDED:
+        parts *= 2
+        first = drop_parts(s, &plan, parts, most, &bytes, n_batches, targets, n_targets)
+        if bytes <= most:
+            note_least(False)
+            return first
+        if n_batches[0] == plan.n_batches:
+            break                               # all nodes depend on each other
+        if bytes < kept:
+            kept = bytes
+            best = parts
+        arena_rewind(&g.scratch, top)
+    return drop_parts(s, &plan, best, most, &bytes, n_batches, targets, n_targets)
+
+
+cdef uint32_t drop_parts(Search* s, const Undivided* plan, uint32_t parts, size_t most, size_t* kept,
+                         uint32_t* n_batches, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
+    """Plan stretches of a plan in a number of parts; `kept` is set to the bytes that are kept."""
+    undo(s)
+    n_batches[0] = divide(s.g, plan, parts)
+    begin_search(s, n_batches[0])
+    kept[0] = SIZE_MAX
+    return drop_enough(s, most, kept) if open_search(s, targets, n_targets) else NO_STRETCH
 
 
 cdef uint32_t drop_part(Search* s, uint32_t step) noexcept nogil:
@@ -144,6 +202,7 @@ cdef uint32_t drop_part(Search* s, uint32_t step) noexcept nogil:
         sum += s.bytes[s.until - s.begin]
         s.until += 1
     undo(s)
+    memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
     return drop_regions(s)
 
 

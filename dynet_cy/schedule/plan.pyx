@@ -477,6 +477,7 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
         batch[i].count = batches[2 * i]
         batch[i].form = batches[2 * i + 1]
         batch[i].level = batch[i].planned = 0
+        batch[i].again = 0
         at += batch[i].count
     add_counts(&made_and_reused, 0, 1)
     return True
@@ -725,6 +726,7 @@ cdef int plan_plain(Graph* g, uint32_t lowest, uint32_t target, uint32_t count) 
         batch.form = ONE
         batch.cell = 0
         batch.level = batch.planned = 0
+        batch.again = 0
         batch += 1
         i += 1
     return 0
@@ -942,6 +944,7 @@ cdef inline Batch* start(Graph* g, uint32_t first, uint32_t form) noexcept nogil
         batch.count = 0
         batch.form = form
         batch.level = batch.planned = 0
+        batch.again = 0
     return batch
 
 

@@ -127,14 +127,14 @@ def test_values_and_gradients_can_be_asked_for():
 
     expected = asked()
     dy.renew_cg()
-    with limited(1.5):
+    with limited(3):  # 1.6 of which are gradients, as the program refers to all of these nodes
         found = asked()
     assert same_bits(found, expected)
 
 
 def test_an_error_is_raised_if_even_that_is_too_little():
     """It names what is needed; the process goes on, and needs less afterwards."""
-    with limited(0.15), pytest.raises(MemoryError, match="out of memory for the"):
+    with limited(0.3), pytest.raises(MemoryError, match="out of memory for the"):
         gradients(long_chain, 1)
     expected = gradients(long_chain, 1)
     with limited(2):
@@ -161,7 +161,8 @@ def test_changed_parameters_are_not_used_to_compute_again():
         loss = long_chain(model, plainly)
         loss.forward()
         model.parameters_list()[0].set_value(np.ones(1024))
-        config.set(mem=arena.used_bytes() / 2**20 + 1)
+        arena.give_back()
+        config.set(mem=arena.used_bytes() / 2**20 + 0.002)
         with pytest.raises(MemoryError):
             loss.backward()
 
@@ -187,7 +188,7 @@ def test_random_programs(first):
             except MemoryError:
                 continue
         for x, y in zip([*found, *later], [*expected, *expected_later]):
-            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5, err_msg=str(seed))
+            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5 * max(1, np.abs(y).max()), err_msg=str(seed))
 
 
 def test_saved_files_are_the_same(tmp_path: Path):
