@@ -262,7 +262,7 @@ cdef extern from "dynet_cy/dropping.h" nogil:
     Stretch* stretches_of "dy_stretches"(const Graph* g)
     uint32_t n_stretches "dy_n_stretches"(const Graph* g)
     bint is_dropped "dy_is_dropped"(const Graph* g, uint32_t node)
-    bint add_region "dy_add_region"(Graph* g, uint32_t first)
+    bint add_region "dy_add_region"(Graph* g, uint32_t first, uint32_t end)
     void cut_regions "dy_cut_regions"(Graph* g)
     void* claim_level "dy_claim_level"(Graph* g, const Batch* batch)
     void drop_stretch "dy_drop_stretch"(Graph* g, uint32_t number)
