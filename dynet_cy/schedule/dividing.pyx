@@ -168,7 +168,7 @@ cdef uint8_t classify(Division* d, uint32_t i, size_t most) noexcept nogil:
                 return AFTER
             join(d, piece, of)
             piece = piece_of(d, of)
-    if alone and (is_leaf(d, x) or d.readers[i] > MANY):
+    if alone and (d.readers[i] > MANY or d.readers[i] > 1 and is_leaf(d, x)):
         return BEFORE
     if piece != NONE:
         join(d, piece, i)

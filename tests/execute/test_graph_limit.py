@@ -19,12 +19,12 @@ MB = 2**20
 
 @pytest.fixture(autouse=True)
 def without_limit() -> Iterator[None]:
-    thrift.set_ratio(2.5)
+    thrift.set_ratio(1.5)
     dy.renew_cg()
     yield
     dy.renew_cg()
     config.set(mem=0)
-    thrift.set_ratio(2.5)
+    thrift.set_ratio(1.5)
 
 
 def chain(b: dy.Parameters, n: int = 1000) -> dy.Expression:

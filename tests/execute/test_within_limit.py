@@ -23,11 +23,11 @@ Program = Callable[[dy.ParameterCollection, Callable[..., Any]], dy.Expression]
 @pytest.fixture(autouse=True)
 def without_limit() -> Iterator[None]:
     """No limit and the first ratio, before each test and after it."""
-    thrift.set_ratio(2.5)
+    thrift.set_ratio(1.5)
     dy.renew_cg()
     yield
     config.set(mem=0)
-    thrift.set_ratio(2.5)
+    thrift.set_ratio(1.5)
     dy.renew_cg()
 
 
@@ -150,7 +150,7 @@ def test_backward_runs_out_of_memory():
     with limited(0.7 * most):
         assert same_bits(gradients(long_chain, 1), expected)
     assert recompute.counts() > 0
-    assert thrift.set_ratio(2.5) > 0.9
+    assert thrift.set_ratio(1.5) > 0.9
 
 
 def test_changed_parameters_are_not_used_to_compute_again():

@@ -21,12 +21,12 @@ VALUE = 4 * DIM * COUNT
 
 @pytest.fixture(autouse=True)
 def without_limit() -> Iterator[None]:
-    thrift.set_ratio(2.5)
+    thrift.set_ratio(1.5)
     dy.renew_cg()
     yield
     dy.renew_cg()
     config.set(mem=0)
-    thrift.set_ratio(2.5)
+    thrift.set_ratio(1.5)
 
 
 def cells(weights: dy.Parameters, x: dy.Expression, n: int = CELLS) -> dy.Expression:
