@@ -334,9 +334,12 @@ cdef bint fits_behind(const Arena* a, size_t at, size_t n) noexcept nogil:
 
 
 cdef void* try_to_grow(Arena* a, size_t n) noexcept nogil:
-    cdef size_t at = (a.top + ALIGN - 1) & ~<size_t>(ALIGN - 1)
+    cdef size_t at
     cdef uint32_t i = 0, k
     cdef Segment* s
+    if a.n == 0:                                # it was trimmed; going back to an offset from before means nothing
+        a.top = 0
+    at = (a.top + ALIGN - 1) & ~<size_t>(ALIGN - 1)
     if fits_behind(a, at, n):
         s = &a.segments[a.now]
         if not charge_segment(a.memory, s, at - s.begin + n, n):
