@@ -46,17 +46,17 @@ cdef Number n_again = 0             # nodes computed again since `reset`
 
 cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
-    cdef uint32_t first, end = g.n_batches + n_batches
+    cdef uint32_t first
     cdef int ended
     if n_batches == 0:
         return 0
-    first = plan_stretches(g, n_batches, targets, n)
+    first = plan_stretches(g, &n_batches, targets, n)
     if first != NO_STRETCH:
         evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
         if note_reads(w, first) or open_rooms(w):
             cut_short(g)
             return -1
-    ended = run_to(w, end, first, True)
+    ended = run_to(w, g.n_batches + n_batches, first, True)
     note_caller(0, False)
     if ended:
         cut_short(g)
@@ -246,7 +246,7 @@ cdef inline bint saves(const Walk* w, const Batch* batch) noexcept nogil:
 cdef int run_stretch_again(Walk* w, uint32_t number, uint32_t end) noexcept nogil:
     """Compute the dropped values of a stretch up to a batch, for backward."""
     cdef Stretch* s = &stretches_of(w.g)[number]
-    cdef uint64_t seed = w.seed, stream = w.stream
+    cdef uint64_t seed = w.seed, stream = w.stream, begun = now()
     cdef int failed
     s.scratch = w.g.scratch.top
     w.seed = s.seed
@@ -255,6 +255,7 @@ cdef int run_stretch_again(Walk* w, uint32_t number, uint32_t end) noexcept nogi
     w.seed = seed
     w.stream = stream
     s.scratch_end = w.g.scratch.top
+    w.g.again_ns += now() - begun
     if failed:
         drop(w, number)
     return failed
@@ -309,6 +310,7 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
             return -1
         for k in range(n):
             mark_computed(g, &batch[k])
+            batch[k].again += 1
             add_to(&n_again, batch[k].count)
         b += n
     return 0

@@ -170,7 +170,7 @@ cdef inline void* allocate(Walk* w, size_t n) noexcept nogil:
     """Allocate working memory in the scratch arena of the graph; NULL if there is none left."""
     cdef void* p = arena_alloc(&w.g.scratch, n)
     if p == NULL:
-        w.failure.needed = n
+        w.failure.needed = max(n, <size_t>1)                # 0 is no failure
     elif not w.at_once:
         w.device.note_memory(w)
     return p
@@ -215,7 +215,7 @@ cdef inline void* allocate_table(Walk* w, size_t n) noexcept nogil:
         return NULL
     p = arena_alloc(w.tables, n)
     if p == NULL:
-        w.failure.needed = n
+        w.failure.needed = max(n, <size_t>1)                # 0 is no failure
     return p
 
 

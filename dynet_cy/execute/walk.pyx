@@ -7,7 +7,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, cols_of, rows_of, total_of
 from dynet_cy.core.threads cimport Number, add_to, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.execute.gradient_memory cimport begin_lending
-from dynet_cy.execute.watch cimport NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
+from dynet_cy.execute.watch cimport AGAIN, NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
     COMPUTED, EACH, FLEETING, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node, args_of,
@@ -1019,7 +1019,7 @@ cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     note_caller(0, False)
     if profiling and not failed:
         for k in range(n):
-            note_call(w.g, batch[k].first, batch[k].count, False, batch[k].count, begun)
+            note_call(w.g, batch[k].first, batch[k].count, AGAIN, batch[k].count, begun)
             begun = now()
     return failed
 

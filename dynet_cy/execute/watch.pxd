@@ -64,13 +64,20 @@ cdef int raise_anomaly(const Graph* g, const Finding* f) except -1
 cdef enum:
     WEIGHT_GRADIENTS = 0xFFFFFFFF   # instead of an op: the products of execute/gradients
 
+# In which direction a call ran; AGAIN is forward for backward, of values that were dropped.
+cdef enum:
+    FORWARDS
+    BACKWARDS
+    AGAIN
+    WAYS
+
 # The level; 0: nothing is measured.
 cdef Setting profiling
 
 cdef uint64_t now() noexcept nogil
-cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexcept nogil
+cdef void note(uint32_t op, int way, uint32_t nodes, uint64_t since) noexcept nogil
 # The same for a call of `count` nodes of a graph, from order[first] on, of which `nodes` ran; counted by line too.
-cdef void note_call(const Graph* g, uint32_t first, uint32_t count, bint backward, uint32_t nodes,
+cdef void note_call(const Graph* g, uint32_t first, uint32_t count, int way, uint32_t nodes,
                     uint64_t since) noexcept nogil
 
 # Write the batches that have run, from number `first` on, to stderr, one per line.

@@ -20,7 +20,7 @@ from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, SHARED, TRAINABLE, Batch, Node, PassHooks, args_of, batches_of, gradient_of_node, is_dropped,
     items_of, nodes_of, order_of, origin_of, pass_hooks, state_of, value_of,
 )
-from dynet_cy.graph.timeline cimport WEIGHTS, end_span, span_of_call, tracing
+from dynet_cy.graph.timeline cimport BATCH, BATCH_AGAIN, BATCH_BACKWARD, WEIGHTS, end_span, span_of_call, tracing
 from dynet_cy.graph.usage cimport note_level, note_peak
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.registry cimport MAX_OPS, Op, op_at
@@ -404,11 +404,11 @@ cdef struct Entry:
     Number calls
     Number nanoseconds
 
-cdef Entry* entries = NULL          # for each op forward, then backward
+cdef Entry* entries = NULL          # for each op, those of each way
 
-# Counts of one line for one operation in one direction.
+# Counts of one line for one operation in one way.
 cdef struct Line:
-    uint64_t key                    # number of line and scope, op, direction; 0: the slot is empty
+    uint64_t key                    # number of line and scope, op, way; 0: the slot is empty
     uint64_t last_call              # the last call that was counted, since a call counts once for each line
     Entry of
 
@@ -428,6 +428,7 @@ class Counts(NamedTuple):
     nodes: int
     calls: int
     seconds: float
+    again: bool
 
 
 class LineCounts(NamedTuple):
@@ -440,6 +441,7 @@ class LineCounts(NamedTuple):
     nodes: int
     calls: int
     seconds: float
+    again: bool
 
 
 class RequestCounts(NamedTuple):
@@ -472,41 +474,45 @@ cdef uint64_t now() noexcept nogil:
     return <uint64_t>t.tv_sec * 1000000000 + <uint64_t>t.tv_nsec
 
 
-cdef void note_time(uint32_t op, bint backward, uint32_t nodes, uint64_t duration) noexcept nogil:
-    cdef Entry* e = entries + 2 * min(op, <uint32_t>(PLACES - 1)) + backward
+cdef void note_time(uint32_t op, int way, uint32_t nodes, uint64_t duration) noexcept nogil:
+    cdef Entry* e = entries + WAYS * min(op, <uint32_t>(PLACES - 1)) + way
     add_to(&e.nodes, nodes)
     add_to(&e.calls, 1)
     add_to(&e.nanoseconds, duration)
 
 
-cdef void note(uint32_t op, bint backward, uint32_t nodes, uint64_t since) noexcept nogil:
+cdef void note(uint32_t op, int way, uint32_t nodes, uint64_t since) noexcept nogil:
     """Count one call of an op with `nodes` nodes, which began at time `since`."""
-    note_time(op, backward, nodes, now() - since)
+    note_time(op, way, nodes, now() - since)
     if tracing and op == <uint32_t>WEIGHT_GRADIENTS:
         end_span(WEIGHTS, since)
 
 
-cdef void note_call(const Graph* g, uint32_t first, uint32_t count, bint backward, uint32_t nodes,
+cdef inline Kind kind_of(int way) noexcept nogil:
+    return BATCH if way == FORWARDS else BATCH_BACKWARD if way == BACKWARDS else BATCH_AGAIN
+
+
+cdef void note_call(const Graph* g, uint32_t first, uint32_t count, int way, uint32_t nodes,
                     uint64_t since) noexcept nogil:
     cdef const uint32_t* ids = order_of(g) + first
     cdef uint32_t op = nodes_of(g)[ids[0]].op
     cdef uint64_t ended = now(), duration
     cdef Line* line
     cdef uint32_t j, n = 0
-    note_time(op, backward, nodes, ended - since)
+    note_time(op, way, nodes, ended - since)
     note_level(g)
     if tracing:
-        span_of_call(g, first, count, backward, nodes, since, ended)
+        span_of_call(g, first, count, kind_of(way), nodes, since, ended)
     if g.origins.top == 0 or nodes == 0:
         return
     duration = (ended - since) // nodes
     pthread_mutex_lock(&lines_lock)
     add_call()
     for j in range(count):
-        if n == nodes or (backward and not state_of(g)[ids[j]] & LIVE):
+        if n == nodes or (way == BACKWARDS and not state_of(g)[ids[j]] & LIVE):
             continue
         n += 1
-        line = line_for(<uint64_t>origin_of(g, ids[j]) << 32 | op << 1 | backward)
+        line = line_for(<uint64_t>origin_of(g, ids[j]) << 32 | op << 2 | way)
         if line == NULL:                # no memory: not counted
             continue
         line.of.nodes += 1
@@ -630,8 +636,8 @@ def line_counts():
             if x.key:
                 found.append(LineCounts(
                     origin_at(<uint32_t>(x.key >> 32)), scope_at(<uint32_t>(x.key >> 32)),
-                    op_at(<uint32_t>x.key >> 1).name.decode(), bool(x.key & 1),
-                    x.of.nodes, x.of.calls, x.of.nanoseconds / 1e9))
+                    op_at(<uint32_t>x.key >> 2).name.decode(), (x.key & 3) == BACKWARDS,
+                    x.of.nodes, x.of.calls, x.of.nanoseconds / 1e9, (x.key & 3) == AGAIN))
     finally:
         free(all)
     return found
@@ -641,18 +647,18 @@ def counts():
     """The counts by operation, as a list of Counts, without operations that did not run."""
     found = []
     if entries != NULL:
-        for i in range(2 * PLACES):
+        for i in range(WAYS * PLACES):
             if entries[i].calls:
-                name = "weight gradients" if i // 2 == PLACES - 1 else op_at(i // 2).name.decode()
-                found.append(Counts(name, bool(i % 2), entries[i].nodes, entries[i].calls,
-                                    entries[i].nanoseconds / 1e9))
+                name = "weight gradients" if i // WAYS == PLACES - 1 else op_at(i // WAYS).name.decode()
+                found.append(Counts(name, i % WAYS == BACKWARDS, entries[i].nodes, entries[i].calls,
+                                    entries[i].nanoseconds / 1e9, i % WAYS == AGAIN))
     return found
 
 
 def reset():
     """Count from zero again."""
     global n_lines
-    for i in range(2 * PLACES if entries != NULL else 0):
+    for i in range(WAYS * PLACES if entries != NULL else 0):
         entries[i].nodes = entries[i].calls = entries[i].nanoseconds = 0
     requests.clear()
     watch_peak()
@@ -667,7 +673,7 @@ def set_level(int level):
     """Measure (1), list every batch on stderr too (2), or do neither (0)."""
     global profiling, entries
     if level > 0 and entries == NULL:
-        entries = <Entry*>calloc(2 * PLACES, sizeof(Entry))
+        entries = <Entry*>calloc(WAYS * PLACES, sizeof(Entry))
         if entries == NULL:
             raise MemoryError("the table of the profile")
     profiling = max(level, 0)

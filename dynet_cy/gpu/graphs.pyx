@@ -12,7 +12,7 @@ from dynet_cy.gpu.driver cimport (
     set_error, wait, wait_for, wait_with,
 )
 from dynet_cy.gpu.memory cimport address_in, check_updates, close_mirror, open_mirror
-from dynet_cy.memory.arena cimport arena_close, arena_open, array_close, array_open
+from dynet_cy.memory.arena cimport arena_close, arena_open, array_close, array_open, process_memory
 from dynet_cy.schedule.plan cimport dy_hash
 
 
@@ -283,9 +283,9 @@ cdef DeviceGraph* device_graph(Graph* g, int device) except NULL:
         open_mirror(gpu, &d.grads)
         open_mirror(gpu, &d.scratch)
         open_mirror(gpu, &d.tables)
-        arena_open(&d.commands, False)
-        array_open(&d.ranges, False)
-        array_open(&d.moves, False)
+        arena_open(&d.commands, False, process_memory())
+        array_open(&d.ranges, False, process_memory())
+        array_open(&d.moves, False, process_memory())
         d.next = <DeviceGraph*>g.device_graphs
         g.device_graphs = d
     return d

@@ -37,7 +37,7 @@ from dynet_cy.graph.table cimport (
 from dynet_cy.graph.thrift cimport is_limited, note_taken, ratio_now, restore_ratio, save_more
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_rewind, arena_trim, arena_unite, array_close, array_open, array_push, array_rewind,
-    out_of_memory, shortages,
+    exceeds_limit, limit_memory, memory_open, out_of_memory, shortages,
 )
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
 from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, note_gradient, see_whole, touch
@@ -247,6 +247,7 @@ cdef class ComputationGraph:
     Args:
         autobatching: how nodes are scheduled: 0 in the order they were made, 1 batched
             by agenda, 2 batched by depth; None, the default, for the global setting.
+        mem: the limit of its memory, until it is renewed, as that of `renew_cg`. Default: None.
 
     Example:
         >>> with dy.ComputationGraph() as graph:
@@ -258,20 +259,21 @@ cdef class ComputationGraph:
     def __cinit__(self):
         memset(&self.g, 0, sizeof(Graph))
 
-    def __init__(self, autobatching=None):
+    def __init__(self, autobatching=None, mem=None):
         cdef int i
         if self.g.nodes.memory != NULL:
             raise RuntimeError("ComputationGraph.__init__ was called twice")
+        memory_open(&self.g.memory)
         for i in range(GRAPH_ARRAYS):
-            array_open(&self.g.arrays[i], True)
+            array_open(&self.g.arrays[i], True, &self.g.memory)
         for i in range(GRAPH_ARENAS):
-            arena_open(&self.g.arenas[i], True)
+            arena_open(&self.g.arenas[i], True, &self.g.memory)
         self.g.shortages = shortages()
         let_be_revived(self)
         enter_table(&self.g, <void*>self)
         self.keep = {}
         self.leaves = {}
-        self.renew(autobatching=autobatching)
+        self.renew(autobatching=autobatching, mem=mem)
         next_stream(&self.g)
 
     def __dealloc__(self):
@@ -333,7 +335,7 @@ cdef class ComputationGraph:
         leave_graph(self)
         return False
 
-    def renew(self, immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
+    def renew(self, immediate_compute=False, check_validity=False, autobatching=None, forward_only=False, mem=None):
         """Drop all nodes of this graph; its expressions become stale.
 
         The graph keeps its memory for the next nodes.
@@ -347,6 +349,12 @@ cdef class ComputationGraph:
                 memory reused, as soon as no expression refers to it and everything
                 that uses it has been computed.  Has no effect together with
                 immediate_compute. Default: False.
+            mem: how many megabytes the graph may take: see `renew_cg`. Default: None, no
+                limit but that of the process.
+
+        Raises:
+            TypeError: mem is not a number.
+            ValueError: mem is not positive.
 
         Returns:
             This graph.
@@ -361,6 +369,7 @@ cdef class ComputationGraph:
         cdef Graph* g = &self.g
         cdef bint immediate = immediate_compute, checks = check_validity, forward = forward_only, has_capacity
         cdef int strategy
+        cdef size_t most = limit_of(mem)
         raise_in_item(self, "renew_cg", "renew it before the map")
         if autobatching is None:
             strategy = default_strategy
@@ -369,7 +378,7 @@ cdef class ComputationGraph:
         claim(table, g)
         try:
             hold(table, g.slot)
-            has_capacity = begin_renewal(g, strategy, immediate, checks, forward)
+            has_capacity = begin_renewal(g, strategy, immediate, checks, forward, most)
             let_go(table, g.slot)
             self.keep.clear()
             self.further_gradients = None
@@ -697,7 +706,8 @@ cdef int raise_in_item(ComputationGraph graph, str what, str instead) except -1:
     return 0
 
 
-cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_validity, bint forward_only) noexcept:
+cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_validity, bint forward_only,
+                        size_t most) noexcept:
     """Drop all nodes.  False if there is no memory for the list of free memory."""
     cdef int i
     g.strategy = strategy
@@ -711,6 +721,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     g.draws = 0
     g.draw_key = 0
     g.n_forgets = 0
+    g.again_ns = g.missing = 0
     g.forward_ms = 0
     g.n_passes = 0
     g.stale_gradients = False
@@ -731,7 +742,8 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
         arena_rewind(&g.arenas[i], 0)
         if not g.device and g.device_graphs == NULL:    # recorded passes of devices hold addresses of their arenas
             arena_unite(&g.arenas[i])
-    if g.shortages != shortages():
+    limit_memory(&g.memory, most)
+    if g.shortages != shortages() or exceeds_limit(&g.memory):
         give_back_all(g)
     if g.forward_only:
         # Allocate the list of holes now: when memory is short, free memory must still be recorded.
@@ -777,7 +789,7 @@ def arena_bytes() -> dict:
     return held
 
 
-def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False):
+def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, forward_only=False, mem=None):
     """Renew the current graph, before building for the next example.
 
     All expressions of it become stale; parameters stay.
@@ -790,9 +802,19 @@ def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, f
         forward_only: there will be no backward.  A value is dropped, and its memory
             reused, as soon as no expression refers to it and everything that uses it has
             been computed: for large minibatches and long sequences (default: False).
+        mem: how many megabytes (2**20 bytes) this graph may take, until it is renewed: its
+            values, gradients and nodes, without parameters. Where that is too little, values are
+            dropped after forward and computed again in backward. Default: None, no limit but
+            that of the process (``--dynet-mem``), which holds in any case.
 
     Returns:
         The graph.
+
+    Raises:
+        TypeError: mem is not a number.
+        ValueError: mem is not positive.
+
+    Computing raises MemoryError where a limit is too low whatever is dropped.
 
     Example:
         >>> x = dy.tanh(dy.inputVector([1, 2]))
@@ -801,7 +823,18 @@ def renew_cg(immediate_compute=False, check_validity=False, autobatching=None, f
         0
     """
     leave_if_running()
-    return current().renew(immediate_compute, check_validity, autobatching, forward_only)
+    return current().renew(immediate_compute, check_validity, autobatching, forward_only, mem)
+
+
+cdef size_t limit_of(mem) except? 0:
+    """Megabytes as bytes; 0 for None."""
+    if mem is None:
+        return 0
+    if isinstance(mem, bool) or not isinstance(mem, (int, float, np.integer, np.floating)):
+        raise TypeError(f"renew_cg: mem must be a number of megabytes, not {type(mem).__name__}")
+    if not 0 < mem <= (1 << 43):
+        raise ValueError(f"renew_cg: mem must be a positive number of megabytes, not {mem}")
+    return max(<size_t>(<double>mem * (1 << 20)), <size_t>1)
 
 
 cdef int leave_if_running() except -1:

@@ -50,8 +50,31 @@ def checkpoint(function, /, *args, **settings):
     result = function(*args, **settings)
     hold(table, slot)
     if table.graphs[slot] == g and g.renewal == renewal and not g.forward_only:
-        noted = add_region(g, first)
+        noted = add_region(g, first, g.n_nodes)
     let_go(table, slot)
     if not noted:
         out_of_memory("a region of the graph")
     return result
+
+
+def drop_between(uint32_t first, kept):
+    """Let the current graph drop the values of its nodes from number `first` on, except some, as `checkpoint` does.
+
+    Args:
+        first: the number of a node.
+        kept: the numbers of the nodes that are kept, in rising order.
+    """
+    cdef Graph* g = current_graph()
+    cdef uint32_t slot = g.slot, end
+    cdef bint noted = True
+    if g.forward_only:
+        return
+    for number in (*kept, g.n_nodes):
+        end = number
+        if first < end:
+            hold(table, slot)
+            noted = noted and add_region(g, first, end)
+            let_go(table, slot)
+        first = end + 1
+    if not noted:
+        out_of_memory("a region of the graph")

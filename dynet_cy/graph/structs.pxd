@@ -6,7 +6,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Attr, Dim
 from dynet_cy.core.threads cimport Flag
-from dynet_cy.memory.arena cimport Arena, Array
+from dynet_cy.memory.arena cimport Arena, Array, Memory
 from dynet_cy.memory.storage cimport Changes
 
 
@@ -78,6 +78,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t joint
         uint8_t keeps
         uint32_t last
+        uint32_t again
         float* dy
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
@@ -144,6 +145,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Arena grads
         Arena scratch
         Arena tables
+        Memory memory
         uint64_t shortages
         uint32_t n_nodes
         uint32_t n_batches
@@ -182,6 +184,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t keeps_until
         Room rooms[8]
         uint32_t last_stretch
+        uint64_t again_ns
+        size_t missing
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)
@@ -263,7 +267,7 @@ cdef extern from "dynet_cy/dropping.h" nogil:
     Stretch* stretches_of "dy_stretches"(const Graph* g)
     uint32_t n_stretches "dy_n_stretches"(const Graph* g)
     bint is_dropped "dy_is_dropped"(const Graph* g, uint32_t node)
-    bint add_region "dy_add_region"(Graph* g, uint32_t first)
+    bint add_region "dy_add_region"(Graph* g, uint32_t first, uint32_t end)
     void cut_regions "dy_cut_regions"(Graph* g)
     void* claim_level "dy_claim_level"(Graph* g, const Batch* batch)
     void drop_stretch "dy_drop_stretch"(Graph* g, uint32_t number)

@@ -113,22 +113,24 @@ cdef void unlock_graph(Graph* g) noexcept nogil:
 
 # ---- giving back memory --------------------------------------------------------
 
-cdef void give_back_unused(const void* asking) noexcept with gil:
+cdef void give_back_unused(const void* asking, bint own) noexcept with gil:
     """Free the memory above the bump pointers of all graphs that no other thread is running, and packed weights.
 
-    `asking` is the arena or array that is full, perhaps of a running graph.
+    `asking` is the arena or array that is full, perhaps of a running graph; with `own` only the graph of it frees
+    memory, since its own limit is exceeded.
     """
     cdef Graph* g
     cdef uint32_t slot
     for slot in range(table.n_slots):
         if is_part(table.graphs[slot], asking):     # this thread owns it: it is running, or its slot is held
             trim(table.graphs[slot])
-        elif try_acquire_lock(&table.guards[slot].lock):  # waiting could deadlock; the lock is only held briefly
+        elif not own and try_acquire_lock(&table.guards[slot].lock):  # waiting could deadlock; the lock is only held briefly
             g = table.graphs[slot]
             if g != NULL and g.version != RUNNING:
                 trim(g)
             let_go(&table, slot)
-    give_back_panels()
+    if not own:
+        give_back_panels()
 
 
 cdef void trim(Graph* g) noexcept:
@@ -150,7 +152,7 @@ cdef void give_back_all(Graph* g) noexcept:
     cdef int i
     for i in range(GRAPH_ARRAYS):
         array_close(&g.arrays[i])
-        array_open(&g.arrays[i], poison)
+        array_open(&g.arrays[i], poison, &g.memory)
     for i in range(GRAPH_ARENAS):
         arena_trim(&g.arenas[i])
     g.shortages = shortages()

@@ -1,15 +1,17 @@
 """How much memory passes may take while there is a limit on memory, and how much they have been found to take.
 
-The plan of a pass says how many bytes its values have, but not how many saved values, gathered arguments and gradients
-will take. They are assumed to take a multiple of that, which follows what graphs have taken. If a pass runs out of
+The plan of a pass says how many bytes its values have, and how many their gradients will take at a time, but not how many
+saved values and gathered arguments will take. Values are assumed to take a multiple of their bytes with these, which
+follows what graphs have taken. If a pass runs out of
 memory all the same, the multiple grows, and the pass is planned and run again, with fewer values that are kept
 (schedule/dropping).
 """
 
+from libc.math cimport INFINITY
 from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.structs cimport GRAPH_ARENAS, SHARED, nodes_of, state_of
-from dynet_cy.memory.arena cimport Arena
+from dynet_cy.memory.arena cimport Arena, Memory
 from dynet_cy.memory.storage cimport Param
 
 cdef extern from *:
@@ -19,7 +21,7 @@ cdef extern from *:
     static inline int dy_is_least(void) { return dy_least; }
 
     /* Races between threads lose at most one growth. */
-    static double dy_ratio = 2.5, dy_floor = 1;
+    static double dy_ratio = 1.5, dy_floor = 1;
     static inline double dy_load(double *x) { double r; __atomic_load(x, &r, __ATOMIC_RELAXED); return r; }
     static inline void dy_store(double *x, double r) { __atomic_store(x, &r, __ATOMIC_RELAXED); }
     static inline double dy_ratio_now(void) { return dy_load(&dy_ratio); }
@@ -57,21 +59,32 @@ cdef size_t unused_bytes(const Arena* a, size_t top) noexcept nogil:
     return n
 
 
-cdef size_t most_values(const Graph* g, size_t bytes) noexcept nogil:
-    cdef size_t limit = atomic_load(&g.values.memory.limit, RELAXED)
-    cdef size_t used = atomic_load(&g.values.memory.used, RELAXED)
-    cdef double left, most
+cdef double left_of(const Memory* of) noexcept nogil:
+    """Bytes that plans may count on within one limit; infinite if there is none."""
+    cdef size_t limit = atomic_load(&of.limit, RELAXED)
+    return SPARE * limit - atomic_load(&of.used, RELAXED) if limit else INFINITY
+
+
+cdef double memory_left(const Graph* g) noexcept nogil:
+    cdef double left
     cdef int i
-    if limit == 0 or g.forward_only or g.immediate:
-        return 0
-    left = SPARE * limit - used
+    if not is_limited(g) or g.forward_only or g.immediate:
+        return INFINITY
+    left = min(left_of(&g.memory), left_of(g.memory.around))
     for i in range(GRAPH_ARENAS):
         left += unused_bytes(&g.arenas[i], 0 if &g.arenas[i] == &g.grads else g.arenas[i].top)
-    left -= g.values.top + bytes_to_pack(g)     # the gradients of values that are there already
-    most = left / dy_ratio_now()
+    return max(left - bytes_to_pack(g), 0)
+
+
+cdef size_t most_values(double left, size_t bytes, size_t gradients) noexcept nogil:
+    cdef double most = (left - gradients) / dy_ratio_now()
     if most >= bytes:
         return 0
     return <size_t>most if most > 1 else 1
+
+
+cdef size_t bytes_missing(size_t bytes, size_t most) noexcept nogil:
+    return <size_t>((bytes - most) * dy_ratio_now())
 
 
 cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
@@ -93,7 +106,8 @@ cdef void note_taken(const Graph* g) noexcept nogil:
     if g.values.top < LEAST_MEASURED:
         return
     for i in range(GRAPH_ARENAS):
-        taken += unused_bytes(&g.arenas[i], 0)
+        if &g.arenas[i] != &g.grads:
+            taken += unused_bytes(&g.arenas[i], 0)
     dy_set_ratio(max(min(dy_ratio_now(), MARGIN * taken / g.values.top), dy_floor_now()))
 
 

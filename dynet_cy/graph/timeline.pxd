@@ -15,6 +15,7 @@ from dynet_cy.graph.structs cimport Graph
 cdef enum Kind:
     BATCH                       # one batch of nodes forward
     BATCH_BACKWARD              # its gradients
+    BATCH_AGAIN                 # its values, which were dropped, for backward
     WEIGHTS                     # products of factors that were collected
     MAKING                      # the program made nodes
     SCHEDULING
@@ -35,5 +36,5 @@ cdef void end_span(Kind kind, uint64_t begun) noexcept nogil
 cdef uint64_t begin_pass_span(const Graph* g) noexcept
 
 # A call of the nodes order[first], order[first + 1]..., and the number of nodes that ran.
-cdef void span_of_call(const Graph* g, uint32_t first, uint32_t count, bint backward, uint32_t nodes,
+cdef void span_of_call(const Graph* g, uint32_t first, uint32_t count, Kind kind, uint32_t nodes,
                        uint64_t begun, uint64_t ended) noexcept nogil

@@ -78,7 +78,7 @@ pthread_mutex_init(&lock, NULL)
 cdef list names = []
 cdef Unlocked names_lock
 
-KINDS = ("forward", "backward", "weight gradients", "making nodes", "scheduling", "forward pass", "backward pass",
+KINDS = ("forward", "backward", "again", "weight gradients", "making nodes", "scheduling", "forward pass", "backward pass",
          "update", "exchange", "")
 
 
@@ -86,8 +86,9 @@ class Span(NamedTuple):
     """Something that ran from one moment to another.
 
     Attributes:
-        kind: "forward" and "backward" for batches of nodes, "weight gradients", "making nodes", "scheduling", "forward
-            pass", "backward pass", "update", "exchange"; for other spans, their name
+        kind: "forward", "backward" and "again" (values that were dropped) for batches of nodes, "weight gradients",
+            "making nodes", "scheduling", "forward pass", "backward pass", "update", "exchange"; for other spans, their
+            name
         begin, end: seconds, of the monotonic clock
         thread: the number of the thread, from 1
         op: the operation of a batch, else empty
@@ -180,7 +181,7 @@ cdef uint64_t begin_pass_span(const Graph* g) noexcept:
     return clock()
 
 
-cdef void span_of_call(const Graph* g, uint32_t first, uint32_t count, bint backward, uint32_t nodes,
+cdef void span_of_call(const Graph* g, uint32_t first, uint32_t count, Kind kind, uint32_t nodes,
                        uint64_t begun, uint64_t ended) noexcept nogil:
     cdef const uint32_t* ids = order_of(g) + first
     cdef const Node* node = &nodes_of(g)[ids[0]]
@@ -192,14 +193,14 @@ cdef void span_of_call(const Graph* g, uint32_t first, uint32_t count, bint back
     pthread_mutex_lock(&lock)
     s = next_span(begun, ended)
     if s != NULL:
-        s.kind = BATCH_BACKWARD if backward else BATCH
+        s.kind = kind
         s.op = node.op
         s.nodes = nodes
         s.y = node.dim
         s.values = g.values.top
         s.gradients = g.grads.top
         s.scratch = g.scratch.top
-        s.held = g.nodes.memory.used
+        s.held = g.memory.around.used
         s.n_args = min(node.nargs, <uint32_t>ARGUMENTS)
         for k in range(s.n_args):
             s.x[k] = nodes_of(g)[args_of(g, node)[k]].dim
@@ -242,7 +243,7 @@ def recorded_spans():
     try:
         for i in range(n):
             s = &all[i]
-            batch = s.kind == BATCH or s.kind == BATCH_BACKWARD
+            batch = s.kind <= BATCH_AGAIN
             found.append(Span(
                 names[s.op] if s.kind == NAMED else KINDS[s.kind], s.begin / 1e9, s.end / 1e9, s.thread,
                 op_at(s.op).name.decode() if batch else "", s.nodes, s.bytes, shape_text(&s.y) if batch else "",

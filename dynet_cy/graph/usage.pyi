@@ -11,6 +11,15 @@ class ValueUsage(NamedTuple):
     origin: Origin | None
     scope: str
 
+class DroppedUsage(NamedTuple):
+    op: str
+    bytes: int
+    nodes: int
+    again: int
+    shape: tuple[int, ...]
+    origin: Origin | None
+    scope: str
+
 class GraphUsage(NamedTuple):
     values: int
     gradients: int
@@ -18,6 +27,10 @@ class GraphUsage(NamedTuple):
     nodes: int
     kept: int
     by_value: list[ValueUsage]
+    dropped: list[DroppedUsage] = ...
+    again_seconds: float = ...
+    missing: int = ...
+    limit: int = ...
 
 def graph_usage(graph: ComputationGraph) -> GraphUsage: ...
 def watch_peak() -> None: ...

@@ -45,6 +45,26 @@ class ValueUsage(NamedTuple):
     scope: str
 
 
+class DroppedUsage(NamedTuple):
+    """The values of one operation and line that were dropped after forward, and those computed again since.
+
+    Attributes:
+        op: the name of the operation.
+        bytes: what the values would take if they were kept.
+        nodes: how many they are.
+        again: how many were computed again; one that was computed twice counts twice.
+        shape, origin, scope: as those of ValueUsage.
+    """
+
+    op: str
+    bytes: int
+    nodes: int
+    again: int
+    shape: tuple
+    origin: object
+    scope: str
+
+
 class GraphUsage(NamedTuple):
     """What a graph holds, in bytes.
 
@@ -55,6 +75,10 @@ class GraphUsage(NamedTuple):
         nodes: nodes, their arguments and indices, the plan, and tables for devices.
         kept: memory above the bump pointers, which the next graph uses.
         by_value: the values by operation and line, the largest first: a list of ValueUsage.
+        dropped: values that were dropped after forward, in the same way: a list of DroppedUsage.
+        again_seconds: how long computing them again has taken.
+        missing: how many more bytes would have let all values be kept, if they were dropped for a lack of memory.
+        limit: the limit of the graph itself (``renew_cg(mem=...)``); 0 if it has none.
     """
 
     values: int
@@ -63,6 +87,10 @@ class GraphUsage(NamedTuple):
     nodes: int
     kept: int
     by_value: list
+    dropped: list = []
+    again_seconds: float = 0.0
+    missing: int = 0
+    limit: int = 0
 
 
 cdef inline bint has_own_value(const Graph* g, uint32_t i) noexcept nogil:
@@ -73,39 +101,63 @@ cdef inline bint has_own_value(const Graph* g, uint32_t i) noexcept nogil:
     return x.batch == NO_BATCH or batches_of(g)[x.batch].form != VIEWS
 
 
+cdef inline bint was_dropped(const Graph* g, uint32_t i) noexcept nogil:
+    """Whether the plan has had the value of a node dropped, wherever it is now."""
+    cdef uint32_t b = nodes_of(g)[i].batch
+    return b != NO_BATCH and batches_of(g)[b].planned != 0 and batches_of(g)[b].form != VIEWS
+
+
 cdef list value_usage(const Graph* g):
     """The values of a graph by operation and line, the largest first."""
-    cdef dict found = {}                    # by op and line: bytes, nodes, the largest node
+    return [usage_of(g, row) for row in by_line(g, False)]
+
+
+cdef list dropped_usage(const Graph* g):
+    """The same for values that were dropped."""
+    found = []
+    if g.stretches.top:
+        for row in by_line(g, True):
+            x = usage_of(g, row)
+            found.append(DroppedUsage(x.op, x.bytes, x.nodes, row[3], x.shape, x.origin, x.scope))
+    return found
+
+
+cdef list by_line(const Graph* g, bint dropped):
+    """By op and line: bytes, nodes, the largest node, how many were computed again; the largest first."""
+    cdef dict found = {}
     cdef const Node* x
     cdef uint32_t i
     cdef size_t size
     for i in range(g.n_nodes):
-        if not has_own_value(g, i):
+        if not (was_dropped(g, i) if dropped else has_own_value(g, i)):
             continue
         x = &nodes_of(g)[i]
         size = total_of(&x.dim) * sizeof(float)
         key = <uint64_t>origin_of(g, i) << 10 | x.op
+        again = batches_of(g)[x.batch].again if dropped else 0
         so_far = found.get(key)
         if so_far is None:
-            found[key] = [size, 1, i]
+            found[key] = [size, 1, i, again]
         else:
             so_far[0] += size
             so_far[1] += 1
+            so_far[3] += again
             if size > total_of(&nodes_of(g)[<uint32_t>so_far[2]].dim) * sizeof(float):
                 so_far[2] = i
-    return [usage_of(g, row[0], row[1], row[2]) for row in sorted(found.values(), key=_largest_first)]
+    return sorted(found.values(), key=_largest_first)
 
 
 def _largest_first(row):
     return -row[0], row[2]
 
 
-cdef object usage_of(const Graph* g, size_t size, uint32_t nodes, uint32_t largest):
+cdef object usage_of(const Graph* g, list row):
+    cdef uint32_t largest = row[2]
     cdef const Node* x = &nodes_of(g)[largest]
     cdef tuple shape = shape_of(&x.dim)
     if x.dim.bd > 1:
         shape += (x.dim.bd,)
-    return ValueUsage(op_at(x.op).name.decode(), size, nodes, shape, origin_at(origin_of(g, largest)),
+    return ValueUsage(op_at(x.op).name.decode(), row[0], row[1], shape, origin_at(origin_of(g, largest)),
                       scope_at(origin_of(g, largest)))
 
 
@@ -121,7 +173,8 @@ cdef object usage(const Graph* g):
         arrays += g.arrays[i].top
     used = g.values.top + g.grads.top + g.scratch.top + arrays
     # A bump pointer may be in a gap between segments, which counts for nothing.
-    return GraphUsage(g.values.top, g.grads.top, g.scratch.top, arrays, max(held - used, 0), value_usage(g))
+    return GraphUsage(g.values.top, g.grads.top, g.scratch.top, arrays, max(held - used, 0), value_usage(g),
+                      dropped_usage(g), g.again_ns / 1e9, g.missing, g.memory.limit)
 
 
 def graph_usage(ComputationGraph graph not None):

@@ -46,6 +46,7 @@ cdef extern from "dynet_cy/arena.h" nogil:
         void* (*extend)(Arena* a, void* p, size_t had, size_t more) noexcept nogil
         int (*widen)(Array* a, size_t top) noexcept nogil
         void (*rewind)(Arena* a, size_t top) noexcept nogil
+        Memory* around
 
     void* arena_alloc "dy_arena_alloc"(Arena* a, size_t n)
     void* arena_push "dy_arena_push"(Arena* a, size_t n)
@@ -58,9 +59,15 @@ cdef extern from "dynet_cy/arena.h" nogil:
     void* array_push "dy_array_push"(Array* a, size_t n)
     void array_rewind "dy_array_rewind"(Array* a, size_t top)
 
-# Memory is allocated only when it is needed.
-cdef void arena_open(Arena* a, bint poison) noexcept nogil
-cdef void array_open(Array* a, bint poison) noexcept nogil
+# The accounting of the process, and the beginning of one within it, which has no limit yet.
+cdef Memory* process_memory() noexcept nogil
+cdef void memory_open(Memory* of) noexcept nogil
+# Set the limit of one, in bytes; 0: none.
+cdef void limit_memory(Memory* of, size_t limit_bytes) noexcept nogil
+cdef bint exceeds_limit(const Memory* of) noexcept nogil
+# Memory is allocated only when it is needed, and counts for `of`.
+cdef void arena_open(Arena* a, bint poison, Memory* of) noexcept nogil
+cdef void array_open(Array* a, bint poison, Memory* of) noexcept nogil
 cdef void arena_close(Arena* a) noexcept nogil
 cdef void array_close(Array* a) noexcept nogil
 # Let an empty arena use memory of the caller. All of that memory counts as in use, and none of it against the limit.
@@ -70,8 +77,8 @@ cdef void arena_unite(Arena* a) noexcept nogil
 # Free the memory above the bump pointer.  No memory moves.
 cdef void arena_trim(Arena* a) noexcept nogil
 cdef void array_trim(Array* a) noexcept nogil
-# Frees memory that is not in use when an allocation fails; acquires the GIL.
-ctypedef void (*Reclaim)(const void* asking) noexcept nogil
+# Frees memory that is not in use when an allocation fails, with `own` only of what `asking` is part of; acquires the GIL.
+ctypedef void (*Reclaim)(const void* asking, bint own) noexcept nogil
 cdef void set_reclaim(Reclaim f) noexcept
 # Raise the error of this thread's last refused allocation.
 cdef int out_of_memory(str what) except -1

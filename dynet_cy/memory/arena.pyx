@@ -21,11 +21,11 @@ cdef extern from *:
     #endif
 
     /* Why an allocation was refused. */
-    enum { DY_LIMIT, DY_MACHINE, DY_SYSTEM };
+    enum { DY_LIMIT, DY_PART, DY_MACHINE, DY_SYSTEM };
 
     typedef struct {
         int why;
-        size_t needed, left;
+        size_t needed, left, limit;
     } dy_refusal;
 
     static _Thread_local dy_refusal dy_refused;
@@ -66,12 +66,14 @@ cdef extern from *:
     """
     int MAP_NORESERVE
     int LIMIT "DY_LIMIT"
+    int PART "DY_PART"
     int MACHINE "DY_MACHINE"
     int SYSTEM "DY_SYSTEM"
     ctypedef struct Refusal "dy_refusal":
         int why
         size_t needed
         size_t left
+        size_t limit
     Refusal* last_refusal "dy_last_refusal"() nogil
     void* remap "dy_remap"(void* p, size_t had, size_t n) nogil
     void prefer_huge_pages "dy_prefer_huge_pages"(void* p, size_t n) nogil
@@ -143,7 +145,7 @@ def set_poison(bint on) -> bool:
 def give_back():
     """Make all graphs that are not running free the memory that they keep for reuse."""
     if reclaim != NULL:
-        reclaim(NULL)
+        reclaim(NULL, False)
 
 
 # ---- the limit -----------------------------------------------------------------
@@ -156,22 +158,47 @@ cdef void* refuse(int why, size_t needed, size_t left) noexcept nogil:
     return NULL
 
 
-cdef bint charge(size_t more, size_t needed) noexcept nogil:
-    """Charge bytes against the limit; False if it would be exceeded, by a request for `needed` bytes."""
-    cdef size_t used = atomic_add(&memory.used, more, RELAXED)
-    cdef size_t allowed = atomic_load(&memory.limit, RELAXED)
+cdef bint charge(Memory* of, size_t more, size_t needed) noexcept nogil:
+    """Charge bytes against a limit and those around it; False if a request for `needed` bytes would exceed one."""
+    cdef size_t used = atomic_add(&of.used, more, RELAXED)
+    cdef size_t allowed = atomic_load(&of.limit, RELAXED)
     cdef size_t free_bytes
     if allowed and used > allowed:
-        atomic_sub(&memory.used, more, RELAXED)
+        atomic_sub(&of.used, more, RELAXED)
         free_bytes = allowed - (used - more) if allowed > used - more else 0
         # Memory that is already held can be used too.
-        refuse(LIMIT, needed, free_bytes + needed - more if needed > more else free_bytes)
+        refuse(LIMIT if of.around == NULL else PART, needed, free_bytes + needed - more if needed > more else free_bytes)
+        last_refusal().limit = allowed
+        return False
+    if of.around != NULL and not charge(of.around, more, needed):
+        atomic_sub(&of.used, more, RELAXED)
         return False
     return True
 
 
-cdef void discharge(size_t n) noexcept nogil:
-    atomic_sub(&memory.used, n, RELAXED)
+cdef void discharge(Memory* of, size_t n) noexcept nogil:
+    while of != NULL:
+        atomic_sub(&of.used, n, RELAXED)
+        of = of.around
+
+
+cdef Memory* process_memory() noexcept nogil:
+    return &memory
+
+
+cdef void memory_open(Memory* of) noexcept nogil:
+    of[0] = memory
+    of.limit = of.used = 0
+    of.around = &memory
+
+
+cdef void limit_memory(Memory* of, size_t limit_bytes) noexcept nogil:
+    atomic_store(&of.limit, limit_bytes, RELAXED)
+
+
+cdef bint exceeds_limit(const Memory* of) noexcept nogil:
+    cdef size_t allowed = atomic_load(&of.limit, RELAXED)
+    return allowed != 0 and atomic_load(&of.used, RELAXED) > allowed
 
 
 # ---- blocks --------------------------------------------------------------------
@@ -211,9 +238,9 @@ cdef void* block_resize(void* p, size_t had, size_t n) noexcept nogil:
 
 # ---- arenas --------------------------------------------------------------------
 
-cdef void arena_open(Arena* a, bint poison) noexcept nogil:
+cdef void arena_open(Arena* a, bint poison, Memory* of) noexcept nogil:
     memset(a, 0, sizeof(Arena))
-    a.memory = &memory
+    a.memory = of
     a.poison = poison and poisoning
 
 
@@ -229,7 +256,7 @@ cdef void drop_segments(Arena* a, uint32_t first) noexcept nogil:
     while a.n > first:
         a.n -= 1
         s = &a.segments[a.n]
-        discharge(s.charged)
+        discharge(a.memory, s.charged)
         if not a.foreign:
             block_free(s.p, s.bytes + GAP)
     if a.n == 0:
@@ -302,15 +329,15 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
     return True
 
 
-cdef bint charge_segment(Segment* s, size_t end, size_t needed) noexcept nogil:
+cdef bint charge_segment(Memory* of, Segment* s, size_t end, size_t needed) noexcept nogil:
     """Charge a segment up to an offset, because of a request for `needed` bytes."""
     cdef size_t want
     if end <= s.charged:
         return True
     want = min((end + CHARGE_STEP - 1) & ~<size_t>(CHARGE_STEP - 1), s.bytes)
-    if not charge(want - s.charged, needed):
+    if not charge(of, want - s.charged, needed):
         want = end                              # try again without rounding up
-        if not charge(want - s.charged, needed):
+        if not charge(of, want - s.charged, needed):
             return False
     s.charged = want
     return True
@@ -322,12 +349,15 @@ cdef bint fits_behind(const Arena* a, size_t at, size_t n) noexcept nogil:
 
 
 cdef void* try_to_grow(Arena* a, size_t n) noexcept nogil:
-    cdef size_t at = (a.top + ALIGN - 1) & ~<size_t>(ALIGN - 1)
+    cdef size_t at
     cdef uint32_t i = 0, k
     cdef Segment* s
+    if a.n == 0:                                # it was trimmed; going back to an offset from before means nothing
+        a.top = 0
+    at = (a.top + ALIGN - 1) & ~<size_t>(ALIGN - 1)
     if fits_behind(a, at, n):
         s = &a.segments[a.now]
-        if not charge_segment(s, at - s.begin + n, n):
+        if not charge_segment(a.memory, s, at - s.begin + n, n):
             return NULL
         a.end = s.begin + s.charged
     else:
@@ -340,7 +370,7 @@ cdef void* try_to_grow(Arena* a, size_t n) noexcept nogil:
                 return NULL
             i = a.n - 1
         s = &a.segments[i]
-        if not charge_segment(s, n, n):
+        if not charge_segment(a.memory, s, n, n):
             return NULL
         for k in range(a.now + 1 if i else 0, i + 1):       # skipped segments stay empty
             a.segments[k].begin = at
@@ -356,7 +386,7 @@ cdef void* grow(Arena* a, size_t n) noexcept nogil:
     """Slow path of `arena_alloc`: the charged part of the segment is full."""
     cdef void* p = try_to_grow(a, n)
     if p == NULL and reclaim != NULL and not a.quiet:
-        reclaim(a)
+        reclaim(a, last_refusal().why == PART)
         p = try_to_grow(a, n)
     return p
 
@@ -365,7 +395,7 @@ cdef void* extend(Arena* a, void* p, size_t had, size_t more) noexcept nogil:
     """Slow path of `arena_extend`, for the same case."""
     cdef Segment* s = &a.segments[a.now]
     cdef void* q
-    if more <= s.bytes - (a.top - s.begin) and charge_segment(s, a.top - s.begin + more, more):
+    if more <= s.bytes - (a.top - s.begin) and charge_segment(a.memory, s, a.top - s.begin + more, more):
         a.end = s.begin + s.charged
         a.top += more
         return p
@@ -420,34 +450,34 @@ cdef void arena_trim(Arena* a) noexcept nogil:
     kept = (a.top - s.begin + page - 1) & ~(page - 1)
     if s.bytes + GAP >= MAPPED and s.charged > kept:
         release(s.p + kept, s.charged - kept)
-        discharge(s.charged - kept)
+        discharge(a.memory, s.charged - kept)
         s.charged = kept
         a.end = s.begin + kept
 
 
 # ---- arrays --------------------------------------------------------------------
 
-cdef void array_open(Array* a, bint poison) noexcept nogil:
+cdef void array_open(Array* a, bint poison, Memory* of) noexcept nogil:
     memset(a, 0, sizeof(Array))
-    a.memory = &memory
+    a.memory = of
     a.poison = poison and poisoning
 
 
 cdef void array_close(Array* a) noexcept nogil:
     if a.base != NULL:
         block_free(a.base, a.capacity)
-        discharge(a.capacity)
+        discharge(a.memory, a.capacity)
     memset(a, 0, sizeof(Array))
 
 
 cdef bint resize(Array* a, size_t capacity) noexcept nogil:
     """Grow an array."""
     cdef void* p
-    if not charge(capacity - a.capacity, capacity - a.capacity):
+    if not charge(a.memory, capacity - a.capacity, capacity - a.capacity):
         return False
     p = block_resize(a.base, a.capacity, capacity)
     if p == NULL:
-        discharge(capacity - a.capacity)
+        discharge(a.memory, capacity - a.capacity)
         refuse(SYSTEM, capacity, 0)
         return False
     a.base = <char*>p
@@ -466,7 +496,7 @@ cdef int widen(Array* a, size_t top) noexcept nogil:
     if resize(a, want) or (least < want and resize(a, least)):
         return True
     if reclaim != NULL:
-        reclaim(a)
+        reclaim(a, last_refusal().why == PART)
         return resize(a, least)
     return False
 
@@ -476,7 +506,7 @@ cdef void array_trim(Array* a) noexcept nogil:
     cdef size_t kept = max((a.top + 2 * page - 1) & ~(page - 1), <size_t>MAPPED)
     if a.memory != NULL and a.capacity >= MAPPED and kept < a.capacity:
         munmap(a.base + kept, a.capacity - kept)
-        discharge(a.capacity - kept)
+        discharge(a.memory, a.capacity - kept)
         a.capacity = kept
 
 
@@ -500,17 +530,19 @@ cdef uint64_t shortages() noexcept nogil:
 cdef int out_of_memory(str what) except -1:
     cdef Refusal* r = last_refusal()
     atomic_add(&n_shortages, 1, RELAXED)
-    raise MemoryError(f"out of memory for {what}: " + describe(r.why, r.needed, r.left))
+    raise MemoryError(f"out of memory for {what}: " + describe(r))
 
 
-cdef str describe(int why, size_t needed, size_t left):
-    if why == LIMIT:
-        reason = (f"{needed:,} bytes needed, {left:,} left of the limit of {limit():,} ({limit() >> 20} MiB); "
-                  "raise it with --dynet-mem MB or dynet_cy.config.set(mem=MB)")
-    elif why == MACHINE:
-        reason = f"{needed:,} bytes needed, {left:,} left of what this machine has"
+cdef str describe(const Refusal* r):
+    if r.why == LIMIT or r.why == PART:
+        whose, how = (("the limit", "--dynet-mem MB or dynet_cy.config.set(mem=MB)") if r.why == LIMIT else
+                      ("this graph's limit", "renew_cg(mem=MB)"))
+        reason = (f"{r.needed:,} bytes needed, {r.left:,} left of {whose} of {r.limit:,} ({r.limit >> 20} MiB); "
+                  f"raise it with {how}")
+    elif r.why == MACHINE:
+        reason = f"{r.needed:,} bytes needed, {r.left:,} left of what this machine has"
     else:
-        reason = f"the system refused {needed:,} bytes of memory or of address space (ulimit -v)"
+        reason = f"the system refused {r.needed:,} bytes of memory or of address space (ulimit -v)"
     return reason + "; renew_cg() gives back the memory of expressions that are no longer needed"
 
 
@@ -536,10 +568,11 @@ def available_bytes() -> int | None:
 cdef int check_memory(str what, size_t n, size_t touched) except -1:
     cdef size_t allowed = limit(), used = used_bytes()
     if allowed and reclaim != NULL and n > max(allowed, used) - used:
-        reclaim(NULL)
+        reclaim(NULL, False)
         used = used_bytes()
     if allowed and n > max(allowed, used) - used:
         refuse(LIMIT, n, max(allowed, used) - used)
+        last_refusal().limit = allowed
         out_of_memory(what)
     if touched < ASK_FROM:
         return 0

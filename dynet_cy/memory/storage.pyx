@@ -20,7 +20,7 @@ from dynet_cy.core.threads cimport (
     runs_handlers,
 )
 from dynet_cy.memory.arena cimport (
-    arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_memory, out_of_memory,
+    arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_memory, out_of_memory, process_memory,
 )
 
 
@@ -300,7 +300,7 @@ cdef class Plane:
     """The floats of all entries, each a contiguous range, in the plane's own memory or in a mapping of the caller's."""
 
     def __cinit__(self):
-        arena_open(&self.arena, False)
+        arena_open(&self.arena, False, process_memory())
         self.arena.zeroed = True
         self.other_devices = {}
 
@@ -447,7 +447,7 @@ cdef class Storage:
         self.grads = Plane()
         self.planes = [self.values, self.grads]
         self.changes.n = 1
-        arena_open(&self.panels, False)
+        arena_open(&self.panels, False, process_memory())
         self.panels.quiet = True                # no reclaim: it grows while `pack_lock` is held
         pthread_mutex_init(&self.pack_lock, NULL)
         self.enlist()

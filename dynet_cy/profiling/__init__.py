@@ -40,9 +40,13 @@ from dynet_cy.graph import usage as _usage
 from dynet_cy.graph.origin import shown_file as _shown
 from dynet_cy.graph.timeline import Span
 from dynet_cy.graph.usage import GraphUsage
+from dynet_cy.memory.arena import limit as _limit
 from dynet_cy.ops.registry import describe as _describe
+from dynet_cy.profiling.memory import dropped_rows as _dropped_rows
 from dynet_cy.profiling.memory import memory_rows as _memory_rows
+from dynet_cy.profiling.memory import missing_hint as _missing_hint
 from dynet_cy.profiling.memory import size_text as _size_text
+from dynet_cy.profiling.memory import time_text as _time_text
 from dynet_cy.profiling.memory import value_rows as _value_rows
 from dynet_cy.profiling.report import tables, write_report
 from dynet_cy.profiling.timelines import FileName, join_timelines, write_timeline
@@ -76,6 +80,7 @@ class OpProfile(NamedTuple):
         calls: how many batches they ran in; nodes of different sizes may form one batch, though each is run separately
         seconds: how long that took, including gathering the arguments
         alone_because: why its nodes never batch; empty if nodes with equal shapes and shared arguments do
+        again: whether it is forward for a second time, of values that were dropped (`checkpoint`, a limit of memory)
     """
 
     op: str
@@ -84,6 +89,23 @@ class OpProfile(NamedTuple):
     calls: int
     seconds: float
     alone_because: str
+    again: bool = False
+
+    @property
+    def way(self) -> str:
+        """ "forward", "backward" or "again".
+
+        Example:
+            >>> with profiling.measure() as profile:
+            ...     value = dy.tanh(dy.scalarInput(1)).value()
+            >>> profile[0].way
+            'forward'
+        """
+        return _way(self)
+
+
+def _way(row: OpProfile | LineProfile) -> str:
+    return "backward" if row.backward else "again" if row.again else "forward"
 
 
 class LineProfile(NamedTuple):
@@ -97,6 +119,7 @@ class LineProfile(NamedTuple):
         calls: how many batches contained nodes of the line
         seconds: its share of the time of these batches
         scope: the scopes in which it ran (`name_scope`); empty outside of any
+        again: whether it is forward for a second time, of values that were dropped (`checkpoint`, a limit of memory)
     """
 
     file: str
@@ -108,6 +131,19 @@ class LineProfile(NamedTuple):
     calls: int
     seconds: float
     scope: str = ""
+    again: bool = False
+
+    @property
+    def way(self) -> str:
+        """ "forward", "backward" or "again".
+
+        Example:
+            >>> with profiling.measure(lines=True) as profile:
+            ...     value = dy.tanh(dy.scalarInput(1)).value()
+            >>> profile.lines[0].way
+            'forward'
+        """
+        return _way(self)
 
 
 class ScopeProfile(NamedTuple):
@@ -117,7 +153,7 @@ class ScopeProfile(NamedTuple):
         scope: its name, with those of the scopes around it: "encoder/attention"
         nodes: how many nodes ran, forward
         seconds: how long they took, forward and backward, without scopes nested in it
-        forward, backward: the time of each direction
+        forward, backward: the time of each direction; values that were dropped count as forward again
     """
 
     scope: str
@@ -283,21 +319,19 @@ class Profile(list["OpProfile"]):
         total = sum(row.seconds for row in self)
         lines = [f"{'ms':>12} {'share':>7} {'nodes':>10} {'calls':>10} {'per call':>9}  operation"]
         for row in self:
-            way = "backward" if row.backward else "forward"
             why = f" (alone: {row.alone_because})" if row.alone_because and row.nodes > 1 else ""
             share = row.seconds / total if total else 0.0
             lines.append(
                 f"{1e3 * row.seconds:12.3f} {share:7.1%} {row.nodes:10,} {row.calls:10,} {row.nodes / row.calls:9.1f}  "
-                f"{way} {row.op}{why}"
+                f"{row.way} {row.op}{why}"
             )
         lines.append(f"{1e3 * total:12.3f}          in all")
         lines += [f"{1e3 * seconds:12.3f}          {name}" for name, seconds in self.beside().items()]
         for line in self.lines[:_MOST_LINES]:
-            way = "backward" if line.backward else "forward"
             share = line.seconds / total if total else 0.0
             lines.append(
                 f"{1e3 * line.seconds:12.3f} {share:7.1%} {line.nodes:10,} {line.calls:10,} "
-                f"{line.nodes / line.calls:9.1f}  {_shown(line.file)}:{line.line} in {line.function}: {way} {line.op}"
+                f"{line.nodes / line.calls:9.1f}  {_shown(line.file)}:{line.line} in {line.function}: {line.way} {line.op}"
                 + (f" [{line.scope}]" if line.scope else "")
             )
         if len(self.lines) > _MOST_LINES:
@@ -322,10 +356,51 @@ class Profile(list["OpProfile"]):
         lines = [f"{'size':>12}  memory when the graph held most"]
         lines += [f"{_size_text(row.bytes):>12}  {row.kind}" for row in _memory_rows(self.memory) if row.bytes]
         lines.append(f"{'size':>12} {'nodes':>10}  values at that time")
-        return lines + [
+        lines += [
             f"{size:>12} {nodes:>10}  {op} {where}".rstrip()
             for size, nodes, op, where in _value_rows(self.memory.by_value)
         ]
+        if self.memory.dropped:
+            lines.append(f"{'size':>12} {'nodes':>10}  values that were dropped")
+        lines += [
+            f"{size:>12} {nodes:>10}  {op} {where}".rstrip()
+            for size, nodes, _, op, where in _dropped_rows(self.memory.dropped)
+        ]
+        return lines + ([f"{'':12} {self.again_hint}"] if self.again_hint else [])
+
+    @property
+    def again_hint(self) -> str:
+        """What computing dropped values again has cost, which line took longest, and what would help.
+
+        Empty if nothing was computed again.
+
+        Example:
+            >>> W = model.add_parameters((64, 64))
+            >>> with profiling.measure(lines=True) as profile:
+            ...     x = dy.inputVector([0.1] * 64)
+            ...     for _ in range(2):
+            ...         x = dy.checkpoint(lambda x: dy.tanh(W * dy.tanh(W * x)), x)
+            ...         _ = x.forward()
+            ...     dy.squared_norm(x).backward()
+            >>> profile.again_hint
+            '2 values were computed again in backward, ... of the time...'
+        """
+        rows = [row for row in self if row.again]
+        if not rows:
+            return ""
+        nodes, seconds = sum(row.nodes for row in rows), sum(row.seconds for row in rows)
+        share = seconds / (sum(row.seconds for row in self) or 1.0)
+        words = [f"{nodes:,} values were computed again in backward, in {_time_text(seconds)}, {share:.1%} of the time"]
+        slowest = max((line for line in self.lines if line.again), key=lambda line: line.seconds, default=None)
+        if slowest is not None:
+            place = f"{_shown(slowest.file)}:{slowest.line} in {slowest.function}"
+            words.append(f"{slowest.op} of {place} took longest, {_time_text(slowest.seconds)}")
+        missing, most = (self.memory.missing, self.memory.limit or _limit()) if self.memory is not None else (0, 0)
+        words.append(
+            _missing_hint(missing, most)
+            or "what is made outside of dy.checkpoint, or read outside of it, is kept and saves that time"
+        )
+        return "; ".join(words)
 
     def _requests_text(self) -> list[str]:
         if not self.requests:
@@ -346,11 +421,11 @@ class Profile(list["OpProfile"]):
     def _measured(self) -> Profile:
         """This profile with the measurements so far."""
         reasons = {op["name"]: op["alone_because"] for op in _describe()}
-        rows = [OpProfile(*counts, reasons.get(counts.op, "")) for counts in _watch.counts()]
+        rows = [OpProfile(*x[:5], reasons.get(x.op, ""), x.again) for x in _watch.counts()]
         self.extend(sorted(rows, key=lambda row: -row.seconds))
         counted = _watch.line_counts()
         lines = [
-            LineProfile(*row.origin, row.op, row.backward, row.nodes, row.calls, row.seconds, row.scope)
+            LineProfile(*row.origin, row.op, row.backward, row.nodes, row.calls, row.seconds, row.scope, row.again)
             for row in counted
             if row.origin is not None
         ]
@@ -360,7 +435,7 @@ class Profile(list["OpProfile"]):
             if row.scope:
                 so_far = scopes.get(row.scope, ScopeProfile(row.scope, 0, 0.0, 0.0, 0.0))
                 there, back = (0.0, row.seconds) if row.backward else (row.seconds, 0.0)
-                nodes = so_far.nodes + (0 if row.backward else row.nodes)
+                nodes = so_far.nodes + (0 if row.backward or row.again else row.nodes)
                 scopes[row.scope] = ScopeProfile(
                     row.scope, nodes, so_far.seconds + row.seconds, so_far.forward + there, so_far.backward + back
                 )

@@ -8,12 +8,23 @@ from typing import NamedTuple
 from dynet_cy.core.devices import device_name
 from dynet_cy.graph.expressions import cg
 from dynet_cy.graph.origin import shown_file
-from dynet_cy.graph.usage import GraphUsage, ValueUsage, graph_usage
+from dynet_cy.graph.usage import DroppedUsage, GraphUsage, ValueUsage, graph_usage
 from dynet_cy.memory.arena import limit, used_bytes
 from dynet_cy.memory.storage import storage_usage
 from dynet_cy.schedule.plan import cached_in
 
-__all__ = ["MemoryReport", "MemoryRow", "memory_report", "memory_rows", "size_text", "value_rows"]
+__all__ = [
+    "MemoryReport",
+    "MemoryRow",
+    "dropped_rows",
+    "memory_report",
+    "memory_rows",
+    "missing_hint",
+    "place_text",
+    "size_text",
+    "time_text",
+    "value_rows",
+]
 
 _MOST_VALUES = 20  # rows in texts and tables
 
@@ -39,6 +50,11 @@ class MemoryReport(NamedTuple):
         limit: the limit (``--dynet-mem``) in bytes; 0 if there is none
         values: the values of the current graph by operation and line of the program, the largest first: op, bytes,
             nodes, shape, origin and scope of each
+        dropped: its values that were dropped after forward, by `checkpoint` or for a lack of memory, in the same way:
+            `bytes` is what they would take, `again` how many were computed again
+        again_seconds: how long computing them again has taken since the graph was renewed
+        missing: how many more bytes would have let the graph keep all values; 0 if memory sufficed
+        graph_limit: the limit of the current graph (``renew_cg(mem=...)``) in bytes; 0 if there is none
 
     Example:
         >>> W = model.add_parameters((100, 100))
@@ -55,6 +71,26 @@ class MemoryReport(NamedTuple):
     total: int
     limit: int
     values: list[ValueUsage]
+    dropped: list[DroppedUsage] = []
+    again_seconds: float = 0.0
+    missing: int = 0
+    graph_limit: int = 0
+
+    @property
+    def hint(self) -> str:
+        """What would save computing values again; empty if none were dropped.
+
+        Example:
+            >>> y = dy.checkpoint(dy.tanh, dy.inputVector([1, 2]))
+            >>> dy.memory_report().hint
+            ''
+            >>> dy.squared_norm(dy.exp(y)).forward()
+        """
+        if not self.dropped:
+            return ""
+        return missing_hint(self.missing, self.graph_limit or self.limit) or (
+            "dy.checkpoint has dropped them; dynet_cy.profiling.measure(lines=True) says which lines take longest"
+        )
 
     def __str__(self) -> str:
         lines = [f"{size_text(row.bytes):>12}  {row.kind}" for row in self.rows]
@@ -63,13 +99,32 @@ class MemoryReport(NamedTuple):
         lines += [f"{size:>12}  {nodes} {op} {where}".rstrip() for size, nodes, op, where in value_rows(self.values)]
         if len(self.values) > _MOST_VALUES:
             lines.append(f"{'':12}  and {len(self.values) - _MOST_VALUES:,} rows more")
+        lines += self._dropped_text()
         return "\n".join(lines)
+
+    def _dropped_text(self) -> list[str]:
+        if not self.dropped:
+            return []
+        lines = [f"{size_text(sum(x.bytes for x in self.dropped)):>12}  dropped after forward; {self._cost()}"]
+        lines += [
+            f"{size:>12}  {nodes} {op} {where}".rstrip() for size, nodes, _, op, where in dropped_rows(self.dropped)
+        ]
+        return [*lines, f"{'':12}  {self.hint}"]
+
+    def _cost(self) -> str:
+        nodes = sum(x.again for x in self.dropped)
+        return f"{nodes:,} values computed again, {time_text(self.again_seconds)}"
 
     def _repr_html_(self) -> str:
         """The same as tables, for notebooks."""
         kinds = [[row.kind, size_text(row.bytes)] for row in [*self.rows, MemoryRow("in all", self.total)]]
         values = [[op, size, nodes, where] for size, nodes, op, where in value_rows(self.values)]
-        return _table(["memory", "size"], kinds) + _table(["values of", "size", "nodes", "where"], values)
+        page = _table(["memory", "size"], kinds) + _table(["values of", "size", "nodes", "where"], values)
+        if self.dropped:
+            rows = [[op, size, nodes, again, where] for size, nodes, again, op, where in dropped_rows(self.dropped)]
+            page += _table(["dropped values of", "size", "nodes", "computed again", "where"], rows)
+            page += f"<p>{html.escape(f'{self._cost()}: {self.hint}')}</p>"
+        return page
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -83,7 +138,8 @@ def memory_report() -> MemoryReport:
 
     The values of the current graph are listed by operation, and by line of the program if lines are recorded
     (`record_lines`). Take the report after `backward`, when a graph holds most. `profiling.measure` reports the same
-    for the pass that held most (`Profile.memory`).
+    for the pass that held most (`Profile.memory`). Values that were dropped, and computed again in backward, follow, with
+    what that has cost and what would help.
 
     Returns:
         A `MemoryReport`; as text it is a table.
@@ -102,7 +158,10 @@ def memory_report() -> MemoryReport:
     usage = graph_usage(graph)
     rows = memory_rows(usage)
     rows.insert(-1, MemoryRow("plan cache", cached_in(graph)[1]))
-    return MemoryReport([row for row in rows if row.bytes], used_bytes(), limit(), usage.by_value)
+    rows = [row for row in rows if row.bytes]
+    return MemoryReport(
+        rows, used_bytes(), limit(), usage.by_value, usage.dropped, usage.again_seconds, usage.missing, usage.limit
+    )
 
 
 def memory_rows(usage: GraphUsage) -> list[MemoryRow]:
@@ -135,11 +194,40 @@ def value_rows(values: list[ValueUsage]) -> list[tuple[str, str, str, str]]:
     """Size, nodes, operation with the largest shape, and line of the largest values, as texts."""
     found = []
     for x in values[:_MOST_VALUES]:
-        where = f"{shown_file(x.origin.file)}:{x.origin.line} in {x.origin.function}" if x.origin else ""
-        where += f" [{x.scope}]" if x.scope else ""
-        shape = ",".join(map(str, x.shape))
-        found.append((size_text(x.bytes), f"{x.nodes:,}", f"{x.op} {{{shape}}}", where))
+        found.append((size_text(x.bytes), f"{x.nodes:,}", _shown_op(x), place_text(x)))
     return found
+
+
+def dropped_rows(dropped: list[DroppedUsage]) -> list[tuple[str, str, str, str, str]]:
+    """Size, nodes, how many were computed again, operation with the largest shape, and line, as texts."""
+    return [
+        (size_text(x.bytes), f"{x.nodes:,}", f"{x.again:,}", _shown_op(x), place_text(x)) for x in dropped[:_MOST_VALUES]
+    ]
+
+
+def _shown_op(x: ValueUsage | DroppedUsage) -> str:
+    return f"{x.op} {{{','.join(map(str, x.shape))}}}"
+
+
+def place_text(x: ValueUsage | DroppedUsage) -> str:
+    """The line and the scope that made values; empty if neither is known."""
+    where = f"{shown_file(x.origin.file)}:{x.origin.line} in {x.origin.function}" if x.origin else ""
+    return where + (f" [{x.scope}]" if x.scope else "")
+
+
+def missing_hint(missing: int, most: int) -> str:
+    """What would let a graph keep all values that were dropped for a lack of memory; empty if there was none."""
+    if not missing:
+        return ""
+    return (
+        f"memory was short: about {size_text(missing)} more than the limit of {size_text(most)}, or as much smaller a "
+        "minibatch, would keep all values"
+    )
+
+
+def time_text(seconds: float) -> str:
+    """A duration for people, such as "1.5 ms"."""
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def size_text(n: float) -> str:

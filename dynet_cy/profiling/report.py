@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dynet_cy.files.replacing import write_file
 from dynet_cy.graph.origin import shown_file
-from dynet_cy.profiling.memory import memory_rows, size_text, value_rows
+from dynet_cy.profiling.memory import dropped_rows, memory_rows, size_text, time_text, value_rows
 
 if TYPE_CHECKING:
     from dynet_cy.profiling import Profile
@@ -66,14 +66,14 @@ def _by_op(profile: Profile) -> Tree:
     batches = [span for span in profile.timeline if span.op or span.kind == "weight gradients"]
     if batches:
         for span in batches:
-            way = "forward" if span.kind == "forward" else "backward"
+            way = span.kind if span.kind in ("forward", "again") else "backward"
             scope = span.scope.split("/") if span.scope else []
             shapes = f"{span.shape} from {', '.join(span.arguments)}" if span.arguments else span.shape
             path = [way, *scope, span.op or span.kind] + ([shapes] if shapes else [])
             _add(root, path, span.end - span.begin)
         return root
     for row in profile:
-        _add(root, ["backward" if row.backward else "forward", row.op], row.seconds, _counts(row.nodes, row.calls))
+        _add(root, [row.way, row.op], row.seconds, _counts(row.nodes, row.calls))
     return root
 
 
@@ -83,7 +83,7 @@ def _by_line(profile: Profile) -> Tree:
     for row in profile.lines:
         source = linecache.getline(row.file, row.line).strip()
         line = f"{row.line}: {source}" if source else f"line {row.line}"
-        op = f"{row.op} (gradient)" if row.backward else row.op
+        op = f"{row.op} (gradient)" if row.backward else f"{row.op} (again)" if row.again else row.op
         _add(root, [shown_file(row.file), row.function, line, op], row.seconds, _counts(row.nodes, row.calls))
     return root
 
@@ -150,15 +150,11 @@ def _memory(profile: Profile) -> str:
     return (
         "<h2>Memory</h2>"
         f'<div class="wide"><svg class="memory" viewBox="0 0 {width:.0f} {height:.0f}">{marks}{"".join(lines)}'
-        f"{times}{_time(span)}</text></svg></div>"
+        f"{times}{time_text(span)}</text></svg></div>"
         '<p><span class="key used"></span>the graph: values, gradients, temporary numbers; '
         f"{size_text(max(used for used, _ in highest.values()))} at most. "
         f'<span class="key held"></span>all that graphs, parameters and trainers hold; {size_text(top)} at most.</p>'
     )
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def _peak(profile: Profile) -> str:
@@ -166,9 +162,19 @@ def _peak(profile: Profile) -> str:
         return ""
     kinds = [[row.kind, size_text(row.bytes)] for row in memory_rows(profile.memory) if row.bytes]
     values = [[op, size, nodes, where] for size, nodes, op, where in value_rows(profile.memory.by_value)]
-    return _table("Memory when the graph held most", ["memory", "size"], kinds) + _table(
-        "Values at that time", ["largest value", "size", "nodes", "where"], values
+    return (
+        _table("Memory when the graph held most", ["memory", "size"], kinds)
+        + _table("Values at that time", ["largest value", "size", "nodes", "where"], values)
+        + _dropped(profile)
     )
+
+
+def _dropped(profile: Profile) -> str:
+    """Values that were not kept, and what computing them again has cost."""
+    dropped = profile.memory.dropped if profile.memory is not None else []
+    rows = [[op, size, nodes, where] for size, nodes, _, op, where in dropped_rows(dropped)]
+    hint = f'<p class="facts">{html.escape(profile.again_hint)}</p>' if profile.again_hint else ""
+    return _table("Values that were dropped", ["largest value", "size", "nodes", "where"], rows) + hint
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
@@ -184,10 +190,10 @@ def _table(title: str, head: list[str], rows: list[list[str]]) -> str:
 
 def _summary(profile: Profile) -> str:
     total = sum(row.seconds for row in profile)
-    nodes = sum(row.nodes for row in profile if not row.backward)
-    calls = sum(row.calls for row in profile if not row.backward)
-    facts = [f"{_time(total)} in operations", f"{nodes:,} nodes forward in {calls:,} calls"]
-    facts += [f"{_time(seconds)} {name}" for name, seconds in profile.beside().items()]
+    nodes = sum(row.nodes for row in profile if row.way == "forward")
+    calls = sum(row.calls for row in profile if row.way == "forward")
+    facts = [f"{time_text(total)} in operations", f"{nodes:,} nodes forward in {calls:,} calls"]
+    facts += [f"{time_text(seconds)} {name}" for name, seconds in profile.beside().items()]
     if profile.schedules or profile.reused:
         facts.append(f"{profile.schedules:,} schedules made, {profile.reused:,} used again")
     if profile.dropped:
@@ -196,7 +202,7 @@ def _summary(profile: Profile) -> str:
 
 
 def _scopes(profile: Profile) -> str:
-    rows = [[x.scope, _time(x.seconds), _time(x.forward), _time(x.backward), f"{x.nodes:,}"] for x in profile.scopes]
+    rows = [[x.scope, time_text(x.seconds), time_text(x.forward), time_text(x.backward), f"{x.nodes:,}"] for x in profile.scopes]
     return _table("Scopes", ["scope", "time", "forward", "backward", "nodes"], rows)
 
 
@@ -204,8 +210,8 @@ def _ops(profile: Profile) -> str:
     total = sum(row.seconds for row in profile) or 1.0
     rows = [
         [
-            ("backward " if row.backward else "forward ") + row.op,
-            _time(row.seconds),
+            f"{row.way} {row.op}",
+            time_text(row.seconds),
             f"{row.seconds / total:.1%}",
             f"{row.nodes:,}",
             f"{row.calls:,}",
@@ -221,7 +227,7 @@ def _requests(profile: Profile) -> str:
     rows = [
         [
             f"{shown_file(row.file)}:{row.line} in {row.function}" if row.file else "no line of the program",
-            _time(row.seconds),
+            time_text(row.seconds),
             f"{row.passes:,}",
             f"{row.values:,}",
             f"{row.nodes:,}",

@@ -25,6 +25,7 @@ FileName = Union[str, "os.PathLike[str]"]
 _COLOURS = {
     "making nodes": "grey",
     "scheduling": "yellow",
+    "again": "terrible",
     "forward pass": "thread_state_runnable",
     "backward pass": "thread_state_iowait",
     "update": "good",
@@ -50,6 +51,8 @@ def described(span: Span) -> tuple[str, dict[str, Any]]:
     name = span.op or span.kind
     if span.op and span.kind == "backward":
         name = f"{span.op} (gradient)"
+    elif span.op and span.kind == "again":
+        name = f"{span.op} (again)"
     if span.nodes > 1 and span.op:
         name = f"{name} x {span.nodes}"
     return name, args

@@ -41,6 +41,8 @@ class BiRNNBuilder(LikePyTorch):
             or a function that calls one with options
         builder_layers: (forward, backward) pairs of builders, one pair a layer, to use instead of new ones; the
             arguments before it, except `model`, are then ignored
+        checkpoint: set as the attribute of all networks: every which state is kept for backward; None (the default):
+            what they have
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -61,6 +63,8 @@ class BiRNNBuilder(LikePyTorch):
         model: CollectionOrLayer,
         rnn_builder_factory: Factory | None,
         builder_layers: Pairs | None = None,
+        *,
+        checkpoint: bool | int | None = None,
     ) -> None:
         self.spec = (num_layers, input_dim, hidden_dim, rnn_builder_factory, builder_layers)
         model = as_collection(model)
@@ -69,6 +73,7 @@ class BiRNNBuilder(LikePyTorch):
         if builder_layers:
             self.model = model.add_subcollection("birnn")
             self.builder_layers = list(builder_layers)
+            self._set_checkpoint(checkpoint)
             return
         layers = positive_integer(num_layers, "BiRNNBuilder", "num_layers")
         size = positive_integer(input_dim, "BiRNNBuilder", "input_dim")
@@ -86,6 +91,13 @@ class BiRNNBuilder(LikePyTorch):
             backward = rnn_builder_factory(1, size, hidden // 2, self.model)
             self.builder_layers.append((forward, backward))
             size = hidden
+        self._set_checkpoint(checkpoint)
+
+    def _set_checkpoint(self, value: bool | int | None) -> None:
+        if value is not None:
+            for pair in self.builder_layers:
+                for builder in pair:
+                    builder.checkpoint = value
 
     def add_inputs(self, es: Iterable[Expression]) -> list[tuple[RNNState, RNNState]]:
         """The states of the top layer at each position: pairs of the state of the forward network, after the inputs up

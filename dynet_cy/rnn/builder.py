@@ -16,6 +16,7 @@ from dynet_cy.rnn.pytorch import LikePyTorch
 from dynet_cy.rnn.state import Binding, RNNState, Steps
 
 _WIDEST = 40  # letters of an argument in the text of a builder
+AS_FEW = 2**32 - 1  # of `_every`
 
 Masks = list[tuple[Optional[Expression], ...]]
 Builder = TypeVar("Builder", bound="_RNNBuilder")
@@ -32,6 +33,7 @@ class _RNNBuilder(LikePyTorch):
         input_dim: length of the inputs, at least 1
         hidden_dim: length of the vectors of the state and of the outputs, at least 1
         model: where the parameters go
+        checkpoint: see the attribute of this name
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -46,9 +48,19 @@ class _RNNBuilder(LikePyTorch):
     _has_cells: ClassVar[bool] = False
 
     _binding: Binding | None = None
+    _every = 0  # which states `checkpoint` keeps; AS_FEW: none that need not be
 
-    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: CollectionOrLayer,
+        *,
+        checkpoint: bool | int = False,
+    ) -> None:
         name = type(self).__name__
+        self.checkpoint = checkpoint
         self.layers = positive_integer(layers, name, "layers")
         self.input_dim = positive_integer(input_dim, name, "input_dim")
         self.hidden_dim = positive_integer(hidden_dim, name, "hidden_dim")
@@ -63,6 +75,30 @@ class _RNNBuilder(LikePyTorch):
         self._parameters = [
             self._add_layer(model, self.hidden_dim if layer else self.input_dim) for layer in range(self.layers)
         ]
+
+    @property
+    def checkpoint(self) -> bool | int:
+        """Which states are kept for backward; what lies between is dropped and computed again (`dynet_cy.checkpoint`).
+
+        With k, every k-th state of `transduce` and `add_inputs` is kept; with True, those that need the least memory, of
+        order sqrt(n) for n inputs. False or 0, the default, keeps everything. Results are the same to the last bit. What
+        the program reads outside of the network is kept in any case: the outputs, if it uses each of them.
+
+        Raises:
+            TypeError: neither a bool nor an integer
+            ValueError: less than 0
+
+        Example:
+            >>> rnn = dy.LSTMBuilder(1, 3, 4, model, checkpoint=8)
+            >>> last = rnn.transduce([dy.inputVector([1, 2, 3])] * 100)[-1]
+            >>> dy.squared_norm(last).backward()
+            >>> rnn.checkpoint = False
+        """
+        return True if self._every == AS_FEW else self._every
+
+    @checkpoint.setter
+    def checkpoint(self, value: bool | int) -> None:
+        self._every = every_state(value, type(self).__name__)
 
     # ---- for derived classes
 
@@ -427,6 +463,19 @@ def _brief(value: Any) -> str:
     if len(text) <= _WIDEST:
         return text
     return f"{type(value).__name__} of {len(value):,}" if hasattr(value, "__len__") else f"{text[: _WIDEST - 3]}..."
+
+
+def every_state(value: bool | int, where: str) -> int:
+    """`checkpoint` of a builder as a number: 0 for all states, `AS_FEW` for as few as possible."""
+    if isinstance(value, bool):
+        return AS_FEW if value else 0
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{where}: checkpoint: expected a bool or an integer, got {value!r}") from None
+    if not 0 <= number < AS_FEW:
+        raise ValueError(f"{where}: checkpoint: expected at least 0, got {number}")
+    return number
 
 
 def positive_integer(value: Any, where: str, argument: str) -> int:

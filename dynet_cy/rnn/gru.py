@@ -41,6 +41,7 @@ class GRUBuilder(_RNNBuilder):
         hidden_dim: length of the outputs
         model: where the parameters go
         reset_after: apply the reset gate after the product (default: before, as in the paper)
+        checkpoint: which states are kept for backward, as the attribute of this name says (default: all)
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -56,10 +57,17 @@ class GRUBuilder(_RNNBuilder):
     _collection_name = "gru-builder"
 
     def __init__(
-        self, layers: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer, reset_after: bool = False
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: CollectionOrLayer,
+        reset_after: bool = False,
+        *,
+        checkpoint: bool | int = False,
     ) -> None:
         self.reset_after = bool(reset_after)
-        super().__init__(layers, input_dim, hidden_dim, model)
+        super().__init__(layers, input_dim, hidden_dim, model, checkpoint=checkpoint)
         if self.reset_after:
             self.spec = (*self.spec, True)
 

@@ -69,9 +69,17 @@ class _StackedGates(_RNNBuilder):
     forget_bias = 1.0
     weightnoise_std = 0.0
 
-    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: CollectionOrLayer,
+        *,
+        checkpoint: bool | int = False,
+    ) -> None:
         self._norms: list[list[Parameters]] = []
-        super().__init__(layers, input_dim, hidden_dim, model)
+        super().__init__(layers, input_dim, hidden_dim, model, checkpoint=checkpoint)
         self._rates = (0.0, 0.0)
 
     def set_dropouts(self, d: float, d_r: float) -> None:
@@ -282,6 +290,7 @@ class VanillaLSTMBuilder(_StackedGates):
         model: where the parameters go
         ln_lstm: layer normalization (default: no)
         forget_bias: added in the forget gate (default: 1.0); it is not a parameter, and not part of b
+        checkpoint: which states are kept for backward, as the attribute of this name says (default: all)
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -304,10 +313,12 @@ class VanillaLSTMBuilder(_StackedGates):
         model: CollectionOrLayer,
         ln_lstm: bool = False,
         forget_bias: float = 1.0,
+        *,
+        checkpoint: bool | int = False,
     ) -> None:
         self.ln_lstm = bool(ln_lstm)
         self.forget_bias = float(forget_bias)
-        super().__init__(layers, input_dim, hidden_dim, model)
+        super().__init__(layers, input_dim, hidden_dim, model, checkpoint=checkpoint)
         self.spec = (*self.spec, self.ln_lstm, self.forget_bias)
 
 
@@ -331,6 +342,7 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
         model: where the parameters go
         ln_lstm: layer normalization (default: no)
         forget_bias: added in the forget gate (default: 1.0)
+        checkpoint: which states are kept for backward, as the attribute of this name says (default: all)
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -351,9 +363,11 @@ class SparseLSTMBuilder(VanillaLSTMBuilder):
         model: CollectionOrLayer,
         ln_lstm: bool = False,
         forget_bias: float = 1.0,
+        *,
+        checkpoint: bool | int = False,
     ) -> None:
         self._weight_masks: list[list[Parameters]] = []
-        super().__init__(layers, input_dim, hidden_dim, model, ln_lstm, forget_bias)
+        super().__init__(layers, input_dim, hidden_dim, model, ln_lstm, forget_bias, checkpoint=checkpoint)
 
     def _bias(self, rows: int) -> Parameters:
         # The masks come before the bias in the collection.
@@ -420,6 +434,7 @@ class CompactVanillaLSTMBuilder(_StackedGates):
         input_dim: length of the inputs
         hidden_dim: length of the outputs
         model: where the parameters go
+        checkpoint: which states are kept for backward, as the attribute of this name says (default: all)
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -435,8 +450,16 @@ class CompactVanillaLSTMBuilder(_StackedGates):
     _collection_name = "compact-vanilla-lstm-builder"
     _default_mask_batch = 0
 
-    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
-        super().__init__(layers, input_dim, hidden_dim, model)
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: CollectionOrLayer,
+        *,
+        checkpoint: bool | int = False,
+    ) -> None:
+        super().__init__(layers, input_dim, hidden_dim, model, checkpoint=checkpoint)
 
     def set_weightnoise(self, std: float) -> None:
         """Add Gaussian noise to W_x, W_h and b, drawn again at every step.
@@ -486,6 +509,7 @@ class CoupledLSTMBuilder(_RNNBuilder):
         input_dim: length of the inputs
         hidden_dim: length of the outputs
         model: where the parameters go
+        checkpoint: which states are kept for backward, as the attribute of this name says (default: all)
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -534,6 +558,7 @@ class FastLSTMBuilder(CoupledLSTMBuilder):
         input_dim: length of the inputs
         hidden_dim: length of the outputs
         model: where the parameters go
+        checkpoint: which states are kept for backward, as the attribute of this name says (default: all)
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`

@@ -31,6 +31,7 @@ class SimpleRNNBuilder(_RNNBuilder):
         input_dim: length of the inputs
         hidden_dim: length of the outputs
         model: where the parameters go
+        checkpoint: which states are kept for backward, as the attribute of this name says (default: all)
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -45,8 +46,16 @@ class SimpleRNNBuilder(_RNNBuilder):
 
     _collection_name = "simple-rnn-builder"
 
-    def __init__(self, layers: int, input_dim: int, hidden_dim: int, model: CollectionOrLayer) -> None:
-        super().__init__(layers, input_dim, hidden_dim, model)
+    def __init__(
+        self,
+        layers: int,
+        input_dim: int,
+        hidden_dim: int,
+        model: CollectionOrLayer,
+        *,
+        checkpoint: bool | int = False,
+    ) -> None:
+        super().__init__(layers, input_dim, hidden_dim, model, checkpoint=checkpoint)
         self._rates = (0.0, 0.0)
 
     def set_dropouts(self, d: float, d_h: float) -> None:

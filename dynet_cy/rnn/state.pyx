@@ -21,6 +21,7 @@ from dynet_cy.ops.recurrent cimport (
     set_logistic, set_tree, simple_step,
 )
 
+from dynet_cy.graph.regions import drop_between
 from dynet_cy.ops.elementwise import esum
 from dynet_cy.ops.inputs import zeros
 from dynet_cy.ops.registry import DimensionError
@@ -219,7 +220,7 @@ cdef class Steps:
 
     cdef list transduced(self, Graph* g, RNNState state, list xs):
         cdef uint32_t i, h, c, at = number_in(g, expression(xs[0], "transduce", "xs[0]"))
-        cdef uint32_t batch = nodes_of(g)[at].dim.bd
+        cdef uint32_t batch = nodes_of(g)[at].dim.bd, every = self.builder._every, first, j
         cdef const Dim* dim
         cdef list made
         if not self.fits(g, state, at):
@@ -232,9 +233,15 @@ cdef class Steps:
         for i in range(self.layers):
             self.start(g, state, i, zero, &h, &c)
             made = []
-            for x in xs:
+            first = g.n_nodes
+            for j, x in enumerate(xs):
                 self.make(g, i, number_in(g, x), &h, &c)
                 made.append(wrap(g, h))
+                if every and (j + 1) % every == 0:
+                    drop_between(first, sorted({h, c}) if self.kind.cells else (h,))
+                    first = g.n_nodes
+            if every:
+                drop_between(first, ())
             xs = made
         if self.dropout.attrs[0].f == 0:
             return xs
@@ -383,14 +390,25 @@ cdef class RNNState:
         """
         cdef list states = []
         cdef RNNState state = self
-        for x in xs:
+        cdef uint32_t every = self._binding.builder._every, first = current_graph().n_nodes, j
+        for j, x in enumerate(xs):
             try:
                 state = state.after(x)
             except (AttributeError, TypeError, DimensionError):
                 check_input(self._binding.builder, x, "add_inputs")
                 raise
             states.append(state)
+            if every and (j + 1) % every == 0:
+                drop_between(first, state.numbers(first))
+                first = current_graph().n_nodes
+        if every:
+            drop_between(first, ())
         return states
+
+    cdef list numbers(self, uint32_t first):
+        """The numbers of the nodes from `first` on that hold the vectors of this state, in rising order."""
+        cdef Graph* g = current_graph()
+        return sorted({n for n in [number_in(g, x) for x in (*(self._h or ()), *(self._c or ()))] if n >= first})
 
     def transduce(self, xs):
         """The outputs after each of the inputs, added one after the other; `[]` for no inputs.

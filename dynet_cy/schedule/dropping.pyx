@@ -14,23 +14,25 @@ are nested, it is kept until the innermost stretch ends that has all batches tha
 kept as a whole, so that its values are side by side, as in every plan.
 """
 
-from libc.math cimport pow
+from libc.math cimport INFINITY, pow, sqrt
 from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
-    MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Stretch, args_of, batches_of, n_regions,
+    MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Stretch, args_of, batches_of, held_of, n_regions,
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
-from dynet_cy.graph.thrift cimport is_limited, most_values, note_least
+from dynet_cy.graph.thrift cimport bytes_missing, memory_left, most_values, note_least
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
+from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
 cdef enum:
     PARTS = 8                       # shares of a plan that may be dropped
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
+    MOST_DIVIDED = 64               # parts that do not depend on each other
 
 # What the plan of stretches needs to know, in the scratch arena.
 cdef struct Search:
@@ -55,20 +57,26 @@ cdef struct Search:
     uint8_t* trial
 
 
-cdef uint32_t plan_stretches(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
-    cdef size_t top = g.scratch.top, most
+cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+    cdef size_t top = g.scratch.top, bytes, most, kept = 0
+    cdef double left = memory_left(g)
     cdef uint32_t b, first = NO_STRETCH
     cdef Search s
     memset(&s, 0, sizeof(Search))
     s.g = g
-    s.begin = s.until = g.n_batches
-    s.end = s.begin + n_batches
     s.before = g.stretches.top
     s.last_before = g.last_stretch
+    begin_search(&s, n_batches[0])
     note_least(False)
-    most = most_values(g, bytes_of_plan(&s))
+    bytes = 0 if left == INFINITY else bytes_of_plan(&s)
+    most = most_values(left, bytes, bytes)      # gradients take no more at a time
     if (g.regions.top or most) and open_search(&s, targets, n):
-        first = drop_regions(&s) if most == 0 else drop_enough(&s, most)
+        most = most_values(left, bytes, gradients_of(&s))
+        if most:
+            g.missing = max(g.missing, bytes_missing(bytes, most))
+        first = drop_regions(&s) if most == 0 else drop_enough(&s, left, &kept)
+        if kept:
+            first = drop_divided(&s, left, kept, n_batches, targets, n)
         if first != NO_STRETCH:
             for b in range(s.begin, s.end):
                 batches_of(g)[b].planned = batches_of(g)[b].level
@@ -77,13 +85,47 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t n_batches, const uint32_t* targe
     return first
 
 
+cdef void begin_search(Search* s, uint32_t n_batches) noexcept nogil:
+    s.begin = s.until = s.g.n_batches
+    s.end = s.begin + n_batches
+
+
 cdef size_t bytes_of_plan(const Search* s) noexcept nogil:
     cdef size_t n = 0
     cdef uint32_t b
-    if is_limited(s.g):
-        for b in range(s.begin, s.end):
-            n += bytes_of(s.g, &batches_of(s.g)[b])
+    for b in range(s.begin, s.end):
+        n += bytes_of(s.g, &batches_of(s.g)[b])
     return n
+
+
+cdef size_t gradients_of(const Search* s) noexcept nogil:
+    """The bytes that gradients take at a time: those of a batch from the backward of its last reader to its own.  Gradients
+    of nodes that the program can ask for stay."""
+    cdef size_t now = 0, most = 0, stay = 0
+    cdef uint32_t b, last, n = s.end - s.begin
+    memset(s.across, 0, (n + <size_t>1) * sizeof(size_t))
+    for b in range(n):
+        last = s.last[b] - s.begin if s.last[b] != NONE else b
+        if is_held(s, s.begin + b):
+            stay += s.bytes[b]
+        else:                                   # unsigned sums may pass below 0 in between
+            s.across[b] += s.bytes[b]
+            s.across[last + 1] -= s.bytes[b]
+    for b in range(n):
+        now += s.across[b]
+        most = max(most, now)
+    return most + stay
+
+
+cdef bint is_held(const Search* s, uint32_t b) noexcept nogil:
+    """Whether the program refers to a node of a batch that may have a gradient."""
+    cdef const Batch* batch = &batches_of(s.g)[b]
+    cdef uint32_t j, node
+    for j in range(batch.count):
+        node = order_of(s.g)[batch.first + j]
+        if held_of(s.g)[node] and nodes_of(s.g)[node].nargs:
+            return True
+    return False
 
 
 cdef uint32_t drop_regions(Search* s) noexcept nogil:
@@ -105,31 +147,79 @@ cdef void undo(Search* s) noexcept nogil:
     s.g.last_stretch = s.last_before
     if s.last_before != NO_STRETCH:
         stretches_of(s.g)[s.last_before].next = NO_STRETCH
-    memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
     for b in range(s.begin, s.end):
         batches_of(s.g)[b].level = 0
 
 
-cdef uint32_t drop_enough(Search* s, size_t most) noexcept nogil:
-    """Plan stretches of as many batches as needed, from the first on, so that at most `most` bytes are kept at a time.
+cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
+    """Plan stretches of as many batches as needed, from the first on, so that backward fits into the memory that is left.
 
     If stretches of all batches do not suffice, there are stretches within them, and so on: each depth takes one more
     forward pass.
+
+    Args:
+        kept: set to the bytes of values that are kept at a time, if that is still too much; else to 0.
     """
-    cdef size_t bytes, least = SIZE_MAX
-    cdef uint32_t step, first, best = 0
-    for step in range(PARTS + MOST_DEPTH - 1):
+    cdef size_t bytes, most, total = 0
+    cdef uint32_t b, step, first, best = 0
+    for b in range(s.begin, s.end):
+        total += s.bytes[b - s.begin]
+    most = max(most_values(left, total, gradients_of(s)), <size_t>1)
+    kept[0] = SIZE_MAX
+    # What is not in stretches is kept, so a smaller share cannot suffice.
+    for step in range(<uint32_t>((total - min(most, total)) // (total // PARTS + 1)), PARTS + MOST_DEPTH - 1):
         first = drop_part(s, step)
         bytes = measure_rooms(s, False)
         if first != NO_STRETCH and bytes <= most:
+            kept[0] = 0
             return first
-        if bytes < least:
-            least = bytes
+        if bytes < kept[0]:
+            kept[0] = bytes
             best = step
         elif step >= PARTS:
             break                               # going deeper gains nothing more
     note_least(True)
     return drop_part(s, best)
+
+
+cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batches, const uint32_t* targets,
+                           uint32_t n_targets) noexcept nogil:
+    """Plan stretches of a plan that is divided into as many parts as needed, where those of the whole keep too much.
+
+    Args:
+        kept: the bytes of values that the whole keeps with as many stretches as it can have.
+        n_batches: set to the number of batches of the divided plan.
+    """
+    cdef Graph* g = s.g
+    cdef Undivided plan
+    cdef size_t top, bytes
+    cdef uint32_t first, parts = 1, best = 1
+    if not keep_undivided(g, n_batches[0], &plan):
+        return drop_enough(s, left, &bytes)
+    top = g.scratch.top
+    while parts < MOST_DIVIDED:
+        parts += (parts + 1) // 2
+        first = drop_parts(s, &plan, parts, left, &bytes, n_batches, targets, n_targets)
+        if bytes == 0:
+            note_least(False)
+            return first
+        if n_batches[0] == plan.n_batches:
+            break                               # all nodes depend on each other
+        if bytes < kept:
+            kept = bytes
+            best = parts
+        arena_rewind(&g.scratch, top)
+    return drop_parts(s, &plan, best, left, &bytes, n_batches, targets, n_targets)
+
+
+cdef uint32_t drop_parts(Search* s, const Undivided* plan, uint32_t parts, double left, size_t* kept,
+                         uint32_t* n_batches, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
+    """Plan stretches of a plan in a number of parts; `kept` as in `drop_enough`."""
+    undo(s)
+    n_batches[0] = divide(s.g, plan, parts)
+    begin_search(s, n_batches[0])
+    kept[0] = SIZE_MAX
+    return drop_enough(s, left, kept) if open_search(s, targets, n_targets) else NO_STRETCH
 
 
 cdef uint32_t drop_part(Search* s, uint32_t step) noexcept nogil:
@@ -144,6 +234,7 @@ cdef uint32_t drop_part(Search* s, uint32_t step) noexcept nogil:
         sum += s.bytes[s.until - s.begin]
         s.until += 1
     undo(s)
+    memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
     return drop_regions(s)
 
 
@@ -363,7 +454,7 @@ cdef bint add_stretch(Search* s, uint32_t first, uint32_t end, uint32_t depth, u
 # ---- cuts ------------------------------------------------------------------------------
 
 cdef void choose_cuts(Search* s, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
-    """Choose where stretches of some batches begin: try stretches of half the bytes, a quarter, and so on."""
+    """Choose where stretches of some batches begin: try stretches of smaller and smaller shares of the bytes."""
     cdef size_t total = 0, least, cost, n = 1
     cdef uint32_t b, worse = 0
     for b in range(first, end):
@@ -373,6 +464,7 @@ cdef void choose_cuts(Search* s, uint32_t first, uint32_t end, uint32_t depth) n
         return
     measure_across(s, first, end)
     least = inside_of(s, total, depth)
+    n = max(<size_t>(sqrt(<double>total / s.usual) / 4), <size_t>1)     # the best number is about four times that
     while n < end - first and worse < 3:
         n = n + max(n // 2, <size_t>1)
         try_cuts(s, first, end, total // n)

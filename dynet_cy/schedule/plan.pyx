@@ -501,6 +501,7 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
         if batch[i].cell:
             batch[i].cell += g.n_batches
         batch[i].level = batch[i].planned = 0
+        batch[i].again = 0
         at += batch[i].count
     add_counts(&made_and_reused, 0, 1)
     return True
@@ -786,6 +787,7 @@ cdef int plan_plain(Graph* g, uint32_t lowest, uint32_t target, uint32_t count) 
         batch.form = ONE
         batch.cell = 0
         batch.level = batch.planned = 0
+        batch.again = 0
         batch += 1
         i += 1
     return 0
@@ -1003,6 +1005,7 @@ cdef inline Batch* start(Graph* g, uint32_t first, uint32_t form) noexcept nogil
         batch.count = 0
         batch.form = form
         batch.level = batch.planned = 0
+        batch.again = 0
     return batch
 
 

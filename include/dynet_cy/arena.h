@@ -25,16 +25,19 @@
 typedef struct dy_arena dy_arena;
 typedef struct dy_array dy_array;
 
-/* Memory accounting of the process; the numbers are read and changed atomically.  The functions, in
+typedef struct dy_memory dy_memory;
+
+/* Memory accounting of the process, or of a part of it; the numbers are read and changed atomically.  The functions, in
  * dynet_cy/memory/arena.pyx, are the slow paths of those below. */
-typedef struct {
+struct dy_memory {
     size_t limit;               /* the user's limit in bytes; 0: no limit */
     size_t used;                /* bytes that arenas and arrays hold */
     void *(*grow)(dy_arena *a, size_t bytes);
     void *(*extend)(dy_arena *a, void *p, size_t had, size_t more);
     int (*widen)(dy_array *a, size_t top);
     void (*rewind)(dy_arena *a, size_t top);
-} dy_memory;
+    dy_memory *around;          /* what it is a part of, whose limit holds too; NULL: that of the process */
+};
 
 typedef struct {
     char *p;

@@ -20,12 +20,12 @@ static inline int dy_is_dropped(const dy_graph *g, uint32_t node) {
     return dy_nodes(g)[node].batch != DY_NO_BATCH && !(dy_state(g)[node] & DY_COMPUTED);
 }
 
-/* Note that the nodes from `first` on were made by one call.  Returns 0 if there is no memory.
+/* Note that the nodes from `first` to before `end` were made by one call.  Returns 0 if there is no memory.
  *
  * Regions of a thread end in the reverse order of their beginnings.  Those of the items of a batched map may overlap
  * otherwise: then the one that ends later has the rest. */
-static inline int dy_add_region(dy_graph *g, uint32_t first) {
-    uint32_t n = dy_n_regions(g), at = n, end = g->n_nodes;
+static inline int dy_add_region(dy_graph *g, uint32_t first, uint32_t end) {
+    uint32_t n = dy_n_regions(g), at = n;
     const dy_region *r = dy_regions(g);
     for (uint32_t i = n; i-- > 0 && r[i].end > first;)
         if (r[i].first < first)

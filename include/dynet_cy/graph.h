@@ -89,6 +89,7 @@ typedef struct {
     uint8_t joint;              /* gradients.h */
     uint8_t keeps;              /* backward: its gradients stay where they are until the next pass */
     uint32_t last;              /* with the level DY_FLEETING: the last batch that reads its values */
+    uint32_t again;             /* how often its values were computed again */
     float *dy;                  /* the gradients of y; NULL: there is no memory for them yet, or not any more */
 } dy_batch;
 
@@ -170,6 +171,7 @@ typedef struct {
             dy_arena tables;    /* for devices: items, and lists of pointers */
         };
     };
+    dy_memory memory;           /* of its arrays and arenas: the limit of this graph */
     uint32_t n_nodes, n_batches, n_order;
     uint32_t slot;              /* its index in the table of graphs */
     _Atomic uint64_t version;   /* renewal and revert, unique over all graphs; ~0 while running, which threads ask at any time */
@@ -206,6 +208,8 @@ typedef struct {
     uint32_t keeps_until;       /* a number of renewals: until then it has no fleeting values */
     dy_room rooms[DY_MOST_DEPTH]; /* of the stretches of depth 1, 2, ... */
     uint32_t last_stretch;      /* of depth 1; DY_NO_STRETCH: there is none */
+    uint64_t again_ns;          /* nanoseconds that computing values again has taken since the renewal */
+    size_t missing;             /* bytes by which memory fell short of keeping all values, at most, since then */
 } dy_graph;
 
 static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.base; }

@@ -197,8 +197,8 @@ def test_each_allocation_fails_once(autobatching: int, memory_limit) -> None:
         assert stage == "done" or "left of the limit" in message
         del graph
         found = [p.grad_as_array() for p in [*collection.parameters_list(), *collection.lookup_parameters_list()]]
-        for actual, expected in zip(found, desired):
-            np.testing.assert_array_equal(actual, expected)
+        for actual, expected in zip(found, desired):  # a plan that is divided adds up in another order
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
         assert arena.used_bytes() == base
     assert stage == "done"
     assert failed["build"] >= 3

@@ -1,0 +1,18 @@
+"""Division of a plan into parts that do not depend on each other, for less memory."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.graph.structs cimport Batch, Graph
+
+# A plan as it was made, to be divided.
+cdef struct Undivided:
+    uint32_t n_batches
+    uint32_t n_nodes
+    uint32_t* order
+    Batch* batches
+
+# Copy the plan of the next n batches into the scratch arena.  False: there is no memory.
+cdef bint keep_undivided(Graph* g, uint32_t n_batches, Undivided* kept) noexcept nogil
+# Divide it into at most so many parts, in place of the plan of the next batches; returns the number of batches, which
+# is that of the undivided plan if it has no parts, or there is no memory.
+cdef uint32_t divide(Graph* g, const Undivided* kept, uint32_t parts) noexcept nogil

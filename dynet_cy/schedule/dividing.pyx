@@ -1,0 +1,290 @@
+"""Division of a plan into parts that do not depend on each other, for less memory.
+
+A plan that is batched runs the same operation of all examples as one batch, so the values of all examples are there at
+the same time.  Where that is too much even if all of them are dropped and computed again, the plan is divided: a part of
+the examples runs all its batches, then the next part does.  So batches have fewer nodes, and each part can be dropped
+before the next one runs.
+
+The examples are found, not given.  Nodes that depend on each other are one piece.  Two kinds of nodes connect pieces that
+are otherwise apart: those that many pieces read, such as inputs and what depends on parameters only, which run before all
+parts; and those that read many pieces, such as the sum of all losses, which run after them.  A node that would make a piece
+larger than a part is such a sum.
+
+Values have the same bits in any part, as far as the products of matrices do not depend on the number of columns.  Sums
+over examples, as in gradients of parameters, are added up part by part.
+"""
+
+from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memcpy, memset
+
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.graph.structs cimport (
+    ONE, VIEWS, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of,
+)
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
+
+cdef uint32_t NONE = 0xFFFFFFFFu
+
+cdef enum:
+    MANY = 8                        # readers of a node that belongs to no piece
+
+    # What a node is:
+    ABSENT = 0                      # not in the plan
+    BEFORE                          # of pieces
+    INSIDE
+    AFTER
+
+cdef struct Division:
+    Graph* g
+    const Undivided* plan
+    uint32_t lowest, n              # node numbers
+    uint32_t* batch                 # the batch of a node; all of these by number of the node, from `lowest` on
+    uint32_t* readers               # how many nodes read it
+    uint32_t* above                 # of nodes inside: a node of the same piece, itself if it stands for the piece
+    size_t* bytes                   # of the piece that it stands for
+    uint8_t* kind
+    uint32_t* part                  # 0: before all parts; last: after them
+
+
+cdef bint keep_undivided(Graph* g, uint32_t n_batches, Undivided* kept) noexcept nogil:
+    cdef const Batch* batches = batches_of(g) + g.n_batches
+    cdef uint32_t first = batches[0].first
+    kept.n_batches = n_batches
+    kept.n_nodes = batches[n_batches - 1].first + batches[n_batches - 1].count - first
+    kept.order = <uint32_t*>arena_alloc(&g.scratch, kept.n_nodes * sizeof(uint32_t))
+    kept.batches = <Batch*>arena_alloc(&g.scratch, n_batches * sizeof(Batch))
+    if kept.order == NULL or kept.batches == NULL:
+        return False
+    memcpy(kept.order, order_of(g) + first, kept.n_nodes * sizeof(uint32_t))
+    memcpy(kept.batches, batches, n_batches * sizeof(Batch))
+    return True
+
+
+cdef uint32_t divide(Graph* g, const Undivided* kept, uint32_t parts) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef Division d
+    cdef uint32_t n = 0
+    memset(&d, 0, sizeof(Division))
+    d.g = g
+    d.plan = kept
+    if open_division(&d):
+        find_pieces(&d, parts)
+        if give_parts(&d, parts) > 1:
+            place_others(&d, parts + 1)
+            n = write_plan(&d, parts + 2)
+    if n == 0:
+        n = write_back(g, kept)
+    arena_rewind(&g.scratch, top)
+    return n
+
+
+cdef bint open_division(Division* d) noexcept nogil:
+    cdef const Undivided* plan = d.plan
+    cdef const Node* x
+    cdef uint32_t b, i, k, arg, highest = plan.order[0]
+    d.lowest = plan.order[0]
+    for i in range(plan.n_nodes):
+        d.lowest = min(d.lowest, plan.order[i])
+        highest = max(highest, plan.order[i])
+    d.n = highest - d.lowest + 1
+    d.batch = <uint32_t*>of_nodes(d, sizeof(uint32_t))
+    d.readers = <uint32_t*>of_nodes(d, sizeof(uint32_t))
+    d.above = <uint32_t*>of_nodes(d, sizeof(uint32_t))
+    d.bytes = <size_t*>of_nodes(d, sizeof(size_t))
+    d.kind = <uint8_t*>of_nodes(d, 1)
+    d.part = <uint32_t*>of_nodes(d, sizeof(uint32_t))
+    if (d.batch == NULL or d.readers == NULL or d.above == NULL or d.bytes == NULL or d.kind == NULL
+            or d.part == NULL):
+        return False
+    for b in range(plan.n_batches):
+        for i in range(plan.batches[b].count):
+            k = plan.order[plan.batches[b].first - plan.batches[0].first + i] - d.lowest
+            d.batch[k] = b
+            d.kind[k] = BEFORE
+    for i in range(plan.n_nodes):
+        x = &nodes_of(d.g)[plan.order[i]]
+        for k in range(x.nargs):
+            arg = planned(d, args_of(d.g, x)[k])
+            if arg != NONE:
+                d.readers[arg] += 1
+    return True
+
+
+cdef void* of_nodes(const Division* d, size_t bytes) noexcept nogil:
+    cdef void* p = arena_alloc(&d.g.scratch, d.n * bytes)
+    if p != NULL:
+        memset(p, 0, d.n * bytes)
+    return p
+
+
+cdef inline uint32_t planned(const Division* d, uint32_t node) noexcept nogil:
+    """The place of a planned node in the lists; NONE if it is not in the plan."""
+    if node < d.lowest or node - d.lowest >= d.n or d.kind[node - d.lowest] == ABSENT:
+        return NONE
+    return node - d.lowest
+
+
+cdef inline size_t bytes_at(const Division* d, uint32_t i) noexcept nogil:
+    return total_of(&nodes_of(d.g)[d.lowest + i].dim) * sizeof(float)
+
+
+# ---- pieces ----------------------------------------------------------------------------
+
+cdef void find_pieces(Division* d, uint32_t parts) noexcept nogil:
+    """Find the pieces, none of which is joined from others to more than a share of the bytes."""
+    cdef size_t most = 0
+    cdef uint32_t i
+    for i in range(d.n):
+        if d.kind[i] != ABSENT:
+            most += bytes_at(d, i)
+    most = most // parts + 1
+    for i in range(d.n):
+        if d.kind[i] != ABSENT:
+            d.kind[i] = classify(d, i, most)
+
+
+cdef uint8_t classify(Division* d, uint32_t i, size_t most) noexcept nogil:
+    """Say what a node is, after all that it depends on, and make it a part of its piece."""
+    cdef const Node* x = &nodes_of(d.g)[d.lowest + i]
+    cdef const uint32_t* args = args_of(d.g, x)
+    cdef uint32_t k, arg, of, piece = NONE
+    cdef size_t joined = 0
+    cdef bint alone = True                      # all it depends on is before the pieces
+    d.above[i] = i
+    d.bytes[i] = bytes_at(d, i)
+    for k in range(x.nargs):
+        arg = planned(d, args[k])
+        if arg == NONE or d.kind[arg] == BEFORE:
+            continue
+        if d.kind[arg] == AFTER:
+            return AFTER
+        alone = False
+        of = piece_of(d, arg)
+        if piece == NONE:
+            piece = of
+        elif of != piece:
+            joined = d.bytes[piece] + d.bytes[of]
+            if joined > most:
+                return AFTER
+            join(d, piece, of)
+            piece = piece_of(d, of)
+    if alone and (d.readers[i] > MANY or d.readers[i] > 1 and is_leaf(d, x)):
+        return BEFORE
+    if piece != NONE:
+        join(d, piece, i)
+    return INSIDE
+
+
+cdef inline bint is_leaf(const Division* d, const Node* x) noexcept nogil:
+    """Whether a node depends on nothing that is computed in this plan."""
+    cdef uint32_t k
+    for k in range(x.nargs):
+        if planned(d, args_of(d.g, x)[k]) != NONE:
+            return False
+    return True
+
+
+cdef uint32_t piece_of(Division* d, uint32_t i) noexcept nogil:
+    """The node that stands for the piece of a node."""
+    while d.above[i] != i:
+        d.above[i] = d.above[d.above[i]]
+        i = d.above[i]
+    return i
+
+
+cdef void join(Division* d, uint32_t a, uint32_t b) noexcept nogil:
+    """Join two pieces; the older node stands for both."""
+    if b < a:
+        a, b = b, a
+    d.above[b] = a
+    d.bytes[a] += d.bytes[b]
+
+
+# ---- parts -----------------------------------------------------------------------------
+
+cdef uint32_t give_parts(Division* d, uint32_t parts) noexcept nogil:
+    """Give pieces to parts of about the same size, in the order in which the program made them.  Returns how many
+    parts have any."""
+    cdef size_t total = 0, so_far = 0
+    cdef uint32_t i, n = 0
+    for i in range(d.n):
+        if d.kind[i] == INSIDE and d.above[i] == i:
+            total += d.bytes[i]
+    for i in range(d.n):
+        if d.kind[i] == INSIDE and d.above[i] == i:
+            d.part[i] = 1 + <uint32_t>(<double>so_far / total * parts) if total else 1
+            n = max(n, d.part[i])
+            so_far += d.bytes[i]
+    return n
+
+
+cdef void place_others(Division* d, uint32_t last) noexcept nogil:
+    """Place all nodes: those before pieces in the part of their readers, if these are in one part."""
+    cdef const Node* x
+    cdef uint32_t i, j, k, arg
+    for i in range(d.n):
+        if d.kind[i] == INSIDE:
+            d.part[i] = d.part[piece_of(d, i)]
+        else:
+            d.part[i] = last if d.kind[i] == AFTER else NONE
+    for j in range(d.n):
+        i = d.n - 1 - j
+        if d.kind[i] == ABSENT:
+            continue
+        if d.part[i] == NONE:                   # nothing in the plan reads it
+            d.part[i] = 0
+        x = &nodes_of(d.g)[d.lowest + i]
+        for k in range(x.nargs):
+            arg = planned(d, args_of(d.g, x)[k])
+            if arg != NONE and d.kind[arg] == BEFORE:
+                d.part[arg] = d.part[i] if d.part[arg] == NONE or d.part[arg] == d.part[i] else 0
+
+
+# ---- plans -----------------------------------------------------------------------------
+
+cdef uint32_t write_back(Graph* g, const Undivided* kept) noexcept nogil:
+    """The plan as it was."""
+    memcpy(order_of(g) + kept.batches[0].first, kept.order, kept.n_nodes * sizeof(uint32_t))
+    array_rewind(&g.batches, (g.n_batches + kept.n_batches) * sizeof(Batch))
+    memcpy(batches_of(g) + g.n_batches, kept.batches, kept.n_batches * sizeof(Batch))
+    return kept.n_batches
+
+
+cdef uint32_t write_plan(Division* d, uint32_t n_parts) noexcept nogil:
+    """The plan part by part; 0 if there is no memory, and the plan is not complete then."""
+    cdef const Undivided* plan = d.plan
+    cdef uint32_t* at = <uint32_t*>arena_alloc(&d.g.scratch, (n_parts + 1) * sizeof(uint32_t))
+    cdef uint32_t* order = order_of(d.g) + plan.batches[0].first
+    cdef uint32_t i, k, b, of, part, n = 0, last = NONE, last_part = NONE
+    cdef Batch* batch = NULL
+    if at == NULL:
+        return 0
+    memset(at, 0, (n_parts + 1) * sizeof(uint32_t))
+    for i in range(plan.n_nodes):
+        at[d.part[plan.order[i] - d.lowest] + 1] += 1
+    for part in range(n_parts):
+        at[part + 1] += at[part]
+    for i in range(plan.n_nodes):               # a part keeps the order of the plan
+        k = d.part[plan.order[i] - d.lowest]
+        order[at[k]] = plan.order[i]
+        at[k] += 1
+    array_rewind(&d.g.batches, d.g.n_batches * sizeof(Batch))
+    for i in range(plan.n_nodes):
+        k = order[i] - d.lowest
+        of = d.batch[k]
+        if of != last or d.part[k] != last_part:
+            batch = <Batch*>array_push(&d.g.batches, sizeof(Batch))
+            if batch == NULL:
+                return 0
+            batch[0] = plan.batches[of]
+            batch.first = plan.batches[0].first + i
+            batch.count = 0
+            last = of
+            last_part = d.part[k]
+            n += 1
+        batch.count += 1
+    for b in range(n):
+        batch = batches_of(d.g) + d.g.n_batches + b
+        if batch.count == 1 and batch.form != VIEWS:
+            batch.form = ONE
+    return n

@@ -1,0 +1,169 @@
+"""What reports and profiles say about values that were dropped and computed again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy import config, profiling
+from dynet_cy.execute import recompute
+from dynet_cy.graph import thrift
+from dynet_cy.memory import arena
+
+CALLS, CELLS, DIM, COUNT = 6, 4, 48, 8
+VALUE = 4 * DIM * COUNT
+
+
+@pytest.fixture(autouse=True)
+def without_limit() -> Iterator[None]:
+    thrift.set_ratio(1.5)
+    dy.renew_cg()
+    yield
+    dy.renew_cg()
+    config.set(mem=0)
+    thrift.set_ratio(1.5)
+
+
+def cells(weights: dy.Parameters, x: dy.Expression, n: int = CELLS) -> dy.Expression:
+    for _ in range(n):
+        x = dy.tanh(weights * x)
+    return x
+
+
+def checkpointed(weights: dy.Parameters) -> None:
+    dy.renew_cg()
+    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    for _ in range(CALLS):
+        x = dy.checkpoint(cells, weights, x)
+    dy.sum_batches(dy.squared_norm(x)).backward()
+
+
+def within(megabytes: float, weights: dy.Parameters, n: int = 400) -> None:
+    dy.renew_cg()
+    arena.give_back()
+    config.set(mem=arena.used_bytes() / 2**20 + megabytes)
+    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    dy.sum_batches(dy.squared_norm(cells(weights, x, n))).backward()
+
+
+@pytest.fixture
+def weights(collection: dy.ParameterCollection) -> dy.Parameters:
+    return collection.add_parameters((DIM, DIM))
+
+
+def test_report(weights: dy.Parameters) -> None:
+    """What was dropped is not among the values, and what ran again is counted as it ran."""
+    checkpointed(weights)  # weights are packed
+    recompute.reset()
+    with dy.record_lines():
+        checkpointed(weights)
+    report = dy.memory_report()
+    dropped = {x.op: x for x in report.dropped}
+    kept = {x.op: x for x in report.values}
+    assert dropped["matmul"].nodes == CALLS * CELLS
+    assert dropped["tanh"].nodes + kept["tanh"].nodes == CALLS * CELLS
+    assert dropped["tanh"].bytes == dropped["tanh"].nodes * VALUE
+    assert "matmul" not in kept
+    assert sum(x.again for x in report.dropped) == recompute.counts() > 0
+    assert 0 < report.again_seconds < 60
+    assert report.missing == 0
+    assert "dy.checkpoint" in report.hint
+    origin = dropped["matmul"].origin
+    assert origin is not None and origin.function == "cells"
+    said = str(report)
+    assert "dropped after forward" in said
+    assert f"{recompute.counts():,} values computed again" in said
+    assert f"{CALLS * CELLS} matmul {{48,8}} " in said
+    assert "test_computed_again.py" in said
+    page = report._repr_html_()
+    assert "dropped values of" in page and "computed again" in page
+
+
+def test_all_is_kept(weights: dy.Parameters) -> None:
+    """Reports are as always."""
+    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    with profiling.measure() as profile:
+        dy.sum_batches(dy.squared_norm(cells(weights, x))).backward()
+    report = dy.memory_report()
+    assert (report.dropped, report.again_seconds, report.missing, report.hint) == ([], 0, 0, "")
+    assert "dropped" not in str(report) + report._repr_html_() + str(profile)
+    assert profile.again_hint == ""
+    assert not any(row.again for row in profile)
+
+
+def test_a_new_graph_begins_at_zero(weights: dy.Parameters) -> None:
+    checkpointed(weights)
+    assert dy.memory_report().again_seconds > 0
+    dy.renew_cg()
+    report = dy.memory_report()
+    assert (report.dropped, report.again_seconds) == ([], 0)
+
+
+def test_a_lack_of_memory_says_how_much_is_missing(weights: dy.Parameters) -> None:
+    """And so much more is indeed enough."""
+    within(1, weights)
+    report = dy.memory_report()
+    assert report.dropped and report.missing > 0
+    assert "more than the limit of" in report.hint
+    assert report.hint in str(report)
+    within(1 + report.missing / 2**20, weights)
+    again = dy.memory_report()
+    assert again.dropped == [] and again.missing == 0
+
+
+def test_profile(weights: dy.Parameters, tmp_path: Path) -> None:
+    """Forward, forward again and backward are apart; text, page and timeline have all three."""
+    checkpointed(weights)
+    recompute.reset()
+    with profiling.measure(timeline=True) as profile:
+        checkpointed(weights)
+    rows = {(row.way, row.op): row for row in profile}
+    assert rows["forward", "matmul"].nodes == CALLS * CELLS
+    assert sum(row.nodes for row in profile if row.again) == recompute.counts()
+    assert rows["again", "matmul"].nodes > 0 and not rows["again", "matmul"].backward
+    assert any(line.way == "again" and line.function == "cells" for line in profile.lines)
+    assert profile.memory is not None and profile.memory.dropped
+    said = str(profile)
+    assert "again matmul" in said and "values that were dropped" in said
+    assert f"{recompute.counts():,} values were computed again in backward" in profile.again_hint
+    assert "test_computed_again.py" in profile.again_hint and "dy.checkpoint" in profile.again_hint
+    assert profile.again_hint in said
+    assert sum(span.nodes for span in profile.timeline if span.kind == "again") == recompute.counts()
+    page, timeline = tmp_path / "report.html", tmp_path / "timeline.json"
+    profile.save_report(page)
+    profile.save_timeline(timeline)
+    text = page.read_text(encoding="utf-8")
+    assert "Values that were dropped" in text and "again matmul" in text and "computed again in backward" in text
+    events = json.loads(timeline.read_text(encoding="utf-8"))["traceEvents"]
+    assert any(event["name"] == "matmul (again)" and event["cat"] == "again" for event in events)
+
+
+def test_profile_within_a_limit(weights: dy.Parameters) -> None:
+    with profiling.measure() as profile:
+        within(1, weights)
+    assert "memory was short" in profile.again_hint
+    assert "checkpoint" not in profile.again_hint
+
+
+def test_values_that_are_asked_for_count_too(weights: dy.Parameters) -> None:
+    """A dropped value that the program reads runs its stretch again."""
+    made = []
+
+    def remembered(x: dy.Expression) -> dy.Expression:
+        made.append(dy.tanh(weights * x))
+        return dy.tanh(weights * made[-1])
+
+    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    for _ in range(3):
+        x = dy.checkpoint(remembered, x)
+    dy.squared_norm(x).forward()
+    assert sum(x.again for x in dy.memory_report().dropped) == 0
+    made[0].npvalue()
+    report = dy.memory_report()
+    assert sum(x.again for x in report.dropped) > 0
+    assert report.again_seconds > 0
