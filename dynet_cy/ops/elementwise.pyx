@@ -28,7 +28,7 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.kernels.product cimport InRanges, in_ranges
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport (
-    ADDS, FLAT, MULTIPLIES, Backward, Forward, Op, Shapes, op_at, register, same_dim,
+    ADDS, FLAT, MULTIPLIES, UNCHANGED, Backward, Forward, Op, Shapes, op_at, register, same_dim,
 )
 
 from dynet_cy.graph.structs import operators
@@ -56,6 +56,7 @@ for which in range(DY_UNARY_COUNT):
                             dy_unary_backward[which])
     UNARY[which].batching = FLAT
     UNARY[which].assigns = True
+    UNARY[which].in_place = True
 
 
 cdef Expression apply_unary(int which, object x, float p0, float p1):
@@ -717,7 +718,9 @@ for which in range(DY_BINARY_COUNT):
     BINARY[which].one_column[0] = BINARY[which].one_column[1] = True
     BINARY[which].ragged = True
     BINARY[which].assigns = True
+    BINARY[which].in_place = True
 BINARY[DY_BINARY_add].role = ADDS
+BINARY[DY_BINARY_add].in_place = UNCHANGED
 BINARY[DY_BINARY_mul].role = MULTIPLIES
 
 
@@ -1323,11 +1326,13 @@ cdef Op* ESUM = register(b"esum", b"xs...", equal_dim, esum_forward, esum_backwa
 ESUM.batching = FLAT
 ESUM.work = add_work
 ESUM.assigns = True
+ESUM.in_place = UNCHANGED
 
 cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward)
 AVERAGE.batching = FLAT
 AVERAGE.work = add_work
 AVERAGE.assigns = True
+AVERAGE.in_place = True
 
 
 cdef uint32_t* winners(const Call* c, uint32_t b) noexcept nogil:

@@ -98,6 +98,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint8_t columns
         uint8_t one_column[3]
         uint8_t ragged
+        uint8_t in_place
         uint8_t joins
         uint8_t any_batch
         uint8_t random
@@ -108,6 +109,10 @@ cdef extern from "dynet_cy/op.h" nogil:
 
     int rule_index "dy_rule_index"(uint32_t i)
     int rule_of "dy_rule"(const Op* op, uint32_t i)
+
+# `in_place` of ops that pass their gradient on as it is.
+cdef enum:
+    UNCHANGED = 2
 
 # The size of tables that are indexed by the number of an op.
 cdef enum:
