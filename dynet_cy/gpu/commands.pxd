@@ -40,6 +40,8 @@ cdef struct Command:
     uint32_t i
     uint32_t nodes                  # for the profile: how many nodes ran
     uint32_t batch                  # number of the batch that the command belongs to, or NO_BATCH
+    uint32_t section                # as in the walk
+    uint32_t member
     uint32_t first                  # for a call: where its nodes begin in graph.order, and how many there are
     uint32_t members
     uint16_t op
@@ -61,6 +63,7 @@ cdef struct Window:
     uintptr_t there
 
 cdef enum:
+    MOST_WRITTEN = 64               # calls of a section that write gradients
     ARENAS = 4
     WINDOWS = 2 * ARENAS            # first the last one of each arena, then those before these
 
@@ -92,6 +95,9 @@ cdef struct Pass:
     uint32_t group                  # number of the group's first move; moves of all groups are numbered in one sequence
     uint8_t* cells                  # by number of a batch: this pass has run the cell backward; NULL: none so far
     uint32_t* cell_of               # by number of a node: the last cell whose state before it is
+    uint32_t written_in             # the section whose calls have written the listed gradients
+    uint32_t n_written
+    uintptr_t[MOST_WRITTEN] written
     uint32_t* last_move             # by number of a node: the number of the last move to its gradient; 0: none
 
 

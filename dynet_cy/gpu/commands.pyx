@@ -17,6 +17,7 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
+from dynet_cy.gpu.groups cimport GROUPS
 from dynet_cy.gpu.memory cimport Mirror, Range, begin_use, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
@@ -80,6 +81,7 @@ cdef Command* add_command(Pass* s, int kind) noexcept nogil:
     c.kind = kind
     c.op = 0
     c.batch = s.walk.number
+    c.section = 0
     c.items = NULL
     s.end[0] = c
     s.end = &c.next
@@ -104,7 +106,35 @@ cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint3
     c.nodes = nodes
     c.first = batch.first
     c.members = batch.count
+    note_section(s, c)
     return 0
+
+
+cdef inline void note_section(Pass* s, Command* c) noexcept nogil:
+    c.section = s.walk.section
+    c.member = s.walk.member
+    if c.section:
+        s.modules |= <uint64_t>1 << GROUPS
+
+
+cdef void note_written(Pass* s, const float* dx) noexcept nogil:
+    """Begin a new section if a call of this one writes to the same gradient: contributions keep their order."""
+    cdef Walk* w = &s.walk
+    cdef uint32_t k
+    if s.written_in != w.section:
+        s.written_in = w.section
+        s.n_written = 0
+    for k in range(s.n_written):
+        if s.written[k] == <uintptr_t>dx:
+            break
+    else:
+        k = s.n_written
+    if k < s.n_written or k == MOST_WRITTEN:
+        w.n_sections += 1
+        w.section = s.written_in = w.n_sections
+        s.n_written = 0
+    s.written[s.n_written] = <uintptr_t>dx
+    s.n_written += 1
 
 
 # ---- moves -----------------------------------------------------------------------
@@ -318,6 +348,8 @@ cdef int backward(Walk* w, const Batch* batch, const Op* op, const Call* c, uint
     cdef const GpuOp* gpu_op = gpu_op_at(op.id)
     if gpu_op.note != NULL:
         gpu_op.note(c, batch.items)
+    if w.section:
+        note_written(pass_of(w), c.dx.v)
     return add_call(pass_of(w), BACKWARD, c, batch, i, w.n_live)
 
 
@@ -331,6 +363,7 @@ cdef int fill(Walk* w, float* to, size_t n, float x) noexcept nogil:
     c.p = to
     c.n = n
     c.x = x
+    note_section(pass_of(w), c)
     return 0
 
 

@@ -15,6 +15,7 @@ from dynet_cy.gpu.driver cimport (
     Address, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, launch_each, leave, raise_error, wait,
 )
 from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
+from dynet_cy.gpu.groups cimport GROUPS, begin_member, begin_section, end_section, note_kernels
 from dynet_cy.gpu.memory cimport (
     Range, address_in, continues_part, extend_mirror, note_uses, out_of_device_memory, send_ranges,
 )
@@ -26,6 +27,9 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.memory.arena cimport ALIGN, Arena, Segment, array_push, segment_at
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
+
+cdef enum:
+    NO_MEMBER = 0xFFFFFFFF
 
 cdef int BASE = module_at(b"base")
 cdef int MOVE = kernel_at(BASE, b"move_floats")
@@ -56,6 +60,8 @@ cdef int run_pass(Pass* s, str what) except -1:
         raise_pass_failure(s, what)
     s.modules |= <uint64_t>1 << BASE
     if s.modules & ~loaded(gpu)[0]:
+        if s.modules >> GROUPS & 1:
+            note_kernels()
         load(gpu, s.modules)
     with nogil:
         note_uses(&s.walk.g.values, &s.d.values)
@@ -149,6 +155,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
     # While numbers are checked, each batch is waited for.
     cdef bint checked = checking != 0
     cdef bint listed = not timed and not checked
+    cdef uint32_t section = 0, member = 0
     if listed:
         begin_listing(gpu)
     if timed:
@@ -158,6 +165,16 @@ cdef int run_commands(Pass* s) noexcept nogil:
         gpu_op = gpu_op_at(c.op)
         gpu.items = c.items
         gpu.op = c.op
+        if listed and c.section != section:
+            if section:
+                end_section(gpu)
+            if c.section:
+                begin_section(gpu)
+            section = c.section
+            member = NO_MEMBER
+        if section and c.member != member:
+            begin_member(gpu)
+            member = c.member
         if c.kind == MOVES:
             move(gpu, c)
         elif c.kind == FILL:
@@ -183,6 +200,8 @@ cdef int run_commands(Pass* s) noexcept nogil:
         if checked and c.batch != NO_BATCH and (c.next == NULL or c.next.batch != c.batch) and look(s, c.batch):
             return gpu.error
         c = c.next
+    if section:
+        end_section(gpu)
     if checked:
         look_at_collected(s)
     return run_listed(gpu, &s.d.replays) if listed else gpu.error
