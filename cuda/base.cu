@@ -9,6 +9,10 @@ extern "C" __global__ void move_floats(const dy_move *__restrict__ moves, unsign
     for (unsigned first = blockIdx.y; first < count; first += gridDim.y) {
         if (moves[first].follower) continue;
         float *to = moves[first].to;
+        if (moves[first].period) {
+            for (EACH(i, moves[first].n)) to[i] = moves[first].source[i % moves[first].period];
+            continue;
+        }
         for (EACH(i, moves[first].n)) {
             float x = moves[first].acc ? to[i] : 0.f;
             for (unsigned k = first + 1; k; k = moves[k - 1].next) {

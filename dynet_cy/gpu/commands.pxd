@@ -23,6 +23,7 @@ cdef extern from "dynet_cy/gpu_move.h" nogil:
         float scale
         uint8_t acc
         uint8_t follower
+        uint32_t period
 
 cdef enum:
     MOVES                           # p: an array of `count` Moves, the longest of which has n numbers
@@ -72,6 +73,11 @@ cdef struct Noted:
     uintptr_t origin                # of the arena, which differs between segments
     size_t top                      # 0: nothing was noted
 
+# A move that runs at the beginning of a pass.
+cdef struct EarlyMove:
+    EarlyMove* next
+    Move move
+
 # A pass that is being listed.
 cdef struct Pass:
     Walk walk                       # must be first: a pointer to it is also a pointer to the pass
@@ -93,6 +99,8 @@ cdef struct Pass:
     size_t longest
     size_t most_scratch             # so much working memory may pending additions hold
     uint32_t group                  # number of the group's first move; moves of all groups are numbered in one sequence
+    EarlyMove* early                # the last one that was listed
+    uint32_t n_early
     uint8_t* cells                  # by number of a batch: this pass has run the cell backward; NULL: none so far
     uint32_t* cell_of               # by number of a node: the last cell whose state before it is
     uint32_t written_in             # the section whose calls have written the listed gradients
@@ -101,6 +109,8 @@ cdef struct Pass:
     uint32_t* last_move             # by number of a node: the number of the last move to its gradient; 0: none
 
 
+# End the list of commands: pending moves, and those that run first.
+cdef int end_commands(Pass* s) noexcept nogil
 # Make all pending moves run before the commands that follow.
 cdef int end_group(Walk* w) noexcept nogil
 # The table of forms, for modules that add forms.

@@ -8,7 +8,7 @@ as for the CPU.  A pass writes only tables to its own arenas, so the other arena
 from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Tensor, total_of
+from dynet_cy.core.tensor cimport Tensor, rows_of, total_of
 from dynet_cy.execute.gradient_memory cimport end_lending
 from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of
 from dynet_cy.execute.walk cimport (
@@ -172,6 +172,37 @@ cdef int end_group(Walk* w) noexcept nogil:
     return 0
 
 
+cdef int end_commands(Pass* s) noexcept nogil:
+    """End the last group of moves, and list those that run first."""
+    cdef Command* c
+    cdef Command** end
+    cdef EarlyMove* early = s.early
+    cdef Move* table
+    cdef uint32_t n = s.n_early
+    if end_group(&s.walk):
+        return -1
+    if n == 0:
+        return 0
+    table = <Move*>reserve(s, &s.walk.g.tables, n * sizeof(Move))
+    end = s.end
+    c = add_command(s, MOVES)
+    if table == NULL or c == NULL:
+        return -1
+    c.n = 0
+    c.count = n
+    c.p = on_device(s, table)
+    while early != NULL:
+        n -= 1
+        table[n] = early.move
+        c.n = max(c.n, early.move.n)
+        early = early.next
+    end[0] = NULL                               # it was added as the last one
+    s.end = end
+    c.next = s.first
+    s.first = c
+    return 0
+
+
 cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc) noexcept nogil:
     cdef Move* m
     array_rewind(&s.d.moves, s.n_moves * sizeof(Move))
@@ -179,16 +210,20 @@ cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc)
     if m == NULL:
         s.walk.failure.needed = sizeof(Move)
         return NULL
-    memset(m, 0, sizeof(Move))
-    m.source = <float*>source
-    m.to = to
-    m.n = n
-    m.scale = 1
+    set_move(m, source, to, n)
     m.acc = acc
     s.n_moves += 1
     s.walk.lending.waiting = True
     s.longest = max(s.longest, n)
     return m
+
+
+cdef inline void set_move(Move* m, const float* source, float* to, size_t n) noexcept nogil:
+    memset(m, 0, sizeof(Move))
+    m.source = <float*>source
+    m.to = to
+    m.n = n
+    m.scale = 1
 
 
 cdef int add_copy(Pass* s, const float* source, float* to, size_t n) noexcept nogil:
@@ -318,17 +353,37 @@ cdef int forward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexc
 
 
 cdef bint begin_with_first(Pass* s, const Batch* batch, const Call* c) noexcept nogil:
-    """Let the result begin as a copy of argument 0, among the copies that are pending; False if it is broadcast, or has
-    just been copied itself."""
-    cdef const Node* node = &nodes_of(s.walk.g)[order_of(s.walk.g)[batch.first]]
-    cdef const Node* a = &nodes_of(s.walk.g)[args_of(s.walk.g, node)[0]]
-    if not s.walk.pending or c.x[0].list != NULL or total_of(&c.x[0].dim) != total_of(&c.y.dim):
+    """Let the result begin as a copy of argument 0; False if it is broadcast otherwise than column by column.
+
+    The copy runs with the copies that are pending, or with all others from parameters and inputs, first in the pass.
+    """
+    cdef const Graph* g = s.walk.g
+    cdef const Node* node = &nodes_of(g)[order_of(g)[batch.first]]
+    cdef const Node* a = &nodes_of(g)[args_of(g, node)[0]]
+    cdef size_t n = total_of(&c.y.dim), period = total_of(&c.x[0].dim)
+    cdef bint columns = period == rows_of(&c.y.dim) and rows_of(&c.x[0].dim) == period
+    if c.x[0].list != NULL or (period != n and not columns) or period >> 32:
         return False
-    if batch.count > 1 and batch.x[0].v != NULL and batch.x[0].v != a.val:
+    if batch.count > 1 and batch.x[0].v != NULL and batch.x[0].v != a.val:      # it is copied itself
         return False
-    if a.batch != NO_BATCH and s.walk.owed != NULL and s.walk.owed[a.batch] == s.walk.turn:
+    if s.walk.pending and period == n and (a.batch == NO_BATCH or s.walk.owed == NULL
+                                           or s.walk.owed[a.batch] != s.walk.turn):
+        return add_copy(s, c.x[0].v, c.y.v, n) == 0
+    # Values of stretches (graph/regions) may take the memory of others that the pass has computed before.
+    return a.batch == NO_BATCH and g.stretches.top == 0 and not checking and add_early(s, c.x[0].v, c.y.v, n, period)
+
+
+cdef bint add_early(Pass* s, const float* source, float* to, size_t n, size_t period) noexcept nogil:
+    """List a copy that runs first in the pass."""
+    cdef EarlyMove* x = <EarlyMove*>reserve(s, &s.d.commands, sizeof(EarlyMove))
+    if x == NULL:
         return False
-    return add_copy(s, c.x[0].v, c.y.v, total_of(&c.y.dim)) == 0
+    set_move(&x.move, source, to, n)
+    x.move.period = <uint32_t>period if period != n else 0
+    x.next = s.early
+    s.early = x
+    s.n_early += 1
+    return True
 
 
 cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil:
@@ -437,7 +492,10 @@ cdef struct FactorPart:
 cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     cdef Pass* s = pass_of(w)
     cdef Collected* x = collected_of(w, p)
-    cdef FactorPart* part = <FactorPart*>reserve(s, &s.d.commands, sizeof(FactorPart))
+    cdef FactorPart* part
+    if x != NULL and (x.product.right == NULL) != (f.right == NULL):    # a vector that is a matrix too
+        return 0
+    part = <FactorPart*>reserve(s, &s.d.commands, sizeof(FactorPart))
     if part == NULL:
         return -1
     if w.number != NO_BATCH:                    # it is multiplied at the end of the pass
@@ -468,11 +526,11 @@ cdef int multiply(Walk* w, Collected* x) noexcept nogil:
     cdef float* right
     if x.parts != x.last:
         left = <float*>allocate(w, f.rows * f.n * sizeof(float))
-        right = <float*>allocate(w, f.cols * f.n * sizeof(float))
-        if left == NULL or right == NULL:
+        right = <float*>allocate(w, f.cols * f.n * sizeof(float)) if f.right != NULL else NULL
+        if w.failure.needed:
             return -1
         f.left = place(w, left)
-        f.right = place(w, right)
+        f.right = place(w, right) if f.right != NULL else NULL
         if gather_factors(w, <const FactorPart*>x.parts, &f):
             return -1
     c = add_command(pass_of(w), PRODUCT)
@@ -500,7 +558,7 @@ cdef int gather_factors(Walk* w, const FactorPart* first, const Factors* f) noex
         left += f.rows * part.factors.n
         part = part.next
     part = first
-    while part != NULL:
+    while part != NULL and right != NULL:
         if add_copy(s, part.factors.right, right, f.cols * part.factors.n):
             return -1
         right += f.cols * part.factors.n

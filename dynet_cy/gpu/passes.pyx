@@ -10,7 +10,7 @@ from dynet_cy.execute.watch cimport (
     WEIGHT_GRADIENTS, bad_collected, bad_gradients, bad_values, checking, note, note_call, now, profiling,
     raise_anomaly,
 )
-from dynet_cy.gpu.commands cimport BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_group
+from dynet_cy.gpu.commands cimport BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_commands
 from dynet_cy.gpu.driver cimport (
     Address, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, launch_each, leave, raise_error, wait,
 )
@@ -19,7 +19,9 @@ from dynet_cy.gpu.groups cimport GROUPS, begin_member, begin_section, end_sectio
 from dynet_cy.gpu.memory cimport (
     Range, address_in, continues_part, extend_mirror, note_uses, out_of_device_memory, send_ranges,
 )
-from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
+from dynet_cy.gpu.registry cimport (
+    Axes, add_axis, contract, gpu_op_at, kernel_at, load, loaded, module_at, no_axes,
+)
 from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_of_node, nodes_of,
     order_of, state_of,
@@ -56,7 +58,7 @@ cdef int run_pass(Pass* s, str what) except -1:
     cdef Gpu* gpu = s.d.gpu
     cdef int error = 0, failure
     cdef size_t needed = 0
-    if end_group(&s.walk):
+    if end_commands(s):
         raise_pass_failure(s, what)
     s.modules |= <uint64_t>1 << BASE
     if s.modules & ~loaded(gpu)[0]:
@@ -180,7 +182,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
         elif c.kind == FILL:
             fill(gpu, c.n, c.x, c.p)
         elif c.kind == PRODUCT:
-            gemm(gpu, 0, 1, c.rows, c.cols, c.n, 1, c.left, c.rows, c.right, c.cols, 1, c.p, c.rows)
+            multiply_factors(gpu, c)
         elif c.kind == FORWARD:
             gpu_op.forward(gpu, &c.call)
         elif c.kind == SUMS_ONLY:
@@ -195,7 +197,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
             wait(gpu)
             if c.kind == PRODUCT:
                 note(WEIGHT_GRADIENTS, True, 1, begun)
-            elif c.kind == FORWARD or c.kind == BACKWARD:
+            elif c.kind == FORWARD or c.kind == SUMS_ONLY or c.kind == BACKWARD:
                 note_call(s.walk.g, c.first, c.members, c.kind == BACKWARD, c.nodes, begun)
         if checked and c.batch != NO_BATCH and (c.next == NULL or c.next.batch != c.batch) and look(s, c.batch):
             return gpu.error
@@ -294,6 +296,18 @@ cdef void look_at_collected(Pass* s) noexcept nogil:
             bad_collected(g, x.p, &s.walk.failure.finding)       # now with the values of the nodes that use it
             return
         x = x.next
+
+
+cdef int multiply_factors(Gpu* gpu, const Command* c) noexcept nogil:
+    """Add the product of the collected factors of a parameter, or the sum of the columns of the left one."""
+    cdef Axes kept, reduced
+    if c.right != NULL:
+        return gemm(gpu, 0, 1, c.rows, c.cols, c.n, 1, c.left, c.rows, c.right, c.cols, 1, c.p, c.rows)
+    no_axes(&kept)
+    no_axes(&reduced)
+    add_axis(&kept, c.rows, 1, 0, 0)
+    add_axis(&reduced, c.n, c.rows, 0, 0)
+    return contract(gpu, &kept, &reduced, 1, c.left, c.p, 1)
 
 
 cdef int move(Gpu* gpu, const Command* c) noexcept nogil:
