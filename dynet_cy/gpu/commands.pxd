@@ -26,14 +26,16 @@ cdef extern from "dynet_cy/gpu_move.h" nogil:
         uint32_t period
 
 cdef enum:
-    MOVES                           # p: an array of `count` Moves, the longest of which has n numbers
+    MOVES                           # p: an array of `count` Moves, the longest of which has n numbers; `cols` as below
     FILL                            # n numbers at p become x
     FORWARD
     SUMS_ONLY                       # the part of FORWARD that is not elementwise
     BEGIN
     BACKWARD                        # of argument i
     PRODUCT                         # C += A B': A and B are `left` and `right`
-    CELLS                           # kernel i over the table p of `rows` cells with n numbers
+    # Kernel i over the table p of `rows` cells with n numbers.  `cols`: the bytes of p if it is a small table, which stays
+    # on the host and is passed by value; otherwise 0.
+    CELLS
 
 cdef struct Command:
     Command* next
@@ -119,6 +121,9 @@ cdef Form* device_forms() noexcept nogil
 # Copy n numbers on the device to the value of the running batch, a pointer on the host, before the next command that
 # reads it.
 cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept nogil
+# Memory for a table of so many bytes, on the device or, if it is small, on the host; let it be that of a command.
+cdef void* allocate_lines(Pass* s, size_t bytes) noexcept nogil
+cdef void set_lines(Pass* s, Command* c, void* table, size_t bytes) noexcept nogil
 # Append a command; the device address for a pointer into an arena of the graph.
 cdef Command* add_command(Pass* s, int kind) noexcept nogil
 cdef float* on_device(Pass* s, const void* p) noexcept nogil

@@ -142,9 +142,19 @@ cdef void note_written(Pass* s, const float* dx) noexcept nogil:
 # before it.  Additions to gradients wait until a batch reads the gradient, or a kernel writes it (`owed`), or until
 # copies end the group anyway; so contributions of many batches are one launch.
 
-# How much working memory pending additions hold at most.
+# How much working memory pending additions hold at most; tables of how many bytes are passed by value.
 cdef enum:
     MOST_HELD = 1 << 26
+    SMALL_TABLE = 1024
+
+
+cdef void* allocate_lines(Pass* s, size_t bytes) noexcept nogil:
+    return reserve(s, &s.d.commands if bytes <= SMALL_TABLE else &s.walk.g.tables, bytes)
+
+
+cdef void set_lines(Pass* s, Command* c, void* table, size_t bytes) noexcept nogil:
+    c.cols = bytes if bytes <= SMALL_TABLE else 0
+    c.p = <float*>table if c.cols else on_device(s, table)
 
 
 cdef int end_group(Walk* w) noexcept nogil:
@@ -161,12 +171,12 @@ cdef int end_group(Walk* w) noexcept nogil:
     s.longest = 0
     if longest == 0:
         return 0
-    table = <Move*>reserve(s, &w.g.tables, n * sizeof(Move))
+    table = <Move*>allocate_lines(s, n * sizeof(Move))
     c = add_command(s, MOVES)
     if table == NULL or c == NULL:
         return -1
     memcpy(table, s.d.moves.base, n * sizeof(Move))
-    c.p = on_device(s, table)
+    set_lines(s, c, table, n * sizeof(Move))
     c.count = n
     c.n = longest
     return 0
@@ -183,14 +193,14 @@ cdef int end_commands(Pass* s) noexcept nogil:
         return -1
     if n == 0:
         return 0
-    table = <Move*>reserve(s, &s.walk.g.tables, n * sizeof(Move))
+    table = <Move*>allocate_lines(s, n * sizeof(Move))
     end = s.end
     c = add_command(s, MOVES)
     if table == NULL or c == NULL:
         return -1
     c.n = 0
     c.count = n
-    c.p = on_device(s, table)
+    set_lines(s, c, table, n * sizeof(Move))
     while early != NULL:
         n -= 1
         table[n] = early.move

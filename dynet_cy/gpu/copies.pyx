@@ -5,10 +5,10 @@ Such a batch has no launch of its own: forward, copies are added to the group of
 runs before the next command that reads one of them.  Backward, the parts of its gradient are added to those of the
 arguments likewise.  So many such batches, and the copies that other batches need, are one launch.
 
-Such a batch runs as late as possible, right before the first batch that uses it.  So backward, which goes the other way,
-adds to the gradients of its arguments early, with those of all other copies that this batch uses, and not between two
-batches of the arguments: when the outputs of a recurrent network are concatenated step by step, the steps back through
-time need no launch for them.
+Such a batch runs as late as possible, right before the first batch that uses it.  So backward, which goes the other
+way, adds to the gradients of its arguments early, with those of all other copies that this batch uses, and not between
+two batches of the arguments: when the outputs of a recurrent network are concatenated step by step, the steps back
+through time need no launch for them.
 """
 
 from libc.stdint cimport uint32_t

@@ -7,7 +7,7 @@ from dynet_cy.gpu.driver cimport MAX_KERNELS, MOST_GPUS, kernel_names
 from dynet_cy.gpu.registry cimport kernel_at, module_at
 
 
-cdef extern from "dynet_cy/gpu_sections.h" nogil:
+cdef extern from "dynet_cy/launch_sections.h" nogil:
     """
     static const char *const dy_grouped[] = {
     #define GROUPED(name) #name,

@@ -10,9 +10,11 @@ from dynet_cy.execute.watch cimport (
     WEIGHT_GRADIENTS, bad_collected, bad_gradients, bad_values, checking, note, note_call, now, profiling,
     raise_anomaly,
 )
-from dynet_cy.gpu.commands cimport BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_commands
+from dynet_cy.gpu.commands cimport (
+    BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_commands,
+)
 from dynet_cy.gpu.driver cimport (
-    Address, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, launch_each, leave, raise_error, wait,
+    Address, GpuOp, beginning_of, enter, failed, fetch_bytes, fill, gemm, launch, launch_each, leave, raise_error, wait,
 )
 from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
 from dynet_cy.gpu.groups cimport GROUPS, begin_member, begin_section, end_section, note_kernels
@@ -35,6 +37,7 @@ cdef enum:
 
 cdef int BASE = module_at(b"base")
 cdef int MOVE = kernel_at(BASE, b"move_floats")
+cdef int MOVE_FEW = kernel_at(BASE, b"move_few")
 
 
 cdef int raise_pass_failure(Pass* s, str what) except -1:
@@ -188,7 +191,10 @@ cdef int run_commands(Pass* s) noexcept nogil:
         elif c.kind == SUMS_ONLY:
             gpu_op.sums(gpu, &c.call)
         elif c.kind == CELLS:
-            launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, c.p)
+            if c.cols:
+                launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, beginning_of(c.p, c.cols))
+            else:
+                launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, c.p)
         elif c.kind == BEGIN:
             gpu_op.begin_backward(gpu, &c.call)
         else:
@@ -314,4 +320,7 @@ cdef int move(Gpu* gpu, const Command* c) noexcept nogil:
     """Run a group of moves: the blocks of one row of the grid share a move, different rows run different moves."""
     cdef size_t most = 16 * gpu.multiprocessors
     cdef size_t wide = min((c.n + 1023) // 1024, max(most // c.count, <size_t>1))
-    return launch(gpu, MOVE, <unsigned>wide, min(c.count, <uint32_t>65535), 256, 0, c.p, c.count)
+    cdef unsigned rows = min(c.count, <uint32_t>65535)
+    if c.cols:
+        return launch(gpu, MOVE_FEW, <unsigned>wide, rows, 256, 0, c.count, beginning_of(c.p, c.cols))
+    return launch(gpu, MOVE, <unsigned>wide, rows, 256, 0, c.p, c.count)

@@ -311,7 +311,7 @@ static inline int dy_launch_now(dy_gpu *gpu, int kernel, unsigned gx, unsigned g
                                                           gpu->stream, parameters, NULL), kernel);
 }
 
-/* gz: for kernels that run several calls (dynet_cy/gpu_groups.h). */
+/* gz: for kernels that run several calls (launch_sections.h). */
 static inline int dy_launch_slots(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned gz, unsigned block,
                                   unsigned shared, dy_slot *slots, int n) {
     void *parameters[DY_MOST_PARAMETERS];

@@ -176,7 +176,7 @@ def attention(net: Net) -> Made:
     for length in LENGTHS:
         memory = dy.tanh(dy.inputTensor(net.numbers(H, length), device=net.device))
         seen.append(memory)
-        for k in range(2):
+        for _ in range(2):
             query = dy.tanh(net.input())
             keys = dy.colwise_add(memory, query)
             weights = dy.softmax(dy.transpose(keys) * query)

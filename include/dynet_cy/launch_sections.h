@@ -4,8 +4,8 @@
  * a call for each. When a section ends, the first launches of all its members run together, then their second ones, and so
  * on: launches of one kernel as one launch of its group kernel (cuda/groups.cu), small products as one launch too. The
  * launches of a member stay in their order. */
-#ifndef DYNET_CY_GPU_SECTIONS_H
-#define DYNET_CY_GPU_SECTIONS_H
+#ifndef DYNET_CY_LAUNCH_SECTIONS_H
+#define DYNET_CY_LAUNCH_SECTIONS_H
 
 #include "gpu.h"
 #include "gpu_group.h"
