@@ -7,7 +7,10 @@
 #include "dynet_cy/gpu_group.h"
 
 #pragma push_macro("__global__")
+#pragma push_macro("__grid_constant__")
 #undef __global__
+#undef __grid_constant__
+#define __grid_constant__  // only for parameters of kernels
 #ifdef CUDA_EMU
 #define __global__  // static variables of inline functions would lie in another section than those of kernels
 #else
@@ -20,6 +23,7 @@
 #include "shape.cu"
 #include "softmax.cu"
 #pragma pop_macro("__global__")
+#pragma pop_macro("__grid_constant__")
 
 // ---- calls ------------------------------------------------------------------------
 // The parameters of a call follow each other, each in whole words, as in records (gpu.h).

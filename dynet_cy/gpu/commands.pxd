@@ -33,8 +33,8 @@ cdef enum:
     BEGIN
     BACKWARD                        # of argument i
     PRODUCT                         # C += A B': A and B are `left` and `right`
-    # Kernel i over the table p of `rows` cells with n numbers.  `cols`: the bytes of p if it is a small table, which stays
-    # on the host and is passed by value; otherwise 0.
+    # Kernel i over the table p of `rows` cells with n numbers.  `cols`: the bytes of p if it is a small table, which
+    # stays on the host and is passed by value; otherwise 0.
     CELLS
 
 cdef struct Command:

@@ -6,7 +6,8 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, Tensor, rows_of, total_of
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS, Gpu, GpuOp, fill, launch_each, launch_rows, value_at
 from dynet_cy.gpu.products cimport (
-    LINALG, add_scaled_elements, affine_backward, affine_factors, affine_forward, columns_to_sum, multiply, multiply_backward_a, multiply_backward_b,
+    LINALG, add_scaled_elements, affine_backward, affine_factors, affine_forward, columns_to_sum, multiply,
+    multiply_backward_a, multiply_backward_b,
 )
 from dynet_cy.gpu.registry cimport BASE, gpu_op, gpu_op_named, kernel_at, module_at, needs_module, pass_scaled
 from dynet_cy.ops.linalg cimport factors_of_a
