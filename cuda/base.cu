@@ -2,13 +2,18 @@
 //
 // Kernels for the executor and for many ops: moves, copies and sums over axes.
 #include "common.cuh"
+#include "dynet_cy/gpu_group.h"
 #include "dynet_cy/gpu_move.h"
 
 // Moves with the same destination form a chain. The threads of the first one run the whole chain in order.
-extern "C" __global__ void move_floats(const dy_move *__restrict__ moves, unsigned count) {
+static __device__ __forceinline__ void move_all(const dy_move *moves, unsigned count) {
     for (unsigned first = blockIdx.y; first < count; first += gridDim.y) {
         if (moves[first].follower) continue;
         float *to = moves[first].to;
+        if (moves[first].period) {
+            for (EACH(i, moves[first].n)) to[i] = moves[first].source[i % moves[first].period];
+            continue;
+        }
         for (EACH(i, moves[first].n)) {
             float x = moves[first].acc ? to[i] : 0.f;
             for (unsigned k = first + 1; k; k = moves[k - 1].next) {
@@ -19,6 +24,13 @@ extern "C" __global__ void move_floats(const dy_move *__restrict__ moves, unsign
             to[i] = x;
         }
     }
+}
+
+extern "C" __global__ void move_floats(const dy_move *__restrict__ moves, unsigned count) { move_all(moves, count); }
+
+// The same for few moves, which are passed by value.
+extern "C" __global__ void move_few(unsigned count, const __grid_constant__ dy_group moves) {
+    move_all(reinterpret_cast<const dy_move *>(moves.words), count);
 }
 
 // y = a x, or y += a x.

@@ -3,6 +3,7 @@
 // The elementwise parts of an LSTM cell: gates i, f, o, g; c = f c' + i g; h = o tanh(c). Also weight noise, and dropout
 // masks for parts of an input.
 #include "dynet_cy/gpu_cells.h"
+#include "dynet_cy/gpu_group.h"
 #include "rng.cuh"
 
 // gates = act(sums + b), in place: the first three blocks are logistic (with forget_bias added for f), the last is tanh.
@@ -65,8 +66,9 @@ extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, const uin
 }
 
 // ---- whole cells ------------------------------------------------------------------
-// All elementwise steps of LSTM cells with h numbers, one for each line of the table. gpu/cells lists them.
-extern "C" __global__ void lstm_cell_forward(size_t n, size_t h, const dy_lstm_cell *__restrict__ cells) {
+// All elementwise steps of LSTM cells with h numbers, one for each line of the table. gpu/cells lists them; the lines of
+// few cells are passed by value.
+static __device__ __forceinline__ void cells_forward(size_t n, size_t h, const dy_lstm_cell *cells) {
     for (EACH(k, n)) {
         size_t e = k / h, j = k - e * h;
         const dy_lstm_cell &cell = cells[e];
@@ -85,8 +87,16 @@ extern "C" __global__ void lstm_cell_forward(size_t n, size_t h, const dy_lstm_c
     }
 }
 
+extern "C" __global__ void lstm_cell_forward(size_t n, size_t h, const dy_lstm_cell *__restrict__ cells) {
+    cells_forward(n, h, cells);
+}
+
+extern "C" __global__ void few_lstm_cells_forward(size_t n, size_t h, const __grid_constant__ dy_group cells) {
+    cells_forward(n, h, reinterpret_cast<const dy_lstm_cell *>(cells.words));
+}
+
 // The gradients of the state, of the gates, of the sums and of the state before.
-extern "C" __global__ void lstm_cell_backward(size_t n, size_t h, const dy_lstm_cell_back *__restrict__ cells) {
+static __device__ __forceinline__ void cells_backward(size_t n, size_t h, const dy_lstm_cell_back *cells) {
     for (EACH(k, n)) {
         size_t e = k / h, j = k - e * h;
         const dy_lstm_cell_back &cell = cells[e];
@@ -114,6 +124,14 @@ extern "C" __global__ void lstm_cell_backward(size_t n, size_t h, const dy_lstm_
         to[3 * h] = du * (1.f - u * u);
         if (cell.dbefore) store(cell.dbefore + j, cell.acc, dc * f);
     }
+}
+
+extern "C" __global__ void lstm_cell_backward(size_t n, size_t h, const dy_lstm_cell_back *__restrict__ cells) {
+    cells_backward(n, h, cells);
+}
+
+extern "C" __global__ void few_lstm_cells_backward(size_t n, size_t h, const __grid_constant__ dy_group cells) {
+    cells_backward(n, h, reinterpret_cast<const dy_lstm_cell_back *>(cells.words));
 }
 
 // ---- masks of a part -------------------------------------------------------------

@@ -23,7 +23,8 @@ from dynet_cy.execute.accumulation cimport (
 )
 from dynet_cy.execute.gradient_memory cimport take_back
 from dynet_cy.execute.walk cimport (
-    FEW, allocate, allocate_table, arrange, claim, is_empty, lay_items, neighbours_before, op_raised, part_views,
+    FEW, allocate, allocate_table, arrange, claim, is_empty, lay_items, neighbours_before, op_raised, open_section,
+    part_views,
     pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor, settle, settle_gradients,
     uses_in, views_backward,
 )
@@ -931,16 +932,20 @@ cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
 cdef int backward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     """Compute the gradients of the arguments of an EACH batch, node by node."""
     cdef Graph* g = w.g
+    cdef const Needs* needs = &ops[nodes_of(g)[order_of(g)[batch.first]].op].needs[w.kind]
     cdef Batch one
     cdef uint32_t j
     cdef size_t size, top = g.scratch.top
     if batch.dy == NULL:                        # the loss depends on none of them
         return 0
+    if not w.at_once and needs.work == NULL and (settle_each(w, batch, needs) or open_section(w)):
+        return -1
     one.y = batch.y
     one.dy = batch.dy
     one.keeps = True                            # its gradients are a part of those of the batch
     one.joint = 0
     for j in range(batch.count):
+        w.member = j
         set_one(g, batch, j, &one)
         one.saved = batch.saved_of[j] if batch.saved_of != NULL else NULL
         size = total_of(&nodes_of(g)[order_of(g)[one.first]].dim)
@@ -951,6 +956,27 @@ cdef int backward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
             arena_rewind(&g.scratch, top)
         one.y += size
         one.dy += size
+    w.section = 0
+    return 0
+
+
+cdef int settle_each(Walk* w, const Batch* batch, const Needs* needs) noexcept nogil:
+    """Make pending additions run to the gradients that the calls for the nodes of a batch read or write."""
+    cdef const Graph* g = w.g
+    cdef const Node* node
+    cdef const Node* a
+    cdef uint32_t i, j, arg
+    if settle_gradients(w, w.number):
+        return -1
+    for j in range(batch.count):
+        node = &nodes_of(g)[order_of(g)[batch.first + j]]
+        for i in range(node.nargs):
+            arg = args_of(g, node)[i]
+            a = &nodes_of(g)[arg]
+            if needs.spread != NULL and total_of(&a.dim) == total_of(&node.dim):    # it gets a further addition
+                continue
+            if state_of(g)[arg] & NEEDS_GRAD and settle_gradients(w, a.batch):
+                return -1
     return 0
 
 

@@ -119,6 +119,9 @@ cdef struct Walk:
     uint32_t turn                   # number of the group of additions that is being listed
     # By number of a batch, the last group that adds to its gradients, and after these the one for inputs; NULL: none.
     uint32_t* owed
+    uint32_t section                # devices: calls with equal numbers run in any order, except those of one member;
+    uint32_t member                 # 0: they run one after the other
+    uint32_t n_sections
     Failure failure
 
 # How batches of a form run: `n` that follow each other, more than one only of the form TILES.
@@ -227,6 +230,9 @@ cdef inline float* place_of(Walk* w, const void* p) noexcept nogil:
 # ---- pieces: run n batches backward, `batch` being the first of them, and count the nodes that have a gradient to pass
 # on
 cdef int pieces_backward(Walk* w, const Batch* batch, uint32_t n) noexcept nogil
+
+# Let the calls that are listed from now on run in any order, except those of one `member`, until `section` is 0.
+cdef int open_section(Walk* w) noexcept nogil
 
 # ---- arguments and calls
 # Bring the arguments and items of a batch into the form that its call needs: shared by all nodes, read in place,

@@ -506,6 +506,7 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.whole = w.pending = w.held = w.again = w.going_back = False
     w.turn = 0
     w.owed = NULL
+    w.section = w.member = w.n_sections = 0
     w.end = 0
     w.after = NULL
     w.hooked = NULL
@@ -872,6 +873,14 @@ cdef int call(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     return -1 if set_call(w, batch, few, &c) else run_call(w, batch, op, &c)
 
 
+cdef int open_section(Walk* w) noexcept nogil:
+    if settle(w):
+        return -1
+    w.n_sections += 1
+    w.section = w.n_sections
+    return 0
+
+
 cdef int forward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     """Run a batch as a call for each node."""
     cdef const Op* op = &ops[nodes_of(w.g)[order_of(w.g)[batch.first]].op]
@@ -884,8 +893,12 @@ cdef int forward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         batch.saved_of = <float**>allocate(w, batch.count * sizeof(float*))
         if batch.saved_of == NULL:
             return -1
+    # Calls that need working memory have the same one.
+    if not w.at_once and op.needs[w.kind].work == NULL and (w.device.send_arguments(w, batch) or open_section(w)):
+        return -1
     one.y = batch.y
     for j in range(batch.count):
+        w.member = j
         set_one(w.g, batch, j, &one)
         size = total_of(&nodes_of(w.g)[order_of(w.g)[one.first]].dim)
         if (call(w, &one, op)
@@ -894,6 +907,7 @@ cdef int forward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         if saves:
             batch.saved_of[j] = one.saved
         one.y += size
+    w.section = 0
     return 0
 
 

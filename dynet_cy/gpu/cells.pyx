@@ -16,10 +16,12 @@ from libc.string cimport memcpy, memmove, memset
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.execute.gradients cimport backward_call, contribute
 from dynet_cy.execute.walk cimport (
-    Form, Walk, allocate, allocate_table, arrange, claim, clear_call, settle, settle_gradients,
+    Form, Walk, allocate, arrange, claim, clear_call, settle, settle_gradients,
 )
 from dynet_cy.execute.watch cimport checking
-from dynet_cy.gpu.commands cimport CELLS, Command, Pass, add_command, device_forms, on_device
+from dynet_cy.gpu.commands cimport (
+    CELLS, Command, Pass, add_command, allocate_lines, device_forms, on_device, set_lines,
+)
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
 from dynet_cy.graph.structs cimport (
@@ -55,6 +57,8 @@ cdef extern from "dynet_cy/gpu_cells.h" nogil:
 cdef int CU_CELLS = module_at(b"cells")
 cdef int CELL_FORWARD = kernel_at(CU_CELLS, b"lstm_cell_forward")
 cdef int CELL_BACKWARD = kernel_at(CU_CELLS, b"lstm_cell_backward")
+cdef int FEW_FORWARD = kernel_at(CU_CELLS, b"few_lstm_cells_forward")
+cdef int FEW_BACKWARD = kernel_at(CU_CELLS, b"few_lstm_cells_backward")
 
 
 # ---- finding cells ---------------------------------------------------------------------
@@ -242,13 +246,14 @@ cdef inline size_t stride_of(const Node* x) noexcept nogil:
     return size_of(&x.dim) if x.dim.bd > 1 else 0
 
 
-cdef int add_cells(Walk* w, int kernel, const Batch* batch, const void* table, uint32_t n) noexcept nogil:
-    """Append the launch of a kernel over a table with n lines."""
+cdef int add_cells(Walk* w, int kernel, int few, const Batch* batch, void* table, uint32_t n,
+                   size_t line) noexcept nogil:
+    """Append the launch of a kernel over a table with n lines, of so many bytes, or of the one for few lines."""
     cdef Command* c = add_command(<Pass*>w, CELLS)
     if c == NULL:
         return -1
-    c.i = <uint32_t>kernel
-    c.p = on_device(<Pass*>w, table)
+    set_lines(<Pass*>w, c, table, n * line)
+    c.i = <uint32_t>(few if c.cols else kernel)
     c.rows = n
     c.n = rows_of(&first_of(w.g, batch).dim)
     return 0
@@ -305,7 +310,7 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef float* y
     cdef size_t size
     clear_call(batch)
-    table = x = <CellForward*>allocate_table(w, count * sizeof(CellForward))
+    table = x = <CellForward*>allocate_lines(s, count * sizeof(CellForward))
     if table == NULL or settle(w):
         return -1
     for e in range(3):
@@ -334,7 +339,7 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
             one.before += stride_of(before)
             if one.bias != NULL:
                 one.bias += stride_of(bias)
-    return add_cells(w, CELL_FORWARD, batch, table, count)
+    return add_cells(w, CELL_FORWARD, FEW_FORWARD, batch, table, count, sizeof(CellForward))
 
 
 cdef inline float* on_device_of(Pass* s, const Node* x) noexcept nogil:
@@ -453,7 +458,7 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
     cdef CellBackward one
     cdef float* dy
     cdef size_t size
-    table = x = <CellBackward*>allocate_table(w, count * sizeof(CellBackward))
+    table = x = <CellBackward*>allocate_lines(s, count * sizeof(CellBackward))
     if table == NULL:
         return -1
     for e in range(3):
@@ -511,7 +516,7 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
         dy += size * h.dim.bd
         mark_live(g, of_c)
         mark_live(g, of_gates)
-    return add_cells(w, CELL_BACKWARD, batch, table, count)
+    return add_cells(w, CELL_BACKWARD, FEW_BACKWARD, batch, table, count, sizeof(CellBackward))
 
 
 cdef Form* forms = device_forms()

@@ -23,16 +23,19 @@ cdef extern from "dynet_cy/gpu_move.h" nogil:
         float scale
         uint8_t acc
         uint8_t follower
+        uint32_t period
 
 cdef enum:
-    MOVES                           # p: an array of `count` Moves, the longest of which has n numbers
+    MOVES                           # p: an array of `count` Moves, the longest of which has n numbers; `cols` as below
     FILL                            # n numbers at p become x
     FORWARD
     SUMS_ONLY                       # the part of FORWARD that is not elementwise
     BEGIN
     BACKWARD                        # of argument i
     PRODUCT                         # C += A B': A and B are `left` and `right`
-    CELLS                           # kernel i over the table p of `rows` cells with n numbers
+    # Kernel i over the table p of `rows` cells with n numbers.  `cols`: the bytes of p if it is a small table, which
+    # stays on the host and is passed by value; otherwise 0.
+    CELLS
 
 cdef struct Command:
     Command* next
@@ -40,6 +43,8 @@ cdef struct Command:
     uint32_t i
     uint32_t nodes                  # for the profile: how many nodes ran
     uint32_t batch                  # number of the batch that the command belongs to, or NO_BATCH
+    uint32_t section                # as in the walk
+    uint32_t member
     uint32_t first                  # for a call: where its nodes begin in graph.order, and how many there are
     uint32_t members
     uint16_t op
@@ -61,6 +66,7 @@ cdef struct Window:
     uintptr_t there
 
 cdef enum:
+    MOST_WRITTEN = 64               # calls of a section that write gradients
     ARENAS = 4
     WINDOWS = 2 * ARENAS            # first the last one of each arena, then those before these
 
@@ -68,6 +74,11 @@ cdef enum:
 cdef struct Noted:
     uintptr_t origin                # of the arena, which differs between segments
     size_t top                      # 0: nothing was noted
+
+# A move that runs at the beginning of a pass.
+cdef struct EarlyMove:
+    EarlyMove* next
+    Move move
 
 # A pass that is being listed.
 cdef struct Pass:
@@ -90,11 +101,18 @@ cdef struct Pass:
     size_t longest
     size_t most_scratch             # so much working memory may pending additions hold
     uint32_t group                  # number of the group's first move; moves of all groups are numbered in one sequence
+    EarlyMove* early                # the last one that was listed
+    uint32_t n_early
     uint8_t* cells                  # by number of a batch: this pass has run the cell backward; NULL: none so far
     uint32_t* cell_of               # by number of a node: the last cell whose state before it is
+    uint32_t written_in             # the section whose calls have written the listed gradients
+    uint32_t n_written
+    uintptr_t[MOST_WRITTEN] written
     uint32_t* last_move             # by number of a node: the number of the last move to its gradient; 0: none
 
 
+# End the list of commands: pending moves, and those that run first.
+cdef int end_commands(Pass* s) noexcept nogil
 # Make all pending moves run before the commands that follow.
 cdef int end_group(Walk* w) noexcept nogil
 # The table of forms, for modules that add forms.
@@ -103,6 +121,9 @@ cdef Form* device_forms() noexcept nogil
 # Copy n numbers on the device to the value of the running batch, a pointer on the host, before the next command that
 # reads it.
 cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept nogil
+# Memory for a table of so many bytes, on the device or, if it is small, on the host; let it be that of a command.
+cdef void* allocate_lines(Pass* s, size_t bytes) noexcept nogil
+cdef void set_lines(Pass* s, Command* c, void* table, size_t bytes) noexcept nogil
 # Append a command; the device address for a pointer into an arena of the graph.
 cdef Command* add_command(Pass* s, int kind) noexcept nogil
 cdef float* on_device(Pass* s, const void* p) noexcept nogil

@@ -8,7 +8,7 @@ as for the CPU.  A pass writes only tables to its own arenas, so the other arena
 from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Tensor, total_of
+from dynet_cy.core.tensor cimport Tensor, rows_of, total_of
 from dynet_cy.execute.gradient_memory cimport end_lending
 from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of
 from dynet_cy.execute.walk cimport (
@@ -17,6 +17,7 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.driver cimport Address, GpuOp
 from dynet_cy.gpu.graphs cimport device_ptr
+from dynet_cy.gpu.groups cimport GROUPS
 from dynet_cy.gpu.memory cimport Mirror, Range, begin_use, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
@@ -80,6 +81,7 @@ cdef Command* add_command(Pass* s, int kind) noexcept nogil:
     c.kind = kind
     c.op = 0
     c.batch = s.walk.number
+    c.section = 0
     c.items = NULL
     s.end[0] = c
     s.end = &c.next
@@ -104,7 +106,35 @@ cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint3
     c.nodes = nodes
     c.first = batch.first
     c.members = batch.count
+    note_section(s, c)
     return 0
+
+
+cdef inline void note_section(Pass* s, Command* c) noexcept nogil:
+    c.section = s.walk.section
+    c.member = s.walk.member
+    if c.section:
+        s.modules |= <uint64_t>1 << GROUPS
+
+
+cdef void note_written(Pass* s, const float* dx) noexcept nogil:
+    """Begin a new section if a call of this one writes to the same gradient: contributions keep their order."""
+    cdef Walk* w = &s.walk
+    cdef uint32_t k
+    if s.written_in != w.section:
+        s.written_in = w.section
+        s.n_written = 0
+    for k in range(s.n_written):
+        if s.written[k] == <uintptr_t>dx:
+            break
+    else:
+        k = s.n_written
+    if k < s.n_written or k == MOST_WRITTEN:
+        w.n_sections += 1
+        w.section = s.written_in = w.n_sections
+        s.n_written = 0
+    s.written[s.n_written] = <uintptr_t>dx
+    s.n_written += 1
 
 
 # ---- moves -----------------------------------------------------------------------
@@ -112,9 +142,19 @@ cdef int add_call(Pass* s, int kind, const Call* call, const Batch* batch, uint3
 # before it.  Additions to gradients wait until a batch reads the gradient, or a kernel writes it (`owed`), or until
 # copies end the group anyway; so contributions of many batches are one launch.
 
-# How much working memory pending additions hold at most.
+# How much working memory pending additions hold at most; tables of how many bytes are passed by value.
 cdef enum:
     MOST_HELD = 1 << 26
+    SMALL_TABLE = 1024
+
+
+cdef void* allocate_lines(Pass* s, size_t bytes) noexcept nogil:
+    return reserve(s, &s.d.commands if bytes <= SMALL_TABLE else &s.walk.g.tables, bytes)
+
+
+cdef void set_lines(Pass* s, Command* c, void* table, size_t bytes) noexcept nogil:
+    c.cols = bytes if bytes <= SMALL_TABLE else 0
+    c.p = <float*>table if c.cols else on_device(s, table)
 
 
 cdef int end_group(Walk* w) noexcept nogil:
@@ -131,14 +171,45 @@ cdef int end_group(Walk* w) noexcept nogil:
     s.longest = 0
     if longest == 0:
         return 0
-    table = <Move*>reserve(s, &w.g.tables, n * sizeof(Move))
+    table = <Move*>allocate_lines(s, n * sizeof(Move))
     c = add_command(s, MOVES)
     if table == NULL or c == NULL:
         return -1
     memcpy(table, s.d.moves.base, n * sizeof(Move))
-    c.p = on_device(s, table)
+    set_lines(s, c, table, n * sizeof(Move))
     c.count = n
     c.n = longest
+    return 0
+
+
+cdef int end_commands(Pass* s) noexcept nogil:
+    """End the last group of moves, and list those that run first."""
+    cdef Command* c
+    cdef Command** end
+    cdef EarlyMove* early = s.early
+    cdef Move* table
+    cdef uint32_t n = s.n_early
+    if end_group(&s.walk):
+        return -1
+    if n == 0:
+        return 0
+    table = <Move*>allocate_lines(s, n * sizeof(Move))
+    end = s.end
+    c = add_command(s, MOVES)
+    if table == NULL or c == NULL:
+        return -1
+    c.n = 0
+    c.count = n
+    set_lines(s, c, table, n * sizeof(Move))
+    while early != NULL:
+        n -= 1
+        table[n] = early.move
+        c.n = max(c.n, early.move.n)
+        early = early.next
+    end[0] = NULL                               # it was added as the last one
+    s.end = end
+    c.next = s.first
+    s.first = c
     return 0
 
 
@@ -149,16 +220,20 @@ cdef Move* add_move(Pass* s, const float* source, float* to, size_t n, bint acc)
     if m == NULL:
         s.walk.failure.needed = sizeof(Move)
         return NULL
-    memset(m, 0, sizeof(Move))
-    m.source = <float*>source
-    m.to = to
-    m.n = n
-    m.scale = 1
+    set_move(m, source, to, n)
     m.acc = acc
     s.n_moves += 1
     s.walk.lending.waiting = True
     s.longest = max(s.longest, n)
     return m
+
+
+cdef inline void set_move(Move* m, const float* source, float* to, size_t n) noexcept nogil:
+    memset(m, 0, sizeof(Move))
+    m.source = <float*>source
+    m.to = to
+    m.n = n
+    m.scale = 1
 
 
 cdef int add_copy(Pass* s, const float* source, float* to, size_t n) noexcept nogil:
@@ -288,17 +363,37 @@ cdef int forward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexc
 
 
 cdef bint begin_with_first(Pass* s, const Batch* batch, const Call* c) noexcept nogil:
-    """Let the result begin as a copy of argument 0, among the copies that are pending; False if it is broadcast, or has
-    just been copied itself."""
-    cdef const Node* node = &nodes_of(s.walk.g)[order_of(s.walk.g)[batch.first]]
-    cdef const Node* a = &nodes_of(s.walk.g)[args_of(s.walk.g, node)[0]]
-    if not s.walk.pending or c.x[0].list != NULL or total_of(&c.x[0].dim) != total_of(&c.y.dim):
+    """Let the result begin as a copy of argument 0; False if it is broadcast otherwise than column by column.
+
+    The copy runs with the copies that are pending, or with all others from parameters and inputs, first in the pass.
+    """
+    cdef const Graph* g = s.walk.g
+    cdef const Node* node = &nodes_of(g)[order_of(g)[batch.first]]
+    cdef const Node* a = &nodes_of(g)[args_of(g, node)[0]]
+    cdef size_t n = total_of(&c.y.dim), period = total_of(&c.x[0].dim)
+    cdef bint columns = period == rows_of(&c.y.dim) and rows_of(&c.x[0].dim) == period
+    if c.x[0].list != NULL or (period != n and not columns) or period >> 32:
         return False
-    if batch.count > 1 and batch.x[0].v != NULL and batch.x[0].v != a.val:
+    if batch.count > 1 and batch.x[0].v != NULL and batch.x[0].v != a.val:      # it is copied itself
         return False
-    if a.batch != NO_BATCH and s.walk.owed != NULL and s.walk.owed[a.batch] == s.walk.turn:
+    if s.walk.pending and period == n and (a.batch == NO_BATCH or s.walk.owed == NULL
+                                           or s.walk.owed[a.batch] != s.walk.turn):
+        return add_copy(s, c.x[0].v, c.y.v, n) == 0
+    # Values of stretches (graph/regions) may take the memory of others that the pass has computed before.
+    return a.batch == NO_BATCH and g.stretches.top == 0 and not checking and add_early(s, c.x[0].v, c.y.v, n, period)
+
+
+cdef bint add_early(Pass* s, const float* source, float* to, size_t n, size_t period) noexcept nogil:
+    """List a copy that runs first in the pass."""
+    cdef EarlyMove* x = <EarlyMove*>reserve(s, &s.d.commands, sizeof(EarlyMove))
+    if x == NULL:
         return False
-    return add_copy(s, c.x[0].v, c.y.v, total_of(&c.y.dim)) == 0
+    set_move(&x.move, source, to, n)
+    x.move.period = <uint32_t>period if period != n else 0
+    x.next = s.early
+    s.early = x
+    s.n_early += 1
+    return True
 
 
 cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c) noexcept nogil:
@@ -318,6 +413,8 @@ cdef int backward(Walk* w, const Batch* batch, const Op* op, const Call* c, uint
     cdef const GpuOp* gpu_op = gpu_op_at(op.id)
     if gpu_op.note != NULL:
         gpu_op.note(c, batch.items)
+    if w.section:
+        note_written(pass_of(w), c.dx.v)
     return add_call(pass_of(w), BACKWARD, c, batch, i, w.n_live)
 
 
@@ -331,6 +428,7 @@ cdef int fill(Walk* w, float* to, size_t n, float x) noexcept nogil:
     c.p = to
     c.n = n
     c.x = x
+    note_section(pass_of(w), c)
     return 0
 
 
@@ -404,7 +502,10 @@ cdef struct FactorPart:
 cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     cdef Pass* s = pass_of(w)
     cdef Collected* x = collected_of(w, p)
-    cdef FactorPart* part = <FactorPart*>reserve(s, &s.d.commands, sizeof(FactorPart))
+    cdef FactorPart* part
+    if x != NULL and (x.product.right == NULL) != (f.right == NULL):    # a vector that is a matrix too
+        return 0
+    part = <FactorPart*>reserve(s, &s.d.commands, sizeof(FactorPart))
     if part == NULL:
         return -1
     if w.number != NO_BATCH:                    # it is multiplied at the end of the pass
@@ -435,11 +536,11 @@ cdef int multiply(Walk* w, Collected* x) noexcept nogil:
     cdef float* right
     if x.parts != x.last:
         left = <float*>allocate(w, f.rows * f.n * sizeof(float))
-        right = <float*>allocate(w, f.cols * f.n * sizeof(float))
-        if left == NULL or right == NULL:
+        right = <float*>allocate(w, f.cols * f.n * sizeof(float)) if f.right != NULL else NULL
+        if w.failure.needed:
             return -1
         f.left = place(w, left)
-        f.right = place(w, right)
+        f.right = place(w, right) if f.right != NULL else NULL
         if gather_factors(w, <const FactorPart*>x.parts, &f):
             return -1
     c = add_command(pass_of(w), PRODUCT)
@@ -467,7 +568,7 @@ cdef int gather_factors(Walk* w, const FactorPart* first, const Factors* f) noex
         left += f.rows * part.factors.n
         part = part.next
     part = first
-    while part != NULL:
+    while part != NULL and right != NULL:
         if add_copy(s, part.factors.right, right, f.cols * part.factors.n):
             return -1
         right += f.cols * part.factors.n

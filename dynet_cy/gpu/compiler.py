@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -75,8 +76,10 @@ def _source_hash(name: str) -> str:
         return _source_hashes[name]
     cuda, include = source_folders()
     digest = hashlib.sha256(" ".join(OPTIONS).encode())
+    source = cuda / f"{name}.cu"
+    included = [cuda / x for x in re.findall(r'#include "(\w+\.cu)"', source.read_text(encoding="utf-8"))]
     headers = [*cuda.glob("*.cuh"), *(include / "dynet_cy").glob("*.def"), *(include / "dynet_cy").glob("*.h")]
-    for path in [cuda / f"{name}.cu", *sorted(headers)]:
+    for path in [source, *included, *sorted(headers)]:
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
     _source_hashes[name] = digest.hexdigest()[:32]
     return _source_hashes[name]

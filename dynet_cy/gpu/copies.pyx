@@ -5,10 +5,10 @@ Such a batch has no launch of its own: forward, copies are added to the group of
 runs before the next command that reads one of them.  Backward, the parts of its gradient are added to those of the
 arguments likewise.  So many such batches, and the copies that other batches need, are one launch.
 
-Such a batch runs as late as possible, right before the first batch that uses it.  So backward, which goes the other way,
-adds to the gradients of its arguments early, with those of all other copies that this batch uses, and not between two
-batches of the arguments: when the outputs of a recurrent network are concatenated step by step, the steps back through
-time need no launch for them.
+Such a batch runs as late as possible, right before the first batch that uses it.  So backward, which goes the other
+way, adds to the gradients of its arguments early, with those of all other copies that this batch uses, and not between
+two batches of the arguments: when the outputs of a recurrent network are concatenated step by step, the steps back
+through time need no launch for them.
 """
 
 from libc.stdint cimport uint32_t
@@ -49,6 +49,11 @@ cdef bint are_copies(const Graph* g, const Batch* batch) noexcept nogil:
         if not op_at(x.op).needs[GPU].laid(&x.dim, x.attrs):
             return False
     return True
+
+
+# How often a copy of a copy is followed to what it copies.
+cdef enum:
+    DEPTH = 4
 
 
 # ---- their place in the plan ----------------------------------------------------------
@@ -160,22 +165,44 @@ cdef inline void list_group(const Place* places, uint32_t b, uint32_t* sequence,
 
 cdef int copies_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef const Node* x
-    cdef const Node* a
     cdef float* y = batch.y
-    cdef uint32_t i, j
-    cdef size_t size
+    cdef uint32_t j
+    cdef bint pending = w.pending
     clear_call(batch)
-    if w.device.send_arguments(w, batch) or settle(w):
+    if w.device.send_arguments(w, batch):
+        return -1
+    w.pending = pending                         # arguments that are copies themselves need not be there first
+    if settle(w):
         return -1
     for j in range(batch.count):
         x = &nodes_of(w.g)[order_of(w.g)[batch.first + j]]
-        for i in range(x.nargs):
-            a = &nodes_of(w.g)[args_of(w.g, x)[i]]
-            size = total_of(&a.dim)
-            if copy_later(<Pass*>w, y, place_of(w, a.val) if a.val != NULL else (<Param*>a.object).device_value, size):
-                return -1
-            y += size
+        if copy_parts(w, x, y, DEPTH):
+            return -1
+        y += total_of(&x.dim)
     return 0
+
+
+cdef int copy_parts(Walk* w, const Node* x, float* y, int depth) noexcept nogil:
+    """Copy the arguments of a node to y.  Of an argument that is a copy and waits itself, its arguments are copied; if
+    that is so `depth` times, it does not wait any longer."""
+    cdef const Node* a
+    cdef uint32_t i
+    for i in range(x.nargs):
+        a = &nodes_of(w.g)[args_of(w.g, x)[i]]
+        if waits(w, a) and depth > 0:
+            if copy_parts(w, a, y, depth - 1):
+                return -1
+        elif ((waits(w, a) and w.device.settle(w))
+              or copy_later(<Pass*>w, y, place_of(w, a.val) if a.val != NULL else (<Param*>a.object).device_value,
+                            total_of(&a.dim))):
+            return -1
+        y += total_of(&a.dim)
+    return 0
+
+
+cdef inline bint waits(const Walk* w, const Node* x) noexcept nogil:
+    """Whether the value of a node is copies that have not been made yet."""
+    return x.batch != NO_BATCH and w.owed != NULL and w.owed[x.batch] == w.turn
 
 
 cdef int copies_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:

@@ -114,6 +114,8 @@ cdef extern from "dynet_cy/gpu.h" nogil:
     # For launchers.  The arguments of the kernel follow: pointers, numbers, value_at(a struct).  In the kernel, an
     # integer may have 4 or 8 bytes, a float has 4.
     ByValue value_at "dy_value_at"(const void* p)
+    # Only so many bytes, which are all that the kernel reads, of its last parameter.
+    ByValue beginning_of "dy_beginning_of"(const void* p, size_t bytes)
     int launch "DY_LAUNCH"(Gpu* gpu, int kernel, unsigned grid_x, unsigned grid_y, unsigned block, unsigned shared, ...)
     int launch_each "DY_LAUNCH_EACH"(Gpu* gpu, int kernel, size_t n, ...)
     int launch_rows "DY_LAUNCH_ROWS"(Gpu* gpu, int kernel, size_t n, size_t width, ...)

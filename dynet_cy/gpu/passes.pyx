@@ -10,15 +10,20 @@ from dynet_cy.execute.watch cimport (
     WEIGHT_GRADIENTS, bad_collected, bad_gradients, bad_values, checking, note, note_call, now, profiling,
     raise_anomaly,
 )
-from dynet_cy.gpu.commands cimport BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_group
+from dynet_cy.gpu.commands cimport (
+    BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_commands,
+)
 from dynet_cy.gpu.driver cimport (
-    Address, GpuOp, enter, failed, fetch_bytes, fill, gemm, launch, launch_each, leave, raise_error, wait,
+    Address, GpuOp, beginning_of, enter, failed, fetch_bytes, fill, gemm, launch, launch_each, leave, raise_error, wait,
 )
 from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
+from dynet_cy.gpu.groups cimport GROUPS, begin_member, begin_section, end_section, note_kernels
 from dynet_cy.gpu.memory cimport (
     Range, address_in, continues_part, extend_mirror, note_uses, out_of_device_memory, send_ranges,
 )
-from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, load, loaded, module_at
+from dynet_cy.gpu.registry cimport (
+    Axes, add_axis, contract, gpu_op_at, kernel_at, load, loaded, module_at, no_axes,
+)
 from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_of_node, nodes_of,
     order_of, state_of,
@@ -27,8 +32,12 @@ from dynet_cy.memory.arena cimport ALIGN, Arena, Segment, array_push, segment_at
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
+cdef enum:
+    NO_MEMBER = 0xFFFFFFFF
+
 cdef int BASE = module_at(b"base")
 cdef int MOVE = kernel_at(BASE, b"move_floats")
+cdef int MOVE_FEW = kernel_at(BASE, b"move_few")
 
 
 cdef int raise_pass_failure(Pass* s, str what) except -1:
@@ -52,10 +61,12 @@ cdef int run_pass(Pass* s, str what) except -1:
     cdef Gpu* gpu = s.d.gpu
     cdef int error = 0, failure
     cdef size_t needed = 0
-    if end_group(&s.walk):
+    if end_commands(s):
         raise_pass_failure(s, what)
     s.modules |= <uint64_t>1 << BASE
     if s.modules & ~loaded(gpu)[0]:
+        if s.modules >> GROUPS & 1:
+            note_kernels()
         load(gpu, s.modules)
     with nogil:
         note_uses(&s.walk.g.values, &s.d.values)
@@ -149,6 +160,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
     # While numbers are checked, each batch is waited for.
     cdef bint checked = checking != 0
     cdef bint listed = not timed and not checked
+    cdef uint32_t section = 0, member = 0
     if listed:
         begin_listing(gpu)
     if timed:
@@ -158,18 +170,31 @@ cdef int run_commands(Pass* s) noexcept nogil:
         gpu_op = gpu_op_at(c.op)
         gpu.items = c.items
         gpu.op = c.op
+        if listed and c.section != section:
+            if section:
+                end_section(gpu)
+            if c.section:
+                begin_section(gpu)
+            section = c.section
+            member = NO_MEMBER
+        if section and c.member != member:
+            begin_member(gpu)
+            member = c.member
         if c.kind == MOVES:
             move(gpu, c)
         elif c.kind == FILL:
             fill(gpu, c.n, c.x, c.p)
         elif c.kind == PRODUCT:
-            gemm(gpu, 0, 1, c.rows, c.cols, c.n, 1, c.left, c.rows, c.right, c.cols, 1, c.p, c.rows)
+            multiply_factors(gpu, c)
         elif c.kind == FORWARD:
             gpu_op.forward(gpu, &c.call)
         elif c.kind == SUMS_ONLY:
             gpu_op.sums(gpu, &c.call)
         elif c.kind == CELLS:
-            launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, c.p)
+            if c.cols:
+                launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, beginning_of(c.p, c.cols))
+            else:
+                launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, c.p)
         elif c.kind == BEGIN:
             gpu_op.begin_backward(gpu, &c.call)
         else:
@@ -178,11 +203,13 @@ cdef int run_commands(Pass* s) noexcept nogil:
             wait(gpu)
             if c.kind == PRODUCT:
                 note(WEIGHT_GRADIENTS, True, 1, begun)
-            elif c.kind == FORWARD or c.kind == BACKWARD:
+            elif c.kind == FORWARD or c.kind == SUMS_ONLY or c.kind == BACKWARD:
                 note_call(s.walk.g, c.first, c.members, c.kind == BACKWARD, c.nodes, begun)
         if checked and c.batch != NO_BATCH and (c.next == NULL or c.next.batch != c.batch) and look(s, c.batch):
             return gpu.error
         c = c.next
+    if section:
+        end_section(gpu)
     if checked:
         look_at_collected(s)
     return run_listed(gpu, &s.d.replays) if listed else gpu.error
@@ -277,8 +304,23 @@ cdef void look_at_collected(Pass* s) noexcept nogil:
         x = x.next
 
 
+cdef int multiply_factors(Gpu* gpu, const Command* c) noexcept nogil:
+    """Add the product of the collected factors of a parameter, or the sum of the columns of the left one."""
+    cdef Axes kept, reduced
+    if c.right != NULL:
+        return gemm(gpu, 0, 1, c.rows, c.cols, c.n, 1, c.left, c.rows, c.right, c.cols, 1, c.p, c.rows)
+    no_axes(&kept)
+    no_axes(&reduced)
+    add_axis(&kept, c.rows, 1, 0, 0)
+    add_axis(&reduced, c.n, c.rows, 0, 0)
+    return contract(gpu, &kept, &reduced, 1, c.left, c.p, 1)
+
+
 cdef int move(Gpu* gpu, const Command* c) noexcept nogil:
     """Run a group of moves: the blocks of one row of the grid share a move, different rows run different moves."""
     cdef size_t most = 16 * gpu.multiprocessors
     cdef size_t wide = min((c.n + 1023) // 1024, max(most // c.count, <size_t>1))
-    return launch(gpu, MOVE, <unsigned>wide, min(c.count, <uint32_t>65535), 256, 0, c.p, c.count)
+    cdef unsigned rows = min(c.count, <uint32_t>65535)
+    if c.cols:
+        return launch(gpu, MOVE_FEW, <unsigned>wide, rows, 256, 0, c.count, beginning_of(c.p, c.cols))
+    return launch(gpu, MOVE, <unsigned>wide, rows, 256, 0, c.p, c.count)

@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, Tensor
 from dynet_cy.gpu.driver cimport Gpu
+from dynet_cy.ops.registry cimport Factors
 
 # Launchers for products, which other families use too.
 
@@ -21,3 +22,6 @@ cdef int add_scaled_elements(Gpu* gpu, const Tensor* x, const float* factors, si
 # The launchers of affine_transform.
 cdef int affine_forward(Gpu* gpu, const Call* c) noexcept nogil
 cdef int affine_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil
+cdef void affine_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil
+# The gradient of a vector b that is added to all columns is their sum, if that is not dy itself.
+cdef void columns_to_sum(const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil

@@ -9,6 +9,7 @@ from dynet_cy.gpu.registry cimport (
 )
 from dynet_cy.ops.linalg cimport AFFINE, MATMUL
 from dynet_cy.ops.products cimport Products, nth_product, products_of
+from dynet_cy.ops.registry cimport Factors
 
 cdef GpuOp* op
 
@@ -134,11 +135,28 @@ cdef float* affine_same(const Call* c, uint32_t i) noexcept nogil:
     return c.dy.v if i == 0 and total_of(&c.x[0].dim) == total_of(&c.y.dim) else NULL
 
 
+cdef void columns_to_sum(const Tensor* b, const Tensor* dy, Factors* f) noexcept nogil:
+    cdef size_t rows = rows_of(&dy.dim), n = total_of(&dy.dim)
+    if b.list == NULL and total_of(&b.dim) == rows and rows_of(&b.dim) == rows and n > rows:
+        f.left = dy.v
+        f.right = NULL
+        f.rows = rows
+        f.cols = 1
+        f.n = n // rows
+
+
+cdef void affine_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
+    if i == 0:
+        columns_to_sum(&c.x[0], &c.dy, f)
+    else:
+        AFFINE.factors(c, i, f)
+
+
 op = gpu_op(b"affine_transform", BASE, affine_forward, affine_backward)
 op.same = affine_same
 op.sums = add_products
 op.adds_to_first = True
-op.factors = AFFINE.factors
+op.factors = affine_factors
 op.assigns = True
 op.lists = True
 

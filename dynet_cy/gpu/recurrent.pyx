@@ -6,10 +6,11 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, Tensor, rows_of, total_of
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS, Gpu, GpuOp, fill, launch_each, launch_rows, value_at
 from dynet_cy.gpu.products cimport (
-    LINALG, add_scaled_elements, affine_backward, affine_forward, multiply, multiply_backward_a, multiply_backward_b,
+    LINALG, add_scaled_elements, affine_backward, affine_factors, affine_forward, columns_to_sum, multiply,
+    multiply_backward_a, multiply_backward_b,
 )
 from dynet_cy.gpu.registry cimport BASE, gpu_op, gpu_op_named, kernel_at, module_at, needs_module, pass_scaled
-from dynet_cy.ops.linalg cimport affine_transform_factors, factors_of_a
+from dynet_cy.ops.linalg cimport factors_of_a
 from dynet_cy.ops.registry cimport Factors
 
 cdef GpuOp* op
@@ -89,7 +90,9 @@ cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
 
 cdef void gates_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
     cdef Tensor dsums = gradient_of_sums(c)
-    if i % 2 and (i == 1 or c.n == 5):
+    if i == 0:
+        columns_to_sum(&c.x[0], &dsums, f)
+    elif i % 2 and (i == 1 or c.n == 5):
         factors_of_a(&c.x[i], &c.x[i + 1], &dsums, f)
 
 
@@ -200,7 +203,7 @@ cdef int gated_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
 
 cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
     cdef Call sums = of_sums(c)
-    affine_transform_factors(&sums, i, f)
+    affine_factors(&sums, i, f)
 
 
 op = gpu_op(b"gated_affine", CU_GATED, gated_forward, gated_backward)

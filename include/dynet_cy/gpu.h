@@ -86,6 +86,7 @@ typedef struct {
 
 #define DY_MAX_KERNELS 2048
 #define DY_MOST_PARAMETERS 20
+#define DY_MOST_PARAMETER_BYTES 4096            /* of all parameters of a kernel */
 
 /* The recorded commands of a device. */
 typedef struct {
@@ -121,6 +122,8 @@ typedef struct {
     int error_kernel;           /* the kernel whose launch failed, or -1 */
     dy_gpu_counts counts;
     dy_records *records;        /* if not NULL, launches, products and fills are recorded here instead of executed */
+    int apart;                  /* products are recorded one by one, not joined */
+    char table[DY_MOST_PARAMETER_BYTES];        /* a parameter of the running launch of which only a part was recorded */
     dy_address workspace;       /* of cuBLAS; 0: it could not be allocated */
 } dy_gpu;
 
@@ -135,20 +138,25 @@ typedef struct {
         const void *p;
     } x;
     const void *by_value;       /* a struct that is passed by value, or NULL */
+    size_t bytes;               /* of the struct, if the kernel reads no more than its beginning; 0: all of it */
 } dy_slot;
 
 typedef struct {
     const void *p;
+    size_t bytes;
 } dy_by_value;
 
-static inline dy_by_value dy_value_at(const void *p) { return (dy_by_value){p}; }
+static inline dy_by_value dy_value_at(const void *p) { return (dy_by_value){p, 0}; }
+
+/* The first `bytes` bytes of a struct at p, the last parameter of a kernel, which reads no more of it. */
+static inline dy_by_value dy_beginning_of(const void *p, size_t bytes) { return (dy_by_value){p, bytes}; }
 
 static inline dy_slot dy_slot_i(int64_t x) { return (dy_slot){.x.i = x}; }
 static inline dy_slot dy_slot_u(uint64_t x) { return (dy_slot){.x.u = x}; }
 static inline dy_slot dy_slot_f(float x) { return (dy_slot){.x.f = x}; }
 static inline dy_slot dy_slot_d(double x) { return (dy_slot){.x.f = (float)x}; }
 static inline dy_slot dy_slot_p(const void *x) { return (dy_slot){.x.p = x}; }
-static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.p}; }
+static inline dy_slot dy_slot_v(dy_by_value x) { return (dy_slot){.by_value = x.p, .bytes = x.bytes}; }
 
 #define DY_SLOT(v) _Generic((v), float: dy_slot_f, double: dy_slot_d, dy_by_value: dy_slot_v, \
     char: dy_slot_i, signed char: dy_slot_i, short: dy_slot_i, int: dy_slot_i, long: dy_slot_i, \
@@ -210,7 +218,8 @@ typedef struct {
 /* Its parameters follow, each in a multiple of 8 bytes. */
 typedef struct {
     dy_record record;
-    uint32_t kernel, gx, gy, block, shared, n;
+    uint32_t kernel, gx, gy, gz, block, shared, n;
+    uint32_t beginning;         /* how many bytes of the last parameter were recorded; 0: all */
 } dy_launch;
 
 typedef struct {
@@ -256,27 +265,29 @@ static inline void *dy_add_record(dy_gpu *gpu, uint32_t kind, size_t bytes) {
 
 static inline size_t dy_whole_words(size_t bytes) { return (bytes + 7) / 8 * 8; }
 
-static inline int dy_record_launch(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned block, unsigned shared,
-                                   void *const *parameters) {
+static inline int dy_record_launch(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned gz, unsigned block,
+                                   unsigned shared, void *const *parameters, size_t beginning) {
     const uint16_t *bytes = gpu->parameter_bytes[kernel];
     size_t total = sizeof(dy_launch);
     int i, n = gpu->parameters[kernel];
     dy_launch *r;
     char *to;
     for (i = 0; i < n; i++)
-        total += dy_whole_words(bytes[i]);
+        total += dy_whole_words(beginning && i == n - 1 ? beginning : bytes[i]);
     r = (dy_launch *)dy_add_record(gpu, DY_RECORD_LAUNCH, total);
     if (!r)
         return gpu->error;
     r->kernel = (uint32_t)kernel;
     r->gx = gx;
     r->gy = gy;
+    r->gz = gz;
     r->block = block;
     r->shared = shared;
     r->n = (uint32_t)n;
+    r->beginning = (uint32_t)beginning;
     to = (char *)(r + 1);
     for (i = 0; i < n; i++) {
-        memcpy(to, parameters[i], bytes[i]);
+        memcpy(to, parameters[i], beginning && i == n - 1 ? beginning : bytes[i]);
         to += dy_whole_words(bytes[i]);
     }
     return 0;
@@ -290,15 +301,19 @@ static inline unsigned dy_blocks(const dy_gpu *gpu, size_t blocks) {
     return (unsigned)(blocks == 0 ? 1 : blocks < most ? blocks : most);
 }
 
-static inline int dy_launch_now(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned block, unsigned shared,
-                                void **parameters) {
+static inline int dy_launch_now(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned gz, unsigned block,
+                                unsigned shared, void **parameters, size_t beginning) {
+    void **last = &parameters[gpu->parameters[kernel] - 1];
+    if (beginning) /* the driver reads all of it */
+        *last = memcpy(gpu->table, *last, beginning);
     gpu->counts.launches++;
-    return dy_gpu_failed(gpu, gpu->driver->cuLaunchKernel(gpu->functions[kernel], gx, gy, 1, block, 1, 1, shared,
+    return dy_gpu_failed(gpu, gpu->driver->cuLaunchKernel(gpu->functions[kernel], gx, gy, gz, block, 1, 1, shared,
                                                           gpu->stream, parameters, NULL), kernel);
 }
 
-static inline int dy_launch_slots(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned block, unsigned shared,
-                                  dy_slot *slots, int n) {
+/* gz: for kernels that run several calls (launch_sections.h). */
+static inline int dy_launch_slots(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned gz, unsigned block,
+                                  unsigned shared, dy_slot *slots, int n) {
     void *parameters[DY_MOST_PARAMETERS];
     if (gpu->error)
         return gpu->error;
@@ -309,12 +324,12 @@ static inline int dy_launch_slots(dy_gpu *gpu, int kernel, unsigned gx, unsigned
     for (int i = 0; i < n; i++)
         parameters[i] = slots[i].by_value ? (void *)slots[i].by_value : (void *)&slots[i].x;
     if (gpu->records)
-        return dy_record_launch(gpu, kernel, gx, gy, block, shared, parameters);
-    return dy_launch_now(gpu, kernel, gx, gy, block, shared, parameters);
+        return dy_record_launch(gpu, kernel, gx, gy, gz, block, shared, parameters, slots[n - 1].bytes);
+    return dy_launch_now(gpu, kernel, gx, gy, gz, block, shared, parameters, slots[n - 1].bytes);
 }
 
 #define DY_LAUNCH(gpu, kernel, gx, gy, block, shared, ...) \
-    dy_launch_slots(gpu, kernel, gx, gy, block, shared, (dy_slot[]){DY_SLOTS(__VA_ARGS__)}, \
+    dy_launch_slots(gpu, kernel, gx, gy, 1, block, shared, (dy_slot[]){DY_SLOTS(__VA_ARGS__)}, \
                     (int)(sizeof((dy_slot[]){DY_SLOTS(__VA_ARGS__)}) / sizeof(dy_slot)))
 
 #define DY_THREADS 256
@@ -434,7 +449,7 @@ static inline int dy_multiply(dy_gpu *gpu, size_t sizes, dy_product p) {
     p.compute = gpu->compute;
     if (gpu->records) {
         dy_product *r = (dy_product *)(gpu->records->p + gpu->records->last);
-        if (gpu->records->count && r->record.kind == DY_RECORD_PRODUCT && dy_join_products(r, &p))
+        if (!gpu->apart && gpu->records->count && r->record.kind == DY_RECORD_PRODUCT && dy_join_products(r, &p))
             return gpu->error;
         r = (dy_product *)dy_add_record(gpu, DY_RECORD_PRODUCT, sizeof(dy_product));
         if (r) {
@@ -500,7 +515,7 @@ static inline int dy_play(dy_gpu *gpu, const dy_records *r) {
                 parameters[i] = from;
                 from += dy_whole_words(gpu->parameter_bytes[l->kernel][i]);
             }
-            dy_launch_now(gpu, (int)l->kernel, l->gx, l->gy, l->block, l->shared, parameters);
+            dy_launch_now(gpu, (int)l->kernel, l->gx, l->gy, l->gz, l->block, l->shared, parameters, l->beginning);
         } else if (record->kind == DY_RECORD_FILL) {
             const dy_fill *f = (const dy_fill *)record;
             dy_fill_now(gpu, f->p, f->bits, f->n);

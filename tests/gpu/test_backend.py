@@ -377,9 +377,9 @@ def test_launches(on_device: str) -> None:
         loss.backward()
         after = counts(0)
         found.append({key: after[key] - before[key] for key in after if not key.endswith("bytes")})
+    assert max(x.pop("uploads") for x in found) <= 3  # small tables are not sent on their own
     assert found[0] == found[1]
     assert found[0]["launches"] + found[0]["products"] <= 8
-    assert found[0]["uploads"] <= 3
     assert found[0]["waits"] == 1
 
 

@@ -169,6 +169,40 @@ def copies_used_twice(net: Net) -> Made:
     return loss_of(ends), seen
 
 
+def attention(net: Net) -> Made:
+    """Attention over sentences of different lengths: a call for each node.  Two queries share a memory."""
+    seen: list[dy.Expression] = []
+    ends: list[dy.Expression] = []
+    for length in LENGTHS:
+        memory = dy.tanh(dy.inputTensor(net.numbers(H, length), device=net.device))
+        seen.append(memory)
+        for _ in range(2):
+            query = dy.tanh(net.input())
+            keys = dy.colwise_add(memory, query)
+            weights = dy.softmax(dy.transpose(keys) * query)
+            found = memory * weights
+            logs = dy.log_softmax(dy.cmult(weights, dy.transpose(dy.transpose(weights))))
+            ends += [found, logs, dy.pick(weights, 0), keys]
+            seen += [query, keys, weights, found, logs]
+    return loss_of(ends), seen
+
+
+def broadcast_biases(net: Net) -> Made:
+    """Biases of matrices: vectors, matrices, inputs; one that is a matrix of a product too."""
+    b, v = dy.parameter(net.start[0]), dy.parameter(net.parameter(2))
+    seen: list[dy.Expression] = []
+    ends: list[dy.Expression] = []
+    for columns in (1, 3, 3, 2):
+        x = dy.inputTensor(net.numbers(2 * H, columns), device=net.device)
+        y = dy.affine_transform([v, net.out, x])
+        row = dy.inputTensor(net.numbers(1, columns), device=net.device)
+        z = dy.affine_transform([b, b, row])
+        w = dy.affine_transform([y, net.out, x])
+        seen += [y, z, w]
+        ends += [dy.tanh(y), dy.tanh(dy.affine_transform([net.input(), b, dy.sum_elems(y)])), dy.tanh(z), w]
+    return loss_of(ends), seen
+
+
 Program = Callable[[Net], Made]
 PROGRAMS: list[Program] = [
     both_directions,
@@ -179,6 +213,8 @@ PROGRAMS: list[Program] = [
     concatenations,
     affine_maps,
     copies_used_twice,
+    attention,
+    broadcast_biases,
 ]
 
 
@@ -330,6 +366,13 @@ def test_launches_of_both_directions() -> None:
     found = counted(tagger)
     assert found["launches"] <= 85
     assert found["products"] <= 70
+
+
+def test_launches_of_attention() -> None:
+    """A batch of nodes of different sizes is one launch, or one for each query of the same memory."""
+    found = counted(attention)
+    assert found["products"] <= 6
+    assert found["launches"] <= 40
 
 
 def test_launches_of_concatenations() -> None:

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Several calls of one kernel as one launch: blockIdx.z says which call a block belongs to. The kernels of grouped.def are
+// compiled here once more, as functions; as they are correct for any grid, calls of different sizes share one. Also
+// products of matrices of different sizes.
+#include "common.cuh"
+#include "dynet_cy/gpu_group.h"
+
+#pragma push_macro("__global__")
+#pragma push_macro("__grid_constant__")
+#undef __global__
+#undef __grid_constant__
+#define __grid_constant__  // only for parameters of kernels
+#ifdef CUDA_EMU
+#define __global__  // static variables of inline functions would lie in another section than those of kernels
+#else
+#define __global__ __device__ __forceinline__
+#endif
+#include "along.cu"
+#include "base.cu"
+#include "binary.cu"
+#include "reduce.cu"
+#include "shape.cu"
+#include "softmax.cu"
+#pragma pop_macro("__global__")
+#pragma pop_macro("__grid_constant__")
+
+// ---- calls ------------------------------------------------------------------------
+// The parameters of a call follow each other, each in whole words, as in records (gpu.h).
+
+template <class... A> struct Words {
+    static __host__ __device__ constexpr unsigned before(size_t k) {
+        const size_t bytes[] = {sizeof(A)...};
+        unsigned n = 0;
+        for (size_t i = 0; i < k; i++) n += (unsigned)((bytes[i] + 7) / 8);
+        return n;
+    }
+};
+
+template <class A> static __device__ __forceinline__ A word_as(const uint64_t *at) {
+    A x;
+    memcpy(&x, at, sizeof x);
+    return x;
+}
+
+template <size_t... k> struct Numbers {};
+template <size_t n, size_t... k> struct UpTo : UpTo<n - 1, n - 1, k...> {};
+template <size_t... k> struct UpTo<0, k...> { using List = Numbers<k...>; };
+
+template <class F> struct Call;
+template <class... A> struct Call<void (*)(A...)> {
+    template <void (*kernel)(A...), size_t... k>
+    static __device__ __forceinline__ void run(const uint64_t *at, Numbers<k...>) {
+        constexpr unsigned first[] = {Words<A...>::before(k)...};
+        kernel(word_as<A>(at + first[k])...);
+    }
+    template <void (*kernel)(A...)> static __device__ __forceinline__ void run(const dy_group &group) {
+        constexpr unsigned words = Words<A...>::before(sizeof...(A));
+        run<kernel>(group.words + blockIdx.z * words, typename UpTo<sizeof...(A)>::List());
+    }
+};
+
+#define GROUPED(name) \
+    extern "C" __global__ void grouped_##name(const __grid_constant__ dy_group group) { \
+        Call<decltype(&name)>::run<name>(group); \
+    }
+#include "dynet_cy/grouped.def"
+
+// ---- products ----------------------------------------------------------------------
+#define TILE 32
+
+// Number `i` of row, or of column, `r` of a factor whose sum runs over its rows or columns.
+static __device__ __forceinline__ float factor(const float *x, uint32_t ld, bool turned, size_t r, size_t i) {
+    return turned ? x[r * ld + i] : x[i * ld + r];
+}
+
+static __device__ __forceinline__ void put(const dy_group_product &p, size_t i, size_t j, float sum) {
+    float *c = p.c + j * p.ldc + i;
+    *c = p.alpha * sum + (p.beta == 0.f ? 0.f : p.beta * *c);
+}
+
+// Of products with few columns and A': each warp computes numbers of C.
+static __device__ __forceinline__ void multiply_by_warps(const dy_group_product &p) {
+    unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    for (size_t r = (size_t)blockIdx.x * warps + warp; r < (size_t)p.m * p.n; r += (size_t)gridDim.x * warps) {
+        size_t i = r % p.m, j = r / p.m;
+        float sum = 0.f;
+        for (size_t l = lane; l < p.k; l += 32) sum += p.a[i * p.lda + l] * factor(p.b, p.ldb, !p.tb, j, l);
+        sum = warp_sum(sum);
+        if (lane == 0) put(p, i, j, sum);
+    }
+}
+
+// Each block computes tiles of C, of which a thread has up to 4 numbers in one row.
+static __device__ __forceinline__ void multiply_by_tiles(const dy_group_product &p, float (*left)[TILE + 1],
+                                                         float (*right)[TILE + 1]) {
+    unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    unsigned wide = 4 * warps < TILE ? 4 * warps : TILE;
+    size_t down = (p.m + TILE - 1) / TILE, tiles = down * ((p.n + wide - 1) / wide);
+    for (size_t t = blockIdx.x; t < tiles; t += gridDim.x) {
+        size_t i = t % down * TILE, j = t / down * wide;
+        float sum[4] = {0.f, 0.f, 0.f, 0.f};
+        for (size_t from = 0; from < p.k; from += TILE) {
+            for (unsigned s = threadIdx.x; s < TILE * TILE; s += blockDim.x) {
+                unsigned x = s % TILE, y = s / TILE;  // numbers with adjacent x are adjacent in memory
+                size_t r = p.ta ? y : x, l = p.ta ? x : y;
+                left[l][r] = i + r < p.m && from + l < p.k ? factor(p.a, p.lda, p.ta, i + r, from + l) : 0.f;
+                r = p.tb ? x : y;
+                l = p.tb ? y : x;
+                right[l][r] = j + r < p.n && from + l < p.k ? factor(p.b, p.ldb, !p.tb, j + r, from + l) : 0.f;
+            }
+            __syncthreads();
+            for (unsigned l = 0; l < TILE; l++)
+                for (unsigned s = 0; s < 4; s++)
+                    if (warp + s * warps < wide) sum[s] += left[l][lane] * right[l][warp + s * warps];
+            __syncthreads();
+        }
+        for (unsigned s = 0; s < 4; s++)
+            if (warp + s * warps < wide && i + lane < p.m && j + warp + s * warps < p.n)
+                put(p, i + lane, j + warp + s * warps, sum[s]);
+    }
+}
+
+extern "C" __global__ void multiply_group(const __grid_constant__ dy_group group) {
+    __shared__ float left[TILE][TILE + 1], right[TILE][TILE + 1];
+    const dy_group_product &p = reinterpret_cast<const dy_group_product *>(group.words)[blockIdx.z];
+    if (p.ta && p.n <= 4)
+        multiply_by_warps(p);
+    else
+        multiply_by_tiles(p, left, right);
+}
