@@ -44,6 +44,18 @@ SILENT = {
         "W = model.add_parameters((3, 3))\nfor _ in range(3): dy.ctc_loss(W * dy.zeros((3, 4)), [1, 2])",
         "ctc_loss: log_probs should be log-probabilities, and is an expression of scores",
     ),
+    "ctc of joined scores": (
+        "W, b = model.add_parameters((3, 3)), model.add_parameters(3)\n"
+        "for _ in range(3): dy.ctc_loss(dy.concatenate_cols([W * x + b for _ in range(4)]), [1, 2])",
+        "ctc_loss: log_probs should be log-probabilities, and is an expression of scores",
+    ),
+    "ctc of scores of another shape": (
+        "W = model.add_parameters((4, 3))\ndy.ctc_loss(dy.transpose(dy.reshape(W * x + 1, (2, 2)))[:, 0:2], [1])",
+        "ctc_loss: log_probs should be log-probabilities, and is an expression of scores",
+    ),
+    "softmax, joined": (
+        "dy.pickneglogsoftmax(dy.concatenate([dy.softmax(x), dy.softmax(x)]), 1)", "expression of probabilities"
+    ),
     "kl of probabilities": (
         "dy.kl_divergence(dy.log_softmax(x), dy.softmax(x))",
         "kl_divergence: log_q should be log-probabilities, and is an expression of probabilities",
@@ -74,6 +86,10 @@ RIGHT = {
     "a gradient by hand": TRAIN + "w.scale_gradient(0)\ndy.squared_norm(w).backward()\ntrainer.update()",
     "log-probabilities": "dy.pickneglogsoftmax(dy.log_softmax(x), 1)\ndy.kl_divergence(dy.log_softmax(x), dy.log(x))\n"
     "dy.ctc_loss(dy.log_softmax(dy.zeros((3, 4))), [1, 2])",
+    "joined log-probabilities": "W = model.add_parameters((3, 3))\n"
+    "dy.ctc_loss(dy.concatenate_cols([dy.log_softmax(W * x) for _ in range(4)]), [1, 2])\n"
+    "dy.pickneglogsoftmax(dy.concatenate([dy.softmax(x), W * x]), 1)\ndy.pickneglogsoftmax(dy.softmax(x) + W * x, 1)\n"
+    "dy.ctc_loss(dy.concatenate_cols([W * x, dy.log_softmax(x)]), [1])",
     "input": "dy.pickneglogsoftmax(x, 1)\ndy.pickneglogsoftmax(model.add_parameters(3), 1)",
 }
 
