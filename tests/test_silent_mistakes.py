@@ -55,7 +55,8 @@ SILENT = {
         "ctc_loss: log_probs should be log-probabilities, and is an expression of scores",
     ),
     "softmax, joined": (
-        "dy.pickneglogsoftmax(dy.concatenate([dy.softmax(x), dy.softmax(x)]), 1)", "expression of probabilities"
+        "dy.pickneglogsoftmax(dy.concatenate([dy.softmax(x), dy.softmax(x)]), 1)",
+        "expression of probabilities",
     ),
     "no output": (
         "rnn = dy.LSTMBuilder(1, 2, 2, model)\nfor _ in range(3): assert rnn.initial_state().output() is None",
@@ -95,7 +96,8 @@ RIGHT = {
     "dy.ctc_loss(dy.concatenate_cols([dy.log_softmax(W * x) for _ in range(4)]), [1, 2])\n"
     "dy.pickneglogsoftmax(dy.concatenate([dy.softmax(x), W * x]), 1)\ndy.pickneglogsoftmax(dy.softmax(x) + W * x, 1)\n"
     "dy.ctc_loss(dy.concatenate_cols([W * x, dy.log_softmax(x)]), [1])",
-    "a state that was set": "rnn = dy.LSTMBuilder(1, 2, 2, model)\nstate = rnn.initial_state([dy.zeros(2), dy.zeros(2)])\n"
+    "a state that was set": "rnn = dy.LSTMBuilder(1, 2, 2, model)\n"
+    "state = rnn.initial_state([dy.zeros(2), dy.zeros(2)])\n"
     "assert state.output() is not None\nassert not rnn.initial_state().h()",
     "input": "dy.pickneglogsoftmax(x, 1)\ndy.pickneglogsoftmax(model.add_parameters(3), 1)",
 }

@@ -365,7 +365,8 @@ def _tooltip(node: GraphNode, together: int, inside: list[GraphNode] | None = No
     if inside is not None:
         ops = ", ".join(f"{count} {op}" for op, count in Counter(x.op for x in inside).items())
         calls = len({x.batch for x in inside if x.batch is not None})
-        return f"{inside[0].scope if node.scope else node.op}: {ops}\n{len(inside)} nodes" + (f" in {calls} calls" if calls else ", not computed")
+        what = inside[0].scope if node.scope else node.op
+        return f"{what}: {ops}\n{len(inside)} nodes" + (f" in {calls} calls" if calls else ", not computed")
     lines = [f"{node.number}: {node.op}" + (f" {node.parameter}" if node.parameter else "") + f" {_shape(node)}"]
     if node.batch is not None:
         lines.append(f"call {node.batch}" + (f", with {together - 1} more" if together > 1 else ", alone"))

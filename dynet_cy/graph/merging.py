@@ -45,8 +45,10 @@ def merge(
     names: Mapping[int, str],
     most: int,
 ) -> Merged:
-    """A graph of at most `most` nodes and boxes, by the first of these that is enough: nodes at one depth with one label
-    and shape are one box; those with one label; parts that repeat along the depth are one box; ranges of depths are.
+    """A graph of at most `most` nodes and boxes, by the first of these that is enough.
+
+    Nodes at one depth with one label and shape are one box; or those with one label; or also parts that repeat along
+    the depth; or ranges of depths.
 
     Arrows lead from smaller to larger depths, or stay within a box, so boxes form no cycles.
 
@@ -156,5 +158,7 @@ def _joined(
         merged.nodes.append(first)
         if len(inside) > 1 or members[0] in boxes:
             merged.boxes[i] = inside
-        merged.names.update({i: names[n] for n in reversed(members) if n in names})
+        named = [names[n] for n in members if n in names]
+        if named:
+            merged.names[i] = named[0]
     return merged

@@ -355,7 +355,7 @@ def number(Expression x not None):
 cdef object kind_of(Graph* g, uint32_t index, dict known):
     """What the numbers of a result are, "probabilities" or "scores"; None if that is not known.
 
-    Of results of ops that carry the numbers of their arguments it is what these are. Sums are scores if one argument is.
+    Results of ops that carry the numbers of their arguments are what these are. Sums are scores if one argument is.
     """
     cdef const Node* x = nodes_of(g) + index
     cdef const uint32_t* args = args_of(g, x)

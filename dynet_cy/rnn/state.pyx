@@ -69,8 +69,8 @@ cdef int warn_of_no_output(object builder) except -1:
     if not warned_of_no_output and not follows_dynet():
         warned_of_no_output = True
         warnings.warn(
-            f"{type(builder).__name__}: `output()` of a state before its first input is None; call `add_input(x)` first, or "
-            "begin with `initial_state(vectors)`; `if state.h():` asks whether there is an output",
+            f"{type(builder).__name__}: `output()` of a state before its first input is None; call `add_input(x)` "
+            "first, or begin with `initial_state(vectors)`; `if state.h():` asks whether there is an output",
             RuntimeWarning, stacklevel=1)
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-
+import sys
 import warnings
 
 import numpy as np
