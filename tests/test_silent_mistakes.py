@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,23 @@ SILENT = {
         "W = model.add_parameters((3, 3))\nfor _ in range(3): dy.ctc_loss(W * dy.zeros((3, 4)), [1, 2])",
         "ctc_loss: log_probs should be log-probabilities, and is an expression of scores",
     ),
+    "ctc of joined scores": (
+        "W, b = model.add_parameters((3, 3)), model.add_parameters(3)\n"
+        "for _ in range(3): dy.ctc_loss(dy.concatenate_cols([W * x + b for _ in range(4)]), [1, 2])",
+        "ctc_loss: log_probs should be log-probabilities, and is an expression of scores",
+    ),
+    "ctc of scores of another shape": (
+        "W = model.add_parameters((4, 3))\ndy.ctc_loss(dy.transpose(dy.reshape(W * x + 1, (2, 2)))[:, 0:2], [1])",
+        "ctc_loss: log_probs should be log-probabilities, and is an expression of scores",
+    ),
+    "softmax, joined": (
+        "dy.pickneglogsoftmax(dy.concatenate([dy.softmax(x), dy.softmax(x)]), 1)",
+        "expression of probabilities",
+    ),
+    "no output": (
+        "rnn = dy.LSTMBuilder(1, 2, 2, model)\nfor _ in range(3): assert rnn.initial_state().output() is None",
+        "VanillaLSTMBuilder: `output()` of a state before its first input is None; call `add_input(x)` first",
+    ),
     "kl of probabilities": (
         "dy.kl_divergence(dy.log_softmax(x), dy.softmax(x))",
         "kl_divergence: log_q should be log-probabilities, and is an expression of probabilities",
@@ -74,6 +92,13 @@ RIGHT = {
     "a gradient by hand": TRAIN + "w.scale_gradient(0)\ndy.squared_norm(w).backward()\ntrainer.update()",
     "log-probabilities": "dy.pickneglogsoftmax(dy.log_softmax(x), 1)\ndy.kl_divergence(dy.log_softmax(x), dy.log(x))\n"
     "dy.ctc_loss(dy.log_softmax(dy.zeros((3, 4))), [1, 2])",
+    "joined log-probabilities": "W = model.add_parameters((3, 3))\n"
+    "dy.ctc_loss(dy.concatenate_cols([dy.log_softmax(W * x) for _ in range(4)]), [1, 2])\n"
+    "dy.pickneglogsoftmax(dy.concatenate([dy.softmax(x), W * x]), 1)\ndy.pickneglogsoftmax(dy.softmax(x) + W * x, 1)\n"
+    "dy.ctc_loss(dy.concatenate_cols([W * x, dy.log_softmax(x)]), [1])",
+    "a state that was set": "rnn = dy.LSTMBuilder(1, 2, 2, model)\n"
+    "state = rnn.initial_state([dy.zeros(2), dy.zeros(2)])\n"
+    "assert state.output() is not None\nassert not rnn.initial_state().h()",
     "input": "dy.pickneglogsoftmax(x, 1)\ndy.pickneglogsoftmax(model.add_parameters(3), 1)",
 }
 
@@ -104,7 +129,9 @@ def test_learning_rates(rate: float) -> None:
 
 def test_output_before_the_first_input() -> None:
     model = dy.ParameterCollection()
-    output: Any = dy.LSTMBuilder(1, 2, 2, model).initial_state().output()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the first one in a process, see above
+        output: Any = dy.LSTMBuilder(1, 2, 2, model).initial_state().output()
     W = model.add_parameters((2, 2))
     for use in (lambda: dy.tanh(output), lambda: W * output, lambda: dy.concatenate([output])):
         with pytest.raises(TypeError, match="`output\\(\\)` of a state before its first input is None"):

@@ -50,10 +50,10 @@ class Seq2Seq(Workload):
         W = pc.add_parameters((self.vocabulary, n))
         b = pc.add_parameters(self.vocabulary)
 
-        def attend(memory: Any, keys: Any, state: Any) -> Any:
-            if state.output() is None:
+        def attend(memory: Any, keys: Any, output: Any) -> Any:
+            if output is None:
                 return dy.zeros(2 * n)
-            scores = v * dy.tanh(dy.colwise_add(keys, W_query * state.output()))
+            scores = v * dy.tanh(dy.colwise_add(keys, W_query * output))
             return memory * dy.softmax(dy.transpose(scores))
 
         def loss(form: str) -> Any:
@@ -61,11 +61,12 @@ class Seq2Seq(Workload):
             for source, target in self.pairs:
                 memory = dy.concatenate_cols(encoder.transduce([source_table[w] for w in source]))
                 keys = W_keys * memory
-                state = decoder.initial_state()
+                state, output = decoder.initial_state(), None
                 for word, following in zip(target, target[1:]):
-                    context = attend(memory, keys, state)
+                    context = attend(memory, keys, output)
                     state = state.add_input(dy.concatenate([target_table[word], context]))
-                    losses.append(dy.pickneglogsoftmax(dy.affine_transform([b, W, state.output()]), following))
+                    output = state.output()
+                    losses.append(dy.pickneglogsoftmax(dy.affine_transform([b, W, output]), following))
             return dy.esum(losses) / len(losses)
 
         return loss

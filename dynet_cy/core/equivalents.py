@@ -49,8 +49,10 @@ FUNCTIONS = (
 GENERAL = (
     Row("`nn.Parameter(torch.empty(m, n))`", "`pc.add_parameters((m, n))` (Glorot; `init=` a number or an initializer)",
         dy="Parameter", nn="Parameter", says="`pc.add_parameters((m, n))`, with a `dy.ParameterCollection`"),
-    Row("`nn.Module.register_parameter`, `model.parameters()`", "`pc.add_parameters`, `pc.parameters_list()`",
+    Row("`nn.Module.register_parameter`", "`pc.add_parameters`",
         model="add_parameter register_parameter", says="`add_parameters(shape)`"),
+    Row("`model.parameters()`", "`pc.parameters_list()`, or `parameters()` of a layer", model="parameters",
+        says="`parameters_list()` and `lookup_parameters_list()`, or `parameters()` of a layer"),
     Row("`nn.Embedding(v, n)`, `emb(i)`",
         "`pc.add_lookup_parameters((v, n))`, `emb[i]`; a batch: `dy.lookup_batch(emb, ids)`",
         dy="Embedding", says="`pc.add_lookup_parameters((v, n))`, or the layer `dy.nn.Embedding`"),

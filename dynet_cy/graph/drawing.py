@@ -10,13 +10,14 @@ import os
 import shutil
 import subprocess
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
 from dynet_cy.files.replacing import write_file
 from dynet_cy.graph.expressions import ComputationGraph, Expression, cg
 from dynet_cy.graph.layered import Layout, Point, place
+from dynet_cy.graph.merging import merge
 from dynet_cy.graph.nodes import GraphNode, nodes, nodes_around, number
 from dynet_cy.graph.structs import operators
 
@@ -24,7 +25,8 @@ __all__ = ["Drawing", "draw"]
 
 Path = Union[str, "os.PathLike[str]"]
 
-_MOST_NODES = 2000  # larger graphs are unreadable
+_MOST_NODES = 2000  # a graph of more is not drawn node by node
+_MOST_BOXES = 300  # what a picture of such a graph has at most: it fits a screen
 _FONT = 12.0  # height of letters, in pixels
 _LETTER = 0.61 * _FONT  # width of one, in the fonts named below
 _LINE = 1.35 * _FONT
@@ -113,7 +115,9 @@ def draw(
             names of scopes, including those of builders and layers (``"vanilla-lstm-builder"``, ``"hidden"``; of nodes
             that were made outside of a scope, and without lines being recorded, these are the nodes that use their
             parameters, and what lies between these). Boxes of one colour ran together, in the same calls. Default:
-            False, but True for more than 2,000 nodes
+            False, but True for more than 2,000 nodes. Where this leaves more than 2,000 nodes and boxes, or by default
+            300 of so large a graph, nodes of one operation at one depth become a box; where these are too many, parts
+            that repeat along the depth do; and then ranges of depths
         graphviz: whether Graphviz's program ``dot`` places the nodes; None: if it is installed
 
     Returns:
@@ -122,8 +126,7 @@ def draw(
     Raises:
         StaleExpressionError: an expression is of a renewed graph
         TypeError: the argument is not an expression or a list of them, or `collapse` is neither a bool nor names
-        ValueError: there are more than 2,000 nodes and boxes to draw, or expressions of several graphs; or no node was
-            made in a scope that `collapse` names
+        ValueError: there are expressions of several graphs; or no node was made in a scope that `collapse` names
         FileNotFoundError: graphviz is True, and there is no ``dot``
 
     Example:
@@ -151,23 +154,16 @@ def draw(
     if not parameters:
         wanted = {n for n in wanted if not _is_parameter(found[n])}
     named = {number(e): name for e, name in (names or {}).items()}
-    if collapse is False:
-        collapse = len(wanted) > _MOST_NODES
-    drawing = _drawing(found, wanted, named, graphviz, collapse, _MOST_NODES)
-    if drawing is None:
-        raise ValueError(
-            f"draw: there are {len(wanted):,} nodes, and at most {_MOST_NODES:,} can be drawn: give an expression of a "
-            "smaller part, or make nodes in scopes (`dy.name_scope`), which are drawn as boxes"
-        )
-    return drawing
+    if collapse is False and len(wanted) > _MOST_NODES:
+        return _drawing(found, wanted, named, graphviz, True, _MOST_BOXES)
+    return _drawing(found, wanted, named, graphviz, collapse, _MOST_NODES)
 
 
 def shown(graph: ComputationGraph, most: int) -> str | None:
-    """The picture of a graph in a notebook, with scopes as boxes if it is large; None for more than `most` boxes."""
+    """The picture of a graph in a notebook, of at most `most` nodes and boxes; None for an empty one."""
     found = nodes(graph)
     wanted = {n for n in range(len(found)) if not _is_parameter(found[n])}
-    drawing = _drawing(found, wanted, {}, None, len(wanted) > most, most) if wanted else None
-    return None if drawing is None else drawing.svg
+    return _drawing(found, wanted, {}, None, len(wanted) > most, most).svg if wanted else None
 
 
 def _drawing(
@@ -177,14 +173,20 @@ def _drawing(
     graphviz: bool | None,
     collapse: bool | Iterable[str],
     most: int,
-) -> Drawing | None:
-    """A drawing of some nodes, or None if it would have more than `most` nodes and boxes."""
+) -> Drawing:
+    """A drawing of some nodes, of at most `most` nodes and boxes."""
     boxes: dict[int, list[GraphNode]] = {}
     if collapse is not False:
         found, boxes, owner = _collapsed(found, sorted(wanted), collapse)
         wanted = {owner[n] for n in wanted}
         named = {owner.get(n, n): name for n, name in named.items()}
-    return None if len(wanted) > most else Drawing(_svg(found, sorted(wanted), named, graphviz, boxes))
+    shown_nodes = sorted(wanted)
+    if len(shown_nodes) > most:
+        hidden = _hidden(found, wanted)
+        labels = {n: _general_label(found[n], found, hidden) for n in shown_nodes}
+        found, boxes, named = merge(found, shown_nodes, boxes, labels, named, most)
+        shown_nodes = list(range(len(found)))
+    return Drawing(_svg(found, shown_nodes, named, graphviz, boxes))
 
 
 def _converted(svg: str, kind: str) -> bytes:
@@ -213,6 +215,11 @@ def _converted(svg: str, kind: str) -> bytes:
 
 def _is_parameter(node: GraphNode) -> bool:
     return node.parameter is not None and not node.rows and not node.args
+
+
+def _hidden(found: list[GraphNode], wanted: Container[int]) -> set[int]:
+    """The parameters that are not nodes of the picture, but named by the nodes that use them."""
+    return {n for n in range(len(found)) if n not in wanted and _is_parameter(found[n])}
 
 
 def _cone(found: list[GraphNode], tops: Iterable[int]) -> set[int]:
@@ -349,11 +356,17 @@ def _label(node: GraphNode, found: list[GraphNode], hidden: set[int], name: str 
     return f"{name} = {what}" if name else what
 
 
+def _general_label(node: GraphNode, found: list[GraphNode], hidden: set[int]) -> str:
+    """A label without what differs between nodes of one kind, such as rows of a table."""
+    return f"{_short(node.parameter)}[...]" if node.rows else _label(node, found, hidden, None)
+
+
 def _tooltip(node: GraphNode, together: int, inside: list[GraphNode] | None = None) -> str:
     if inside is not None:
         ops = ", ".join(f"{count} {op}" for op, count in Counter(x.op for x in inside).items())
         calls = len({x.batch for x in inside if x.batch is not None})
-        return f"{inside[0].scope}: {ops}\n{len(inside)} nodes" + (f" in {calls} calls" if calls else ", not computed")
+        what = inside[0].scope if node.scope else node.op
+        return f"{what}: {ops}\n{len(inside)} nodes" + (f" in {calls} calls" if calls else ", not computed")
     lines = [f"{node.number}: {node.op}" + (f" {node.parameter}" if node.parameter else "") + f" {_shape(node)}"]
     if node.batch is not None:
         lines.append(f"call {node.batch}" + (f", with {together - 1} more" if together > 1 else ", alone"))
@@ -412,7 +425,7 @@ def _svg(
     boxes: Mapping[int, list[GraphNode]],
 ) -> str:
     shown = set(wanted)
-    hidden = {n for n in range(len(found)) if n not in shown and _is_parameter(found[n])}
+    hidden = _hidden(found, shown)
     labels = {n: _label(found[n], found, hidden, names.get(n)) for n in wanted}
     shapes = {n: _count(len(boxes[n])) if n in boxes else _shape(found[n]) for n in wanted}
     sizes = {

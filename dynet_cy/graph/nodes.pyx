@@ -22,7 +22,7 @@ from dynet_cy.memory.bridge cimport array_of, shape_of
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 
-from dynet_cy.graph.structs import operators, results
+from dynet_cy.graph.structs import carriers, operators, results
 from dynet_cy.memory.storage import parameter_names
 
 cdef Table* table_of_graphs = graph_table()
@@ -352,8 +352,39 @@ def number(Expression x not None):
     return own.index
 
 
+cdef object kind_of(Graph* g, uint32_t index, dict known):
+    """What the numbers of a result are, "probabilities" or "scores"; None if that is not known.
+
+    Results of ops that carry the numbers of their arguments are what these are. Sums are scores if one argument is.
+    """
+    cdef const Node* x = nodes_of(g) + index
+    cdef const uint32_t* args = args_of(g, x)
+    cdef list waiting = [index]
+    cdef uint32_t i, k
+    while waiting:
+        i = waiting[len(waiting) - 1]
+        x = nodes_of(g) + i
+        op_id = op_at(x.op).id
+        if op_id in carriers and i not in known:
+            args = args_of(g, x)
+            later = [args[k] for k in range(x.nargs) if args[k] not in known]
+            if later:
+                waiting += later
+                continue
+            kinds = {known[args[k]] for k in range(x.nargs)}
+            if carriers[op_id]:
+                known[i] = kinds.pop() if len(kinds) == 1 else None
+            else:
+                known[i] = "scores" if "scores" in kinds else None
+        else:
+            known.setdefault(i, results.get(op_id))
+        waiting.pop()
+    return known[index]
+
+
 def expect(x, str needed, str function, str name):
-    """Warn once if an argument is the result of an op that gives other numbers than the function needs.
+    """Warn once if an argument is the result of an op that gives other numbers than the function needs, also if such
+    results have been added, joined, cut or given another shape in between.
 
     Args:
         x: the argument; anything but an expression passes.
@@ -367,7 +398,7 @@ def expect(x, str needed, str function, str name):
     own = owned(x)
     graph = claimed(own)
     try:
-        given = results.get(op_at(nodes_of(&graph.g)[own.index].op).id)
+        given = kind_of(&graph.g, own.index, {})
     finally:
         release(table_of_graphs, &graph.g)
     if given is None or given == needed or (function, name, given) in said:

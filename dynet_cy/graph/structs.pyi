@@ -2,5 +2,6 @@ from typing import Any, Callable
 
 operators: dict[str, Callable[..., Any]]
 results: dict[int, str]
+carriers: dict[int, bool]
 
 def give_attributes(cls: type, attributes: dict[str, Any]) -> None: ...

@@ -8,6 +8,8 @@ from cpython.type cimport PyType_Modified
 operators = {}
 # What the numbers of a result are, by the number of the op, where that is known: "probabilities" or "scores".
 results = {}
+# Ops whose results are numbers like their arguments, by the number of the op: whether all arguments must be alike.
+carriers = {}
 
 cdef Engine[ENGINE_COUNT] engines
 cdef Siblings siblings

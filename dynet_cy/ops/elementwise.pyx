@@ -31,7 +31,7 @@ from dynet_cy.ops.registry cimport (
     ADDS, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, op_at, register, same_dim,
 )
 
-from dynet_cy.graph.structs import operators
+from dynet_cy.graph.structs import carriers, operators
 from dynet_cy.ops.inputs import inputTensor, constant
 from dynet_cy.ops.registry import DimensionError
 
@@ -1461,3 +1461,9 @@ def emax(xs: Iterable[Expression]):
         array([3., 5.])
     """
     return apply(EMAX, xs, NULL)
+
+
+# A product of matrices is scores also with a bias or another scale.
+carriers.update({
+    op_id: False for op_id in (
+        BINARY[DY_BINARY_add].id, BINARY[DY_BINARY_sub].id, ESUM.id, UNARY[DY_UNARY_shift].id, UNARY[DY_UNARY_scale].id)})

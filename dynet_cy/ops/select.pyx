@@ -22,7 +22,7 @@ from dynet_cy.ops.positions cimport (
 from dynet_cy.ops.registry cimport ALONE, LIST, UNREAD, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
 
-from dynet_cy.graph.structs import operators
+from dynet_cy.graph.structs import carriers, operators
 from dynet_cy.ops.elementwise import esum
 from dynet_cy.ops.inputs import constant
 from dynet_cy.ops.registry import DimensionError
@@ -1889,3 +1889,8 @@ def logcumsumexp(x, d=0):
     cdef Extra extra = no_extra()
     extra.attrs[0].u = <uint32_t>axis_in(x, d, "logcumsumexp")
     return apply1x(LOGCUMSUMEXP, x, &extra)
+
+
+carriers.update({
+    op_id: True for op_id in (
+        PICK.id, PICK_RANGE.id, PICK_BATCH_ELEMS.id, SELECT_ROWS.id, SELECT_COLS.id, STRIDED_SELECT.id)})

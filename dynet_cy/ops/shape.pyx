@@ -16,7 +16,7 @@ from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.inputs cimport axis_in, whole
 from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, UNCHANGED, UNREAD, Op, Shapes, register, same_dim
 
-from dynet_cy.graph.structs import operators
+from dynet_cy.graph.structs import carriers, operators
 from dynet_cy.ops.registry import DimensionError
 
 
@@ -667,3 +667,9 @@ def scale_gradient(x, float lambd=1.0):
     cdef Extra extra = no_extra()
     extra.attrs[0].f = lambd
     return apply1x(SCALE_GRADIENT, x, &extra)
+
+
+carriers.update({
+    op_id: True for op_id in (
+        RESHAPE.id, TRANSPOSE.id, CONCATENATE.id, CONCATENATE_TO_BATCH.id, NOBACKPROP.id, FLIP_GRADIENT.id,
+        SCALE_GRADIENT.id)})

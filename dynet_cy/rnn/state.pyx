@@ -1,5 +1,6 @@
 """States of recurrent networks: returned by `initial_state()` of a builder and continued by `add_input()`."""
 
+import warnings
 import weakref
 
 cimport cython
@@ -7,6 +8,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from dynet_cy.core.tensor cimport Dim
+from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of, number_in
 from dynet_cy.graph.making cimport add_node, apply, apply2, claim_current, expression, release_current, wrap
 from dynet_cy.graph.origin cimport enter_scope, noting, set_scope
@@ -57,6 +59,21 @@ cdef class StepKind:
     cdef Step make
     cdef bint cells                 # whether states have cells in addition to hidden vectors
     cdef bint vectors               # whether inputs, states and masks must be vectors of one batch size
+
+
+cdef bint warned_of_no_output = False
+
+
+cdef int warn_of_no_output(object builder) except -1:
+    """Warn once that the output of a state is None; a program of DyNet knows."""
+    global warned_of_no_output
+    if not warned_of_no_output and not follows_dynet():
+        warned_of_no_output = True
+        warnings.warn(
+            f"{type(builder).__name__}: `output()` of a state before its first input is None; call `add_input(x)` "
+            "first, or begin with `initial_state(vectors)`; `if state.h():` asks whether there is an output",
+            RuntimeWarning, stacklevel=1)
+    return 0
 
 
 cdef StepKind kind_of(Step make, bint cells, bint vectors):
@@ -430,21 +447,23 @@ cdef class RNNState:
             raise
 
     def output(self):
-        """The output of the top layer; None before the first input, unless the state was set.
+        """The output of the top layer; None before the first input, unless the state was set, with one warning in a
+        process, as most programs do not expect it. `if state.h():` asks whether there is an output.
 
         This is `h()[-1]`, except for a `GRUBuilder` with dropout, which drops out its output but not its state.
 
         Example:
             >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
-            >>> state.output() is None
-            True
             >>> state.add_input(dy.inputVector([1, 2, 3])).output().dim()
             ((4,), 1)
         """
         if self._out is not None:
             return self._out
         h = self.h()
-        return h[-1] if h else None
+        if h:
+            return h[-1]
+        warn_of_no_output(self._binding.builder)
+        return None
 
     def h(self):
         """The hidden vectors of the layers, bottom first, each of shape (hidden_dim,); `()` in an empty state.

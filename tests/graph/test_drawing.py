@@ -14,7 +14,8 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy.graph.layered import place
-from dynet_cy.graph.nodes import nodes
+from dynet_cy.graph.merging import merge
+from dynet_cy.graph.nodes import GraphNode, nodes
 
 SVG = "{http://www.w3.org/2000/svg}"
 LAYOUTS = [False, pytest.param(True, marks=pytest.mark.skipif(not shutil.which("dot"), reason="needs Graphviz"))]
@@ -175,9 +176,103 @@ def test_large_graphs_are_drawn_by_scope() -> None:
         assert drawing.svg.count("<g") == 10
         assert drawing.svg == dy.draw(x, collapse=True).svg == graph._repr_svg_()
         for _ in range(300):
-            x = -x  # in no scope: too many for a notebook
-        assert dy.draw(x).svg.count("<g") == 310
-        assert graph._repr_svg_() is None
+            x = -x  # in no scope: too many for a picture, so they are one box
+        assert dy.draw(x, collapse=True).svg.count("<g") == 310
+        assert dy.draw(x).svg.count("<g") == 11
+        assert "300 x (negate)" in graph._repr_svg_()
+
+
+def counts(drawing: dy.Drawing) -> dict[str, str]:
+    """The lower line of text of nodes and boxes by their upper one, which must differ."""
+    found = {}
+    for group in ET.fromstring(drawing.svg).iter(f"{SVG}g"):
+        label, below = (text.text for text in group.iter(f"{SVG}text"))
+        assert label not in found
+        found[label] = below
+    return found
+
+
+def test_nodes_at_one_depth_are_a_box_where_scopes_are_not_enough() -> None:
+    with dy.ComputationGraph():
+        model = dy.ParameterCollection()
+        W, E = model.add_parameters((3, 3), name="W"), model.add_lookup_parameters((5, 3), name="E")
+        sums = []
+        for k in range(400):
+            x = dy.tanh(W * (E[k % 5] if k % 2 else dy.zeros(3)))
+            sums.append(dy.sum_elems(dy.sin(x) if k % 4 else dy.cos(x)))
+        drawing = dy.draw(dy.esum(sums), names={sums[7]: "seventh"})
+        assert counts(drawing) == {
+            "esum": "{1}",
+            "seventh = sum": "400 nodes",
+            "sin": "300 nodes",
+            "cos": "100 nodes",
+            "tanh": "400 nodes",
+            "matmul W": "400 nodes",
+            "E[...]": "200 nodes",
+            "input": "200 nodes",
+        }
+        assert "400 nodes, not computed" in tooltips(dy.draw(dy.esum(sums)))
+        dy.forward(sums)
+        assert "400 nodes in 1 call" in tooltips(dy.draw(dy.esum(sums)))
+
+
+def test_repeated_parts_are_a_box() -> None:
+    with dy.ComputationGraph():
+        x = dy.inputVector([1, 2])
+        for k in range(3000):
+            x = dy.tanh(x) if k % 2 else -x
+        assert counts(dy.draw(dy.sum_elems(x))) == {
+            "input": "{2}",
+            "1,500 x (negate, tanh)": "3000 nodes",
+            "sum": "{1}",
+        }
+
+
+def test_ranges_of_depths_are_a_box_where_nothing_repeats() -> None:
+    ops = [dy.tanh, dy.sin, dy.cos, dy.exp, dy.logistic, dy.rectify, dy.square, dy.cube]
+    rng = random.Random(1)
+    with dy.ComputationGraph():
+        x = dy.inputVector([1, 2])
+        for _ in range(2500):
+            x = rng.choice(ops)(x)
+        found = texts(dy.draw(x))
+        groups = ET.fromstring(dy.draw(x).svg).findall(f"{SVG}g")
+    assert 100 < len(groups) <= 300
+    assert any(label.startswith("depths 9 to 17 (") for label in found)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_merged_graphs_are_small_complete_and_without_cycles(seed: int) -> None:
+    rng = random.Random(seed)
+    most = rng.choice([1, 2, 7, 40])
+    count = rng.choice([1, 5, 60, 300])
+    graph = [
+        GraphNode(
+            n,
+            rng.choice("abc"),
+            tuple(rng.sample(range(n), min(n, rng.choice([0, 1, 1, 2])))),
+            (2,),
+            1,
+            None,
+            (),
+            False,
+            rng.choice([None, 0, 1]),
+            None,
+            "",
+        )
+        for n in range(count)
+    ]
+    inside = {0: [graph[0]] * 3}
+    merged = merge(graph, range(count), inside, {n: graph[n].op for n in range(count)}, {0: "name"}, most)
+    assert len(merged.nodes) <= most or len(merged.nodes) == count
+    assert all(arg < i for i, node in enumerate(merged.nodes) for arg in node.args)
+    held = [node for i, node in enumerate(merged.nodes) for node in merged.boxes.get(i, [node])]
+    assert sorted(node.number for node in held) == sorted([0, 0, *range(count)])
+    assert list(merged.names.values()) == ["name"]
+
+
+def tooltips(drawing: dy.Drawing) -> str:
+    return "\n".join(title.text or "" for title in ET.fromstring(drawing.svg).iter(f"{SVG}title"))
 
 
 def test_errors(losses, monkeypatch) -> None:
@@ -185,11 +280,6 @@ def test_errors(losses, monkeypatch) -> None:
         other = dy.scalarInput(1)
         with pytest.raises(ValueError, match="draw: the expressions belong to several graphs"):
             dy.draw(losses[0], other)
-        x = other
-        for _ in range(2000):
-            x = -x
-        with pytest.raises(ValueError, match="draw: there are 2,001 nodes, and at most 2,000 can be drawn"):
-            dy.draw(x)
     monkeypatch.setenv("PATH", "")
     with pytest.raises(FileNotFoundError, match="Graphviz is not installed"):
         dy.draw(losses[0], graphviz=True)
