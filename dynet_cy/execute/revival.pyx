@@ -18,9 +18,10 @@ from dynet_cy.graph.structs cimport (
     COMPUTED, FLEETING, NO_BATCH, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
     order_of, part_gradients, state_of,
 )
-from dynet_cy.graph.thrift cimport is_limited, most_values
+from dynet_cy.graph.thrift cimport is_limited
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
+from dynet_cy.schedule.dropping cimport fits
 from dynet_cy.schedule.fleeting cimport plan_fleeting
 
 cdef enum:
@@ -36,7 +37,7 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
     cdef int ended
     if not plan_fleeting(g, n_batches, targets, n):
         return run_planned_in_stretches(w, n_batches, targets, n) if is_limited(g) else run_planned_at_once(w, n_batches)
-    if is_limited(g) and most_values(g, bytes_of_others(g, n_batches)):
+    if is_limited(g) and not fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), g.grads.top - top):
         arena_rewind(&g.grads, top)
         keep_all(g, n_batches)
         return run_planned_in_stretches(w, n_batches, targets, n)
@@ -54,9 +55,9 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
 
 
 cdef size_t bytes_of_others(const Graph* g, uint32_t n_batches) noexcept nogil:
-    """The bytes of the values that the next n batches keep, and what the others take at a time."""
+    """The bytes of the values that the next n batches keep."""
     cdef const Batch* batch = &batches_of(g)[g.n_batches]
-    cdef size_t n = g.grads.top
+    cdef size_t n = 0
     cdef uint32_t b, j
     for b in range(n_batches):
         if batch[b].level != FLEETING:

@@ -201,7 +201,8 @@ def value_rows(values: list[ValueUsage]) -> list[tuple[str, str, str, str]]:
 def dropped_rows(dropped: list[DroppedUsage]) -> list[tuple[str, str, str, str, str]]:
     """Size, nodes, how many were computed again, operation with the largest shape, and line, as texts."""
     return [
-        (size_text(x.bytes), f"{x.nodes:,}", f"{x.again:,}", _shown_op(x), place_text(x)) for x in dropped[:_MOST_VALUES]
+        (size_text(x.bytes), f"{x.nodes:,}", f"{x.again:,}", _shown_op(x), place_text(x))
+        for x in dropped[:_MOST_VALUES]
     ]
 
 

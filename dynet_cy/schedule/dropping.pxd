@@ -8,3 +8,8 @@ from dynet_cy.graph.structs cimport Graph
 # there is no memory for the plan, nothing is dropped.  Where memory needs it, the plan is divided: then `n_batches` is set
 # to the new number of batches.
 cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n) noexcept nogil
+
+# Whether there is memory for the next n batches and their backward if their values take so many bytes that stay, and so
+# many at a time that do not.
+cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
+               size_t at_a_time) noexcept nogil

@@ -85,6 +85,22 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
     return first
 
 
+cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
+               size_t at_a_time) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef double left = memory_left(g)
+    cdef Search s
+    cdef bint found
+    if left == INFINITY:
+        return True
+    memset(&s, 0, sizeof(Search))
+    s.g = g
+    begin_search(&s, n_batches)
+    found = open_search(&s, targets, n) and most_values(left, bytes, max(gradients_of(&s), at_a_time)) == 0
+    arena_rewind(&g.scratch, top)
+    return found
+
+
 cdef void begin_search(Search* s, uint32_t n_batches) noexcept nogil:
     s.begin = s.until = s.g.n_batches
     s.end = s.begin + n_batches
