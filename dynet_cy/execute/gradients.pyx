@@ -29,7 +29,7 @@ from dynet_cy.execute.walk cimport (
 )
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
-    LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, Absorbed, Graph, are_joint, args_of, batches_of, fill_hole,
+    LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS, Absorbed, Graph, are_joint, args_of, batches_of, fill_hole,
     gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, nodes_of, open_gradients, order_of,
     state_of,
 )
@@ -37,7 +37,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport note_gradient
-from dynet_cy.ops.registry cimport Needs, op_at
+from dynet_cy.ops.registry cimport UNCHANGED, Needs, op_at
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 
 
@@ -377,6 +377,99 @@ cdef int multiply(Walk* w, Collected* c) noexcept nogil:
     return 0
 
 
+# ---- gradients that take the place of others ----------------------------------------------
+#
+# A gradient that an op computes element by element from that of its result may be written over it, if nothing reads the
+# latter any more: the memory is handed on to the batch of the argument.  So of the arguments of such an op, one that
+# has no gradient yet comes last.
+
+cdef inline bint may_hand_on(const Walk* w, const Batch* batch, const Node* a) noexcept nogil:
+    """Whether the gradients of a batch may become those of the batch whose first node is `a`.
+
+    These have the same size and no memory yet.  Gradients that the program may ask for stay where they are.
+    """
+    cdef const Batch* to
+    if a.batch == NO_BATCH or batch.keeps or batch.joint or batch.dy == NULL or not w.at_once:
+        return False
+    to = &batches_of(w.g)[a.batch]
+    return to.dy == NULL and to.y == a.val and to.bytes == batch.bytes and not to.joint and to.form != VIEWS
+
+
+cdef inline void hand_on(const Walk* w, Batch* batch, const Node* a) noexcept nogil:
+    cdef Batch* to = &batches_of(w.g)[a.batch]
+    to.dy = batch.dy
+    to.live = 1
+    batch.dy = NULL
+
+
+cdef bint takes_place(const Walk* w, const Batch* batch, uint32_t i, uint32_t n) noexcept nogil:
+    """Whether the gradients of argument i of n may take the place of those of the results of a batch, when those of the
+    other arguments have been computed."""
+    cdef const Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const uint32_t* args = args_of(g, &nodes[ids[0]])
+    cdef const float* at = nodes[args[i]].val
+    cdef uint32_t home = nodes[args[i]].batch, j, k
+    if not may_hand_on(w, batch, &nodes[args[i]]):
+        return False
+    for j in range(batch.count):
+        args = args_of(g, &nodes[ids[j]])
+        if (nodes[args[i]].val != at or not state_of(g)[args[i]] & NEEDS_GRAD
+                or total_of(&nodes[args[i]].dim) != total_of(&nodes[ids[j]].dim)):
+            return False
+        at += total_of(&nodes[args[i]].dim)
+        for k in range(n):
+            if k != i and nodes[args[k]].batch == home:
+                return False
+    return True
+
+
+cdef inline bint may_come_last(const Walk* w, const Batch* batch, const uint32_t* args, uint32_t i,
+                               uint32_t n) noexcept nogil:
+    """`takes_place` for batches of one node, on the CPU."""
+    cdef const Node* a = &nodes_of(w.g)[args[i]]
+    cdef const Batch* to
+    cdef uint32_t k
+    if a.batch == NO_BATCH or not state_of(w.g)[args[i]] & NEEDS_GRAD:
+        return False
+    to = &batches_of(w.g)[a.batch]
+    if to.dy != NULL or to.bytes != batch.bytes or to.count != 1 or to.joint or to.form == VIEWS:
+        return False
+    for k in range(n):
+        if k != i and args[k] == args[i]:
+            return False
+    return True
+
+
+cdef inline uint32_t last_of_one(const Walk* w, const Batch* batch, const Op* op, const uint32_t* args,
+                                 uint32_t n) noexcept nogil:
+    """`comes_last` for batches of one node, on the CPU."""
+    cdef uint32_t i
+    if op.in_place and not batch.keeps and not batch.joint:
+        for i in range(n):
+            if may_come_last(w, batch, args, i, n):
+                return i
+    return n
+
+
+cdef uint32_t comes_last(const Walk* w, const Batch* batch, const Op* op, uint32_t n) noexcept nogil:
+    """Which of n arguments takes the place of the result; n: none does."""
+    cdef uint32_t i
+    if op.in_place:
+        for i in range(n):
+            if takes_place(w, batch, i, n):
+                return i
+    return n
+
+
+cdef inline uint32_t in_turn(uint32_t k, uint32_t last, uint32_t n) noexcept nogil:
+    """The k-th of n arguments if `last` comes last; n: they stay in order."""
+    if k < last:
+        return k
+    return last if k == n - 1 else k + 1
+
+
 # ---- arguments of a call ---------------------------------------------------------------
 
 cdef inline int zero_gradient(Walk* w, const Node* x) noexcept nogil:
@@ -577,19 +670,24 @@ cdef int add_to_parameters(Walk* w, const Batch* batch, uint32_t i, float* const
     return 0
 
 
-cdef int adjacent_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
-                           bint live) noexcept nogil:
+cdef int adjacent_backward(Walk* w, Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
+                           bint live, bint over) noexcept nogil:
     """Compute the gradients of arguments that are read in place, so that each occurs once.
 
     Args:
         live: one of them has a gradient already, so all are added to.
+        over: they may take the place of those of the results.
     """
     cdef Graph* g = w.g
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
     cdef uint8_t* state = state_of(g)
     cdef uint32_t j, arg
-    cdef float* to = claim(w, &nodes[args_of(g, &nodes[ids[0]])[i]])
+    cdef const Node* a = &nodes[args_of(g, &nodes[ids[0]])[i]]
+    cdef float* to
+    if over and not live:
+        hand_on(w, batch, a)
+    to = claim(w, a)
     if to == NULL or settle(w):
         return -1
     if live:
@@ -600,7 +698,7 @@ cdef int adjacent_backward(Walk* w, const Batch* batch, const Op* op, const Need
         if settle(w):
             return -1
     c.dx.v = place_of(w, to)
-    if backward_into(w, batch, op, needs, c, i, live):
+    if not (c.dx.v == c.dy.v and op.in_place == UNCHANGED) and backward_into(w, batch, op, needs, c, i, live):
         return -1
     for j in range(batch.count):
         state[args_of(g, &nodes[ids[j]])[i]] |= LIVE
@@ -633,9 +731,9 @@ cdef inline bint lie_together(const Graph* g, const Batch* batch, uint32_t i) no
     return are_joint(g, home_of(g, a), home_of(g, &nodes[args_of(g, &nodes[ids[batch.count - 1]])[i]]))
 
 
-cdef int argument_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
-                           uint32_t i) noexcept nogil:
-    """Compute the gradient of argument i of all nodes of a batch."""
+cdef int argument_backward(Walk* w, Batch* batch, const Op* op, const Needs* needs, Call* c,
+                           uint32_t i, bint over) noexcept nogil:
+    """Compute the gradient of argument i of all nodes of a batch; `over`: it may take the place of the result's."""
     cdef Graph* g = w.g
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
@@ -657,7 +755,7 @@ cdef int argument_backward(Walk* w, const Batch* batch, const Op* op, const Need
         return list_backward(w, batch, op, needs, c, i)
     if (n_need == batch.count and lie_together(g, batch, i)
             and (w.at_once or needs.same == NULL or needs.same(c, i) == NULL)):
-        return adjacent_backward(w, batch, op, needs, c, i, n_live != 0)
+        return adjacent_backward(w, batch, op, needs, c, i, n_live != 0, over)
     return scattered_backward(w, batch, op, needs, c, i)
 
 
@@ -720,7 +818,7 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
     cdef const Node* a
     cdef Tensor few[FEW]
     cdef Call c
-    cdef uint32_t i
+    cdef uint32_t i, k, last
     cdef uint8_t* of_arg
     cdef size_t top
     if (state[number] & (LIVE | NEEDS_GRAD)) != (LIVE | NEEDS_GRAD):
@@ -738,7 +836,9 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
     if node.object != NULL and state[number] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
         return -1
     top = g.scratch.top
-    for i in range(node.nargs):
+    last = last_of_one(w, batch, op, args, node.nargs)
+    for k in range(node.nargs):
+        i = in_turn(k, last, node.nargs)
         a = &nodes[args[i]]
         of_arg = &state[args[i]]
         if needs.spread != NULL and a.dim.bd == node.dim.bd:
@@ -754,6 +854,11 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
                 if parameter_backward(w, batch, op, needs, &c, i, <Param*>a.object):
                     return -1
             else:
+                if i == last:
+                    hand_on(w, batch, a)
+                    if op.in_place == UNCHANGED:
+                        of_arg[0] |= LIVE
+                        continue
                 set_tensor(&c.dx, &a.dim, a.dim.bd, claim(w, a))
                 if c.dx.v == NULL or backward_into(w, batch, op, needs, &c, i, (of_arg[0] & LIVE) != 0):
                     return -1
@@ -775,7 +880,7 @@ cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef const Needs* needs = &op.needs[w.kind]
     cdef Tensor few[FEW]
     cdef Call c
-    cdef uint32_t i, j, n_live = 0
+    cdef uint32_t i, j, k, last, n_live = 0
     cdef size_t top
     for j in range(batch.count):
         n_live += (state[ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
@@ -804,11 +909,13 @@ cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     if node.object != NULL and state[ids[0]] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
         return -1
     top = g.scratch.top
-    for i in range(node.nargs):
+    last = comes_last(w, batch, op, node.nargs)
+    for k in range(node.nargs):
+        i = in_turn(k, last, node.nargs)
         if needs.spread != NULL and takes_spread(w, batch, &c, i):
             continue                            # done by `spread`
         if (contribute_nothing(w, batch, i) if is_empty(w, &c.x[i].dim)
-                else argument_backward(w, batch, op, needs, &c, i)):
+                else argument_backward(w, batch, op, needs, &c, i, i == last)):
             return -1
         if op.part != NULL:
             c.before += op.part(&c, i)
@@ -831,6 +938,8 @@ cdef int backward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         return 0
     one.y = batch.y
     one.dy = batch.dy
+    one.keeps = True                            # its gradients are a part of those of the batch
+    one.joint = 0
     for j in range(batch.count):
         set_one(g, batch, j, &one)
         one.saved = batch.saved_of[j] if batch.saved_of != NULL else NULL

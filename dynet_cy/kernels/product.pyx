@@ -27,7 +27,9 @@ from dynet_cy.memory.storage cimport Pack, Panels
 cdef extern from *:
     uint32_t atomic_add "__atomic_add_fetch"(uint32_t* p, uint32_t n, int order) nogil
     uint32_t atomic_sub "__atomic_sub_fetch"(uint32_t* p, uint32_t n, int order) nogil
+    uint32_t atomic_load "__atomic_load_n"(const uint32_t* p, int order) nogil
     int RELAXED "__ATOMIC_RELAXED"
+    int ACQUIRE "__ATOMIC_ACQUIRE"
     int RELEASE "__ATOMIC_RELEASE"
 
 cdef extern from *:
@@ -324,6 +326,13 @@ cdef void part(void* job, size_t i) noexcept nogil:
         K.sgemm_by(p.way, p.ta, p.tb, rows, columns, p.k, p.alpha, a, p.lda, b, p.ldb, p.beta, c, p.ldc)
 
 
+cdef inline size_t panels_size(size_t m, size_t k, bint half) noexcept nogil:
+    """The floats of a packed matrix, or of its packed transpose."""
+    if half:
+        return max(dy_bf16_panels(m, k), dy_bf16_panels(k, m))
+    return max(dy_panels(m, k), dy_panels(k, m))
+
+
 cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k, const float* a, bint half) noexcept nogil:
     """The packed form; NULL if there is none.  The caller decrements `users`.
 
@@ -333,21 +342,27 @@ cdef const float* panels_of(Pack* pack, bint ta, size_t m, size_t k, const float
     """
     cdef const float* panels = NULL
     cdef Panels* x = &pack.of[2 * half + ta]
+    cdef Panels* turned = &pack.of[2 * half + 1 - ta]
     cdef uint64_t now
     cdef Caller* caller = caller_here()
     pthread_mutex_lock(pack.lock)
     now = pack.changes.n
     if not half and x.asked == now and came_first(caller, x):
         pass
-    elif x.made == now:
+    elif x.made == now and x.panels != NULL:
         panels = x.panels
     elif x.asked != now and not half:
         x.asked = now
         x.asker = caller.number
     else:
         if x.panels == NULL:
-            x.panels = <float*>arena_alloc(
-                pack.arena, (dy_bf16_panels(m, k) if half else dy_panels(m, k)) * sizeof(float))
+            # Most programs read a matrix in forward and its transpose in backward, and change it after that: one piece
+            # of memory is enough for both.  If the first of them is read again, both get memory of their own.
+            if x.made != now and turned.panels != NULL and atomic_load(pack.users, ACQUIRE) == 0:
+                x.panels = turned.panels
+                turned.panels = NULL
+            else:
+                x.panels = <float*>arena_alloc(pack.arena, panels_size(m, k, half) * sizeof(float))
         if x.panels != NULL:
             (BF16.pack if half else K.pack)(ta, m, k, a, k if ta else m, x.panels)
             x.made = now

@@ -28,7 +28,7 @@ from dynet_cy.kernels.kernels cimport (
 from dynet_cy.kernels.product cimport InRanges, in_ranges
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport (
-    ADDS, FLAT, MULTIPLIES, UNREAD, Backward, Forward, Op, Shapes, op_at, register, same_dim,
+    ADDS, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, op_at, register, same_dim,
 )
 
 from dynet_cy.graph.structs import operators
@@ -80,6 +80,7 @@ for which in range(DY_UNARY_COUNT):
     UNARY[which].batching = FLAT
     UNARY[which].assigns = True
     UNARY[which].unread = not_in_slopes(dy_unary_slopes[which], b"x\0\0y")
+    UNARY[which].in_place = True
 
 
 cdef Expression apply_unary(int which, object x, float p0, float p1):
@@ -744,7 +745,9 @@ for which in range(DY_BINARY_COUNT):
     BINARY[which].ragged = True
     BINARY[which].assigns = True
     BINARY[which].unread = not_in_slopes(dy_binary_slopes[which], b"ab\0y")
+    BINARY[which].in_place = True
 BINARY[DY_BINARY_add].role = ADDS
+BINARY[DY_BINARY_add].in_place = UNCHANGED
 BINARY[DY_BINARY_mul].role = MULTIPLIES
 
 
@@ -1351,12 +1354,14 @@ ESUM.unread = UNREAD
 ESUM.batching = FLAT
 ESUM.work = add_work
 ESUM.assigns = True
+ESUM.in_place = UNCHANGED
 
 cdef Op* AVERAGE = register(b"average", b"xs...", equal_dim, average_forward, average_backward)
 AVERAGE.unread = UNREAD
 AVERAGE.batching = FLAT
 AVERAGE.work = add_work
 AVERAGE.assigns = True
+AVERAGE.in_place = True
 
 
 cdef uint32_t* winners(const Call* c, uint32_t b) noexcept nogil:

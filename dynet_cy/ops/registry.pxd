@@ -102,6 +102,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint8_t columns
         uint8_t one_column[3]
         uint8_t ragged
+        uint8_t in_place
         uint8_t joins
         uint8_t unread
         uint8_t any_batch
@@ -115,6 +116,10 @@ cdef extern from "dynet_cy/op.h" nogil:
     int rule_of "dy_rule"(const Op* op, uint32_t i)
     bint reads "dy_reads"(const Op* op, uint32_t i)
     bint reads_result "dy_reads_result"(const Op* op)
+
+# `in_place` of ops that pass their gradient on as it is.
+cdef enum:
+    UNCHANGED = 2
 
 # The size of tables that are indexed by the number of an op.
 cdef enum:

@@ -14,7 +14,7 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.inputs cimport axis_in, whole
-from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, UNREAD, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, UNCHANGED, UNREAD, Op, Shapes, register, same_dim
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.registry import DimensionError
@@ -69,6 +69,7 @@ cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
 cdef Op* RESHAPE = register(b"reshape", b"x", reshape_dim, copy_forward, copy_backward)
 RESHAPE.unread = UNREAD
 RESHAPE.assigns = True
+RESHAPE.in_place = UNCHANGED
 
 
 cdef Expression reshaped(object x, const unsigned int* sizes, unsigned int nd,
@@ -616,12 +617,14 @@ cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward
 FLIP_GRADIENT.unread = UNREAD
 FLIP_GRADIENT.batching = FLAT
 FLIP_GRADIENT.assigns = True
+FLIP_GRADIENT.in_place = True
 
 cdef Op* SCALE_GRADIENT = register(b"scale_gradient", b"x", same_dim, copy_forward,
                                    scale_gradient_backward)
 SCALE_GRADIENT.unread = UNREAD
 SCALE_GRADIENT.batching = FLAT
 SCALE_GRADIENT.assigns = True
+SCALE_GRADIENT.in_place = True
 
 
 def nobackprop(x):

@@ -121,6 +121,7 @@ typedef struct dy_op {
     uint8_t columns;            /* works column by column: columns of several nodes may form one matrix */
     uint8_t one_column[3];      /* with `columns`, as in `rule`: may be one vector for all columns */
     uint8_t ragged;             /* nodes of different sizes may form one batch, with a call for each */
+    uint8_t in_place;           /* backward may write dx over dy, if they have the same size; 2: it is dy */
     uint8_t joins;              /* backward reads arguments and dy only: batches of several passes may run as one */
     uint8_t unread;             /* on the CPU: what backward does not read; 0: it may read all */
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */

@@ -351,3 +351,88 @@ def test_backward_again_after_it_has_failed_in_a_stretch() -> None:
         return [loss.npvalue(), p.grad_as_array()]
 
     same(gradients(dy.checkpoint), gradients(lambda function, *args: function(*args)))
+# ---- gradients that take the place of others ------------------------------------------------------
+
+
+def test_sums_and_functions_hand_their_memory_on() -> None:
+    """A chain of sums, functions and reshapes has one gradient, which moves from node to node."""
+
+    def chain() -> int:
+        dy.renew_cg(autobatching=0)
+        before = kept()
+        p = dy.ParameterCollection().add_parameters(1 << 20)
+        x = p + 0
+        for _ in range(5):
+            x = dy.average([dy.reshape(dy.tanh(x), (1 << 10, 1 << 10)), dy.inputTensor(np.ones((1 << 10, 1 << 10)))])
+            x = dy.esum([p, -dy.flip_gradient(dy.reshape(x, (1 << 20,)))])
+        loss = dy.sum_elems(dy.square(x))
+        del x  # or its gradient would be kept
+        loss.backward()
+        return kept() - before
+
+    assert chain() < 6 << 20  # one takes 4 MiB
+
+
+def programs(w: Weights) -> dict[str, Any]:
+    """Programs of gradients that may move: shared, of several users, of parts, in one batch."""
+    rows = [w.table[i] for i in range(6)]
+    halves = [dy.pick_range(w.w * x, 0, N // 2) for x in rows]
+    x = w.b + w.table[1]
+    return {
+        "twice": x + x,
+        "three times": dy.esum([x, dy.tanh(x), x]),
+        "average": dy.average([x, dy.tanh(x), w.b]),
+        "average of one": dy.average([dy.tanh(x)]),
+        "two functions": dy.tanh(x) + dy.rectify(x),
+        "functions of functions": dy.logistic(-dy.exp(dy.tanh(dy.square(x)))),
+        "reshape": dy.reshape(dy.reshape(dy.tanh(x), (8, N // 8)) * 2, (N,)),
+        "batch": dy.esum([dy.tanh(dy.square(r) + w.b) for r in rows]),
+        "pairs": dy.esum([dy.tanh(a) + dy.tanh(b) for a, b in zip(rows, rows[1:] + rows[:1])]),
+        "crossed": dy.esum([dy.esum([dy.tanh(rows[i]), dy.square(rows[(i + 2) % 6])]) for i in range(6)]),
+        "averages": dy.esum([dy.average([dy.tanh(a), dy.square(a)]) for a in rows]),
+        "some": dy.esum([dy.tanh(r) for r in rows[:3]]) + dy.esum([dy.square(dy.tanh(r)) for r in rows]),
+        "parts": dy.concatenate([dy.tanh(h) for h in halves[:2]]) + dy.concatenate([h + h for h in halves[2:4]]),
+        "minibatch": dy.sum_batches(dy.concatenate_to_batch(rows) + dy.tanh(w.b) + dy.concatenate_to_batch(rows)),
+    }
+
+
+@pytest.mark.parametrize("autobatching", [0, 1])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_handing_on_changes_no_bit(weights: Weights, autobatching: int, threads: int, usual_threads) -> None:
+    dy.config.set(threads=threads)
+    with dy.ComputationGraph(autobatching=autobatching):
+        names = list(programs(weights))
+    for name in names:
+        found = []
+        for full in (False, True, False):
+            with dy.ComputationGraph(autobatching=autobatching):
+                loss = dy.sum_elems(dy.square(programs(weights)[name] - 0.5))
+                loss.backward(full=full)
+                found.append(weights.gradients())
+                loss.backward()  # again, in the same graph
+                same(weights.gradients(), found[0])
+        same(found[0], found[1])
+        same(found[0], found[2])
+
+
+def test_a_gradient_that_is_held_stays(graph, strategy, weights: Weights) -> None:
+    """Handing on stops at a node to which an expression refers, and begins anew below it."""
+
+    def program() -> tuple[list[Any], Any]:
+        x = weights.b + weights.table[3]
+        held = [x]
+        y = x
+        for i in range(12):
+            y = dy.tanh(y) + weights.b
+            if i % 3 == 0:
+                held.append(y)
+        return held, dy.sum_elems(y)
+
+    held, loss = program()
+    loss.backward(full=True)
+    expected = [x.gradient() for x in held]
+    dy.renew_cg()
+    held, loss = program()
+    loss.backward()
+    weights.b.set_value(np.zeros(N))  # so nothing can be computed again
+    same([x.gradient() for x in held], expected)
