@@ -30,9 +30,9 @@ from dynet_cy.execute.walk cimport (
 )
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
-    LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS, Absorbed, Graph, are_joint, args_of, batches_of, fill_hole,
-    gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, nodes_of, open_gradients, order_of,
-    state_of,
+    LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS, Absorbed, Graph, are_joint, args_of, batches_of,
+    fill_hole, gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, nodes_of, open_gradients,
+    order_of, state_of,
 )
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
