@@ -37,7 +37,9 @@ def gradients(case: Case, calls: list[list[np.ndarray]], autobatching: int) -> l
             xs = [dy.inputTensor(x, batched=True) for x in samples]
             y = passed_on(case.build(dy, [passed_on(x, i) for i, x in enumerate(xs)]), len(xs))
             weights = np.linspace(0.5, 1.5, int(np.prod(y.dim()[0])) * y.dim()[1])
-            losses.append(dy.sum_batches(dy.dot_product(y, dy.inputTensor(weights.reshape(*y.dim()[0], -1), batched=True))))
+            losses.append(
+                dy.sum_batches(dy.dot_product(y, dy.inputTensor(weights.reshape(*y.dim()[0], -1), batched=True)))
+            )
             leaves += xs
             del y
         dy.esum(losses).backward(full=True)
@@ -45,7 +47,9 @@ def gradients(case: Case, calls: list[list[np.ndarray]], autobatching: int) -> l
 
 
 @pytest.mark.parametrize("case", WITH_GRADIENT, ids=lambda c: c.id)
-def test_backward_reads_only_what_the_op_says(case: Case, rng, poison) -> None:
+def test_backward_reads_only_what_the_op_says(
+    case: Case, rng: np.random.Generator, poison: Callable[[bool], None]
+) -> None:
     for sizes in case.batch_sizes():
         calls = [case.sample(rng, sizes) for _ in range(3)]
         for autobatching in (0, 1):
