@@ -125,8 +125,8 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
 
 
 cdef inline bint may_be_fleeting(const Walk* w) noexcept nogil:
-    """Whether backward may follow, nothing looks at all values, and no others are dropped.  A pass with a time limit may
-    end in between."""
+    """Whether backward may follow, nothing looks at all values, and no others are dropped.  A pass with a time limit
+    may end in between."""
     cdef const Graph* g = w.g
     return not (g.forward_only or g.immediate or g.check_validity or checking or w.end or g.regions.top
                 or g.stretches.top)

@@ -1,11 +1,12 @@
 """Passes over plans with fleeting values, and the computation of such values that are asked for later.
 
-After the pass the nodes of fleeting batches have no values (schedule/fleeting). What was dropped is asked for seldom: by
-the number of a node, as `dump` does, or by a rule that makes nodes from those of a graph, such as a derivative. Then the
-batch runs again, and before it those among its arguments that were dropped too. From then on its values are kept, and
-the graph keeps all values for some renewals, since a program that does this once may do it again.
+After the pass the nodes of fleeting batches have no values (schedule/fleeting). What was dropped is asked for seldom:
+by the number of a node, as `dump` does, or by a rule that makes nodes from those of a graph, such as a derivative. Then
+the batch runs again, and before it those among its arguments that were dropped too. From then on its values are kept,
+and the graph keeps all values for some renewals, since a program that does this once may do it again.
 
-What runs again computes the same bits, as in execute/recompute, as long as the parameters have not changed that it reads.
+What runs again computes the same bits, as in execute/recompute, as long as the parameters that it reads have not
+changed.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -15,7 +16,7 @@ from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.recompute cimport check_batch, count_again, note_reads_of, run_planned_in_stretches
 from dynet_cy.execute.walk cimport assign_values, run_again, run_planned_at_once
 from dynet_cy.graph.structs cimport (
-    COMPUTED, FLEETING, NO_BATCH, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
+    COMPUTED, FLEETING, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
     order_of, part_gradients, state_of,
 )
 from dynet_cy.graph.thrift cimport is_limited
@@ -36,7 +37,9 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
     cdef uint32_t b, first = g.n_batches, end = first + n_batches
     cdef int ended
     if not plan_fleeting(g, n_batches, targets, n):
-        return run_planned_in_stretches(w, n_batches, targets, n) if is_limited(g) else run_planned_at_once(w, n_batches)
+        if is_limited(g):
+            return run_planned_in_stretches(w, n_batches, targets, n)
+        return run_planned_at_once(w, n_batches)
     if is_limited(g) and not fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), g.grads.top - top):
         arena_rewind(&g.grads, top)
         keep_all(g, n_batches)
@@ -107,7 +110,7 @@ cdef inline void mark(Graph* g, uint32_t node, uint32_t* end) noexcept nogil:
 cdef int mark_needed(Walk* w, const uint32_t* targets, uint32_t n, uint32_t* end) noexcept nogil:
     """Mark the batches whose values the targets need; `end`: one past the last of them."""
     cdef Graph* g = w.g
-    cdef uint32_t highest = 0, i, k, arg
+    cdef uint32_t highest = 0, i, k
     cdef const Node* x
     cdef uint8_t* seen
     for i in range(n):

@@ -111,7 +111,8 @@ cdef list described(Graph* g):
                 rows = tuple([items_of(g, x)[k] for k in range(x.dim.bd)])
         found.append(GraphNode(
             i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name, rows,
-            bool(state_of(g)[i] & COMPUTED) or is_dropped(g, i), None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i)),
+            bool(state_of(g)[i] & COMPUTED) or is_dropped(g, i),
+            None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i)),
             scope_at(origin_of(g, i))))
     return found
 

@@ -40,7 +40,7 @@ cdef uint8_t not_in_slopes(const char* slopes, const char* names) noexcept:
     """What backward does not read, by the formulas of its derivatives.
 
     Args:
-        names: the letters that stand there for the two arguments, for none, and for the result; 0: there is no such one.
+        names: the letters that stand there for the two arguments, for none, and for the result; 0: there is none.
     """
     cdef uint8_t unread = UNREAD
     cdef int k, at = 0

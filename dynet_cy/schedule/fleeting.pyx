@@ -10,8 +10,8 @@ A batch is fleeting if
 Its memory is free for others when the last batch has run that reads it (include/dynet_cy/fleeting.h). A node that is
 made later, or a value that is asked for by the number of its node, has it computed again (execute/revival).
 
-Every number is computed by the same call from the same numbers as otherwise. Calls read arguments in place if these are
-adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be read
+Every number is computed by the same call from the same numbers as otherwise. Calls read arguments in place if these
+are adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be read
 together with its neighbours, and gaps are left where fleeting values would have been.
 
 The search takes about 20 ns a node. It is left out where that would cost more than the caches give back: in plans with
@@ -37,14 +37,14 @@ cdef enum:
     LEAST_ON_AVERAGE = 256          # elements of a node
     LEAST_OF_BATCH = 256            # bytes; less is kept
 
-cdef size_t least_of_plan = 1 << 20 # bytes
+cdef size_t least_of_plan = 1 << 20  # bytes
 
 # What the search needs to know, in the scratch arena.
 cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
-    uint32_t lowest, span           # the numbers of their nodes: the lowest one, and how many there are up to the highest
-    # By node, from `lowest` on: its planned batch, or NONE.  NULL: each node has a batch, in the order of their numbers.
+    uint32_t lowest, span           # the numbers of their nodes: the lowest one, and how many up to the highest
+    # By node, from `lowest` on: its planned batch, or NONE.  NULL: each node has a batch, in the order of numbers.
     uint32_t* batch
     uint8_t* kept                   # by batch
     uint32_t n                      # batches that are not kept

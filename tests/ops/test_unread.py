@@ -47,7 +47,9 @@ def gradients(case: Case, calls: list[list[np.ndarray]], autobatching: int) -> l
 
 
 @pytest.mark.parametrize("case", WITH_GRADIENT, ids=lambda c: c.id)
-def test_backward_reads_only_what_the_op_says(case: Case, rng, poison) -> None:
+def test_backward_reads_only_what_the_op_says(
+    case: Case, rng: np.random.Generator, poison: Callable[[bool], None]
+) -> None:
     for sizes in case.batch_sizes():
         calls = [case.sample(rng, sizes) for _ in range(3)]
         for autobatching in (0, 1):

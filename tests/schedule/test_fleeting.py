@@ -70,7 +70,7 @@ def layers(weights: Weights, n: int) -> dy.Expression:
 
 
 @pytest.mark.parametrize("autobatching", [0, 1])
-def test_sums_before_an_activation_take_turns(drops, autobatching: int) -> None:
+def test_sums_before_an_activation_take_turns(drops: Callable[[bool], None], autobatching: int) -> None:
     taken, found = [], []
     for least in (1 << 60, 1 << 20):
         fleeting.set_least(least)
@@ -84,7 +84,7 @@ def test_sums_before_an_activation_take_turns(drops, autobatching: int) -> None:
     same(*found)
 
 
-def test_small_graphs_keep_all(weights: Weights, drops) -> None:
+def test_small_graphs_keep_all(weights: Weights, drops: Callable[[bool], None]) -> None:
     fleeting.set_least(1 << 20)
     with dy.ComputationGraph(autobatching=1) as graph:
         layers(weights, 2).value()
@@ -98,7 +98,9 @@ def test_small_graphs_keep_all(weights: Weights, drops) -> None:
 
 
 @pytest.mark.parametrize("autobatching", [0, 1, 2])
-def test_what_an_expression_refers_to_is_kept(weights: Weights, drops, autobatching: int) -> None:
+def test_what_an_expression_refers_to_is_kept(
+    weights: Weights, drops: Callable[[bool], None], autobatching: int
+) -> None:
     """Also after backward and an update of the parameters."""
     drops(True)
     with dy.ComputationGraph(autobatching=autobatching):
@@ -125,7 +127,7 @@ def node_of(graph: dy.ComputationGraph, op: str, i: int) -> dy.Expression:
 
 
 @pytest.mark.parametrize("autobatching", [0, 1, 2])
-def test_by_its_number(weights: Weights, drops, autobatching: int) -> None:
+def test_by_its_number(weights: Weights, drops: Callable[[bool], None], autobatching: int) -> None:
     """A value that was dropped is computed again, and those that it needs; new nodes may read it."""
     found = []
     for on in (False, True):
@@ -147,7 +149,7 @@ def test_by_its_number(weights: Weights, drops, autobatching: int) -> None:
 
 
 @pytest.mark.parametrize("autobatching", [0, 1])
-def test_products_with_a_packed_matrix(drops, autobatching: int) -> None:
+def test_products_with_a_packed_matrix(drops: Callable[[bool], None], autobatching: int) -> None:
     """A product that was the first with its matrix, which is packed later, is computed again without packing."""
     found = []
     for on in (False, True):
@@ -160,7 +162,7 @@ def test_products_with_a_packed_matrix(drops, autobatching: int) -> None:
     same(*found)
 
 
-def test_a_dump(weights: Weights, drops) -> None:
+def test_a_dump(weights: Weights, drops: Callable[[bool], None]) -> None:
     texts = []
     for on in (False, True):
         drops(on)
@@ -171,7 +173,7 @@ def test_a_dump(weights: Weights, drops) -> None:
     assert texts[0] == texts[1]
 
 
-def test_a_graph_that_was_asked_keeps_all(weights: Weights, drops) -> None:
+def test_a_graph_that_was_asked_keeps_all(weights: Weights, drops: Callable[[bool], None]) -> None:
     drops(True)
     with dy.ComputationGraph(autobatching=1) as graph:
         for _ in range(3):
@@ -183,7 +185,7 @@ def test_a_graph_that_was_asked_keeps_all(weights: Weights, drops) -> None:
 
 
 @pytest.mark.parametrize("autobatching", [0, 1])
-def test_after_an_update(weights: Weights, drops, autobatching: int) -> None:
+def test_after_an_update(weights: Weights, drops: Callable[[bool], None], autobatching: int) -> None:
     drops(True)
     with dy.ComputationGraph(autobatching=autobatching) as graph:
         loss = layers(weights, 3)
@@ -196,7 +198,7 @@ def test_after_an_update(weights: Weights, drops, autobatching: int) -> None:
         assert np.all(np.isfinite(weights.gradients()[0]))
 
 
-def test_gradients_of_all_nodes(weights: Weights, drops) -> None:
+def test_gradients_of_all_nodes(weights: Weights, drops: Callable[[bool], None]) -> None:
     found = []
     for on in (False, True):
         drops(on)
@@ -211,7 +213,7 @@ def test_gradients_of_all_nodes(weights: Weights, drops) -> None:
 
 @pytest.mark.parametrize("structure", range(25))
 @pytest.mark.parametrize("look", [0.0, 0.1])
-def test_random_programs(structure: int, look: float, drops) -> None:
+def test_random_programs(structure: int, look: float, drops: Callable[[bool], None]) -> None:
     """The same gradients, to the last bit, in graphs of one pass and of several, with plans that are reused."""
     m = Model()
     for autobatching in (0, 1, 2):
@@ -230,7 +232,7 @@ def test_random_programs(structure: int, look: float, drops) -> None:
         same(*found)
 
 
-def test_checkpoints_and_reverts(weights: Weights, drops) -> None:
+def test_checkpoints_and_reverts(weights: Weights, drops: Callable[[bool], None]) -> None:
     found = []
     for on in (False, True):
         drops(on)
@@ -251,7 +253,7 @@ def test_checkpoints_and_reverts(weights: Weights, drops) -> None:
     same(*found)
 
 
-def test_inputs_that_change(weights: Weights, drops) -> None:
+def test_inputs_that_change(weights: Weights, drops: Callable[[bool], None]) -> None:
     found = []
     for on in (False, True):
         drops(on)
@@ -268,7 +270,7 @@ def test_inputs_that_change(weights: Weights, drops) -> None:
     same(*found)
 
 
-def test_second_derivatives(weights: Weights, drops) -> None:
+def test_second_derivatives(weights: Weights, drops: Callable[[bool], None]) -> None:
     """Their nodes read values of the graph by number."""
     found = []
     for on in (False, True):
@@ -285,7 +287,7 @@ def test_second_derivatives(weights: Weights, drops) -> None:
     same(*found)
 
 
-def test_an_error_in_the_middle_of_a_pass(weights: Weights, drops) -> None:
+def test_an_error_in_the_middle_of_a_pass(weights: Weights, drops: Callable[[bool], None]) -> None:
     """What ran before it, and was to be read after it, is computed again."""
     drops(True)
     with dy.ComputationGraph(autobatching=0):
@@ -305,7 +307,7 @@ def test_an_error_in_the_middle_of_a_pass(weights: Weights, drops) -> None:
         assert np.all(np.isfinite(weights.gradients()[0]))
 
 
-def test_anomalies_are_looked_for_in_all_values(weights: Weights, drops) -> None:
+def test_anomalies_are_looked_for_in_all_values(weights: Weights, drops: Callable[[bool], None]) -> None:
     drops(True)
     with dy.ComputationGraph(autobatching=1), dy.detect_anomaly():
         layers(weights, 2).backward()
