@@ -138,8 +138,8 @@ def memory_report() -> MemoryReport:
 
     The values of the current graph are listed by operation, and by line of the program if lines are recorded
     (`record_lines`). Take the report after `backward`, when a graph holds most. `profiling.measure` reports the same
-    for the pass that held most (`Profile.memory`). Values that were dropped, and computed again in backward, follow, with
-    what that has cost and what would help.
+    for the pass that held most (`Profile.memory`). Values that were dropped, and computed again in backward, follow,
+    with what that has cost and what would help.
 
     Returns:
         A `MemoryReport`; as text it is a table.
@@ -201,7 +201,8 @@ def value_rows(values: list[ValueUsage]) -> list[tuple[str, str, str, str]]:
 def dropped_rows(dropped: list[DroppedUsage]) -> list[tuple[str, str, str, str, str]]:
     """Size, nodes, how many were computed again, operation with the largest shape, and line, as texts."""
     return [
-        (size_text(x.bytes), f"{x.nodes:,}", f"{x.again:,}", _shown_op(x), place_text(x)) for x in dropped[:_MOST_VALUES]
+        (size_text(x.bytes), f"{x.nodes:,}", f"{x.again:,}", _shown_op(x), place_text(x))
+        for x in dropped[:_MOST_VALUES]
     ]
 
 

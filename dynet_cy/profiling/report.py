@@ -202,7 +202,10 @@ def _summary(profile: Profile) -> str:
 
 
 def _scopes(profile: Profile) -> str:
-    rows = [[x.scope, time_text(x.seconds), time_text(x.forward), time_text(x.backward), f"{x.nodes:,}"] for x in profile.scopes]
+    rows = [
+        [x.scope, time_text(x.seconds), time_text(x.forward), time_text(x.backward), f"{x.nodes:,}"]
+        for x in profile.scopes
+    ]
     return _table("Scopes", ["scope", "time", "forward", "backward", "nodes"], rows)
 
 

@@ -142,7 +142,8 @@ def test_inside_of_checkpoint() -> None:
 
 def test_the_attribute(collection: dy.ParameterCollection) -> None:
     rnn = dy.LSTMBuilder(1, 2, 4, collection)
-    assert rnn.checkpoint == 0 and rnn.spec == dy.LSTMBuilder(1, 2, 4, collection, checkpoint=3).spec
+    assert rnn.checkpoint == 0
+    assert rnn.spec == dy.LSTMBuilder(1, 2, 4, collection, checkpoint=3).spec
     rnn.checkpoint = 7
     assert rnn.checkpoint == 7
     assert pickle.loads(pickle.dumps(rnn.checkpoint)) == 7
