@@ -383,7 +383,7 @@ class Profile(list["OpProfile"]):
             ...         _ = x.forward()
             ...     dy.squared_norm(x).backward()
             >>> profile.again_hint
-            '2 values were computed again in backward, ... of the time...'
+            '... values were computed again in backward, ... of the time...'
         """
         rows = [row for row in self if row.again]
         if not rows:

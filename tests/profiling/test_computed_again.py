@@ -168,7 +168,7 @@ def test_values_that_are_asked_for_count_too(weights: dy.Parameters) -> None:
         made.append(dy.tanh(weights * x))
         return dy.tanh(weights * made[-1])
 
-    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
     for _ in range(3):
         x = dy.checkpoint(remembered, x)
     dy.squared_norm(x).forward()

@@ -31,7 +31,8 @@ BUILDERS: dict[str, Make] = {
 
 
 def transduced(rnn: Any, xs: list[dy.Expression]) -> dy.Expression:
-    return rnn.transduce(xs)[-1]
+    last: dy.Expression = rnn.transduce(xs)[-1]
+    return last
 
 
 def stepped(rnn: Any, xs: list[dy.Expression]) -> dy.Expression:
