@@ -37,7 +37,7 @@ def cells(weights: dy.Parameters, x: dy.Expression, n: int = CELLS) -> dy.Expres
 
 def checkpointed(weights: dy.Parameters) -> None:
     dy.renew_cg()
-    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
     for _ in range(CALLS):
         x = dy.checkpoint(cells, weights, x)
     dy.sum_batches(dy.squared_norm(x)).backward()
@@ -47,7 +47,7 @@ def within(megabytes: float, weights: dy.Parameters, n: int = 400) -> None:
     dy.renew_cg()
     arena.give_back()
     config.set(mem=arena.used_bytes() / 2**20 + megabytes)
-    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
     dy.sum_batches(dy.squared_norm(cells(weights, x, n))).backward()
 
 
@@ -88,7 +88,7 @@ def test_report(weights: dy.Parameters) -> None:
 
 def test_all_is_kept(weights: dy.Parameters) -> None:
     """Reports are as always."""
-    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
     with profiling.measure() as profile:
         dy.sum_batches(dy.squared_norm(cells(weights, x))).backward()
     report = dy.memory_report()

@@ -99,7 +99,7 @@ def trained(program: Program, mem: float | None = None) -> tuple[list[np.ndarray
     model = dy.ParameterCollection()
     loss = program(model)
     loss.backward()
-    found = [loss.npvalue()]
+    found: list[np.ndarray] = [loss.npvalue()]
     found += [p.grad_as_array() for p in model.parameters_list()]
     found += [p.grad_as_array() for p in model.lookup_parameters_list()]
     of_graph = ("values", "gradients of values", "scratch", "nodes and plan", "kept for the next graph")
