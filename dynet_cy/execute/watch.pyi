@@ -18,6 +18,7 @@ class Counts(NamedTuple):
     nodes: int
     calls: int
     seconds: float
+    again: bool
 
 class LineCounts(NamedTuple):
     origin: Origin | None
@@ -27,6 +28,7 @@ class LineCounts(NamedTuple):
     nodes: int
     calls: int
     seconds: float
+    again: bool
 
 class RequestCounts(NamedTuple):
     origin: Origin | None

@@ -124,7 +124,8 @@ cdef void give_back_unused(const void* asking, bint own) noexcept with gil:
     for slot in range(table.n_slots):
         if is_part(table.graphs[slot], asking):     # this thread owns it: it is running, or its slot is held
             trim(table.graphs[slot])
-        elif not own and try_acquire_lock(&table.guards[slot].lock):  # waiting could deadlock; the lock is only held briefly
+        # Waiting could deadlock; the lock is only held briefly.
+        elif not own and try_acquire_lock(&table.guards[slot].lock):
             g = table.graphs[slot]
             if g != NULL and g.version != RUNNING:
                 trim(g)

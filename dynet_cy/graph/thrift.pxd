@@ -10,8 +10,8 @@ cdef inline bint is_limited(const Graph* g) noexcept nogil:
 
 # The bytes that a graph on the CPU may still take; infinite if there is no limit, or if it drops nothing.
 cdef double memory_left(const Graph* g) noexcept nogil
-# The bytes of values that the next pass may keep if `left` bytes are left, so that backward fits too, whose gradients take
-# so many bytes at a time; 0: all of `bytes`, those of its plan.
+# The bytes of values that the next pass may keep if `left` bytes are left, so that backward fits too, whose gradients
+# take so many bytes at a time; 0: all of `bytes`, those of its plan.
 cdef size_t most_values(double left, size_t bytes, size_t gradients) noexcept nogil
 # How many bytes more the graph would have to take to keep values of `bytes`, not of the `most` that it may keep.
 cdef size_t bytes_missing(size_t bytes, size_t most) noexcept nogil

@@ -1,10 +1,9 @@
 """How much memory passes may take while there is a limit on memory, and how much they have been found to take.
 
-The plan of a pass says how many bytes its values have, and how many their gradients will take at a time, but not how many
-saved values and gathered arguments will take. Values are assumed to take a multiple of their bytes with these, which
-follows what graphs have taken. If a pass runs out of
-memory all the same, the multiple grows, and the pass is planned and run again, with fewer values that are kept
-(schedule/dropping).
+The plan of a pass says how many bytes its values have, and how many their gradients will take at a time, but not how
+many saved values and gathered arguments will take. Values are assumed to take a multiple of their bytes with these,
+which follows what graphs have taken. If a pass runs out of memory all the same, the multiple grows, and the pass is
+planned and run again, with fewer values that are kept (schedule/dropping).
 """
 
 from libc.math cimport INFINITY

@@ -78,8 +78,8 @@ pthread_mutex_init(&lock, NULL)
 cdef list names = []
 cdef Unlocked names_lock
 
-KINDS = ("forward", "backward", "again", "weight gradients", "making nodes", "scheduling", "forward pass", "backward pass",
-         "update", "exchange", "")
+KINDS = ("forward", "backward", "again", "weight gradients", "making nodes", "scheduling", "forward pass",
+         "backward pass", "update", "exchange", "")
 
 
 class Span(NamedTuple):

@@ -77,7 +77,8 @@ cdef void arena_unite(Arena* a) noexcept nogil
 # Free the memory above the bump pointer.  No memory moves.
 cdef void arena_trim(Arena* a) noexcept nogil
 cdef void array_trim(Array* a) noexcept nogil
-# Frees memory that is not in use when an allocation fails, with `own` only of what `asking` is part of; acquires the GIL.
+# Frees memory that is not in use when an allocation fails, with `own` only of what `asking` is part of; acquires the
+# GIL.
 ctypedef void (*Reclaim)(const void* asking, bint own) noexcept nogil
 cdef void set_reclaim(Reclaim f) noexcept
 # Raise the error of this thread's last refused allocation.

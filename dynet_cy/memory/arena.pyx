@@ -167,7 +167,8 @@ cdef bint charge(Memory* of, size_t more, size_t needed) noexcept nogil:
         atomic_sub(&of.used, more, RELAXED)
         free_bytes = allowed - (used - more) if allowed > used - more else 0
         # Memory that is already held can be used too.
-        refuse(LIMIT if of.around == NULL else PART, needed, free_bytes + needed - more if needed > more else free_bytes)
+        refuse(LIMIT if of.around == NULL else PART, needed,
+               free_bytes + needed - more if needed > more else free_bytes)
         last_refusal().limit = allowed
         return False
     if of.around != NULL and not charge(of.around, more, needed):

@@ -20,7 +20,8 @@ from dynet_cy.core.threads cimport (
     runs_handlers,
 )
 from dynet_cy.memory.arena cimport (
-    arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_memory, out_of_memory, process_memory,
+    arena_alloc, arena_at, arena_close, arena_lend, arena_open, arena_rewind, arena_trim, check_memory, out_of_memory,
+    process_memory,
 )
 
 

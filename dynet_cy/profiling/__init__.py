@@ -331,8 +331,8 @@ class Profile(list["OpProfile"]):
             share = line.seconds / total if total else 0.0
             lines.append(
                 f"{1e3 * line.seconds:12.3f} {share:7.1%} {line.nodes:10,} {line.calls:10,} "
-                f"{line.nodes / line.calls:9.1f}  {_shown(line.file)}:{line.line} in {line.function}: {line.way} {line.op}"
-                + (f" [{line.scope}]" if line.scope else "")
+                f"{line.nodes / line.calls:9.1f}  {_shown(line.file)}:{line.line} in {line.function}: "
+                f"{line.way} {line.op}" + (f" [{line.scope}]" if line.scope else "")
             )
         if len(self.lines) > _MOST_LINES:
             lines.append(f"{'':12} and {len(self.lines) - _MOST_LINES:,} lines more")
@@ -383,7 +383,7 @@ class Profile(list["OpProfile"]):
             ...         _ = x.forward()
             ...     dy.squared_norm(x).backward()
             >>> profile.again_hint
-            '2 values were computed again in backward, ... of the time...'
+            '... values were computed again in backward, ... of the time...'
         """
         rows = [row for row in self if row.again]
         if not rows:

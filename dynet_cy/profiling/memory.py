@@ -138,8 +138,8 @@ def memory_report() -> MemoryReport:
 
     The values of the current graph are listed by operation, and by line of the program if lines are recorded
     (`record_lines`). Take the report after `backward`, when a graph holds most. `profiling.measure` reports the same
-    for the pass that held most (`Profile.memory`). Values that were dropped, and computed again in backward, follow, with
-    what that has cost and what would help.
+    for the pass that held most (`Profile.memory`). Values that were dropped, and computed again in backward, follow,
+    with what that has cost and what would help.
 
     Returns:
         A `MemoryReport`; as text it is a table.

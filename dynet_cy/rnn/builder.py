@@ -80,9 +80,9 @@ class _RNNBuilder(LikePyTorch):
     def checkpoint(self) -> bool | int:
         """Which states are kept for backward; what lies between is dropped and computed again (`dynet_cy.checkpoint`).
 
-        With k, every k-th state of `transduce` and `add_inputs` is kept; with True, those that need the least memory, of
-        order sqrt(n) for n inputs. False or 0, the default, keeps everything. Results are the same to the last bit. What
-        the program reads outside of the network is kept in any case: the outputs, if it uses each of them.
+        With k, every k-th state of `transduce` and `add_inputs` is kept; with True, those that need the least memory.
+        False or 0, the default, keeps everything. Results are the same to the last bit. What the program reads outside
+        of the network is kept in any case, such as outputs, and so are the products of all inputs.
 
         Raises:
             TypeError: neither a bool nor an integer

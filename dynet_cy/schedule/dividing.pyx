@@ -1,14 +1,14 @@
 """Division of a plan into parts that do not depend on each other, for less memory.
 
-A plan that is batched runs the same operation of all examples as one batch, so the values of all examples are there at
-the same time.  Where that is too much even if all of them are dropped and computed again, the plan is divided: a part of
-the examples runs all its batches, then the next part does.  So batches have fewer nodes, and each part can be dropped
-before the next one runs.
+A plan that is batched runs the same operation of all examples as one batch, so the values of all examples are there
+at the same time. Where that is too much even if all of them are dropped and computed again, the plan is divided: a
+part of the examples runs all its batches, then the next part does. So batches have fewer nodes, and each part can be
+dropped before the next one runs.
 
-The examples are found, not given.  Nodes that depend on each other are one piece.  Two kinds of nodes connect pieces that
-are otherwise apart: those that many pieces read, such as inputs and what depends on parameters only, which run before all
-parts; and those that read many pieces, such as the sum of all losses, which run after them.  A node that would make a piece
-larger than a part is such a sum.
+The examples are found, not given. Nodes that depend on each other are one piece. Two kinds of nodes connect pieces
+that are otherwise apart: those that many pieces read, such as inputs and what depends on parameters only, which run
+before all parts; and those that read many pieces, such as the sum of all losses, which run after them. A node that
+would make a piece larger than a part is such a sum.
 
 Values have the same bits in any part, as far as the products of matrices do not depend on the number of columns.  Sums
 over examples, as in gradients of parameters, are added up part by part.

@@ -115,8 +115,10 @@ cdef size_t bytes_of_plan(const Search* s) noexcept nogil:
 
 
 cdef size_t gradients_of(const Search* s) noexcept nogil:
-    """The bytes that gradients take at a time: those of a batch from the backward of its last reader to its own.  Gradients
-    of nodes that the program can ask for stay."""
+    """The bytes that gradients take at a time: those of a batch from the backward of its last reader to its own.
+
+    Gradients of nodes that the program can ask for stay.
+    """
     cdef size_t now = 0, most = 0, stay = 0
     cdef uint32_t b, last, n = s.end - s.begin
     memset(s.across, 0, (n + <size_t>1) * sizeof(size_t))
@@ -168,7 +170,7 @@ cdef void undo(Search* s) noexcept nogil:
 
 
 cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
-    """Plan stretches of as many batches as needed, from the first on, so that backward fits into the memory that is left.
+    """Plan stretches of as many batches as needed, from the first on, so that backward fits into what is left.
 
     If stretches of all batches do not suffice, there are stretches within them, and so on: each depth takes one more
     forward pass.

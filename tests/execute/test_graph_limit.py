@@ -64,7 +64,8 @@ def test_same_bits(mem: float) -> None:
     assert recompute.counts() > 0
     assert held() <= mem * MB
     report = dy.memory_report()
-    assert report.graph_limit == int(mem * MB) and report.missing > 0
+    assert report.graph_limit == int(mem * MB)
+    assert report.missing > 0
     assert "more than the limit of" in report.hint
 
 
@@ -120,7 +121,8 @@ def test_errors_name_the_largest_values() -> None:
         whole.forward()
     said = str(caught.value)
     assert "raise it with renew_cg(mem=MB)" in said
-    assert "tanh 4 MiB" in said and "test_graph_limit.py" in said
+    assert "tanh 4 MiB" in said
+    assert "test_graph_limit.py" in said
 
 
 def test_graphs_that_only_go_forward_and_that_compute_at_once() -> None:

@@ -37,7 +37,7 @@ def cells(weights: dy.Parameters, x: dy.Expression, n: int = CELLS) -> dy.Expres
 
 def checkpointed(weights: dy.Parameters) -> None:
     dy.renew_cg()
-    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
     for _ in range(CALLS):
         x = dy.checkpoint(cells, weights, x)
     dy.sum_batches(dy.squared_norm(x)).backward()
@@ -47,7 +47,7 @@ def within(megabytes: float, weights: dy.Parameters, n: int = 400) -> None:
     dy.renew_cg()
     arena.give_back()
     config.set(mem=arena.used_bytes() / 2**20 + megabytes)
-    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
     dy.sum_batches(dy.squared_norm(cells(weights, x, n))).backward()
 
 
@@ -74,19 +74,21 @@ def test_report(weights: dy.Parameters) -> None:
     assert report.missing == 0
     assert "dy.checkpoint" in report.hint
     origin = dropped["matmul"].origin
-    assert origin is not None and origin.function == "cells"
+    assert origin is not None
+    assert origin.function == "cells"
     said = str(report)
     assert "dropped after forward" in said
     assert f"{recompute.counts():,} values computed again" in said
     assert f"{CALLS * CELLS} matmul {{48,8}} " in said
     assert "test_computed_again.py" in said
     page = report._repr_html_()
-    assert "dropped values of" in page and "computed again" in page
+    assert "dropped values of" in page
+    assert "computed again" in page
 
 
 def test_all_is_kept(weights: dy.Parameters) -> None:
     """Reports are as always."""
-    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
     with profiling.measure() as profile:
         dy.sum_batches(dy.squared_norm(cells(weights, x))).backward()
     report = dy.memory_report()
@@ -108,12 +110,14 @@ def test_a_lack_of_memory_says_how_much_is_missing(weights: dy.Parameters) -> No
     """And so much more is indeed enough."""
     within(1, weights)
     report = dy.memory_report()
-    assert report.dropped and report.missing > 0
+    assert report.dropped
+    assert report.missing > 0
     assert "more than the limit of" in report.hint
     assert report.hint in str(report)
     within(1 + report.missing / 2**20, weights)
     again = dy.memory_report()
-    assert again.dropped == [] and again.missing == 0
+    assert again.dropped == []
+    assert again.missing == 0
 
 
 def test_profile(weights: dy.Parameters, tmp_path: Path) -> None:
@@ -125,20 +129,26 @@ def test_profile(weights: dy.Parameters, tmp_path: Path) -> None:
     rows = {(row.way, row.op): row for row in profile}
     assert rows["forward", "matmul"].nodes == CALLS * CELLS
     assert sum(row.nodes for row in profile if row.again) == recompute.counts()
-    assert rows["again", "matmul"].nodes > 0 and not rows["again", "matmul"].backward
+    assert rows["again", "matmul"].nodes > 0
+    assert not rows["again", "matmul"].backward
     assert any(line.way == "again" and line.function == "cells" for line in profile.lines)
-    assert profile.memory is not None and profile.memory.dropped
+    assert profile.memory is not None
+    assert profile.memory.dropped
     said = str(profile)
-    assert "again matmul" in said and "values that were dropped" in said
+    assert "again matmul" in said
+    assert "values that were dropped" in said
     assert f"{recompute.counts():,} values were computed again in backward" in profile.again_hint
-    assert "test_computed_again.py" in profile.again_hint and "dy.checkpoint" in profile.again_hint
+    assert "test_computed_again.py" in profile.again_hint
+    assert "dy.checkpoint" in profile.again_hint
     assert profile.again_hint in said
     assert sum(span.nodes for span in profile.timeline if span.kind == "again") == recompute.counts()
     page, timeline = tmp_path / "report.html", tmp_path / "timeline.json"
     profile.save_report(page)
     profile.save_timeline(timeline)
     text = page.read_text(encoding="utf-8")
-    assert "Values that were dropped" in text and "again matmul" in text and "computed again in backward" in text
+    assert "Values that were dropped" in text
+    assert "again matmul" in text
+    assert "computed again in backward" in text
     events = json.loads(timeline.read_text(encoding="utf-8"))["traceEvents"]
     assert any(event["name"] == "matmul (again)" and event["cat"] == "again" for event in events)
 
@@ -158,7 +168,7 @@ def test_values_that_are_asked_for_count_too(weights: dy.Parameters) -> None:
         made.append(dy.tanh(weights * x))
         return dy.tanh(weights * made[-1])
 
-    x = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
+    x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
     for _ in range(3):
         x = dy.checkpoint(remembered, x)
     dy.squared_norm(x).forward()

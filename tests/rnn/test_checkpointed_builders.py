@@ -31,7 +31,8 @@ BUILDERS: dict[str, Make] = {
 
 
 def transduced(rnn: Any, xs: list[dy.Expression]) -> dy.Expression:
-    return rnn.transduce(xs)[-1]
+    last: dy.Expression = rnn.transduce(xs)[-1]
+    return last
 
 
 def stepped(rnn: Any, xs: list[dy.Expression]) -> dy.Expression:
@@ -142,7 +143,8 @@ def test_inside_of_checkpoint() -> None:
 
 def test_the_attribute(collection: dy.ParameterCollection) -> None:
     rnn = dy.LSTMBuilder(1, 2, 4, collection)
-    assert rnn.checkpoint == 0 and rnn.spec == dy.LSTMBuilder(1, 2, 4, collection, checkpoint=3).spec
+    assert rnn.checkpoint == 0
+    assert rnn.spec == dy.LSTMBuilder(1, 2, 4, collection, checkpoint=3).spec
     rnn.checkpoint = 7
     assert rnn.checkpoint == 7
     assert pickle.loads(pickle.dumps(rnn.checkpoint)) == 7
