@@ -1466,4 +1466,5 @@ def emax(xs: Iterable[Expression]):
 # A product of matrices is scores also with a bias or another scale.
 carriers.update({
     op_id: False for op_id in (
-        BINARY[DY_BINARY_add].id, BINARY[DY_BINARY_sub].id, ESUM.id, UNARY[DY_UNARY_shift].id, UNARY[DY_UNARY_scale].id)})
+        BINARY[DY_BINARY_add].id, BINARY[DY_BINARY_sub].id, ESUM.id, UNARY[DY_UNARY_shift].id,
+        UNARY[DY_UNARY_scale].id)})
