@@ -26,7 +26,7 @@ from dynet_cy.execute.walk cimport (
 )
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, FLATTENED, MOST_DEPTH, NO_BATCH, NO_STRETCH, SENT, STACKED, TILES, VIEWS, Batch, Node, Read,
+    COLUMNS, COMPUTED, FLATTENED, FLEETING, MOST_DEPTH, NO_BATCH, NO_STRETCH, SENT, STACKED, TILES, VIEWS, Batch, Node, Read,
     Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches, nodes_of, order_of,
     part_gradients, state_of, stretches_of,
 )
@@ -480,7 +480,7 @@ cdef void keep_batch(Graph* g, uint32_t node, bint* found) noexcept nogil:
     """Have the batch of a node kept, and those that its values are parts of."""
     cdef Batch* batch = &batches_of(g)[nodes_of(g)[node].batch]
     cdef uint32_t j
-    if batch.level == 0:
+    if batch.level == 0 or batch.level == FLEETING:     # execute/revival computes those
         return
     found[0] = True
     batch.level = 0
