@@ -49,6 +49,9 @@ cdef Expression leaf(const Op* op, const Dim* dim, Extra* extra)
 # Parts of these, for a current graph that the caller has claimed.
 cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF
+# The same, without attributes, for arguments with the shapes of those of the node `like`, which is of the same op.
+cdef uint32_t add_node_like(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                            uint32_t like) except? 0xFFFFFFFF
 cdef uint32_t leaf_index(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF
 cdef float* place(Graph* g, size_t n) except NULL
 cdef Expression wrap(Graph* g, uint32_t index)

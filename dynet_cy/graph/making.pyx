@@ -82,6 +82,13 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
     return append(g, op, args, n, extra)
 
 
+cdef uint32_t add_node_like(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                            uint32_t like) except? 0xFFFFFFFF:
+    cdef Dim* y = reserve_node(g)
+    y[0] = nodes_of(g)[like].dim
+    return append(g, op, args, n, NULL)
+
+
 cdef inline Dim* reserve_node(Graph* g) except NULL:
     """The memory for the shape of the next node.  The op's shape rule writes there directly: copying a shape that has
     just been written in small pieces would stall on store forwarding."""

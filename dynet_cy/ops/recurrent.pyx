@@ -8,8 +8,8 @@ from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, cols_of, draw_key, draw_number, element, rows_of, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport add_node, apply, apply2, apply2x, sequence
-from dynet_cy.graph.structs cimport Extra, no_extra
+from dynet_cy.graph.making cimport add_node, add_node_like, apply, apply2, apply2x, sequence
+from dynet_cy.graph.structs cimport Extra, Graph, Node, args_of, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_add, DY_BINARY_mul, DY_BINARY_sub, DY_RNG_normal, DY_UNARY_gelu, DY_UNARY_logistic, DY_UNARY_rectify,
     DY_UNARY_silu, DY_UNARY_tanh,
@@ -1158,11 +1158,61 @@ cdef int gru_reset_after_step(Graph* g, const uint32_t* weights, const uint32_t*
     return 0
 
 
+cdef inline uint32_t gates_before(const Graph* g, const uint32_t* weights, uint32_t x, uint32_t h,
+                                  uint32_t c) noexcept:
+    """The gates of the step without masks that made h and c, if a step for x has the same shapes; else NOTHING.
+
+    This is so for nearly all steps of a chain, and their shapes need not be inferred again.
+    """
+    cdef const Node* nodes = nodes_of(g)
+    cdef const uint32_t* of_c
+    cdef const uint32_t* of_gates
+    cdef const uint32_t* of_sums
+    if h == NOTHING or c == NOTHING or nodes[h].op != OUTPUT.id or nodes[c].op != CELL.id:
+        return NOTHING
+    of_c = args_of(g, &nodes[c])
+    if args_of(g, &nodes[h])[0] != c or args_of(g, &nodes[h])[1] != of_c[1]:
+        return NOTHING
+    if nodes[of_c[1]].op != PROJECTED.id or nodes[of_c[1]].nargs != 3:
+        return NOTHING
+    of_gates = args_of(g, &nodes[of_c[1]])
+    if of_gates[1] != weights[1] or nodes[of_gates[0]].op != AFFINE.id or nodes[of_gates[0]].nargs != 3:
+        return NOTHING
+    of_sums = args_of(g, &nodes[of_gates[0]])
+    if (of_sums[0] == weights[2] and of_sums[1] == weights[0] and are_alike(nodes, x, of_sums[2])
+            and are_alike(nodes, h, of_gates[2]) and are_alike(nodes, c, of_c[0])):
+        return of_c[1]
+    return NOTHING
+
+
+cdef inline bint are_alike(const Node* nodes, uint32_t a, uint32_t b) noexcept:
+    """Whether two nodes have the same shape and batch size."""
+    return nodes[a].dim.bd == nodes[b].dim.bd and same_shape(&nodes[a].dim, &nodes[b].dim)
+
+
+cdef inline int lstm_step_like(Graph* g, const uint32_t* weights, uint32_t x, uint32_t* h, uint32_t* c,
+                               uint32_t gates) except -1:
+    """The nodes of an LSTM step with the shapes of the step that these gates belong to, which has made h and c."""
+    cdef uint32_t[3] args
+    cdef uint32_t[2] pair
+    args[0], args[1], args[2] = weights[2], weights[0], x
+    args[0] = add_node_like(g, AFFINE, args, 3, args_of(g, &nodes_of(g)[gates])[0])
+    args[1], args[2] = weights[1], h[0]
+    pair[1] = add_node_like(g, PROJECTED, args, 3, gates)
+    pair[0] = c[0]
+    c[0] = pair[0] = add_node_like(g, CELL, pair, 2, c[0])
+    h[0] = add_node_like(g, OUTPUT, pair, 2, h[0])
+    return 0
+
+
 cdef int lstm_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,
                    uint32_t* c) except -1:
     """The nodes of an LSTM for one input.  Weights: Wx, Wh, b."""
     cdef uint32_t[2] args
-    cdef uint32_t sums = projected(g, weights[2], weights[0], masked_node(g, x, masks, OF_X))
+    cdef uint32_t sums, like = NOTHING if masks != NULL else gates_before(g, weights, x, h[0], c[0])
+    if like != NOTHING:
+        return lstm_step_like(g, weights, x, h, c, like)
+    sums = projected(g, weights[2], weights[0], masked_node(g, x, masks, OF_X))
     args[0] = c[0]
     args[1] = gate(g, PROJECTED, NULL, sums, weights[1], masked_node(g, h[0], masks, OF_H))
     c[0] = args[0] = add_node(g, CELL, args, 2, NULL)

@@ -28,8 +28,12 @@ cdef extern from *:
         if (n >= 64) {                          /* lanes, so that multiplications overlap */
             uint64_t lane[4] = {h, 1, 2, 3};
             for (; n >= 8; n -= 8, w += 8)
-                for (int k = 0; k < 4; k++)
+                for (int k = 0; k < 4; k++) {
                     lane[k] = dy_hash_mix(lane[k], w + 2 * k);
+                    /* Kept in registers of its own: vectors of two lanes have no product of 64 bits, and take twice
+                     * as long. */
+                    __asm__("" : "+r"(lane[k]));
+                }
             for (int k = 0; k < 4; k++) {
                 uint32_t two[2] = {(uint32_t)lane[k], (uint32_t)(lane[k] >> 32)};
                 h = dy_hash_mix(h, two);

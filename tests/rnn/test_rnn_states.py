@@ -350,3 +350,41 @@ def test_wrong_inputs_name_the_builder(graph, name: str, layers: int) -> None:
         ):
             use([1, 2])
     assert state.add_input(dy.inputVector([1, 2, 3])).output().dim() == ((2,), 1)
+
+
+@pytest.mark.parametrize("change", ["batch size", "h of another chain", "c of another chain", "weights"])
+def test_shapes_after_a_change_within_a_chain(change):
+    """Steps of equal shapes copy those of the step before; steps after a change do not, and steps that do not fit fail."""
+    builder = dy.VanillaLSTMBuilder(1, INPUT, HIDDEN, dy.ParameterCollection())
+    other = dy.VanillaLSTMBuilder(1, INPUT, HIDDEN, dy.ParameterCollection())
+    dy.renew_cg()
+    rng = np.random.default_rng(3)
+
+    def vectors(batch):
+        return dy.inputTensor(rng.uniform(-1, 1, (INPUT, batch)), batched=True)
+
+    def chain(steps, batch):
+        return builder.initial_state().add_inputs([vectors(batch) for _ in range(steps)])[-1]
+
+    state, three = chain(3, 1), chain(2, 3)
+    made_by, batch = builder, 3
+    if change == "batch size":
+        state = state.add_input(vectors(3))
+    elif change == "h of another chain":
+        state = state.set_s([state.s()[0], three.h()[0]])
+    elif change == "c of another chain":
+        state = state.set_s([three.s()[0], state.h()[0]])
+    else:
+        state, made_by, batch = other.initial_state().set_s(state.s()), other, 1
+    for size in (1, batch, batch):
+        c, h, x = *state.s(), vectors(size)
+        state = state.add_input(x)
+        gates = dy.vanilla_lstm_gates(x, h, *(made_by.get_parameter_expressions()[0]))
+        desired_c = dy.vanilla_lstm_c(c, gates)
+        desired = [desired_c, dy.vanilla_lstm_h(desired_c, gates)]
+        assert [s.dim() for s in state.s()] == [s.dim() for s in desired]
+        for found, expected in zip(state.s(), desired):
+            np.testing.assert_allclose(found.npvalue(), expected.npvalue(), rtol=1e-5, atol=1e-6)
+    if batch == 3:
+        with pytest.raises(dy.DimensionError, match="batch sizes"):
+            state.add_input(vectors(2))
