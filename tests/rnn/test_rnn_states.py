@@ -352,7 +352,7 @@ def test_wrong_inputs_name_the_builder(graph, name: str, layers: int) -> None:
     assert state.add_input(dy.inputVector([1, 2, 3])).output().dim() == ((2,), 1)
 
 
-@pytest.mark.parametrize("change", ["batch size", "h of another chain", "c of another chain", "weights"])
+@pytest.mark.parametrize("change", ["batch size", "h of another chain", "c of another chain", "h of before", "weights"])
 def test_shapes_after_a_change_within_a_chain(change):
     """Steps of equal shapes copy those of the step before; steps after a change do not, and steps that do not fit fail."""
     builder = dy.VanillaLSTMBuilder(1, INPUT, HIDDEN, dy.ParameterCollection())
@@ -374,6 +374,10 @@ def test_shapes_after_a_change_within_a_chain(change):
         state = state.set_s([state.s()[0], three.h()[0]])
     elif change == "c of another chain":
         state = state.set_s([three.s()[0], state.h()[0]])
+    elif change == "h of before":
+        h = state.h()[0]
+        state = state.set_s([three.s()[0], h]).add_input(vectors(1))
+        state = state.set_s([state.s()[0], h])
     else:
         state, made_by, batch = other.initial_state().set_s(state.s()), other, 1
     for size in (1, batch, batch):
