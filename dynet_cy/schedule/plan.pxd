@@ -159,8 +159,8 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil
 cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil
 cdef void drop_plan_cache(Graph* g) noexcept nogil
 
-# A device has passes of its own over a plan (`graph.finishes`).  Whether the present plan has been through them, because
-# it came from the cache; to be called after them, so that an equal structure gets what they found.
+# A device has passes of its own over a plan (`graph.finishes`).  Whether the present plan has been through them, as it
+# came from the cache; to be called after them, so that an equal structure gets what they found.
 cdef bint is_finished(const Graph* g) noexcept nogil
 cdef void keep_finished(Graph* g) noexcept nogil
 
