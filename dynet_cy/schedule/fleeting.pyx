@@ -11,8 +11,8 @@ Its memory is free for others when the last batch has run that reads it (include
 made later, or a value that is asked for by the number of its node, has it computed again (execute/revival).
 
 Every number is computed by the same call from the same numbers as otherwise. Calls read arguments in place if these
-are adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be read
-together with its neighbours, and gaps are left where fleeting values would have been.
+are adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be
+read together with its neighbours, and gaps are left where fleeting values would have been.
 
 The search takes about 20 ns a node. It is left out where that would cost more than the caches give back: in plans with
 little memory, and in those of small values, of which a few nodes are sampled.

@@ -362,7 +362,7 @@ def test_wrong_inputs_name_the_builder(graph, name: str, layers: int) -> None:
 
 @pytest.mark.parametrize("change", ["batch size", "h of another chain", "c of another chain", "h of before", "weights"])
 def test_shapes_after_a_change_within_a_chain(change):
-    """Steps of equal shapes copy those of the step before; after a change they do not, and steps that do not fit fail."""
+    """Steps of equal shapes copy those of the step before, but not after a change; steps that do not fit fail."""
     builder = dy.VanillaLSTMBuilder(1, INPUT, HIDDEN, dy.ParameterCollection())
     other = dy.VanillaLSTMBuilder(1, INPUT, HIDDEN, dy.ParameterCollection())
     dy.renew_cg()
