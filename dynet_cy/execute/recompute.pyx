@@ -47,19 +47,27 @@ cdef Number n_again = 0             # nodes computed again since `reset`
 cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef uint32_t first
-    cdef int ended
+    cdef int ended, i
+    cdef size_t[8] needed                       # MOST_DEPTH: by the rooms of earlier passes
     if n_batches == 0:
         return 0
+    if g.stretches.top == 0:                    # rooms of a pass that has failed
+        memset(g.rooms, 0, sizeof(g.rooms))
+    for i in range(MOST_DEPTH):
+        needed[i] = g.rooms[i].needed
     first = plan_stretches(g, &n_batches, targets, n)
     if first != NO_STRETCH:
         evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
         if note_reads(w, first) or open_rooms(w):
             cut_short(g)
+            need_again(g, needed)
             return -1
     ended = run_to(w, g.n_batches + n_batches, first, True)
     note_caller(0, False)
     if ended:
         cut_short(g)
+    if ended < 0:
+        need_again(g, needed)
     return ended
 
 
@@ -127,6 +135,13 @@ cdef void cut_short(Graph* g) noexcept nogil:
         while all[i].last != NO_STRETCH and all[i].last >= n:
             all[i].last = all[all[i].last].before
     array_rewind(&g.stretches, n * sizeof(Stretch))
+
+
+cdef void need_again(Graph* g, const size_t* needed) noexcept nogil:
+    """After a pass that has failed: it may run again with stretches that need smaller rooms."""
+    cdef int i
+    for i in range(MOST_DEPTH):
+        g.rooms[i].needed = needed[i]
 
 
 # ---- rooms and parameters ----------------------------------------------------------------

@@ -34,7 +34,7 @@ from dynet_cy.graph.table cimport (
     leave_running, leave_table, let_go, let_move, next_epoch, raise_running, release, release_values,
     release_values_since, set_new_graph, truncate_nodes,
 )
-from dynet_cy.graph.thrift cimport is_limited, note_taken, ratio_now, restore_ratio, save_more
+from dynet_cy.graph.thrift cimport Assumed, assume_again, assumed_now, is_limited, note_taken, save_more
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_rewind, arena_trim, arena_unite, array_close, array_open, array_push, array_rewind,
     exceeds_limit, limit_memory, memory_open, out_of_memory, shortages,
@@ -1063,14 +1063,14 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
     """Run a pass within the limit of memory: if it is short, run it again with fewer values that are kept."""
     cdef uint32_t n_batches = g.n_batches, n_order = g.n_order
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top, tables_top = g.tables.top
-    cdef double ratio = ratio_now()
+    cdef Assumed before = assumed_now()
     note_values_read(g)
     while True:
         try:
             return engine_of(g).forward(g, targets, n, g.strategy)
         except MemoryError:
             if not may_save(g) or not save_more():
-                restore_ratio(ratio)
+                assume_again(before)
                 raise
             hold(table, g.slot)
             release_values_since(g, n_batches, n_order, values_top, scratch_top, tables_top)
@@ -2201,7 +2201,7 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
 cdef int go_backward_within(ComputationGraph graph, uint32_t index, bint full) except -1:
     """Run backward within the limit of memory: if it is short, compute the values again, and keep fewer."""
     cdef Graph* g = &graph.g
-    cdef double ratio = ratio_now()
+    cdef Assumed before = assumed_now()
     while True:
         try:
             engine_of(g).backward(g, index, full)
@@ -2211,7 +2211,7 @@ cdef int go_backward_within(ComputationGraph graph, uint32_t index, bint full) e
             # Gradients that were changed cannot be computed again, nor values of parameters that have changed.
             if (getattr(error, "partial", False) or not may_save(g) or graph.requests is not None
                     or graph.values_changed() or not save_more()):
-                restore_ratio(ratio)
+                assume_again(before)
                 raise
             release_values(g)
             trim_arenas(g)

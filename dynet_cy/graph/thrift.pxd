@@ -17,10 +17,22 @@ cdef size_t most_values(double left, size_t bytes, size_t gradients) noexcept no
 cdef size_t bytes_missing(size_t bytes, size_t most) noexcept nogil
 # After backward: note how much the graph has taken.
 cdef void note_taken(const Graph* g) noexcept nogil
-# Note whether the last plan of this thread keeps as little as it can.
-cdef void note_least(bint least) noexcept nogil
+# What the last plan of this thread keeps.
+cdef enum:
+    ENOUGH                          # as much as fits, as far as is known
+    LEAST_UNDIVIDED                 # as little as it can without dividing it, which is more than is assumed to fit
+    LEAST                           # as little as it can
+
+cdef void note_kept(int kept) noexcept nogil
+# Whether plans that are assumed not to fit are divided: since a pass has run out of memory without.
+cdef bint divides() noexcept nogil
+
+# What is assumed of passes: `assume_again` forgets what has been found since then.
+cdef struct Assumed:
+    double ratio                    # bytes that a pass takes for each byte of its values
+    bint divides
+
+cdef Assumed assumed_now() noexcept nogil
+cdef void assume_again(Assumed before) noexcept nogil
 # After a shortage: let the next plans keep less; False if that is not possible.
 cdef bint save_more() noexcept nogil
-# The bytes that a pass was assumed to take for each byte of its values; `restore_ratio` sets it again.
-cdef double ratio_now() noexcept nogil
-cdef void restore_ratio(double before) noexcept nogil

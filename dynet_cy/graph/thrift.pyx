@@ -15,9 +15,13 @@ from dynet_cy.memory.storage cimport Param
 
 cdef extern from *:
     """
-    static _Thread_local int dy_least;
-    static inline void dy_note_least(int least) { dy_least = least; }
-    static inline int dy_is_least(void) { return dy_least; }
+    static _Thread_local int dy_kept;
+    static inline void dy_note_kept(int kept) { dy_kept = kept; }
+    static inline int dy_last_kept(void) { return dy_kept; }
+
+    static int dy_divides;
+    static inline int dy_divides_now(void) { return __atomic_load_n(&dy_divides, __ATOMIC_RELAXED); }
+    static inline void dy_set_divides(int x) { __atomic_store_n(&dy_divides, x, __ATOMIC_RELAXED); }
 
     /* Races between threads lose at most one growth. */
     static double dy_ratio = 1.5, dy_floor = 1;
@@ -28,8 +32,10 @@ cdef extern from *:
     static inline void dy_set_ratio(double r) { dy_store(&dy_ratio, r); }
     static inline void dy_set_floor(double r) { dy_store(&dy_floor, r); }
     """
-    void dy_note_least(bint least) nogil
-    bint dy_is_least() nogil
+    void dy_note_kept(int kept) nogil
+    int dy_last_kept() nogil
+    bint dy_divides_now() nogil
+    void dy_set_divides(bint x) nogil
     double dy_ratio_now() nogil
     double dy_floor_now() nogil                 # the ratio does not fall below it: a lower one was too low
     void dy_set_ratio(double r) nogil
@@ -87,15 +93,18 @@ cdef size_t bytes_missing(size_t bytes, size_t most) noexcept nogil:
 
 
 cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
-    """The most bytes that products of a graph may take for packed parameters."""
+    """The most bytes that products of a graph may take for packed parameters.
+
+    Of parameters that products have read before, those are packed that need it.  Others are not expected to be.
+    """
     cdef const Param* p
     cdef size_t n = 0
-    cdef uint32_t i, k
+    cdef uint32_t i
     for i in range(g.n_nodes):
         if state_of(g)[i] & SHARED:
             p = <const Param*>nodes_of(g)[i].object
-            for k in range(2):
-                n += p.size * sizeof(float) if p.size >= LEAST_PACKED and p.pack.of[k].panels == NULL else 0
+            if p.size >= LEAST_PACKED and not p.pack.of[0].asked and not p.pack.of[1].asked:
+                n += 2 * p.size * sizeof(float)
     return n
 
 
@@ -110,29 +119,40 @@ cdef void note_taken(const Graph* g) noexcept nogil:
     dy_set_ratio(max(min(dy_ratio_now(), MARGIN * taken / g.values.top), dy_floor_now()))
 
 
-cdef void note_least(bint least) noexcept nogil:
-    dy_note_least(least)
+cdef void note_kept(int kept) noexcept nogil:
+    dy_note_kept(kept)
+
+
+cdef bint divides() noexcept nogil:
+    return dy_divides_now()
 
 
 cdef bint save_more() noexcept nogil:
-    if dy_is_least() or dy_ratio_now() > MOST:  # a pass may fail before it is planned
+    """Keep less by the next plans, then as little as they can, then divide them, then into more and more parts."""
+    cdef int kept = dy_last_kept()
+    dy_note_kept(ENOUGH)                        # the next pass may fail before it is planned
+    if kept == LEAST_UNDIVIDED and not dy_divides_now():
+        dy_set_divides(True)
+        return True
+    if kept == LEAST or dy_ratio_now() > MOST:
         return False
     dy_set_ratio(dy_ratio_now() * GROWTH)
     dy_set_floor(dy_ratio_now())
     return True
 
 
-cdef double ratio_now() noexcept nogil:
-    return dy_ratio_now()
+cdef Assumed assumed_now() noexcept nogil:
+    return Assumed(dy_ratio_now(), dy_divides_now())
 
 
-cdef void restore_ratio(double before) noexcept nogil:
-    dy_set_ratio(before)
-    dy_set_floor(min(dy_floor_now(), before))
+cdef void assume_again(Assumed before) noexcept nogil:
+    dy_set_ratio(before.ratio)
+    dy_set_floor(min(dy_floor_now(), before.ratio))
+    dy_set_divides(before.divides)
 
 
 def set_ratio(double ratio) -> float:
-    """Set how many bytes a pass is assumed to take for each byte of its values: for tests.
+    """Set how many bytes a pass is assumed to take for each byte of its values, and that no plan was divided: for tests.
 
     Args:
         ratio: the new number.
@@ -141,6 +161,6 @@ def set_ratio(double ratio) -> float:
         The number before.
     """
     before = dy_ratio_now()
-    dy_set_ratio(ratio)
+    assume_again(Assumed(ratio, False))
     dy_set_floor(1)
     return before

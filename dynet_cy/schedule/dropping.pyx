@@ -23,7 +23,9 @@ from dynet_cy.graph.structs cimport (
     MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Stretch, args_of, batches_of, held_of, n_regions,
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
-from dynet_cy.graph.thrift cimport bytes_missing, memory_left, most_values, note_least
+from dynet_cy.graph.thrift cimport (
+    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, divides, memory_left, most_values, note_kept,
+)
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
 
@@ -67,7 +69,7 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
     s.before = g.stretches.top
     s.last_before = g.last_stretch
     begin_search(&s, n_batches[0])
-    note_least(False)
+    note_kept(ENOUGH)
     bytes = 0 if left == INFINITY else bytes_of_plan(&s)
     most = most_values(left, bytes, bytes)      # gradients take no more at a time
     if (g.regions.top or most) and open_search(&s, targets, n):
@@ -75,7 +77,9 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
         if most:
             g.missing = max(g.missing, bytes_missing(bytes, most))
         first = drop_regions(&s) if most == 0 else drop_enough(&s, left, &kept)
-        if kept:
+        if kept and not divides():              # it may fit all the same, and batches of fewer nodes take longer
+            note_kept(LEAST_UNDIVIDED)
+        elif kept:
             first = drop_divided(&s, left, kept, n_batches, targets, n)
         if first != NO_STRETCH:
             for b in range(s.begin, s.end):
@@ -196,7 +200,7 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
             best = step
         elif step >= PARTS:
             break                               # going deeper gains nothing more
-    note_least(True)
+    note_kept(LEAST)
     return drop_part(s, best)
 
 
@@ -219,7 +223,7 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
         parts += (parts + 1) // 2
         first = drop_parts(s, &plan, parts, left, &bytes, n_batches, targets, n_targets)
         if bytes == 0:
-            note_least(False)
+            note_kept(ENOUGH)
             return first
         if n_batches[0] == plan.n_batches:
             break                               # all nodes depend on each other
