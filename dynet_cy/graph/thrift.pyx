@@ -152,7 +152,7 @@ cdef void assume_again(Assumed before) noexcept nogil:
 
 
 def set_ratio(double ratio) -> float:
-    """Set how many bytes a pass is assumed to take for each byte of its values, and that no plan was divided: for tests.
+    """Set how many bytes a pass is assumed to take for each byte of its values, and divide no plans yet: for tests.
 
     Args:
         ratio: the new number.
