@@ -176,3 +176,14 @@ def test_one_node_that_is_too_large_is_an_error() -> None:
         loss.backward()
     config.set(mem=0)
     assert dy.sum_elems(dy.ones(3)).value() == 3
+
+
+def test_what_fits_is_not_divided() -> None:
+    """Although the assumed bytes do not fit: only a pass that has run out of memory divides the next ones."""
+    expected, taken = trained(scores)
+    batches = dy.cg().n_batches()
+    thrift.set_ratio(30)  # wrong on purpose
+    found, _ = trained(scores, 0.9 * taken / MB)
+    assert dy.cg().n_batches() == batches
+    for x, y in zip(found, expected):
+        np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5 * max(1, float(np.abs(y).max())))
