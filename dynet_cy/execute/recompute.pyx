@@ -4,7 +4,8 @@ Forward runs the batches of a plan as always. The values that only batches of on
 next stretch uses again; when a stretch ends, its values are dropped, together with gathered arguments and saved values.
 The last stretch of a pass stays: backward begins with it. Backward reaches the end of a stretch, runs its batches
 forward again, goes back over them, and drops them for the second time. Stretches within it do the same meanwhile.
-Gradients have memory of their own, and live as long as in other graphs, whether values are dropped or not.
+Gradients have memory of their own, and live as long as in other graphs, whether values are dropped or not; but within a
+limit of memory those of dropped values are not kept after the backward of their batch (include/dynet_cy/gradients.h).
 
 What runs again computes the same bits: batches are those of the plan, random ops draw the same numbers, since their
 stream and seed are kept with the stretch, and products use the packed form of a matrix where they did before.

@@ -23,8 +23,7 @@ from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
     RUNNING, SENT, SHARED, TRAINABLE, VIEWS, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of,
-    batches_of,
-    device_of, drop_unneeded, engine, engine_of, forget_stretches, gradient_of_node, holder_in, is_dropped,
+    batches_of, device_of, drop_unneeded, engine, engine_of, forget_stretches, gradient_of_node, holder_in, is_dropped,
     is_gradient_gone, items_of, let_node_go,
     nodes_of, order_of, pass_hooks, same_renewal, set_holder, sibling_hooks, state_of, uses_of,
 )
@@ -1843,8 +1842,8 @@ cdef class Expression:
 
         Args:
             full: compute gradients of all expressions, including those that depend on
-                no parameter, so that `gradient` returns them, even after an update.
-                This takes twice as long. Default: False.
+                no parameter, so that `gradient` returns them, even after an update (see
+                there for limits of memory). This takes twice as long. Default: False.
 
         Raises:
             ValueError: an element of the batch is not a scalar.
@@ -1879,8 +1878,10 @@ cdef class Expression:
         After ``backward(full=True)``, gradients stay available until the next backward or
         renewal, even if the parameters change.  A plain ``backward()`` leaves out the
         gradients of parameters' expressions and of expressions that depend on no
-        parameter.  The first request for one of these runs backward a second time, which
-        needs the same values: call this before the parameters are updated.
+        parameter; and within a limit of memory (``--dynet-mem``, ``renew_cg(mem=)``) it does
+        not keep those of values that were dropped.  The first request for one of these runs
+        backward a second time, which needs the same values: call this before the parameters
+        are updated.
 
         Raises:
             RuntimeError: no backward was run, or none from a later expression; or a

@@ -13,12 +13,14 @@ def checkpoint(function, /, *args, **settings):
     """Call a function, and let the graph drop the values that it computes until backward needs them.
 
     The result is that of the call, to the last bit, and so are all gradients. But of the nodes that
-    the function makes, only those values are kept that other nodes read. Backward computes the others
-    again: that takes one more forward pass over them, and memory for those of one call at a time.
-    Calls nest.
+    the function makes, only those values are kept that other nodes read, and some between, so that
+    memory is least. Backward computes the others again, a part of them at a time: that takes one more
+    forward pass over them. Calls nest.
 
     A value inside that the program asks for after forward is computed again, and kept from then on.
-    That needs unchanged parameters, and so does backward: call it before an update.
+    That needs unchanged parameters, and so does backward: call it before an update. Gradients are
+    there after backward, as without `checkpoint`; but within a limit of memory (``--dynet-mem``,
+    ``renew_cg(mem=)``), that of a dropped value is computed again too.
 
     Nothing is dropped of what runs before the function returns (`value()` inside it, graphs that
     compute immediately) and on GPUs, and there is nothing to drop in forward-only graphs.
@@ -32,7 +34,8 @@ def checkpoint(function, /, *args, **settings):
         What the function returns.
 
     Raises:
-        RuntimeError: by `backward` and `value()`: parameters have changed since the values were dropped.
+        RuntimeError: by `backward` and `value()`, and by `gradient()` within a limit of memory: parameters
+            have changed since the values were dropped.
 
     Example:
         >>> W = model.add_parameters((4, 4))

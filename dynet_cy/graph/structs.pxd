@@ -227,7 +227,6 @@ cdef extern from "dynet_cy/liveness.h" nogil:
     void set_holder "dy_set_holder"(Use* use, void* x)
     void* claim_values "dy_claim_values"(Graph* g, size_t bytes)
     void unclaim_values "dy_unclaim_values"(Graph* g, void* p, size_t bytes, size_t top)
-    void free_value "dy_free_value"(Graph* g, Node* x)
     void drop_unneeded "dy_drop_unneeded"(Graph* g, uint32_t i)
     void release_arguments "dy_release_arguments"(Graph* g, const Batch* batch)
 

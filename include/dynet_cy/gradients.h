@@ -3,8 +3,8 @@
  * The gradients of a batch lie side by side, as its values do.  They get memory with their first contribution.  Once
  * the batch has run backward they are not read again, and the memory is reused for gradients of other batches, unless
  * an expression refers to a node of the batch, so that the program can ask for its gradient.  (Within a limit of memory
- * that does not count for values that are dropped: backward runs again if such a gradient is requested.)  Views have no gradients of
- * their own: theirs are inside those of their arguments.
+ * that does not count for dropped values: backward runs again if such a gradient is requested.)  Views have no gradients
+ * of their own: theirs are inside those of their arguments.
  *
  * A call that reads values of several batches in place writes their gradients in place too.  The gradients of such
  * batches are joint: one piece of memory, with the same layout as the values.

@@ -174,7 +174,7 @@ typedef struct {
     dy_memory memory;           /* of its arrays and arenas: the limit of this graph */
     uint32_t n_nodes, n_batches, n_order;
     uint32_t slot;              /* its index in the table of graphs */
-    _Atomic uint64_t version;   /* renewal and revert, unique over all graphs; ~0 while running, which threads ask at any time */
+    _Atomic uint64_t version;   /* renewal and revert, unique over all graphs; ~0 while running; threads ask at any time */
     uint64_t renewal;           /* the version, also while running */
     uint64_t stream;            /* random stream of this graph and renewal */
     uint32_t draws;             /* random draws taken since the renewal, or by the item of a batched map */
