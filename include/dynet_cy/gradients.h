@@ -118,8 +118,7 @@ static inline int dy_are_joint(const dy_graph *g, uint32_t first, uint32_t last)
 
 /* Whether the gradients of a batch may be kept.  Within a limit of memory those of dropped values are not. */
 static inline int dy_may_keep(const dy_graph *g, const dy_batch *batch) {
-    return !batch->level || (!__atomic_load_n(&g->memory.limit, __ATOMIC_RELAXED)
-                             && !__atomic_load_n(&g->memory.around->limit, __ATOMIC_RELAXED));
+    return !batch->level || !__atomic_load_n(&g->values.memory->limit, __ATOMIC_RELAXED);
 }
 
 /* Keep the gradients of the batch in which the value of node i is. */
