@@ -91,7 +91,7 @@ cdef int revive_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept no
     failed = check_marked(w, end) or run_marked(w, end)
     note_caller(0, False)
     unmark(g, end)
-    g.keeps_until = g.n_renewals + RENEWALS
+    g.keeps_for = RENEWALS
     return -1 if failed else 0
 
 

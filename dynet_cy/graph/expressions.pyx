@@ -715,6 +715,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     g.renewal = atomic_add(&renewals, 1, RELAXED) << REVERT_BITS
     set_version(&g.version, g.renewal, RELEASE)
     g.n_renewals += 1
+    g.keeps_for -= g.keeps_for != 0
     g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals
     g.n_nodes = g.n_batches = g.n_order = 0
     g.draws = 0
@@ -1878,10 +1879,8 @@ cdef class Expression:
         After ``backward(full=True)``, gradients stay available until the next backward or
         renewal, even if the parameters change.  A plain ``backward()`` leaves out the
         gradients of parameters' expressions and of expressions that depend on no
-        parameter; and within a limit of memory (``--dynet-mem``, ``renew_cg(mem=)``) it does
-        not keep those of values that were dropped.  The first request for one of these runs
-        backward a second time, which needs the same values: call this before the parameters
-        are updated.
+        parameter.  The first request for one of these runs backward a second time, which
+        needs the same values: call this before the parameters are updated.
 
         Raises:
             RuntimeError: no backward was run, or none from a later expression; or a

@@ -19,8 +19,7 @@ def checkpoint(function, /, *args, **settings):
 
     A value inside that the program asks for after forward is computed again, and kept from then on.
     That needs unchanged parameters, and so does backward: call it before an update. Gradients are
-    there after backward, as without `checkpoint`; but within a limit of memory (``--dynet-mem``,
-    ``renew_cg(mem=)``), that of a dropped value is computed again too.
+    there after backward, as without `checkpoint`.
 
     Nothing is dropped of what runs before the function returns (`value()` inside it, graphs that
     compute immediately) and on GPUs, and there is nothing to drop in forward-only graphs.
@@ -34,8 +33,7 @@ def checkpoint(function, /, *args, **settings):
         What the function returns.
 
     Raises:
-        RuntimeError: by `backward` and `value()`, and by `gradient()` within a limit of memory: parameters
-            have changed since the values were dropped.
+        RuntimeError: by `backward` and `value()`: parameters have changed since the values were dropped.
 
     Example:
         >>> W = model.add_parameters((4, 4))

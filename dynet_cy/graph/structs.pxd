@@ -181,7 +181,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t early
         uint32_t n_kept
         uint8_t has_fleeting
-        uint32_t keeps_until
+        uint32_t keeps_for
         Room rooms[8]
         uint32_t last_stretch
         uint64_t again_ns

@@ -188,8 +188,11 @@ cdef Memory* process_memory() noexcept nogil:
 
 
 cdef void memory_open(Memory* of) noexcept nogil:
-    of[0] = memory
     of.limit = of.used = 0
+    of.grow = grow
+    of.extend = extend
+    of.widen = widen
+    of.rewind = rewind
     of.around = &memory
 
 

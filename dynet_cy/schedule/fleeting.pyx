@@ -67,7 +67,7 @@ cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, u
 cdef bint is_worth_it(const Graph* g, uint32_t n_batches) noexcept nogil:
     """Whether values of a plan take so much memory that the search pays, as a sample of its nodes says."""
     cdef size_t n = g.order.top // sizeof(uint32_t) - g.n_order, sum = 0, sampled = min(n, <size_t>SAMPLED), k
-    if n_batches < 2 or g.n_renewals < g.keeps_until:
+    if n_batches < 2 or g.keeps_for:
         return False
     if g.values.poison:                             # tests
         return True

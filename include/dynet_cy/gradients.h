@@ -2,9 +2,8 @@
  *
  * The gradients of a batch lie side by side, as its values do.  They get memory with their first contribution.  Once
  * the batch has run backward they are not read again, and the memory is reused for gradients of other batches, unless
- * an expression refers to a node of the batch, so that the program can ask for its gradient.  (Within a limit of memory
- * that does not count for dropped values: backward runs again if such a gradient is requested.)  Views have no gradients
- * of their own: theirs are inside those of their arguments.
+ * an expression refers to a node of the batch, so that the program can ask for its gradient.  Views have no gradients of their
+ * own: theirs are inside those of their arguments.
  *
  * A call that reads values of several batches in place writes their gradients in place too.  The gradients of such
  * batches are joint: one piece of memory, with the same layout as the values.
@@ -116,15 +115,10 @@ static inline int dy_are_joint(const dy_graph *g, uint32_t first, uint32_t last)
 
 /* ---- a pass ---- */
 
-/* Whether the gradients of a batch may be kept.  Within a limit of memory those of dropped values are not. */
-static inline int dy_may_keep(const dy_graph *g, const dy_batch *batch) {
-    return !batch->level || !__atomic_load_n(&g->values.memory->limit, __ATOMIC_RELAXED);
-}
-
 /* Keep the gradients of the batch in which the value of node i is. */
 static inline void dy_keep_gradient(dy_graph *g, uint32_t i) {
     uint32_t home = dy_home(g, &dy_nodes(g)[i]);
-    if (home != DY_NO_BATCH && dy_may_keep(g, &dy_batches(g)[home]))
+    if (home != DY_NO_BATCH)
         dy_batches(g)[home].keeps = 1;
 }
 
@@ -173,7 +167,7 @@ static inline int dy_open_gradients(dy_graph *g, int whole) {
             batch[-1].joint &= (uint8_t)~DY_PRECEDES;
         if (b + 1 == g->n_batches)
             batch->joint &= (uint8_t)~DY_PRECEDES;
-        batch->keeps = (uint8_t)(whole && dy_may_keep(g, batch));
+        batch->keeps = (uint8_t)(whole != 0);
         batch->dy = NULL;
         if (g->whole_gradients)
             batch->dy = (float *)((uintptr_t)batch->y + (uintptr_t)dy_segment_of(values, batch->y)->gradient);

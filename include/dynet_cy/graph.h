@@ -205,7 +205,7 @@ typedef struct {
     uint32_t early;             /* number of values that were computed early and not requested yet */
     uint32_t n_kept;            /* nodes at the last checkpoint: those stay as they were made */
     uint8_t has_fleeting;       /* batches have the level DY_FLEETING, or had it */
-    uint32_t keeps_until;       /* a number of renewals: until then it has no fleeting values */
+    uint32_t keeps_for;         /* renewals that are left for which it has no fleeting values */
     dy_room rooms[DY_MOST_DEPTH]; /* of the stretches of depth 1, 2, ... */
     uint32_t last_stretch;      /* of depth 1; DY_NO_STRETCH: there is none */
     uint64_t again_ns;          /* nanoseconds that computing values again has taken since the renewal */

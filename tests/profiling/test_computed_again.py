@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,7 @@ def checkpointed(weights: dy.Parameters) -> None:
 
 def within(megabytes: float, weights: dy.Parameters, n: int = 400) -> None:
     dy.renew_cg()
+    gc.collect()  # graphs of other tests are not freed meanwhile
     arena.give_back()
     config.set(mem=arena.used_bytes() / 2**20 + megabytes)
     x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)

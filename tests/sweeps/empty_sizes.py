@@ -263,6 +263,7 @@ POOLS = {
     **dict.fromkeys(("Axis", "Tags", "Integers", "_Ints", "_Shape", "Iterable[int]"), LISTS),
     **dict.fromkeys(("Sequence[int]", "Sequence[_Ints]", "Sequence[float]"), LISTS),
     "Sequence[Sequence[int]]": [[a, b] for a in LISTS for b in LISTS],
+    "Sequence[Expression]": [[], [Shape((0,))], [Shape((1,)), Shape((1,))]],
     "None": [None],
 }
 NOT_SWEPT = {"custom_op": "makes an op, not an expression: test_custom_op_of_nothing"}
