@@ -41,6 +41,7 @@ NOT_EXPORTABLE: dict[str, str] = {
     "crf_log_partition": "is a recurrence over the words, which is not written yet",
     "label_chain": "is a recurrence over the frames, which is not written yet",
     "crf_loss": "is a recurrence over the words, which is not written yet",
+    "continuations": "is a step of `beam_search`, which reads the values of each step",
     "crf_marginals": "is a recurrence over the words, which is not written yet",
     "crf_viterbi": "is a recurrence over the words, which is not written yet",
 }

@@ -22,7 +22,7 @@ from dynet_cy.ops.linalg cimport (
     factors_of_a, multiply, multiply_backward_a, multiply_backward_b, multiply_plus,
 )
 from dynet_cy.ops.registry cimport (
-    FLAT, LIST, SHARE, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes,
+    FLAT, LIST, SHARE, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes, op_at,
     register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport MOST_PRODUCTS, add_rewrite, sums_of_activations
@@ -1168,21 +1168,25 @@ cdef inline uint32_t gates_before(const Graph* g, const uint32_t* weights, uint3
     cdef const uint32_t* of_c
     cdef const uint32_t* of_gates
     cdef const uint32_t* of_sums
-    if h == NOTHING or c == NOTHING or nodes[h].op != OUTPUT.id or nodes[c].op != CELL.id:
+    if h == NOTHING or c == NOTHING or not is_of(&nodes[h], OUTPUT) or not is_of(&nodes[c], CELL):
         return NOTHING
     of_c = args_of(g, &nodes[c])
     if args_of(g, &nodes[h])[0] != c or args_of(g, &nodes[h])[1] != of_c[1]:
         return NOTHING
-    if nodes[of_c[1]].op != PROJECTED.id or nodes[of_c[1]].nargs != 3:
+    if not is_of(&nodes[of_c[1]], PROJECTED) or nodes[of_c[1]].nargs != 3:
         return NOTHING
     of_gates = args_of(g, &nodes[of_c[1]])
-    if of_gates[1] != weights[1] or nodes[of_gates[0]].op != AFFINE.id or nodes[of_gates[0]].nargs != 3:
+    if of_gates[1] != weights[1] or not is_of(&nodes[of_gates[0]], AFFINE) or nodes[of_gates[0]].nargs != 3:
         return NOTHING
     of_sums = args_of(g, &nodes[of_gates[0]])
     if (of_sums[0] == weights[2] and of_sums[1] == weights[0] and are_alike(nodes, x, of_sums[2])
             and are_alike(nodes, h, of_gates[2]) and are_alike(nodes, c, of_c[0])):
         return of_c[1]
     return NOTHING
+
+
+cdef inline bint is_of(const Node* x, const Op* op) noexcept:
+    return op_at(x.op) == op
 
 
 cdef inline bint are_alike(const Node* nodes, uint32_t a, uint32_t b) noexcept:

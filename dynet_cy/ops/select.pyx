@@ -428,13 +428,13 @@ cdef Expression batch_elem(object x, Py_ssize_t index):
 
 cdef Expression batch_elems_at(object x, object indices, str name):
     """Batch elements whose numbers are values of the graph: columns of x as one matrix."""
-    cdef const Dim* d = dim_of(expression(x, name, "x"))
+    cdef Dim d = dim_of(expression(x, name, "x"))[0]     # nodes move when others are made
     cdef size_t count = total_of(dim_of(indices))
     if count == 0:
         raise IndexError(f"{name}: there are no indices")
-    columns = reshape(x, (size_of(d), d.bd))
+    columns = reshape(x, (size_of(&d), d.bd))
     chosen = taken(columns, reshape(indices, (count,)), 1, SHARED_POSITIONS, name)
-    return reshape(chosen, shape_of(d), count)
+    return reshape(chosen, shape_of(&d), count)
 
 
 def pick_batch_elem(x, v: Expression | int):
