@@ -334,7 +334,7 @@ NONE = {
         "pairwise_rank_loss",
         "poisson_loss",
     ),
-    *("index_of_max", "index_of_min", "sample", "one_hot_at"),
+    *("index_of_max", "index_of_min", "sample", "one_hot_at", "continuations"),
     *("sort", "argsort", "cumprod", "adaptive_maxpooling2d", "to_device"),
     "label_chain",  # sums of three, one frame after another
     "scaled_dot_product_attention_dropout",  # the sums of the op without dropout

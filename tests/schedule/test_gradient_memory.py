@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from random_graphs import Model, build
 import dynet_cy as dy
 from dynet_cy.graph import thrift
 from dynet_cy.graph.expressions import arena_bytes
+from dynet_cy.kernels import pool
 from dynet_cy.memory.arena import used_bytes
 
 N = 64
@@ -66,10 +68,19 @@ def test_a_chain_takes_the_memory_of_a_few_nodes() -> None:
         assert kept() - before < 8 << 16
 
 
-def test_batches_take_turns(weights: Weights) -> None:
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """No other thread reads gradients, which keeps them."""
+    before = pool.threads()
+    pool.set_threads(1)
+    yield
+    pool.set_threads(before)
+
+
+def test_batches_take_turns(weights: Weights, one_thread: None) -> None:
     """Of a network over sequences, the gradients of one step are alive at a time."""
-    before = arena_bytes()
     with dy.ComputationGraph(autobatching=1):
+        before = arena_bytes()
         states = [weights.table[i] for i in range(20)]
         for _ in range(400):
             states = [dy.tanh(weights.w * h + weights.b) for h in states]

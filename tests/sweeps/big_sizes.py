@@ -64,6 +64,7 @@ POOLS: dict[str, list[Any]] = {
     **dict.fromkeys(("Axis", "Tags", "Integers", "_Ints", "_Shape", "Iterable[int]"), LISTS),
     **dict.fromkeys(("Sequence[int]", "Sequence[_Ints]", "Sequence[float]"), LISTS),
     "Sequence[Sequence[int]]": [[a, b] for a in LISTS for b in LISTS],
+    "Sequence[Expression]": [[Shape((1,))], [Shape((1,)), Shape((2,))]],
     "None": [None],
 }
 NOT_SWEPT = {"custom_op": "makes an op, not an expression"}
