@@ -31,7 +31,17 @@ def public_functions() -> list[str]:
 
 
 # Arguments that DyNet does not have, in any function or in one.
-OURS = {"forward_only", "axis", "mask", "log_softmax.d", "layer_norm.eps", "dilation", "groups", "reshape.order", "renew_cg.mem"}
+OURS = {
+    "forward_only",
+    "axis",
+    "mask",
+    "log_softmax.d",
+    "layer_norm.eps",
+    "dilation",
+    "groups",
+    "reshape.order",
+    "renew_cg.mem",
+}
 
 
 class Library:
