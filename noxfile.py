@@ -224,6 +224,7 @@ def sanitize(session: nox.Session) -> None:
         *(f"--ignore=tests/{name}" for name in plain_only),
         *session.posargs,
         DYNET_CY_POISON="1",
+        DYNET_CY_DROP_SMALL="1",
         LD_PRELOAD=f"{library(session, 'libasan.so')} {library(session, 'libstdc++.so')}",
         ASAN_OPTIONS=asan,
         UBSAN_OPTIONS="print_stacktrace=1",

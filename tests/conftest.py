@@ -7,7 +7,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from dynet_cy import config
 from dynet_cy.graph.expressions import set_autobatching, set_seed
 from dynet_cy.kernels import pool
 from dynet_cy.memory import arena
+from dynet_cy.schedule import fleeting
 
 # Exceptions that Python would ignore: pytest turns them into warnings, which are errors here; in processes that tests
 # start, sitecustomize.py in this folder ends the process with an error.
@@ -117,3 +118,26 @@ def memory_left(memory_limit):
         memory_limit(arena.used_bytes() + n)
 
     return leave
+
+
+@pytest.fixture
+def drops() -> Iterator[Callable[[bool], None]]:
+    """Sets whether graphs drop what no backward reads, however little it is; those opened then fill it with NaN."""
+    before = arena.set_poison(False), fleeting.drop_small(False), fleeting.set_least(1 << 60)
+
+    def switch(on: bool) -> None:
+        arena.set_poison(on)
+        fleeting.drop_small(on)
+
+    yield switch
+    arena.set_poison(before[0])
+    fleeting.drop_small(before[1])
+    fleeting.set_least(before[2])
+
+
+@pytest.fixture
+def small_graphs_keep_all() -> Iterator[None]:
+    """For what counts values or bytes: small graphs drop nothing, with DYNET_CY_DROP_SMALL=1 too."""
+    before = fleeting.drop_small(False)
+    yield
+    fleeting.drop_small(before)

@@ -18,6 +18,8 @@ The search takes about 20 ns a node. It is left out where that would cost more t
 little memory, and in those of small values, of which a few nodes are sampled.
 """
 
+import os
+
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
@@ -38,6 +40,8 @@ cdef enum:
     LEAST_OF_BATCH = 256            # bytes; less is kept
 
 cdef size_t least_of_plan = 1 << 20  # bytes
+# Whether values are fleeting however little memory they take.  In the environment: for tests.
+cdef bint small_too = os.environ.get("DYNET_CY_DROP_SMALL", "0") not in ("", "0")
 
 # What the search needs to know, in the scratch arena.
 cdef struct Search:
@@ -69,7 +73,7 @@ cdef bint is_worth_it(const Graph* g, uint32_t n_batches) noexcept nogil:
     cdef size_t n = g.order.top // sizeof(uint32_t) - g.n_order, sum = 0, sampled = min(n, <size_t>SAMPLED), k
     if n_batches < 2 or g.keeps_for:
         return False
-    if g.values.poison:                             # tests
+    if small_too:
         return True
     for k in range(sampled):
         sum += total_of(&nodes_of(g)[order_of(g)[g.n_order + k * n // sampled]].dim)
@@ -153,7 +157,7 @@ cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil
     cdef const uint32_t* args = args_of(g, x)
     batch.bytes = total_of(&x.dim) * sizeof(float)
     if (reads_result(op) or op.random or op.raised != NULL or held_of(g)[number]
-            or batch.bytes < (1 if g.values.poison else LEAST_OF_BATCH)):
+            or batch.bytes < (1 if small_too else LEAST_OF_BATCH)):
         s.kept[b - s.begin] = True
     for i in range(x.nargs):
         of = planned_batch(s, args[i])
@@ -177,7 +181,7 @@ cdef bint keeps_itself(const Graph* g, Batch* batch) noexcept nogil:
         if held[ids[j]]:
             return True
         batch.bytes += total_of(&nodes_of(g)[ids[j]].dim) * sizeof(float)
-    return batch.bytes < (1 if g.values.poison else LEAST_OF_BATCH)
+    return batch.bytes < (1 if small_too else LEAST_OF_BATCH)
 
 
 cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
@@ -280,4 +284,19 @@ def set_least(size_t bytes) -> int:
     global least_of_plan
     before = least_of_plan
     least_of_plan = bytes
+    return before
+
+
+def drop_small(bint on) -> bool:
+    """Set whether values are fleeting however little memory they take: for tests.
+
+    Args:
+        on: whether all that can be dropped is, or only what pays.
+
+    Returns:
+        The setting before.
+    """
+    global small_too
+    before = small_too
+    small_too = on
     return before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,7 +102,7 @@ def test_less_than_a_program_takes(program, part, strategy):
         assert recompute.counts() > 0
 
 
-@pytest.mark.skipif("DYNET_CY_POISON" in os.environ, reason="small graphs drop values then too")
+@pytest.mark.usefixtures("small_graphs_keep_all")
 def test_a_chain_in_a_tenth_of_its_memory():
     """In one more forward pass; the memory is that of all its values."""
     expected = gradients(long_chain, 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -17,19 +17,6 @@ from dynet_cy.memory import arena
 from dynet_cy.schedule import fleeting
 
 N = 64
-
-
-@pytest.fixture
-def drops() -> Iterator[Callable[[bool], None]]:
-    """Sets whether graphs that are opened drop what no backward reads, however little it is, and fill it with NaN."""
-    before = arena.set_poison(False), fleeting.set_least(1 << 60)
-
-    def switch(on: bool) -> None:
-        arena.set_poison(on)
-
-    yield switch
-    arena.set_poison(before[0])
-    fleeting.set_least(before[1])
 
 
 class Weights:
@@ -84,8 +71,10 @@ def test_sums_before_an_activation_take_turns(drops: Callable[[bool], None], aut
     same(*found)
 
 
-def test_small_graphs_keep_all(weights: Weights, drops: Callable[[bool], None]) -> None:
+@pytest.mark.parametrize("poison", [False, True])
+def test_small_graphs_keep_all(weights: Weights, drops: Callable[[bool], None], poison: bool) -> None:
     fleeting.set_least(1 << 20)
+    arena.set_poison(poison)
     with dy.ComputationGraph(autobatching=1) as graph:
         layers(weights, 2).value()
         recompute.reset()

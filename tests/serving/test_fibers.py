@@ -7,7 +7,6 @@ import contextvars
 import cProfile
 import gc
 import io
-import os
 import pdb
 import re
 import signal
@@ -389,7 +388,7 @@ def test_usual_width(size: int, usual: int, first: int) -> None:
     assert dy.batched_map(item, range(200)) == found[2]
 
 
-@pytest.mark.skipif("DYNET_CY_POISON" in os.environ, reason="small graphs drop values then too")
+@pytest.mark.usefixtures("small_graphs_keep_all")
 @pytest.mark.parametrize("losses", [False, True])
 @pytest.mark.parametrize("forward_only", [False, True])
 def test_small_calls_wait_for_each_other_only_if_backward_will_follow(losses: bool, forward_only: bool) -> None:
