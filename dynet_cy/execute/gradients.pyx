@@ -766,9 +766,12 @@ cdef inline int begin_arguments(Walk* w, const Batch* batch, const Op* op, const
     """Do what comes before the gradients of the arguments: prepare them, and those that are dy times a number."""
     c.first = 1
     if w.at_once and op.prepare != NULL:
-        c.work = <float*>allocate(w, op.prepared(c) * sizeof(float))
-        if c.work == NULL:
-            return -1
+        if op.prepares_over and not batch.keeps:
+            c.work = c.dy.v
+        else:
+            c.work = <float*>allocate(w, op.prepared(c) * sizeof(float))
+            if c.work == NULL:
+                return -1
         op.prepare(c)
         if op_raised(op, &w.failure):
             return -1

@@ -176,7 +176,7 @@ cdef inline void write_node(Node* node, const Op* op, uint32_t n, size_t args_to
 
 cdef inline bint is_simple(const Graph* g, const Op* op, const Extra* extra) noexcept:
     """Whether a node needs no bookkeeping besides its struct, arguments and items."""
-    return (not (op.random or op.prepare != NULL or g.forward_only or g.multi_device or g.immediate or noting)
+    return (not (op.random or op.raised != NULL or g.forward_only or g.multi_device or g.immediate or noting)
             and (extra == NULL or not (extra.state or extra.device)))
 
 
@@ -240,7 +240,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
         args_top -= n * sizeof(uint32_t)
     else:
         own_args = <uint32_t*>array_push(&g.args, n * sizeof(uint32_t))
-    g.may_raise |= op.prepare != NULL
+    g.may_raise |= op.raised != NULL
     if op.random:
         item_count = DRAW_WORDS
         n_items = node.dim.bd * DRAW_WORDS

@@ -92,6 +92,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         PartOf part
         Prepare prepare
         Saved prepared
+        uint8_t prepares_over
         BackwardAll backward_all
         ViewOf view
         Raised raised

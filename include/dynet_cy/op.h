@@ -60,9 +60,9 @@ typedef size_t (*dy_work)(const dy_call *c, int i);
 /* The share of argument i in a concatenated result, so that its backward finds its position by itself. */
 typedef size_t (*dy_part)(const dy_call *c, uint32_t i);
 
-/* Runs before the backward of a call: computes the gradients of all its arguments into c->work, which has op.prepared()
- * floats and stays valid until the backward of the last argument.  Such an op has no `work`.  Like forward, it may take
- * the GIL; backward may not, since locks are held. */
+/* Runs before the backward of a call: computes what the gradients of all its arguments need into c->work, which has
+ * op.prepared() floats and stays valid until the backward of the last argument.  Such an op has no `work`.  Like forward, it
+ * may take the GIL; backward may not, since locks are held. */
 typedef void (*dy_prepare)(const dy_call *c);
 /* The exception of the last forward or prepare of this thread, a new reference to a Python object; NULL if there was none. */
 typedef void *(*dy_raised)(void);
@@ -111,6 +111,7 @@ typedef struct dy_op {
     dy_part part;               /* NULL: backward needs no c->before */
     dy_prepare prepare;         /* NULL: none */
     dy_saved prepared;
+    uint8_t prepares_over;      /* c->work may be dy->v: as many floats, and no other backward of the call reads dy */
     dy_backward_all backward_all;   /* NULL, or: of an elementwise op, the gradients of all arguments at once */
     dy_view_of view;            /* NULL, or: the result may be a part of the argument in memory */
     dy_raised raised;           /* NULL: forward and prepare cannot fail */
