@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynet_cy.core.equivalents import of_arguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import is_unnamed, name_members, rolled_back, take_place
 from dynet_cy.nn.scopes import open_scopes
@@ -111,6 +112,10 @@ class LayerType(abc.ABCMeta):
         return own.replace(parameters=list(own.parameters.values())[1:])
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            wrong = of_arguments(cls, kwargs)
+            if wrong:
+                raise TypeError(wrong)
         stacks = _local.__dict__.setdefault("stacks", [])
         place = None if stacks else _assignment(sys._getframe(1))
         with contextlib.ExitStack() as stack:
@@ -119,7 +124,15 @@ class LayerType(abc.ABCMeta):
                 for given in (*args, *kwargs.values()):
                     if isinstance(given, ParameterCollection):
                         begin_in(given)
-                layer = super().__call__(*args, **kwargs)
+                try:
+                    layer = super().__call__(*args, **kwargs)
+                except TypeError:
+                    if lacks_model(cls, args, kwargs):
+                        raise TypeError(
+                            f"{cls.__name__}: argument model is missing: the ParameterCollection where its "
+                            "parameters go"
+                        ) from None
+                    raise
                 if "collection" not in attributes(layer):
                     raise TypeError(not_begun(cls))
             finally:
@@ -129,6 +142,13 @@ class LayerType(abc.ABCMeta):
         if place is not None:
             _take_place_of_former(layer, place)
         return layer
+
+
+def lacks_model(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a constructor was called without its argument `model`, which the layers of other libraries do not have."""
+    own = list(inspect.signature(cls).parameters.values())
+    at = next((i for i, parameter in enumerate(own) if parameter.name == "model"), len(own))
+    return len(args) <= at < len(own) and own[at].default is own[at].empty and "model" not in kwargs
 
 
 def not_begun(cls: type) -> str:
