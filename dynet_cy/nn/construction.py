@@ -20,7 +20,7 @@ import numpy as np
 
 from dynet_cy.core.equivalents import of_arguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.model.collection import is_unnamed, name_members, rolled_back, take_place
+from dynet_cy.model.collection import are_beside, is_unnamed, name_members, rolled_back, take_place
 from dynet_cy.nn.scopes import open_scopes
 
 __all__: list[str] = []
@@ -165,6 +165,8 @@ class NotBegun:
 
 # ---- cells of notebooks that run again
 
+_ONLY_THE_VARIABLE = 3  # references to an object that a variable, another one here, and a call refer to
+
 
 class _Assignment(NamedTuple):
     """A statement of a module, or of a cell, that is running and will assign a variable."""
@@ -195,12 +197,25 @@ def _assignment(frame: Any) -> _Assignment | None:
 
 def _take_place_of_former(layer: Any, place: _Assignment) -> None:
     """Replace the layer in the variable that this one is about to be assigned to, if another cell, or the same one at
-    another time, assigned it, and both belong to the same collection."""
+    another time, assigned it, and both belong to the same collection.
+
+    In one run of a program or cell the model may have both: a warning, if nothing but the variable refers to the former one.
+    """
     _executions[layer.collection] = place.code
     former = place.namespace.get(place.variable)
     same = (type(former).__module__, type(former).__qualname__) == (type(layer).__module__, type(layer).__qualname__)
     old = stored(former) if same else None
-    if old is None or _executions.get(old, place.code) is place.code or not take_place(layer.collection, old):
+    if old is None or not are_beside(layer.collection, old):
         return
-    message = f"{type(layer).__name__} {place.variable} was made again: it takes the place of the former one, whose "
-    warnings.warn(f"{message}parameters are removed from the model", stacklevel=3)
+    what = f"{type(layer).__name__} {place.variable} was made again"
+    if _executions.get(old, place.code) is not place.code:
+        take_place(layer.collection, old)
+        message = f"{what}: it takes the place of the former one, whose parameters are removed from the model"
+    elif sys.getrefcount(former) <= _ONLY_THE_VARIABLE:
+        message = (
+            f"{what}, and the model has the parameters of the former one too, to which nothing refers any more; "
+            f"`collection.remove({place.variable})` before this line removes them"
+        )
+    else:
+        return
+    warnings.warn(message, stacklevel=3)
