@@ -80,6 +80,7 @@ from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import PickedExpression
 from dynet_cy.profiling.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.profiling.memory import MemoryReport, memory_report
+from dynet_cy.rnn.builder import _RNNBuilder
 from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
 from dynet_cy.serving.decoding import decode
 from dynet_cy.serving.fibers import batched_map
@@ -99,8 +100,6 @@ from dynet_cy.train.stopping import EarlyStopping
 from dynet_cy.train.training import Epoch, Training
 
 # isort: split
-from dynet_cy.rnn.builder import _RNNBuilder
-
 # derived: packages, by tools/derive.py
 from dynet_cy.rnn import (
     BiRNNBuilder,

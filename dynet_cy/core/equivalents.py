@@ -58,7 +58,8 @@ GENERAL = (
     Row("`nn.Parameter(torch.empty(m, n))`", "`pc.add_parameters((m, n))` (Glorot; `init=` a number or an initializer)",
         dy="Parameter", nn="Parameter", says="`pc.add_parameters((m, n))`, with a `dy.ParameterCollection`"),
     Row("`nn.Module.register_parameter`", "`pc.add_parameters`",
-        model="add_parameter register_parameter", layer="register_parameter", says="`add_parameters(shape)` of a collection"),
+        model="add_parameter register_parameter", layer="register_parameter",
+        says="`add_parameters(shape)` of a collection"),
     Row("`model.parameters()`", "`pc.parameters_list()`, or `parameters()` of a layer", model="parameters",
         says="`parameters_list()` and `lookup_parameters_list()`, or `parameters()` of a layer"),
     Row("`nn.Embedding(v, n)`, `emb(i)`",
@@ -150,7 +151,8 @@ GENERAL = (
     Row("`F.ctc_loss`, a CRF of another package", "`dy.ctc_loss`, `dy.crf_loss`, `dy.crf_viterbi`", nn="CTCLoss"),
     Row("`F.binary_cross_entropy`", "`dy.binary_log_loss`", dy="binary_cross_entropy bce_loss", nn="BCELoss"),
     Row("`F.binary_cross_entropy_with_logits(x, y)`", "`dy.binary_log_loss(dy.logistic(x), y)`",
-        dy="binary_cross_entropy_with_logits bce_with_logits sigmoid_cross_entropy_with_logits", nn="BCEWithLogitsLoss"),
+        dy="binary_cross_entropy_with_logits bce_with_logits sigmoid_cross_entropy_with_logits",
+        nn="BCEWithLogitsLoss"),
     Row("`F.mse_loss(reduction=\"sum\")`", "`dy.squared_distance(x, y)`", dy="mse_loss", nn="MSELoss"),
     Row("`F.l1_loss(reduction=\"sum\")`, `F.smooth_l1_loss`", "`dy.l1_distance(x, y)`, `dy.huber_distance(x, y)`",
         dy="l1_loss smooth_l1_loss huber_loss", nn="L1Loss SmoothL1Loss HuberLoss"),
@@ -173,8 +175,9 @@ GENERAL = (
     Row("`torch.no_grad()`",
         "nothing to do: there is no extra cost without `backward()`; `renew_cg(forward_only=True)` also drops values "
         "that are no longer needed. Neither switches dropout off",
-        dy="no_grad inference_mode set_grad_enabled enable_grad", says="nothing: without `backward()` there is no extra cost, and "
-        "`dy.renew_cg(forward_only=True)` also drops values that are no longer needed"),
+        dy="no_grad inference_mode set_grad_enabled enable_grad",
+        says="nothing: without `backward()` there is no extra cost, and `dy.renew_cg(forward_only=True)` also drops values "
+        "that are no longer needed"),
     Row("`p.requires_grad_(False)`",
         "`p.set_updated(False)`, also of a layer: no gradient, no clipping, no decay; in one graph: "
         "`dy.const_parameter(p)`", x="requires_grad requires_grad_ is_leaf", layer="requires_grad_",
@@ -221,13 +224,14 @@ GENERAL = (
         says="nothing: `--dynet-gpu` runs the same program on a GPU; in graphs over several devices, "
         "`dy.to_device`"),
     Row("`x.dtype`, `x.float()`, `x.double()`", "nothing: all numbers are float32",
-        dy="float float32 float64 double long int64 dtype", x="dtype type float double half long int astype", layer="float double half",
+        dy="float float32 float64 double long int64 dtype", x="dtype type float double half long int astype",
+        layer="float double half",
         says="nothing: all numbers are float32, and `x.npvalue()` gives float64"),
     Row("`x.add_(y)`, `x.fill_(0)`, `x[0] = y`", "`x + y` and so on, which make new expressions",
         x="add_ sub_ mul_ div_ fill_ copy_ clamp_ relu_ masked_fill_"),
     Row("`torch.compile(model)`, `torch.jit.script`", "nothing: automatic batching joins what runs alike; see "
-        "[what is not there](not-there.md)", dy="compile jit script trace", says="nothing: what runs alike is joined by "
-        "automatic batching, without a compiler"),
+        "[what is not there](not-there.md)", dy="compile jit script trace",
+        says="nothing: what runs alike is joined by automatic batching, without a compiler"),
     Row("`torch.vmap(f)(xs)`", "`dy.batched_map(f, xs)`", dy="vmap"),
     Row("`x.contiguous()`, `x.retain_grad()`", "nothing", x="contiguous retain_grad is_contiguous",
         says="nothing: it is not needed"),
@@ -253,13 +257,15 @@ LAYERS = (
     Row("`nn.Softmax(0)`, `nn.functional`", "functions: `dy.softmax(x)`",
         dy="F functional", nn="Softmax LogSoftmax functional Flatten", says="functions such as `dy.softmax(x)`"),
     Row("`nn.ModuleList([...])`", "`nn.LayerList([(nn.Linear, n, n)] * 3, pc)`", nn="ModuleList"),
-    Row("`model(x)`, `model.forward(x)`", "`layer(x)`: its method is called `__call__`; of a builder `rnn.transduce(xs)`",
+    Row("`model(x)`, `model.forward(x)`",
+        "`layer(x)`: its method is called `__call__`; of a builder `rnn.transduce(xs)`",
         layer="forward"),
     Row("`layer.weight`, `layer.bias`", "`layer.W`, `layer.b`; `layer.named_parameters()` lists all",
         layer="weight bias"),
-    Row("`model.modules()`, `model.children()`, `model.apply(f)`", "a loop over `layer.sublayers()`, or over the parameters",
-        layer="modules named_modules children named_children apply", says="a loop over `sublayers()` of a layer, or over "
-        "`parameters_list()` of a collection"),
+    Row("`model.modules()`, `model.children()`, `model.apply(f)`",
+        "a loop over `layer.sublayers()`, or over the parameters",
+        layer="modules named_modules children named_children apply",
+        says="a loop over `sublayers()` of a layer, or over `parameters_list()` of a collection"),
     Row("`self.register_buffer(name, v)`, `add_module`", "an attribute, `self.name = v`",
         layer="register_buffer buffers named_buffers add_module register_module"),
     Row("`lstm.hidden_size`, `input_size`, `num_layers`", "`rnn.hidden_dim`, `input_dim`, `layers`",
@@ -305,8 +311,8 @@ LAYERS = (
 
 NUMPY = (
     Row("`np.tanh(x)`, `np.exp(x)`, `np.log(x)`", "the function of that name: `dy.tanh(x)`",
-        numpy="ceil cos cosh cumprod cumsum exp expm1 floor log log1p norm prod round sin sinh sort sqrt square tan tanh "
-        "transpose where einsum", says="`dy.{}(x)`"),
+        numpy="ceil cos cosh cumprod cumsum einsum exp expm1 floor log log1p norm prod round sin sinh sort sqrt square "
+        "tan tanh transpose where", says="`dy.{}(x)`"),
     Row("`np.arctan(x)`, `np.arccosh(x)`", "`dy.atan(x)`, `dy.acosh(x)`",
         numpy="arccos arccosh arcsin arcsinh arctan arctanh"),
     Row("`np.abs(x)`, `np.negative(x)`, `np.reciprocal(x)`", "`abs(x)`, `-x`, `1 / x`", dy="negative reciprocal",
@@ -473,7 +479,7 @@ class KnownArguments:
         super().__init_subclass__(**options)
         # Up to Python 3.10, `inspect.signature` prefers `__new__` to a constructor that the class has inherited.
         if "__init__" not in vars(cls):
-            cls.__init__ = cls.__init__  # type: ignore[method-assign,misc]
+            cls.__init__ = cls.__init__  # type: ignore[method-assign]
 
     def __new__(cls, *args: object, **settings: object) -> Any:
         if settings:
@@ -534,7 +540,7 @@ def of_package(namespace: dict[str, object]) -> dict[str, object]:
     return {"__dir__": __dir__, **{n: ElsewhereInModule("dy", n) for n in names("dy")}}
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def of_numpy(function: str) -> str:
     """What an error says of a function of NumPy that is called with expressions; nothing if it is not in the tables."""
     return advice("numpy", function)

@@ -8,8 +8,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.functions.arguments import Input, as_input
-from dynet_cy.functions.arguments import positive
+from dynet_cy.functions.arguments import Input, as_input, positive
 from dynet_cy.functions.norms import rms_norm
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection

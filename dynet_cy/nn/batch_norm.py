@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from dynet_cy.functions.arguments import Input, as_input
-from dynet_cy.functions.arguments import positive
+from dynet_cy.functions.arguments import Input, as_input, positive
 from dynet_cy.functions.norms import batch_norm
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection

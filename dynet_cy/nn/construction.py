@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dynet_cy.core.equivalents import of_arguments
+from dynet_cy.core.equivalents import Elsewhere, of_arguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import are_beside, is_unnamed, name_members, rolled_back, take_place
 from dynet_cy.nn.scopes import open_scopes
@@ -105,6 +105,12 @@ class LayerType(abc.ABCMeta):
         super().__init__(name, bases, namespace, **kwargs)
         open_scopes(cls)
 
+    def __dir__(cls) -> list[str]:
+        """Without the names that only say what to write, which `help` would list otherwise."""
+        return [
+            name for name in super().__dir__() if not isinstance(inspect.getattr_static(cls, name, None), Elsewhere)
+        ]
+
     @property
     def __signature__(cls) -> inspect.Signature:
         """That of the constructor, which `__call__` would hide."""
@@ -145,7 +151,7 @@ class LayerType(abc.ABCMeta):
 
 
 def lacks_model(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a constructor was called without its argument `model`, which the layers of other libraries do not have."""
+    """Whether a constructor was called without its argument `model`, which other libraries' layers do not have."""
     own = list(inspect.signature(cls).parameters.values())
     at = next((i for i, parameter in enumerate(own) if parameter.name == "model"), len(own))
     return len(args) <= at < len(own) and own[at].default is own[at].empty and "model" not in kwargs
@@ -199,7 +205,7 @@ def _take_place_of_former(layer: Any, place: _Assignment) -> None:
     """Replace the layer in the variable that this one is about to be assigned to, if another cell, or the same one at
     another time, assigned it, and both belong to the same collection.
 
-    In one run of a program or cell the model may have both: a warning, if nothing but the variable refers to the former one.
+    In one run of a program or cell the model may have both: a warning, if only the variable refers to the former one.
     """
     _executions[layer.collection] = place.code
     former = place.namespace.get(place.variable)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import inspect
 import os
@@ -14,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.core.equivalents import advice
-from dynet_cy.functions.arguments import Input, as_input
+from dynet_cy.functions.arguments import as_input
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import load_arrays, named

@@ -155,7 +155,7 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         """The state of a node of a tree.
 
         Args:
-            x: the input, of shape (input_dim,): an expression, an array, or a list of numbers; None for a node that has none
+            x: the input, of shape (input_dim,): an expression, an array, or a list of numbers; None: the node has none
             children: the states of the first, second, ... child; `[]` for a leaf; None for a missing child
 
         Raises:
@@ -230,7 +230,7 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
         """The state of a node of a tree.
 
         Args:
-            x: the input, of shape (input_dim,): an expression, an array, or a list of numbers; None for a node that has none
+            x: the input, of shape (input_dim,): an expression, an array, or a list of numbers; None: the node has none
             children: the states of the children; `[]` for a leaf
 
         Raises:

@@ -396,10 +396,10 @@ def test_inputs_may_be_arrays_and_lists(kind: str) -> None:
         "mixed": lambda: [dy.inputVector(numbers[0]), tuple(numbers[1])],
     }
     found = {}
-    for name, make in inputs.items():
+    for name, given in inputs.items():
         dy.reset_random_seed(3)
         dy.renew_cg()
-        found[name] = outputs_of(kind, dy.ParameterCollection(), make())
+        found[name] = outputs_of(kind, dy.ParameterCollection(), given())
     assert all(value == found["expressions"] for value in found.values())
 
 
