@@ -176,8 +176,8 @@ GENERAL = (
         "nothing to do: there is no extra cost without `backward()`; `renew_cg(forward_only=True)` also drops values "
         "that are no longer needed. Neither switches dropout off",
         dy="no_grad inference_mode set_grad_enabled enable_grad",
-        says="nothing: without `backward()` there is no extra cost, and `dy.renew_cg(forward_only=True)` also drops values "
-        "that are no longer needed"),
+        says="nothing: without `backward()` there is no extra cost, and `dy.renew_cg(forward_only=True)` also drops "
+        "values that are no longer needed"),
     Row("`p.requires_grad_(False)`",
         "`p.set_updated(False)`, also of a layer: no gradient, no clipping, no decay; in one graph: "
         "`dy.const_parameter(p)`", x="requires_grad requires_grad_ is_leaf", layer="requires_grad_",
