@@ -43,7 +43,7 @@ from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, no
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.core.devices import check_device, device_name
-from dynet_cy.core.equivalents import of_numpy
+from dynet_cy.core.equivalents import of_arguments, of_numpy
 from dynet_cy.graph.structs import operators as functions
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels
@@ -1527,7 +1527,12 @@ def _of_numpy(x, ufunc, method, *inputs, **settings):
     if settings.get("out") and inputs[0] is settings["out"][0]:
         raise TypeError(f"np.{ufunc.__name__}: the result is an expression, which cannot replace the numbers of an "
                         "array; write `array = array + x` for `array += x`, and so on")
-    raise TypeError(f"np.{ufunc.__name__}: there is no such function of expressions{of_numpy(ufunc.__name__)}")
+    raise no_such_function(ufunc.__name__)
+
+
+cdef no_such_function(str name):
+    instead = of_numpy(name) or "; write `x.npvalue()` for the numbers of an expression"
+    return TypeError(f"np.{name}: there is no such function of expressions{instead}")
 
 
 def _on_objects(x, ufunc, method, *inputs, **settings):
@@ -1551,7 +1556,8 @@ cdef object reduced(Expression x, str name, axis, keepdims, dict numpy):
     """A reduction, by a method or by NumPy's function of the same name, which passes further arguments."""
     for key, value in numpy.items():
         if key not in ("dtype", "out") or value is not None:
-            raise TypeError(f"{name}: an expression has no argument {key}={value!r} there")
+            wrong = of_arguments(functions[name], [key])
+            raise TypeError(wrong.lstrip("_") or f"{name}: an expression has no argument {key}={value!r} there")
     if numpy and follows_dynet():
         return getattr(as_object(x), name)(axis=axis, keepdims=keepdims)
     return functions[name](x, axis, keepdims)
@@ -2080,6 +2086,14 @@ cdef class Expression:
 
     # NumPy must leave `array * expression` to the expression, not loop over elements.
     __array_ufunc__ = _UfuncRule()
+
+    def __array_function__(self, function, types, args, kwargs):
+        # NumPy would take the numbers, and their gradients would be lost without a word.
+        if not follows_dynet() and of_numpy(function.__name__):
+            raise no_such_function(function.__name__)
+        if not all([issubclass(kind, (Expression, np.ndarray)) for kind in types]):
+            return NotImplemented
+        return function._implementation(*args, **kwargs)
 
 
 cdef extern from "Python.h":
