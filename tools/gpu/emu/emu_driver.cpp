@@ -507,7 +507,7 @@ API int cublasGemmStridedBatchedEx(Handle* h, int ta, int tb, int m, int n, int 
                                    const float* B, int type_b, int ldb, long long sb, const float* be, float* C, int type_c, int ldc, long long sc,
                                    int cnt, int compute, int algorithm) {
   float a = *al, b = *be;
-  TRACE("product %d%d m %d n %d k %d count %d beta %g\n", ta, tb, m, n, k, cnt, b);
+  TRACE("product %d%d m %d n %d k %d count %d beta %g a %p b %p c %p\n", ta, tb, m, n, k, cnt, b, (const void*)A, (const void*)B, (void*)C);
   int bits = dropped_bits(compute);
   if (type_a || type_b || type_c || bits < 0 || algorithm != -1) return 15;
   return product(h, [=] { int rc = 0; for (int i = 0; i < cnt && !rc; i++) rc = gemm(bits, ta, tb, m, n, k, a, A + i * sa, lda, B + i * sb, ldb, b, C + i * sc, ldc); return rc; });
