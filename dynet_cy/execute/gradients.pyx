@@ -38,7 +38,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport note_gradient
-from dynet_cy.ops.registry cimport UNCHANGED, Needs, op_at
+from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, op_at
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 
 
@@ -1157,7 +1157,7 @@ cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
     cdef const Step* step
     cdef uint32_t i, number
     cdef int failed = 0
-    if not plan_backward(g, last, &plan):
+    if not plan_backward(g, last, w.kind, &plan):
         return run_backward(w, 0, last)
     for i in range(plan.n_steps):
         step = &plan.steps[i]
@@ -1168,30 +1168,38 @@ cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
             failed = go_back(w, &batches_of(g)[number], number)
         if failed:
             break
-    arena_rewind(&g.scratch, top)
+    w.number = NO_BATCH
+    if w.at_once:
+        arena_rewind(&g.scratch, top)
     return failed
 
 
 cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) noexcept nogil:
-    """Run some batches backward as one."""
+    """Run some batches backward as one.
+
+    On devices, what is laid side by side stays until the end of the pass, where factors of weight gradients are
+    multiplied.
+    """
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top, order_top = g.order.top
     cdef Batch joined
+    cdef const Op* op
     cdef uint32_t i
     cdef int failed
     memset(&joined, 0, sizeof(Batch))
     joined.form = form
+    for i in range(0 if w.at_once else count):
+        if settle_gradients(w, numbers[i]):
+            return -1
     failed = list_nodes(w, numbers, count, &joined)
     if not failed and joined.count:
-        w.dy = <float*>allocate(w, joined.bytes)
-        failed = -1
-        if w.dy != NULL:
-            gather_gradients(w, &joined)
-            failed = (arrange(w, &joined, op_at(nodes_of(g)[order_of(g)[joined.first]].op))
-                      or go_back(w, &joined, NO_BATCH))
+        op = &ops[nodes_of(g)[order_of(g)[joined.first]].op]
+        failed = (gather_gradients(w, &joined) or (not op.joins and gather_results(w, &joined))
+                  or arrange(w, &joined, op) or settle(w) or go_back(w, &joined, NO_BATCH))
     w.dy = NULL
     array_rewind(&g.order, order_top)
-    arena_rewind(&g.scratch, top)
+    if w.at_once:
+        arena_rewind(&g.scratch, top)
     for i in range(count):
         let_gradients_go(w, &batches_of(g)[numbers[i]])
     return failed
@@ -1222,14 +1230,43 @@ cdef int list_nodes(Walk* w, const uint32_t* numbers, uint32_t count, Batch* joi
     return 0
 
 
-cdef void gather_gradients(Walk* w, const Batch* joined) noexcept nogil:
+cdef int gather_gradients(Walk* w, const Batch* joined) noexcept nogil:
+    """Lay the gradients of the results of a joined batch side by side."""
     cdef const Graph* g = w.g
     cdef const Node* node
-    cdef float* to = w.dy
-    cdef size_t n
+    cdef float* to = <float*>allocate(w, joined.bytes)
     cdef uint32_t j
+    if to == NULL:
+        return -1
+    w.dy = place_of(w, to)
     for j in range(joined.count):
         node = &nodes_of(g)[order_of(g)[joined.first + j]]
-        n = total_of(&node.dim)
-        memcpy(to, gradient_of_node(g, node), n * sizeof(float))
-        to += n
+        if lay_copy(w, to, gradient_of_node(g, node), total_of(&node.dim)):
+            return -1
+        to += total_of(&node.dim)
+    return 0
+
+
+cdef int gather_results(Walk* w, Batch* joined) noexcept nogil:
+    """Lay the results side by side."""
+    cdef const Graph* g = w.g
+    cdef const Node* node
+    cdef float* to = <float*>allocate(w, joined.bytes)
+    cdef uint32_t j
+    joined.y = to
+    if to == NULL:
+        return -1
+    for j in range(joined.count):
+        node = &nodes_of(g)[order_of(g)[joined.first + j]]
+        if lay_copy(w, to, node.val, total_of(&node.dim)):
+            return -1
+        to += total_of(&node.dim)
+    return 0
+
+
+cdef inline int lay_copy(Walk* w, float* to, const float* source, size_t n) noexcept nogil:
+    """Copy n numbers, now or before the next command of a device."""
+    if not w.at_once:
+        return w.device.copy(w, to, source, n)
+    memcpy(to, source, n * sizeof(float))
+    return 0

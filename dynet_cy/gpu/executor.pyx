@@ -5,7 +5,9 @@ from libc.string cimport memset
 
 from dynet_cy.core.threads cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.execute.accumulation cimport begin_journal, end_journal, note_before, roll_back
-from dynet_cy.execute.gradients cimport begin_at, multiply_collected, open_backward, run_backward
+from dynet_cy.execute.gradients cimport (
+    begin_at, multiply_collected, open_backward, run_backward, run_backward_joined,
+)
 from dynet_cy.execute.walk cimport assign_values, count_as_run, run_forward
 from dynet_cy.execute.watch cimport (
     Finding, bad_values, check_before, checking, end_pass, list_batches, profiling, raise_anomaly,
@@ -79,6 +81,8 @@ cdef int walk_back(Pass* s, uint32_t target, bint full) noexcept nogil:
         return -1
     if node.val == NULL or not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         return 0
+    if g.n_passes > 1 and g.strategy and g.stretches.top == 0 and may_join(g):
+        return -1 if run_backward_joined(&s.walk, node.batch) else multiply_collected(&s.walk)
     return walk_batches_back(s, 0, node.batch)
 
 
@@ -159,6 +163,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         raise_interrupt(&s)
         if error:
             out_of_memory("the schedule of the graph")
+        g.n_passes += n_batches != 0
         end = g.n_batches + n_batches
         while g.n_batches < end:
             run_planned(g, d, min(end - g.n_batches, <uint32_t>MOST_TOGETHER), n_batches > MOST_TOGETHER)
