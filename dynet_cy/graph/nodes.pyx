@@ -51,6 +51,7 @@ class GraphNode(NamedTuple):
         origin: the line of the program that made it, an Origin of file, line and function, if `record_lines` or
             `detect_anomaly` recorded it, else None.
         scope: the scopes in which it was made, outermost first: "encoder/attention"; "" outside of any (`name_scope`).
+        integers: whether its elements are integers (int32) rather than floats.
     """
 
     number: int
@@ -64,6 +65,7 @@ class GraphNode(NamedTuple):
     batch: object
     origin: object
     scope: str
+    integers: bool = False
 
 
 def nodes(ComputationGraph graph not None):
@@ -113,7 +115,7 @@ cdef list described(Graph* g):
             i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name, rows,
             bool(state_of(g)[i] & COMPUTED) or is_dropped(g, i),
             None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i)),
-            scope_at(origin_of(g, i))))
+            scope_at(origin_of(g, i)), x.dim.type == INTEGERS))
     return found
 
 

@@ -395,7 +395,9 @@ def record_reads():
 
 cdef str describe_dim(const Dim* d):
     text = "{" + ",".join([str(d.d[i]) for i in range(d.nd)]) + "}"
-    return f"{text} x {d.bd}" if d.bd > 1 else text
+    if d.bd > 1:
+        text = f"{text} x {d.bd}"
+    return f"{text} int32" if d.type == INTEGERS else text
 
 
 cdef list argument_names(const Op* op, uint32_t n):

@@ -3,6 +3,8 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
+from dynet_cy.core.tensor cimport axis_of
+
 # Pointers to ops are kept by families and graphs, so the table never moves.
 cdef Op table[MAX_OPS]
 cdef uint32_t n_ops = 0
@@ -66,6 +68,19 @@ cdef int same_dim(const Shapes* s, Dim* y) except -1:
     y.nd = s.x[0].nd
     for i in range(y.nd):
         y.d[i] = s.x[0].d[i]
+    return 0
+
+
+cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
+    """Shape rule of elementwise ops of two arguments: an axis of size 1 is repeated to match the other one."""
+    cdef uint32_t i, m, n
+    y.nd = max(s.x[0].nd, s.x[1].nd)
+    for i in range(y.nd):
+        m = axis_of(s.x[0], i)
+        n = axis_of(s.x[1], i)
+        if m != n and m != 1 and n != 1:
+            raise DimensionError(f"a has {m} elements along axis {i} but b has {n}")
+        y.d[i] = n if m == 1 else m
     return 0
 
 
