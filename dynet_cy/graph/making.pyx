@@ -104,6 +104,7 @@ cdef uint32_t add_of_integers(Graph* g, const Op* op, const uint32_t* args, uint
     cdef uint32_t few[MOST_ON_STACK]
     cdef uint32_t* own = few                        # making nodes may move the arguments of others
     cdef uint32_t i, one
+    memset(few, 0, sizeof(few))                     # compilers do not see that n is not 0
     for i in range(n):
         if nodes_of(g)[args[i]].dim.type == FLOATS:
             any_floats = True

@@ -8,6 +8,7 @@ import numpy as np
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from dynet_cy.core.tensor cimport INTEGERS
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, claimed, owned, owner_of, parameter_here
 from dynet_cy.graph.making cimport add_node, wrap

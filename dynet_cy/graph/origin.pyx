@@ -8,7 +8,7 @@ cimport cython
 from cpython.ref cimport PyObject, Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.core.tensor cimport Dim
+from dynet_cy.core.tensor cimport INTEGERS, Dim
 from dynet_cy.core.threads cimport Setting, Unlocked, acquire_lock, change, release_lock
 from dynet_cy.graph.structs cimport SHARED, Graph, Node, device_of, nodes_of, origin_of, state_of
 from dynet_cy.memory.storage cimport Param

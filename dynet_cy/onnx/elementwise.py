@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE, Converter, converts
 from dynet_cy.onnx.formulas import FORMULAS, can_write, write
 from dynet_cy.onnx.tracing import Step

@@ -144,7 +144,10 @@ def _model(
         for its in part.model.graph.input:
             w.unique(its.name)
     values = _write(w, traced.steps)
-    graph_outputs = [_output(w, onnx, name, values[number], batch) for name, number in traced.outputs.items()]
+    graph_outputs = [
+        _output(w, onnx, name, values[number], batch, traced.steps[number].integers)
+        for name, number in traced.outputs.items()
+    ]
     readers, w.nodes = w.nodes, []
     for part in parts.values():
         graph_inputs += part.add_to(w, batch)

@@ -3,7 +3,7 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport axis_of
+from dynet_cy.core.tensor cimport INTEGERS, axis_of
 
 # Pointers to ops are kept by families and graphs, so the table never moves.
 cdef Op table[MAX_OPS]
@@ -93,7 +93,9 @@ def describe(name=None):
     Returns:
         A dictionary, or a list of them in order of registration, with the keys
         name, args, batching, rules, columns, ragged, gradient (True, or why there
-        is none) and alone_because.
+        is none), alone_because; integers and moves: for arguments 0, 1 3 5..., 2 4 6...
+        whether they may be integers, and whether the result has their type; and result,
+        the type of other results.
 
     Raises:
         KeyError: there is no op of that name.
@@ -115,4 +117,7 @@ cdef _describe(uint32_t i):
         "ragged": bool(op.ragged),
         "gradient": op.backward != NULL or op.no_gradient_because.decode(),
         "alone_because": op.alone_because.decode(),
+        "integers": [bool(op.integers >> k & 1) for k in range(3)],
+        "moves": [bool(op.moves >> k & 1) for k in range(3)],
+        "result": "int32" if op.result == INTEGERS else "float32",
     }

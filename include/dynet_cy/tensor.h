@@ -132,7 +132,7 @@ static inline const dy_int *dy_const_integers(const float *v) { return (const dy
 /* Element k of batch element b of a tensor of either type; a double holds all of them. */
 static inline double dy_number_at(const dy_tensor *x, uint32_t b, size_t k) {
     const float *v = dy_element(x, b) + k;
-    return x->dim.type == DY_INTEGERS ? *dy_const_integers(v) : *v;
+    return x->dim.type == DY_INTEGERS ? (double)*dy_const_integers(v) : (double)*v;
 }
 
 #endif
