@@ -760,8 +760,9 @@ cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
 
 # ---- calls -----------------------------------------------------------------------------
 
-cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
+cdef inline void set_flat(Tensor* t, const Dim* of, size_t n, float* v) noexcept nogil:
     t.dim.nd = 1
+    t.dim.type = of.type
     t.dim.d[0] = <uint32_t>n
     t.dim.bd = 1
     t.v = v
@@ -770,8 +771,8 @@ cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
     t.pack = NULL
 
 
-cdef inline void set_columns(Tensor* t, size_t rows, size_t n, float* v) noexcept nogil:
-    set_flat(t, rows, v)
+cdef inline void set_columns(Tensor* t, const Dim* of, size_t n, float* v) noexcept nogil:
+    set_flat(t, of, rows_of(of), v)
     t.dim.nd = 2
     t.dim.d[1] = <uint32_t>n
 
@@ -799,8 +800,8 @@ cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept no
         for i in range(batch.count):
             total += total_of(&nodes[ids[i]].dim)
         for i in range(node.nargs):
-            set_flat(&x[i], total, batch.x[i].v)
-        set_flat(&c.y, total, batch.y)
+            set_flat(&x[i], &nodes[args[i]].dim, total, batch.x[i].v)
+        set_flat(&c.y, &node.dim, total, batch.y)
     elif batch.form == COLUMNS:
         total = 0
         for i in range(batch.count):
@@ -810,8 +811,8 @@ cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept no
             if batch.x[i].v == NULL:
                 set_shared(&x[i], a)
             else:
-                set_columns(&x[i], rows_of(&a.dim), total, batch.x[i].v)
-        set_columns(&c.y, rows_of(&node.dim), total, batch.y)
+                set_columns(&x[i], &a.dim, total, batch.x[i].v)
+        set_columns(&c.y, &node.dim, total, batch.y)
     else:
         for i in range(node.nargs):
             a = &nodes[args[i]]

@@ -9,12 +9,12 @@ import numpy as np
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.core.tensor cimport Dim, size_of, total_of
+from dynet_cy.core.tensor cimport INTEGERS, Dim, const_integers, size_of, total_of
 from dynet_cy.core.threads cimport (
     HAS_GIL, Setting, Unlocked, acquire_lock, follows_dynet, let_be_revived, raised_here, release_lock, revived,
     runs_handlers,
@@ -1162,6 +1162,14 @@ cdef float* value_here(Graph* g, Node* x) except? NULL:
     return x.val
 
 
+cdef struct Look:                   # a value
+    const Dim* dim
+    const float* v
+    Dim own
+    float one
+    void* object                    # of a parameter
+
+
 # ---- as Python numbers and NumPy arrays --------------------------------------
 
 cdef tuple full_shape(const Dim* d):
@@ -1249,12 +1257,31 @@ cdef object doubles_of(const float* v, tuple shape):
     return array_of(v, shape).astype(np.float64)
 
 
-cdef list list_of(const float* v, size_t n):
-    cdef size_t i, end, at = 0
+cdef object value_array(const Look* x):
+    """A new array with a value: float64, or int32."""
+    if x.dim.type == INTEGERS:
+        return array_of(x.v, full_shape(x.dim)).view(np.int32)
+    return doubles_of(x.v, full_shape(x.dim))
+
+
+cdef object one_of(const Look* x):
+    """The value of one element."""
+    if x.dim.type == INTEGERS:
+        return const_integers(x.v)[0]
+    return x.v[0]
+
+
+cdef list list_of(const Look* x):
+    cdef size_t i, end, at = 0, n = total_of(x.dim)
+    cdef const float* v = x.v
+    cdef const int32_t* whole = const_integers(v)
     found = []
     while at < n:                               # signal handlers run between blocks
         end = min(n, at + (1 << 20))
-        found += [v[i] for i in range(at, end)]
+        if x.dim.type == INTEGERS:
+            found += [whole[i] for i in range(at, end)]
+        else:
+            found += [v[i] for i in range(at, end)]
         if end < n:
             PyErr_CheckSignals()
         at = end
@@ -1638,6 +1665,16 @@ cdef class Expression:
         """
         return dim_of(self).bd
 
+    @property
+    def dtype(self):
+        """The type of the elements: float32, or int32 for indices and what is computed of them.
+
+        Example:
+            >>> dy.zeros(3).dtype, dy.argmax(dy.zeros(3)).dtype
+            (dtype('float32'), dtype('int32'))
+        """
+        return np.dtype(np.int32 if dim_of(self).type == INTEGERS else np.float32)
+
     def forward(self, recalculate=False):
         """Compute the value, and everything it depends on, without returning it.
 
@@ -1653,7 +1690,7 @@ cdef class Expression:
         compute(owned(self), recalculate)
 
     def npvalue(self, recalculate=False):
-        """The value as a new float64 array; the batch, if any, is the last axis.
+        """The value as a new float64 array, or int32 if it is integers; the batch, if any, is the last axis.
 
         Args:
             recalculate: as in `forward`; False by default.
@@ -1665,7 +1702,7 @@ cdef class Expression:
         """
         cdef Look x
         _held = look(owned(self), recalculate, &x)
-        return doubles_of(x.v, full_shape(x.dim))
+        return value_array(&x)
 
     def tensor_value(self, recalculate=False):
         """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed.
@@ -1682,7 +1719,7 @@ cdef class Expression:
         return Tensor(self.npvalue(recalculate), len(self.dim()[0]))
 
     def value(self, recalculate=False):
-        """The value.  For a scalar or vector: a float if there is one element, else a flat
+        """The value.  For a scalar or vector: a float (an int if it is integers) if there is one element, else a flat
         list as from `vec_value`.  With more than one axis, even of size 1: an array as
         from `npvalue`.
 
@@ -1698,10 +1735,9 @@ cdef class Expression:
         """
         cdef Look x
         _held = look(owned(self), recalculate, &x)
-        cdef size_t n = total_of(x.dim)
         if x.dim.nd > 1:
-            return doubles_of(x.v, full_shape(x.dim))
-        return x.v[0] if n == 1 else list_of(x.v, n)
+            return value_array(&x)
+        return one_of(&x) if total_of(x.dim) == 1 else list_of(&x)
 
     def vec_value(self, recalculate=False):
         """All elements as a flat list, column-major, the batch last.
@@ -1715,10 +1751,10 @@ cdef class Expression:
         """
         cdef Look x
         _held = look(owned(self), recalculate, &x)
-        return list_of(x.v, total_of(x.dim))
+        return list_of(&x)
 
     def scalar_value(self, recalculate=False):
-        """The value as a float.
+        """The value as a float, or as an int if it is an integer.
 
         Args:
             recalculate: as in `forward`; False by default.
@@ -1735,7 +1771,7 @@ cdef class Expression:
         if total_of(x.dim) != 1:
             raise ValueError(
                 f"scalar_value: the expression has shape {describe_dim(x.dim)}, not one element{made(self)}")
-        return x.v[0]
+        return one_of(&x)
 
     def item(self):
         """The value of an expression of one element as a float: `scalar_value` by NumPy's name.
@@ -2043,7 +2079,7 @@ cdef class Expression:
 
     def __float__(self):
         """The value, if it is one number."""
-        return self.scalar_value()
+        return float(self.scalar_value())
 
     def __int__(self):
         """The value, if it is one number, without its fraction."""
@@ -2067,7 +2103,7 @@ cdef class Expression:
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """The value for other libraries: `np.from_dlpack(e)` and `torch.from_dlpack(e)` call this.
 
-        float32, with the batch as the last axis. It is a copy, which the other library then owns: the graph reuses its
+        float32 or int32, with the batch as the last axis. It is a copy, which the other library then owns: the graph reuses its
         own memory after `renew_cg`.
 
         Raises:
@@ -2077,7 +2113,8 @@ cdef class Expression:
             raise BufferError("the value of an expression can only be copied: its graph reuses the memory")
         cdef Look x
         _held = look(owned(self), False, &x)
-        return capsule_of(array_of(x.v, full_shape(x.dim)), "the value of an expression", stream, max_version,
+        array = array_of(x.v, full_shape(x.dim))
+        return capsule_of(array.view(np.int32) if x.dim.type == INTEGERS else array, "the value of an expression", stream, max_version,
                           dl_device)
 
     def __dlpack_device__(self):
@@ -2246,13 +2283,6 @@ cdef object gradient_from_last(ComputationGraph graph, uint32_t index):
 #
 # Without a GIL another thread may be adding nodes meanwhile, and lists of nodes move when they grow.  So what is read
 # is copied while the slot is held; what takes longer claims the graph.
-
-cdef struct Look:                   # a value
-    const Dim* dim
-    const float* v
-    Dim own
-    float one
-    void* object                    # of a parameter
 
 cdef struct Looks:                  # a node in words
     Dim dim

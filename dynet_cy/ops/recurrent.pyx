@@ -1191,8 +1191,9 @@ cdef inline bint is_of(const Node* x, const Op* op) noexcept:
 
 
 cdef inline bint are_alike(const Node* nodes, uint32_t a, uint32_t b) noexcept:
-    """Whether two nodes have the same shape and batch size."""
-    return nodes[a].dim.bd == nodes[b].dim.bd and same_shape(&nodes[a].dim, &nodes[b].dim)
+    """Whether two nodes have the same shape, batch size and type."""
+    return (nodes[a].dim.bd == nodes[b].dim.bd and nodes[a].dim.type == nodes[b].dim.type
+            and same_shape(&nodes[a].dim, &nodes[b].dim))
 
 
 cdef inline int lstm_step_like(Graph* g, const uint32_t* weights, uint32_t x, uint32_t* h, uint32_t* c,

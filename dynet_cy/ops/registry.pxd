@@ -21,6 +21,10 @@ cdef extern from "dynet_cy/op.h" nogil:
     int UNREAD_ARGUMENTS "DY_UNREAD_ARGUMENTS"
     int UNREAD_RESULT "DY_UNREAD_RESULT"
     int UNREAD "DY_UNREAD"
+    int FIRST "DY_FIRST"
+    int SECOND "DY_SECOND"
+    int THIRD "DY_THIRD"
+    int ALL "DY_ALL"
 
     ctypedef struct Shapes "dy_shapes":
         uint32_t n
@@ -110,6 +114,10 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint8_t random
         uint8_t infinite
         uint8_t truth
+        uint8_t integers
+        uint8_t moves
+        uint8_t result
+        const Op* of_integers
         const char* alone_because
         const char* no_gradient_because
 
@@ -133,3 +141,4 @@ cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forw
                            Backward backward) except NULL
 cdef Op* op_at(uint32_t id) noexcept nogil
 cdef int same_dim(const Shapes* s, Dim* y) except -1
+cdef int broadcast_dim(const Shapes* s, Dim* y) except -1

@@ -60,14 +60,18 @@ cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil:
 
 cdef inline uint32_t* write_shape(uint32_t* w, const Dim* d) noexcept nogil:
     cdef uint32_t i
-    w[0] = d.nd
+    w[0] = axes_and_type(d)
     for i in range(d.nd):
         w[1 + i] = d.d[i]
     return w + 1 + d.nd
 
 
+cdef inline uint32_t axes_and_type(const Dim* d) noexcept nogil:
+    return d.nd | <uint32_t>d.type << 8
+
+
 cdef inline uint32_t* write_rows(uint32_t* w, const Dim* d) noexcept nogil:
-    w[0] = 1
+    w[0] = 1 | <uint32_t>d.type << 8
     w[1] = rows_of(d)
     return w + 2
 
@@ -80,6 +84,7 @@ cdef inline uint32_t* write_shared(uint32_t* w, uint32_t node) noexcept nogil:
 
 cdef inline uint32_t* write_head(Graph* g, const Node* x, uint32_t kind, uint32_t* w) noexcept nogil:
     cdef uint32_t i
+    kind |= <uint32_t>x.dim.type << 4
     if g.multi_device:
         kind |= <uint32_t>device_of(g, <uint32_t>(x - nodes_of(g))) << 8
     w[0] = x.op
@@ -202,7 +207,7 @@ cdef uint32_t write_kin(Graph* g, uint32_t id, uint32_t* w) noexcept nogil:
         if state_of(g)[args[i]] & SHARED:
             at = write_shared(at, args[i])
         else:
-            at[0] = nodes_of(g)[args[i]].dim.nd
+            at[0] = axes_and_type(&nodes_of(g)[args[i]].dim)
             at += 1
     return <uint32_t>(at - w)
 
@@ -398,7 +403,7 @@ cdef inline uint32_t* write_node(Graph* g, const Node* x, uint32_t lowest, uint3
             a = nodes_of(g) + args[i]
             w[0] = OUTSIDE
             w[1] = args[i] if state[args[i]] & SHARED else args[i] - lowest
-            w[2] = a.dim.nd | <uint32_t>(state[args[i]] & SHARED) << 8
+            w[2] = axes_and_type(&a.dim) | <uint32_t>(state[args[i]] & SHARED) << 16
             w = write_dim(w + 3, &a.dim)
     return w
 

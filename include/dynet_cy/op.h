@@ -37,6 +37,15 @@ enum {
     DY_UNREAD = 15
 };
 
+/* Some arguments of an op, as bits of a number that stands for all of them in `integers` and `moves`.  For argument 0, as in
+ * `rule`; for 1, 3, 5...; for 2, 4, 6... */
+enum {
+    DY_FIRST = 1,
+    DY_SECOND = 2,
+    DY_THIRD = 4,
+    DY_ALL = 7
+};
+
 /* The input of a shape rule: the shapes of the arguments, attributes and items. */
 typedef struct {
     uint32_t n;
@@ -129,6 +138,12 @@ typedef struct dy_op {
     uint8_t random;             /* its items identify its random draws: draws.h */
     uint8_t infinite;           /* may return infinities for finite numbers: not an anomaly */
     uint8_t truth;              /* returns 0 or 1, the truth value of a comparison of one element */
+    /* Types.  An argument is floats, and so is the result, unless these say otherwise; integers in place of floats are
+     * converted, by a node that is made for it. */
+    uint8_t integers;           /* the arguments that may be either, such as an index */
+    uint8_t moves;              /* the arguments that are copied bit by bit: the result has their type, which is the same */
+    uint8_t result;             /* the type of the result, if it is that of no argument */
+    const struct dy_op *of_integers;    /* NULL, or: the op in place of this one where all arguments are integers */
     const char *alone_because;
     const char *no_gradient_because;
 } dy_op;
