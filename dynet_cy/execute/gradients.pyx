@@ -50,7 +50,7 @@ cdef enum:
     ENOUGH_COLUMNS = 128
     MOST_COLUMNS = 256
     LEAST_SIZE = 1024
-    COLLECTS = 8                    # within a limit: factors take this part of what is left, or less
+    COLLECTS = 2                    # within a limit: factors take this part of what is left, or less
 
 cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 
@@ -118,8 +118,8 @@ cdef bint give_back_factors(Walk* w) noexcept nogil:
 cdef bint free_factors(Walk* w, const Collected* x, const float** left, const float* right) noexcept nogil:
     if left[0] == NULL:
         return False
-    make_hole(&w.g.grads, &w.g.gaps, <void*>left[0], x.product.rows * x.most * sizeof(float))
-    make_hole(&w.g.grads, &w.g.gaps, <void*>right, x.product.cols * x.most * sizeof(float))
+    make_hole(&w.g.grads, &w.g.gaps, <void*>left[0], x.product.rows * MOST_COLUMNS * sizeof(float))
+    make_hole(&w.g.grads, &w.g.gaps, <void*>right, x.product.cols * MOST_COLUMNS * sizeof(float))
     left[0] = NULL
     return True
 
@@ -317,10 +317,10 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     if f.n >= ENOUGH_COLUMNS:
         return w.background != NULL and lasts(w, f.left) and lasts(w, f.right) and multiply_later(w, p, f)
     c = products_of(w, p, f)
-    if c == NULL or c.most < 2 * f.n or not allocate_factors(w, c):
+    if c == NULL or not allocate_factors(w, c):
         return 0
     x = &c.product
-    if x.n + f.n > c.most:
+    if x.n + f.n > MOST_COLUMNS:
         multiply_one(w, c)
         if not allocate_factors(w, c):
             return 0
@@ -340,7 +340,6 @@ cdef Collected* products_of(Walk* w, Param* p, const Factors* f) noexcept nogil:
         c.product = f[0]
         c.product.n = 0
         c.product.left = NULL
-        c.most = columns_for(w, f)
         c.p = p
         c.sums = NULL
         c.added = NULL
@@ -349,16 +348,11 @@ cdef Collected* products_of(Walk* w, Param* p, const Factors* f) noexcept nogil:
     return c
 
 
-cdef inline size_t columns_for(const Walk* w, const Factors* f) noexcept nogil:
-    """How many columns of factors there is memory for."""
-    return min(<size_t>MOST_COLUMNS, w.to_collect // ((f.rows + f.cols) * sizeof(float)))
-
-
 cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
     """Give a product memory for its factors, if it has none: that of an earlier one that has been added, or new."""
     cdef Factors* x = &c.product
     cdef Addition* a = c.added
-    cdef size_t bytes = (x.rows + x.cols) * c.most * sizeof(float)
+    cdef size_t bytes = (x.rows + x.cols) * MOST_COLUMNS * sizeof(float)
     if x.left != NULL:
         return True
     while a != NULL and (a.left == NULL or not is_made(a)):
@@ -370,9 +364,9 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
         return True
     if bytes > w.to_collect:
         return False
-    x.right = <float*>allocate_lasting(w, x.cols * c.most * sizeof(float))
+    x.right = <float*>allocate_lasting(w, x.cols * MOST_COLUMNS * sizeof(float))
     if x.right != NULL:
-        x.left = <float*>allocate_lasting(w, x.rows * c.most * sizeof(float))
+        x.left = <float*>allocate_lasting(w, x.rows * MOST_COLUMNS * sizeof(float))
     if x.left != NULL:
         w.to_collect -= bytes
     return x.left != NULL

@@ -85,7 +85,6 @@ cdef struct Collected:
     float* sums
     Addition* added                 # the last product that another thread computes
     Factors product                 # `n` counts the columns collected so far; with `sums`, 0 until something is added
-    size_t most                     # CPU: the columns for which its factors have memory
     void* parts                     # for GPUs: a linked list of the factors of each call, its first and last element
     void* last
 
