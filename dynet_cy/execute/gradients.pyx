@@ -13,7 +13,8 @@ forward, the arguments are laid side by side.  The gradients of the results are 
 gradients that the call computes are added to those of the arguments.
 """
 
-from libc.stdint cimport uint8_t
+from libc.math cimport INFINITY
+from libc.stdint cimport SIZE_MAX, uint8_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
@@ -31,9 +32,10 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS, Absorbed, Graph, are_joint, args_of, batches_of,
-    fill_hole, gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, nodes_of, open_gradients,
-    order_of, state_of,
+    fill_hole, gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, make_hole, nodes_of,
+    open_gradients, order_of, state_of,
 )
+from dynet_cy.graph.thrift cimport memory_left
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
@@ -48,6 +50,7 @@ cdef enum:
     ENOUGH_COLUMNS = 128
     MOST_COLUMNS = 256
     LEAST_SIZE = 1024
+    COLLECTS = 2                    # within a limit: factors take this part of what is left, or less
 
 cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 
@@ -86,6 +89,39 @@ cdef inline void begin_addition(Walk* w, Param* p) noexcept nogil:
 cdef inline void end_parameter(Param* p) noexcept nogil:
     note_gradient(p)
     pthread_mutex_unlock(&p.lock)
+
+
+# ---- memory of collected factors -----------------------------------------------------
+
+cdef bint give_back_factors(Walk* w) noexcept nogil:
+    """Add the products that are collected, free their factors, and collect no more; False: there are none."""
+    cdef Collected* x
+    cdef Addition* a
+    cdef bint found = False
+    w.to_collect = 0
+    if multiply_collected(w):
+        return False
+    if w.background != NULL:
+        finish_background(w.background)
+    x = w.collected
+    while x != NULL:
+        if x.sums == NULL:
+            found = free_factors(w, x, &x.product.left, x.product.right) or found
+            a = x.added
+            while a != NULL:
+                found = free_factors(w, x, <const float**>&a.left, a.right) or found
+                a = a.before
+        x = x.next
+    return found
+
+
+cdef bint free_factors(Walk* w, const Collected* x, const float** left, const float* right) noexcept nogil:
+    if left[0] == NULL:
+        return False
+    make_hole(&w.g.grads, &w.g.gaps, <void*>left[0], x.product.rows * MOST_COLUMNS * sizeof(float))
+    make_hole(&w.g.grads, &w.g.gaps, <void*>right, x.product.cols * MOST_COLUMNS * sizeof(float))
+    left[0] = NULL
+    return True
 
 
 # ---- numbers -----------------------------------------------------------------------
@@ -316,6 +352,7 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
     """Give a product memory for its factors, if it has none: that of an earlier one that has been added, or new."""
     cdef Factors* x = &c.product
     cdef Addition* a = c.added
+    cdef size_t bytes = (x.rows + x.cols) * MOST_COLUMNS * sizeof(float)
     if x.left != NULL:
         return True
     while a != NULL and (a.left == NULL or not is_made(a)):
@@ -325,9 +362,13 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
         x.right = a.right
         a.left = NULL
         return True
+    if bytes > w.to_collect:
+        return False
     x.right = <float*>allocate_lasting(w, x.cols * MOST_COLUMNS * sizeof(float))
     if x.right != NULL:
         x.left = <float*>allocate_lasting(w, x.rows * MOST_COLUMNS * sizeof(float))
+    if x.left != NULL:
+        w.to_collect -= bytes
     return x.left != NULL
 
 
@@ -1002,6 +1043,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef uint32_t i, k
     cdef uint8_t needs
+    cdef double left
     cdef Node* node = nodes_of(g)
     cdef const uint32_t* args
     w.going_back = True
@@ -1027,6 +1069,10 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
         return -1
     if not g.whole_gradients:
         keep_referred(g)
+    if w.at_once:
+        w.relieve = give_back_factors
+    left = memory_left(g)
+    w.to_collect = SIZE_MAX if left == INFINITY else <size_t>(left / COLLECTS)
     return 0
 
 

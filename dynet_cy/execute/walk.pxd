@@ -98,6 +98,8 @@ cdef struct Walk:
     Journal* journal                # the record of changed gradients of parameters; NULL: the pass cannot be undone
     Collected* collected            # gradients that are products, and those of small parameters
     Collected* summed               # the element for the small parameter that was added to last
+    size_t to_collect               # CPU: the bytes that factors may still take
+    bint (*relieve)(Walk* w) noexcept nogil     # memory of gradients is short: gives some back, if it can; or NULL
     Background* background          # weight gradients that another thread computes; NULL: no thread does
     const Addition* reader          # the last of them that reads gradients of the batch that runs; NULL: none does
     Lending lending
@@ -182,6 +184,8 @@ cdef inline void* allocate(Walk* w, size_t n) noexcept nogil:
 cdef inline float* claim(Walk* w, const Node* x) noexcept nogil:
     """The gradient of a node, which gets memory for one if it has none; NULL if there is none left."""
     cdef float* p = gradient_for(w.g, &w.lending, x)
+    if p == NULL and w.relieve != NULL and w.relieve(w):
+        p = gradient_for(w.g, &w.lending, x)
     if p == NULL:
         w.failure.needed = total_of(&x.dim) * sizeof(float)
     elif not w.at_once:

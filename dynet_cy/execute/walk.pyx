@@ -498,6 +498,7 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.reader = NULL
     begin_lending(&w.lending)
     w.summed = NULL
+    w.relieve = NULL
     w.number = NO_BATCH
     w.n_live = w.n_live_in_batch = 0
     w.dy = NULL

@@ -98,7 +98,7 @@ def test_less_than_a_program_takes(program, part, strategy):
     else:  # packed weights and collected gradients may have no memory, whatever is dropped
         for x, y in zip(found, expected):
             np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
-    if program is long_chain or program is wide and part < 0.8:  # there 0.8 suffices without packed weights
+    if program is long_chain:  # for some of the others it suffices to pack no weights
         assert recompute.counts() > 0
 
 

@@ -178,6 +178,7 @@ def test_one_node_that_is_too_large_is_an_error() -> None:
     assert dy.sum_elems(dy.ones(3)).value() == 3
 
 
+@pytest.mark.usefixtures("small_graphs_keep_all")
 def test_what_fits_is_not_divided() -> None:
     """Although the assumed bytes do not fit: only a pass that has run out of memory divides the next ones."""
     expected, taken = trained(scores)
@@ -187,3 +188,28 @@ def test_what_fits_is_not_divided() -> None:
     assert dy.cg().n_batches() == batches
     for x, y in zip(found, expected):
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5 * max(1, float(np.abs(y).max())))
+
+
+def test_collected_factors_give_way_to_gradients() -> None:
+    """The factors of the weights fit, but then those gradients do not that come after them."""
+
+    def trained_once() -> list[np.ndarray]:
+        dy.reset_random_seed(5)
+        dy.renew_cg()
+        model = dy.ParameterCollection()
+        wide = model.add_parameters(20000, init=0.5)
+        weights = [model.add_parameters((256, 256)) for _ in range(4)]
+        losses = []
+        for k in range(40):
+            x = dy.pick_range(dy.tanh(wide * (0.1 * k)), 0, 256)
+            for w in weights:
+                x = dy.tanh(w * x)
+            losses.append(dy.squared_norm(x))
+        dy.esum(losses).backward()
+        return [p.grad_as_array() for p in model.parameters_list()]
+
+    expected = trained_once()
+    with limited(3.5):  # 2.2 of which are parameters and their gradients
+        found = trained_once()
+    for x, y in zip(found, expected):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5 * float(np.abs(y).max()))
