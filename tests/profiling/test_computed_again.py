@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from dynet_cy import config, profiling
 from dynet_cy.execute import recompute
 from dynet_cy.graph import thrift
 from dynet_cy.memory import arena
+from dynet_cy.schedule import fleeting
 
 CALLS, CELLS, DIM, COUNT = 6, 4, 48, 8
 VALUE = 4 * DIM * COUNT
@@ -87,6 +88,30 @@ def test_report(weights: dy.Parameters) -> None:
     assert "computed again" in page
 
 
+def test_values_that_no_backward_reads_are_not_among_them(
+    collection: dy.ParameterCollection, drops: Callable[[bool], None]
+) -> None:
+    """Their memory is used again after they have been read, and nobody computes them again."""
+    fleeting.set_least(1)
+    weights, bias = collection.add_parameters((DIM, DIM)), collection.add_parameters(DIM)
+
+    def layers(x: dy.Expression, n: int) -> dy.Expression:
+        for _ in range(n):
+            x = dy.tanh(dy.affine_transform([bias, weights, x]))
+        return x
+
+    dy.renew_cg()
+    before = layers(dy.inputTensor(np.ones((DIM, COUNT)), batched=True), 20)
+    first = dy.sum_batches(dy.squared_norm(before))
+    first.value()
+    after = before
+    for _ in range(CALLS):
+        after = dy.checkpoint(layers, after, CELLS)
+    (first + dy.sum_batches(dy.squared_norm(after))).backward()
+    dropped = {x.op: x.nodes for x in dy.memory_report().dropped}
+    assert dropped["affine_transform"] == CALLS * CELLS
+
+
 def test_all_is_kept(weights: dy.Parameters) -> None:
     """Reports are as always."""
     x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
@@ -114,6 +139,7 @@ import numpy as np
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.memory import arena
+from dynet_cy.schedule import fleeting
 
 def within(megabytes):
     dy.renew_cg()
