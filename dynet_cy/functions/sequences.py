@@ -147,7 +147,7 @@ def ctc_loss_at(log_probs: Expression, labels: Expression, blank: int) -> Expres
         before = [select.pick_range(concatenate([never] * k + [sums]), 0, 2 * n + 1) for k in (1, 2)]
         sums = logsumexp([sums, before[0], before[1] + skipping]) + select.pick(scores, t, 1)
     loss = -logsumexp([select.pick(sums, 2 * n), select.pick(sums, 2 * n - 1)])
-    return where(loss < -NEVER / 2, loss, np.inf)
+    return where(loss > -NEVER / 2, np.inf, loss)
 
 
 def ctc_loss(log_probs: Expression, labels: Expression | Tags, blank: int = 0) -> Expression:

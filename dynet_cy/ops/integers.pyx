@@ -7,7 +7,8 @@ from libc.stdint cimport int32_t, uint8_t, uint32_t
 from dynet_cy.core.tensor cimport INTEGERS, Dim
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1, apply1x, apply2, convert_by, expression
-from dynet_cy.graph.structs cimport Extra, no_extra
+from dynet_cy.graph.structs cimport Extra, Graph, no_extra, nodes_of
+from dynet_cy.graph.table cimport Table, graph_at, graph_table, hold, let_go
 from dynet_cy.ops.registry cimport ALL, FLAT, Forward, Op, Shapes, broadcast_dim, register, same_dim
 
 from dynet_cy.ops.inputs import input_indices
@@ -51,6 +52,9 @@ def to_float(x):
 
     Operations on floats do this by themselves to arguments that are integers.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> (dy.to_float(dy.argmax(dy.inputVector([1, 5, 3]))) / 2).value()
         0.5
@@ -63,6 +67,9 @@ def to_int(x):
 
     Numbers beyond the range become the least or the greatest integer, and NaN 0. There is no gradient.
 
+    Args:
+        x: an expression of any shape.
+
     Example:
         >>> dy.to_int(dy.inputVector([1.5, -2.5])).npvalue()
         array([ 1, -2], dtype=int32)
@@ -72,8 +79,23 @@ def to_int(x):
 
 # ---- for operators --------------------------------------------------------------------------------
 
+cdef Table* table = graph_table()
+
+
 cdef bint is_integer(object x) except -1:
-    return isinstance(x, Expression) and dim_of(<Expression>x).type == INTEGERS
+    return isinstance(x, Expression) and type_of(<Expression>x) == INTEGERS
+
+
+cdef inline uint8_t type_of(Expression x) except? 255:
+    """The type of an expression: mostly of a node of a graph that has not changed, which `dim_of` takes longer to tell."""
+    cdef uint8_t found = 255
+    cdef Graph* g
+    hold(table, x.slot)
+    g = graph_at(table, x.slot)
+    if g != NULL and x.version == g.version:
+        found = nodes_of(g)[x.index].dim.type
+    let_go(table, x.slot)
+    return found if found != 255 else dim_of(x).type
 
 
 cdef bint is_whole(object x) except -1:
