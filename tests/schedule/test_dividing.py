@@ -106,6 +106,7 @@ def trained(program: Program, mem: float | None = None) -> tuple[list[np.ndarray
     return found, sum(row.bytes for row in dy.memory_report().rows if row.kind.startswith(of_graph))
 
 
+@pytest.mark.usefixtures("small_graphs_keep_all")
 @pytest.mark.parametrize(
     ("program", "part"),
     [(scores, 0.5), (scores, 0.3), (images, 0.5), (images, 0.3), (shared, 0.5), (sentences, 0.5), (sentences, 0.3)],
@@ -184,7 +185,7 @@ def test_what_fits_is_not_divided() -> None:
     expected, taken = trained(scores)
     batches = dy.cg().n_batches()
     thrift.set_ratio(30)  # wrong on purpose
-    found, _ = trained(scores, 0.9 * taken / MB)
+    found, _ = trained(scores, taken / MB)
     assert dy.cg().n_batches() == batches
     for x, y in zip(found, expected):
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5 * max(1, float(np.abs(y).max())))
