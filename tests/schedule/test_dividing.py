@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from limits import MB, limited, without_limit  # noqa: F401
 
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.graph import thrift
 from dynet_cy.memory import arena
 
-MB = 2**20
 Program = Callable[[dy.ParameterCollection], dy.Expression]
-
-
-@pytest.fixture(autouse=True)
-def without_limit() -> Iterator[None]:
-    thrift.set_ratio(1.5)
-    dy.renew_cg()
-    yield
-    dy.renew_cg()
-    config.set(mem=0)
-    thrift.set_ratio(1.5)
-
-
-@contextlib.contextmanager
-def limited(megabytes: float) -> Iterator[None]:
-    """A limit of so much more than is used now."""
-    dy.renew_cg()
-    arena.give_back()
-    config.set(mem=arena.used_bytes() / MB + megabytes)
-    try:
-        yield
-    finally:
-        config.set(mem=0)
 
 
 def scores(model: dy.ParameterCollection) -> dy.Expression:
