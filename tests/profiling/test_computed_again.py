@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from limits import limit, without_limit  # noqa: F401
 from own_process import run_python
 
 import dynet_cy as dy
-from dynet_cy import config, profiling
+from dynet_cy import profiling
 from dynet_cy.execute import recompute
-from dynet_cy.graph import thrift
-from dynet_cy.memory import arena
 from dynet_cy.schedule import fleeting
 
 CALLS, CELLS, DIM, COUNT = 6, 4, 48, 8
 VALUE = 4 * DIM * COUNT
-
-
-@pytest.fixture(autouse=True)
-def without_limit() -> Iterator[None]:
-    thrift.set_ratio(1.5)
-    dy.renew_cg()
-    yield
-    dy.renew_cg()
-    config.set(mem=0)
-    thrift.set_ratio(1.5)
 
 
 def cells(weights: dy.Parameters, x: dy.Expression, n: int = CELLS) -> dy.Expression:
@@ -46,9 +35,7 @@ def checkpointed(weights: dy.Parameters) -> None:
 
 
 def within(megabytes: float, weights: dy.Parameters, n: int = 400) -> None:
-    dy.renew_cg()
-    arena.give_back()
-    config.set(mem=arena.used_bytes() / 2**20 + megabytes)
+    limit(megabytes)
     x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
     dy.sum_batches(dy.squared_norm(cells(weights, x, n))).backward()
 
@@ -136,15 +123,11 @@ def test_a_lack_of_memory_says_how_much_is_missing(tmp_path: Path) -> None:
     """And so much more is indeed enough.  In a process without the packed weights of other tests, which count."""
     code = """
 import numpy as np
+from limits import limit
 import dynet_cy as dy
-from dynet_cy import config
-from dynet_cy.memory import arena
-from dynet_cy.schedule import fleeting
 
 def within(megabytes):
-    dy.renew_cg()
-    arena.give_back()
-    config.set(mem=arena.used_bytes() / 2**20 + megabytes)
+    limit(megabytes)
     x = dy.inputTensor(np.ones((48, 8)), batched=True)
     for _ in range(400):
         x = dy.tanh(weights * x)

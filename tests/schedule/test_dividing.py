@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from limits import MB, limited, without_limit  # noqa: F401
 
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.graph import thrift
 from dynet_cy.memory import arena
 
-MB = 2**20
 Program = Callable[[dy.ParameterCollection], dy.Expression]
-
-
-@pytest.fixture(autouse=True)
-def without_limit() -> Iterator[None]:
-    thrift.set_ratio(1.5)
-    dy.renew_cg()
-    yield
-    dy.renew_cg()
-    config.set(mem=0)
-    thrift.set_ratio(1.5)
-
-
-@contextlib.contextmanager
-def limited(megabytes: float) -> Iterator[None]:
-    """A limit of so much more than is used now."""
-    dy.renew_cg()
-    arena.give_back()
-    config.set(mem=arena.used_bytes() / MB + megabytes)
-    try:
-        yield
-    finally:
-        config.set(mem=0)
 
 
 def scores(model: dy.ParameterCollection) -> dy.Expression:
@@ -106,6 +83,7 @@ def trained(program: Program, mem: float | None = None) -> tuple[list[np.ndarray
     return found, sum(row.bytes for row in dy.memory_report().rows if row.kind.startswith(of_graph))
 
 
+@pytest.mark.usefixtures("small_graphs_keep_all")
 @pytest.mark.parametrize(
     ("program", "part"),
     [(scores, 0.5), (scores, 0.3), (images, 0.5), (images, 0.3), (shared, 0.5), (sentences, 0.5), (sentences, 0.3)],
@@ -184,7 +162,7 @@ def test_what_fits_is_not_divided() -> None:
     expected, taken = trained(scores)
     batches = dy.cg().n_batches()
     thrift.set_ratio(30)  # wrong on purpose
-    found, _ = trained(scores, 0.95 * taken / MB)
+    found, _ = trained(scores, 1.1 * taken / MB)
     assert dy.cg().n_batches() == batches
     for x, y in zip(found, expected):
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5 * max(1, float(np.abs(y).max())))
