@@ -158,9 +158,9 @@ def ctc_loss(log_probs: Expression, labels: Expression | Tags, blank: int = 0) -
 
     Args:
         log_probs: log-probabilities, ``{classes,frames}``, as from `log_softmax`.
-        labels: the sequence of classes, without blanks; it may be empty. Or a vector of them as an expression, which gets
-            no gradient; then each frame is a few operations, blanks are not looked for, and the loss is infinite where
-            there are too few frames.
+        labels: the sequence of classes, without blanks; it may be empty. Or a vector of them as an expression, which
+            gets no gradient; then each frame is a few operations, blanks are not looked for, and the loss is infinite
+            where there are too few frames.
         blank: the class of the blank (default: 0).
 
     Returns:

@@ -17,8 +17,8 @@ cdef int ONE_HOT = kernel_at(CU_POSITIONS, b"one_hot_forward")
 cdef int find(Gpu* gpu, const Call* c, const Tensor* indices, size_t pre, size_t length, size_t post, uint32_t none,
               uint32_t* items) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, count = size_of(&indices.dim)
-    return launch_each(gpu, FIND, batch * count, batch, count, pre, length, post, indices.v, indices.bstride, indices.dim.type, none,
-                       c.attrs[3].u, refused_of(gpu), items)
+    return launch_each(gpu, FIND, batch * count, batch, count, pre, length, post, indices.v, indices.bstride,
+                       indices.dim.type, none, c.attrs[3].u, refused_of(gpu), items)
 
 
 cdef int find_positions(Gpu* gpu, const Call* c, const Tensor* indices, size_t length, uint32_t none,

@@ -2103,8 +2103,8 @@ cdef class Expression:
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """The value for other libraries: `np.from_dlpack(e)` and `torch.from_dlpack(e)` call this.
 
-        float32 or int32, with the batch as the last axis. It is a copy, which the other library then owns: the graph reuses its
-        own memory after `renew_cg`.
+        float32 or int32, with the batch as the last axis. It is a copy, which the other library then owns: the graph
+        reuses its own memory after `renew_cg`.
 
         Raises:
             BufferError: `copy` is False, or a device other than the CPU is requested.
@@ -2114,8 +2114,9 @@ cdef class Expression:
         cdef Look x
         _held = look(owned(self), False, &x)
         array = array_of(x.v, full_shape(x.dim))
-        return capsule_of(array.view(np.int32) if x.dim.type == INTEGERS else array, "the value of an expression", stream, max_version,
-                          dl_device)
+        if x.dim.type == INTEGERS:
+            array = array.view(np.int32)
+        return capsule_of(array, "the value of an expression", stream, max_version, dl_device)
 
     def __dlpack_device__(self):
         """The CPU, even if the value was computed elsewhere."""

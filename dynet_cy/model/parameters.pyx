@@ -11,7 +11,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.core.tensor cimport DY_MAX_ND, Call, Dim, dim_with_rows, element, size_of, total_of
+from dynet_cy.core.tensor cimport DY_MAX_ND, Call, Dim, dim_with_rows, size_of, total_of
 from dynet_cy.core.threads cimport HAS_GIL, Unlocked, acquire_lock, follows_dynet, release_lock
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, dim_of, forget_to_set, owner_of
 from dynet_cy.graph.making cimport apply1x, claim_current, leaf_index, refer, release_current, wrap

@@ -235,16 +235,26 @@ def of_integers(w: Writer, step: Step, args: list[Value]) -> str:
     return broadcast(w, step, args, w.add(_OF_INTEGERS[step.op], *integers(w, step, args)))
 
 
+def divided(w: Writer, step: Step, args: list[Value]) -> tuple[str, str, str]:
+    """The quotient, the remainder, and where the divisor is 0: there runtimes cannot divide, and the remainder is 0."""
+    a, b = integers(w, step, args)
+    zero = w.add("Equal", b, w.constant(0, np.int32))
+    b = w.add("Where", zero, w.constant(1, np.int32), b)
+    remainder = w.add("Mod", a, b, fmod=0)
+    return w.add("Div", w.add("Sub", a, remainder), b), remainder, zero
+
+
 @converts("int_remainder")
 def int_remainder(w: Writer, step: Step, args: list[Value]) -> str:
-    return broadcast(w, step, args, w.add("Mod", *integers(w, step, args), fmod=0))
+    _, found, _ = divided(w, step, args)
+    return broadcast(w, step, args, found)
 
 
 @converts("int_floor_divide")
 def int_floor_divide(w: Writer, step: Step, args: list[Value]) -> str:
     """ONNX drops the fraction; without the remainder, the quotient has none."""
-    a, b = integers(w, step, args)
-    return broadcast(w, step, args, w.add("Div", w.add("Sub", a, w.add("Mod", a, b, fmod=0)), b))
+    found, _, zero = divided(w, step, args)
+    return broadcast(w, step, args, w.add("Where", zero, w.constant(0, np.int32), found))
 
 
 @converts("int_less", "int_less_equal", "int_equal", "int_not_equal")

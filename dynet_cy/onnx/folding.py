@@ -322,7 +322,9 @@ class _Folding:
     ) -> int:
         """Add a node that the function has not made, at the line of node `number`; returns its own number."""
         before = self.nodes[number]
-        node = before._replace(op=op, args=tuple(args), shape=shape, batch_size=batch, parameter=parameter, rows=(), integers=False)
+        node = before._replace(
+            op=op, args=tuple(args), shape=shape, batch_size=batch, parameter=parameter, rows=(), integers=False
+        )
         contents = NodeContents(attrs, items, len(items) // batch, None)
         self.made.append(_Made(node, [contents] * len(self.runs), [values] * len(self.runs), None))
         return len(self.made) - 1

@@ -908,9 +908,9 @@ def pow(x: Expression | _Number, y: Expression | _Number):
 
 # ---- comparisons and choices ---------------------------------------------------
 
-cdef object compared(int which, int which_const, int of_integers, object x, object y, str op):
+cdef object compared(int which, int which_const, int whole, object x, object y, str op):
     """x compared with y, an expression, a number or an array."""
-    z = integers_of(of_integers, x, y)
+    z = integers_of(whole, x, y)
     if z is not None:
         return z
     y = operand(y, op, "y")
@@ -1291,8 +1291,8 @@ def _not(a):
 
 
 def _floor_divide(a, b):
-    """a // b, rounded down: of integers, or of floats, exact for whole numbers below 2^24, since a quotient of two of them
-    rounds to no other whole number."""
+    """a // b, rounded down: of integers, or of floats, exact for whole numbers below 2^24, since a quotient of two of
+    them rounds to no other whole number."""
     if is_zero(b):
         raise ZeroDivisionError("//: an expression is divided by the number 0")
     z = integers_of(INT_FLOOR_DIVIDE, a, b)

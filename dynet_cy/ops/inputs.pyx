@@ -8,7 +8,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t, uint32_t
 
-from dynet_cy.core.tensor cimport DY_MAX_ND, FLOATS, INTEGERS, MOST_ALONG, Call, Dim, element, size_of, total_of
+from dynet_cy.core.tensor cimport DY_MAX_ND, FLOATS, INTEGERS, MOST_ALONG, Call, Dim, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set
 from dynet_cy.graph.making cimport (
     apply1x, claim_current, expression, leaf_index, place, refer, release_current, wrap,

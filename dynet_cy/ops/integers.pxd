@@ -31,6 +31,6 @@ cdef Op* TO_INT
 cdef bint is_integer(object x) except -1
 # Whole numbers that int32 holds as an expression, but 0, and anything else, as it is.
 cdef object as_integers(object x)
-# Row `which` of a and b, of which one is integers, and the other too, or is a whole number or an array of such; None if it
-# is anything else: then floats are computed with.
+# Row `which` of a and b, of which one is integers, and the other too, or is a whole number or an array of such; None if
+# it is anything else: then floats are computed with.
 cdef Expression of_integers(int which, object a, object b)

@@ -9,7 +9,7 @@ from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1, apply1x, apply2, convert_by, expression
 from dynet_cy.graph.structs cimport Extra, Graph, no_extra, nodes_of
 from dynet_cy.graph.table cimport Table, graph_at, graph_table, hold, let_go
-from dynet_cy.ops.registry cimport ALL, FLAT, Forward, Op, Shapes, broadcast_dim, register, same_dim
+from dynet_cy.ops.registry cimport ALL, FLAT, Forward, Shapes, broadcast_dim, register, same_dim
 
 from dynet_cy.ops.inputs import input_indices
 
@@ -87,7 +87,7 @@ cdef bint is_integer(object x) except -1:
 
 
 cdef inline uint8_t type_of(Expression x) except? 255:
-    """The type of an expression: mostly of a node of a graph that has not changed, which `dim_of` takes longer to tell."""
+    """The type of an expression, as `dim_of` has it, but quicker for a node of a graph that has not changed."""
     cdef uint8_t found = 255
     cdef Graph* g
     hold(table, x.slot)

@@ -1,7 +1,7 @@
 """Indices that are values of the graph: integers, or whole numbers in floats, checked when they are read.
 
-A float holds every whole number up to 2^24, so an op that reads an index from floats refuses longer axes when its node is
-made. An op that reads an index calls `is_position`, and `refuse` if it is none: the pass then ends with an IndexError.
+A float holds every whole number up to 2^24, so an op that reads an index from floats refuses longer axes when its node
+is made. An op that reads an index calls `is_position`, and `refuse` if it is none: the pass ends with an IndexError.
 """
 
 from libc.stdint cimport uint32_t

@@ -297,7 +297,8 @@ def sample(x, d=0):
     through it; that of a policy is ``dy.pickneglogsoftmax(scores, action) * reward``.
 
     Args:
-        x: scores, such as logits or logarithms of probabilities; -inf is never drawn if there is another. Divide them by a temperature to draw more or less freely.
+        x: scores, such as logits or logarithms of probabilities; -inf is never drawn if there is another.
+            Divide them by a temperature to draw more or less freely.
         d: the axis (default: 0).
 
     Raises:

@@ -807,8 +807,8 @@ cdef Expression index_along(object x, object d, bint least, str name):
 
 
 def argmax(x, gradient_mode: str | None = None, d=0):
-    """The index of the greatest element along an axis, which is removed, as a value of the graph, an integer; the first if
-    several are equal.
+    """The index of the greatest element along an axis, which is removed, as a value of the graph, an integer; the first
+    if several are equal.
 
     The result can be used as an index: ``table[dy.argmax(scores)]``. No gradient flows through it.
 

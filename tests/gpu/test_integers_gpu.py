@@ -22,7 +22,7 @@ def test_moved_bits_are_unchanged(on_device, name: str, strategy: int) -> None:
     dy.renew_cg(autobatching=strategy)
     build, f = MOVES[name]
     arrays = [np.stack([np.roll(BITS, k), BITS[::-1]]) for k in range(5)]
-    if name == "gather":                            # sorted as floats
+    if name == "gather":  # sorted as floats
         arrays = [np.where(np.abs(a) < 2**24, a, 9) for a in arrays]
     xs = [dy.input_indices(a) for a in arrays]
     ys = [build(x + 0 if k % 2 else x) for k, x in enumerate(xs)]

@@ -8,6 +8,7 @@ from integer_uses import ARITHMETIC, BITS, COMPARISONS, FAR, MOVES, OTHER, wrapp
 
 import dynet_cy as dy
 
+
 def same(e, expected) -> None:
     found = e.npvalue()
     assert found.dtype == np.int32
@@ -20,7 +21,7 @@ def test_moved_bits_are_unchanged(name: str, strategy: int) -> None:
     dy.renew_cg(autobatching=strategy)
     build, f = MOVES[name]
     arrays = [np.stack([np.roll(BITS, k), BITS[::-1]]) for k in range(5)]
-    if name == "gather":                            # sorted as floats
+    if name == "gather":  # sorted as floats
         arrays = [np.where(np.abs(a) < 2**24, a, 9) for a in arrays]
     ys = [build(dy.input_indices(a) + 0) for a in arrays]
     dy.forward(ys)
@@ -101,7 +102,13 @@ def test_what_gives_integers(graph) -> None:
     x = dy.inputTensor([[1, 5, 2], [3, 4, 6]])
     for e in (dy.argmax(x), dy.argmin(x, d=1), dy.argsort(x), dy.topk(x, 1)[1], dy.sample(x), dy.input_indices([1])):
         assert e.dtype == np.int32
-    for e in (dy.argmax(x) > 0, dy.argmax(x) / 2, dy.argmax(x) + 0.5, dy.argmax(x) + dy.ones(3), dy.sum_elems(dy.argmax(x))):
+    for e in (
+        dy.argmax(x) > 0,
+        dy.argmax(x) / 2,
+        dy.argmax(x) + 0.5,
+        dy.argmax(x) + dy.ones(3),
+        dy.sum_elems(dy.argmax(x)),
+    ):
         assert e.dtype == np.float32
 
 
