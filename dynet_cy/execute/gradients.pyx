@@ -22,9 +22,9 @@ from dynet_cy.core.threads cimport interrupted
 from dynet_cy.execute.accumulation cimport (
     MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, roll_back,
 )
-from dynet_cy.execute.gradient_memory cimport take_back
+from dynet_cy.execute.gradient_memory cimport give_back, take_back
 from dynet_cy.execute.walk cimport (
-    FEW, allocate, allocate_table, arrange, claim, is_empty, lay_items, neighbours_before, op_raised, open_section,
+    FEW, allocate, allocate_table, arrange, claim, gather, is_empty, lay_items, neighbours_before, op_raised, open_section,
     part_views,
     pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor, settle, settle_gradients,
     uses_in, views_backward,
@@ -40,7 +40,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport note_gradient
-from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, op_at
+from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, goes_over, op_at, reads
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 
 
@@ -753,7 +753,10 @@ cdef int scattered_backward(Walk* w, const Batch* batch, const Op* op, const Nee
     cdef float* at = needs.same(c, i) if needs.same != NULL else NULL
     if at != NULL:                              # they are somewhere already
         return add_each(w, batch, i, at)
-    at = <float*>allocate(w, total_of(&c.dx.dim) * sizeof(float))
+    if w.own_copies and goes_over(op, i) and batch.x[i].bytes and w.reader == NULL:     # no other thread reads the copy
+        at = batch.x[i].v
+    else:
+        at = <float*>allocate(w, total_of(&c.dx.dim) * sizeof(float))
     if at == NULL:
         return -1
     c.dx.v = place_of(w, at)
@@ -914,8 +917,54 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
     return 0
 
 
+cdef inline bint is_copy_gone(const Batch* batch, uint32_t i) noexcept nogil:
+    return batch.x[i].bytes != 0 and batch.x[i].v == NULL
+
+
 cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    """Compute the gradients of the arguments of one call."""
+    """Compute the gradients of the arguments of one call; first copy arguments again whose copies were given back."""
+    cdef uint32_t i, first = 0, n_args = nodes_of(w.g)[order_of(w.g)[batch.first]].nargs
+    cdef int failed
+    if batch.x == NULL or not w.at_once or batch.dy == NULL:
+        return backward_of_call(w, batch)
+    while first < n_args and not is_copy_gone(batch, first):
+        first += 1
+    if first == n_args:
+        return backward_of_call(w, batch)
+    failed = copy_again(w, batch, n_args)
+    if not failed:
+        w.own_copies = True
+        failed = backward_of_call(w, batch)
+        w.own_copies = False
+    for i in range(first, n_args):
+        if batch.x[i].bytes and batch.x[i].v != NULL:
+            if w.background != NULL and batch.x[i].v != batch.y:
+                give_back(w.g, &w.lending, batch.x[i].v, batch.x[i].bytes, w.reader)
+            batch.x[i].v = NULL
+    return failed
+
+
+cdef int copy_again(Walk* w, Batch* batch, uint32_t n_args) noexcept nogil:
+    """Copy the arguments whose copies were given back.  Another thread reads working memory only if it lasts."""
+    cdef const Op* op = &ops[nodes_of(w.g)[order_of(w.g)[batch.first]].op]
+    cdef uint32_t i
+    for i in range(n_args):
+        if not is_copy_gone(batch, i):
+            continue
+        if not reads(op, i) and not goes_over(op, i):
+            batch.x[i].v = batch.y                  # some address
+        elif w.background != NULL:
+            batch.x[i].v = <float*>allocate_lasting(w, batch.x[i].bytes)
+            if batch.x[i].v == NULL:
+                w.failure.needed = batch.x[i].bytes
+        else:
+            batch.x[i].v = <float*>allocate(w, batch.x[i].bytes)
+        if batch.x[i].v == NULL or reads(op, i) and gather(w, batch, i):
+            return -1
+    return 0
+
+
+cdef int backward_of_call(Walk* w, Batch* batch) noexcept nogil:
     cdef Graph* g = w.g
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)

@@ -14,7 +14,7 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.recompute cimport check_batch, count_again, note_reads_of, run_planned_in_stretches
-from dynet_cy.execute.walk cimport assign_values, run_again, run_planned_at_once
+from dynet_cy.execute.walk cimport assign_values, most_along, run_again, run_planned_at_once
 from dynet_cy.graph.structs cimport (
     COMPUTED, FLEETING, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
     order_of, part_gradients, state_of,
@@ -36,7 +36,7 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
     cdef size_t top = g.grads.top
     cdef uint32_t b, first = g.n_batches, end = first + n_batches
     cdef int ended
-    if not plan_fleeting(g, n_batches, targets, n):
+    if not plan_fleeting(g, n_batches, targets, n, most_along):
         if is_limited(g):
             return run_planned_in_stretches(w, n_batches, targets, n)
         return run_planned_at_once(w, n_batches)

@@ -113,6 +113,9 @@ cdef struct Walk:
     uint64_t stream
     bint again                      # what runs forward has run before
     bint going_back                 # it is a backward pass
+    size_t copies                   # where the copies of `arrange` begin in the scratch arena
+    bint lasting_copies             # one of them may not be made again: it contains the value of a parameter
+    bint own_copies                 # backward: the copies of the batch that runs are for this one call only
     uint64_t end                    # forward: start no batch from this time on, on the clock of `now`; 0: no limit
     int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward, unless NULL
     void* hooked                    # data of `after`
@@ -244,6 +247,8 @@ cdef int open_section(Walk* w) noexcept nogil
 cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil
 # The same for the items only.
 cdef int lay_items(Walk* w, Batch* batch) noexcept nogil
+# Copy argument i of the nodes of a batch to batch.x[i].v, side by side.
+cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil
 # Set the call of a batch: its arguments and result, in the form of the batch.
 cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept nogil
 

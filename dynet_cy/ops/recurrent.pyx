@@ -22,7 +22,7 @@ from dynet_cy.ops.linalg cimport (
     factors_of_a, multiply, multiply_backward_a, multiply_backward_b, multiply_plus,
 )
 from dynet_cy.ops.registry cimport (
-    FLAT, LIST, SHARE, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes, op_at,
+    FLAT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes, op_at,
     register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport MOST_PRODUCTS, add_rewrite, sums_of_activations
@@ -214,6 +214,7 @@ cdef Op* new_gates_op(const char* name) except NULL:
     op.rule[1] = SHARE
     op.assigns = True
     op.unread = UNREAD_FIRST
+    op.over = UNREAD_EVEN
     return op
 
 
@@ -224,6 +225,7 @@ PROJECTED = new_gates_op(b"vanilla_lstm_gates_projected")
 PROJECTED.rule[0] = LIST
 NOISY_GATES.random = True
 NOISY_GATES.saved = noise_saved
+NOISY_GATES.over = 0                # the noise depends on x and h
 
 
 cdef Expression gates(object inputs, object h, object Wx, object Wh, object b, float deviation):
@@ -611,6 +613,7 @@ cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 
 GATED = register(b"gated_affine", b"b xs...", gated_dim, gated_forward, gated_backward)
 GATED.unread = UNREAD_FIRST
+GATED.over = UNREAD_EVEN
 GATED.prepare = gated_prepare
 GATED.prepared = as_many_as_y
 GATED.prepares_over = True

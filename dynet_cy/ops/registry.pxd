@@ -18,6 +18,8 @@ cdef extern from "dynet_cy/op.h" nogil:
     int PRODUCT "DY_PRODUCT"
     int TRANSFERS "DY_TRANSFERS"
     int UNREAD_FIRST "DY_UNREAD_FIRST"
+    int UNREAD_ODD "DY_UNREAD_ODD"
+    int UNREAD_EVEN "DY_UNREAD_EVEN"
     int UNREAD_ARGUMENTS "DY_UNREAD_ARGUMENTS"
     int UNREAD_RESULT "DY_UNREAD_RESULT"
     int UNREAD "DY_UNREAD"
@@ -110,6 +112,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint8_t in_place
         uint8_t joins
         uint8_t unread
+        uint8_t over
         uint8_t any_batch
         uint8_t random
         uint8_t infinite
@@ -124,6 +127,7 @@ cdef extern from "dynet_cy/op.h" nogil:
     int rule_index "dy_rule_index"(uint32_t i)
     int rule_of "dy_rule"(const Op* op, uint32_t i)
     bint reads "dy_reads"(const Op* op, uint32_t i)
+    bint goes_over "dy_goes_over"(const Op* op, uint32_t i)
     bint reads_result "dy_reads_result"(const Op* op)
 
 # `in_place` of ops that pass their gradient on as it is.

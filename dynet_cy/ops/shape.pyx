@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport (
-    Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
+    Attr, Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1, apply1x, expression
@@ -14,7 +14,9 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.inputs cimport axis_in, whole
-from dynet_cy.ops.registry cimport ALL, ALONE, FIRST, FLAT, LIST, UNCHANGED, UNREAD, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    ALL, ALONE, CPU, FIRST, FLAT, LIST, UNCHANGED, UNREAD, Op, Shapes, register, same_dim,
+)
 
 from dynet_cy.graph.structs import carriers, operators
 from dynet_cy.ops.registry import DimensionError
@@ -395,12 +397,17 @@ cdef size_t length(const Call* c, uint32_t i) noexcept nogil:
     return axis_of(&c.x[i].dim, c.attrs[0].u)
 
 
+cdef bint is_along_last_axis(const Dim* y, const Attr* attrs) noexcept nogil:
+    return y.bd == 1 and split_at(y, attrs[0].u).post == 1
+
+
 CONCATENATE = register(b"concatenate", b"xs...", concatenate_dim, concatenate_forward,
                        concatenate_backward)
 CONCATENATE.unread = UNREAD
 CONCATENATE.moves = ALL
 CONCATENATE.part = length
 CONCATENATE.assigns = True
+CONCATENATE.needs[CPU].laid = is_along_last_axis
 CONCATENATE.rule[0] = CONCATENATE.rule[1] = CONCATENATE.rule[2] = LIST
 
 
