@@ -184,7 +184,7 @@ def test_what_fits_is_not_divided() -> None:
     expected, taken = trained(scores)
     batches = dy.cg().n_batches()
     thrift.set_ratio(30)  # wrong on purpose
-    found, _ = trained(scores, 0.9 * taken / MB)
+    found, _ = trained(scores, 0.95 * taken / MB)
     assert dy.cg().n_batches() == batches
     for x, y in zip(found, expected):
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5 * max(1, float(np.abs(y).max())))
