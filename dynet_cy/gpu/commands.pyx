@@ -21,8 +21,8 @@ from dynet_cy.gpu.groups cimport GROUPS
 from dynet_cy.gpu.memory cimport Mirror, Range, begin_use, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
-    COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of, nodes_of, order_of,
-    state_of,
+    COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of, home_of, nodes_of,
+    order_of, state_of,
 )
 from dynet_cy.memory.arena cimport Arena, Segment, arena_alloc, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport Param
@@ -481,7 +481,7 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
         moves_of(s)[last - s.group].next = s.n_moves
     s.last_move[node] = s.group + s.n_moves - 1
     if a.val != NULL:
-        w.owed[owed_place(w, a.batch)] = w.turn
+        w.owed[owed_place(w, a.batch)] = w.owed[owed_place(w, home_of(w.g, a))] = w.turn
     # While numbers are checked, each batch is waited for.
     if checking or (w.held and w.g.scratch.top > s.most_scratch):
         w.pending = True
