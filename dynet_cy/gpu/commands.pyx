@@ -422,11 +422,18 @@ cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c
 
 cdef int backward(Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil:
     cdef const GpuOp* gpu_op = gpu_op_at(op.id)
+    cdef uint32_t member = w.member
+    cdef int failed
     if gpu_op.note != NULL:
         gpu_op.note(c, batch.items)
     if w.section:
         note_written(pass_of(w), c.dx.v)
-    return add_call(pass_of(w), BACKWARD, c, batch, i, w.n_live)
+        # The gradients of the arguments of a node do not depend on each other, unless something is computed first.
+        if op.needs[GPU].assigns and gpu_op.begin_backward == NULL:
+            w.member = member * c.n + i
+    failed = add_call(pass_of(w), BACKWARD, c, batch, i, w.n_live)
+    w.member = member
+    return failed
 
 
 cdef int fill(Walk* w, float* to, size_t n, float x) noexcept nogil:
