@@ -10,9 +10,9 @@ from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.execute.watch cimport AGAIN, NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, COPIES, EACH, FLEETING, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node,
-    args_of, batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients, nodes_of, order_of,
-    release_arguments, state_of, unclaim_values,
+    COMPUTED, COPIES, EACH, FLEETING, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, VIEWS, Batch, Graph, Laid,
+    Node, args_of, batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients, nodes_of,
+    order_of, release_arguments, state_of, unclaim_values,
 )
 from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport random_seed

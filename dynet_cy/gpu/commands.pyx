@@ -183,8 +183,10 @@ cdef int end_group(Walk* w) noexcept nogil:
 
 
 cdef int end_commands(Pass* s) noexcept nogil:
-    """End the last group of moves, and list those that run first: with the moves that the pass begins with, if these are
-    few."""
+    """End the last group of moves, and list those that run first.
+
+    They join the moves that the pass begins with, if these are few.
+    """
     cdef Command* c
     cdef Command** end
     cdef EarlyMove* early = s.early

@@ -57,8 +57,10 @@ cdef bint are_copies(const Graph* g, const Batch* batch) noexcept nogil:
 # ---- views ---------------------------------------------------------------------------
 
 cdef void find_views(Graph* g, uint32_t n) noexcept nogil:
-    """Let batches of copies be views if each of their nodes is a whole value of the plan that nothing else uses.  If there
-    is no memory, they stay copies."""
+    """Let batches of copies be views if each of their nodes is a whole value of the plan that nothing else uses.
+
+    If there is no memory, they stay copies.
+    """
     cdef size_t top = g.scratch.top
     cdef const Batch* planned = batches_of(g) + g.n_batches
     cdef const uint32_t* ids = order_of(g) + planned[0].first

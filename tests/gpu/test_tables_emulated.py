@@ -110,7 +110,12 @@ OUTSIDE = FLOATS - 2  # with more than two numbers
 # A job: the family, the kernel, its parameters, and what the error says.
 JOBS = {
     "moves": ("base", "move_few", lambda d: moves(d, (0, 100, 9, 0, 0), (0, 120, 9, 3, 0), (40, 120, 9, 0, 1)), ""),
-    "moves_from_outside": ("base", "move_few", lambda d: moves(d, (OUTSIDE, 100, 9, 0, 0)), "line 0 of its table reads"),
+    "moves_from_outside": (
+        "base",
+        "move_few",
+        lambda d: moves(d, (OUTSIDE, 100, 9, 0, 0)),
+        "line 0 of its table reads",
+    ),
     "moves_to_outside": ("base", "move_few", lambda d: moves(d, (0, OUTSIDE, 9, 0, 0)), "line 0 of its table writes"),
     "moves_to_one_place": (
         "base",

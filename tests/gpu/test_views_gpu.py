@@ -125,7 +125,7 @@ def test_gradients_of_views_and_their_arguments() -> None:
         views = [dy.reshape(x, (8,)) for x in xs]
         loss = total([dy.exp(x) for x in views[:2]])
         loss.backward()
-        found.append([x.gradient() for x in xs[:2] + views[:2]] + [x.npvalue() for x in xs[:2] + views[:2]])
+        found.append([x.npvalue() for x in views[:2] + xs[:2]] + [x.gradient() for x in views[:2] + xs[:2]])
     for got, want in zip(*found):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-6)
 
