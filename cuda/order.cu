@@ -48,6 +48,20 @@ static __device__ __forceinline__ void put_ranked(Ranked one, size_t e, size_t k
     } else ((uint32_t *)y)[to] = one.at;
 }
 
+/** op sort(x)
+ *  work: two_lists(c) if i < 0 else 0
+ *  forward: order(gpu, c, c.saved)
+ *  backward:
+ *      Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *      inner = s.pre
+ *      length = s.len
+ *      outer = s.post
+ *      count = c.attrs[1].u
+ *      lines = inner * outer * elements
+ *      sort_backward(where = <const uint32_t*>c.saved): each(lines * (count if uses == 1 else min(count, <size_t>1))) */
+/** op argsort(x)
+ *  work: two_lists(c) if i < 0 else 0
+ *  forward: order(gpu, c, NULL) */
 // Sort each tile of each line; into y, or, if a line has several tiles, into `runs`.
 extern "C" __global__ void sort_tiles(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
                                       int descending, const float *__restrict__ x, size_t stride_x, void *runs,

@@ -41,6 +41,13 @@ extern "C" __global__ void find_positions(size_t batch, size_t count, size_t pre
     }
 }
 
+/** op one_hot_at(v)
+ *  count = size_of(&c.x[0].dim)
+ *  n = c.y.dim.d[0]
+ *  integers = c.x[0].dim.type
+ *  function = c.attrs[3].u
+ *  forward:
+ *      one_hot_forward(refused = refused_of(gpu)): each(batch * count * n) */
 // y = columns of n numbers with 1 at the index, otherwise 0; `count` columns for each batch element.
 extern "C" __global__ void one_hot_forward(size_t batch, size_t count, size_t n, const float *__restrict__ v,
                                            size_t stride_v, int integers, uint32_t function, dy_refused_index *refused,

@@ -144,7 +144,35 @@ extern "C" __global__ void range_backward(size_t batch, size_t n, size_t pre, si
     put_back(batch, n, AxisRange{pre, len, column, items}, dy, dx, stride_dx, list_dx);
 }
 
-// Rows and columns by number: gpu/shape.pyx launches them, both ways.
+/** op select_rows(x)
+ *  op select_cols(x)
+ *  uses lookup
+ *  Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+ *  count = c.item_count
+ *  pre = s.pre
+ *  column = pre * s.len
+ *  n = pre * count * s.post
+ *  forward:
+ *      listed_forward: each(batch * n)
+ *  backward:
+ *      return add_listed(gpu, batch, &s, count, c.items, c.dy.v, c.dx.v, c.dx.bstride, <float**>c.dx.list) */
+/** op take(x, positions)
+ *  uses lookup, positions
+ *  Split s
+ *  saved: size_of(&c.x[1].dim) * c.y.dim.bd
+ *  forward:
+ *      find_items(gpu, c, &c.x[0].dim, &s, <uint32_t*>c.saved)
+ *      count = size_of(&c.x[1].dim)
+ *      pre = s.pre
+ *      column = pre * s.len
+ *      n = pre * count * s.post
+ *      listed_forward(items = <const uint32_t*>c.saved): each(batch * n)
+ *  backward:
+ *      nothing if i  # none flows to an index
+ *      items_split(c, &c.x[0].dim, &s)
+ *      count = size_of(&c.x[1].dim)
+ *      return add_listed(gpu, batch, &s, count, <const uint32_t*>c.saved, c.dy.v, c.dx.v, c.dx.bstride, <float**>c.dx.list) */
+// Rows and columns by number.
 extern "C" __global__ void listed_forward(size_t batch, size_t n, size_t pre, size_t count, size_t column,
                                           const uint32_t *items, float *x, size_t stride_x, float *const *list_x, float *y) {
     select(batch, n, Listed{pre, count, column, items}, x, stride_x, list_x, y);

@@ -28,6 +28,16 @@ static __device__ inline LogSum log_sum(const Team &t, const float *x, size_t n,
  *      pickneglogsoftmax_forward: rows(batch, n)
  *  backward:
  *      pickneglogsoftmax_backward: each(n * elements) */
+/** op pickneglogsoftmax_at(x, positions)
+ *  uses positions
+ *  n = size_of(&c.x[0].dim)
+ *  saved: 3 * <size_t>c.y.dim.bd  # the items behind the log-sums
+ *  forward:
+ *      first find_positions(gpu, c, &c.x[1], n, 0, <uint32_t*>(c.saved + 2 * batch))
+ *      pickneglogsoftmax_forward(items = <const uint32_t*>(c.saved + 2 * batch)): rows(batch, n)
+ *  backward:
+ *      return 0 if c.accumulate else fill(gpu, total_of(&c.dx.dim), 0, c.dx.v) if i  # none flows to an index
+ *      pickneglogsoftmax_backward(items = <const uint32_t*>(c.saved + 2 * batch)): each(n * elements) */
 // y_b = log sum e^x - x_v, with v = items_b. The log-sums are saved as pairs.
 extern "C" __global__ void pickneglogsoftmax_forward(size_t batch, size_t n, const float *__restrict__ x, size_t stride_x,
                                                      const uint32_t *__restrict__ items, float *saved, float *y) {

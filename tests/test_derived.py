@@ -249,6 +249,15 @@ def test_launches_one_after_the_other(launches_of: Any) -> None:
     assert "lists" not in launches_of("op pick(a)\n * n = 3\n * forward:\n * first listed: each(n)\n * pair_x: each(n)")
 
 
+def test_functions_that_launch_kernels_of_other_modules(launches_of: Any) -> None:
+    text = launches_of(
+        "op pick(a)\n * uses positions\n * n = 3\n * forward:\n * first fill(gpu, n, 0, c.y.v)\n * pair_x: each(n)"
+    )
+    assert "    fill(gpu, n, 0, c.y.v)\n    return launch_each(gpu, PAIR_X, n, batch, c.x[0].v, c.y.v)" in text
+    assert "needs_module(op, CU_POSITIONS)" in text
+    assert "from dynet_cy.gpu.positions cimport CU_POSITIONS" in text
+
+
 def test_the_argument_whose_gradient_is_not_asked_for(launches_of: Any) -> None:
     text = launches_of("op dot_product(a, b)\n * n = 3\n * backward:\n * adding: each(n)")
     assert "launch_each(gpu, ADDING, n, n, c.x[1 - i].v, c.dx.v)" in text

@@ -72,8 +72,8 @@ class Line:
 
     Attributes:
         kind: "define" (name, value), "declare" (a struct: its type, names, and perhaps a value), "call" (fills such
-            structs), "nothing" (on a condition), "return" (what another function returns), "launch", which returns, or
-            "first", after which the function goes on.
+            structs), "do" (calls a function that launches), "nothing" (on a condition), "return" (what another function
+            returns), "launch", which returns, or "first", after which the function goes on.
         name: what is defined, or the kernel.
         value: the expression.
         type: of what is declared.
@@ -101,6 +101,7 @@ class Launch:
         draws: those of them that draw random numbers.
         arguments: their names, which parameters of kernels may have.
         sections: the lines of each function, with those that all share first.
+        modules: others with kernels that functions launch which these lines call.
     """
 
     where: str
@@ -108,6 +109,7 @@ class Launch:
     draws: set[str]
     arguments: list[str]
     sections: dict[str, list[Line]]
+    modules: list[str]
 
 
 # ---- reading ---------------------------------------------------------------------------
@@ -151,8 +153,9 @@ def read_line(text: str, where: str) -> Line:
     defined = re.fullmatch(r"(\w+) = (.+)", text)
     if defined:
         return Line("define", defined[1], defined[2])
-    if re.fullmatch(r"\w+\(.*\)", text):
-        return Line("call", value=text)
+    called = re.fullmatch(r"(first )?(\w+\(.*\))", text)
+    if called:
+        return Line("do" if called[1] else "call", value=called[2])
     ended = re.fullmatch(r"(nothing|return (?:.+?))(?: if ((?:(?! else |, ).)+))?", text)
     if ended:
         kind, _, value = ended[1].partition(" ")
@@ -169,9 +172,14 @@ def read(comment: str, file: str) -> Iterator[Launch]:
     for ops in alike([head for head in heads if head], body):
         values = {"op": ops[0][1], **definitions(ops[0][4] or "")}
         shared: list[Line] = []
+        modules: list[str] = []
         sections: dict[str, list[Line]] = {}
         into = shared
         for line in body:
+            listed = re.fullmatch(r"uses (\w+(?:, \w+)*)", line)
+            if listed:
+                modules += split(listed[1])
+                continue
             title = re.fullmatch(rf"({'|'.join(FUNCTIONS)}):(?: (.+))?", line)
             if title:
                 into = sections[title[1]] = list(shared)
@@ -180,7 +188,8 @@ def read(comment: str, file: str) -> Iterator[Launch]:
                 into.append(read_line(line.format(**values) if "{" in line else line, where))
         if not sections:
             raise Mistake(f"{where}: nothing is launched")
-        yield Launch(where, [op[1] for op in ops], {op[1] for op in ops if op[3]}, split(ops[0][2]), sections)
+        draws = {op[1] for op in ops if op[3]}
+        yield Launch(where, [op[1] for op in ops], draws, split(ops[0][2]), sections, modules)
 
 
 def alike(heads: list[re.Match[str]], body: list[str]) -> list[list[re.Match[str]]]:
@@ -234,7 +243,7 @@ def ops() -> set[str]:
 
 def names_in(text: str) -> set[str]:
     """The names in an expression, except those of fields and types."""
-    return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", re.sub(r"<[a-z_ ]+\**>", "", text)))
+    return set(re.findall(r"(?<![\w.])[A-Za-z_]\w*", re.sub(r"<[a-z_0-9 ]+\**>", "", text)))
 
 
 # ---- writing -------------------------------------------------------------------------------
@@ -293,7 +302,7 @@ class Function:
             yield from code(f"    cdef {kind} {line.name} = {value}")
         elif line.kind == "declare":
             yield from code(f"    cdef {line.type} {line.name}" + (f" = {line.value}" if line.value else ""))
-        elif line.kind == "call":
+        elif line.kind in ("call", "do"):
             yield from code(f"    {line.value}")
         else:
             indent = "    "
@@ -345,7 +354,7 @@ class Function:
         """The names that the code uses."""
         used: set[str] = set()
         for line in self.steps:
-            if line.kind in (*LAUNCHES, "nothing", "return"):
+            if line.kind in (*LAUNCHES, "do", "nothing", "return"):
                 used |= names_in(line.condition) | names_in(line.value) | names_in(" ".join(line.grid[1]))
             if line.kind in LAUNCHES:
                 parameters = self.module.kernel(line.name, "").parameters
@@ -443,6 +452,9 @@ class Module:
                 body += ["", *code(f'op = gpu_op(b"{name}", {self.variable}, {pair})')]
                 body += ["needs_module(op, BASE)"] if base else []
                 self.used |= {"BASE", "needs_module"} if base else set()
+                for other in (f"CU_{module.upper()}" for module in launch.modules):
+                    body.append(f"needs_module(op, {other})")
+                    self.used |= {other, "needs_module"}
                 body += [f"op.{section} = {own}" for section, own in functions.items() if section not in PAIR]
                 body += ["op.draws = True"] if name in launch.draws else []
                 body += ["op.assigns = True"] if self.assigns(launch) else []
@@ -531,7 +543,8 @@ def region(stem: str, own: str, families: list[str], sources: dict[str, str]) ->
 
 def composed(stem: str, own: str, parts: list[tuple[Module, list[Launch]]]) -> Iterator[str]:
     """The lines of a region: imports for all families, then the launches of each."""
-    body = [line for module, launches in parts for line in ["", *module.text(launches)]]
+    texts = [list(module.text(launches)) for module, launches in parts]
+    body = [line for text in texts for line in (["", *text] if text[0] else text)]
     if parts:
         yield from parts[0][0].imports(set().union(*(module.used for module, _ in parts)), stem)
         if not re.search(r"^cdef GpuOp\* op\b", own, re.MULTILINE):

@@ -1096,7 +1096,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef Node* node = nodes_of(g)
     cdef const uint32_t* args
     w.going_back = True
-    w.failure.needed = part_views(g, target)
+    w.failure.needed = part_views(w, target)
     if w.failure.needed:
         return -1
     for i in range(target + 1):

@@ -49,7 +49,7 @@ cdef inline uint32_t neighbours_before(const Batch* batch, const Batch* first) n
 cdef uint32_t views_backward(Graph* g, const Batch* batch) noexcept nogil
 # Copy views whose argument has other users among the nodes up to `target`, so that their gradients do not mix.  Returns
 # 0, or the size of the working memory that could not be allocated.
-cdef size_t part_views(Graph* g, uint32_t target) noexcept nogil
+cdef size_t part_views(Walk* w, uint32_t target) noexcept nogil
 
 
 # ==== walk ========================================================================================

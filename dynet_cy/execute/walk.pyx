@@ -10,9 +10,9 @@ from dynet_cy.execute.gradient_memory cimport begin_lending
 from dynet_cy.execute.watch cimport AGAIN, NOTHING, bad_values, checking, note_call, now, profiling, raise_anomaly
 from dynet_cy.graph.origin cimport explain, made_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, EACH, FLEETING, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, VIEWS, Batch, Graph, Laid, Node,
-    args_of, batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients, nodes_of, order_of,
-    release_arguments, state_of, unclaim_values,
+    COMPUTED, COPIES, EACH, FLEETING, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, SHARED, TILES, VIEWS, Batch, Graph, Laid,
+    Node, args_of, batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients, nodes_of,
+    order_of, release_arguments, state_of, unclaim_values,
 )
 from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport random_seed
@@ -399,18 +399,20 @@ cdef void clear_others(Graph* g, const uint32_t* ids, uint32_t n, const Node* ar
         done = end
 
 
-cdef size_t part_views(Graph* g, uint32_t target) noexcept nogil:
+cdef size_t part_views(Walk* w, uint32_t target) noexcept nogil:
+    cdef const Graph* g = w.g
     cdef uint32_t b
     if g.n_passes == 1:                         # all users were known when the views were planned
         return 0
     for b in range(g.n_batches):
         if batches_of(g)[b].form == VIEWS:
-            return part_shared(g, target)
+            return part_shared(w, target)
     return 0
 
 
-cdef size_t part_shared(Graph* g, uint32_t target) noexcept nogil:
+cdef size_t part_shared(Walk* w, uint32_t target) noexcept nogil:
     """Copy the views of arguments that are also used by a node that is not a view."""
+    cdef Graph* g = w.g
     cdef size_t top = g.scratch.top, bytes = target + <size_t>1
     cdef uint8_t* used = <uint8_t*>arena_alloc(&g.scratch, bytes)
     cdef const Node* x
@@ -436,27 +438,33 @@ cdef size_t part_shared(Graph* g, uint32_t target) noexcept nogil:
         for j in range(batch.count):
             i = order_of(g)[batch.first + j]
             if argument_of(g, i) <= target and used[argument_of(g, i)]:
-                copy_views(g, batch)
+                if copy_views(w, batch):
+                    return w.failure.needed
                 break
     arena_rewind(&g.scratch, top)
-    return 0
+    return w.failure.needed if settle(w) else 0
 
 
-cdef void copy_views(Graph* g, Batch* batch) noexcept nogil:
+cdef int copy_views(Walk* w, Batch* batch) noexcept nogil:
+    cdef Graph* g = w.g
     cdef Node* x
     cdef float* y = batch.y
     cdef size_t n
     cdef uint32_t j
-    batch.form = EACH
+    batch.form = EACH if w.at_once else COPIES
     add_to(&n_copied, batch.count)
     if is_dropped(g, order_of(g)[batch.first]):     # they are apart when they are computed again
-        return
+        return 0
     for j in range(batch.count):
         x = &nodes_of(g)[order_of(g)[batch.first + j]]
         n = total_of(&x.dim)
-        memcpy(y, x.val, n * sizeof(float))
+        if w.at_once:
+            memcpy(y, x.val, n * sizeof(float))
+        elif w.device.copy(w, y, x.val, n):
+            return -1
         x.val = y
         y += n
+    return 0
 
 
 def view_counts() -> tuple[int, int]:

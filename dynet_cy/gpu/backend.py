@@ -13,6 +13,7 @@ from dynet_cy.gpu import (  # type: ignore[attr-defined]  # noqa: F401 - registe
     memory,
     multi_device,
     norm,
+    positions,
     products,
     random,
     recurrent,

@@ -25,7 +25,7 @@ from dynet_cy.gpu.commands cimport (
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
 from dynet_cy.graph.structs cimport (
-    CELL, EACH, IN_CELL, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of, nodes_of,
+    CELL, EACH, IN_CELL, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, VIEWS, Batch, Node, args_of, batches_of, nodes_of,
     order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
@@ -233,7 +233,7 @@ cdef inline float* there(Pass* s, Place* place, const Node* x) noexcept nogil:
     """The device address of the value of a node; `place` is that of its batch, or becomes it."""
     if x.val == NULL:
         return (<Param*>x.object).device_value
-    if x.batch == NO_BATCH:
+    if x.batch == NO_BATCH or batches_of(s.walk.g)[x.batch].form == VIEWS:
         return on_device(s, x.val)
     if place.batch != x.batch:
         place.batch = x.batch
@@ -404,9 +404,10 @@ cdef inline float* gradient_there(Pass* s, Place* place, const Node* x) noexcept
     """The device address of the gradient of a node; `place` is that of its batch, or becomes it.  NULL: there is no
     memory."""
     cdef float* here
-    if x.batch == NO_BATCH or place.batch != x.batch:
+    cdef bint apart = x.batch == NO_BATCH or batches_of(s.walk.g)[x.batch].form == VIEWS
+    if apart or place.batch != x.batch:
         here = claim(&s.walk, x)
-        if here == NULL or x.batch == NO_BATCH:
+        if here == NULL or apart:
             return on_device(s, here) if here != NULL else NULL
         place.batch = x.batch
         place.here = batches_of(s.walk.g)[x.batch].y

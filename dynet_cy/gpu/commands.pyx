@@ -21,8 +21,8 @@ from dynet_cy.gpu.groups cimport GROUPS
 from dynet_cy.gpu.memory cimport Mirror, Range, begin_use, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
-    COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of, nodes_of, order_of,
-    state_of,
+    COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of, home_of, nodes_of,
+    order_of, state_of,
 )
 from dynet_cy.memory.arena cimport Arena, Segment, arena_alloc, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport Param
@@ -183,8 +183,10 @@ cdef int end_group(Walk* w) noexcept nogil:
 
 
 cdef int end_commands(Pass* s) noexcept nogil:
-    """End the last group of moves, and list those that run first: with the moves that the pass begins with, if these are
-    few."""
+    """End the last group of moves, and list those that run first.
+
+    They join the moves that the pass begins with, if these are few.
+    """
     cdef Command* c
     cdef Command** end
     cdef EarlyMove* early = s.early
@@ -422,11 +424,18 @@ cdef int begin_backward(Walk* w, const Batch* batch, const Op* op, const Call* c
 
 cdef int backward(Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil:
     cdef const GpuOp* gpu_op = gpu_op_at(op.id)
+    cdef uint32_t member = w.member
+    cdef int failed
     if gpu_op.note != NULL:
         gpu_op.note(c, batch.items)
     if w.section:
         note_written(pass_of(w), c.dx.v)
-    return add_call(pass_of(w), BACKWARD, c, batch, i, w.n_live)
+        # The gradients of the arguments of a node do not depend on each other, unless something is computed first.
+        if op.needs[GPU].assigns and gpu_op.begin_backward == NULL:
+            w.member = member * c.n + i
+    failed = add_call(pass_of(w), BACKWARD, c, batch, i, w.n_live)
+    w.member = member
+    return failed
 
 
 cdef int fill(Walk* w, float* to, size_t n, float x) noexcept nogil:
@@ -481,7 +490,7 @@ cdef int add(Walk* w, uint32_t node, float* to, const float* source, size_t n, f
         moves_of(s)[last - s.group].next = s.n_moves
     s.last_move[node] = s.group + s.n_moves - 1
     if a.val != NULL:
-        w.owed[owed_place(w, a.batch)] = w.turn
+        w.owed[owed_place(w, a.batch)] = w.owed[owed_place(w, home_of(w.g, a))] = w.turn
     # While numbers are checked, each batch is waited for.
     if checking or (w.held and w.g.scratch.top > s.most_scratch):
         w.pending = True

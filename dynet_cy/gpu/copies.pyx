@@ -9,17 +9,19 @@ Such a batch runs as late as possible, right before the first batch that uses it
 way, adds to the gradients of its arguments early, with those of all other copies that this batch uses, and not between
 two batches of the arguments: when the outputs of a recurrent network are concatenated step by step, the steps back
 through time need no launch for them.
+
+If nothing else uses the argument, a reshaped value needs no copy: it is a view, as on the CPU (execute/walk).
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.gradients cimport contribute
-from dynet_cy.execute.walk cimport Walk, clear_call, place_of, settle, settle_gradients
+from dynet_cy.execute.walk cimport Walk, clear_call, place_of, settle, settle_gradients, views_backward
 from dynet_cy.gpu.commands cimport Pass, copy_later, device_forms
 from dynet_cy.graph.structs cimport (
-    COPIES, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Node, args_of, batches_of, nodes_of, order_of, state_of,
+    COPIES, LIVE, NEEDS_GRAD, NO_BATCH, VIEWS, Batch, Node, args_of, batches_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
@@ -37,6 +39,7 @@ cdef void find_copies(Graph* g, uint32_t n) noexcept nogil:
             batch.form = COPIES
             some = True
     if some:
+        find_views(g, n)
         bring_to_users(g, g.n_batches, n)
         arena_rewind(&g.scratch, top)
 
@@ -50,6 +53,77 @@ cdef bint are_copies(const Graph* g, const Batch* batch) noexcept nogil:
             return False
     return True
 
+
+# ---- views ---------------------------------------------------------------------------
+
+cdef void find_views(Graph* g, uint32_t n) noexcept nogil:
+    """Let batches of copies be views if each of their nodes is a whole value of the plan that nothing else uses.
+
+    If there is no memory, they stay copies.
+    """
+    cdef size_t top = g.scratch.top
+    cdef const Batch* planned = batches_of(g) + g.n_batches
+    cdef const uint32_t* ids = order_of(g) + planned[0].first
+    cdef uint32_t b, i, j, lowest = ids[0], highest = 0, count = 0
+    cdef const Node* x
+    cdef uint8_t* uses                          # of each node of the plan: 2 stands for more
+    for b in range(n):
+        count += planned[b].count
+    for j in range(count):
+        lowest = min(lowest, ids[j])
+        highest = max(highest, ids[j])
+    uses = <uint8_t*>arena_alloc(&g.scratch, highest - lowest + <size_t>1)
+    if uses == NULL:
+        return
+    memset(uses, 2, highest - lowest + <size_t>1)
+    for j in range(count):
+        uses[ids[j] - lowest] = 0
+    for j in range(count):
+        x = &nodes_of(g)[ids[j]]
+        for i in range(x.nargs):
+            if args_of(g, x)[i] >= lowest and uses[args_of(g, x)[i] - lowest] < 2:
+                uses[args_of(g, x)[i] - lowest] += 1
+    for b in range(g.n_batches, g.n_batches + n):
+        if batches_of(g)[b].form == COPIES and are_views(g, &batches_of(g)[b], uses, lowest):
+            batches_of(g)[b].form = VIEWS
+    arena_rewind(&g.scratch, top)
+
+
+cdef bint are_views(const Graph* g, const Batch* batch, const uint8_t* uses, uint32_t lowest) noexcept nogil:
+    cdef const Node* x
+    cdef uint32_t j, arg
+    for j in range(batch.count):
+        x = &nodes_of(g)[order_of(g)[batch.first + j]]
+        arg = args_of(g, x)[0]
+        # A view of a copy or of a view would have to wait for it, or to move with it.
+        if (x.nargs != 1 or arg < lowest or uses[arg - lowest] != 1
+                or op_at(nodes_of(g)[arg].op).needs[GPU].laid != NULL):
+            return False
+    return True
+
+
+cdef int views_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef Node* x
+    cdef uint32_t j
+    # Views live as long as their arguments, which are dropped in such graphs.
+    if g.forward_only or g.regions.top or g.stretches.top:
+        batch.form = COPIES
+        return copies_forward(w, batch, n)
+    clear_call(batch)
+    for j in range(batch.count):
+        x = &nodes_of(g)[order_of(g)[batch.first + j]]
+        x.val = nodes_of(g)[args_of(g, x)[0]].val
+        x.batch = w.number
+    return 0
+
+
+cdef int backward_of_views(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    w.n_live_in_batch = views_backward(w.g, batch)
+    return 0
+
+
+# ---- copies --------------------------------------------------------------------------
 
 # How often a copy of a copy is followed to what it copies.
 cdef enum:
@@ -234,5 +308,7 @@ cdef int copies_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     return settle(w)
 
 
+device_forms()[VIEWS].forward = views_forward
+device_forms()[VIEWS].backward = backward_of_views
 device_forms()[COPIES].forward = copies_forward
 device_forms()[COPIES].backward = copies_backward

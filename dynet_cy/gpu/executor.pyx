@@ -20,7 +20,7 @@ from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
 from dynet_cy.graph.structs cimport (
-    COMPUTED, ENGINE_GPU, NO_BATCH, SENT, Batch, Engine, Graph, Node, args_of, batches_of, engine, nodes_of,
+    COMPUTED, ENGINE_GPU, NO_BATCH, SENT, VIEWS, Batch, Engine, Graph, Node, args_of, batches_of, engine, nodes_of,
     release_arguments, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
@@ -217,7 +217,7 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, bint seeks) e
                 if not error:
                     s.walk.number = number
                     error = run_forward(&s.walk, &batches_of(g)[number])
-                if not error:
+                if not error and batches_of(g)[number].form != VIEWS:
                     assign_values(g, &batches_of(g)[number], number)
         if error:
             raise_pass_failure(&s, "the values of the graph")

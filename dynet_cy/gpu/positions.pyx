@@ -11,7 +11,6 @@ from dynet_cy.ops.loops cimport Split
 cdef int CU_POSITIONS
 CU_POSITIONS = module_at(b"positions")
 cdef int FIND = kernel_at(CU_POSITIONS, b"find_positions")
-cdef int ONE_HOT = kernel_at(CU_POSITIONS, b"one_hot_forward")
 
 
 cdef int find(Gpu* gpu, const Call* c, const Tensor* indices, size_t pre, size_t length, size_t post, uint32_t none,
@@ -29,11 +28,21 @@ cdef int find_positions(Gpu* gpu, const Call* c, const Tensor* indices, size_t l
 cdef int find_places(Gpu* gpu, const Call* c, const Tensor* indices, const Split* s, uint32_t* items) noexcept nogil:
     return find(gpu, c, indices, s.pre, s.len, s.post, 0, items)
 
+# derived: launches of positions
+from dynet_cy.gpu.driver cimport GpuOp
 
-cdef int one_hot_forward(Gpu* gpu, const Call* c) noexcept nogil:
+cdef GpuOp* op
+
+cdef int ONE_HOT_FORWARD = kernel_at(CU_POSITIONS, b"one_hot_forward")
+
+
+cdef int one_hot_at_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, count = size_of(&c.x[0].dim), n = c.y.dim.d[0]
-    return launch_each(gpu, ONE_HOT, batch * count * n, batch, count, n, c.x[0].v, c.x[0].bstride, c.x[0].dim.type,
-                       c.attrs[3].u, refused_of(gpu), c.y.v)
+    cdef int integers = c.x[0].dim.type
+    cdef uint32_t function = c.attrs[3].u
+    return launch_each(gpu, ONE_HOT_FORWARD, batch * count * n, batch, count, n, c.x[0].v, c.x[0].bstride, integers,
+                       function, refused_of(gpu), c.y.v)
 
 
-gpu_op(b"one_hot_at", CU_POSITIONS, one_hot_forward, NULL)
+op = gpu_op(b"one_hot_at", CU_POSITIONS, one_hot_at_forward, NULL)
+# end of launches

@@ -408,23 +408,6 @@ cdef int add_listed(Gpu* gpu, size_t batch, const Split* s, size_t count, const 
     return gpu.error
 
 
-cdef int select_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    return read_listed(gpu, c.y.dim.bd, &s, c.item_count, c.items, c.x[0].v, c.x[0].bstride, <float**>c.x[0].list,
-                       c.y.v)
-
-
-cdef int select_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    return add_listed(gpu, c.y.dim.bd, &s, c.item_count, c.items, c.dy.v, c.dx.v, c.dx.bstride, <float**>c.dx.list)
-
-
-for name in (b"select_rows", b"select_cols"):
-    op = gpu_op(name, CU_SELECT, select_forward, select_backward)
-    needs_module(op, CU_LOOKUP)
-    op.lists = True
-
-
 cdef int scatter_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.y.dim, c.attrs[0].u)
     cdef size_t n = c.item_count
@@ -481,30 +464,6 @@ cdef size_t items_size(const Call* c) noexcept nogil:
     return size_of(&c.x[1].dim) * c.y.dim.bd
 
 
-cdef int take_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef Split s
-    cdef uint32_t* items = <uint32_t*>c.saved
-    find_items(gpu, c, &c.x[0].dim, &s, items)
-    return read_listed(gpu, c.y.dim.bd, &s, size_of(&c.x[1].dim), items, c.x[0].v, c.x[0].bstride,
-                       <float**>c.x[0].list, c.y.v)
-
-
-cdef int take_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s
-    if i:                                           # none flows to an index
-        return 0
-    items_split(c, &c.x[0].dim, &s)
-    return add_listed(gpu, c.y.dim.bd, &s, size_of(&c.x[1].dim), <const uint32_t*>c.saved, c.dy.v, c.dx.v,
-                      c.dx.bstride, <float**>c.dx.list)
-
-
-op = gpu_op(b"take", CU_SELECT, take_forward, take_backward)
-needs_module(op, CU_LOOKUP)
-needs_module(op, CU_POSITIONS)
-op.saved = items_size
-op.lists = True
-
-
 cdef int put_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Split s
     cdef size_t n = size_of(&c.x[1].dim)
@@ -539,25 +498,11 @@ op.saved = items_size
 op.work = scatter_work
 
 
-# ---- pick_batch_elems: rows of a table whose rows are the batch elements of x -------------
-
-cdef int pick_batch_elems_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return gather_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), 1, c.x[0].v, c.items, c.y.v)
-
-
-cdef int pick_batch_elems_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    return add_rows(gpu, c.y.dim.bd, size_of(&c.y.dim), c.items, c.dy.v, c.dx.v)
-
-
-op = gpu_op(b"pick_batch_elems", CU_LOOKUP, pick_batch_elems_forward, pick_batch_elems_backward)
-
-
 # ---- sort, argsort ----------------------------------------------------------------------
 
 cdef int CU_ORDER = module_at(b"order")
 cdef int SORT_TILES = kernel_at(CU_ORDER, b"sort_tiles")
 cdef int SORT_MERGE = kernel_at(CU_ORDER, b"sort_merge")
-cdef int SORT_BACKWARD = kernel_at(CU_ORDER, b"sort_backward")
 
 cdef enum:
     TILE = 1024                 # TILE of the kernels
@@ -583,32 +528,10 @@ cdef int order(Gpu* gpu, const Call* c, float* where) noexcept nogil:
     return gpu.error
 
 
-cdef int sort_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return order(gpu, c, c.saved)
-
-
-cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    return order(gpu, c, NULL)
-
-
-cdef int sort_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t count = c.attrs[1].u, uses = c.y.dim.bd // c.dx.dim.bd, lines = s.pre * s.post * c.dx.dim.bd
-    return launch_each(gpu, SORT_BACKWARD, lines * (count if uses == 1 else min(count, <size_t>1)), lines, s.pre, s.len,
-                       s.post, count, uses, c.saved, c.dy.v, c.dx.v)
-
-
-cdef size_t sort_work(const Call* c, int i) noexcept nogil:
+cdef size_t two_lists(const Call* c) noexcept nogil:
     """Two lists of values with their positions, for lines of several tiles."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    return 4 * s.pre * s.post * s.len * c.y.dim.bd if i < 0 and s.len > TILE else 0
-
-
-op = gpu_op(b"sort", CU_ORDER, sort_forward, sort_backward)
-op.work = sort_work
-
-op = gpu_op(b"argsort", CU_ORDER, argsort_forward, NULL)
-op.work = sort_work
+    return 4 * s.pre * s.post * s.len * c.y.dim.bd if s.len > TILE else 0
 
 
 # ---- strided_select ---------------------------------------------------------------------
@@ -629,7 +552,7 @@ cdef void strided_axes(const Call* c, Axes* axes) noexcept nogil:
         axes.stride[2][k] = 0
         stride *= c.x[0].dim.d[k]
 
-# derived: launches of select, order
+# derived: launches of select, lookup, order
 
 cdef int RANGE_FORWARD = kernel_at(CU_SELECT, b"range_forward")
 cdef int RANGE_BACKWARD = kernel_at(CU_SELECT, b"range_backward")
@@ -666,6 +589,60 @@ op = gpu_op(b"pick_range", CU_SELECT, pick_forward, pick_backward)
 op.lists = True
 
 
+cdef int select_rows_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t count = c.item_count, pre = s.pre, column = pre * s.len, n = pre * count * s.post
+    return launch_each(gpu, LISTED_FORWARD, batch * n, batch, n, pre, count, column, c.items, c.x[0].v, c.x[0].bstride,
+                       c.x[0].list, c.y.v)
+
+
+cdef int select_rows_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t count = c.item_count
+    return add_listed(gpu, batch, &s, count, c.items, c.dy.v, c.dx.v, c.dx.bstride, <float**>c.dx.list)
+
+
+op = gpu_op(b"select_rows", CU_SELECT, select_rows_forward, select_rows_backward)
+needs_module(op, CU_LOOKUP)
+op.lists = True
+
+op = gpu_op(b"select_cols", CU_SELECT, select_rows_forward, select_rows_backward)
+needs_module(op, CU_LOOKUP)
+op.lists = True
+
+
+cdef size_t take_saved(const Call* c) noexcept nogil:
+    return size_of(&c.x[1].dim) * c.y.dim.bd
+
+
+cdef int take_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s
+    find_items(gpu, c, &c.x[0].dim, &s, <uint32_t*>c.saved)
+    cdef size_t count = size_of(&c.x[1].dim), pre = s.pre, column = pre * s.len, n = pre * count * s.post
+    return launch_each(gpu, LISTED_FORWARD, batch * n, batch, n, pre, count, column, <const uint32_t*>c.saved, c.x[0].v,
+                       c.x[0].bstride, c.x[0].list, c.y.v)
+
+
+cdef int take_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd
+    cdef Split s
+    if i:
+        return 0
+    items_split(c, &c.x[0].dim, &s)
+    cdef size_t count = size_of(&c.x[1].dim)
+    return add_listed(gpu, batch, &s, count, <const uint32_t*>c.saved, c.dy.v, c.dx.v, c.dx.bstride, <float**>c.dx.list)
+
+
+op = gpu_op(b"take", CU_SELECT, take_forward, take_backward)
+needs_module(op, CU_LOOKUP)
+needs_module(op, CU_POSITIONS)
+op.saved = take_saved
+op.lists = True
+
+
 cdef int strided_select_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, n = size_of(&c.y.dim)
     cdef Axes axes
@@ -686,12 +663,54 @@ cdef int strided_select_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept n
 
 op = gpu_op(b"strided_select", CU_SELECT, strided_select_forward, strided_select_backward)
 
+
+cdef int pick_batch_elems_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t rows = c.y.dim.bd, n = size_of(&c.y.dim)
+    return launch_each(gpu, LOOKUP_FORWARD, rows * n, rows, n, <float>1, c.x[0].v, c.items, c.y.v)
+
+
+cdef int pick_batch_elems_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t rows = c.y.dim.bd, n = size_of(&c.y.dim)
+    return add_rows(gpu, rows, n, c.items, c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"pick_batch_elems", CU_LOOKUP, pick_batch_elems_forward, pick_batch_elems_backward)
+
+cdef int SORT_BACKWARD = kernel_at(CU_ORDER, b"sort_backward")
 cdef int CONTINUATIONS_OF_LINES = kernel_at(CU_ORDER, b"continuations_of_lines")
 cdef int CONTINUATIONS_OF_BEAMS = kernel_at(CU_ORDER, b"continuations_of_beams")
 cdef int CUMPROD_FORWARD = kernel_at(CU_ORDER, b"cumprod_forward")
 cdef int CUMPROD_BACKWARD = kernel_at(CU_ORDER, b"cumprod_backward")
 cdef int LOGCUMSUMEXP_FORWARD = kernel_at(CU_ORDER, b"logcumsumexp_forward")
 cdef int LOGCUMSUMEXP_BACKWARD = kernel_at(CU_ORDER, b"logcumsumexp_backward")
+
+
+cdef size_t sort_work(const Call* c, int i) noexcept nogil:
+    return two_lists(c) if i < 0 else 0
+
+
+cdef int sort_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return order(gpu, c, c.saved)
+
+
+cdef int sort_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t elements = c.dx.dim.bd, uses = c.y.dim.bd // c.dx.dim.bd
+    cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef size_t inner = s.pre, length = s.len, outer = s.post, count = c.attrs[1].u, lines = inner * outer * elements
+    return launch_each(gpu, SORT_BACKWARD, lines * (count if uses == 1 else min(count, <size_t>1)), lines, inner,
+                       length, outer, count, uses, <const uint32_t*>c.saved, c.dy.v, c.dx.v)
+
+
+op = gpu_op(b"sort", CU_ORDER, sort_forward, sort_backward)
+op.work = sort_work
+
+
+cdef int argsort_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    return order(gpu, c, NULL)
+
+
+op = gpu_op(b"argsort", CU_ORDER, argsort_forward, NULL)
+op.work = sort_work
 
 
 cdef size_t continuations_work(const Call* c, int i) noexcept nogil:

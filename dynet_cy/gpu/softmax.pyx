@@ -60,34 +60,6 @@ op = gpu_op(b"logsumexp", CU_SOFTMAX, logsumexp_forward, logsumexp_backward)
 op.assigns = True
 
 
-# ---- pickneglogsoftmax_at: as pickneglogsoftmax, with items that forward finds and saves behind the log-sums -----
-
-cdef int pickneglogsoftmax_at_forward(Gpu* gpu, const Call* c) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
-    cdef uint32_t* items = <uint32_t*>(c.saved + 2 * batch)
-    find_positions(gpu, c, &c.x[1], n, 0, items)
-    return launch_rows(gpu, PICKNEGLOGSOFTMAX_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride, items, c.saved,
-                       c.y.v)
-
-
-cdef int pickneglogsoftmax_at_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
-    if i:                                           # none flows to an index
-        return 0 if c.accumulate else fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
-    return launch_each(gpu, PICKNEGLOGSOFTMAX_BACKWARD, n * c.dx.dim.bd, batch, n, c.x[0].v, c.x[0].bstride,
-                       <const uint32_t*>(c.saved + 2 * batch), c.saved, c.dy.v, c.dx.v, c.accumulate)
-
-
-cdef size_t pickneglogsoftmax_at_saved(const Call* c) noexcept nogil:
-    return 3 * <size_t>c.y.dim.bd
-
-
-op = gpu_op(b"pickneglogsoftmax_at", CU_SOFTMAX, pickneglogsoftmax_at_forward, pickneglogsoftmax_at_backward)
-needs_module(op, CU_POSITIONS)
-op.saved = pickneglogsoftmax_at_saved
-op.assigns = True
-
-
 # ==== attention ===================================================================================
 #
 # Scaled dot-product attention.
@@ -202,6 +174,31 @@ cdef int pickneglogsoftmax_backward(Gpu* gpu, const Call* c, uint32_t i) noexcep
 
 
 op = gpu_op(b"pickneglogsoftmax", CU_SOFTMAX, pickneglogsoftmax_forward, pickneglogsoftmax_backward)
+op.assigns = True
+
+
+cdef size_t pickneglogsoftmax_at_saved(const Call* c) noexcept nogil:
+    return 3 * <size_t>c.y.dim.bd
+
+
+cdef int pickneglogsoftmax_at_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, n = size_of(&c.x[0].dim)
+    find_positions(gpu, c, &c.x[1], n, 0, <uint32_t*>(c.saved + 2 * batch))
+    return launch_rows(gpu, PICKNEGLOGSOFTMAX_FORWARD, batch, n, batch, n, c.x[0].v, c.x[0].bstride,
+                       <const uint32_t*>(c.saved + 2 * batch), c.saved, c.y.v)
+
+
+cdef int pickneglogsoftmax_at_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
+    cdef size_t batch = c.y.dim.bd, elements = c.dx.dim.bd, n = size_of(&c.x[0].dim)
+    if i:
+        return 0 if c.accumulate else fill(gpu, total_of(&c.dx.dim), 0, c.dx.v)
+    return launch_each(gpu, PICKNEGLOGSOFTMAX_BACKWARD, n * elements, batch, n, c.x[0].v, c.x[0].bstride,
+                       <const uint32_t*>(c.saved + 2 * batch), c.saved, c.dy.v, c.dx.v, c.accumulate)
+
+
+op = gpu_op(b"pickneglogsoftmax_at", CU_SOFTMAX, pickneglogsoftmax_at_forward, pickneglogsoftmax_at_backward)
+needs_module(op, CU_POSITIONS)
+op.saved = pickneglogsoftmax_at_saved
 op.assigns = True
 
 

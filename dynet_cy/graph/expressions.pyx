@@ -1152,7 +1152,7 @@ cdef float* value_here(Graph* g, Node* x) except? NULL:
     if not is_elsewhere(g, x):
         return x.val
     batch = &batches_of(g)[x.batch]
-    if batch.count > 1 and batch.bytes <= FETCHED_TOGETHER:
+    if batch.count > 1 and batch.bytes <= FETCHED_TOGETHER and batch.form != VIEWS:
         floats_here(g, number, batch.y, batch.bytes // sizeof(float))
         for j in range(batch.count):
             state_of(g)[order_of(g)[batch.first + j]] |= SENT

@@ -76,7 +76,7 @@ cdef void list_nodes(const Graph* g, const Batch* batch, uint32_t number, Place*
 # ---- neighbours that multiply by different weights ------------------------------------------
 #
 # Two batches that follow each other and do not depend on each other, such as those of the two directions of a recurrent
-# network, can be one product on a device, if the weights, factors and results of the second lie behind those of the first.
+# network, can be one product on a device, if weights, factors and results of the second lie behind those of the first.
 
 cdef void order_weights(Graph* g, uint32_t n, Place* places, uint32_t* first, uint32_t lowest,
                         uint32_t highest) noexcept nogil:

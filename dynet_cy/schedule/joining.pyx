@@ -81,8 +81,9 @@ cdef inline bint may_join(const Graph* g, const Batch* batch, int kind) noexcept
 
 cdef inline bint is_function(const Op* op, const Needs* needs, const Node* x) noexcept nogil:
     """Whether a node is an elementwise function of one argument, which only argument and result determine."""
-    return (op.batching == FLAT and x.nargs == 1 and x.item_count == 0 and op.backward != NULL and needs.saved == NULL
-            and needs.work == NULL and needs.spread == NULL and needs.same == NULL and needs.laid == NULL)
+    return (op.batching == FLAT and x.nargs == 1 and x.item_count == 0 and op.backward != NULL
+            and needs.saved == NULL and needs.work == NULL and needs.spread == NULL and needs.same == NULL
+            and needs.laid == NULL)
 
 
 cdef uint32_t typical_node(const Graph* g, const Batch* batch) noexcept nogil:
@@ -108,7 +109,8 @@ cdef bint find_signatures(Graph* g, uint32_t n, int kind, JoiningWork* w) noexce
         return False
     for b in range(n):
         w.sig[b] = NONE
-        if may_join(g, &batches[b], kind) and signature_of(g, &w.signatures, typical_node(g, &batches[b]), 0, &w.sig[b]):
+        if (may_join(g, &batches[b], kind)
+                and signature_of(g, &w.signatures, typical_node(g, &batches[b]), 0, &w.sig[b])):
             return False
     return w.signatures.n < n_may
 

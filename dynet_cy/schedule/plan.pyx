@@ -1222,11 +1222,14 @@ cdef inline int rank_of(const Queue* q) noexcept nogil:
 
 cdef uint32_t first_feeder(const PlanWork* w, const Queue* queues, const uint32_t* active, uint32_t n,
                            uint32_t best) noexcept nogil:
-    """The queue to run before the best one: one with ready nodes whose users are in it, one that does so for that, ..."""
+    """The queue to run before the best one: one with ready nodes whose users are in it, or one that feeds that, ..."""
     cdef uint64_t seen = 0, own
     cdef uint32_t k, found
     cdef const Queue* q
-    while rank_of(&queues[active[best]]) == 1 and w.signatures.keys[w.sig[queues[active[best]].head]].form != FLATTENED:
+    while True:
+        q = &queues[active[best]]
+        if rank_of(q) != 1 or w.signatures.keys[w.sig[q.head]].form == FLATTENED:
+            return best
         own = <uint64_t>1 << (active[best] & 63)
         seen |= own
         found = n
@@ -1236,9 +1239,8 @@ cdef uint32_t first_feeder(const PlanWork* w, const Queue* queues, const uint32_
                     and (found == n or is_before(q, &queues[active[found]]))):
                 found = k
         if found == n:
-            break
+            return best
         best = found
-    return best
 
 
 cdef int run_agenda(Graph* g, PlanWork* w, uint32_t lowest, uint32_t count, Interrupts* s) noexcept nogil:

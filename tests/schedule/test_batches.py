@@ -185,6 +185,25 @@ def test_layers_of_two_directions_wait_for_both() -> None:
     assert together[2:4] == [str(n), "1"]
 
 
+def test_directions_come_into_step() -> None:
+    """A batch waits for another one that makes it larger, so the steps of two directions run together, although what one
+    of them reads first is deep."""
+    model = dy.ParameterCollection()
+    cells = [dy.LSTMBuilder(1, 4, 4, model) for _ in range(2)]
+    table, U = model.add_lookup_parameters((20, 4)), model.add_parameters((3, 8))
+    dy.renew_cg(autobatching=1)
+    losses = []
+    for n in (5, 9, 12, 12, 3):
+        xs = [table[t] for t in range(n)]
+        for _ in range(9):
+            xs[1] = dy.tanh(xs[1])
+        there = cells[0].initial_state().transduce(xs)
+        back = cells[1].initial_state().transduce(xs[::-1])[::-1]
+        losses += [dy.squared_norm(U * dy.concatenate([f, b])) for f, b in zip(there, back)]
+    dy.esum(losses).value()
+    assert dy.cg().n_batches() <= 66  # 72 if the directions stay out of step
+
+
 def test_a_parameter_in_place_of_a_value() -> None:
     """Its nodes run in one call with those that have a value there; a parameter that all nodes share is not copied."""
     collection = dy.ParameterCollection()

@@ -18,12 +18,16 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from make_driver import make  # noqa: E402
+from make_driver import INCLUDE, make  # noqa: E402
 
 
 def environment() -> dict[str, str]:
     """The environment variables that make dynet_cy use the emulated driver, which is built if necessary."""
-    sources = [HERE / "make_driver.py", *sorted((HERE / "emu").iterdir())]
+    sources = [
+        HERE / "make_driver.py",
+        *sorted((HERE / "emu").iterdir()),
+        *sorted((INCLUDE / "dynet_cy").glob("gpu_*.h")),
+    ]
     digest = hashlib.sha256(b"".join(p.read_bytes() for p in sources if p.is_file())).hexdigest()[:16]
     kept = Path(tempfile.gettempdir()) / f"dynet_cy_emulated_{os.getuid()}"
     folder = kept / digest

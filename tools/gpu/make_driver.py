@@ -24,6 +24,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+INCLUDE = HERE.parents[1] / "include"
 HEADERS = ("cuda.h", "cudaProfiler.h", "cudaGL.h")
 WEAK = "__attribute__((weak)) "
 
@@ -60,7 +61,7 @@ def make(out: Path, include: Path, emulated: bool) -> int:
         stub = out / "libcuda_stub.o"
         subprocess.check_call([*cc, "-c", "-fPIC", "-o", str(stub), str(source)])
         driver = str(HERE / "emu" / "emu_driver.cpp")
-        subprocess.check_call([*cxx, "-std=c++17", "-Wall", *shared, driver, str(stub), "-ldl"])
+        subprocess.check_call([*cxx, "-std=c++17", "-Wall", "-I", str(INCLUDE), *shared, driver, str(stub), "-ldl"])
         links.append(out / "libcublas.so.13")
     else:
         subprocess.check_call([*cc, *shared, str(source)])

@@ -21,6 +21,7 @@
 //  * EMU_TRACE=FILE: every launch, product and copy is written there, one per line, with its grid or its sizes, when it is
 //    issued, also while a stream is captured.
 //  * EMU_IDLE=1: kernels and products are not run, and memory starts as 0, to count driver calls at any size.
+//  * tables of addresses are checked before kernels read them: see check_tables.h
 //  * device memory starts as NaN and ends at a guard page; copies and memsets
 //    outside an allocation fail; launch geometry is checked against the limits.
 #include <cmath>
@@ -38,6 +39,8 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "check_tables.h"
 
 #define API extern "C" __attribute__((visibility("default")))
 typedef int CUresult;
@@ -453,8 +456,9 @@ API CUresult cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, 
     std::vector<void*> p(k->nparams + 1);
     for (int i = 0; i < k->nparams; i++) p[i] = buf.data() + k->offsets[i];
     const unsigned g[3] = {gx, gy, gz}, b[3] = {bx, by, bz};
-    if (k->launch(g, b, shmem, p.data())) {
-      snprintf(sticky_text, sizeof sticky_text, "%s: %s", k->name, k->error());
+    const std::string mistake = tables::mistake_of(k->name, gz, p.data(), device_range);
+    if (!mistake.empty() || k->launch(g, b, shmem, p.data())) {
+      snprintf(sticky_text, sizeof sticky_text, "%s: %s", k->name, mistake.empty() ? k->error() : mistake.c_str());
       fprintf(stderr, "cuda_emu: %s\n", sticky_text);
       return (int)E_LAUNCH;
     }

@@ -1,0 +1,181 @@
+"""The emulated driver checks tables of addresses: right ones run, and each kind of mistake is found."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tools" / "gpu"))
+
+from emulate import environment  # noqa: E402
+from make_driver import HEADERS  # noqa: E402
+
+CUDA_INCLUDE = Path(os.environ.get("CUDA_ROOT", "/usr/local/cuda")) / "include"
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("g++") is None or not (CUDA_INCLUDE / HEADERS[0]).exists(), reason="needs g++ and the CUDA headers"
+)
+
+MOVE = np.dtype(
+    [("source", "u8"), ("to", "u8"), ("n", "u8"), ("next", "u4"), ("scale", "f4"), ("acc", "u1"), ("follower", "u1"),
+     ("unused", "u2"), ("period", "u4")]
+)  # fmt: skip
+CELL = np.dtype([(name, "u8") for name in ("gates", "bias", "before", "c", "y")])
+PRODUCT = np.dtype(
+    [(name, "u8") for name in "abc"] + [(name, "u4") for name in ("m", "n", "k", "lda", "ldb", "ldc")]
+    + [("alpha", "f4"), ("beta", "f4"), ("ta", "u4"), ("tb", "u4")]
+)  # fmt: skip
+WORDS = 496  # of dy_group
+FLOATS = 1024
+
+
+class Device:
+    """The emulated driver, in this process, without the package: memory for FLOATS numbers, and launches."""
+
+    def __init__(self, folder: Path) -> None:
+        self.env = environment()
+        self.folder = folder
+        self.cuda = ctypes.CDLL(self.env["DYNET_CY_LIBCUDA"])
+        at = ctypes.c_uint64()
+        assert self.cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(4 * FLOATS)) == 0
+        self.base = at.value
+
+    def at(self, i: int) -> int:
+        return self.base + 4 * i
+
+    def function(self, family: str, kernel: str) -> ctypes.c_void_p:
+        made = self.folder / f"{family}.cubin"
+        command = [sys.executable, self.env["DYNET_CY_NVCC"], "--cubin", f"-I{ROOT / 'include'}"]
+        source = str(ROOT / "cuda" / f"{family}.cu")
+        subprocess.run([*command, source], check=True, cwd=self.folder, env={**os.environ, **self.env})
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        assert self.cuda.cuModuleLoad(ctypes.byref(module), str(made).encode()) == 0
+        assert self.cuda.cuModuleGetFunction(ctypes.byref(function), module, kernel.encode()) == 0
+        return function
+
+    def launch(self, family: str, kernel: str, parameters: list[bytes], layers: int = 1) -> str:
+        """The error of a launch, or ""."""
+        kept = [ctypes.create_string_buffer(x, len(x)) for x in parameters]
+        pointers = (ctypes.c_void_p * len(kept))(*[ctypes.addressof(x) for x in kept])
+        sizes = [ctypes.c_uint(x) for x in (1, 1, layers, 32, 1, 1, 0)]
+        error = self.cuda.cuLaunchKernel(self.function(family, kernel), *sizes, None, pointers, None)
+        error = error or self.cuda.cuStreamSynchronize(None)
+        text = ctypes.c_char_p()
+        self.cuda.cuGetErrorString(error, ctypes.byref(text))
+        return (text.value or b"").decode() if error else ""
+
+
+def run(job: str) -> str:
+    """What a job of `JOBS` finds, in a process of its own, since errors of a device stay."""
+    done = subprocess.run([sys.executable, __file__, job], capture_output=True, text=True, check=True, timeout=300)
+    return done.stdout.strip()
+
+
+def moves(d: Device, *rows: tuple[int, int, int, int, int]) -> list[bytes]:
+    """Parameters of a launch of moves (source, to, n, next, follower), as indices of floats."""
+    table = np.zeros(len(rows), MOVE)
+    for x, (source, to, n, following, follower) in zip(table, rows):
+        x["source"], x["to"], x["n"] = d.at(source), d.at(to), n
+        x["next"], x["follower"], x["scale"] = following, follower, 1
+    return [np.uint32(len(rows)).tobytes(), table.tobytes().ljust(8 * WORDS, b"\0")]
+
+
+def cells(d: Device, *rows: tuple[int, int, int, int, int]) -> list[bytes]:
+    """Parameters of cells with four numbers: gates, bias, state before, state, output."""
+    table = np.zeros(len(rows), CELL)
+    for x, row in zip(table, rows):
+        for name, i in zip(CELL.names or (), row):
+            x[name] = d.at(i)
+    return [np.uint64(4 * len(rows)).tobytes(), np.uint64(4).tobytes(), table.tobytes().ljust(8 * WORDS, b"\0")]
+
+
+def products(d: Device, *rows: tuple[int, int, int]) -> list[bytes]:
+    """Parameters of products of matrices of 2 x 3 and 3 x 2 numbers."""
+    table = np.zeros(len(rows), PRODUCT)
+    for x, (a, b, c) in zip(table, rows):
+        x["a"], x["b"], x["c"] = d.at(a), d.at(b), d.at(c)
+        x["m"], x["n"], x["k"], x["lda"], x["ldb"], x["ldc"], x["alpha"] = 2, 2, 3, 2, 3, 2, 1
+    return [table.tobytes().ljust(8 * WORDS, b"\0")]
+
+
+OUTSIDE = FLOATS - 2  # with more than two numbers
+# A job: the family, the kernel, its parameters, and what the error says.
+JOBS = {
+    "moves": ("base", "move_few", lambda d: moves(d, (0, 100, 9, 0, 0), (0, 120, 9, 3, 0), (40, 120, 9, 0, 1)), ""),
+    "moves_from_outside": (
+        "base",
+        "move_few",
+        lambda d: moves(d, (OUTSIDE, 100, 9, 0, 0)),
+        "line 0 of its table reads",
+    ),
+    "moves_to_outside": ("base", "move_few", lambda d: moves(d, (0, OUTSIDE, 9, 0, 0)), "line 0 of its table writes"),
+    "moves_to_one_place": (
+        "base",
+        "move_few",
+        lambda d: moves(d, (0, 100, 9, 0, 0), (50, 108, 9, 0, 0)),
+        "write to the same memory",
+    ),
+    "moves_of_moved": (
+        "base",
+        "move_few",
+        lambda d: moves(d, (0, 100, 9, 0, 0), (104, 200, 9, 0, 0)),
+        "line 1 of its table reads what line 0 writes",
+    ),
+    "moves_elsewhere": ("base", "move_few", lambda d: moves(d, (0, 100, 9, 2, 0), (0, 120, 9, 0, 1)), "no memory"),
+    "moves_without_table": (
+        "base",
+        "move_floats",
+        lambda d: [np.uint64(8).tobytes(), np.uint32(3).tobytes()],
+        "its table is not in device memory",
+    ),
+    "cells": ("cells", "few_lstm_cells_forward", lambda d: cells(d, (0, 200, 64, 80, 90), (16, 200, 64, 84, 94)), ""),
+    "cells_outside": (
+        "cells",
+        "few_lstm_cells_forward",
+        lambda d: cells(d, (0, 200, OUTSIDE, 80, 90)),
+        "line 0 of its table reads 4 floats",
+    ),
+    "cells_in_turn": (
+        "cells",
+        "few_lstm_cells_forward",
+        lambda d: cells(d, (0, 200, 64, 80, 90), (16, 200, 80, 84, 94)),
+        "line 1 of its table reads what line 0 writes",
+    ),
+    "products": ("groups", "multiply_group", lambda d: products(d, (0, 10, 20), (0, 30, 40)), ""),
+    "products_outside": ("groups", "multiply_group", lambda d: products(d, (0, 10, OUTSIDE)), "writes 4 floats"),
+    "products_in_turn": (
+        "groups",
+        "multiply_group",
+        lambda d: products(d, (0, 10, 20), (20, 30, 40)),
+        "line 1 of its table reads what line 0 writes",
+    ),
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_table(job: str) -> None:
+    found, expected = run(job), JOBS[job][3]
+    assert expected in found if expected else found == ""
+
+
+def main() -> None:
+    import tempfile
+
+    family, kernel, parameters, _ = JOBS[sys.argv[1]]
+    with tempfile.TemporaryDirectory() as folder:
+        device = Device(Path(folder))
+        made = parameters(device)
+        layers = 2 if kernel == "multiply_group" and "outside" not in sys.argv[1] else 1
+        print(device.launch(family, kernel, made, layers))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+// check_tables.h - checks of the tables of addresses that kernels read, for the emulated driver.
+//
+// Kernels of moves, of LSTM cells and of groups of products find their numbers by tables that the host has made.  Such a
+// table is checked when its kernel is about to run, as compute-sanitizer would do: all that its lines read and write is
+// device memory, addresses are those of floats, and no line writes what another one reads or writes, so that the result
+// does not depend on which block runs first.
+#ifndef EMU_CHECK_TABLES_H
+#define EMU_CHECK_TABLES_H
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "dynet_cy/gpu_cells.h"
+#include "dynet_cy/gpu_group.h"
+#include "dynet_cy/gpu_move.h"
+
+namespace tables {
+struct Range { uintptr_t from, to; size_t line; };
+
+// What the lines of a table read and write.
+struct Uses {
+  std::vector<Range> reads, writes;
+  void read(size_t line, const float* p, size_t n) { if (p && n) reads.push_back({(uintptr_t)p, (uintptr_t)(p + n), line}); }
+  void write(size_t line, const float* p, size_t n) { if (n) writes.push_back({(uintptr_t)p, (uintptr_t)(p + n), line}); }
+};
+
+// Moves to one destination are a chain, which one thread runs in order: they count as its first one.
+inline Uses of_moves(const dy_move* m, size_t count) {
+  Uses u;
+  for (size_t first = 0; first < count; first++) {
+    if (m[first].follower) continue;
+    u.write(first, m[first].to, m[first].n);
+    for (size_t k = first + 1; k; k = m[k - 1].next) {
+      u.read(first, m[k - 1].source, m[k - 1].period ? m[k - 1].period : m[k - 1].n);
+      if (m[k - 1].to != m[first].to || m[k - 1].n != m[first].n || m[k - 1].next > count) {
+        u.writes.push_back({1, 1, first});  // the chain leads elsewhere
+        return u;
+      }
+    }
+  }
+  return u;
+}
+
+inline Uses of_cells(const dy_lstm_cell* x, size_t count, size_t h) {
+  Uses u;
+  for (size_t k = 0; k < count; k++) {
+    if (x[k].bias) u.write(k, x[k].gates, 4 * h); else u.read(k, x[k].gates, 4 * h);
+    u.read(k, x[k].bias, 4 * h);
+    u.read(k, x[k].before, h);
+    u.write(k, x[k].c, h);
+    u.write(k, x[k].y, h);
+  }
+  return u;
+}
+
+inline Uses of_cells_back(const dy_lstm_cell_back* x, size_t count, size_t h) {
+  Uses u;
+  for (size_t k = 0; k < count; k++) {
+    u.read(k, x[k].gates, 4 * h);
+    u.read(k, x[k].before, h);
+    u.read(k, x[k].c, h);
+    u.read(k, x[k].dy, h);
+    u.write(k, x[k].dc, h);
+    u.write(k, x[k].dgates, 4 * h);
+    u.write(k, x[k].dsums, 4 * h);
+    if (x[k].dbefore) u.write(k, x[k].dbefore, h);
+  }
+  return u;
+}
+
+inline size_t matrix(size_t rows, size_t columns, size_t ld) { return rows && columns ? ld * (columns - 1) + rows : 0; }
+
+inline Uses of_products(const dy_group_product* p, size_t count) {
+  Uses u;
+  for (size_t k = 0; k < count; k++) {
+    u.read(k, p[k].a, p[k].ta ? matrix(p[k].k, p[k].m, p[k].lda) : matrix(p[k].m, p[k].k, p[k].lda));
+    u.read(k, p[k].b, p[k].tb ? matrix(p[k].n, p[k].k, p[k].ldb) : matrix(p[k].k, p[k].n, p[k].ldb));
+    u.write(k, p[k].c, matrix(p[k].m, p[k].n, p[k].ldc));
+  }
+  return u;
+}
+
+// What is wrong with a table, or "".
+template <class IsMapped> std::string mistake(Uses u, IsMapped is_mapped) {
+  char text[200];
+  for (auto* ranges : {&u.reads, &u.writes})
+    for (const Range& r : *ranges)
+      if (r.from % sizeof(float) || !is_mapped(r.from, r.to - r.from)) {
+        snprintf(text, sizeof text, "line %zu of its table %s %zu floats at %#zx, which is no memory for them", r.line,
+                 ranges == &u.reads ? "reads" : "writes", (r.to - r.from) / sizeof(float), (size_t)r.from);
+        return text;
+      }
+  auto by_place = [](const Range& a, const Range& b) { return a.from < b.from; };
+  std::sort(u.writes.begin(), u.writes.end(), by_place);
+  for (size_t k = 1; k < u.writes.size(); k++)
+    if (u.writes[k].from < u.writes[k - 1].to) {
+      snprintf(text, sizeof text, "lines %zu and %zu of its table write to the same memory", u.writes[k - 1].line,
+               u.writes[k].line);
+      return text;
+    }
+  for (const Range& r : u.reads) {
+    auto w = std::upper_bound(u.writes.begin(), u.writes.end(), r, by_place);
+    if (w != u.writes.begin()) --w;
+    for (; w != u.writes.end() && w->from < r.to; ++w)
+      if (w->to > r.from && w->line != r.line) {
+        snprintf(text, sizeof text, "line %zu of its table reads what line %zu writes", r.line, w->line);
+        return text;
+      }
+  }
+  return "";
+}
+
+// The lines of a table that is a parameter of a kernel by value (`few`), or that a parameter points to; NULL: it points to
+// no memory for them.
+template <class Line, class IsMapped> const Line* lines(bool few, void* parameter, size_t count, IsMapped is_mapped) {
+  if (few) return (const Line*)parameter;
+  const Line* table = *(const Line* const*)parameter;
+  return is_mapped((uintptr_t)table, count * sizeof(Line)) ? table : nullptr;
+}
+
+// The same for a launch of a kernel with `gz` layers of blocks; "" for kernels without such a table.
+template <class IsMapped> std::string mistake_of(const char* kernel, unsigned gz, void** p, IsMapped is_mapped) {
+  const std::string name = kernel;
+  const bool few = name[0] == 'f' || name == "move_few";
+  const size_t count = name == "move_floats" || name == "move_few" ? *(const unsigned*)p[!few]
+                       : name.find("lstm_cell") == 0 || name.find("few_lstm_cells") == 0
+                           ? *(const size_t*)p[0] / *(const size_t*)p[1]
+                           : gz;
+  const char* none = "its table is not in device memory";
+  if (name == "move_floats" || name == "move_few") {
+    const auto* x = lines<dy_move>(few, p[few], count, is_mapped);
+    return x ? mistake(of_moves(x, count), is_mapped) : none;
+  }
+  if (name == "lstm_cell_forward" || name == "few_lstm_cells_forward") {
+    const auto* x = lines<dy_lstm_cell>(few, p[2], count, is_mapped);
+    return x ? mistake(of_cells(x, count, *(const size_t*)p[1]), is_mapped) : none;
+  }
+  if (name == "lstm_cell_backward" || name == "few_lstm_cells_backward") {
+    const auto* x = lines<dy_lstm_cell_back>(few, p[2], count, is_mapped);
+    return x ? mistake(of_cells_back(x, count, *(const size_t*)p[1]), is_mapped) : none;
+  }
+  if (name == "multiply_group") return mistake(of_products((const dy_group_product*)p[0], gz), is_mapped);
+  return "";
+}
+}  // namespace tables
+
+#endif
