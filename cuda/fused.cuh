@@ -3,8 +3,8 @@
 // What kernels of several elementwise ops are made of. Their sources are written at run time (gpu/fused_source).
 //
 // Such a kernel reads a table of words. It begins with two words for each node of the ops: where the values of its
-// instances are, one after the other, and its two constants. A line for each instance follows, with the addresses of what
-// comes from elsewhere. The low bits of the address of a gradient say what happens there.
+// instances are, one after the other, and its two constants. A line for each instance follows, with the addresses of
+// what comes from elsewhere. The low bits of the address of a gradient say what happens there.
 #pragma once
 #include "elementwise.cuh"
 #include "dynet_cy/gpu_group.h"
@@ -13,7 +13,9 @@
 #define HAS_GRADIENT 1u  // of a node: it has a gradient from elsewhere; of an argument: it is added to
 #define IS_ASKED_FOR 2u  // of a node: its whole gradient is stored
 
-static __device__ __forceinline__ float *place(uint64_t word) { return (float *)(uintptr_t)(word & ~(uint64_t)LOW_BITS); }
+static __device__ __forceinline__ float *place(uint64_t word) {
+    return (float *)(uintptr_t)(word & ~(uint64_t)LOW_BITS);
+}
 
 static __device__ __forceinline__ float constant(uint64_t word, int which) {
     return __int_as_float((int)(which ? word >> 32 : word));

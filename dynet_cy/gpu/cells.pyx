@@ -16,7 +16,7 @@ from libc.string cimport memcpy, memmove, memset
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.execute.gradients cimport backward_call, contribute
 from dynet_cy.execute.walk cimport (
-    Form, Walk, allocate, arrange, claim, clear_call, settle, settle_gradients,
+    Form, Walk, allocate, arrange, clear_call, settle, settle_gradients,
 )
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.addresses cimport Place, gradient_there, is_live, stride_of, there

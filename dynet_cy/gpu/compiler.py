@@ -20,7 +20,6 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 
 from dynet_cy.files.replacing import write_file
@@ -60,7 +59,7 @@ def nvcc() -> str | None:
 
 
 _versions: dict[str, str] = {}  # by compiler
-_source_hashes: dict[str, str] = {}  # by module
+_source_hashes: dict[str, str] = {}  # by module; "": of headers
 
 
 def _version(compiler: str) -> str:
@@ -90,15 +89,17 @@ def _source_hash(name: str) -> str:
     return _source_hashes[name]
 
 
-@lru_cache(maxsize=1)
 def _headers() -> str:
     """A hash of all headers."""
+    if "" in _source_hashes:
+        return _source_hashes[""]
     cuda, include = source_folders()
     digest = hashlib.sha256()
     headers = [*cuda.glob("*.cuh"), *(include / "dynet_cy").glob("*.def"), *(include / "dynet_cy").glob("*.h")]
     for path in sorted(headers):
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
+    _source_hashes[""] = digest.hexdigest()
+    return _source_hashes[""]
 
 
 def _cache_folder() -> Path:

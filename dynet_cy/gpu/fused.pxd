@@ -29,7 +29,6 @@ cdef struct Fused:
     Signature signature
     int kernel                      # its number; -1: it has not been compiled
     int few                         # that of the kernel for small tables
-    bint failed
     uint64_t devices                # bits of the devices that have loaded it
     uint64_t saved                  # launches that it has saved, or would have
 
@@ -40,6 +39,6 @@ cdef inline uint32_t node_word(uint32_t kind, uint32_t row, uint32_t n_args) noe
 
 # Whether kernels are compiled at all: no, if that has failed, or is switched off.
 cdef bint may_fuse() noexcept nogil
-# Find the kernel for a signature, or one with more `grads`; NULL: there is none yet.  `saves`: the launches that it saves
-# now.  -1: an exception of a signal handler, in the failure of the walk.
+# Find the kernel for a signature, or one with more `grads`; NULL: there is none yet.  `saves`: the launches that it
+# saves now.  -1: an exception of a signal handler, in the failure of the walk.
 cdef int fused_kernel(Pass* s, const Signature* signature, uint32_t saves, const Fused** found) noexcept nogil

@@ -1,10 +1,10 @@
 """Kernels of several elementwise ops, which are compiled at run time, when they are first worth it.
 
-A kernel is found by its signature: the ops of one instance, and which arguments are results of others.  Sizes, addresses
-and constants are not part of it, so the cells of a program have one or two signatures, whatever their sizes are.  Compiling
-takes a second or more, so it begins when a signature would have saved some launches (64), and there are no more than a
-number of kernels in a process (64).  Whatever has no kernel runs one op after another.  Code is cached on disk like that
-of all kernels.
+A kernel is found by its signature: the ops of one instance, and which arguments are results of others.  Sizes,
+addresses and constants are not part of it, so the cells of a program have one or two signatures, whatever their sizes
+are.  Compiling takes a second or more, so it begins when a signature would have saved some launches (64), and there
+are no more than a number of kernels in a process (64).  Whatever has no kernel runs one op after another.  Code is
+cached on disk like that of all kernels.
 """
 
 from cpython.ref cimport Py_INCREF
@@ -14,7 +14,6 @@ from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread
 from dynet_cy.core.threads cimport Number
 from dynet_cy.gpu.driver cimport Gpu
 from dynet_cy.gpu.registry cimport NO_MODULE, kernel_at, load_code
-from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
 
 from dynet_cy.gpu.compiler import fused_cubin
@@ -50,13 +49,13 @@ cdef Fused* find(const Signature* wanted, uint32_t saves) noexcept nogil:
     global n_kernels
     cdef Fused* x = NULL
     cdef uint32_t i
-    for i in range(n_kernels):
+    for i in range(n_kernels if most_kernels else 0):
         if serves(&kernels[i].signature, wanted):
             if kernels[i].kernel >= 0:
                 return &kernels[i]
             if kernels[i].signature.grads == wanted.grads:
                 x = &kernels[i]
-    if most_kernels == 0 or (x != NULL and x.failed):
+    if failures:
         return NULL
     if x == NULL:
         if n_kernels >= most_kernels:
@@ -86,7 +85,7 @@ cdef int fused_kernel(Pass* s, const Signature* signature, uint32_t saves, const
         s.walk.failure.raised = make(gpu, x)
         if s.walk.failure.raised != NULL:
             return -1
-    if not x.failed:
+    if x.kernel >= 0:
         found[0] = x
     return 0
 
@@ -113,7 +112,6 @@ cdef void* make(Gpu* gpu, Fused* x) noexcept with gil:
     if not failed:
         x.kernel = kernel
         x.few = few
-    x.failed = failed
     x.devices |= 0 if failed else <uint64_t>1 << gpu.number
     pthread_mutex_unlock(&lock)
     return NULL
@@ -142,7 +140,8 @@ def set_limits(uint64_t kernels, uint64_t launches) -> tuple[int, int]:
     """Limit the kernels of several elementwise ops that this process compiles.
 
     Args:
-        kernels: how many signatures at most; 0 switches them off. Those that have been compiled stay.
+        kernels: how many signatures at most; 0 switches all of them off; otherwise those that
+            have been compiled are used.
         launches: how many launches a kernel would have saved when it is compiled.
 
     Returns:
@@ -169,8 +168,8 @@ def set_limits(uint64_t kernels, uint64_t launches) -> tuple[int, int]:
 def describe() -> list[dict[str, Any]]:
     """The signatures that this process has met, as a list of dictionaries.
 
-    Each has the source of its kernel (`source`), whether it has been compiled (`compiled`), and the launches that it has
-    saved or would have (`saved`).
+    Each has the source of its kernel (`source`), whether it has been compiled (`compiled`), and the launches that it
+    has saved or would have (`saved`).
     """
     cdef uint32_t i
     return [{"source": source(&kernels[i].signature), "compiled": kernels[i].kernel >= 0,
@@ -178,5 +177,15 @@ def describe() -> list[dict[str, Any]]:
 
 
 def errors() -> list[str]:
-    """Why kernels could not be compiled or loaded."""
+    """Why a kernel could not be compiled or loaded.
+
+    After such an error no others are tried, and elementwise ops run one after another, until `forget_errors`.
+    """
     return list(_errors)
+
+
+def forget_errors() -> None:
+    """Try to compile kernels again."""
+    global failures
+    failures = 0
+    _errors.clear()

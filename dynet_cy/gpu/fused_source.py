@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Optional
 
 __all__ = ["FusedNode", "source_of"]
 
@@ -28,7 +27,7 @@ class FusedNode:
 
     kind: str
     name: str
-    args: tuple[Optional[int], ...]
+    args: tuple[int | None, ...]
 
     def value(self, number: int, x: Sequence[str]) -> str:
         """The value, as a formula of its arguments."""
@@ -85,7 +84,7 @@ def _backward(
     yield "".join(f"(void)v{s}; " for s in range(len(nodes))) + "".join(f"(void)x{x}; " for x in range(len(outside)))
 
 
-def source_of(nodes: Sequence[FusedNode], grads: Optional[Sequence[int]] = None) -> str:
+def source_of(nodes: Sequence[FusedNode], grads: Sequence[int] | None = None) -> str:
     """The source of a kernel.
 
     Args:

@@ -1,26 +1,27 @@
 """Elementwise batches that follow each other on a device, as one launch of a kernel that is compiled for them.
 
-The gates of a cell that a program writes out, such as `cmult(logistic(x), tanh(y)) + z`, are a batch for each op, between
-two products.  If such batches consist of equal pieces, one for each cell, then a thread can compute all ops for one number
-of one cell: the pieces are the instances of a signature (gpu/fused).  A run is such a sequence of batches.  Results that
-are part of a vector (`pick_range`) belong to it too: these are read where they are.
+The gates of a cell that a program writes out, such as `cmult(logistic(x), tanh(y)) + z`, are a batch for each op,
+between two products.  If such batches consist of equal pieces, one for each cell, then a thread can compute all ops
+for one number of one cell: the pieces are the instances of a signature (gpu/fused).  A run is such a sequence of
+batches.  Results that are part of a vector (`pick_range`) belong to it too: these are read where they are.
 
-When a plan is made, `find_fusions` looks for runs, and orders the nodes of each of their batches: first one node of each
-instance, then another one of each.  So the results of a node of all instances are side by side, and a table has to list
-only the addresses of arguments that are computed elsewhere.  Nothing is gathered.  The last batch of a run (its form is
-FUSION) makes the launch; the batches before it (IN_FUSION) only get memory.
+When a plan is made, `find_fusions` looks for runs, and orders the nodes of each of their batches: first one node of
+each instance, then another one of each.  So the results of a node of all instances are side by side, and a table has
+to list only the addresses of arguments that are computed elsewhere.  Nothing is gathered.  The last batch of a run
+(its form is FUSION) makes the launch; the batches before it (IN_FUSION) only get memory.
 
-Backward is one launch too: the gradients of results within a run stay in registers, and contributions to the gradients of
-arguments are written or added where they belong, in a fixed order.  If several instances contribute to the same gradient,
-each writes to working memory, and moves add them.  All values are stored as without runs.  So the batches may also run one
-by one: if there is no kernel for them (yet), while numbers are checked, or if all gradients are asked for.
+Backward is one launch too: the gradients of results within a run stay in registers, and contributions to the
+gradients of arguments are written or added where they belong, in a fixed order.  If several instances contribute to
+the same gradient, each writes to working memory, and moves add them.  All values are stored as without runs.  So the
+batches may also run one by one: if there is no kernel for them (yet), while numbers are checked, or if all gradients
+are asked for.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.execute.gradients cimport backward_call, contribute
+from dynet_cy.execute.gradients cimport contribute
 from dynet_cy.execute.walk cimport (
     Form, Walk, allocate, arrange, claim, clear_call, is_too_long, settle, settle_gradients,
 )
@@ -29,7 +30,8 @@ from dynet_cy.gpu.commands cimport (
     CELLS, Command, Pass, add_command, allocate_lines, device_forms, on_device, set_lines,
 )
 from dynet_cy.gpu.fused cimport (
-    BINARY_ROW, COPY, MOST_NODES, MOST_TERMS, OUTSIDE, SUM, UNARY_ROW, Fused, Signature, fused_kernel, may_fuse, node_word,
+    BINARY_ROW, COPY, MOST_NODES, MOST_TERMS, OUTSIDE, SUM, UNARY_ROW, Fused, Signature, fused_kernel, may_fuse,
+    node_word,
 )
 from dynet_cy.gpu.registry cimport gpu_op_named, number_of
 from dynet_cy.graph.structs cimport (
@@ -300,7 +302,8 @@ cdef bint list_instances(const Piece* x, uint32_t* parents, const uint32_t* inst
     return True
 
 
-cdef bint are_equal(const Piece* x, const uint32_t* nodes, const uint32_t* slots, uint32_t m, uint32_t k) noexcept nogil:
+cdef bint are_equal(const Piece* x, const uint32_t* nodes, const uint32_t* slots, uint32_t m,
+                    uint32_t k) noexcept nogil:
     """Whether all instances have the signature and the sizes of the first one."""
     cdef const Graph* g = x.g
     cdef const Node* node
@@ -524,10 +527,13 @@ cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
     cdef uint32_t form = batch.form
     cdef int failed = 0
     batch.form = form_alone(w.g, batch)
-    if batch.form != EACH and batch.x == NULL and batch.items == NULL:
+    cdef bint arranges = batch.form != EACH and batch.x == NULL and batch.items == NULL     # it ran with its run
+    if arranges:
         failed = arrange(w, batch, op_at(first_of(w.g, batch).op)) or settle(w)
     failed = failed or w.device.forms[batch.form].backward(w, batch, 1)
     batch.form = form
+    if arranges:
+        clear_call(batch)                       # that memory is working memory of backward
     return failed
 
 
@@ -616,8 +622,8 @@ cdef bint list_contributions(Pass* s, const Run* r) noexcept nogil:
 
 
 cdef int settle_run(Walk* w, const Run* r) noexcept nogil:
-    """Let the gradients of a run and of its arguments be there: pending additions run before, and zeros where only parts
-    are written."""
+    """Let the gradients of a run and of its arguments be there: pending additions run before, and zeros where only
+    parts are written."""
     cdef Graph* g = w.g
     cdef Contribution* all = <Contribution*>(<Pass*>w).contributions
     cdef Contribution* x
@@ -694,8 +700,8 @@ cdef int list_backward(Pass* s, Run* r, const Fused* kernel) noexcept nogil:
 
 
 cdef void order_of_writing(const Run* r, uint8_t* turns) noexcept nogil:
-    """The order in which a kernel writes the gradients of arguments: the last node first, of one node the first argument
-    first."""
+    """The order in which a kernel writes the gradients of arguments: the last node first, of one node the first
+    argument first."""
     cdef uint32_t e = r.n_outside, end, i, n = 0
     while e:
         end = e
@@ -736,7 +742,7 @@ cdef int write_gradient(Pass* s, const Run* r, uint32_t i, uint32_t e, Place* pl
 
 
 cdef int own_gradient(Pass* s, const Run* r, uint32_t id, uint32_t k, Place* place, uint64_t* word) noexcept nogil:
-    """Where the gradient of a node of a run is that comes from elsewhere; whether the whole gradient is stored there."""
+    """Where the gradient of a node of a run is that comes from elsewhere; whether all of it is stored there."""
     cdef Graph* g = s.walk.g
     cdef bint live = is_live(g, id)
     cdef bint kept = (r.batch[r.batch_of[k]].keeps and is_used_within(r, k)

@@ -111,7 +111,7 @@ cdef int load_code(Gpu* gpu, bytes code, list own, str what) except -1:
     # From here on no other thread launches or runs Python.  Another thread that compiled the same module may have
     # loaded it first.
     error = enter(gpu)
-    for k, name in own:
+    for k, _ in own:
         if gpu.functions[k] == NULL:
             break
     else:

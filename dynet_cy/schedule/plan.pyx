@@ -333,8 +333,8 @@ cdef Number most_bytes = 16 << 20
 cdef Number hash_mask = 0xFFFFFFFFFFFFFFFFu
 cdef Counts made_and_reused         # plans
 
-# Followed in memory by the words of its structure, the nodes in order of execution, and for each batch its count, in one
-# word its form and what its `cell` is beyond the number of the first batch (0: it has none), and its `parts`.
+# Followed in memory by the words of its structure, the nodes in order of execution, and for each batch its count, in
+# one word its form and what its `cell` is beyond the number of the first batch (0: it has none), and its `parts`.
 cdef struct CachedPlan:
     CachedPlan* next                      # the next less recently used one
     uint64_t hash
