@@ -97,7 +97,7 @@ cdef bint fits(const Graph* g, const Node* x) noexcept nogil:
         if state_of(g)[args[i]] & SHARED:       # a parameter: contributions to its gradient are summed elsewhere
             return False
         if kinds[x.op] == COPY:
-            if a.dim.bd != 1 or a.dim.nd == 0 or x.attrs[0].u != a.dim.nd - 1:
+            if a.dim.bd != 1 or a.dim.nd == 0 or x.attrs[0].u + 1 != <uint32_t>a.dim.nd:
                 return False
         elif total_of(&a.dim) != n or a.dim.bd != x.dim.bd:
             return False
