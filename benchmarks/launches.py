@@ -7,7 +7,8 @@
 With EMU_IDLE the emulated driver only counts and computes nothing, so that programs can run at full size.
 
 Each form of a program has two rows.  "fresh" is an update whose structure has not occurred before: every operation is
-launched on its own.  (The data of a program are the same in each update, so CUDA graphs are switched off for this row.)
+launched on its own.  (The data of a program are the same in each update, so CUDA graphs are switched off for this row.
+Kernels of several elementwise ops are compiled in the updates before, however few launches they save.)
 "repeated" is an update whose passes are replayed as CUDA graphs, which happens for minibatches of one shape, and with
 automatic batching if structures repeat.  The remaining work is that of the trainer.
 
@@ -88,6 +89,7 @@ def measure(name: str, form: str, tiny: bool = False, timed: bool = False) -> di
     """
     import dynet_cy as dy
     from dynet_cy.gpu.driver import counts
+    from dynet_cy.gpu.fused import set_limits as limit_fused
     from dynet_cy.gpu.graphs import set_limits
 
     workload = workloads.load(name, tiny)
@@ -106,11 +108,12 @@ def measure(name: str, form: str, tiny: bool = False, timed: bool = False) -> di
             if timed:
                 found["host"][kind] = least_time(run)
 
-        limits = set_limits(0, 0)
+        limits, fused = set_limits(0, 0), limit_fused(64, 0)
         try:
             count("fresh", WARM_UP)
         finally:
             set_limits(*limits)
+            limit_fused(*fused)
         count("repeated", SIGHTS)
         found["nodes"] = len(dy.cg().op_names())
         found["batches"] = dy.cg().n_batches()

@@ -3,13 +3,9 @@
 // Elementwise functions of two arguments, with broadcasting: kernels for each row of binary.def. The arrays of the axes
 // are a, b and y. Backward of an argument iterates over the axes that the argument has, and sums over those that it
 // lacks. Sums are in double precision, since they may have many terms.
-#include "common.cuh"
+#include "elementwise.cuh"
 
-#define BACKWARD(side, name, derivative) \
-    static __device__ __forceinline__ float slope_##side##_##name(float a, float b, float y) { \
-        (void)a; (void)b; (void)y; \
-        return derivative; \
-    } \
+#define BACKWARD(side, name) \
     extern "C" __global__ void binary_##side##_by_threads_##name( \
         size_t n, size_t terms, dy_axes kept, dy_axes reduced, const float *as, const float *bs, const float *ys, \
         const float *dys, float *dxs, int acc) { \
@@ -49,10 +45,9 @@
         for (EACH(i, n)) { \
             size_t at[DY_ARRAYS]; \
             offsets(axes, i, at); \
-            float a = as[at[0]], b = bs[at[1]]; \
-            ys[i] = value; \
+            ys[i] = value2_##name(as[at[0]], bs[at[1]]); \
         } \
     } \
-    BACKWARD(a, name, da) \
-    BACKWARD(b, name, db)
+    BACKWARD(a, name) \
+    BACKWARD(b, name)
 #include "dynet_cy/binary.def"

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Elementwise functions of one argument: a kernel forward and one backward for each row of unary.def.
-#include "common.cuh"
+#include "elementwise.cuh"
 
 #define UNARY(name, value, derivative) \
-    static __device__ __forceinline__ float value_##name(float x, float p0, float p1) { return value; } \
-    static __device__ __forceinline__ float slope_##name(float x, float y, float p0, float p1) { return derivative; } \
     extern "C" __global__ void unary_forward_##name(size_t n, const float *x, float p0, float p1, float *y) { \
         for (EACH(i, n)) y[i] = value_##name(x[i], p0, p1); \
     } \

@@ -16,16 +16,17 @@ from libc.string cimport memcpy, memmove, memset
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.execute.gradients cimport backward_call, contribute
 from dynet_cy.execute.walk cimport (
-    Form, Walk, allocate, arrange, claim, clear_call, settle, settle_gradients,
+    Form, Walk, allocate, arrange, clear_call, settle, settle_gradients,
 )
 from dynet_cy.execute.watch cimport checking
+from dynet_cy.gpu.addresses cimport Place, gradient_there, is_live, stride_of, there
 from dynet_cy.gpu.commands cimport (
     CELLS, Command, Pass, add_command, allocate_lines, device_forms, on_device, set_lines,
 )
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
 from dynet_cy.graph.structs cimport (
-    CELL, EACH, IN_CELL, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, VIEWS, Batch, Node, args_of, batches_of, nodes_of,
+    CELL, EACH, IN_CELL, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of, nodes_of,
     order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
@@ -220,31 +221,7 @@ cdef void mark_cell(Graph* g, uint32_t number, uint32_t first, const Member* mem
             batches[k].cell = 0
 
 
-# ---- addresses ---------------------------------------------------------------------------
-
-# Where the values of a batch begin, on the host and on the device.
-cdef struct Place:
-    uint32_t batch
-    const float* here
-    float* there
-
-
-cdef inline float* there(Pass* s, Place* place, const Node* x) noexcept nogil:
-    """The device address of the value of a node; `place` is that of its batch, or becomes it."""
-    if x.val == NULL:
-        return (<Param*>x.object).device_value
-    if x.batch == NO_BATCH or batches_of(s.walk.g)[x.batch].form == VIEWS:
-        return on_device(s, x.val)
-    if place.batch != x.batch:
-        place.batch = x.batch
-        place.here = batches_of(s.walk.g)[x.batch].y
-        place.there = on_device(s, place.here)
-    return place.there + (x.val - place.here)
-
-
-cdef inline size_t stride_of(const Node* x) noexcept nogil:
-    return size_of(&x.dim) if x.dim.bd > 1 else 0
-
+# ---- launches ----------------------------------------------------------------------------
 
 cdef int add_cells(Walk* w, int kernel, int few, const Batch* batch, void* table, uint32_t n,
                    size_t line) noexcept nogil:
@@ -348,10 +325,6 @@ cdef inline float* on_device_of(Pass* s, const Node* x) noexcept nogil:
 
 # ---- the batch of outputs, backward ---------------------------------------------------------
 
-cdef inline bint is_live(const Graph* g, uint32_t node) noexcept nogil:
-    return (state_of(g)[node] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
-
-
 cdef int open_cells(Pass* s) noexcept nogil:
     """Make the table of the cells that have run backward."""
     cdef Graph* g = s.walk.g
@@ -398,21 +371,6 @@ cdef int cell_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
 cdef inline const Batch* sums_of(const Graph* g, uint32_t h) noexcept nogil:
     """The batch of the gates of an output."""
     return &batches_of(g)[nodes_of(g)[args_of(g, &nodes_of(g)[h])[1]].batch]
-
-
-cdef inline float* gradient_there(Pass* s, Place* place, const Node* x) noexcept nogil:
-    """The device address of the gradient of a node; `place` is that of its batch, or becomes it.  NULL: there is no
-    memory."""
-    cdef float* here
-    cdef bint apart = x.batch == NO_BATCH or batches_of(s.walk.g)[x.batch].form == VIEWS
-    if apart or place.batch != x.batch:
-        here = claim(&s.walk, x)
-        if here == NULL or apart:
-            return on_device(s, here) if here != NULL else NULL
-        place.batch = x.batch
-        place.here = batches_of(s.walk.g)[x.batch].y
-        place.there = on_device(s, batches_of(s.walk.g)[x.batch].dy)
-    return place.there + (x.val - place.here)
 
 
 cdef int pass_apart(Walk* w, uint32_t node, const Node* c, CellBackward* x) noexcept nogil:

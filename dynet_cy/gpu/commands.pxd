@@ -105,6 +105,8 @@ cdef struct Pass:
     uint32_t n_early
     uint8_t* cells                  # by number of a batch: this pass has run the cell backward; NULL: none so far
     uint32_t* cell_of               # by number of a node: the last cell whose state before it is
+    uint8_t* fused                  # by number of a batch: this pass has run its run backward (gpu/fusion); NULL: none
+    void* contributions             # by number of a node: what these do with its gradient
     uint32_t written_in             # the section whose calls have written the listed gradients
     uint32_t n_written
     uintptr_t[MOST_WRITTEN] written

@@ -1,4 +1,5 @@
-"""Compiles the kernels in `cuda/` for a device, through PyCUDA, and caches the code on disk.
+"""Compiles kernels for a device, through PyCUDA, and caches the code on disk: those in `cuda/`, and sources that are
+written at run time (`fused_source`).
 
 The name of a cached file consists of the module, the architecture, a hash of the source, all headers and the options,
 and a hash of the compiler's version. If there is no compiler, a file that any compiler made from the same
@@ -18,14 +19,17 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from dynet_cy.files.replacing import write_file
 from dynet_cy.gpu.driver import GpuError, GpuUnavailable
 
-__all__ = ["OPTIONS", "cubin", "module_names", "nvcc", "source_folders"]
+__all__ = ["FUSED_OPTIONS", "OPTIONS", "cubin", "fused_cubin", "module_names", "nvcc", "source_folders"]
 
 OPTIONS = ["-O3", "-std=c++17"]
+# Products and sums of different ops are not contracted, so the numbers are those of one op after another.
+FUSED_OPTIONS = [*OPTIONS, "-fmad=false"]
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -55,7 +59,7 @@ def nvcc() -> str | None:
 
 
 _versions: dict[str, str] = {}  # by compiler
-_source_hashes: dict[str, str] = {}  # by module
+_source_hashes: dict[str, str] = {}  # by module; "": of headers
 
 
 def _version(compiler: str) -> str:
@@ -74,15 +78,28 @@ def _source_hash(name: str) -> str:
     """A hash of everything that the code of a module depends on."""
     if name in _source_hashes:
         return _source_hashes[name]
-    cuda, include = source_folders()
+    cuda, _ = source_folders()
     digest = hashlib.sha256(" ".join(OPTIONS).encode())
     source = cuda / f"{name}.cu"
     included = [cuda / x for x in re.findall(r'#include "(\w+\.cu)"', source.read_text(encoding="utf-8"))]
-    headers = [*cuda.glob("*.cuh"), *(include / "dynet_cy").glob("*.def"), *(include / "dynet_cy").glob("*.h")]
-    for path in [source, *included, *sorted(headers)]:
+    for path in [source, *included]:
         digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    digest.update(_headers().encode())
     _source_hashes[name] = digest.hexdigest()[:32]
     return _source_hashes[name]
+
+
+def _headers() -> str:
+    """A hash of all headers."""
+    if "" in _source_hashes:
+        return _source_hashes[""]
+    cuda, include = source_folders()
+    digest = hashlib.sha256()
+    headers = [*cuda.glob("*.cuh"), *(include / "dynet_cy").glob("*.def"), *(include / "dynet_cy").glob("*.h")]
+    for path in sorted(headers):
+        digest.update(f"\0{path.name}\0".encode() + path.read_bytes())
+    _source_hashes[""] = digest.hexdigest()
+    return _source_hashes[""]
 
 
 def _cache_folder() -> Path:
@@ -114,18 +131,17 @@ def _write(path: Path, code: bytes) -> None:
         write_file(path, hashlib.sha256(code).digest() + code)
 
 
-def _compile(name: str, architecture: str, compiler: str) -> bytes:
+def _compile(source: str, what: str, options: list[str], architecture: str, compiler: str) -> bytes:
     import pycuda.compiler
     import pycuda.driver
 
     cuda, include = source_folders()
-    source = (cuda / f"{name}.cu").read_text(encoding="utf-8")
     try:
         return bytes(
             pycuda.compiler.compile(
                 source,
                 nvcc=compiler,
-                options=OPTIONS,
+                options=options,
                 arch=architecture,
                 no_extern_c=True,
                 include_dirs=[str(cuda), str(include)],
@@ -134,7 +150,7 @@ def _compile(name: str, architecture: str, compiler: str) -> bytes:
             )
         )
     except pycuda.driver.CompileError as e:
-        raise GpuError(f"the kernels in cuda/{name}.cu do not compile for {architecture}: {e}") from None
+        raise GpuError(f"the kernels {what} do not compile for {architecture}: {e}") from None
 
 
 def cubin(name: str, architecture: str) -> bytes:
@@ -144,8 +160,26 @@ def cubin(name: str, architecture: str) -> bytes:
         GpuUnavailable: there is no compiler, and no cached file.
         GpuError: the compiler reports errors.
     """
-    folder = _cache_folder()
+    source = source_folders()[0] / f"{name}.cu"
     stem = f"{name}-{architecture}-{_source_hash(name)}"
+    return _cached(stem, lambda: source.read_text(encoding="utf-8"), f"in cuda/{name}.cu", OPTIONS, architecture)
+
+
+def fused_cubin(source: str, architecture: str) -> bytes:
+    """The kernels of a text that includes headers of `cuda/`, likewise.
+
+    Raises:
+        GpuUnavailable: there is no compiler, and no cached file.
+        GpuError: the compiler reports errors.
+    """
+    digest = hashlib.sha256("\0".join([*FUSED_OPTIONS, _headers(), source]).encode())
+    stem = f"fused-{architecture}-{digest.hexdigest()[:32]}"
+    return _cached(stem, lambda: source, "of several elementwise ops", FUSED_OPTIONS, architecture)
+
+
+def _cached(stem: str, source: Callable[[], str], what: str, options: list[str], architecture: str) -> bytes:
+    """The code in the cached file whose name begins with `stem`; it is made if there is none."""
+    folder = _cache_folder()
     compiler = nvcc()
     if compiler is None:
         for path in sorted(folder.glob(f"{stem}-*.cubin"), reverse=True):
@@ -158,6 +192,6 @@ def cubin(name: str, architecture: str) -> bytes:
     path = folder / f"{stem}-{_version(compiler)}.cubin"
     code = _read(path)
     if code is None:
-        code = _compile(name, architecture, compiler)
+        code = _compile(source(), what, options, architecture, compiler)
         _write(path, code)
     return code

@@ -15,6 +15,7 @@ from dynet_cy.execute.watch cimport (
 from dynet_cy.gpu.cells cimport find_cells
 from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.copies cimport find_copies
+from dynet_cy.gpu.fusion cimport find_fusions
 from dynet_cy.gpu.driver cimport pthread_mutex_lock, pthread_mutex_unlock
 from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
@@ -194,6 +195,7 @@ cdef void finish_plan(Graph* g, uint32_t n_batches) noexcept nogil:
     order_nodes(g, n_batches)
     if g.finishes and n_batches <= MOST_TOGETHER:
         find_cells(g, n_batches)
+        find_fusions(g, n_batches)
         keep_finished(g)
 
 
@@ -201,7 +203,7 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, bint seeks) e
     """Run the next planned batches in one pass; after an error the rest of the plan is dropped.
 
     Args:
-        seeks: find the cells among them first.
+        seeks: find the cells and the runs among them first.
     """
     cdef Pass s
     cdef int error = 0
@@ -213,6 +215,7 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, bint seeks) e
         with nogil:
             if seeks and may_join(g):
                 find_cells(g, n_batches)
+                find_fusions(g, n_batches)
             for number in range(before, before + n_batches):
                 if not error:
                     s.walk.number = number

@@ -21,6 +21,10 @@ cdef GpuOp* gpu_op_at(unsigned op) noexcept nogil
 cdef int module_at(bytes name) except -1
 cdef int kernel_at(int module, bytes name) except -1
 cdef int load(Gpu* gpu, uint64_t modules) except -1
+# Load code with kernels that belong to no module: (number, name) of each; `what` describes it in errors.
+cdef int load_code(Gpu* gpu, bytes code, list own, str what) except -1
+cdef enum:
+    NO_MODULE = -1
 cdef uint64_t* loaded(Gpu* gpu) noexcept nogil
 
 

@@ -96,14 +96,25 @@ cdef int load(Gpu* gpu, uint64_t modules) except -1:
 
 
 cdef int load_module(Gpu* gpu, int number) except -1:
+    cdef int k
+    code = compiler.cubin(_modules[number], architecture(gpu.number))
+    own = [(k, name) for k, (owner, name) in enumerate(_kernels) if owner == number]
+    load_code(gpu, code, own, f"cuda/{_modules[number]}.cu")
+    loaded_modules[gpu.number] |= <uint64_t>1 << number
+    return 0
+
+
+cdef int load_code(Gpu* gpu, bytes code, list own, str what) except -1:
     cdef void* module = NULL
     cdef int k, error
-    cdef list own = [(k, name) for k, (owner, name) in enumerate(_kernels) if owner == number]
-    cdef bytes code = compiler.cubin(_modules[number], architecture(gpu.number)), missing = None
+    cdef bytes name, missing = None
     # From here on no other thread launches or runs Python.  Another thread that compiled the same module may have
     # loaded it first.
     error = enter(gpu)
-    if loaded_modules[gpu.number] >> number & 1:
+    for k, _ in own:
+        if gpu.functions[k] == NULL:
+            break
+    else:
         leave(gpu)
         return 0
     if not error:
@@ -113,13 +124,11 @@ cdef int load_module(Gpu* gpu, int number) except -1:
             missing = name
             error = gpu.driver.cuModuleGetFunction(&gpu.functions[k], module, <const char*>missing)
             gpu.parameters[k] = 0 if error else parameters_of(gpu, k)
-    if not error:
-        loaded_modules[gpu.number] |= <uint64_t>1 << number
     leave(gpu)
     if module == NULL:
-        return check(gpu, error, f"loading the kernels of cuda/{_modules[number]}.cu")
+        return check(gpu, error, f"loading the kernels of {what}")
     _loaded_code.append(code)
-    return check(gpu, error, f"cuda/{_modules[number]}.cu has no kernel {missing.decode()}") if error else 0
+    return check(gpu, error, f"{what} has no kernel {missing.decode()}") if error else 0
 
 
 cdef int parameters_of(Gpu* gpu, int kernel) noexcept:
@@ -149,7 +158,7 @@ def describe() -> list[dict[str, Any]]:
 
 def kernels() -> list[tuple[str, str]]:
     """The kernels that launchers use, as a list of (module, name)."""
-    return [(_modules[module], name.decode()) for module, name in _kernels]
+    return [(_modules[module], name.decode()) for module, name in _kernels if module != NO_MODULE]
 
 
 # ==== base ========================================================================================

@@ -41,6 +41,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
     int COPIES "DY_COPIES"
     int IN_CELL "DY_IN_CELL"
     int CELL "DY_CELL"
+    int IN_FUSION "DY_IN_FUSION"
+    int FUSION "DY_FUSION"
     enum:
         FORMS "DY_FORMS"                            # how many
 
@@ -81,6 +83,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t keeps
         uint32_t last
         uint32_t again
+        uint32_t parts
         float* dy
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"

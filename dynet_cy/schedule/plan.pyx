@@ -333,8 +333,8 @@ cdef Number most_bytes = 16 << 20
 cdef Number hash_mask = 0xFFFFFFFFFFFFFFFFu
 cdef Counts made_and_reused         # plans
 
-# Followed in memory by the words of its structure, the nodes in order of execution, and for each batch its count and,
-# in one word, its form and what its `cell` is beyond the number of the first batch (0: it has none).
+# Followed in memory by the words of its structure, the nodes in order of execution, and for each batch its count, in
+# one word its form and what its `cell` is beyond the number of the first batch (0: it has none), and its `parts`.
 cdef struct CachedPlan:
     CachedPlan* next                      # the next less recently used one
     uint64_t hash
@@ -345,9 +345,9 @@ cdef struct CachedPlan:
     uint32_t lowest                       # the lowest wanted node of the plan that was made last
     bint finished                         # by the passes of the device
 
-# The bits of a form.
 cdef enum:
-    FORM_BITS = 8
+    BATCH_WORDS = 3                 # of a batch in this memory
+    FORM_BITS = 8                   # the bits of a form
 
 cdef struct PlanCache:
     CachedPlan* first
@@ -500,9 +500,10 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
         order_of(g)[at + i] = order[i] + s.lowest
     for i in range(k.n_batches):
         batch[i].first = at
-        batch[i].count = batches[2 * i]
-        batch[i].form = batches[2 * i + 1] & ((1 << FORM_BITS) - 1)
-        batch[i].cell = batches[2 * i + 1] >> FORM_BITS
+        batch[i].count = batches[BATCH_WORDS * i]
+        batch[i].form = batches[BATCH_WORDS * i + 1] & ((1 << FORM_BITS) - 1)
+        batch[i].cell = batches[BATCH_WORDS * i + 1] >> FORM_BITS
+        batch[i].parts = batches[BATCH_WORDS * i + 2]
         if batch[i].cell:
             batch[i].cell += g.n_batches
         batch[i].level = batch[i].planned = 0
@@ -542,7 +543,7 @@ cdef void cache_plan(Graph* g, const Structure* s) noexcept nogil:
             return
     if not was_seen(plans, s.hash):
         return
-    bytes = sizeof(CachedPlan) + (s.n_words + s.count + 2 * <size_t>n_batches) * sizeof(uint32_t)
+    bytes = sizeof(CachedPlan) + (s.n_words + s.count + BATCH_WORDS * <size_t>n_batches) * sizeof(uint32_t)
     if bytes > most_bytes:
         return
     evict(plans, bytes)
@@ -573,10 +574,12 @@ cdef void write_plan(const Graph* g, CachedPlan* k) noexcept nogil:
         w[i] = order_of(g)[g.n_order + i] - k.lowest
     w += k.n_nodes
     for i in range(k.n_batches):
-        w[2 * i] = batch[i].count
-        w[2 * i + 1] = batch[i].form
+        w[0] = batch[i].count
+        w[1] = batch[i].form
         if k.finished and batch[i].cell:
-            w[2 * i + 1] |= (batch[i].cell - g.n_batches) << FORM_BITS
+            w[1] |= (batch[i].cell - g.n_batches) << FORM_BITS
+        w[2] = batch[i].parts if k.finished else 0
+        w += BATCH_WORDS
 
 
 cdef void keep_finished(Graph* g) noexcept nogil:

@@ -69,6 +69,8 @@ enum {
     DY_COPIES,                  /* no call: the results are copies of their arguments: see gpu/copies */
     DY_IN_CELL,                 /* no call: the results are computed by the batch of form DY_CELL that follows */
     DY_CELL,                    /* one call for the elementwise steps of a recurrent cell: see gpu/cells */
+    DY_IN_FUSION,               /* no call: the results are computed by the next batch of form DY_FUSION */
+    DY_FUSION,                  /* one call for it and the batches of form DY_IN_FUSION before it: see gpu/fusion */
     DY_FORMS
 };
 
@@ -92,6 +94,7 @@ typedef struct {
     uint8_t keeps;              /* backward: its gradients stay where they are until the next pass */
     uint32_t last;              /* with the level DY_FLEETING: the last batch that reads its values */
     uint32_t again;             /* how often its values were computed again */
+    uint32_t parts;             /* of the forms DY_IN_FUSION and DY_FUSION: how many of its nodes belong together */
     float *dy;                  /* the gradients of y; NULL: there is no memory for them yet, or not any more */
 } dy_batch;
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dynet_cy.gpu.compiler import OPTIONS, module_names, nvcc, source_folders
+from dynet_cy.gpu.compiler import FUSED_OPTIONS, OPTIONS, module_names, nvcc, source_folders
+from dynet_cy.gpu.fused_source import FusedNode, source_of
 
 NVCC = nvcc()
 CUDA, INCLUDE = source_folders()
@@ -26,9 +27,9 @@ pytestmark = [
 ]
 
 
-def run_nvcc(name: str, *options: str) -> str:
-    """The output of the compiler for a module; it must succeed."""
-    command = [str(NVCC), *OPTIONS, *options, "-I", str(CUDA), "-I", str(INCLUDE), str(CUDA / f"{name}.cu")]
+def run_nvcc(source: Path, *options: str) -> str:
+    """The output of the compiler for a source; it must succeed."""
+    command = [str(NVCC), *options, "-I", str(CUDA), "-I", str(INCLUDE), str(source)]
     # nvcc crashes with a preloaded sanitizer.
     plain = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
     done = subprocess.run(command, env=plain, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -50,7 +51,7 @@ def families(tmp_path_factory: pytest.TempPathFactory) -> list[list[int]]:
     found: dict[str, list[int]] = {}
     for number in architectures():
         path = tmp_path_factory.mktemp("ptx") / "probe.ptx"
-        run_nvcc(PROBE, "--ptx", f"-arch=compute_{number}", "-o", str(path))
+        run_nvcc(CUDA / f"{PROBE}.cu", *OPTIONS, "--ptx", f"-arch=compute_{number}", "-o", str(path))
         text = re.sub(r"^(\.target|//).*\n", "", path.read_text(), flags=re.MULTILINE)
         found.setdefault(text, []).append(number)
     return list(found.values())
@@ -61,13 +62,47 @@ def test_the_front_end_is_not_told_the_architecture() -> None:
     assert not [path for path in sources if "__CUDA_ARCH" in path.read_text(encoding="utf-8")]
 
 
-@pytest.mark.parametrize("name", module_names())
-def test_compiles(name: str, families: list[list[int]], tmp_path: Path) -> None:
+def check(source: Path, options: list[str], families: list[list[int]], made: Path) -> str:
+    """Compile a source for all architectures; returns what the assembler said."""
     targets = [f"-gencode=arch=compute_{family[0]},code=sm_{number}" for family in families for number in family]
     said = run_nvcc(
-        name, "--fatbin", *targets, "-Xptxas", "-v", "-Werror", "all-warnings", "-o", str(tmp_path / "k.fatbin")
+        source, *options, "--fatbin", *targets, "-Xptxas", "-v", "-Werror", "all-warnings", "-o", str(made / "k.fatbin")
     )
     assembled = {int(x) for x in re.findall(r"Compiling entry function .* for 'sm_(\d+)'", said)}
     assert sorted(assembled) == architectures()
     none = "0 bytes spill stores, 0 bytes spill loads"
     assert not [line for line in said.splitlines() if "spill" in line and none not in line]
+    return said
+
+
+@pytest.mark.parametrize("name", module_names())
+def test_compiles(name: str, families: list[list[int]], tmp_path: Path) -> None:
+    check(CUDA / f"{name}.cu", OPTIONS, families, tmp_path)
+
+
+def gates() -> list[FusedNode]:
+    """The cell of a binary Tree-LSTM that a program writes out: 17 ops."""
+    parts = [FusedNode("copy", "", (None,)) for _ in range(5)]
+    acts = [FusedNode("unary", "logistic" if i < 4 else "tanh", (i,)) for i in range(5)]
+    ends = [((5, 9), "mul"), ((7, None), "mul"), ((8, None), "mul"), ((10, 11), "add"), ((13, 12), "add")]
+    state = [FusedNode("binary", name, args) for args, name in ends]
+    return [*parts, *acts, *state, FusedNode("unary", "tanh", (14,)), FusedNode("binary", "mul", (6, 15))]
+
+
+def longest() -> list[FusedNode]:
+    """As many ops as a signature may have, of several arguments, whose values all live long."""
+    args = [FusedNode("unary", "silu", (None,)) for _ in range(8)]
+    middle = [FusedNode("binary", "mul", (i, 15 - i if 15 - i < 8 else None)) for i in range(8)]
+    return [*args, *middle, *(FusedNode("sum", "", (8 + i, 15 - i, i, None)) for i in range(8))]
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("nodes", [gates(), longest()], ids=["gates", "longest"])
+def test_kernels_that_are_written_at_run_time(
+    nodes: list[FusedNode], backward: bool, families: list[list[int]], tmp_path: Path
+) -> None:
+    """They take few registers, too."""
+    source = tmp_path / "fused.cu"
+    source.write_text(source_of(nodes, [len(nodes) - 2, len(nodes) - 1] if backward else None), encoding="utf-8")
+    said = check(source, FUSED_OPTIONS, families, tmp_path)
+    assert max(int(x) for x in re.findall(r"Used (\d+) registers", said)) <= 64

@@ -1,0 +1,9 @@
+"""Elementwise batches that follow each other, as one launch; see fusion.pyx."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.graph.structs cimport Graph
+
+# Mark the batches among the next n planned ones, which run in one pass, that run as one launch.
+cdef void find_fusions(Graph* g, uint32_t n) noexcept nogil
+# Used from Cython only.
