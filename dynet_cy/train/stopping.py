@@ -63,7 +63,9 @@ class EarlyStopping:
     ) -> None:
         own = as_collection(collection)
         if not isinstance(own, ParameterCollection):
-            raise TypeError(f"EarlyStopping: a ParameterCollection is needed, not {type(collection).__name__}")
+            raise TypeError(
+                f"EarlyStopping: a ParameterCollection or a layer is needed, not {type(collection).__name__}"
+            )
         self._collection = own
         self._record = Record(patience, mode, min_delta, "EarlyStopping")
         self._path = None if path is None else os.fspath(path)

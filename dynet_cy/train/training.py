@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, Union
 
 from dynet_cy.loggers import Curves, Logger
-from dynet_cy.model import ParameterCollection
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.parallel.data import progress
 from dynet_cy.train.stopping import EarlyStopping
 from dynet_cy.train.trainer import updates_made
@@ -77,7 +77,7 @@ class Training(Generic[T]):
 
     def __init__(
         self,
-        collection: ParameterCollection,
+        collection: CollectionOrLayer,
         data: Iterable[T],
         epochs: int,
         *,
