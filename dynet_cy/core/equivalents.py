@@ -6,7 +6,6 @@ this library does not have, such as `dy.nn.ReLU`, `x.exp()`, `trainer.step()` or
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from collections.abc import Iterable
@@ -424,6 +423,16 @@ TABLES = {
 }
 
 
+# The row of a name in a column.
+_ROWS = {
+    (place, name): row
+    for rows in TABLES.values()
+    for row in rows
+    for place in Row._fields[2:-1]
+    for name in getattr(row, place).split()
+}
+
+
 def advice(place: str, name: str) -> str:
     """What an error says of a name of another library, "; write ...", or nothing where it is not in the tables.
 
@@ -431,12 +440,8 @@ def advice(place: str, name: str) -> str:
         place: the column of names, `dy`, `nn`, `x` and so on.
         name: what the program has written.
     """
-    row = _row(place, name)
+    row = _ROWS.get((place, name))
     return "" if row is None else f"; write {(row.says or row.ours).replace('{}', name)}"
-
-
-def _row(place: str, name: str) -> Row | None:
-    return next((row for rows in TABLES.values() for row in rows if name in getattr(row, place).split()), None)
 
 
 def of_arguments(called: Callable[..., object], names: Iterable[str], place: str = "argument") -> str:
@@ -461,7 +466,7 @@ def of_arguments(called: Callable[..., object], names: Iterable[str], place: str
 
 def _instead(place: str, name: str, own: set[str]) -> str:
     """What to write for an argument: of those that a row names, the ones that the function has."""
-    row = _row(place, name)
+    row = _ROWS.get((place, name))
     named = re.findall(r"`(\w+)=`", row.says or row.ours) if row else []
     if not named:
         return advice(place, name)
@@ -518,7 +523,7 @@ class ElsewhereInModule(Elsewhere):
 
 def names(place: str) -> list[str]:
     """The names of a column of the tables."""
-    return sorted(name for rows in TABLES.values() for row in rows for name in getattr(row, place).split())
+    return sorted(name for column, name in _ROWS if column == place)
 
 
 def listed(self: object) -> list[str]:
@@ -540,7 +545,6 @@ def of_package(namespace: dict[str, object]) -> dict[str, object]:
     return {"__dir__": __dir__, **{n: ElsewhereInModule("dy", n) for n in names("dy")}}
 
 
-@functools.cache
 def of_numpy(function: str) -> str:
     """What an error says of a function of NumPy that is called with expressions; nothing if it is not in the tables."""
     return advice("numpy", function)
