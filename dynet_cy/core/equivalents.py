@@ -222,10 +222,10 @@ GENERAL = (
         dy="device cuda set_default_device", x="to cpu cuda device", model="to cuda cpu", layer="to cuda cpu",
         says="nothing: `--dynet-gpu` runs the same program on a GPU; in graphs over several devices, "
         "`dy.to_device`"),
-    Row("`x.dtype`, `x.float()`, `x.double()`", "nothing: all numbers are float32",
-        dy="float float32 float64 double long int64 dtype", x="dtype type float double half long int astype",
+    Row("`x.float()`, `x.double()`, `x.long()`", "nothing: numbers are float32, indices int32 (`x.dtype`)",
+        dy="float float32 float64 double long int64 dtype", x="type float double half long int astype",
         layer="float double half",
-        says="nothing: all numbers are float32, and `x.npvalue()` gives float64"),
+        says="nothing: numbers are float32, indices int32, and `x.npvalue()` gives float64"),
     Row("`x.add_(y)`, `x.fill_(0)`, `x[0] = y`", "`x + y` and so on, which make new expressions",
         x="add_ sub_ mul_ div_ fill_ copy_ clamp_ relu_ masked_fill_"),
     Row("`torch.compile(model)`, `torch.jit.script`", "nothing: automatic batching joins what runs alike; see "
@@ -351,7 +351,7 @@ ARGUMENTS = (
     Row("`create_graph=True`", "`dy.gradients(loss, xs)`", argument="create_graph"),
     Row("`F.dropout(x, p, training=t)`", "`if t:`; the layer `nn.Dropout` knows it from `train()` and `eval()`",
         argument="training", says="`if`; the layer `nn.Dropout` knows from `train()` and `eval()` whether it trains"),
-    Row("`dtype=`", "nothing: all numbers are float32", argument="dtype"),
+    Row("`dtype=`", "nothing: numbers are float32, indices int32", argument="dtype"),
     Row("`requires_grad=False`", "`p.set_updated(False)`, or `dy.nobackprop(x)`", argument="requires_grad"),
     Row("`nn.LSTM(input_size=n)`", "`input_dim=`", argument="input_size"),
     Row("`nn.LSTM(hidden_size=n)`", "`hidden_dim=`", argument="hidden_size dim_feedforward"),
@@ -401,7 +401,7 @@ TENSORFLOW = (
     Row("`tf.keras.layers.Embedding`, `SimpleRNN`", "`nn.Embedding(v, n, pc)`, `dy.SimpleRNNBuilder`", dy="SimpleRNN"),
     Row("`model.compile`, `model.fit`", "a loop of yours; see [training.md](training.md)", model="compile fit predict",
         says="a loop over `dy.data.batches`, with `loss.backward()` and `trainer.update()`"),
-    Row("`tf.cast(x, tf.float32)`", "nothing: all numbers are float32", dy="cast"),
+    Row("`tf.cast(x, tf.float32)`", "nothing: numbers are float32, indices int32", dy="cast"),
     Row("`tf.random.set_seed(s)`", "`dynet_cy.config.set(random_seed=s)`", dy="set_random_seed"),
 )
 # fmt: on
