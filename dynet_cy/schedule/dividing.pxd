@@ -10,8 +10,9 @@ cdef struct Undivided:
     uint32_t n_nodes
     uint32_t* order
     Batch* batches
+    uint32_t first, end             # the batches that are divided; those before and after them are not
 
-# Copy the plan of the next n batches into the scratch arena.  False: there is no memory.
+# Copy the plan of the next n batches into the scratch arena, to divide all of it.  False: there is no memory.
 cdef bint keep_undivided(Graph* g, uint32_t n_batches, Undivided* kept) noexcept nogil
 # Divide it into at most so many parts, in place of the plan of the next batches; returns the number of batches, which
 # is that of the undivided plan if it has no parts, or there is no memory.

@@ -10,6 +10,9 @@ that are otherwise apart: those that many pieces read, such as inputs and what d
 before all parts; and those that read many pieces, such as the sum of all losses, which run after them. A node that
 would make a piece larger than a part is such a sum.
 
+Only a range of batches may be divided, such as those of the scores of all words in a language model. Those before it run
+undivided before all parts, those after it after them.
+
 Values have the same bits in any part, as far as the products of matrices do not depend on the number of columns.  Sums
 over examples, as in gradients of parameters, are added up part by part.
 """
@@ -30,6 +33,7 @@ cdef enum:
 
     # What a node is:
     ABSENT = 0                      # not in the plan
+    EARLIER                         # in batches before those that are divided
     BEFORE                          # of pieces
     INSIDE
     AFTER
@@ -49,7 +53,8 @@ cdef struct Division:
 cdef bint keep_undivided(Graph* g, uint32_t n_batches, Undivided* kept) noexcept nogil:
     cdef const Batch* batches = batches_of(g) + g.n_batches
     cdef uint32_t first = batches[0].first
-    kept.n_batches = n_batches
+    kept.n_batches = kept.end = n_batches
+    kept.first = 0
     kept.n_nodes = batches[n_batches - 1].first + batches[n_batches - 1].count - first
     kept.order = <uint32_t*>arena_alloc(&g.scratch, kept.n_nodes * sizeof(uint32_t))
     kept.batches = <Batch*>arena_alloc(&g.scratch, n_batches * sizeof(Batch))
@@ -135,7 +140,7 @@ cdef void find_pieces(Division* d, uint32_t parts) noexcept nogil:
     cdef size_t most = 0
     cdef uint32_t i
     for i in range(d.n):
-        if d.kind[i] != ABSENT:
+        if d.kind[i] != ABSENT and d.plan.first <= d.batch[i] < d.plan.end:
             most += bytes_at(d, i)
     most = most // parts + 1
     for i in range(d.n):
@@ -150,11 +155,15 @@ cdef uint8_t classify(Division* d, uint32_t i, size_t most) noexcept nogil:
     cdef uint32_t k, arg, of, piece = NONE
     cdef size_t joined = 0
     cdef bint alone = True                      # all it depends on is before the pieces
+    if d.batch[i] < d.plan.first:
+        return EARLIER
+    if d.batch[i] >= d.plan.end:
+        return AFTER
     d.above[i] = i
     d.bytes[i] = bytes_at(d, i)
     for k in range(x.nargs):
         arg = planned(d, args[k])
-        if arg == NONE or d.kind[arg] == BEFORE:
+        if arg == NONE or d.kind[arg] <= BEFORE:
             continue
         if d.kind[arg] == AFTER:
             return AFTER
@@ -226,7 +235,7 @@ cdef void place_others(Division* d, uint32_t last) noexcept nogil:
         if d.kind[i] == INSIDE:
             d.part[i] = d.part[piece_of(d, i)]
         else:
-            d.part[i] = last if d.kind[i] == AFTER else NONE
+            d.part[i] = last if d.kind[i] == AFTER else 0 if d.kind[i] == EARLIER else NONE
     for j in range(d.n):
         i = d.n - 1 - j
         if d.kind[i] == ABSENT:

@@ -34,6 +34,7 @@ cdef uint32_t NONE = 0xFFFFFFFFu
 cdef enum:
     PARTS = 8                       # shares of a plan that may be dropped
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
+    LARGE = 4                       # a batch is large that has more bytes than the largest one divided by this
     MOST_DIVIDED = 64               # parts that do not depend on each other
 
 # What the plan of stretches needs to know, in the scratch arena.
@@ -213,25 +214,51 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
         n_batches: set to the number of batches of the divided plan.
     """
     cdef Graph* g = s.g
-    cdef Undivided plan
+    cdef Undivided plan, best
     cdef size_t top, bytes
-    cdef uint32_t first, parts = 1, best = 1
+    cdef uint32_t first, parts, best_parts = 1
     if not keep_undivided(g, n_batches[0], &plan):
         return drop_enough(s, left, &bytes)
     top = g.scratch.top
-    while parts < MOST_DIVIDED:
-        parts += (parts + 1) // 2
-        first = drop_parts(s, &plan, parts, left, &bytes, n_batches, targets, n_targets)
-        if bytes == 0:
-            note_kept(ENOUGH)
-            return first
-        if n_batches[0] == plan.n_batches:
-            break                               # all nodes depend on each other
-        if bytes < kept:
-            kept = bytes
-            best = parts
-        arena_rewind(&g.scratch, top)
-    return drop_parts(s, &plan, best, left, &bytes, n_batches, targets, n_targets)
+    best = plan
+    find_large(s, &plan)
+    while True:                                 # first only what is around the large batches, then the whole plan
+        parts = 1
+        while parts < MOST_DIVIDED:
+            parts += (parts + 1) // 2
+            first = drop_parts(s, &plan, parts, left, &bytes, n_batches, targets, n_targets)
+            if bytes == 0:
+                note_kept(ENOUGH)
+                return first
+            if n_batches[0] == plan.n_batches:
+                break                           # all nodes depend on each other
+            if bytes < kept:
+                kept = bytes
+                best = plan
+                best_parts = parts
+            arena_rewind(&g.scratch, top)
+        if plan.first == 0 and plan.end == plan.n_batches:
+            break
+        plan.first = 0
+        plan.end = plan.n_batches
+    return drop_parts(s, &best, best_parts, left, &bytes, n_batches, targets, n_targets)
+
+
+cdef void find_large(const Search* s, Undivided* plan) noexcept nogil:
+    """Have only the batches divided from the first large one to the last reader of one."""
+    cdef size_t largest = 0
+    cdef uint32_t b
+    for b in range(s.end - s.begin):
+        largest = max(largest, s.bytes[b])
+    plan.first = plan.n_batches
+    plan.end = 0
+    for b in range(s.end - s.begin):
+        if s.bytes[b] > largest // LARGE:
+            plan.first = min(plan.first, b)
+            plan.end = max(plan.end, b + 1 if s.last[b] == NONE else s.last[b] - s.begin + 1)
+    if plan.end == 0:                           # there are no bytes
+        plan.first = 0
+        plan.end = plan.n_batches
 
 
 cdef uint32_t drop_parts(Search* s, const Undivided* plan, uint32_t parts, double left, size_t* kept,
