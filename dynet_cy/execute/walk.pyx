@@ -21,6 +21,7 @@ from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.positions cimport locate, located, located_refusal, refused, refused_element
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, Needs, Op, op_at, rule_of
+from dynet_cy.schedule.fleeting cimport small_too
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
 
 from dynet_cy.memory.storage import parameter_names
@@ -824,7 +825,7 @@ cdef void give_copies_back(Walk* w, const Batch* batch) noexcept nogil:
     cdef size_t bytes = 0
     for i in range(n_args):
         bytes += batch.x[i].bytes
-    if bytes < (1 if w.g.scratch.poison else LEAST_AGAIN) or w.lasting_copies:
+    if bytes < (1 if small_too else LEAST_AGAIN) or w.lasting_copies:
         return
     for i in range(n_args):
         if batch.x[i].bytes:

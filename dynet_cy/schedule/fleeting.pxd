@@ -4,6 +4,9 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.graph.structs cimport Graph
 
+# Whether values are fleeting, and copies are given back, however little memory they take: for tests.
+cdef bint small_too
+
 # Find the fleeting batches among the next n, which run on the CPU and whose targets are kept, and give them memory:
 # True if there are any.  If there is no memory for that, none is fleeting.  A batch with more than `most_along` elements
 # may have a call for each node.
