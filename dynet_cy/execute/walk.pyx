@@ -664,7 +664,6 @@ cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     """
     cdef Graph* g = w.g
     cdef Node* node = &nodes_of(g)[order_of(g)[batch.first]]
-    cdef uint32_t* args = args_of(g, node)
     cdef uint32_t i
     if not w.at_once and w.device.send_arguments(w, batch):
         return -1
@@ -698,8 +697,8 @@ cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
 
 
 cdef int set_aside(Walk* w, Batch* batch) noexcept nogil:
-    """Copy the parameters that are parts of values that will be dropped: backward may read the parts of such values, and
-    parameters may change until then."""
+    """Copy the parameters that are parts of values that will be dropped: backward may read the parts of such values,
+    and parameters may change until then."""
     cdef Graph* g = w.g
     cdef const Node* node
     cdef const Node* a
@@ -740,7 +739,7 @@ cdef int lay_items(Walk* w, Batch* batch) noexcept nogil:
 
 
 cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
-    """Choose the form of argument i of several nodes: in place, as a list, or as a copy, of which this sets the size."""
+    """Choose the form of argument i of several nodes: in place, as a list, or as a copy, whose size this sets."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
@@ -803,7 +802,7 @@ cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
 
 
 cdef void copy_parts(const Graph* g, const Node* x, float* to) noexcept nogil:
-    """Copy a value that was dropped from the arguments of which it consists (schedule/fleeting).  Others are not read."""
+    """Copy a dropped value from the arguments of which it consists (schedule/fleeting); others are not read."""
     cdef const Op* op = &ops[x.op]
     cdef const Node* a
     cdef const float* part

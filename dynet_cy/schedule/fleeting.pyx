@@ -58,7 +58,7 @@ cdef struct Search:
     # By node, from `lowest` on: its planned batch, or NONE.  NULL: each node has a batch, in the order of numbers.
     uint32_t* batch
     uint8_t* kept                   # by batch
-    uint8_t* parts                  # by batch, of concatenations: whether all of them are there in backward as they were
+    uint8_t* parts                  # by batch, of concatenations: whether its parts are the same in backward
     size_t most_along
     uint32_t n                      # batches that are not kept
 
@@ -229,13 +229,13 @@ cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
 
 # ---- concatenations -----------------------------------------------------------------------
 #
-# A batch copies an argument if its values are not side by side, and gives large copies back after forward.  Backward makes
-# them again (execute/gradients).  The copy of a concatenation may just as well be made of its arguments, so the
+# A batch copies an argument if its values are not side by side, and gives large copies back after forward.  Backward
+# makes them again (execute/gradients).  The copy of a concatenation may just as well be made of its arguments, so the
 # concatenation itself need not be kept.
 
 cdef bint read_through(Search* s, const Batch* batch, const Op* op, uint32_t i) noexcept nogil:
-    """Whether backward reads argument i of a batch as a copy, in which concatenations come from their own arguments; these
-    are kept."""
+    """Whether backward reads argument i of a batch as a copy, in which concatenations come from their own arguments;
+    these are kept."""
     cdef Graph* g = s.g
     cdef uint32_t j, k, arg, of
     cdef const Node* x
@@ -270,8 +270,8 @@ cdef inline bint is_of_parts(const Graph* g, uint32_t node) noexcept nogil:
 
 
 cdef bint have_copies(const Graph* g, const Batch* batch) noexcept nogil:
-    """Whether there will be copies of the parameters that are arguments of a batch, since these may change before backward:
-    one for each place among the arguments."""
+    """Whether there will be copies of the parameters that are arguments of a batch, since these may change before
+    backward: one for each place among the arguments."""
     cdef uint32_t i, j, arg, found
     for i in range(nodes_of(g)[order_of(g)[batch.first]].nargs):
         found = NONE
@@ -286,8 +286,8 @@ cdef bint have_copies(const Graph* g, const Batch* batch) noexcept nogil:
 
 
 cdef bint is_copied(const Search* s, const Batch* batch, const Op* op, uint32_t i) noexcept nogil:
-    """Whether the call of a batch cannot but copy argument i: wherever values lie, two that it reads one after the other
-    are not adjacent."""
+    """Whether the call of a batch cannot but copy argument i: wherever values lie, two that it reads one after the
+    other are not adjacent."""
     cdef const Graph* g = s.g
     cdef const uint32_t* order = order_of(g)
     cdef const Batch* of
