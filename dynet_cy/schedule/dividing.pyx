@@ -10,8 +10,8 @@ that are otherwise apart: those that many pieces read, such as inputs and what d
 before all parts; and those that read many pieces, such as the sum of all losses, which run after them. A node that
 would make a piece larger than a part is such a sum.
 
-Only a range of batches may be divided, such as those of the scores of all words in a language model. Those before it run
-undivided before all parts, those after it after them.
+Only a range of batches may be divided, such as those of the scores of all words in a language model. Those before it
+run undivided before all parts, those after it after them.
 
 Values have the same bits in any part, as far as the products of matrices do not depend on the number of columns.  Sums
 over examples, as in gradients of parameters, are added up part by part.
