@@ -12,6 +12,7 @@ from dynet_cy.gpu.driver cimport (
     set_error, wait, wait_for, wait_with,
 )
 from dynet_cy.gpu.memory cimport address_in, check_updates, close_mirror, open_mirror
+from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.memory.arena cimport arena_close, arena_open, array_close, array_open, process_memory
 from dynet_cy.schedule.plan cimport dy_hash
 
@@ -339,3 +340,8 @@ cdef int copy_here(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
     if error:
         raise_error(gpu, error)
     return 0
+
+
+def most_bytes(ComputationGraph graph not None, int device):
+    cdef DeviceGraph* d = device_graph(&graph.g, 1 + device)
+    return d.values.most, d.grads.most, d.scratch.most, d.tables.most

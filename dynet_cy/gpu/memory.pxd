@@ -113,6 +113,7 @@ cdef struct Mirror:
     Run* runs
     uint32_t n_runs
     int error                           # of the driver, if a part could not be allocated; 0: none
+    size_t most                         # the most bytes that a pass has used
 
 
 cdef void open_mirror(Gpu* gpu, Mirror* m) noexcept nogil

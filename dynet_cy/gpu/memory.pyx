@@ -859,7 +859,10 @@ cdef bint continues_part(const Arena* host, const Mirror* m, const Segment* s) n
 cdef int extend_mirror(Mirror* m) noexcept nogil:
     cdef uint32_t i
     cdef int error = m.error
+    cdef size_t needed = 0
     for i in range(m.n_runs):
+        needed += m.runs[i].needed
         if not error and m.runs[i].own != NULL:
             error = extend_arena(m.runs[i].own, m.runs[i].needed)
+    m.most = max(m.most, needed)
     return error

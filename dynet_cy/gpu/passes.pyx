@@ -247,7 +247,7 @@ cdef bint look(Pass* s, uint32_t number) noexcept nogil:
     cdef const Batch* batch = &batches_of(g)[number]
     cdef Node* x
     cdef uint8_t* state = state_of(g)
-    cdef bint forward = number >= g.n_batches
+    cdef bint forward = not s.walk.going_back
     cdef uint32_t i, j, arg
     if forward:
         bring(s, device_ptr(g, s.d, batch.y), batch.y, batch.bytes // sizeof(float))
