@@ -24,7 +24,7 @@ from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
-    MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, run_again, run_planned_at_once,
+    MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, lay_items, run_again, run_planned_at_once,
 )
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
@@ -365,6 +365,8 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
 
 cdef int arrange_again(Walk* w, Batch* batch) noexcept nogil:
     clear_call(batch)
+    if batch.form == ONE:
+        return lay_items(w, batch)
     if batch.form != STACKED and batch.form != FLATTENED and batch.form != COLUMNS:
         return 0
     return arrange(w, batch, op_at(nodes_of(w.g)[order_of(w.g)[batch.first]].op))

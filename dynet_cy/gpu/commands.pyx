@@ -338,7 +338,7 @@ cdef int translate(Walk* w, const Batch* batch, Call* c) noexcept nogil:
     if c.saved != NULL:
         c.saved = on_device(s, c.saved)
     if gpu_op_at(node.op).draws:
-        if s.seeds == NULL:
+        if s.seeds == NULL or s.seeds[0] != c.seed or s.seeds[1] != c.stream:   # others, if it runs again
             s.seeds = <uint64_t*>reserve(s, &g.tables, 2 * sizeof(uint64_t))
             if s.seeds == NULL:
                 return -1
@@ -495,9 +495,10 @@ cdef int open_additions(Pass* s) noexcept nogil:
 # The products for one parameter are computed as one product of factors that are laid side by side, or as a few, so that
 # not all gradients have to be kept until the end of the pass.
 
-# So many bytes of gradients are kept as factors.  Products of more columns are not faster.
+# So many bytes of gradients are kept as factors, or more, until a product has so many columns: more are not faster.
 cdef enum:
-    MOST_COLLECTED = 1 << 24
+    MOST_COLLECTED = 1 << 21
+    ENOUGH_COLUMNS = 256
 
 cdef size_t most_collected = MOST_COLLECTED
 
@@ -540,6 +541,7 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
         (<FactorPart*>x.last).next = part
         x.last = part
         x.product.n += f.n
+    s.most_columns = max(s.most_columns, x.product.n)
     return 1
 
 
@@ -549,7 +551,7 @@ cdef int finish(Walk* w) noexcept nogil:
     cdef Collected* x = w.collected
     if end_group(w) or multiply_collected(w):
         return -1
-    s.collected_bytes = 0
+    s.collected_bytes = s.most_columns = 0
     while x != NULL:
         let_factors_go(w, <const FactorPart*>x.parts)
         x.parts = x.last = NULL
@@ -570,7 +572,8 @@ cdef void let_factors_go(Walk* w, const FactorPart* part) noexcept nogil:
 
 
 cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:
-    return finish(w) if pass_of(w).collected_bytes > most_collected else 0
+    cdef const Pass* s = pass_of(w)
+    return finish(w) if s.collected_bytes > most_collected and s.most_columns >= <size_t>ENOUGH_COLUMNS else 0
 
 
 def set_most_collected(size_t n) -> int:
