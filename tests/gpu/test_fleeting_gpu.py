@@ -16,7 +16,7 @@ from dynet_cy.schedule import fleeting
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "schedule"))
 
 from test_fleeting import *  # noqa: E402, F403
-from test_fleeting import Weights, drops, layers, same, weights  # noqa: E402, F401
+from test_fleeting import Weights, layers, same, weights  # noqa: E402, F401
 
 
 del globals()["test_sums_before_an_activation_take_turns"]  # its values are small
@@ -28,7 +28,7 @@ def graphs_on_the_device(on_device):
 
 
 @pytest.mark.parametrize("copies", [False, True])
-def test_copies_and_cells(drops, copies: bool) -> None:  # noqa: F811
+def test_copies_and_cells(drops, copies: bool) -> None:
     """Copies that run together later, and the steps of cells that run as one, read values that are fleeting."""
     found = []
     for on in (False, True):
@@ -52,7 +52,7 @@ def test_copies_and_cells(drops, copies: bool) -> None:  # noqa: F811
     same(*found)
 
 
-def test_large_sums_take_turns(drops) -> None:  # noqa: F811
+def test_large_sums_take_turns(drops) -> None:
     taken, found = [], []
     for least in (1 << 60, 1 << 20):
         fleeting.set_least(least)
@@ -69,7 +69,7 @@ def test_large_sums_take_turns(drops) -> None:  # noqa: F811
     same(*found)
 
 
-def test_small_values_are_kept(drops) -> None:  # noqa: F811
+def test_small_values_are_kept(drops) -> None:
     """A bias is copied to them in advance, which saves a launch."""
     launches = []
     for least in (1 << 60, 1 << 10):
