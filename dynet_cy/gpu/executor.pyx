@@ -16,7 +16,7 @@ from dynet_cy.gpu.cells cimport find_cells
 from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.copies cimport find_copies
 from dynet_cy.gpu.driver cimport pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch
+from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch, limit_by_device, raise_of_device
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
 from dynet_cy.graph.structs cimport (
@@ -24,6 +24,7 @@ from dynet_cy.graph.structs cimport (
     nodes_of, release_arguments, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
+from dynet_cy.graph.thrift cimport ENOUGH, is_limited, note_kept
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, mirrors
@@ -61,8 +62,12 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             raise_pass_failure(&s, "the gradients of the graph")
         run_pass(&s, "the gradients of the graph")
         note_after(&journal)
-    except BaseException:
+    except BaseException as e:
         put_gradients_back(&journal)
+        if isinstance(e, MemoryError):
+            if not is_limited(g):
+                note_kept(ENOUGH)
+            limit_by_device(g, d)
         raise
     finally:
         end_journal(&journal)
@@ -156,6 +161,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     cdef uint64_t span = begin_pass_span(g)
     cdef Interrupts s
     begin_interrupts(&s)
+    limit_by_device(g, d)
     lock_graph(g)
     try:
         g.finishes = may_join(g)
@@ -175,6 +181,11 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         if error:
             out_of_memory("the schedule of the graph")
         run_all(g, d, n_batches, targets, n, &s)
+    except MemoryError as error_of_memory:
+        if not is_limited(g):
+            note_kept(ENOUGH)                   # nothing has been dropped
+        limit_by_device(g, d)
+        raise_of_device(g, d, error_of_memory)
     finally:
         g.finishes = False
         unlock_graph(g)

@@ -78,7 +78,7 @@ cdef double memory_left(const Graph* g) noexcept nogil:
     left = min(left_of(&g.memory), left_of(g.memory.around))
     for i in range(GRAPH_ARENAS):
         left += unused_bytes(&g.arenas[i], 0 if &g.arenas[i] == &g.grads else g.arenas[i].top)
-    return max(left - bytes_to_pack(g), 0)
+    return max(left - (0 if g.device else bytes_to_pack(g)), 0)
 
 
 cdef size_t most_values(double left, size_t bytes, size_t gradients) noexcept nogil:
