@@ -21,8 +21,8 @@ from dynet_cy.gpu.groups cimport GROUPS
 from dynet_cy.gpu.memory cimport Mirror, Range, begin_use, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
-    COLUMNS, EACH, FLATTENED, FORMS, KEEPS_FACTORS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of, nodes_of, order_of,
-    state_of,
+    COLUMNS, EACH, FLATTENED, FORMS, KEEPS_FACTORS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of,
+    nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport Arena, Segment, arena_alloc, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport Param

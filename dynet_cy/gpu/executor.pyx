@@ -157,7 +157,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     """Compute the values of the targets and of the nodes that they depend on."""
     cdef DeviceGraph* d = device_graph(g, g.device)
     cdef int error
-    cdef uint32_t n_batches = 0, ran = g.n_batches, end
+    cdef uint32_t n_batches = 0, ran = g.n_batches
     cdef uint64_t span = begin_pass_span(g)
     cdef Interrupts s
     begin_interrupts(&s)

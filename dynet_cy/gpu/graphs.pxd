@@ -35,8 +35,8 @@ cdef struct DeviceGraph:
     Array ranges                    # on the host: the Ranges of the current pass's upload
     Array moves                     # on the host: those of the group that is being collected
 
-# Once a device has had no memory for a pass (`note_shortage`), what it has left limits graphs: sets the limit of a graph
-# until it is renewed, if it has none that is lower.
+# Once a device has had no memory for a pass (`note_shortage`), what it has left limits graphs: limit a graph by
+# that until it is renewed, if it has none that is lower.
 cdef void limit_by_device(Graph* g, DeviceGraph* d) noexcept nogil
 # Raise an error of missing memory again; it says so if the limit is that of the device.
 cdef int raise_of_device(const Graph* g, const DeviceGraph* d, object error) except -1

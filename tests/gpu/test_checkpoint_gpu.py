@@ -17,7 +17,7 @@ from dynet_cy.memory import arena
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
 
-from test_recompute import PROGRAMS, gradients, plainly  # noqa: E402
+from test_recompute import PROGRAMS, gradients, plainly
 
 N = 32
 
@@ -75,11 +75,15 @@ def test_less_memory(on_device, autobatching: int) -> None:
     taken = []
     for checkpoint in (True, False):
         before = arena_bytes()["values"]
+        w = dy.ParameterCollection().parameters_from_numpy(np.eye(N) / 2)
+
+        def cell(h: dy.Expression, w: dy.Parameters = w) -> dy.Expression:
+            return dy.tanh(w * h)
+
         with dy.ComputationGraph(autobatching=autobatching):
-            w = dy.ParameterCollection().parameters_from_numpy(np.eye(N) / 2)
             h = dy.inputVector(np.ones(N))
             for _ in range(100):
-                h = dy.checkpoint(lambda x: dy.tanh(w * x), h) if checkpoint else dy.tanh(w * h)
+                h = dy.checkpoint(cell, h) if checkpoint else cell(h)
             dy.sum_elems(h).backward()
             taken.append(arena_bytes()["values"] - before)
     assert taken[0] < 0.5 * taken[1]

@@ -19,8 +19,8 @@ from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
 
-from test_recompute import layers, nested  # noqa: E402
-from test_within_limit import gradients, limited  # noqa: E402
+from test_recompute import layers, nested
+from test_within_limit import gradients, limited
 
 MIB = 1 << 20
 
@@ -54,7 +54,7 @@ def close(got: list[np.ndarray], expected: list[np.ndarray]) -> None:
 
 
 def numbers(n: int, width: int, **how: float) -> tuple[list[np.ndarray], dict[str, int]]:
-    """The loss and the gradient of n cells of 64 numbers and a minibatch, and the memory of the device that they take."""
+    """The loss and the gradient of n cells of 64 numbers and a minibatch, and the memory of the device they take."""
     dy.reset_random_seed(5)
     set_default_device(1)
     with dy.ComputationGraph(**how) as graph:

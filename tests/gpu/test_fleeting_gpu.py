@@ -15,9 +15,8 @@ from dynet_cy.schedule import fleeting
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "schedule"))
 
-from test_fleeting import *  # noqa: E402, F403
-from test_fleeting import Weights, layers, same, weights  # noqa: E402, F401
-
+from test_fleeting import *  # noqa: F403
+from test_fleeting import Weights, layers, same, weights  # noqa: F401
 
 del globals()["test_sums_before_an_activation_take_turns"]  # its values are small
 
