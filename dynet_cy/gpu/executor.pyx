@@ -199,7 +199,7 @@ cdef int run_again_what_is_needed(Graph* g, DeviceGraph* d, const uint32_t* targ
     """Compute values again that were dropped and that the targets need, in a pass of their own."""
     cdef Pass s
     cdef int error
-    cdef Tops before = tops_of(g)
+    cdef PassStart before = pass_start(g)
     begin_pass(&s, g, d)
     try:
         with nogil:
@@ -259,7 +259,7 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, const uint32_
     """
     cdef Pass s
     cdef int error
-    cdef Tops before = tops_of(g)
+    cdef PassStart before = pass_start(g)
     try:
         begin_pass(&s, g, d)
         with nogil:
@@ -294,18 +294,18 @@ cdef void release(Graph* g, uint32_t before) noexcept nogil:
 
 
 # Where a graph was before a pass.
-cdef struct Tops:
+cdef struct PassStart:
     uint32_t n_batches
     size_t values
     size_t scratch
     size_t tables
 
 
-cdef Tops tops_of(const Graph* g) noexcept nogil:
-    return Tops(g.n_batches, g.values.top, g.scratch.top, g.tables.top)
+cdef PassStart pass_start(const Graph* g) noexcept nogil:
+    return PassStart(g.n_batches, g.values.top, g.scratch.top, g.tables.top)
 
 
-cdef void undo(Graph* g, const Tops* before) noexcept nogil:
+cdef void undo(Graph* g, const PassStart* before) noexcept nogil:
     """After a pass that has failed: undo its batches, and what it has computed again; mark inputs as not sent."""
     cdef uint32_t i
     cdef uint8_t* state = state_of(g)
