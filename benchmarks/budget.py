@@ -2,15 +2,15 @@
 
     python benchmarks/budget.py [--torch PYTHON] [--programs NAME ...] [--updates N]
 
-First, the programs of `workloads/`, autobatched on one thread: the memory that the arenas of the graph take, and the
-time of an update, without a limit and with limits of a half and a quarter of that, besides all else that the process
-uses.
+First, the programs of `workloads/`, autobatched on one thread: the memory that the arenas of the graph take in a round
+of updates, and the time of a round, without a limit and with limits of a half and a quarter of that, besides all else
+that the process uses.  A program with several minibatches has all of them in a round.  The last program only generates.
 
 Then six layers of a Transformer over 8 sequences of 128, of dimension 256, with their layers in `checkpoint` and
 without: what training adds to the process, and the time of an update. PyTorch runs the sequences as one minibatch,
 dynet_cy finds that they are alike.
 
-Each measurement is a process of its own; times are the least of some updates.
+Each measurement is a process of its own; times are the least of some rounds or updates.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def least(run: Callable[[], Any], updates: int) -> float:
 
 
 def program(name: str, part: float, updates: int) -> dict[str, float]:
-    """Megabytes of the arenas, seconds and loss of a program, within a part of what its arenas take."""
+    """Megabytes of the arenas and seconds of a round of updates, within a part of what the arenas take."""
     import dynet_cy as dy
     from dynet_cy import config
     from dynet_cy.graph.expressions import arena_bytes
@@ -51,7 +51,12 @@ def program(name: str, part: float, updates: int) -> dict[str, float]:
     config.set(threads=1, autobatch=1)
     workload = workloads.load(name)
     form = "autobatch" if "autobatch" in [*workload.dynet_forms, *workload.own_forms] else "map"
-    run = dynet_update(dy, form, workload)
+    update = dynet_update(dy, form, workload)
+
+    def run() -> None:
+        for _ in range(workload.repeat):
+            update()
+
     for _ in range(2):  # packed weights and the state of the trainer are there
         run()
     held = sum(arena_bytes().values())

@@ -68,12 +68,12 @@ extern "C" __global__ void extreme_backward(size_t lines, size_t inner, size_t l
  *      index_forward(blocks = 0): each(lines) */
 // The index of the maximum of sign x in each line; a NaN is above all numbers.
 extern "C" __global__ void index_forward(size_t lines, size_t inner, size_t length, size_t outer, float sign,
-                                         const float *__restrict__ x, size_t stride_x, float *y, int blocks) {
+                                         const float *__restrict__ x, size_t stride_x, int32_t *y, int blocks) {
     __shared__ Best part[32];
     Team t = team_of(blocks);
     for (size_t e = t.first; e < lines; e += t.step) {
         Best top = greatest(t, x + line_at(e, inner, length, outer, stride_x), length, inner, sign, true, part);
-        if (t.lane == 0) y[e] = (float)top.at;
+        if (t.lane == 0) y[e] = (int32_t)top.at;
     }
 }
 

@@ -18,7 +18,7 @@ static __device__ __forceinline__ void move_all(const dy_move *moves, unsigned c
             float x = moves[first].acc ? to[i] : 0.f;
             for (unsigned k = first + 1; k; k = moves[k - 1].next) {
                 const float *source = moves[k - 1].source;
-                float g = source ? moves[k - 1].scale * source[i] : 0.f;
+                float g = source ? times(moves[k - 1].scale, source[i]) : 0.f;
                 x = k == first + 1 && !moves[first].acc ? g : x + g;
             }
             to[i] = x;
@@ -35,7 +35,7 @@ extern "C" __global__ void move_few(unsigned count, const __grid_constant__ dy_g
 
 // y = a x, or y += a x.
 extern "C" __global__ void scale_floats(size_t n, float a, const float *x, float *y, int acc) {
-    for (EACH(i, n)) store(y + i, acc, a * x[i]);
+    for (EACH(i, n)) store(y + i, acc, times(a, x[i]));
 }
 
 // y = a (x_1 + x_2 + ...), or y += that.
@@ -52,7 +52,7 @@ extern "C" __global__ void expand(size_t n, dy_axes axes, float a, const float *
     for (EACH(i, n)) {
         size_t at[DY_ARRAYS];
         offsets(axes, i, at);
-        store(y + i, acc, a * x[at[0]]);
+        store(y + i, acc, times(a, x[at[0]]));
     }
 }
 
@@ -94,7 +94,7 @@ extern "C" __global__ void expand_list(size_t batch, size_t n, dy_axes axes, flo
     for (EACH(i, batch * n)) {
         size_t b = i / n, at[DY_ARRAYS];
         offsets(axes, i - b * n, at);
-        store(y + i, acc, a * list[b][at[0]]);
+        store(y + i, acc, times(a, list[b][at[0]]));
     }
 }
 

@@ -143,6 +143,9 @@ static __device__ inline int shares(size_t bstride, float *const *list, size_t b
     return __syncthreads_or(other);
 }
 
+// a x; for a = 1 with all bits of x, which may be an integer.
+static __device__ __forceinline__ float times(float a, float x) { return a == 1.f ? x : a * x; }
+
 // Add or assign a gradient.
 static __device__ __forceinline__ void store(float *p, int acc, float x) { *p = acc ? *p + x : x; }
 

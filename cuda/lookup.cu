@@ -10,7 +10,7 @@ extern "C" __global__ void lookup_forward(size_t rows, size_t n, float factor, c
                                           const uint32_t *__restrict__ items, float *y) {
     for (EACH(i, rows * n)) {
         size_t b = i / n;
-        y[i] = items[b] == NO_ROW ? 0.f : factor * table[items[b] * n + (i - b * n)];
+        y[i] = items[b] == NO_ROW ? 0.f : times(factor, table[items[b] * n + (i - b * n)]);
     }
 }
 

@@ -42,8 +42,10 @@ static __device__ __forceinline__ void put_ranked(Ranked one, size_t e, size_t k
                                                   uint32_t *where, float *y) {
     if (k >= count) return;
     size_t to = line_at(e, inner, count, outer, inner * count * outer) + k * inner;
-    y[to] = where ? one.x : (float)one.at;
-    if (where) where[to] = one.at;
+    if (where) {
+        y[to] = one.x;
+        where[to] = one.at;
+    } else ((uint32_t *)y)[to] = one.at;
 }
 
 // Sort each tile of each line; into y, or, if a line has several tiles, into `runs`.

@@ -101,7 +101,7 @@ extern "C" __global__ void dropout_backward(size_t batch, size_t n, size_t inner
 // The index of the maximum of x plus noise from a Gumbel distribution in each line.
 extern "C" __global__ void sample_forward(size_t batch, size_t inner, size_t length, size_t outer,
                                           const uint64_t *__restrict__ seeds, const uint32_t *__restrict__ items,
-                                          const float *__restrict__ x, size_t stride_x, float *y) {
+                                          const float *__restrict__ x, size_t stride_x, int32_t *y) {
     __shared__ Best part[32];
     Team t = team_of(1);
     for (ROWS(e, batch * inner * outer)) {
@@ -113,6 +113,6 @@ extern "C" __global__ void sample_forward(size_t batch, size_t inner, size_t len
             top = best_of(top, Best{score, (uint32_t)k});
         }
         top = team_best(t, top, part);
-        if (t.lane == 0) y[e] = (float)top.at;
+        if (t.lane == 0) y[e] = (int32_t)top.at;
     }
 }

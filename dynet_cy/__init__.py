@@ -22,6 +22,7 @@ from dynet_cy._version import __version__
 from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.core import equivalents as _equivalents
 from dynet_cy.core.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
+from dynet_cy.core.keywords import watch as _watch
 from dynet_cy.data import metrics
 from dynet_cy.derivatives import gradients, hessian_vector_product
 from dynet_cy.extension import get_cython_path, get_include
@@ -79,6 +80,7 @@ from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.select import PickedExpression
 from dynet_cy.profiling.anomaly import AnomalyError, detect_anomaly
 from dynet_cy.profiling.memory import MemoryReport, memory_report
+from dynet_cy.rnn.builder import _RNNBuilder
 from dynet_cy.rnn.softmax_builders import ClassFactoredSoftmaxBuilder, SoftmaxBuilder, StandardSoftmaxBuilder
 from dynet_cy.serving.decoding import decode
 from dynet_cy.serving.fibers import batched_map
@@ -297,8 +299,18 @@ __all__ += [*_api.__all__, *functions.__all__]
 # Errors of names that other libraries have say what to write.
 globals().update(_equivalents.of_package(globals()))
 setattr(nn, "__getattr__", _equivalents.of_module("nn", nn.__name__))  # noqa: B010 - not for mypy
-for _column, _class in (("x", Expression), ("trainer", Trainer), ("model", ParameterCollection), ("state", RNNState)):
-    _give_attributes(_class, _equivalents.elsewhere(_column, _class))
+for _column, _classes in (
+    ("x", (Expression,)),
+    ("trainer", (Trainer,)),
+    ("model", (ParameterCollection,)),
+    ("state", (RNNState,)),
+    ("layer", (nn.Layer, _RNNBuilder, BiRNNBuilder)),
+):
+    for _class in _classes:
+        _give_attributes(_class, _equivalents.elsewhere(_column, _class))
+# So do errors of arguments that functions do not have.
+for _called in (*map(globals().get, __all__), *vars(Expression).values()):
+    _watch(_called)
 _strictness.begin()
 
 # Pickles of earlier versions name these modules.

@@ -6,8 +6,11 @@ this library does not have, such as `dy.nn.ReLU`, `x.exp()`, `trainer.step()` or
 
 from __future__ import annotations
 
+import functools
 import inspect
-from typing import Callable, NamedTuple, NoReturn
+import re
+from collections.abc import Iterable
+from typing import Any, Callable, NamedTuple, NoReturn
 
 
 class Row(NamedTuple):
@@ -27,14 +30,19 @@ class Row(NamedTuple):
     """Attributes of trainers."""
     keyword: str = ""
     """Arguments of constructors of trainers."""
+    argument: str = ""
+    """Arguments of functions, and of constructors of layers and builders. Where what errors say has arguments of ours,
+    such as `d=`, they name those that the function has, and nothing where it has none of them."""
+    layer: str = ""
+    """Attributes of layers and of builders of recurrent networks."""
     model: str = ""
     """Attributes of collections of parameters."""
     state: str = ""
     """Attributes of states of recurrent networks."""
     activation: str = ""
     """Names of activations of layers."""
-    ufunc: str = ""
-    """Functions of NumPy that work element by element (`numpy.ufunc`)."""
+    numpy: str = ""
+    """Functions of NumPy, without `numpy.`."""
     says: str = ""
     """What an error says, where the page says more, or something general."""
 
@@ -50,7 +58,8 @@ GENERAL = (
     Row("`nn.Parameter(torch.empty(m, n))`", "`pc.add_parameters((m, n))` (Glorot; `init=` a number or an initializer)",
         dy="Parameter", nn="Parameter", says="`pc.add_parameters((m, n))`, with a `dy.ParameterCollection`"),
     Row("`nn.Module.register_parameter`", "`pc.add_parameters`",
-        model="add_parameter register_parameter", says="`add_parameters(shape)`"),
+        model="add_parameter register_parameter", layer="register_parameter",
+        says="`add_parameters(shape)` of a collection"),
     Row("`model.parameters()`", "`pc.parameters_list()`, or `parameters()` of a layer", model="parameters",
         says="`parameters_list()` and `lookup_parameters_list()`, or `parameters()` of a layer"),
     Row("`nn.Embedding(v, n)`, `emb(i)`",
@@ -142,7 +151,8 @@ GENERAL = (
     Row("`F.ctc_loss`, a CRF of another package", "`dy.ctc_loss`, `dy.crf_loss`, `dy.crf_viterbi`", nn="CTCLoss"),
     Row("`F.binary_cross_entropy`", "`dy.binary_log_loss`", dy="binary_cross_entropy bce_loss", nn="BCELoss"),
     Row("`F.binary_cross_entropy_with_logits(x, y)`", "`dy.binary_log_loss(dy.logistic(x), y)`",
-        dy="binary_cross_entropy_with_logits", nn="BCEWithLogitsLoss"),
+        dy="binary_cross_entropy_with_logits bce_with_logits sigmoid_cross_entropy_with_logits",
+        nn="BCEWithLogitsLoss"),
     Row("`F.mse_loss(reduction=\"sum\")`", "`dy.squared_distance(x, y)`", dy="mse_loss", nn="MSELoss"),
     Row("`F.l1_loss(reduction=\"sum\")`, `F.smooth_l1_loss`", "`dy.l1_distance(x, y)`, `dy.huber_distance(x, y)`",
         dy="l1_loss smooth_l1_loss huber_loss", nn="L1Loss SmoothL1Loss HuberLoss"),
@@ -165,11 +175,13 @@ GENERAL = (
     Row("`torch.no_grad()`",
         "nothing to do: there is no extra cost without `backward()`; `renew_cg(forward_only=True)` also drops values "
         "that are no longer needed. Neither switches dropout off",
-        dy="no_grad inference_mode", says="nothing: without `backward()` there is no extra cost, and "
-        "`dy.renew_cg(forward_only=True)` also drops values that are no longer needed"),
+        dy="no_grad inference_mode set_grad_enabled enable_grad",
+        says="nothing: without `backward()` there is no extra cost, and `dy.renew_cg(forward_only=True)` also drops "
+        "values that are no longer needed"),
     Row("`p.requires_grad_(False)`",
-        "`p.set_updated(False)`: no gradient, no clipping, no decay; in one graph: `dy.const_parameter(p)`",
-        x="requires_grad requires_grad_ is_leaf", says="`p.set_updated(False)` for a parameter, or `dy.nobackprop(x)`"),
+        "`p.set_updated(False)`, also of a layer: no gradient, no clipping, no decay; in one graph: "
+        "`dy.const_parameter(p)`", x="requires_grad requires_grad_ is_leaf", layer="requires_grad_",
+        says="`set_updated(False)` of a parameter or a layer, or `dy.nobackprop(x)`"),
     Row("`torch.optim.SGD`", "`dy.SimpleSGDTrainer`; with momentum: `dy.MomentumSGDTrainer`", dy="SGD", nn="SGD"),
     Row("`torch.optim.Adam`, `AdamW`, ...", "`dy.AdamTrainer`, `dy.AdamWTrainer`, ...",
         dy="Adam AdamW Adagrad Adadelta RMSprop RMSProp", says="`dy.{}Trainer`"),
@@ -190,7 +202,7 @@ GENERAL = (
         "`trainer.schedule = dy.CosineSchedule(n)`; nothing to call", dy="lr_scheduler",
         says="`trainer.schedule = dy.CosineSchedule(n)`"),
     Row("`optimizer.zero_grad()` after a bad batch", "`trainer.zero_gradients()`", trainer="zero_grad",
-        model="zero_grad", x="zero_grad zero_",
+        model="zero_grad", x="zero_grad zero_", layer="zero_grad",
         says="nothing, as `trainer.update()` clears gradients; after a bad batch, `trainer.zero_gradients()`"),
     Row("`scaler.step(optimizer)` (drops steps that are not finite)",
         "`trainer.update(skip_nonfinite=True)`; `trainer.status()` counts them"),
@@ -208,12 +220,19 @@ GENERAL = (
         dy="pack_padded_sequence pad_sequence", nn="utils", says="nothing: sentences of different lengths need no "
         "padding, as automatic batching joins their nodes"),
     Row("`x.to(device)`, `x.cuda()`", "nothing: `--dynet-gpu` runs the program on a GPU; several: `dy.to_device`",
-        dy="device cuda set_default_device", x="to cpu cuda device", model="to cuda cpu",
+        dy="device cuda set_default_device", x="to cpu cuda device", model="to cuda cpu", layer="to cuda cpu",
         says="nothing: `--dynet-gpu` runs the same program on a GPU; in graphs over several devices, "
         "`dy.to_device`"),
     Row("`x.dtype`, `x.float()`, `x.double()`", "nothing: all numbers are float32",
-        dy="float float32 float64 double long int64 dtype", x="dtype float double half long int astype",
+        dy="float float32 float64 double long int64 dtype", x="dtype type float double half long int astype",
+        layer="float double half",
         says="nothing: all numbers are float32, and `x.npvalue()` gives float64"),
+    Row("`x.add_(y)`, `x.fill_(0)`, `x[0] = y`", "`x + y` and so on, which make new expressions",
+        x="add_ sub_ mul_ div_ fill_ copy_ clamp_ relu_ masked_fill_"),
+    Row("`torch.compile(model)`, `torch.jit.script`", "nothing: automatic batching joins what runs alike; see "
+        "[what is not there](not-there.md)", dy="compile jit script trace",
+        says="nothing: what runs alike is joined by automatic batching, without a compiler"),
+    Row("`torch.vmap(f)(xs)`", "`dy.batched_map(f, xs)`", dy="vmap"),
     Row("`x.contiguous()`, `x.retain_grad()`", "nothing", x="contiguous retain_grad is_contiguous",
         says="nothing: it is not needed"),
     Row("`x.register_hook(f)`", "`x.gradient()` after `backward(full=True)`; see [what is not there](not-there.md)",
@@ -236,8 +255,22 @@ LAYERS = (
         nn="Tanh GELU SiLU ELU SELU Softplus LogSigmoid LeakyReLU", activation="Tanh GELU",
         says="the name in lower case, as `dy.nn.Activation(\"tanh\")` or the function `dy.tanh`"),
     Row("`nn.Softmax(0)`, `nn.functional`", "functions: `dy.softmax(x)`",
-        nn="Softmax LogSoftmax functional Flatten", says="functions such as `dy.softmax(x)`"),
+        dy="F functional", nn="Softmax LogSoftmax functional Flatten", says="functions such as `dy.softmax(x)`"),
     Row("`nn.ModuleList([...])`", "`nn.LayerList([(nn.Linear, n, n)] * 3, pc)`", nn="ModuleList"),
+    Row("`model(x)`, `model.forward(x)`",
+        "`layer(x)`: its method is called `__call__`; of a builder `rnn.transduce(xs)`",
+        layer="forward"),
+    Row("`layer.weight`, `layer.bias`", "`layer.W`, `layer.b`; `layer.named_parameters()` lists all",
+        layer="weight bias"),
+    Row("`model.modules()`, `model.children()`, `model.apply(f)`",
+        "a loop over `layer.sublayers()`, or over the parameters",
+        layer="modules named_modules children named_children apply",
+        says="a loop over `sublayers()` of a layer, or over `parameters_list()` of a collection"),
+    Row("`self.register_buffer(name, v)`, `add_module`", "an attribute, `self.name = v`",
+        layer="register_buffer buffers named_buffers add_module register_module"),
+    Row("`lstm.hidden_size`, `input_size`, `num_layers`", "`rnn.hidden_dim`, `input_dim`, `layers`",
+        layer="hidden_size input_size num_layers"),
+    Row("`lstm.flatten_parameters()`", "nothing", layer="flatten_parameters", says="nothing: it is not needed"),
     Row("`nn.LayerNorm(n)`, `nn.RMSNorm(n)`, `nn.BatchNorm1d(n)`",
         "`nn.LayerNorm(n, pc, eps=1e-5)`, `nn.RMSNorm(n, pc)`, `nn.BatchNorm(n, pc)`"),
     Row("`nn.Conv1d(n, m, 3, padding=\"same\")`, `nn.Conv2d`",
@@ -278,26 +311,66 @@ LAYERS = (
 
 NUMPY = (
     Row("`np.tanh(x)`, `np.exp(x)`, `np.log(x)`", "the function of that name: `dy.tanh(x)`",
-        ufunc="ceil cos cosh exp expm1 floor log log1p sin sinh sqrt square tan tanh", says="`dy.{}(x)`"),
+        numpy="ceil cos cosh cumprod cumsum einsum exp expm1 floor log log1p norm prod round sin sinh sort sqrt square "
+        "tan tanh transpose where", says="`dy.{}(x)`"),
     Row("`np.arctan(x)`, `np.arccosh(x)`", "`dy.atan(x)`, `dy.acosh(x)`",
-        ufunc="arccos arccosh arcsin arcsinh arctan arctanh"),
+        numpy="arccos arccosh arcsin arcsinh arctan arctanh"),
     Row("`np.abs(x)`, `np.negative(x)`, `np.reciprocal(x)`", "`abs(x)`, `-x`, `1 / x`", dy="negative reciprocal",
-        x="negative neg reciprocal", ufunc="absolute fabs negative reciprocal"),
+        x="negative neg reciprocal", numpy="absolute fabs negative reciprocal"),
     Row("`np.add(x, y)`, `np.divide(x, y)`, `np.power(x, y)`", "the operators: `x + y`, `x / y`, `x ** y`",
-        dy="subtract divide power", x="power", ufunc="add subtract divide true_divide power float_power"),
+        dy="subtract divide power", x="power", numpy="add subtract divide true_divide power float_power"),
     Row("`np.multiply(x, y)`", "`dy.cmult(x, y)`, element by element; `x * y` is the matrix product", dy="multiply",
-        ufunc="multiply"),
-    Row("`np.matmul(x, y)`", "`x @ y`", ufunc="matmul matvec vecmat vecdot"),
+        numpy="multiply"),
+    Row("`np.matmul(x, y)`, `np.outer(x, y)`", "`x @ y`, `x @ y.T`", numpy="matmul matvec vecmat outer"),
+    Row("`np.dot(x, y)`, `np.inner(x, y)`", "`x @ y`; of two vectors: `dy.dot_product(x, y)`",
+        numpy="dot inner vdot vecdot tensordot"),
     Row("`np.greater(x, y)`, `np.equal(x, y)`", "`x > y`, `dy.equal(x, y)`",
-        ufunc="greater greater_equal less less_equal equal not_equal"),
+        numpy="greater greater_equal less less_equal equal not_equal"),
     Row("`np.maximum(x, y)`, `np.minimum(x, y)`", "`dy.bmax(x, y)`, `dy.bmin(x, y)`",
-        ufunc="maximum minimum fmax fmin"),
-    Row("`np.logaddexp(x, y)`", "`dy.logsumexp([x, y])`", ufunc="logaddexp"),
-    Row("`np.clip(x, a, b)`", "`dy.clip(x, a, b)`"),
+        numpy="maximum minimum fmax fmin"),
+    Row("`np.logaddexp(x, y)`", "`dy.logsumexp([x, y])`", numpy="logaddexp"),
+    Row("`np.clip(x, a, b)`", "`dy.clip(x, a, b)`", numpy="clip"),
+    Row("`np.std(x)`, `np.var(x)`", "`dy.std_elems(x)`; variance: its square", numpy="std var"),
+    Row("`np.squeeze(x)`, `np.expand_dims(x, 1)`", "`x[:, 0]`, `x[:, None]`", numpy="squeeze expand_dims"),
+    Row("`np.tile(x, n)`, `np.broadcast_to(x, shape)`",
+        "nothing: operands of different shapes broadcast from the first axis on", numpy="tile repeat broadcast_to"),
+    Row("`np.stack([x, y])`", "`dy.stack([x, y])`", numpy="stack dstack"),
     Row("`np.array([x, y])`, `np.concatenate`", "`dy.concatenate([x, y])`; of numbers: `dy.inputTensor(array)`",
-        dy="array asarray hstack vstack"),
+        dy="array asarray hstack vstack", numpy="concatenate hstack vstack column_stack append block"),
     Row("`np.random.seed(s)`", "`dynet_cy.config.set(random_seed=s)`", dy="seed"),
     Row("`array += x`", "`array + x`, which makes a new expression"),
+)
+
+ARGUMENTS = (
+    Row("`dim=`, `axis=`", "`d=`, `axis=` or `dims=`: the one that the function has", argument="dim axis d dims",
+        says="`d=`, `axis=`, `dims=`"),
+    Row("`keepdim=`", "`keepdims=`", argument="keepdim"),
+    Row("`input=`, `other=`, `tensors=`", "arguments without a name", argument="input other tensor tensors",
+        says="it without a name"),
+    Row("`inplace=`, `out=`", "nothing: an op makes a new expression", argument="inplace out"),
+    Row("`loss.backward(retain_graph=True)`", "nothing: `backward()` can be called again", argument="retain_graph"),
+    Row("`create_graph=True`", "`dy.gradients(loss, xs)`", argument="create_graph"),
+    Row("`F.dropout(x, p, training=t)`", "`if t:`; the layer `nn.Dropout` knows it from `train()` and `eval()`",
+        argument="training", says="`if`; the layer `nn.Dropout` knows from `train()` and `eval()` whether it trains"),
+    Row("`dtype=`", "nothing: all numbers are float32", argument="dtype"),
+    Row("`requires_grad=False`", "`p.set_updated(False)`, or `dy.nobackprop(x)`", argument="requires_grad"),
+    Row("`nn.LSTM(input_size=n)`", "`input_dim=`", argument="input_size"),
+    Row("`nn.LSTM(hidden_size=n)`", "`hidden_dim=`", argument="hidden_size dim_feedforward"),
+    Row("`nn.LSTM(num_layers=2)`", "`layers=`", argument="num_layers"),
+    Row("`nn.LSTM(batch_first=True)`", "nothing: networks take a list with an expression for each position",
+        argument="batch_first"),
+    Row("`nn.LSTM(bidirectional=True)`", "`dy.BiRNNBuilder`", argument="bidirectional"),
+    Row("`nn.LSTM(dropout=p)`", "`rnn.set_dropout(p)`", argument="dropout", says="`set_dropout(p)` of what was made"),
+    Row("`in_features=`, `in_channels=`", "`input_dim=`, `input_channels=`", argument="in_features in_channels"),
+    Row("`out_features=`, `out_channels=`", "`output_dim=`, `output_channels=`",
+        argument="out_features out_channels units"),
+    Row("`kernel_size=`", "`width=`, `size=` or `ksize=`: the one that it has", argument="kernel_size",
+        says="`width=`, `size=`, `ksize=`"),
+    Row("`num_embeddings=`", "`size=`", argument="num_embeddings"),
+    Row("`embedding_dim=`, `d_model=`, `normalized_shape=`", "`dim=`",
+        argument="embedding_dim embed_dim d_model normalized_shape num_features"),
+    Row("`padding_idx=`", "`padding=`", argument="padding_idx"),
+    Row("`num_heads=`, `nhead=`", "`heads=`", argument="num_heads nhead"),
 )
 
 TENSORFLOW = (
@@ -312,6 +385,7 @@ TENSORFLOW = (
     Row("`tf.reduce_sum(x, 0)`, `tf.reduce_mean(x)`", "`x.sum(0)`, `x.mean()`, `x.max()`, `x.min()`",
         dy="reduce_sum reduce_mean reduce_max reduce_min"),
     Row("`tf.add_n(xs)`", "`dy.esum(xs)`", dy="add_n"),
+    Row("`tf.nn.embedding_lookup(table, ids)`", "`dy.lookup_batch(table, ids)`", dy="embedding_lookup"),
     Row("`tf.clip_by_value(x, a, b)`", "`dy.clip(x, a, b)`", dy="clip_by_value"),
     Row("`tf.nn.softmax_cross_entropy_with_logits`", "`dy.pickneglogsoftmax(x, i)`, or `dy.cross_entropy(x, ids)`",
         dy="softmax_cross_entropy_with_logits sparse_softmax_cross_entropy_with_logits"),
@@ -339,8 +413,15 @@ CLASSES = {
     "trainer": r"train\.trainer\.Trainer",
     "model": r"model\.collection\.ParameterCollection",
     "state": r"rnn\.state\.RNNState",
+    "layer": r"(nn\.layer\.Layer|rnn\.builder\._RNNBuilder|rnn\.birnn\.BiRNNBuilder)",
 }
-TABLES = {"equivalents": GENERAL, "layers": LAYERS, "numpy": NUMPY, "tensorflow": TENSORFLOW}
+TABLES = {
+    "equivalents": GENERAL,
+    "layers": LAYERS,
+    "arguments": ARGUMENTS,
+    "numpy": NUMPY,
+    "tensorflow": TENSORFLOW,
+}
 
 
 def advice(place: str, name: str) -> str:
@@ -350,11 +431,62 @@ def advice(place: str, name: str) -> str:
         place: the column of names, `dy`, `nn`, `x` and so on.
         name: what the program has written.
     """
-    for rows in TABLES.values():
-        for row in rows:
-            if name in getattr(row, place).split():
-                return f"; write {(row.says or row.ours).replace('{}', name)}"
-    return ""
+    row = _row(place, name)
+    return "" if row is None else f"; write {(row.says or row.ours).replace('{}', name)}"
+
+
+def _row(place: str, name: str) -> Row | None:
+    return next((row for rows in TABLES.values() for row in rows if name in getattr(row, place).split()), None)
+
+
+def of_arguments(called: Callable[..., object], names: Iterable[str], place: str = "argument") -> str:
+    """What an error says of a call with arguments that a function or class does not have; nothing if it has them all.
+
+    Args:
+        called: the function or class
+        names: those of the arguments
+        place: the column of the tables that has such names
+    """
+    signature = inspect.signature(called)
+    own = signature.parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in own.values()):
+        return ""
+    wrong = next((name for name in names if name not in own), None)
+    if wrong is None:
+        return ""
+    plain = [p.replace(annotation=p.empty) for p in own.values() if p.name != "self"]
+    takes = signature.replace(parameters=plain, return_annotation=signature.empty)
+    return f"{called.__name__}: there is no argument {wrong}{_instead(place, wrong, set(own))}; it takes {takes}"
+
+
+def _instead(place: str, name: str, own: set[str]) -> str:
+    """What to write for an argument: of those that a row names, the ones that the function has."""
+    row = _row(place, name)
+    named = re.findall(r"`(\w+)=`", row.says or row.ours) if row else []
+    if not named:
+        return advice(place, name)
+    there = [f"`{other}=`" for other in named if other in own]
+    return f"; write {' or '.join(there)}" if there else ""
+
+
+class KnownArguments:
+    """A class whose constructor says what to write for an argument that it does not have."""
+
+    _arguments = "argument"
+    """The column of the tables with the names."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        # Up to Python 3.10, `inspect.signature` prefers `__new__` to a constructor that the class has inherited.
+        if "__init__" not in vars(cls):
+            cls.__init__ = cls.__init__  # type: ignore[method-assign]
+
+    def __new__(cls, *args: object, **settings: object) -> Any:
+        if settings:
+            wrong = of_arguments(cls, settings, cls._arguments)
+            if wrong:
+                raise TypeError(wrong)
+        return super().__new__(cls)
 
 
 class Elsewhere:
@@ -408,9 +540,10 @@ def of_package(namespace: dict[str, object]) -> dict[str, object]:
     return {"__dir__": __dir__, **{n: ElsewhereInModule("dy", n) for n in names("dy")}}
 
 
+@functools.cache
 def of_numpy(function: str) -> str:
-    """What an error says of a function of NumPy that is called with expressions."""
-    return advice("ufunc", function) or "; write `x.npvalue()` for the numbers of an expression"
+    """What an error says of a function of NumPy that is called with expressions; nothing if it is not in the tables."""
+    return advice("numpy", function)
 
 
 def of_module(place: str, module: str) -> Callable[[str], NoReturn]:

@@ -1,6 +1,6 @@
 """C structs of `include/dynet_cy/tensor.h`, their inline helpers, and the limit of sizes."""
 
-from libc.stdint cimport int32_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 
 
 # ==== tensor ======================================================================================
@@ -11,9 +11,13 @@ cdef extern from "dynet_cy/tensor.h" nogil:
     int DY_MAX_ND
     int DY_ATTRS
 
+    int FLOATS "DY_FLOATS"
+    int INTEGERS "DY_INTEGERS"
+
     ctypedef struct Dim "dy_dim":
         uint32_t d[7]
-        uint32_t nd
+        uint8_t nd
+        uint8_t type
         uint32_t bd
 
     ctypedef struct Packed "struct dy_pack":
@@ -60,6 +64,9 @@ cdef extern from "dynet_cy/tensor.h" nogil:
     size_t cols_of "dy_cols"(const Dim* x)
     bint same_shape "dy_same_shape"(const Dim* a, const Dim* b)
     float* element "dy_element"(const Tensor* x, uint32_t b)
+    int32_t* integers "dy_integers"(float* v)
+    const int32_t* const_integers "dy_const_integers"(const float* v)
+    double number_at "dy_number_at"(const Tensor* x, uint32_t b, size_t k)
     Dim dim_with_rows "dy_dim_with_rows"(const Dim* row, uint32_t rows)
 
 

@@ -59,6 +59,9 @@ cdef inline void take_back(Graph* g, Lending* lending, Batch* batch, const Addit
         free_gradients(g, lending, batch, reader)
 
 
+# Free memory of `fill_hole` among that of gradients; `reader` as above.
+cdef void give_back(Graph* g, Lending* lending, void* p, size_t n, const Addition* reader) noexcept nogil
+
 # The general cases of these.
 cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil
 cdef void free_gradients(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil

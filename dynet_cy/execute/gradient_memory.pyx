@@ -39,10 +39,14 @@ cdef void free_gradients(Graph* g, Lending* lending, Batch* batch, const Additio
     while first <= last:
         first.dy = NULL
         first += 1
+    give_back(g, lending, p, bytes, reader)
+
+
+cdef void give_back(Graph* g, Lending* lending, void* p, size_t n, const Addition* reader) noexcept nogil:
     if not lending.waiting and (reader == NULL or is_made(reader)):
-        make_hole(&g.grads, &g.gaps, p, bytes)
+        make_hole(&g.grads, &g.gaps, p, n)
     else:
-        lend(g, lending, p, bytes, reader)
+        lend(g, lending, <char*>p, n, reader)
 
 
 cdef void lend(Graph* g, Lending* lending, char* p, size_t bytes, const Addition* reader) noexcept nogil:

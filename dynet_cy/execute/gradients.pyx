@@ -13,7 +13,8 @@ forward, the arguments are laid side by side.  The gradients of the results are 
 gradients that the call computes are added to those of the arguments.
 """
 
-from libc.stdint cimport uint8_t
+from libc.math cimport INFINITY
+from libc.stdint cimport SIZE_MAX, uint8_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
@@ -21,9 +22,9 @@ from dynet_cy.core.threads cimport interrupted
 from dynet_cy.execute.accumulation cimport (
     MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, roll_back,
 )
-from dynet_cy.execute.gradient_memory cimport take_back
+from dynet_cy.execute.gradient_memory cimport give_back, take_back
 from dynet_cy.execute.walk cimport (
-    FEW, allocate, allocate_table, arrange, claim, is_empty, lay_items, neighbours_before, op_raised, open_section,
+    FEW, allocate, allocate_table, arrange, claim, gather, is_empty, lay_items, neighbours_before, op_raised, open_section,
     part_views,
     pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor, settle, settle_gradients,
     uses_in, views_backward,
@@ -31,14 +32,15 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS, Absorbed, Graph, are_joint, args_of, batches_of,
-    fill_hole, gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, nodes_of, open_gradients,
-    order_of, state_of,
+    fill_hole, gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, make_hole, nodes_of,
+    open_gradients, order_of, state_of,
 )
+from dynet_cy.graph.thrift cimport memory_left
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport note_gradient
-from dynet_cy.ops.registry cimport UNCHANGED, Needs, op_at
+from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, goes_over, op_at, reads
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 
 
@@ -48,6 +50,7 @@ cdef enum:
     ENOUGH_COLUMNS = 128
     MOST_COLUMNS = 256
     LEAST_SIZE = 1024
+    COLLECTS = 2                    # within a limit: factors take this part of what is left, or less
 
 cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 
@@ -86,6 +89,39 @@ cdef inline void begin_addition(Walk* w, Param* p) noexcept nogil:
 cdef inline void end_parameter(Param* p) noexcept nogil:
     note_gradient(p)
     pthread_mutex_unlock(&p.lock)
+
+
+# ---- memory of collected factors -----------------------------------------------------
+
+cdef bint give_back_factors(Walk* w) noexcept nogil:
+    """Add the products that are collected, free their factors, and collect no more; False: there are none."""
+    cdef Collected* x
+    cdef Addition* a
+    cdef bint found = False
+    w.to_collect = 0
+    if multiply_collected(w):
+        return False
+    if w.background != NULL:
+        finish_background(w.background)
+    x = w.collected
+    while x != NULL:
+        if x.sums == NULL:
+            found = free_factors(w, x, &x.product.left, x.product.right) or found
+            a = x.added
+            while a != NULL:
+                found = free_factors(w, x, <const float**>&a.left, a.right) or found
+                a = a.before
+        x = x.next
+    return found
+
+
+cdef bint free_factors(Walk* w, const Collected* x, const float** left, const float* right) noexcept nogil:
+    if left[0] == NULL:
+        return False
+    make_hole(&w.g.grads, &w.g.gaps, <void*>left[0], x.product.rows * MOST_COLUMNS * sizeof(float))
+    make_hole(&w.g.grads, &w.g.gaps, <void*>right, x.product.cols * MOST_COLUMNS * sizeof(float))
+    left[0] = NULL
+    return True
 
 
 # ---- numbers -----------------------------------------------------------------------
@@ -316,6 +352,7 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
     """Give a product memory for its factors, if it has none: that of an earlier one that has been added, or new."""
     cdef Factors* x = &c.product
     cdef Addition* a = c.added
+    cdef size_t bytes = (x.rows + x.cols) * MOST_COLUMNS * sizeof(float)
     if x.left != NULL:
         return True
     while a != NULL and (a.left == NULL or not is_made(a)):
@@ -325,9 +362,13 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
         x.right = a.right
         a.left = NULL
         return True
+    if bytes > w.to_collect:
+        return False
     x.right = <float*>allocate_lasting(w, x.cols * MOST_COLUMNS * sizeof(float))
     if x.right != NULL:
         x.left = <float*>allocate_lasting(w, x.rows * MOST_COLUMNS * sizeof(float))
+    if x.left != NULL:
+        w.to_collect -= bytes
     return x.left != NULL
 
 
@@ -712,7 +753,10 @@ cdef int scattered_backward(Walk* w, const Batch* batch, const Op* op, const Nee
     cdef float* at = needs.same(c, i) if needs.same != NULL else NULL
     if at != NULL:                              # they are somewhere already
         return add_each(w, batch, i, at)
-    at = <float*>allocate(w, total_of(&c.dx.dim) * sizeof(float))
+    if w.own_copies and goes_over(op, i) and batch.x[i].bytes and w.reader == NULL:     # no other thread reads the copy
+        at = batch.x[i].v
+    else:
+        at = <float*>allocate(w, total_of(&c.dx.dim) * sizeof(float))
     if at == NULL:
         return -1
     c.dx.v = place_of(w, at)
@@ -766,9 +810,12 @@ cdef inline int begin_arguments(Walk* w, const Batch* batch, const Op* op, const
     """Do what comes before the gradients of the arguments: prepare them, and those that are dy times a number."""
     c.first = 1
     if w.at_once and op.prepare != NULL:
-        c.work = <float*>allocate(w, op.prepared(c) * sizeof(float))
-        if c.work == NULL:
-            return -1
+        if op.prepares_over and not batch.keeps:
+            c.work = c.dy.v
+        else:
+            c.work = <float*>allocate(w, op.prepared(c) * sizeof(float))
+            if c.work == NULL:
+                return -1
         op.prepare(c)
         if op_raised(op, &w.failure):
             return -1
@@ -870,8 +917,54 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
     return 0
 
 
+cdef inline bint is_copy_gone(const Batch* batch, uint32_t i) noexcept nogil:
+    return batch.x[i].bytes != 0 and batch.x[i].v == NULL
+
+
 cdef int backward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    """Compute the gradients of the arguments of one call."""
+    """Compute the gradients of the arguments of one call; first copy arguments again whose copies were given back."""
+    cdef uint32_t i, first = 0, n_args = nodes_of(w.g)[order_of(w.g)[batch.first]].nargs
+    cdef int failed
+    if batch.x == NULL or not w.at_once or batch.dy == NULL:
+        return backward_of_call(w, batch)
+    while first < n_args and not is_copy_gone(batch, first):
+        first += 1
+    if first == n_args:
+        return backward_of_call(w, batch)
+    failed = copy_again(w, batch, n_args)
+    if not failed:
+        w.own_copies = True
+        failed = backward_of_call(w, batch)
+        w.own_copies = False
+    for i in range(first, n_args):
+        if batch.x[i].bytes and batch.x[i].v != NULL:
+            if w.background != NULL and batch.x[i].v != batch.y:
+                give_back(w.g, &w.lending, batch.x[i].v, batch.x[i].bytes, w.reader)
+            batch.x[i].v = NULL
+    return failed
+
+
+cdef int copy_again(Walk* w, Batch* batch, uint32_t n_args) noexcept nogil:
+    """Copy the arguments whose copies were given back.  Another thread reads working memory only if it lasts."""
+    cdef const Op* op = &ops[nodes_of(w.g)[order_of(w.g)[batch.first]].op]
+    cdef uint32_t i
+    for i in range(n_args):
+        if not is_copy_gone(batch, i):
+            continue
+        if not reads(op, i) and not goes_over(op, i):
+            batch.x[i].v = batch.y                  # some address
+        elif w.background != NULL:
+            batch.x[i].v = <float*>allocate_lasting(w, batch.x[i].bytes)
+            if batch.x[i].v == NULL:
+                w.failure.needed = batch.x[i].bytes
+        else:
+            batch.x[i].v = <float*>allocate(w, batch.x[i].bytes)
+        if batch.x[i].v == NULL or reads(op, i) and gather(w, batch, i):
+            return -1
+    return 0
+
+
+cdef int backward_of_call(Walk* w, Batch* batch) noexcept nogil:
     cdef Graph* g = w.g
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
@@ -999,6 +1092,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef uint32_t i, k
     cdef uint8_t needs
+    cdef double left
     cdef Node* node = nodes_of(g)
     cdef const uint32_t* args
     w.going_back = True
@@ -1024,6 +1118,10 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
         return -1
     if not g.whole_gradients:
         keep_referred(g)
+    if w.at_once:
+        w.relieve = give_back_factors
+    left = memory_left(g)
+    w.to_collect = SIZE_MAX if left == INFINITY else <size_t>(left / COLLECTS)
     return 0
 
 
@@ -1154,7 +1252,7 @@ cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
     cdef const Step* step
     cdef uint32_t i, number
     cdef int failed = 0
-    if not plan_backward(g, last, &plan):
+    if not plan_backward(g, last, w.kind, &plan):
         return run_backward(w, 0, last)
     for i in range(plan.n_steps):
         step = &plan.steps[i]
@@ -1165,30 +1263,38 @@ cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
             failed = go_back(w, &batches_of(g)[number], number)
         if failed:
             break
-    arena_rewind(&g.scratch, top)
+    w.number = NO_BATCH
+    if w.at_once:
+        arena_rewind(&g.scratch, top)
     return failed
 
 
 cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) noexcept nogil:
-    """Run some batches backward as one."""
+    """Run some batches backward as one.
+
+    On devices, what is laid side by side stays until the end of the pass, where factors of weight gradients are
+    multiplied.
+    """
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top, order_top = g.order.top
     cdef Batch joined
+    cdef const Op* op
     cdef uint32_t i
     cdef int failed
     memset(&joined, 0, sizeof(Batch))
     joined.form = form
+    for i in range(0 if w.at_once else count):
+        if settle_gradients(w, numbers[i]):
+            return -1
     failed = list_nodes(w, numbers, count, &joined)
     if not failed and joined.count:
-        w.dy = <float*>allocate(w, joined.bytes)
-        failed = -1
-        if w.dy != NULL:
-            gather_gradients(w, &joined)
-            failed = (arrange(w, &joined, op_at(nodes_of(g)[order_of(g)[joined.first]].op))
-                      or go_back(w, &joined, NO_BATCH))
+        op = &ops[nodes_of(g)[order_of(g)[joined.first]].op]
+        failed = (gather_gradients(w, &joined) or (not op.joins and gather_results(w, &joined))
+                  or arrange(w, &joined, op) or settle(w) or go_back(w, &joined, NO_BATCH))
     w.dy = NULL
     array_rewind(&g.order, order_top)
-    arena_rewind(&g.scratch, top)
+    if w.at_once:
+        arena_rewind(&g.scratch, top)
     for i in range(count):
         let_gradients_go(w, &batches_of(g)[numbers[i]])
     return failed
@@ -1219,14 +1325,43 @@ cdef int list_nodes(Walk* w, const uint32_t* numbers, uint32_t count, Batch* joi
     return 0
 
 
-cdef void gather_gradients(Walk* w, const Batch* joined) noexcept nogil:
+cdef int gather_gradients(Walk* w, const Batch* joined) noexcept nogil:
+    """Lay the gradients of the results of a joined batch side by side."""
     cdef const Graph* g = w.g
     cdef const Node* node
-    cdef float* to = w.dy
-    cdef size_t n
+    cdef float* to = <float*>allocate(w, joined.bytes)
     cdef uint32_t j
+    if to == NULL:
+        return -1
+    w.dy = place_of(w, to)
     for j in range(joined.count):
         node = &nodes_of(g)[order_of(g)[joined.first + j]]
-        n = total_of(&node.dim)
-        memcpy(to, gradient_of_node(g, node), n * sizeof(float))
-        to += n
+        if lay_copy(w, to, gradient_of_node(g, node), total_of(&node.dim)):
+            return -1
+        to += total_of(&node.dim)
+    return 0
+
+
+cdef int gather_results(Walk* w, Batch* joined) noexcept nogil:
+    """Lay the results side by side."""
+    cdef const Graph* g = w.g
+    cdef const Node* node
+    cdef float* to = <float*>allocate(w, joined.bytes)
+    cdef uint32_t j
+    joined.y = to
+    if to == NULL:
+        return -1
+    for j in range(joined.count):
+        node = &nodes_of(g)[order_of(g)[joined.first + j]]
+        if lay_copy(w, to, node.val, total_of(&node.dim)):
+            return -1
+        to += total_of(&node.dim)
+    return 0
+
+
+cdef inline int lay_copy(Walk* w, float* to, const float* source, size_t n) noexcept nogil:
+    """Copy n numbers, now or before the next command of a device."""
+    if not w.at_once:
+        return w.device.copy(w, to, source, n)
+    memcpy(to, source, n * sizeof(float))
+    return 0

@@ -477,7 +477,7 @@ cdef int keep_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogi
         return 0
     drop_failed(g)
     top = g.scratch.top
-    failed = mark_needed(w, targets, n, &found)
+    failed = visit_needed(w, targets, n, keep_batch, &found)
     arena_rewind(&g.scratch, top)
     if failed or not found:
         return failed
@@ -485,8 +485,7 @@ cdef int keep_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogi
     return compute_kept(w)
 
 
-cdef int mark_needed(Walk* w, const uint32_t* targets, uint32_t n, bint* found) noexcept nogil:
-    """Set the level of batches to 0 whose values, which are dropped now or may be later, the targets need."""
+cdef int visit_needed(Walk* w, const uint32_t* targets, uint32_t n, Visit visit, void* data) noexcept nogil:
     cdef Graph* g = w.g
     cdef uint32_t highest = 0, i, k, arg, ahead = 0
     cdef const Node* x
@@ -500,7 +499,7 @@ cdef int mark_needed(Walk* w, const uint32_t* targets, uint32_t n, bint* found) 
     memset(seen, 0, highest + <size_t>1)
     for i in range(n):
         if is_dropped(g, targets[i]):
-            keep_batch(g, targets[i], found)
+            visit(g, targets[i], data)
         elif not state_of(g)[targets[i]] & COMPUTED and not seen[targets[i]]:
             seen[targets[i]] = True
             ahead += 1
@@ -514,20 +513,20 @@ cdef int mark_needed(Walk* w, const uint32_t* targets, uint32_t n, bint* found) 
         for k in range(x.nargs):
             arg = args_of(g, x)[k]
             if nodes_of(g)[arg].batch != NO_BATCH:
-                keep_batch(g, arg, found)
+                visit(g, arg, data)
             elif not state_of(g)[arg] & COMPUTED and not seen[arg]:
                 seen[arg] = True
                 ahead += 1
     return 0
 
 
-cdef void keep_batch(Graph* g, uint32_t node, bint* found) noexcept nogil:
-    """Have the batch of a node kept, and those that its values are parts of."""
+cdef void keep_batch(Graph* g, uint32_t node, void* found) noexcept nogil:
+    """Have the batch of a node kept, whose values are dropped now or may be later, and those that they are parts of."""
     cdef Batch* batch = &batches_of(g)[nodes_of(g)[node].batch]
     cdef uint32_t j
     if batch.level == 0 or batch.level == FLEETING:     # execute/revival computes those
         return
-    found[0] = True
+    (<bint*>found)[0] = True
     batch.level = 0
     for j in range(batch.count):
         drop_node(g, order_of(g)[batch.first + j])

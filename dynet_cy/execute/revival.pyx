@@ -10,13 +10,12 @@ changed.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.recompute cimport (
-    check_batch, count_again, keep_needed, may_drop, note_reads_of, run_planned_in_stretches,
+    check_batch, count_again, keep_needed, may_drop, note_reads_of, run_planned_in_stretches, visit_needed,
 )
-from dynet_cy.execute.walk cimport assign_values, run_again, run_planned_at_once
+from dynet_cy.execute.walk cimport assign_values, most_along, run_again, run_planned_at_once
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.graph.structs cimport (
     COMPUTED, FLEETING, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
@@ -63,7 +62,7 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
     cdef size_t top = g.grads.top
     cdef uint32_t b, first = g.n_batches, end = first + n_batches
     cdef int ended
-    if not plan_fleeting(g, n_batches, targets, n):
+    if not plan_fleeting(g, n_batches, targets, n, most_along):
         if is_limited(g):
             return run_planned_in_stretches(w, n_batches, targets, n)
         return run_planned_at_once(w, n_batches)
@@ -112,7 +111,7 @@ cdef int revive_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept no
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top
     cdef uint32_t end = 0
-    cdef int failed = mark_needed(w, targets, n, &end)
+    cdef int failed = visit_needed(w, targets, n, mark, &end)
     arena_rewind(&g.scratch, top)
     if failed or end == 0:
         return failed
@@ -128,40 +127,13 @@ cdef inline bint is_marked(const Graph* g, const Batch* batch) noexcept nogil:
     return batch.level == 0 and batch.planned == FLEETING and is_dropped(g, order_of(g)[batch.first])
 
 
-cdef inline void mark(Graph* g, uint32_t node, uint32_t* end) noexcept nogil:
-    """Mark the batch of a node that was dropped, for `run_marked`."""
+cdef void mark(Graph* g, uint32_t node, void* data) noexcept nogil:
+    """Mark the batch of a node that was dropped, for `run_marked`; `data`: one past the last of them."""
     cdef uint32_t number = nodes_of(g)[node].batch
+    cdef uint32_t* end = <uint32_t*>data
     if batches_of(g)[number].level == FLEETING:
         batches_of(g)[number].level = 0
         end[0] = max(end[0], number + 1)
-
-
-cdef int mark_needed(Walk* w, const uint32_t* targets, uint32_t n, uint32_t* end) noexcept nogil:
-    """Mark the batches whose values the targets need; `end`: one past the last of them."""
-    cdef Graph* g = w.g
-    cdef uint32_t highest = 0, i, k
-    cdef const Node* x
-    cdef uint8_t* seen
-    for i in range(n):
-        highest = max(highest, targets[i])
-    seen = <uint8_t*>arena_alloc(&g.scratch, highest + <size_t>1)
-    if seen == NULL:
-        w.failure.needed = highest + <size_t>1
-        return -1
-    memset(seen, 0, highest + <size_t>1)
-    for i in range(n):
-        seen[targets[i]] = True
-    for i in range(highest + 1):
-        i = highest - i
-        if not seen[i] or state_of(g)[i] & COMPUTED:
-            continue
-        if is_dropped(g, i):
-            mark(g, i, end)
-            continue
-        x = &nodes_of(g)[i]
-        for k in range(x.nargs):
-            seen[args_of(g, x)[k]] = True
-    return 0
 
 
 cdef void mark_arguments(Graph* g, uint32_t end) noexcept nogil:

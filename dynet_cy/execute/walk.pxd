@@ -98,6 +98,8 @@ cdef struct Walk:
     Journal* journal                # the record of changed gradients of parameters; NULL: the pass cannot be undone
     Collected* collected            # gradients that are products, and those of small parameters
     Collected* summed               # the element for the small parameter that was added to last
+    size_t to_collect               # CPU: the bytes that factors may still take
+    bint (*relieve)(Walk* w) noexcept nogil     # memory of gradients is short: gives some back, if it can; or NULL
     Background* background          # weight gradients that another thread computes; NULL: no thread does
     const Addition* reader          # the last of them that reads gradients of the batch that runs; NULL: none does
     Lending lending
@@ -111,6 +113,9 @@ cdef struct Walk:
     uint64_t stream
     bint again                      # what runs forward has run before
     bint going_back                 # it is a backward pass
+    size_t copies                   # where the copies of `arrange` begin in the scratch arena
+    bint lasting_copies             # one of them may not be made again: it contains the value of a parameter
+    bint own_copies                 # backward: the copies of the batch that runs are for this one call only
     uint64_t end                    # forward: start no batch from this time on, on the clock of `now`; 0: no limit
     int (*after)(Walk* w, const Batch* batch) noexcept nogil    # called after each batch of backward, unless NULL
     void* hooked                    # data of `after`
@@ -184,6 +189,8 @@ cdef inline void* allocate(Walk* w, size_t n) noexcept nogil:
 cdef inline float* claim(Walk* w, const Node* x) noexcept nogil:
     """The gradient of a node, which gets memory for one if it has none; NULL if there is none left."""
     cdef float* p = gradient_for(w.g, &w.lending, x)
+    if p == NULL and w.relieve != NULL and w.relieve(w):
+        p = gradient_for(w.g, &w.lending, x)
     if p == NULL:
         w.failure.needed = total_of(&x.dim) * sizeof(float)
     elif not w.at_once:
@@ -242,6 +249,8 @@ cdef int open_section(Walk* w) noexcept nogil
 cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil
 # The same for the items only.
 cdef int lay_items(Walk* w, Batch* batch) noexcept nogil
+# Copy argument i of the nodes of a batch to batch.x[i].v, side by side.
+cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil
 # Set the call of a batch: its arguments and result, in the form of the batch.
 cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept nogil
 

@@ -21,7 +21,7 @@ from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.positions cimport locate, located, located_refusal, refused, refused_element
-from dynet_cy.ops.registry cimport LIST, SHARE, Needs, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport CPU, LIST, SHARE, Needs, Op, op_at, rule_of
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
 
 from dynet_cy.memory.storage import parameter_names
@@ -483,6 +483,9 @@ PARTIAL = ("Gradients of parameters hold a part of this backward, beside what th
 
 most_along = MOST_ALONG
 
+cdef enum:
+    LEAST_AGAIN = 1 << 15           # bytes of the copies of a call; fewer stay until the graph is renewed
+
 cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 
 
@@ -499,12 +502,13 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.reader = NULL
     begin_lending(&w.lending)
     w.summed = NULL
+    w.relieve = NULL
     w.number = NO_BATCH
     w.n_live = w.n_live_in_batch = 0
     w.dy = NULL
     w.seed = random_seed()
     w.stream = atomic_load(&g.stream, RELAXED)          # another thread may set the seed
-    w.whole = w.pending = w.held = w.again = w.going_back = False
+    w.whole = w.pending = w.held = w.again = w.going_back = w.own_copies = False
     w.turn = 0
     w.owed = NULL
     w.section = w.member = w.n_sections = 0
@@ -615,11 +619,13 @@ cdef bint needs_values(const Graph* g, const Batch* batch, const Op* op, uint32_
     return True
 
 
-cdef inline bint side_by_side(const Graph* g, const Batch* batch, uint32_t i, bint listable) noexcept nogil:
+cdef inline bint side_by_side(const Walk* w, const Batch* batch, uint32_t i, bint listable) noexcept nogil:
     """Whether argument i of all nodes of a batch is contiguous in memory, in order, so that it is read in place.
 
-    A LIST argument may have batch size 1 while its node has more.  Then it is not read in place.
+    A LIST argument may have batch size 1 while its node has more.  Then it is not read in place.  Nor are values that
+    have been dropped, of which a joined batch of backward makes copies.
     """
+    cdef const Graph* g = w.g
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Node* nodes = nodes_of(g)
     cdef const Node* a = &nodes[args_of(g, &nodes[ids[0]])[i]]
@@ -627,7 +633,8 @@ cdef inline bint side_by_side(const Graph* g, const Batch* batch, uint32_t i, bi
     cdef uint32_t j
     for j in range(batch.count):
         a = &nodes[args_of(g, &nodes[ids[j]])[i]]
-        if a.val != at or (listable and a.dim.bd < nodes[ids[j]].dim.bd):
+        if (a.val != at or (listable and a.dim.bd < nodes[ids[j]].dim.bd)
+                or w.going_back and is_dropped(g, args_of(g, &nodes[ids[j]])[i])):
             return False
         at += total_of(&a.dim)
     return True
@@ -652,7 +659,8 @@ cdef inline bint may_list(const Batch* batch, const Op* op, uint32_t i) noexcept
 cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     """Bring the arguments and items of a batch into the form that its call needs.
 
-    Leaves batch.x[i] empty for an argument that all nodes share.  Copies may be pending afterwards.
+    Leaves batch.x[i] empty for an argument that all nodes share.  Copies may be pending afterwards.  They come last in
+    working memory, so that they can be given back.
     """
     cdef Graph* g = w.g
     cdef Node* node = &nodes_of(g)[order_of(g)[batch.first]]
@@ -668,15 +676,46 @@ cdef int arrange(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     if batch.x == NULL:
         return -1
     for i in range(node.nargs):
-        batch.x[i].v = NULL
+        batch.x[i].v = batch.x[i].aside = NULL
         batch.x[i].list = NULL
+        batch.x[i].bytes = 0
         if not is_read_by_all(g, batch, op, i) and lay(w, batch, op, i):
             return -1
+    if batch.level == FLEETING and op.needs[w.kind].laid != NULL and set_aside(w, batch):
+        return -1
+    w.copies = g.scratch.top
+    w.lasting_copies = False
     for i in range(node.nargs):                 # all copies come after all lists, so that they run together
-        if batch.cell and i == 0:               # the cell reads the bias of its sums where it is
+        if batch.x[i].bytes == 0:
             continue
-        if batch.x[i].v != NULL and batch.x[i].v != nodes_of(g)[args[i]].val and gather(w, batch, i):
+        batch.x[i].v = <float*>allocate(w, batch.x[i].bytes)
+        if batch.x[i].v == NULL:
             return -1
+        # The cell reads the bias of its sums where it is.
+        if not (batch.cell and i == 0) and gather(w, batch, i):
+            return -1
+    return 0
+
+
+cdef int set_aside(Walk* w, Batch* batch) noexcept nogil:
+    """Copy the parameters that are parts of values that will be dropped: backward may read the parts of such values, and
+    parameters may change until then."""
+    cdef Graph* g = w.g
+    cdef const Node* node
+    cdef const Node* a
+    cdef uint32_t i, j
+    cdef size_t n
+    for j in range(batch.count):
+        node = &nodes_of(g)[order_of(g)[batch.first + j]]
+        for i in range(node.nargs):
+            a = &nodes_of(g)[args_of(g, node)[i]]
+            if a.val != NULL or batch.x[i].aside != NULL:
+                continue
+            n = total_of(&a.dim) * sizeof(float)
+            batch.x[i].aside = <float*>allocate(w, n)
+            if batch.x[i].aside == NULL:
+                return -1
+            memcpy(batch.x[i].aside, value_of(a), n)
     return 0
 
 
@@ -701,8 +740,7 @@ cdef int lay_items(Walk* w, Batch* batch) noexcept nogil:
 
 
 cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
-    """Choose the form of argument i of several nodes: in place, as a list, or copied by `gather` to memory allocated
-    here."""
+    """Choose the form of argument i of several nodes: in place, as a list, or as a copy, of which this sets the size."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
@@ -713,7 +751,7 @@ cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
     cdef float* at
     cdef bint listable = may_list(batch, op, i)
     x.v = a.val
-    if side_by_side(g, batch, i, listable):
+    if side_by_side(w, batch, i, listable):
         if not g.forward_only:
             join_homes(w, batch, i)
         return 0
@@ -734,12 +772,14 @@ cdef int lay(Walk* w, Batch* batch, const Op* op, uint32_t i) noexcept nogil:
     for j in range(batch.count):
         a = &nodes[args_of(g, &nodes[ids[j]])[i]]
         n += total_of(&a.dim) * uses_in(batch, a, &nodes[ids[j]])
-    x.v = <float*>allocate(w, n * sizeof(float))
-    return 0 if x.v != NULL else -1
+    x.v = NULL
+    x.bytes = n * sizeof(float)
+    if n == 0:                                  # an address all the same
+        x.v = <float*>allocate(w, 0)
+    return 0 if n or x.v != NULL else -1
 
 
 cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
-    """Copy argument i of the nodes of a batch to the memory that `lay` has allocated."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
@@ -750,8 +790,11 @@ cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
     for j in range(batch.count):
         a = &nodes[args_of(g, &nodes[ids[j]])[i]]
         n = total_of(&a.dim)
+        w.lasting_copies = w.lasting_copies or a.val == NULL
         for _ in range(uses_in(batch, a, &nodes[ids[j]])):
-            if w.at_once:
+            if w.going_back and is_dropped(g, args_of(g, &nodes[ids[j]])[i]):
+                copy_parts(g, a, to)
+            elif w.at_once:
                 memcpy(to, value_of(a), n * sizeof(float))
             elif settle_gradients(w, a.batch) or w.device.copy(w, to, a.val, n):   # it may be a copy itself
                 return -1
@@ -759,10 +802,42 @@ cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
     return 0
 
 
+cdef void copy_parts(const Graph* g, const Node* x, float* to) noexcept nogil:
+    """Copy a value that was dropped from the arguments of which it consists (schedule/fleeting).  Others are not read."""
+    cdef const Op* op = &ops[x.op]
+    cdef const Node* a
+    cdef const float* part
+    cdef uint32_t i
+    cdef size_t n
+    if op.needs[CPU].laid == NULL or not op.needs[CPU].laid(&x.dim, x.attrs):
+        return
+    for i in range(x.nargs):
+        a = &nodes_of(g)[args_of(g, x)[i]]
+        n = total_of(&a.dim)
+        part = a.val if a.val != NULL else batches_of(g)[x.batch].x[i].aside
+        memcpy(to, part, n * sizeof(float))
+        to += n
+
+
+cdef void give_copies_back(Walk* w, const Batch* batch) noexcept nogil:
+    """Give the memory of copied arguments back, if it is much: backward makes the copies again."""
+    cdef uint32_t i, n_args = first_node(w.g, batch).nargs
+    cdef size_t bytes = 0
+    for i in range(n_args):
+        bytes += batch.x[i].bytes
+    if bytes < (1 if w.g.scratch.poison else LEAST_AGAIN) or w.lasting_copies:
+        return
+    for i in range(n_args):
+        if batch.x[i].bytes:
+            batch.x[i].v = NULL
+    arena_rewind(&w.g.scratch, w.copies)
+
+
 # ---- calls -----------------------------------------------------------------------------
 
-cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
+cdef inline void set_flat(Tensor* t, const Dim* of, size_t n, float* v) noexcept nogil:
     t.dim.nd = 1
+    t.dim.type = of.type
     t.dim.d[0] = <uint32_t>n
     t.dim.bd = 1
     t.v = v
@@ -771,8 +846,8 @@ cdef inline void set_flat(Tensor* t, size_t n, float* v) noexcept nogil:
     t.pack = NULL
 
 
-cdef inline void set_columns(Tensor* t, size_t rows, size_t n, float* v) noexcept nogil:
-    set_flat(t, rows, v)
+cdef inline void set_columns(Tensor* t, const Dim* of, size_t n, float* v) noexcept nogil:
+    set_flat(t, of, rows_of(of), v)
     t.dim.nd = 2
     t.dim.d[1] = <uint32_t>n
 
@@ -800,8 +875,8 @@ cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept no
         for i in range(batch.count):
             total += total_of(&nodes[ids[i]].dim)
         for i in range(node.nargs):
-            set_flat(&x[i], total, batch.x[i].v)
-        set_flat(&c.y, total, batch.y)
+            set_flat(&x[i], &nodes[args[i]].dim, total, batch.x[i].v)
+        set_flat(&c.y, &node.dim, total, batch.y)
     elif batch.form == COLUMNS:
         total = 0
         for i in range(batch.count):
@@ -811,8 +886,8 @@ cdef int set_call(Walk* w, const Batch* batch, Tensor* few, Call* c) noexcept no
             if batch.x[i].v == NULL:
                 set_shared(&x[i], a)
             else:
-                set_columns(&x[i], rows_of(&a.dim), total, batch.x[i].v)
-        set_columns(&c.y, rows_of(&node.dim), total, batch.y)
+                set_columns(&x[i], &a.dim, total, batch.x[i].v)
+        set_columns(&c.y, &node.dim, total, batch.y)
     else:
         for i in range(node.nargs):
             a = &nodes[args[i]]
@@ -868,10 +943,16 @@ cdef int forward_call(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
 cdef int call(Walk* w, Batch* batch, const Op* op) noexcept nogil:
     cdef Tensor few[FEW]
     cdef Call c
+    cdef bint copied = batch.count > 1 and w.at_once
     clear_call(batch)
-    if (batch.count > 1 or not w.at_once) and arrange(w, batch, op):
+    if (copied or not w.at_once) and arrange(w, batch, op):
         return -1
-    return -1 if set_call(w, batch, few, &c) else run_call(w, batch, op, &c)
+    if set_call(w, batch, few, &c) or run_call(w, batch, op, &c):
+        return -1
+    # Saved values are above the copies.
+    if copied and batch.x != NULL and op.needs[w.kind].saved == NULL:
+        give_copies_back(w, batch)
+    return 0
 
 
 cdef int open_section(Walk* w) noexcept nogil:

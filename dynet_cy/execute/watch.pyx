@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_unlock
-from dynet_cy.core.tensor cimport Dim, size_of, total_of
+from dynet_cy.core.tensor cimport INTEGERS, Dim, size_of, total_of
 from dynet_cy.core.threads cimport Number, Unlocked, acquire_lock, add_to, change, release_lock
 from dynet_cy.graph.expressions cimport parameter_here
 from dynet_cy.graph.origin cimport (
@@ -97,7 +97,7 @@ cdef bint came_in(const Graph* g, uint32_t number, const Contents* found) noexce
     for i in range(x.nargs):
         arg = args_of(g, x)[i]
         a = &nodes_of(g)[arg]
-        if not state_of(g)[arg] & SHARED and not K.all_finite(total_of(&a.dim), value_of(a)):
+        if not state_of(g)[arg] & SHARED and not is_finite(g, arg):
             examine(value_of(a), total_of(&a.dim), &c)
             up += c.up
             down += c.down
@@ -110,7 +110,7 @@ cdef bint bad_values(const Graph* g, const Batch* batch, bint strict, Finding* f
     cdef const Node* x
     cdef size_t n
     cdef uint32_t j
-    if K.all_finite(batch.bytes // sizeof(float), y):
+    if nodes_of(g)[ids[0]].dim.type == INTEGERS or K.all_finite(batch.bytes // sizeof(float), y):
         return False
     for j in range(batch.count):
         x = &nodes_of(g)[ids[j]]
@@ -186,7 +186,7 @@ cdef uint32_t suspect(const Graph* g, const Batch* batch, uint32_t i, uint32_t j
 
 cdef bint is_finite(const Graph* g, uint32_t number) noexcept nogil:
     cdef const Node* x = &nodes_of(g)[number]
-    return is_dropped(g, number) or K.all_finite(total_of(&x.dim), value_of(x))
+    return is_dropped(g, number) or x.dim.type == INTEGERS or K.all_finite(total_of(&x.dim), value_of(x))
 
 
 cdef bint bad_collected(const Graph* g, Param* p, Finding* f) noexcept nogil:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any, Union
@@ -21,6 +22,8 @@ MOST_ELEMENTS = 2**44  # of an expression, as in graph/making.pyx
 Number = Union[float, "np.floating[Any]", "np.integer[Any]"]
 Tensor = Union[Expression, "npt.NDArray[Any]"]
 Operand = Union[Tensor, Number]
+Input = Union[Expression, "npt.NDArray[Any]", "Sequence[Any]"]
+"""What layers and networks read: an expression, an array, or a list of numbers."""
 
 
 def tensor(x: object, function: str, name: str) -> Expression:
@@ -33,6 +36,30 @@ def tensor(x: object, function: str, name: str) -> Expression:
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{function}: {name} must be an Expression, a number or an array, not {type(x).__name__}")
     return inputTensor(array) if array.ndim else constant(1, float(array))
+
+
+def as_input(x: Input, reader: str, argument: str = "x") -> Expression:
+    """An expression as it is; an array or a list of numbers as an input.
+
+    Args:
+        reader: the layer or network that reads it, for errors
+    """
+    if isinstance(x, Expression):
+        return x
+    numbers = np.empty(0, object)
+    if isinstance(x, np.ndarray) or isinstance(x, (list, tuple)) and not _holds_expressions(x):
+        with contextlib.suppress(ValueError):  # lists of different lengths
+            numbers = np.asarray(x)
+    if numbers.dtype.kind not in "fiub" or numbers.size == 0:
+        why = "; `output()` of a state before its first input is None" if x is None else ""
+        expected = "expected an expression, an array or a list of numbers"
+        raise TypeError(f"{reader}: argument {argument}: {expected}, got {x!r:.80}{why}")
+    return inputTensor(numbers)
+
+
+def _holds_expressions(x: Any) -> bool:
+    """Whether a list has expressions, which NumPy would replace by their values."""
+    return isinstance(x, Expression) or isinstance(x, (list, tuple)) and any(map(_holds_expressions, x))
 
 
 def expression(x: object, function: str, name: str = "x") -> Expression:

@@ -13,8 +13,11 @@ from dynet_cy.functions.shapes import gather
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops import losses, select
+from dynet_cy.ops.elementwise import equal, where
+from dynet_cy.ops.inputs import constant, inputVector
 from dynet_cy.ops.registry import DimensionError
-from dynet_cy.ops.shape import nobackprop, reshape
+from dynet_cy.ops.shape import concatenate, nobackprop, reshape
+from dynet_cy.ops.softmax import logsumexp
 
 __all__ = ["crf_score", "ctc_loss"]
 
@@ -110,7 +113,44 @@ def loss_at(x: Expression, tags: Expression, transitions: Expression, start: Exp
 operators["crf_loss"] = loss_at
 
 
-def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
+# In place of -inf, of which sums and differences are NaN.
+NEVER = -1e30
+
+
+def ctc_loss_at(log_probs: Expression, labels: Expression, blank: int) -> Expression:
+    """`ctc_loss` of labels that are values of the graph: the sums over alignments frame by frame."""
+    n, frames = shape_of(labels)[0], shape_of(log_probs)[1]
+    if len(shape_of(labels)) != 1:
+        raise DimensionError(f"ctc_loss: labels must be a vector, but has shape {shape_of(labels)}")
+    if frames < max(n, 1):
+        raise ValueError(f"ctc_loss: {n} labels need {n} frames, there are {frames}")
+    if n == 0:
+        return ctc_loss(log_probs, [], blank)
+
+    def between(own: Expression, others: Expression) -> Expression:
+        """Rows, with the same one between and around them."""
+        places = np.full(2 * n + 1, n)
+        places[1::2] = np.arange(n)
+        return select.select_rows(concatenate([own, others]), places)
+
+    scores = between(select.select_rows(log_probs, labels), select.select_rows(log_probs, [blank]))
+    never = constant(1, NEVER)
+    # A label may follow the one before it without a blank, if that is another one.
+    skips = [never]
+    if n > 1:
+        skips.append(where(equal(labels[1:], labels[: n - 1]), never, 0))
+    skipping = between(concatenate(skips), never)
+    begin = np.full(2 * n + 1, NEVER)
+    begin[:2] = 0
+    sums = select.pick(scores, 0, 1) + inputVector(begin)
+    for t in range(1, frames):
+        before = [select.pick_range(concatenate([never] * k + [sums]), 0, 2 * n + 1) for k in (1, 2)]
+        sums = logsumexp([sums, before[0], before[1] + skipping]) + select.pick(scores, t, 1)
+    loss = -logsumexp([select.pick(sums, 2 * n), select.pick(sums, 2 * n - 1)])
+    return where(loss > -NEVER / 2, np.inf, loss)
+
+
+def ctc_loss(log_probs: Expression, labels: Expression | Tags, blank: int = 0) -> Expression:
     """Connectionist temporal classification: -log p(labels), summed over all alignments (Graves et al. 2006).
 
     The states of an alignment, which are the labels with blanks between and around them, form a chain, whose sum is
@@ -118,7 +158,9 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
 
     Args:
         log_probs: log-probabilities, ``{classes,frames}``, as from `log_softmax`.
-        labels: the sequence of classes, without blanks; it may be empty.
+        labels: the sequence of classes, without blanks; it may be empty. Or a vector of them as an expression, which gets
+            no gradient; then each frame is a few operations, blanks are not looked for, and the loss is infinite where
+            there are too few frames.
         blank: the class of the blank (default: 0).
 
     Returns:
@@ -126,7 +168,7 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
 
     Raises:
         DimensionError: log_probs is not a matrix.
-        IndexError: there is no such class.
+        IndexError: there is no such class; if they are an expression, when the value is computed.
         ValueError: a label is the blank, or there are too few frames for the labels (equal neighbours need a blank
             between them).
 
@@ -139,6 +181,8 @@ def ctc_loss(log_probs: Expression, labels: Tags, blank: int = 0) -> Expression:
     if len(shape) != 2:
         raise DimensionError(f"ctc_loss: log_probs must be a matrix of classes and frames, but has shape {shape}")
     blank = int(numbers([blank], shape[0], "ctc_loss", "blank")[0])
+    if isinstance(labels, Expression):
+        return ctc_loss_at(log_probs, labels, blank)
     own = numbers(labels, shape[0], "ctc_loss", "labels")
     if (own == blank).any():
         raise ValueError(f"ctc_loss: the blank, {blank}, is among the labels")

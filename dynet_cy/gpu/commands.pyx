@@ -183,22 +183,37 @@ cdef int end_group(Walk* w) noexcept nogil:
 
 
 cdef int end_commands(Pass* s) noexcept nogil:
-    """End the last group of moves, and list those that run first."""
+    """End the last group of moves, and list those that run first: with the moves that the pass begins with, if these are
+    few."""
     cdef Command* c
     cdef Command** end
     cdef EarlyMove* early = s.early
     cdef Move* table
-    cdef uint32_t n = s.n_early
+    cdef uint32_t n = s.n_early, others = 0
     if end_group(&s.walk):
         return -1
     if n == 0:
         return 0
-    table = <Move*>allocate_lines(s, n * sizeof(Move))
-    end = s.end
-    c = add_command(s, MOVES)
-    if table == NULL or c == NULL:
+    c = s.first
+    if c != NULL and c.kind == MOVES and c.cols:        # its table is on the host
+        others = c.count
+    table = <Move*>allocate_lines(s, (others + n) * sizeof(Move))
+    if table == NULL:
         return -1
-    c.n = 0
+    if others:
+        memcpy(table, c.p, others * sizeof(Move))
+    else:
+        end = s.end
+        c = add_command(s, MOVES)
+        if c == NULL:
+            return -1
+        c.n = 0
+        if s.first != c:                        # it was added as the last one
+            end[0] = NULL
+            s.end = end
+            c.next = s.first
+            s.first = c
+    n += others
     c.count = n
     set_lines(s, c, table, n * sizeof(Move))
     while early != NULL:
@@ -206,10 +221,6 @@ cdef int end_commands(Pass* s) noexcept nogil:
         table[n] = early.move
         c.n = max(c.n, early.move.n)
         early = early.next
-    end[0] = NULL                               # it was added as the last one
-    s.end = end
-    c.next = s.first
-    s.first = c
     return 0
 
 

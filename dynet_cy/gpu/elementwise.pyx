@@ -11,6 +11,7 @@ from dynet_cy.gpu.registry cimport (
 )
 from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT
 from dynet_cy.ops.elementwise cimport BINARY, THROUGH, UNARY
+from dynet_cy.ops.integers cimport CONSTANT_A, CONSTANT_B, DY_INTEGER_COUNT, INTEGER
 from dynet_cy.ops.registry cimport MAX_OPS
 
 cdef GpuOp* op
@@ -121,6 +122,31 @@ for which in range(DY_BINARY_COUNT):
         BINARY_BACKWARD[BINARY[which].id][argument][0] = kernel_at(CU_BINARY,
                                                                    b"binary_" + side + b"_by_threads_" + name)
         BINARY_BACKWARD[BINARY[which].id][argument][1] = kernel_at(CU_BINARY, b"binary_" + side + b"_by_blocks_" + name)
+
+
+# ---- integers ----------------------------------------------------------------------
+# A node has two arguments, or one and a constant.
+
+cdef int CU_INTEGERS = module_at(b"integers")
+cdef int[MAX_OPS] INTEGER_FORWARD
+
+
+cdef int integer_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef Axes all, kept, reduced
+    cdef size_t n = total_of(&c.y.dim)
+    cdef bint first = c.attrs[0].u != <uint32_t>CONSTANT_A, second = c.attrs[0].u != <uint32_t>CONSTANT_B
+    if c.n == 2:
+        axes_of(c, &all, &kept, &reduced, 0)
+    else:
+        no_axes(&all)
+        add_axis(&all, n, first, second, 1)
+    return launch_each(gpu, INTEGER_FORWARD[gpu.op], n, n, value_at(&all), c.x[0].v if first else NULL,
+                       c.x[c.n - 1].v if second else NULL, c.attrs[1].i, c.y.v)
+
+
+for which in range(DY_INTEGER_COUNT):
+    gpu_op(INTEGER[which].name, CU_INTEGERS, integer_forward, NULL)
+    INTEGER_FORWARD[INTEGER[which].id] = kernel_at(CU_INTEGERS, INTEGER[which].name + b"_forward")
 
 
 # ---- esum, average ---------------------------------------------------------------
@@ -253,3 +279,26 @@ cdef size_t one_per_number(const Call* c) noexcept nogil:
 op = gpu_op(b"emax", MANY, emax_forward, emax_backward)
 op.saved = one_per_number
 op.assigns = True
+
+
+# derived: launches of integers
+
+cdef int TO_FLOAT_FORWARD = kernel_at(CU_INTEGERS, b"to_float_forward")
+cdef int TO_INT_FORWARD = kernel_at(CU_INTEGERS, b"to_int_forward")
+
+
+cdef int to_float_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim)
+    return launch_each(gpu, TO_FLOAT_FORWARD, n, n, c.x[0].v, c.y.v)
+
+
+op = gpu_op(b"to_float", CU_INTEGERS, to_float_forward, NULL)
+
+
+cdef int to_int_forward(Gpu* gpu, const Call* c) noexcept nogil:
+    cdef size_t n = total_of(&c.y.dim)
+    return launch_each(gpu, TO_INT_FORWARD, n, n, c.x[0].v, c.y.v)
+
+
+op = gpu_op(b"to_int", CU_INTEGERS, to_int_forward, NULL)
+# end of launches

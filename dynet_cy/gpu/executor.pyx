@@ -5,7 +5,9 @@ from libc.string cimport memset
 
 from dynet_cy.core.threads cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
 from dynet_cy.execute.accumulation cimport begin_journal, end_journal, note_before, roll_back
-from dynet_cy.execute.gradients cimport begin_at, multiply_collected, open_backward, run_backward
+from dynet_cy.execute.gradients cimport (
+    begin_at, multiply_collected, open_backward, run_backward, run_backward_joined,
+)
 from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
 from dynet_cy.execute.revival cimport bring_back, run_plan
 from dynet_cy.execute.walk cimport run_planned_at_once
@@ -90,6 +92,8 @@ cdef int walk_back(Pass* s, uint32_t target, bint full) noexcept nogil:
         return 0
     if g.stretches.top:
         return -1 if run_backward_in_stretches(&s.walk, node.batch) else multiply_collected(&s.walk)
+    if g.n_passes > 1 and g.strategy and may_join(g):
+        return -1 if run_backward_joined(&s.walk, node.batch) else multiply_collected(&s.walk)
     return walk_batches_back(s, 0, node.batch)
 
 
@@ -180,6 +184,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         raise_interrupt(&s)
         if error:
             out_of_memory("the schedule of the graph")
+        g.n_passes += n_batches != 0
         run_all(g, d, n_batches, targets, n, &s)
     except MemoryError as error_of_memory:
         if not is_limited(g):

@@ -17,7 +17,7 @@ cdef int ONE_HOT = kernel_at(CU_POSITIONS, b"one_hot_forward")
 cdef int find(Gpu* gpu, const Call* c, const Tensor* indices, size_t pre, size_t length, size_t post, uint32_t none,
               uint32_t* items) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, count = size_of(&indices.dim)
-    return launch_each(gpu, FIND, batch * count, batch, count, pre, length, post, indices.v, indices.bstride, none,
+    return launch_each(gpu, FIND, batch * count, batch, count, pre, length, post, indices.v, indices.bstride, indices.dim.type, none,
                        c.attrs[3].u, refused_of(gpu), items)
 
 
@@ -32,8 +32,8 @@ cdef int find_places(Gpu* gpu, const Call* c, const Tensor* indices, const Split
 
 cdef int one_hot_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, count = size_of(&c.x[0].dim), n = c.y.dim.d[0]
-    return launch_each(gpu, ONE_HOT, batch * count * n, batch, count, n, c.x[0].v, c.x[0].bstride, c.attrs[3].u,
-                       refused_of(gpu), c.y.v)
+    return launch_each(gpu, ONE_HOT, batch * count * n, batch, count, n, c.x[0].v, c.x[0].bstride, c.x[0].dim.type,
+                       c.attrs[3].u, refused_of(gpu), c.y.v)
 
 
 gpu_op(b"one_hot_at", CU_POSITIONS, one_hot_forward, NULL)

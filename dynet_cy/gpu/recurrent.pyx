@@ -138,9 +138,14 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
     return 2 * <size_t>c.y.dim.bd if c.attrs[0].f != 0 else 0
 
 
+cdef size_t as_many_as_y(const Call* c) noexcept nogil:
+    return total_of(&c.y.dim)
+
+
 cdef bytes name
 for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_gates_projected"):
     op = gpu_op(name, CU_CELLS, gates_forward, gates_backward)
+    op.saved = as_many_as_y
     needs_module(op, BASE)
     needs_module(op, LINALG)
     op.begin_backward = gates_begin
@@ -207,6 +212,7 @@ cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 
 
 op = gpu_op(b"gated_affine", CU_GATED, gated_forward, gated_backward)
+op.saved = as_many_as_y
 needs_module(op, BASE)
 op.begin_backward = gated_begin
 op.factors = gated_factors

@@ -17,7 +17,7 @@ cdef extern from "dynet_cy/gpu_refused.h" nogil:
         uint32_t b
         uint32_t n
         uint64_t k
-        float v
+        double v
 
 cdef Refused* records[MOST_GPUS]
 memset(records, 0, sizeof(records))

@@ -17,6 +17,7 @@ from dynet_cy.gpu.registry cimport (
 from dynet_cy.memory.storage cimport Param, note_gradient, touch
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.select cimport OWN_POSITIONS
+from dynet_cy.ops.shape cimport is_along_last_axis
 
 cdef int CU_LOOKUP                                     # the module of kernels
 
@@ -228,14 +229,10 @@ cdef int concatenate_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogi
                          c.dy.v, c.dx.v, c.dx.bstride, c.dx.list, c.accumulate)
 
 
-cdef bint along_last_axis(const Dim* y, const Attr* attrs) noexcept nogil:
-    return y.bd == 1 and split_at(y, attrs[0].u).post == 1
-
-
 op = gpu_op(b"concatenate", CU_SHAPE, concatenate_forward, concatenate_backward)
 op.assigns = True
 op.lists = True
-op.laid = along_last_axis
+op.laid = is_along_last_axis
 
 
 cdef int concatenate_to_batch_forward(Gpu* gpu, const Call* c) noexcept nogil:

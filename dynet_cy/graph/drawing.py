@@ -335,7 +335,9 @@ def _scope_names(collapse: bool | Iterable[str]) -> set[str]:
 
 def _shape(node: GraphNode) -> str:
     shape = "{" + ",".join(map(str, node.shape)) + "}"
-    return f"{shape} x {node.batch_size}" if node.batch_size > 1 else shape
+    if node.batch_size > 1:
+        shape = f"{shape} x {node.batch_size}"
+    return f"{shape} int32" if node.integers else shape
 
 
 def _short(name: str | None) -> str:

@@ -61,7 +61,6 @@ cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1
 # The value of a computed node in host memory, fetched first if the node is on a device.
 cdef float* value_here(Graph* g, Node* x) except? NULL
 cdef float* parameter_here(Param* p, bint gradient) except? NULL
-cdef list list_of(const float* v, size_t n)
 
 
 # ==== expressions =================================================================================

@@ -9,12 +9,12 @@ import numpy as np
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.core.tensor cimport Dim, size_of, total_of
+from dynet_cy.core.tensor cimport INTEGERS, Dim, const_integers, size_of, total_of
 from dynet_cy.core.threads cimport (
     HAS_GIL, Setting, Unlocked, acquire_lock, follows_dynet, let_be_revived, raised_here, release_lock, revived,
     runs_handlers,
@@ -43,7 +43,7 @@ from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, no
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.core.devices import check_device, device_name
-from dynet_cy.core.equivalents import of_numpy
+from dynet_cy.core.equivalents import of_arguments, of_numpy
 from dynet_cy.graph.structs import operators as functions
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels
@@ -1165,6 +1165,14 @@ cdef float* value_here(Graph* g, Node* x) except? NULL:
     return x.val
 
 
+cdef struct Look:                   # a value
+    const Dim* dim
+    const float* v
+    Dim own
+    float one
+    void* object                    # of a parameter
+
+
 # ---- as Python numbers and NumPy arrays --------------------------------------
 
 cdef tuple full_shape(const Dim* d):
@@ -1252,12 +1260,31 @@ cdef object doubles_of(const float* v, tuple shape):
     return array_of(v, shape).astype(np.float64)
 
 
-cdef list list_of(const float* v, size_t n):
-    cdef size_t i, end, at = 0
+cdef object value_array(const Look* x):
+    """A new array with a value: float64, or int32."""
+    if x.dim.type == INTEGERS:
+        return array_of(x.v, full_shape(x.dim)).view(np.int32)
+    return doubles_of(x.v, full_shape(x.dim))
+
+
+cdef object one_of(const Look* x):
+    """The value of one element."""
+    if x.dim.type == INTEGERS:
+        return const_integers(x.v)[0]
+    return x.v[0]
+
+
+cdef list list_of(const Look* x):
+    cdef size_t i, end, at = 0, n = total_of(x.dim)
+    cdef const float* v = x.v
+    cdef const int32_t* whole = const_integers(v)
     found = []
     while at < n:                               # signal handlers run between blocks
         end = min(n, at + (1 << 20))
-        found += [v[i] for i in range(at, end)]
+        if x.dim.type == INTEGERS:
+            found += [whole[i] for i in range(at, end)]
+        else:
+            found += [v[i] for i in range(at, end)]
         if end < n:
             PyErr_CheckSignals()
         at = end
@@ -1530,7 +1557,12 @@ def _of_numpy(x, ufunc, method, *inputs, **settings):
     if settings.get("out") and inputs[0] is settings["out"][0]:
         raise TypeError(f"np.{ufunc.__name__}: the result is an expression, which cannot replace the numbers of an "
                         "array; write `array = array + x` for `array += x`, and so on")
-    raise TypeError(f"np.{ufunc.__name__}: there is no such function of expressions{of_numpy(ufunc.__name__)}")
+    raise no_such_function(ufunc.__name__)
+
+
+cdef no_such_function(str name):
+    instead = of_numpy(name) or "; write `x.npvalue()` for the numbers of an expression"
+    return TypeError(f"np.{name}: there is no such function of expressions{instead}")
 
 
 def _on_objects(x, ufunc, method, *inputs, **settings):
@@ -1554,7 +1586,8 @@ cdef object reduced(Expression x, str name, axis, keepdims, dict numpy):
     """A reduction, by a method or by NumPy's function of the same name, which passes further arguments."""
     for key, value in numpy.items():
         if key not in ("dtype", "out") or value is not None:
-            raise TypeError(f"{name}: an expression has no argument {key}={value!r} there")
+            wrong = of_arguments(functions[name], [key])
+            raise TypeError(wrong.lstrip("_") or f"{name}: an expression has no argument {key}={value!r} there")
     if numpy and follows_dynet():
         return getattr(as_object(x), name)(axis=axis, keepdims=keepdims)
     return functions[name](x, axis, keepdims)
@@ -1635,6 +1668,16 @@ cdef class Expression:
         """
         return dim_of(self).bd
 
+    @property
+    def dtype(self):
+        """The type of the elements: float32, or int32 for indices and what is computed of them.
+
+        Example:
+            >>> dy.zeros(3).dtype, dy.argmax(dy.zeros(3)).dtype
+            (dtype('float32'), dtype('int32'))
+        """
+        return np.dtype(np.int32 if dim_of(self).type == INTEGERS else np.float32)
+
     def forward(self, recalculate=False):
         """Compute the value, and everything it depends on, without returning it.
 
@@ -1650,7 +1693,7 @@ cdef class Expression:
         compute(owned(self), recalculate)
 
     def npvalue(self, recalculate=False):
-        """The value as a new float64 array; the batch, if any, is the last axis.
+        """The value as a new float64 array, or int32 if it is integers; the batch, if any, is the last axis.
 
         Args:
             recalculate: as in `forward`; False by default.
@@ -1662,7 +1705,7 @@ cdef class Expression:
         """
         cdef Look x
         _held = look(owned(self), recalculate, &x)
-        return doubles_of(x.v, full_shape(x.dim))
+        return value_array(&x)
 
     def tensor_value(self, recalculate=False):
         """The value as a Tensor, with argmax, topk and sampling; it stays valid when the graph is renewed.
@@ -1679,7 +1722,7 @@ cdef class Expression:
         return Tensor(self.npvalue(recalculate), len(self.dim()[0]))
 
     def value(self, recalculate=False):
-        """The value.  For a scalar or vector: a float if there is one element, else a flat
+        """The value.  For a scalar or vector: a float (an int if it is integers) if there is one element, else a flat
         list as from `vec_value`.  With more than one axis, even of size 1: an array as
         from `npvalue`.
 
@@ -1695,10 +1738,9 @@ cdef class Expression:
         """
         cdef Look x
         _held = look(owned(self), recalculate, &x)
-        cdef size_t n = total_of(x.dim)
         if x.dim.nd > 1:
-            return doubles_of(x.v, full_shape(x.dim))
-        return x.v[0] if n == 1 else list_of(x.v, n)
+            return value_array(&x)
+        return one_of(&x) if total_of(x.dim) == 1 else list_of(&x)
 
     def vec_value(self, recalculate=False):
         """All elements as a flat list, column-major, the batch last.
@@ -1712,10 +1754,10 @@ cdef class Expression:
         """
         cdef Look x
         _held = look(owned(self), recalculate, &x)
-        return list_of(x.v, total_of(x.dim))
+        return list_of(&x)
 
     def scalar_value(self, recalculate=False):
-        """The value as a float.
+        """The value as a float, or as an int if it is an integer.
 
         Args:
             recalculate: as in `forward`; False by default.
@@ -1732,7 +1774,7 @@ cdef class Expression:
         if total_of(x.dim) != 1:
             raise ValueError(
                 f"scalar_value: the expression has shape {describe_dim(x.dim)}, not one element{made(self)}")
-        return x.v[0]
+        return one_of(&x)
 
     def item(self):
         """The value of an expression of one element as a float: `scalar_value` by NumPy's name.
@@ -2040,7 +2082,7 @@ cdef class Expression:
 
     def __float__(self):
         """The value, if it is one number."""
-        return self.scalar_value()
+        return float(self.scalar_value())
 
     def __int__(self):
         """The value, if it is one number, without its fraction."""
@@ -2064,7 +2106,7 @@ cdef class Expression:
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
         """The value for other libraries: `np.from_dlpack(e)` and `torch.from_dlpack(e)` call this.
 
-        float32, with the batch as the last axis. It is a copy, which the other library then owns: the graph reuses its
+        float32 or int32, with the batch as the last axis. It is a copy, which the other library then owns: the graph reuses its
         own memory after `renew_cg`.
 
         Raises:
@@ -2074,7 +2116,8 @@ cdef class Expression:
             raise BufferError("the value of an expression can only be copied: its graph reuses the memory")
         cdef Look x
         _held = look(owned(self), False, &x)
-        return capsule_of(array_of(x.v, full_shape(x.dim)), "the value of an expression", stream, max_version,
+        array = array_of(x.v, full_shape(x.dim))
+        return capsule_of(array.view(np.int32) if x.dim.type == INTEGERS else array, "the value of an expression", stream, max_version,
                           dl_device)
 
     def __dlpack_device__(self):
@@ -2083,6 +2126,14 @@ cdef class Expression:
 
     # NumPy must leave `array * expression` to the expression, not loop over elements.
     __array_ufunc__ = _UfuncRule()
+
+    def __array_function__(self, function, types, args, kwargs):
+        # NumPy would take the numbers, and their gradients would be lost without a word.
+        if not follows_dynet() and of_numpy(function.__name__):
+            raise no_such_function(function.__name__)
+        if not all([issubclass(kind, (Expression, np.ndarray)) for kind in types]):
+            return NotImplemented
+        return function._implementation(*args, **kwargs)
 
 
 cdef extern from "Python.h":
@@ -2236,13 +2287,6 @@ cdef object gradient_from_last(ComputationGraph graph, uint32_t index):
 #
 # Without a GIL another thread may be adding nodes meanwhile, and lists of nodes move when they grow.  So what is read
 # is copied while the slot is held; what takes longer claims the graph.
-
-cdef struct Look:                   # a value
-    const Dim* dim
-    const float* v
-    Dim own
-    float one
-    void* object                    # of a parameter
 
 cdef struct Looks:                  # a node in words
     Dim dim

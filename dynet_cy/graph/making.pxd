@@ -52,6 +52,8 @@ cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
 # The same, without attributes, for arguments with the shapes of those of the node `like`, which is of the same op.
 cdef uint32_t add_node_like(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                             uint32_t like) except? 0xFFFFFFFF
+# The op that makes floats of integers, for arguments of ops that take floats only.
+cdef void convert_by(const Op* op) noexcept
 cdef uint32_t leaf_index(Graph* g, const Op* op, const Dim* dim, Extra* extra) except? 0xFFFFFFFF
 cdef float* place(Graph* g, size_t n) except NULL
 cdef Expression wrap(Graph* g, uint32_t index)

@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport DRAW_WORDS, MOST_ALONG, Dim
+from dynet_cy.core.tensor cimport DRAW_WORDS, FLOATS, INTEGERS, MOST_ALONG, Dim
 from dynet_cy.core.threads cimport let_be_revived, revived
 from dynet_cy.graph.expressions cimport Expression, ForwardExpression, number_in
 from dynet_cy.graph.origin cimport current_origin, describe_dim, explain, noting
@@ -14,7 +14,7 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.graph.table cimport Table, asked_device, graph_table, hold, let_go, placed, raise_running, truncate_nodes
 from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
-from dynet_cy.ops.registry cimport FLAT, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport FIRST, FLAT, Op, Shapes, register, rule_index, same_dim
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.registry import DimensionError
@@ -66,20 +66,80 @@ cdef Table* table = graph_table()
 cdef uint32_t add_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
                        Extra* extra) except? 0xFFFFFFFF:
     """Append a node.  If an error is raised, the graph is unchanged."""
+    return add_of_types(g, op, args, n, extra, NULL)
+
+
+cdef inline uint32_t add_of_types(Graph* g, const Op* op, const uint32_t* args, uint32_t n, Extra* extra,
+                                  const uint8_t* result) except? 0xFFFFFFFF:
+    """The same.
+
+    Args:
+        result: NULL, or the type of the result, if those of the arguments are right.
+    """
     cdef const Dim* few[MOST_ON_STACK]
     cdef const Dim** many
+    cdef bint made
     cdef Dim* y = reserve_node(g)
     if n <= MOST_ON_STACK:
-        shape_node(g, op, args, n, extra, few, y)
+        made = shape_node(g, op, args, n, extra, few, y, result)
     else:
         many = <const Dim**>malloc(n * sizeof(void*))
         if many == NULL:
             raise MemoryError(f"{op.name.decode()}: {n} arguments")
         try:
-            shape_node(g, op, args, n, extra, many, y)
+            made = shape_node(g, op, args, n, extra, many, y, result)
         finally:
             free(many)
+    if not made:
+        return add_of_integers(g, op, args, n, extra)
     return append(g, op, args, n, extra)
+
+
+cdef uint32_t add_of_integers(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
+                              Extra* extra) except? 0xFFFFFFFF:
+    """The same where an argument is integers, by what the op declares: they stay, or become floats by nodes of their
+    own, or another op takes them."""
+    cdef uint8_t result = op.result, kept = op.integers
+    cdef bint any_floats = False, moves_floats = False
+    cdef uint32_t few[MOST_ON_STACK]
+    cdef uint32_t* own = few                        # making nodes may move the arguments of others
+    cdef uint32_t i, one
+    memset(few, 0, sizeof(few))                     # compilers do not see that n is not 0
+    for i in range(n):
+        if nodes_of(g)[args[i]].dim.type == FLOATS:
+            any_floats = True
+            moves_floats = moves_floats or op.moves >> rule_index(i) & 1
+    if op.of_integers != NULL and not any_floats:
+        return add_node(g, op.of_integers, args, n, extra)
+    if op.moves and not moves_floats:
+        for i in range(n):
+            if op.moves >> rule_index(i) & 1:
+                result = INTEGERS
+                kept |= op.moves
+                break
+    if n > MOST_ON_STACK:
+        own = <uint32_t*>malloc(n * sizeof(uint32_t))
+        if own == NULL:
+            raise MemoryError(f"{op.name.decode()}: {n} arguments")
+    try:
+        memcpy(own, args, n * sizeof(uint32_t))
+        for i in range(n):
+            if nodes_of(g)[own[i]].dim.type == INTEGERS and not kept >> rule_index(i) & 1:
+                one = own[i]
+                own[i] = add_of_types(g, to_floats, &one, 1, NULL, &floats)
+        return add_of_types(g, op, own, n, extra, &result)
+    finally:
+        if own != few:
+            free(own)
+
+
+cdef uint8_t floats = FLOATS
+cdef const Op* to_floats = NULL                     # the op that converts
+
+
+cdef void convert_by(const Op* op) noexcept:
+    global to_floats
+    to_floats = op
 
 
 cdef uint32_t add_node_like(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
@@ -106,18 +166,29 @@ cdef inline Dim* reserve_node(Graph* g) except NULL:
 
 
 cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n,
-                           Extra* extra, const Dim** dims, Dim* y) except -1:
-    """Infer the shape of a new node.  `dims` has an element for the shape of each argument."""
+                           Extra* extra, const Dim** dims, Dim* y, const uint8_t* result) except -1:
+    """Infer the shape of a new node.  `dims` has an element for the shape of each argument.
+
+    Returns:
+        False: nothing is inferred, since an argument is integers and no type of the `result` is given.
+    """
     cdef Shapes s
     cdef uint32_t i
+    cdef uint8_t types = 0
     cdef Node* nodes = nodes_of(g)
     s.bd = 1
     for i in range(n):
         dims[i] = &nodes[args[i]].dim
+        types |= dims[i].type
         if dims[i].bd != s.bd and dims[i].bd != 1 and not op.any_batch:
             if s.bd != 1:
                 fail(g, op, args, n, f"batch sizes {s.bd} and {dims[i].bd} differ")
             s.bd = dims[i].bd
+    y.type = op.result
+    if result != NULL:
+        y.type = result[0]
+    elif types:
+        return False
     s.n = n
     s.x = dims
     if extra != NULL:
@@ -136,7 +207,7 @@ cdef inline int shape_node(Graph* g, const Op* op, const uint32_t* args, uint32_
         fail(g, op, args, n, None)
     if dy_too_large(g, y):
         fail(g, op, args, n, too_large(y))
-    return 0
+    return True
 
 
 cdef str too_large(const Dim* y):
@@ -176,7 +247,7 @@ cdef inline void write_node(Node* node, const Op* op, uint32_t n, size_t args_to
 
 cdef inline bint is_simple(const Graph* g, const Op* op, const Extra* extra) noexcept:
     """Whether a node needs no bookkeeping besides its struct, arguments and items."""
-    return (not (op.random or op.prepare != NULL or g.forward_only or g.multi_device or g.immediate or noting)
+    return (not (op.random or op.raised != NULL or g.forward_only or g.multi_device or g.immediate or noting)
             and (extra == NULL or not (extra.state or extra.device)))
 
 
@@ -240,7 +311,7 @@ cdef uint32_t append_any(Graph* g, const Op* op, const uint32_t* args, uint32_t 
         args_top -= n * sizeof(uint32_t)
     else:
         own_args = <uint32_t*>array_push(&g.args, n * sizeof(uint32_t))
-    g.may_raise |= op.prepare != NULL
+    g.may_raise |= op.raised != NULL
     if op.random:
         item_count = DRAW_WORDS
         n_items = node.dim.bd * DRAW_WORDS
@@ -500,6 +571,7 @@ cdef float* place(Graph* g, size_t n) except NULL:
 
 TO_DEVICE = register(b"to_device", b"e", same_dim, NULL, NULL)
 TO_DEVICE.batching = FLAT
+TO_DEVICE.moves = FIRST
 TO_DEVICE.role = TRANSFERS
 TO_DEVICE.no_gradient_because = b"the executor of multi-device graphs copies values, and gradients back"
 

@@ -19,6 +19,7 @@ class GraphNode(NamedTuple):
     batch: int | None
     origin: Origin | None
     scope: str
+    integers: bool = ...
 
 class NodeContents(NamedTuple):
     attrs: tuple[int, ...]

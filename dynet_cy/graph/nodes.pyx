@@ -8,6 +8,7 @@ import numpy as np
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
+from dynet_cy.core.tensor cimport INTEGERS
 from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport ComputationGraph, Expression, claimed, owned, owner_of, parameter_here
 from dynet_cy.graph.making cimport add_node, wrap
@@ -51,6 +52,7 @@ class GraphNode(NamedTuple):
         origin: the line of the program that made it, an Origin of file, line and function, if `record_lines` or
             `detect_anomaly` recorded it, else None.
         scope: the scopes in which it was made, outermost first: "encoder/attention"; "" outside of any (`name_scope`).
+        integers: whether its elements are integers (int32) rather than floats.
     """
 
     number: int
@@ -64,6 +66,7 @@ class GraphNode(NamedTuple):
     batch: object
     origin: object
     scope: str
+    integers: bool = False
 
 
 def nodes(ComputationGraph graph not None):
@@ -113,7 +116,7 @@ cdef list described(Graph* g):
             i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name, rows,
             bool(state_of(g)[i] & COMPUTED) or is_dropped(g, i),
             None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i)),
-            scope_at(origin_of(g, i))))
+            scope_at(origin_of(g, i)), x.dim.type == INTEGERS))
     return found
 
 

@@ -8,7 +8,7 @@ cimport cython
 from cpython.ref cimport PyObject, Py_INCREF, Py_XDECREF
 from libc.stdint cimport uint32_t, uint64_t
 
-from dynet_cy.core.tensor cimport Dim
+from dynet_cy.core.tensor cimport INTEGERS, Dim
 from dynet_cy.core.threads cimport Setting, Unlocked, acquire_lock, change, release_lock
 from dynet_cy.graph.structs cimport SHARED, Graph, Node, device_of, nodes_of, origin_of, state_of
 from dynet_cy.memory.storage cimport Param
@@ -395,7 +395,9 @@ def record_reads():
 
 cdef str describe_dim(const Dim* d):
     text = "{" + ",".join([str(d.d[i]) for i in range(d.nd)]) + "}"
-    return f"{text} x {d.bd}" if d.bd > 1 else text
+    if d.bd > 1:
+        text = f"{text} x {d.bd}"
+    return f"{text} int32" if d.type == INTEGERS else text
 
 
 cdef list argument_names(const Op* op, uint32_t n):

@@ -59,6 +59,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
     ctypedef struct Laid "dy_laid":
         float* v
         float** list
+        size_t bytes
+        float* aside
 
     ctypedef struct Batch "dy_batch":
         uint32_t first

@@ -32,7 +32,7 @@ cdef Engine* engine_of(const Graph* g) noexcept:
     return &engines[ENGINE_MULTI_DEVICE if g.multi_device else ENGINE_GPU if g.device else ENGINE_CPU]
 
 
-def give_attributes(type cls, dict attributes):
-    """Set attributes of a class of Cython, which Python's `setattr` refuses."""
+def give_attributes(cls, dict attributes):
+    """Set attributes of a class, also of one of Cython, where Python's `setattr` refuses."""
     (<dict>(<PyTypeObject*>cls).tp_dict).update(attributes)
     PyType_Modified(cls)

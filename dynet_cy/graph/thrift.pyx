@@ -47,6 +47,9 @@ cdef double GROWTH = 1.25
 cdef double MOST = 40
 cdef double SPARE = 0.97            # the share of the memory that plans count on
 cdef double MARGIN = 1.05           # more than was measured
+# Packed parameters give way where memory is short, and then sums round differently.  So memory is left for them, unless
+# they would take more than this share of it.
+cdef double SHARE_PACKED = 0.5
 
 cdef enum:
     LEAST_MEASURED = 1 << 20        # bytes of values
@@ -71,14 +74,18 @@ cdef double left_of(const Memory* of) noexcept nogil:
 
 
 cdef double memory_left(const Graph* g) noexcept nogil:
-    cdef double left
+    cdef double unused = 0, of_process
+    cdef size_t packed
     cdef int i
     if not is_limited(g) or g.forward_only or g.immediate:
         return INFINITY
-    left = min(left_of(&g.memory), left_of(g.memory.around))
     for i in range(GRAPH_ARENAS):
-        left += unused_bytes(&g.arenas[i], 0 if &g.arenas[i] == &g.grads else g.arenas[i].top)
-    return max(left - (0 if g.device else bytes_to_pack(g)), 0)
+        unused += unused_bytes(&g.arenas[i], 0 if &g.arenas[i] == &g.grads else g.arenas[i].top)
+    of_process = left_of(g.memory.around) + unused
+    packed = 0 if g.device else bytes_to_pack(g)
+    if packed <= SHARE_PACKED * of_process:
+        of_process -= packed
+    return max(min(left_of(&g.memory) + unused, of_process), 0)     # packed ones do not count for the graph's limit
 
 
 cdef size_t most_values(double left, size_t bytes, size_t gradients) noexcept nogil:

@@ -10,8 +10,8 @@ from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, GRAPH_ARENAS, GRAPH_ARRAYS, NO_BATCH, VIEWS, Graph, Node, batches_of, is_dropped, nodes_of,
-    origin_of, state_of,
+    COMPUTED, DROPPED, FLEETING, GRAPH_ARENAS, GRAPH_ARRAYS, NO_BATCH, VIEWS, Graph, Node, batches_of, is_dropped,
+    nodes_of, origin_of, state_of,
 )
 from dynet_cy.graph.table cimport claim, graph_table, release
 from dynet_cy.memory.arena cimport out_of_memory
@@ -102,9 +102,11 @@ cdef inline bint has_own_value(const Graph* g, uint32_t i) noexcept nogil:
 
 
 cdef inline bint was_dropped(const Graph* g, uint32_t i) noexcept nogil:
-    """Whether the plan has had the value of a node dropped, wherever it is now."""
+    """Whether the plan has had the value of a node dropped, to compute it again, wherever it is now."""
     cdef uint32_t b = nodes_of(g)[i].batch
-    return b != NO_BATCH and batches_of(g)[b].planned != 0 and batches_of(g)[b].form != VIEWS
+    if b == NO_BATCH or batches_of(g)[b].form == VIEWS:
+        return False
+    return batches_of(g)[b].planned != 0 and batches_of(g)[b].planned != FLEETING
 
 
 cdef list value_usage(const Graph* g):

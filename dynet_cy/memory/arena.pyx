@@ -307,6 +307,8 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
         return False
     n = (n + ALIGN - 1) & ~<size_t>(ALIGN - 1)
     want = max(max(n, total), max(<size_t>FIRST_SEGMENT, a.first if a.n == 0 else 0))
+    if n >= MAPPED and a.n > a.now + 1:         # the empty segments that are too small are not needed beside it
+        drop_segments(a, a.now + 1)
     while True:
         p = block_new(want + GAP, a.zeroed)
         if p != NULL or want == n:

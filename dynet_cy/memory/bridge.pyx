@@ -6,10 +6,10 @@ import numpy as np
 
 from cpython.buffer cimport PyBUF_F_CONTIGUOUS, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport MOST_ALONG
+from dynet_cy.core.tensor cimport FLOATS, MOST_ALONG
 
 # numpy in and out.
 
@@ -142,7 +142,8 @@ cdef int dim_from_shape(tuple shape, Dim* out, str op) except -1:
         out.d[i] = int(d)
     if total >= 2**44:
         raise MemoryError(f"{op}: shape {shape} has {total:,} elements")
-    out.nd = len(shape)
+    out.nd = <uint8_t>len(shape)
+    out.type = FLOATS
     out.bd = 1
     return 0
 

@@ -287,19 +287,18 @@ def is_unnamed(collection, x):
             and (<_Stored>x).full_name in members.automatic and _parent((<_Stored>x).full_name) == collection._name)
 
 
-def take_place(new, old):
-    """Remove a sub-collection, and give its names to another one beside it.
+def are_beside(a, b):
+    """Whether they are two sub-collections of the same collection."""
+    both = a._members is b._members and a is not b and "/" not in (a._name, b._name)
+    return both and _parent(a._name) == _parent(b._name)
 
-    Returns:
-        Whether they are beside each other.
-    """
+
+def take_place(new, old):
+    """Remove a sub-collection, and give its names to another one beside it."""
     cdef _Members members = old._members
-    if new._members is not members or new is old or _parent(new._name) != _parent(old._name) or old._name == "/":
-        return False
     name = old._name
     members.remove(name)
     members.rename(new._name, name, (0, 0), new._first_name, old._first_name)
-    return True
 
 
 cdef str _parent(str name):

@@ -26,7 +26,7 @@ from dynet_cy.memory.storage cimport (
     Param, Plane, Storage, check_change, forget_gradient, lend, see_whole, touch, value_changed,
 )
 from dynet_cy.ops.positions cimport function_number, is_position, need_positions, refuse, refused
-from dynet_cy.ops.registry cimport Op, Shapes, register
+from dynet_cy.ops.registry cimport FIRST, Op, Shapes, register
 
 from dynet_cy.core.devices import device_name
 from dynet_cy.files.textfile import LOOKUP, PARAMETER, ModelMismatchError, read_text_model, write_text_model
@@ -162,7 +162,7 @@ cdef int lookup_at_dim(const Shapes* s, Dim* y) except -1:
     """The shape of a row, then that of the indices if there are several."""
     cdef const Param* p = <const Param*>s.object
     cdef uint32_t i
-    need_positions(p.rows)
+    need_positions(s.x[0], p.rows)
     y.nd = p.dim.nd
     for i in range(y.nd):
         y.d[i] = p.dim.d[i]
@@ -180,13 +180,11 @@ cdef void lookup_at_forward(const Call* c) noexcept nogil:
     cdef size_t n = size_of(&p.dim), count = size_of(&c.x[0].dim), k
     cdef uint32_t b
     cdef uint32_t* row = <uint32_t*>c.saved
-    cdef const float* indices
     cdef float* y = c.y.v
     for b in range(c.y.dim.bd):
-        indices = element(&c.x[0], b)
         for k in range(count):
-            if not is_position(indices[k], p.rows, row):
-                refuse(c.attrs[3].u, b, k, indices[k], p.rows)
+            if not is_position(&c.x[0], b, k, p.rows, row):
+                refuse(c.attrs[3].u, &c.x[0], b, k, p.rows)
                 return
             read_row(p, row[0], n, y)
             y += n
@@ -212,6 +210,7 @@ cdef size_t lookup_at_saved(const Call* c) noexcept nogil:
 cdef Op* LOOKUP_AT = register(b"lookup_at", b"index", lookup_at_dim, lookup_at_forward, lookup_at_backward)
 LOOKUP_AT.saved = lookup_at_saved
 LOOKUP_AT.raised = refused
+LOOKUP_AT.integers = FIRST
 
 
 cdef Expression lookup_at(LookupParameters table, Expression index, bint update, str name):

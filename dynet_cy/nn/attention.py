@@ -7,11 +7,12 @@ from typing import Any, NamedTuple, Union
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.weights import Array, Weights
 from dynet_cy.nn.basic import Dropout
-from dynet_cy.nn.layer import Input, Layer, Stored
+from dynet_cy.nn.layer import Layer, Stored
 from dynet_cy.nn.positions import distance_bias, rotate
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError

@@ -8,13 +8,13 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.functions.arguments import positive
+from dynet_cy.functions.arguments import Input, as_input, positive
 from dynet_cy.functions.norms import rms_norm
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.initializers import NormalInitializer, PyInitializer
 from dynet_cy.model.weights import Weights
-from dynet_cy.nn.layer import Input, Layer, activation, as_input, share
+from dynet_cy.nn.layer import Layer, activation, share
 from dynet_cy.ops import api as ops
 
 __all__ = ["Activation", "Dropout", "Embedding", "GatedLinear", "Highway", "LayerNorm", "Linear", "RMSNorm"]

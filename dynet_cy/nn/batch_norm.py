@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from dynet_cy.functions.arguments import positive
+from dynet_cy.functions.arguments import Input, as_input, positive
 from dynet_cy.functions.norms import batch_norm
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.weights import Weights
-from dynet_cy.nn.layer import Input, Layer, Stored, as_input, share
+from dynet_cy.nn.layer import Layer, Stored, share
 from dynet_cy.ops.registry import DimensionError
 
 __all__ = ["BatchNorm"]

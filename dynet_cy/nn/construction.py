@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dynet_cy.core.equivalents import Elsewhere, of_arguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.model.collection import is_unnamed, name_members, rolled_back, take_place
+from dynet_cy.model.collection import are_beside, is_unnamed, name_members, rolled_back, take_place
 from dynet_cy.nn.scopes import open_scopes
 
 __all__: list[str] = []
@@ -104,6 +105,12 @@ class LayerType(abc.ABCMeta):
         super().__init__(name, bases, namespace, **kwargs)
         open_scopes(cls)
 
+    def __dir__(cls) -> list[str]:
+        """Without the names that only say what to write, which `help` would list otherwise."""
+        return [
+            name for name in super().__dir__() if not isinstance(inspect.getattr_static(cls, name, None), Elsewhere)
+        ]
+
     @property
     def __signature__(cls) -> inspect.Signature:
         """That of the constructor, which `__call__` would hide."""
@@ -111,6 +118,10 @@ class LayerType(abc.ABCMeta):
         return own.replace(parameters=list(own.parameters.values())[1:])
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        if kwargs:
+            wrong = of_arguments(cls, kwargs)
+            if wrong:
+                raise TypeError(wrong)
         stacks = _local.__dict__.setdefault("stacks", [])
         place = None if stacks else _assignment(sys._getframe(1))
         with contextlib.ExitStack() as stack:
@@ -119,7 +130,15 @@ class LayerType(abc.ABCMeta):
                 for given in (*args, *kwargs.values()):
                     if isinstance(given, ParameterCollection):
                         begin_in(given)
-                layer = super().__call__(*args, **kwargs)
+                try:
+                    layer = super().__call__(*args, **kwargs)
+                except TypeError:
+                    if lacks_model(cls, args, kwargs):
+                        raise TypeError(
+                            f"{cls.__name__}: argument model is missing: the ParameterCollection where its "
+                            "parameters go"
+                        ) from None
+                    raise
                 if "collection" not in attributes(layer):
                     raise TypeError(not_begun(cls))
             finally:
@@ -129,6 +148,13 @@ class LayerType(abc.ABCMeta):
         if place is not None:
             _take_place_of_former(layer, place)
         return layer
+
+
+def lacks_model(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a constructor was called without its argument `model`, which other libraries' layers do not have."""
+    own = list(inspect.signature(cls).parameters.values())
+    at = next((i for i, parameter in enumerate(own) if parameter.name == "model"), len(own))
+    return len(args) <= at < len(own) and own[at].default is own[at].empty and "model" not in kwargs
 
 
 def not_begun(cls: type) -> str:
@@ -144,6 +170,8 @@ class NotBegun:
 
 
 # ---- cells of notebooks that run again
+
+_ONLY_THE_VARIABLE = 3  # references to an object that a variable, another one here, and a call refer to
 
 
 class _Assignment(NamedTuple):
@@ -175,12 +203,25 @@ def _assignment(frame: Any) -> _Assignment | None:
 
 def _take_place_of_former(layer: Any, place: _Assignment) -> None:
     """Replace the layer in the variable that this one is about to be assigned to, if another cell, or the same one at
-    another time, assigned it, and both belong to the same collection."""
+    another time, assigned it, and both belong to the same collection.
+
+    In one run of a program or cell the model may have both: a warning, if only the variable refers to the former one.
+    """
     _executions[layer.collection] = place.code
     former = place.namespace.get(place.variable)
     same = (type(former).__module__, type(former).__qualname__) == (type(layer).__module__, type(layer).__qualname__)
     old = stored(former) if same else None
-    if old is None or _executions.get(old, place.code) is place.code or not take_place(layer.collection, old):
+    if old is None or not are_beside(layer.collection, old):
         return
-    message = f"{type(layer).__name__} {place.variable} was made again: it takes the place of the former one, whose "
-    warnings.warn(f"{message}parameters are removed from the model", stacklevel=3)
+    what = f"{type(layer).__name__} {place.variable} was made again"
+    if _executions.get(old, place.code) is not place.code:
+        take_place(layer.collection, old)
+        message = f"{what}: it takes the place of the former one, whose parameters are removed from the model"
+    elif sys.getrefcount(former) <= _ONLY_THE_VARIABLE:
+        message = (
+            f"{what}, and the model has the parameters of the former one too, to which nothing refers any more; "
+            f"`collection.remove({place.variable})` before this line removes them"
+        )
+    else:
+        return
+    warnings.warn(message, stacklevel=3)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dynet_cy.functions.arguments import Input, as_input
 from dynet_cy.graph import Expression
 from dynet_cy.graph.regions import checkpoint
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn.basic import Activation
-from dynet_cy.nn.layer import Description, Input, Layer, as_input
+from dynet_cy.nn.layer import Description, Layer
 
 __all__ = ["LayerList", "Sequential"]
 
@@ -32,6 +33,9 @@ class LayerList(Layer):
     """
 
     def __init__(self, layers: Sequence[Description], model: ParameterCollection) -> None:
+        if isinstance(layers, (str, Layer)):
+            expected = 'expected a list, such as [(nn.Linear, 8, 16), "tanh"]'
+            raise TypeError(f"{type(self).__name__}: argument layers: {expected}, got {layers!r:.80}")
         super().__init__(model)
         self.layers = [self._made(description) for description in layers]
         self.spec = (tuple((type(layer), *layer.spec) for layer in self.layers),)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Union
 
+from dynet_cy.functions.arguments import Input, as_input
 from dynet_cy.functions.convolutions import conv_transpose1d
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.weights import Weights
-from dynet_cy.nn.layer import Input, Layer, as_input
+from dynet_cy.nn.layer import Layer
 from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
 

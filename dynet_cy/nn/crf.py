@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dynet_cy.functions.arguments import Input
 from dynet_cy.functions.sequences import Tags
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
-from dynet_cy.nn.layer import Input, Layer
+from dynet_cy.nn.layer import Layer
 from dynet_cy.ops import api as ops
 
 __all__ = ["CRF"]

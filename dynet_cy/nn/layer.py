@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import inspect
 import os
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.core.equivalents import advice
+from dynet_cy.functions.arguments import as_input
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.collection import load_arrays, named
@@ -33,7 +33,6 @@ Self = TypeVar("Self", bound="Layer")
 Description = Union[str, tuple[Any, ...]]
 Stored = Union[Parameters, LookupParameters]
 _STORED = Parameters, LookupParameters
-Input = Union[Expression, npt.NDArray[Any], Sequence[Any]]
 
 _FUNCTIONS = (
     *("elu", "gelu", "log_sigmoid", "logistic", "rectify", "relu", "selu", "sigmoid", "silu"),
@@ -367,25 +366,6 @@ class Layer(metaclass=LayerType):
     def _repr_html_(self) -> str:
         """Its parts, and a table of its parameters, for notebooks."""
         return f"<pre>{html.escape(repr(self))}</pre>{self.collection._repr_html_()}"
-
-
-def as_input(x: Input, layer: str, argument: str = "x") -> Expression:
-    """An expression as it is; an array or a list of numbers as an input."""
-    if isinstance(x, Expression):
-        return x
-    numbers = np.empty(0, object)
-    if isinstance(x, np.ndarray) or isinstance(x, (list, tuple)) and not _holds_expressions(x):
-        with contextlib.suppress(ValueError):  # lists of different lengths
-            numbers = np.asarray(x)
-    if numbers.dtype.kind not in "fiub" or numbers.size == 0:
-        expected = "expected an expression, an array or a list of numbers"
-        raise TypeError(f"{layer}: argument {argument}: {expected}, got {x!r:.80}")
-    return api.inputTensor(numbers)
-
-
-def _holds_expressions(x: Any) -> bool:
-    """Whether a list has expressions, which NumPy would replace by their values."""
-    return isinstance(x, Expression) or isinstance(x, (list, tuple)) and any(map(_holds_expressions, x))
 
 
 def activation(name: Any, layer: str) -> Callable[[Expression], Expression]:

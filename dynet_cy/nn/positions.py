@@ -7,9 +7,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression
 from dynet_cy.model import LookupParameters
-from dynet_cy.nn.layer import Input, Layer
+from dynet_cy.nn.layer import Layer
 from dynet_cy.ops import api as ops
 
 __all__ = ["SinusoidalPositions"]

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple, Union
 
 import numpy.typing as npt
 
+from dynet_cy.functions.arguments import Input, as_input
 from dynet_cy.graph import Expression
 from dynet_cy.graph.regions import checkpoint
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.weights import Weights
 from dynet_cy.nn.attention import KeysValues, Memory, MultiHeadAttention
 from dynet_cy.nn.basic import Activation, Dropout, LayerNorm, Linear
-from dynet_cy.nn.layer import Input, Layer, as_input
+from dynet_cy.nn.layer import Layer
 from dynet_cy.ops.registry import DimensionError
 
 __all__ = [

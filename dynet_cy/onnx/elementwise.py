@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import numpy as np
+
 from dynet_cy.onnx.converters import CONVERTERS, NOT_EXPORTABLE, Converter, converts
 from dynet_cy.onnx.formulas import FORMULAS, can_write, write
 from dynet_cy.onnx.tracing import Step
@@ -198,9 +200,56 @@ def prelu(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("where_true", "where_false")
 def where(w: Writer, step: Step, args: list[Value]) -> str:
     a, b = pair(w, step, args)
-    is_zero, zero = w.add("Equal", b, w.constant(0)), w.constant(0)
+    is_zero, zero = w.add("Equal", b, w.constant(0)), w.constant(0, np.int32 if step.integers else np.float32)
     chosen = (zero, a) if step.op == "where_true" else (a, zero)
     return broadcast(w, step, args, w.add("Where", is_zero, *chosen))
+
+
+# ---- integers: int32 in files too
+
+
+@converts("to_float")
+def to_float(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("Cast", args[0].name, to=w.helper.TensorProto.FLOAT)
+
+
+@converts("to_int")
+def to_int(w: Writer, step: Step, args: list[Value]) -> str:
+    return w.add("Cast", args[0].name, to=w.helper.TensorProto.INT32)
+
+
+_OF_INTEGERS = {"int_add": "Add", "int_sub": "Sub", "int_mul": "Mul", "int_min": "Min", "int_max": "Max"}
+
+
+def integers(w: Writer, step: Step, args: list[Value]) -> tuple[str, str]:
+    """The two arguments, of which one may be a constant: attribute 0 says which."""
+    if len(args) == 2:
+        return pair(w, step, args)
+    word = w.whole(1)
+    constant = w.constant(word - (1 << 32) if word >= 1 << 31 else word, np.int32)
+    return (constant, args[0].name) if w.whole(0) == 1 else (args[0].name, constant)
+
+
+@converts(*_OF_INTEGERS)
+def of_integers(w: Writer, step: Step, args: list[Value]) -> str:
+    return broadcast(w, step, args, w.add(_OF_INTEGERS[step.op], *integers(w, step, args)))
+
+
+@converts("int_remainder")
+def int_remainder(w: Writer, step: Step, args: list[Value]) -> str:
+    return broadcast(w, step, args, w.add("Mod", *integers(w, step, args), fmod=0))
+
+
+@converts("int_floor_divide")
+def int_floor_divide(w: Writer, step: Step, args: list[Value]) -> str:
+    """ONNX drops the fraction; without the remainder, the quotient has none."""
+    a, b = integers(w, step, args)
+    return broadcast(w, step, args, w.add("Div", w.add("Sub", a, w.add("Mod", a, b, fmod=0)), b))
+
+
+@converts("int_less", "int_less_equal", "int_equal", "int_not_equal")
+def comparison_of_integers(w: Writer, step: Step, args: list[Value]) -> str:
+    return broadcast(w, step, args, compared(w, step.op[len("int_") :], *integers(w, step, args)))
 
 
 _MANY = {"esum": "Sum", "average": "Mean", "emax": "Max"}

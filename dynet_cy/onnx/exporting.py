@@ -144,7 +144,10 @@ def _model(
         for its in part.model.graph.input:
             w.unique(its.name)
     values = _write(w, traced.steps)
-    graph_outputs = [_output(w, onnx, name, values[number], batch) for name, number in traced.outputs.items()]
+    graph_outputs = [
+        _output(w, onnx, name, values[number], batch, traced.steps[number].integers)
+        for name, number in traced.outputs.items()
+    ]
     readers, w.nodes = w.nodes, []
     for part in parts.values():
         graph_inputs += part.add_to(w, batch)
@@ -303,7 +306,7 @@ def _write(w: Writer, steps: list[Step]) -> list[Value]:
     return values
 
 
-def _output(w: Writer, onnx: Any, name: str, value: Value, batch: str | int | None) -> Any:
+def _output(w: Writer, onnx: Any, name: str, value: Value, batch: str | int | None, integers: bool) -> Any:
     """A result, with an axis for examples even if it is the same for all of them."""
     each = batch is not None
     tensor = value.name
@@ -317,4 +320,5 @@ def _output(w: Writer, onnx: Any, name: str, value: Value, batch: str | int | No
         batch if isinstance(size, str) else sizes.text(sizes.formula(size, w.axes))
         for size in w.shape_of(value.dims, value.batch, each)
     ]
-    return onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, shape)
+    kind = onnx.TensorProto.INT32 if integers else onnx.TensorProto.FLOAT
+    return onnx.helper.make_tensor_value_info(output, kind, shape)

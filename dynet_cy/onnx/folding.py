@@ -23,7 +23,7 @@ from dynet_cy.onnx.recurrences import Chain, chains
 
 __all__ = ["Folded", "Run", "explain", "fold"]
 
-Floating = npt.NDArray[np.float32]
+Floating = npt.NDArray[Any]
 
 
 class Run(NamedTuple):
@@ -322,7 +322,7 @@ class _Folding:
     ) -> int:
         """Add a node that the function has not made, at the line of node `number`; returns its own number."""
         before = self.nodes[number]
-        node = before._replace(op=op, args=tuple(args), shape=shape, batch_size=batch, parameter=parameter, rows=())
+        node = before._replace(op=op, args=tuple(args), shape=shape, batch_size=batch, parameter=parameter, rows=(), integers=False)
         contents = NodeContents(attrs, items, len(items) // batch, None)
         self.made.append(_Made(node, [contents] * len(self.runs), [values] * len(self.runs), None))
         return len(self.made) - 1
@@ -433,7 +433,7 @@ class _Folding:
             return self._single(numbers[0])
         node = self.nodes[numbers[0]]
         node = node._replace(batch_size=len(numbers))
-        values = [np.stack(each, axis=-1).astype(np.float32) for each in arrays]  # type: ignore[arg-type]
+        values = [np.stack(each, axis=-1) for each in arrays]  # type: ignore[arg-type]
         self.made.append(_Made(node, [run.contents[numbers[0]] for run in self.runs], list(values), None))
         return len(self.made) - 1
 

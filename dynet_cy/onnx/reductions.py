@@ -148,7 +148,7 @@ def index_along(w: Writer, step: Step, args: list[Value]) -> str:
     x = args[0]
     op = "ArgMax" if step.op == "index_of_max" else "ArgMin"
     found = w.add(op, x.name, axis=-w.whole(0) - 1, keepdims=int(len(x.dims) == 1))
-    return w.add("Cast", found, to=w.helper.TensorProto.FLOAT)
+    return w.add("Cast", found, to=w.helper.TensorProto.INT32)
 
 
 @converts("sort", "argsort")
@@ -156,7 +156,7 @@ def ordered(w: Writer, step: Step, args: list[Value]) -> str:
     count = w.size(w.word(1))
     name = w.add("TopK", args[0].name, count, outputs=2, axis=-w.whole(0) - 1, largest=w.whole(2), sorted=1)
     if step.op == "argsort":
-        return w.add("Cast", name, to=w.helper.TensorProto.FLOAT)
+        return w.add("Cast", name, to=w.helper.TensorProto.INT32)
     return w.nodes[-1].output[0]  # type: ignore[no-any-return]
 
 

@@ -19,7 +19,7 @@ from dynet_cy.onnx.sizes import Size
 from dynet_cy.ops.inputs import inputTensor
 
 Input = Union[Floats, Indices]
-Floating = npt.NDArray[np.float32]
+Floating = npt.NDArray[Any]
 Function = Callable[..., Any]
 
 
@@ -40,6 +40,7 @@ class Step(NamedTuple):
         values: the value of a leaf in each trace, with the batch, if any, as the last axis; empty if it is not a leaf,
             or an input of the function.
         input: the name of the function's input, if the node is one.
+        integers: whether its elements are integers rather than floats.
         made_at: the line of the program that made it, for messages: " (made at model.py:17)".
     """
 
@@ -55,6 +56,7 @@ class Step(NamedTuple):
     entry: int | None
     values: tuple[Floating, ...]
     input: str | None
+    integers: bool
     made_at: str
 
 
@@ -273,7 +275,7 @@ class _Calls:
                 self.stored[about.entry] = np.asarray(found, np.float32)
             return self.stored[about.entry]
         if node.op == "input" and not is_argument:
-            return np.asarray(expression(graph, i).npvalue(), np.float32)
+            return np.asarray(expression(graph, i).npvalue(), np.int32 if node.integers else np.float32)
         return None
 
 
@@ -366,5 +368,6 @@ def _step(i: int, runs: list[Run]) -> Step:
         each[0].entry,
         tuple(v for v in values if v is not None),
         runs[0].inputs[i],
+        node.integers,
         made_at(node),
     )

@@ -349,7 +349,7 @@ class Writer:
     # ---- indices
 
     def as_indices(self, x: Value, dims: Sequence[Size] | None = None) -> Value:
-        """Indices that are values of the graph, whole numbers in floats, as int64; perhaps in another shape."""
+        """Indices that are values of the graph, integers or whole numbers in floats, as int64; perhaps in another shape."""
         x = x if dims is None else self.with_axes(x, dims)
         return x._replace(name=self.add("Cast", x.name, to=self.helper.TensorProto.INT64))
 

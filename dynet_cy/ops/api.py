@@ -93,6 +93,7 @@ from dynet_cy.ops.inputs import (
     zeroes,
     zeros,
 )
+from dynet_cy.ops.integers import to_float, to_int
 from dynet_cy.ops.linalg import affine_transform, dot_product, trace_of_product
 from dynet_cy.ops.losses import (
     binary_log_loss,
@@ -307,6 +308,9 @@ __all__ = [
     "vecInput",
     "zeroes",
     "zeros",
+    # integers
+    "to_float",
+    "to_int",
     # linalg
     "affine_transform",
     "dot_product",

@@ -26,9 +26,14 @@ from dynet_cy.kernels.kernels cimport (
     DY_UNARY_reciprocal_scale, DY_UNARY_round, DY_UNARY_scale, DY_UNARY_shift, dy_kernels,
 )
 from dynet_cy.kernels.product cimport InRanges, in_ranges
+from dynet_cy.ops.integers cimport (
+    INT_ADD, INT_EQUAL, INT_FLOOR_DIVIDE, INT_LESS, INT_LESS_EQUAL, INT_MAX, INT_MIN, INT_MUL, INT_NOT_EQUAL,
+    INT_REMAINDER, INT_SUB, INTEGER, as_integers, is_integer, of_integers,
+)
 from dynet_cy.ops.linalg cimport MATMUL
 from dynet_cy.ops.registry cimport (
-    ADDS, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, op_at, register, same_dim,
+    ADDS, FIRST, FLAT, MULTIPLIES, UNCHANGED, UNREAD, Backward, Forward, Op, Shapes, broadcast_dim, op_at, register,
+    same_dim,
 )
 
 from dynet_cy.graph.structs import carriers, operators
@@ -722,18 +727,6 @@ dy_binary_kernels = K
 dy_binary_in_ranges = in_ranges
 
 
-cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
-    cdef uint32_t i, m, n
-    y.nd = max(s.x[0].nd, s.x[1].nd)
-    for i in range(y.nd):
-        m = axis_of(s.x[0], i)
-        n = axis_of(s.x[1], i)
-        if m != n and m != 1 and n != 1:
-            raise DimensionError(f"a has {m} elements along axis {i} but b has {n}")
-        y.d[i] = n if m == 1 else m
-    return 0
-
-
 for which in range(DY_BINARY_COUNT):
     if dy_binary_op_names[which] == NULL:               # used only inside other ops
         continue
@@ -749,6 +742,16 @@ for which in range(DY_BINARY_COUNT):
 BINARY[DY_BINARY_add].role = ADDS
 BINARY[DY_BINARY_add].in_place = UNCHANGED
 BINARY[DY_BINARY_mul].role = MULTIPLIES
+BINARY[DY_BINARY_add].of_integers = INTEGER[<int>INT_ADD]
+BINARY[DY_BINARY_sub].of_integers = INTEGER[<int>INT_SUB]
+BINARY[DY_BINARY_mul].of_integers = INTEGER[<int>INT_MUL]
+BINARY[DY_BINARY_min].of_integers = INTEGER[<int>INT_MIN]
+BINARY[DY_BINARY_max].of_integers = INTEGER[<int>INT_MAX]
+BINARY[DY_BINARY_less].of_integers = INTEGER[<int>INT_LESS]
+BINARY[DY_BINARY_less_equal].of_integers = INTEGER[<int>INT_LESS_EQUAL]
+BINARY[DY_BINARY_equal].of_integers = INTEGER[<int>INT_EQUAL]
+BINARY[DY_BINARY_not_equal].of_integers = INTEGER[<int>INT_NOT_EQUAL]
+BINARY[DY_BINARY_where_true].moves = BINARY[DY_BINARY_where_false].moves = FIRST
 
 
 cdef void drop_last_ones(Dim* y) noexcept:
@@ -857,6 +860,9 @@ def bmin(x, y: Expression | _Number):
         >>> dy.bmin(dy.inputVector([1, 5]), dy.inputVector([3, 4])).npvalue()
         array([1., 4.])
     """
+    z = integers_of(INT_MIN, x, y)
+    if z is not None:
+        return z
     y = operand(y, "bmin", "y")
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_min], x, y)
@@ -876,6 +882,9 @@ def bmax(x, y: Expression | _Number):
         >>> dy.bmax(dy.inputVector([1, 5]), dy.inputVector([3, 4])).npvalue()
         array([3., 5.])
     """
+    z = integers_of(INT_MAX, x, y)
+    if z is not None:
+        return z
     y = operand(y, "bmax", "y")
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_max], x, y)
@@ -899,8 +908,11 @@ def pow(x: Expression | _Number, y: Expression | _Number):
 
 # ---- comparisons and choices ---------------------------------------------------
 
-cdef object compared(int which, int which_const, object x, object y, str op):
+cdef object compared(int which, int which_const, int of_integers, object x, object y, str op):
     """x compared with y, an expression, a number or an array."""
+    z = integers_of(of_integers, x, y)
+    if z is not None:
+        return z
     y = operand(y, op, "y")
     if isinstance(y, Expression):
         return apply2(BINARY[which], x, y)
@@ -920,7 +932,7 @@ def less(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.less(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([1., 0., 0.])
     """
-    return compared(DY_BINARY_less, DY_UNARY_less_const, x, y, "less")
+    return compared(DY_BINARY_less, DY_UNARY_less_const, INT_LESS, x, y, "less")
 
 
 def less_equal(x, y: Expression | _Number | npt.ArrayLike):
@@ -933,7 +945,7 @@ def less_equal(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.less_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([1., 1., 0.])
     """
-    return compared(DY_BINARY_less_equal, DY_UNARY_less_equal_const, x, y, "less_equal")
+    return compared(DY_BINARY_less_equal, DY_UNARY_less_equal_const, INT_LESS_EQUAL, x, y, "less_equal")
 
 
 def greater(x, y: Expression | _Number | npt.ArrayLike):
@@ -946,6 +958,9 @@ def greater(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.greater(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([0., 0., 1.])
     """
+    z = integers_of(INT_LESS, y, x)
+    if z is not None:
+        return z
     y = operand(y, "greater", "y")
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_less], y, x)
@@ -962,6 +977,9 @@ def greater_equal(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.greater_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([0., 1., 1.])
     """
+    z = integers_of(INT_LESS_EQUAL, y, x)
+    if z is not None:
+        return z
     y = operand(y, "greater_equal", "y")
     if isinstance(y, Expression):
         return apply2(BINARY[DY_BINARY_less_equal], y, x)
@@ -978,7 +996,7 @@ def equal(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([0., 1., 0.])
     """
-    return compared(DY_BINARY_equal, DY_UNARY_equal_const, x, y, "equal")
+    return compared(DY_BINARY_equal, DY_UNARY_equal_const, INT_EQUAL, x, y, "equal")
 
 
 def not_equal(x, y: Expression | _Number | npt.ArrayLike):
@@ -991,7 +1009,7 @@ def not_equal(x, y: Expression | _Number | npt.ArrayLike):
         >>> dy.not_equal(dy.inputVector([1, 2, 3]), 2).npvalue()
         array([1., 0., 1.])
     """
-    return compared(DY_BINARY_not_equal, DY_UNARY_not_equal_const, x, y, "not_equal")
+    return compared(DY_BINARY_not_equal, DY_UNARY_not_equal_const, INT_NOT_EQUAL, x, y, "not_equal")
 
 
 cdef Expression as_expression(object value, str op, str argument):
@@ -1015,8 +1033,14 @@ def where(condition: Expression | npt.ArrayLike, x: Expression | _Number | npt.A
         >>> dy.where(e > 0, dy.log(e), 0).npvalue()
         array([0., 0.])
     """
+    x, y = numbers_beside(x, y), numbers_beside(y, x)
     return chosen(as_expression(condition, "where", "condition"), as_expression_or_zero(x, "where", "x"),
                   as_expression_or_zero(y, "where", "y"))
+
+
+cdef object numbers_beside(object x, object other):
+    """Whole numbers as integers, if they stand beside such; all else as it is."""
+    return as_integers(x) if is_integer(other) else x
 
 
 cdef Expression chosen(Expression condition, Expression x, Expression y):
@@ -1050,8 +1074,10 @@ def masked_fill(x, mask: Expression | npt.ArrayLike, value: _Number):
         >>> dy.softmax(dy.masked_fill(scores, np.array([0, 0, 1]), -np.inf)).npvalue().round(3)
         array([0.269, 0.731, 0.   ])
     """
+    if not isinstance(value, int):
+        value = number(value, "masked_fill", "value")
     return chosen(as_expression(mask, "masked_fill", "mask"),
-                  as_expression_or_zero(number(value, "masked_fill", "value"), "masked_fill", "value"),
+                  as_expression_or_zero(numbers_beside(value, x), "masked_fill", "value"),
                   expression(x, "masked_fill", "x"))
 
 
@@ -1080,9 +1106,18 @@ cdef object operand(object value, str op, str argument):
     return number(value, op, argument)
 
 
+cdef inline Expression integers_of(int which, object a, object b):
+    """Row `which` of integers, if one is an expression of them and the other fits; else None."""
+    # Floats, the most frequent numbers, are not looked at further.
+    return None if type(b) is float or type(a) is float else of_integers(which, a, b)
+
+
 cdef object add(object a, object b):
     if isinstance(a, Expression) and isinstance(b, Expression):
         return apply2(BINARY[DY_BINARY_add], a, b)
+    z = integers_of(INT_ADD, a, b)
+    if z is not None:
+        return z
     if isinstance(a, Expression):
         b = operand(b, "+", "the right side")
         if isinstance(b, Expression):
@@ -1097,6 +1132,9 @@ cdef object add(object a, object b):
 cdef object subtract(object a, object b):
     if isinstance(a, Expression) and isinstance(b, Expression):
         return apply2(BINARY[DY_BINARY_sub], a, b)
+    z = integers_of(INT_SUB, a, b)
+    if z is not None:
+        return z
     if isinstance(a, Expression):
         b = operand(b, "-", "the right side")
         if isinstance(b, Expression):
@@ -1111,6 +1149,9 @@ cdef object subtract(object a, object b):
 cdef object multiply(object a, object b):
     if isinstance(a, Expression) and isinstance(b, Expression):
         return times(a, b)
+    z = integers_of(INT_MUL, a, b)
+    if z is not None:
+        return z
     if isinstance(a, Expression):
         b = operand(b, "*", "the right side")
         if isinstance(b, Expression):
@@ -1183,6 +1224,8 @@ cdef object raise_to(object a, object b):
 
 
 cdef object negate(object a, object _):
+    if is_integer(a):
+        return of_integers(INT_SUB, 0, a)
     return apply1(UNARY[DY_UNARY_negate], a)
 
 
@@ -1248,9 +1291,13 @@ def _not(a):
 
 
 def _floor_divide(a, b):
-    """a // b: exact for whole numbers below 2^24, since a quotient of two of them rounds to no other whole number."""
+    """a // b, rounded down: of integers, or of floats, exact for whole numbers below 2^24, since a quotient of two of them
+    rounds to no other whole number."""
     if is_zero(b):
         raise ZeroDivisionError("//: an expression is divided by the number 0")
+    z = integers_of(INT_FLOOR_DIVIDE, a, b)
+    if z is not None:
+        return z
     return apply1(UNARY[DY_UNARY_floor], apply2(BINARY[DY_BINARY_div], as_expression(a, "//", "the left side"),
                                                 as_expression(b, "//", "the right side")))
 
@@ -1259,6 +1306,9 @@ def _remainder(a, b):
     """a % b: a - a // b * b, of the sign of b, as in Python."""
     if is_zero(b):
         raise ZeroDivisionError("%: an expression is divided by the number 0")
+    z = integers_of(INT_REMAINDER, a, b)
+    if z is not None:
+        return z
     a, b = as_expression(a, "%", "the left side"), as_expression(b, "%", "the right side")
     return apply2(BINARY[DY_BINARY_sub], a, apply2(BINARY[DY_BINARY_mul], _floor_divide(a, b), b))
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 
-from dynet_cy.core.tensor cimport DY_MAX_ND, MOST_ALONG, Call, Dim, element, size_of, total_of
+from dynet_cy.core.tensor cimport DY_MAX_ND, FLOATS, INTEGERS, MOST_ALONG, Call, Dim, element, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set
 from dynet_cy.graph.making cimport (
     apply1x, claim_current, expression, leaf_index, place, refer, release_current, wrap,
@@ -17,8 +17,8 @@ from dynet_cy.graph.structs cimport COMPUTED, Extra, Graph, no_extra, nodes_of
 from dynet_cy.graph.table cimport asked_device
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.memory.bridge cimport copy_floats, dim_from_shape, floats_in, shape_of
-from dynet_cy.ops.positions cimport MOST_POSITIONS, function_number, is_position, need_positions, refuse, refused
-from dynet_cy.ops.registry cimport Op, Shapes, register
+from dynet_cy.ops.positions cimport function_number, is_position, need_positions, refuse, refused
+from dynet_cy.ops.registry cimport FIRST, Op, Shapes, register
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.registry import DimensionError
@@ -273,7 +273,8 @@ cdef class InputExpression(Expression):
             array([1., 2.])
         """
         cdef Graph* g = self.graph()
-        array = floats_in(values, "set", "the value", 8)
+        cdef bint of_integers = nodes_of(g)[self.index].dim.type == INTEGERS
+        array = integers_in(values, "set") if of_integers else floats_in(values, "set", "the value", 8)
         if array.size != np.prod(self.whole_shape, dtype=int):
             raise ValueError(
                 f"set: the value has shape {array.shape}, the input has {self.whole_shape}")
@@ -300,8 +301,12 @@ cdef Expression settable(object array, const Dim* dim, int on):
 
 
 cdef Expression from_values(object values, str op, bint batched, int on=0):
+    return from_array(floats_in(values, op, "the value", 8 if batched else 7), op, batched, on)
+
+
+cdef Expression from_array(object array, str op, bint batched, int on):
+    """An input of float32 or int32."""
     cdef Dim dim
-    array = floats_in(values, op, "the value", 8 if batched else 7)
     shape = array.shape
     if batched:
         if not shape:
@@ -309,6 +314,7 @@ cdef Expression from_values(object values, str op, bint batched, int on=0):
         dim_with_batch(shape[:-1] or (1,), shape[-1], &dim, op)
     else:
         dim_with_batch(shape, 1, &dim, op)
+    dim.type = <uint8_t>(INTEGERS if array.dtype.kind == "i" else FLOATS)
     return settable(array, &dim, on)
 
 
@@ -560,10 +566,7 @@ def matInput(d1: int, d2: int) -> InputExpression:
 # ---- input_indices, one_hot ------------------------------------------------------------
 
 def input_indices(indices: npt.ArrayLike, batched=False, device=""):
-    """Whole numbers as an input, to be used as indices, labels or masks: values of the graph, which `set` changes.
-
-    Values of the graph are floats, which hold every whole number up to 2^24: so much is checked here, and an axis that
-    is indexed by an expression has no more elements.
+    """Integers (int32) as an input, to be used as indices, labels or masks: values of the graph, which `set` changes.
 
     Args:
         indices: a number, a list of numbers, or an array of them.
@@ -575,7 +578,7 @@ def input_indices(indices: npt.ArrayLike, batched=False, device=""):
 
     Raises:
         TypeError: something is not a whole number.
-        ValueError: a number is not from -2^24 to 2^24.
+        ValueError: a number is not from -2^31 to 2^31 - 1.
 
     Example:
         >>> table = model.lookup_parameters_from_numpy(np.array([[1, 2], [3, 4], [5, 6]]))
@@ -587,19 +590,26 @@ def input_indices(indices: npt.ArrayLike, batched=False, device=""):
         ((1,), 2)
     """
     cdef int on = asked_device(device, "input_indices")
-    array = whole_where_possible(np.asarray(indices), "input_indices")
+    array = integers_in(indices, "input_indices")
+    if array.ndim > (8 if batched else 7):
+        raise ValueError(f"input_indices: the array has {array.ndim} axes, at most {8 if batched else 7} are possible")
+    return from_array(array.reshape(1) if array.ndim == 0 else array, "input_indices", batched, on)
+
+
+cdef object integers_in(object values, str op):
+    """An int32 array, column-major, of whole numbers."""
+    array = whole_where_possible(np.asarray(values), op)
     if array.dtype.kind not in "iub":
-        raise TypeError(f"input_indices: whole numbers are needed, not {indices!r:.80}")
-    for i in array[(array > MOST_POSITIONS) | (array < -MOST_POSITIONS)].ravel():
-        raise ValueError(f"input_indices: {i} is not from -2^24 to 2^24, where floats hold every whole number")
-    if array.ndim == 0:
-        array = array.reshape(1)
-    return from_values(array, "input_indices", batched, on)
+        raise TypeError(f"{op}: whole numbers are needed, not {values!r:.80}")
+    if array.dtype.kind != "b":
+        for i in array[(array > 0x7FFFFFFF) | (array < -0x80000000)].ravel():
+            raise ValueError(f"{op}: {i} is not from -2^31 to 2^31 - 1, as int32 needs")
+    return np.asarray(array, np.int32, order="F")
 
 
 cdef int one_hot_at_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i
-    need_positions(s.attrs[0].u)
+    need_positions(s.x[0], s.attrs[0].u)
     y.nd = 1
     y.d[0] = s.attrs[0].u
     if size_of(s.x[0]) != 1:
@@ -618,15 +628,16 @@ cdef void one_hot_at_forward(const Call* c) noexcept nogil:
     K.fill(total_of(&c.y.dim), 0, y)
     for b in range(c.y.dim.bd):
         for k in range(n):
-            if is_position(element(&c.x[0], b)[k], d, &at):
+            if is_position(&c.x[0], b, k, d, &at):
                 y[at] = 1
             else:
-                refuse(c.attrs[3].u, b, k, element(&c.x[0], b)[k], d)
+                refuse(c.attrs[3].u, &c.x[0], b, k, d)
             y += d
 
 
 cdef Op* ONE_HOT_AT = register(b"one_hot_at", b"idx", one_hot_at_dim, one_hot_at_forward, NULL)
 ONE_HOT_AT.raised = refused
+ONE_HOT_AT.integers = FIRST
 ONE_HOT_AT.no_gradient_because = b"indices have no gradient"
 
 

@@ -9,7 +9,7 @@ from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport ELEMENT_COST, gemm, in_ranges, product, product_plus, weight_gradient
 from dynet_cy.ops.loops cimport Terms, begin_terms, end_terms, next_term, terms_work
 from dynet_cy.ops.registry cimport (
-    LIST, PRODUCT, SHARE, UNREAD_FIRST, UNREAD_RESULT, DimRule, Factors, Op, Shapes, register, same_dim,
+    LIST, PRODUCT, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_ODD, UNREAD_RESULT, DimRule, Factors, Op, Shapes, register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport add_rewrite, sums_of_products
 
@@ -111,6 +111,7 @@ cdef void matmul_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
 
 MATMUL = register(b"matmul", b"a b", matmul_dim, matmul_forward, matmul_backward)
 MATMUL.unread = UNREAD_RESULT
+MATMUL.over = UNREAD_ODD
 results[MATMUL.id] = "scores"
 # Nodes that multiply by the same a run as one product with a wider b.
 MATMUL.rule[0] = SHARE
@@ -229,6 +230,7 @@ cdef void affine_transform_factors(const Call* c, uint32_t i, Factors* f) noexce
 AFFINE = register(b"affine_transform", b"b xs...", affine_transform_dim,
                   affine_transform_forward, affine_transform_backward)
 AFFINE.unread = UNREAD_RESULT | UNREAD_FIRST
+AFFINE.over = UNREAD_EVEN
 results[AFFINE.id] = "scores"
 AFFINE.rule[0] = LIST               # b is copied to the result anyway
 AFFINE.rule[1] = SHARE

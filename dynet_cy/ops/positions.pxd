@@ -1,12 +1,12 @@
-"""Indices that are values of the graph: whole numbers in floats, checked when they are read.
+"""Indices that are values of the graph: integers, or whole numbers in floats, checked when they are read.
 
-A float holds every whole number up to 2^24, so such an index is exact for axes of up to 2^24 elements; ops refuse
-longer ones when a node is made.  An op that reads an index calls `is_position`, and `refuse` if it is none: the pass
-then ends with an IndexError.
+A float holds every whole number up to 2^24, so an op that reads an index from floats refuses longer axes when its node is
+made. An op that reads an index calls `is_position`, and `refuse` if it is none: the pass then ends with an IndexError.
 """
 
 from libc.stdint cimport uint32_t
 
+from dynet_cy.core.tensor cimport Dim, Tensor, number_at
 from dynet_cy.ops.registry cimport Shapes
 
 
@@ -14,8 +14,9 @@ cdef enum:
     MOST_POSITIONS = 1 << 24
 
 
-cdef inline bint is_position(float v, uint32_t n, uint32_t* position) noexcept nogil:
-    """Whether v is a whole number from 0 to n - 1, which is stored.  NaN is none."""
+cdef inline bint is_position(const Tensor* x, uint32_t b, size_t k, uint32_t n, uint32_t* position) noexcept nogil:
+    """Whether element k of batch element b is a whole number from 0 to n - 1, which is stored.  NaN is none."""
+    cdef double v = number_at(x, b, k)
     if not (0 <= v < n):
         return False
     position[0] = <uint32_t>v
@@ -23,9 +24,9 @@ cdef inline bint is_position(float v, uint32_t n, uint32_t* position) noexcept n
 
 
 # Note an index that is none: the first of a call counts.
-# `function`: the number of a public function's name, from `function_number`; `b` and `k`: the batch element of the call
-# and the position in it; n: how many there are to choose from.
-cdef void refuse(uint32_t function, uint32_t b, size_t k, float v, uint32_t n) noexcept nogil
+# `function`: the number of a public function's name, from `function_number`; x: the indices; `b` and `k`: the batch
+# element of the call and the position in it; n: how many there are to choose from.
+cdef void refuse(uint32_t function, const Tensor* x, uint32_t b, size_t k, uint32_t n) noexcept nogil
 # `Op.raised` of ops that read indices: the IndexError for what was refused, or NULL.
 cdef void* refused() noexcept nogil
 # For executors: the batch element of the last call with a refused index, and the node and its own batch element that it
@@ -35,10 +36,10 @@ cdef void locate(uint32_t node, uint32_t b) noexcept nogil
 cdef uint32_t located() noexcept nogil
 cdef object located_refusal()
 # The same error, for executors of other devices.
-cdef object refusal(uint32_t function, uint32_t b, size_t k, float v, uint32_t n)
+cdef object refusal(uint32_t function, uint32_t b, size_t k, double v, uint32_t n)
 # The number of a public function's name, for an attribute of a node.
 cdef uint32_t function_number(str name) except 0
-# For shape rules: an axis that is indexed must not have more than 2^24 elements.
-cdef int need_positions(size_t n) except -1
+# For shape rules: an axis that is indexed by these must not have more than 2^24 elements if they are floats.
+cdef int need_positions(const Dim* indices, size_t n) except -1
 # For shape rules: argument i must be one number for each batch element.
 cdef int need_one(const Shapes* s, uint32_t i) except -1

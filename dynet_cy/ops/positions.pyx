@@ -3,7 +3,7 @@
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport size_of
+from dynet_cy.core.tensor cimport FLOATS, Dim, Tensor, number_at, size_of
 from dynet_cy.ops.registry cimport Shapes
 
 from dynet_cy.ops.registry import DimensionError
@@ -15,7 +15,7 @@ cdef extern from *:
     typedef struct {
         uint32_t function, b, n, any;
         size_t k;
-        float v;
+        double v;
         uint32_t node;          /* 1 + its number, once an executor has found it; 0: unknown */
     } dy_refusal;
     static _Thread_local dy_refusal dy_refused;
@@ -26,7 +26,7 @@ cdef extern from *:
         uint32_t n
         uint32_t any
         size_t k
-        float v
+        double v
         uint32_t node
     Refusal last "dy_refused"
 
@@ -39,7 +39,7 @@ cdef uint32_t function_number(str name) except 0:
     return <uint32_t>functions.index(name)
 
 
-cdef void refuse(uint32_t function, uint32_t b, size_t k, float v, uint32_t n) noexcept nogil:
+cdef void refuse(uint32_t function, const Tensor* x, uint32_t b, size_t k, uint32_t n) noexcept nogil:
     global last
     if last.any:
         return
@@ -47,7 +47,7 @@ cdef void refuse(uint32_t function, uint32_t b, size_t k, float v, uint32_t n) n
     last.function = function
     last.b = b
     last.k = k
-    last.v = v
+    last.v = number_at(x, b, k)
     last.n = n
 
 
@@ -84,17 +84,18 @@ cdef void* error_of_refusal() noexcept with gil:
     return <void*>error
 
 
-cdef object refusal(uint32_t function, uint32_t b, size_t k, float v, uint32_t n):
+cdef object refusal(uint32_t function, uint32_t b, size_t k, double v, uint32_t n):
     value = str(int(v)) if v == v and abs(v) < 2**31 and v == int(v) else repr(float(v))
     at = f"element {k}" + (f" of batch element {b}" if b else "")
     needed = f"it must be a whole number from 0 to {n - 1}" if n else "there is nothing to choose from"
     return IndexError(f"{functions[function]}: the index is {value} at {at}; {needed}")
 
 
-cdef int need_positions(size_t n) except -1:
-    if n > MOST_POSITIONS:
+cdef int need_positions(const Dim* indices, size_t n) except -1:
+    if n > MOST_POSITIONS and indices.type == FLOATS:
         raise DimensionError(
-            f"an index that is an expression reaches {<int>MOST_POSITIONS} elements (2^24), but there are {n}")
+            f"an index in floats reaches {<int>MOST_POSITIONS} elements (2^24), but there are {n}; integers reach all, "
+            "such as those of argmax, input_indices and to_int")
     return 0
 
 

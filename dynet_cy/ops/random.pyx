@@ -5,16 +5,15 @@ batch element got when its node was made, and on j, but not on batching.  A
 dropout mask is therefore not saved, but drawn again in backward.
 """
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int32_t, uint32_t
 
-from dynet_cy.core.tensor cimport Call, Dim, element, size_of
+from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, element, integers, size_of
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply1x, leaf
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform
 from dynet_cy.ops.inputs cimport axis_in, dim_with_batch
 from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, split_at, without
-from dynet_cy.ops.positions cimport need_positions
 from dynet_cy.ops.registry cimport UNREAD, Forward, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -262,7 +261,6 @@ cdef int sample_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError(f"d must be an axis of x, from 0 to {<int>s.x[0].nd - 1}")
     if s.x[0].d[axis] == 0:
         raise DimensionError("x has no elements along d")
-    need_positions(s.x[0].d[axis])
     without(s.x[0], <uint32_t>1 << axis, y)
     return 0
 
@@ -275,8 +273,8 @@ cdef void sample_forward(const Call* c) noexcept nogil:
         draw(c, b, <int>DY_RNG_gumbel, n * s.len, 0, 1, c.work)
         K.add(n * s.len, element(&c.x[0], b), c.work)
         for line in range(n):
-            element(&c.y, b)[line] = <float>best_of_line(c.work + line // s.pre * s.pre * s.len + line % s.pre, s.pre,
-                                                         s.len, 1)
+            integers(element(&c.y, b))[line] = <int32_t>best_of_line(
+                c.work + line // s.pre * s.pre * s.len + line % s.pre, s.pre, s.len, 1)
 
 
 cdef size_t sample_work(const Call* c, int i) noexcept nogil:
@@ -286,6 +284,7 @@ cdef size_t sample_work(const Call* c, int i) noexcept nogil:
 cdef Op* SAMPLE = register(b"sample", b"x", sample_dim, sample_forward, NULL)
 SAMPLE.random = True
 SAMPLE.work = sample_work
+SAMPLE.result = INTEGERS
 SAMPLE.ragged = True
 SAMPLE.no_gradient_because = b"indices have no gradient; gumbel_softmax has one"
 
@@ -298,8 +297,7 @@ def sample(x, d=0):
     through it; that of a policy is ``dy.pickneglogsoftmax(scores, action) * reward``.
 
     Args:
-        x: scores, such as logits or logarithms of probabilities, of at most 2^24 elements along the axis; -inf is never
-            drawn if there is another. Divide them by a temperature to draw more or less freely.
+        x: scores, such as logits or logarithms of probabilities; -inf is never drawn if there is another. Divide them by a temperature to draw more or less freely.
         d: the axis (default: 0).
 
     Raises:
@@ -307,7 +305,7 @@ def sample(x, d=0):
 
     Example:
         >>> dy.sample(dy.log(dy.inputVector([0, 1, 0]))).value()
-        1.0
+        1
         >>> drawn = dy.sample(dy.zeros((2, 1000))).npvalue()
         >>> bool(400 < drawn.sum() < 600)
         True

@@ -22,7 +22,7 @@ from dynet_cy.ops.linalg cimport (
     factors_of_a, multiply, multiply_backward_a, multiply_backward_b, multiply_plus,
 )
 from dynet_cy.ops.registry cimport (
-    FLAT, LIST, SHARE, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes, op_at,
+    FLAT, LIST, SHARE, UNREAD_EVEN, UNREAD_FIRST, UNREAD_RESULT, Backward, Factors, Forward, Op, Shapes, op_at,
     register, same_dim,
 )
 from dynet_cy.schedule.rewrite cimport MOST_PRODUCTS, add_rewrite, sums_of_activations
@@ -105,13 +105,13 @@ cdef void gates_forward(const Call* c) noexcept nogil:
 
 
 cdef double noise_scale(const Call* c, uint32_t b) noexcept nogil:
-    """The deviation, divided by s, of the noise of batch element b's sums; draws noise of deviation 1 into `work`."""
+    """The deviation, divided by s, of the noise of batch element b's sums; draws noise of deviation 1 into `saved`."""
     cdef double total = 1
     cdef uint32_t i
     for i in range(2, c.n, 2):
         total += K.sumsq(rows_of(&c.x[i].dim), element(&c.x[i], b))
     K.rng[<int>DY_RNG_normal](draw_key(c, b), <uint32_t>(c.stream >> 32), draw_number(c, b), 0,
-                              rows_of(&c.y.dim), 0, 1, c.work)
+                              rows_of(&c.y.dim), 0, 1, c.saved)
     return sqrt(total)
 
 
@@ -120,7 +120,7 @@ cdef void add_weight_noise(const Call* c) noexcept nogil:
     cdef double scale
     for b in range(c.y.dim.bd):
         scale = noise_scale(c, b)
-        K.axpy(rows_of(&c.y.dim), <float>(scale * c.attrs[0].f), c.work, element(&c.y, b))
+        K.axpy(rows_of(&c.y.dim), <float>(scale * c.attrs[0].f), c.saved, element(&c.y, b))
 
 
 cdef void weight_noise_backward(const Call* c, uint32_t i, const Tensor* dpre) noexcept nogil:
@@ -129,22 +129,24 @@ cdef void weight_noise_backward(const Call* c, uint32_t i, const Tensor* dpre) n
     cdef double scale
     for b in range(c.y.dim.bd):
         scale = noise_scale(c, b)
-        scale = c.attrs[0].f * K.dot(rows_of(&c.y.dim), c.work, element(dpre, b)) / scale
+        scale = c.attrs[0].f * K.dot(rows_of(&c.y.dim), c.saved, element(dpre, b)) / scale
         K.axpy(rows_of(&c.x[i].dim), <float>scale, element(&c.x[i], b), element(&c.dx, b))
 
 
 cdef void activate_backward(void* job, size_t first, size_t end) noexcept nogil:
     cdef const Call* c = <const Call*>job
     cdef size_t m = rows_of(&c.y.dim)
-    K.lstm_gates_bwd(m // 4, end - first, c.y.v + first * m, c.dy.v + first * m, c.saved + first * m, 0)
+    K.lstm_gates_bwd(m // 4, end - first, c.y.v + first * m, c.dy.v + first * m, c.work + first * m, 0)
+
+
+cdef void gates_prepare(const Call* c) noexcept nogil:
+    """The gradient of the sums, which serves all arguments."""
+    in_ranges(c.y.dim.bd, 1, rows_of(&c.y.dim) * ELEMENT_COST, activate_backward, <void*>c)
 
 
 cdef Tensor gradient_of_sums(const Call* c) noexcept nogil:
-    """The gradient of the sums, computed once for all arguments."""
     cdef Tensor dpre = c.y
-    dpre.v = c.saved
-    if c.first:
-        in_ranges(c.y.dim.bd, 1, rows_of(&c.y.dim) * ELEMENT_COST, activate_backward, <void*>c)
+    dpre.v = c.work
     return dpre
 
 
@@ -192,23 +194,27 @@ cdef size_t gates_part(const Call* c, uint32_t i) noexcept nogil:
     return rows_of(&c.x[i].dim) if i >= 4 and i % 2 == 0 else 0
 
 
-cdef size_t gates_saved(const Call* c) noexcept nogil:
+cdef size_t as_many_as_y(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
-cdef size_t gates_work(const Call* c, int i) noexcept nogil:
+cdef size_t noise_saved(const Call* c) noexcept nogil:
+    """Room for the noise of one batch element, which backward draws again."""
     return size_of(&c.y.dim)
 
 
 cdef Op* new_gates_op(const char* name) except NULL:
     cdef Op* op = register(name, b"b Wh h Wx x more...", gates_dim, gates_forward, gates_backward)
-    op.saved = gates_saved
+    op.prepare = gates_prepare
+    op.prepared = as_many_as_y
+    op.prepares_over = True
     op.part = gates_part
     op.factors = gates_factors
     op.rule[0] = SHARE
     op.rule[1] = SHARE
     op.assigns = True
     op.unread = UNREAD_FIRST
+    op.over = UNREAD_EVEN
     return op
 
 
@@ -218,7 +224,8 @@ cdef Op* NOISY_GATES = new_gates_op(b"vanilla_lstm_gates_noise")
 PROJECTED = new_gates_op(b"vanilla_lstm_gates_projected")
 PROJECTED.rule[0] = LIST
 NOISY_GATES.random = True
-NOISY_GATES.work = gates_work
+NOISY_GATES.saved = noise_saved
+NOISY_GATES.over = 0                # the noise depends on x and h
 
 
 cdef Expression gates(object inputs, object h, object Wx, object Wh, object b, float deviation):
@@ -564,16 +571,12 @@ cdef void gated_forward(const Call* c) noexcept nogil:
         y += r.last
 
 
-cdef Call before_activation(const Call* c) noexcept nogil:
-    """The call of the sum alone: the gradient of the sum serves all arguments."""
-    cdef Call sums = c[0]
+cdef void gated_prepare(const Call* c) noexcept nogil:
+    """The gradient of the sum, which serves all arguments."""
     cdef Runs r = runs_of(c)
     cdef const float* y = c.y.v
     cdef const float* dy = c.dy.v
-    cdef float* to = c.saved
-    sums.dy.v = c.saved
-    if not c.first:
-        return sums
+    cdef float* to = c.work
     for _ in range(r.n):
         K.unary_bwd[<int>DY_UNARY_logistic](r.first, y, y, dy, 0, 0, to, 0)
         y += r.first
@@ -587,6 +590,12 @@ cdef Call before_activation(const Call* c) noexcept nogil:
         y += r.last
         dy += r.last
         to += r.last
+
+
+cdef Call before_activation(const Call* c) noexcept nogil:
+    """The call of the sum alone."""
+    cdef Call sums = c[0]
+    sums.dy.v = c.work
     return sums
 
 
@@ -602,13 +611,12 @@ cdef void gated_factors(const Call* c, uint32_t i, Factors* f) noexcept nogil:
         affine_transform_factors(&sums, i, f)
 
 
-cdef size_t gated_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
-
-
 GATED = register(b"gated_affine", b"b xs...", gated_dim, gated_forward, gated_backward)
 GATED.unread = UNREAD_FIRST
-GATED.saved = gated_saved
+GATED.over = UNREAD_EVEN
+GATED.prepare = gated_prepare
+GATED.prepared = as_many_as_y
+GATED.prepares_over = True
 GATED.factors = gated_factors
 GATED.rule[0] = LIST
 GATED.rule[1] = SHARE
@@ -898,10 +906,6 @@ cdef void tree_h_backward(const Call* c, uint32_t i) noexcept nogil:
         squashed += h
 
 
-cdef size_t tree_h_saved(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
-
-
 cdef size_t tree_h_work(const Call* c, int i) noexcept nogil:
     return rows_of(&c.y.dim)
 
@@ -909,7 +913,7 @@ cdef size_t tree_h_work(const Call* c, int i) noexcept nogil:
 TREE_H = register(b"tree_lstm_h", b"c gates", tree_h_dim, tree_h_forward, tree_h_backward)
 TREE_H.unread = UNREAD_RESULT
 TREE_H.rule[0] = TREE_H.rule[1] = LIST
-TREE_H.saved = tree_h_saved
+TREE_H.saved = as_many_as_y
 TREE_H.work = tree_h_work
 TREE_H.assigns = True
 
@@ -1018,11 +1022,11 @@ cdef void gates_backward_all(const Call* c, float* const* dx, const uint8_t* add
         at += n
 
 
-cdef size_t gates_prepared(const Call* c) noexcept nogil:
+cdef size_t gate_sums_prepared(const Call* c) noexcept nogil:
     return c.n * total_of(&c.y.dim)
 
 
-cdef void gates_prepare(const Call* c) noexcept nogil:
+cdef void gate_sums_prepare(const Call* c) noexcept nogil:
     """The gradients of all arguments, one after the other in c.work."""
     cdef (float*)[2 * MOST_PRODUCTS + 1] dx
     cdef uint8_t[2 * MOST_PRODUCTS + 1] adds
@@ -1042,11 +1046,11 @@ cdef void gate_sums_backward(const Call* c, uint32_t i) noexcept nogil:
 
 
 cdef Op* GATE_SUMS = register(b"gates", b"xs...", same_dim, gate_sums_forward, gate_sums_backward)
-GATE_SUMS.unread = UNREAD_ARGUMENTS
+GATE_SUMS.unread = UNREAD_RESULT
 GATE_SUMS.batching = FLAT
 GATE_SUMS.assigns = True
-GATE_SUMS.prepare = gates_prepare
-GATE_SUMS.prepared = gates_prepared
+GATE_SUMS.prepare = gate_sums_prepare
+GATE_SUMS.prepared = gate_sums_prepared
 GATE_SUMS.backward_all = gates_backward_all
 add_rewrite("gates", sums_of_activations, GATE_SUMS)
 
@@ -1190,8 +1194,9 @@ cdef inline bint is_of(const Node* x, const Op* op) noexcept:
 
 
 cdef inline bint are_alike(const Node* nodes, uint32_t a, uint32_t b) noexcept:
-    """Whether two nodes have the same shape and batch size."""
-    return nodes[a].dim.bd == nodes[b].dim.bd and same_shape(&nodes[a].dim, &nodes[b].dim)
+    """Whether two nodes have the same shape, batch size and type."""
+    return (nodes[a].dim.bd == nodes[b].dim.bd and nodes[a].dim.type == nodes[b].dim.type
+            and same_shape(&nodes[a].dim, &nodes[b].dim))
 
 
 cdef inline int lstm_step_like(Graph* g, const uint32_t* weights, uint32_t x, uint32_t* h, uint32_t* c,

@@ -1,10 +1,12 @@
 """Reductions: sums, moments, norms, and ops along one axis."""
 
 from libc.math cimport INFINITY, NAN, copysign, fabs, isinf, pow, sqrt
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, Tensor, cols_of, element, rows_of, size_of, total_of
+from dynet_cy.core.tensor cimport (
+    INTEGERS, Call, Dim, Tensor, cols_of, element, integers, rows_of, size_of, total_of,
+)
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
@@ -17,7 +19,6 @@ from dynet_cy.ops.loops cimport (
     ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, logs_of, norm_of, power, power_run, split_at,
     sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
 )
-from dynet_cy.ops.positions cimport need_positions
 from dynet_cy.ops.registry cimport UNREAD, UNREAD_RESULT, Op, Shapes, register, same_dim
 
 from dynet_cy.graph.structs import operators
@@ -771,7 +772,6 @@ cdef int index_dim(const Shapes* s, Dim* y) except -1:
     need_axis(s)
     if s.x[0].d[s.attrs[0].u] == 0:
         raise DimensionError("x has no elements along d")
-    need_positions(s.x[0].d[s.attrs[0].u])
     without(s.x[0], <uint32_t>1 << s.attrs[0].u, y)
     return 0
 
@@ -780,19 +780,21 @@ cdef void index_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t line, n = total_of(&c.y.dim) // c.y.dim.bd
     cdef uint32_t b
-    cdef float* y = c.y.v
+    cdef int32_t* y = integers(c.y.v)
     for b in range(c.y.dim.bd):
         for line in range(n):
-            y[line] = <float>best_of_line(element(&c.x[0], b) + line // s.pre * s.pre * s.len + line % s.pre, s.pre,
-                                          s.len, -1 if c.attrs[1].u else 1)
+            y[line] = <int32_t>best_of_line(element(&c.x[0], b) + line // s.pre * s.pre * s.len + line % s.pre, s.pre,
+                                            s.len, -1 if c.attrs[1].u else 1)
         y += n
 
 
 cdef Op* INDEX_OF_MAX = register(b"index_of_max", b"x", index_dim, index_forward, NULL)
 INDEX_OF_MAX.ragged = True
+INDEX_OF_MAX.result = INTEGERS
 INDEX_OF_MAX.no_gradient_because = b"indices are constant almost everywhere"
 cdef Op* INDEX_OF_MIN = register(b"index_of_min", b"x", index_dim, index_forward, NULL)
 INDEX_OF_MIN.ragged = True
+INDEX_OF_MIN.result = INTEGERS
 INDEX_OF_MIN.no_gradient_because = b"indices are constant almost everywhere"
 
 
@@ -805,13 +807,13 @@ cdef Expression index_along(object x, object d, bint least, str name):
 
 
 def argmax(x, gradient_mode: str | None = None, d=0):
-    """The index of the greatest element along an axis, which is removed, as a value of the graph; the first if several
-    are equal.
+    """The index of the greatest element along an axis, which is removed, as a value of the graph, an integer; the first if
+    several are equal.
 
     The result can be used as an index: ``table[dy.argmax(scores)]``. No gradient flows through it.
 
     Args:
-        x: an expression of at most 2^24 elements along the axis.
+        x: an expression.
         gradient_mode: for DyNet's `argmax`, whose result is a vector with 1 at the greatest element of the vector x and
             0 elsewhere: "zero_gradient", or "straight_through_gradient": the gradient passes as if the op did nothing
             (Bengio et al. 2013). Default: None, for the index.
@@ -823,7 +825,7 @@ def argmax(x, gradient_mode: str | None = None, d=0):
 
     Example:
         >>> dy.argmax(dy.inputVector([1, 5, 3])).value()
-        1.0
+        1
         >>> dy.argmax(dy.inputVector([1, 5, 3]), gradient_mode="zero_gradient").npvalue()
         array([0., 1., 0.])
     """
@@ -841,7 +843,7 @@ def argmin(x, d=0):
     """The index of the least element along an axis, which is removed, as a value of the graph; see `argmax`.
 
     Args:
-        x: an expression of at most 2^24 elements along the axis.
+        x: an expression.
         d: the axis (default: 0).
 
     Raises:
@@ -849,7 +851,7 @@ def argmin(x, d=0):
 
     Example:
         >>> dy.argmin(dy.inputTensor([[1, 5], [3, 4]])).npvalue()
-        array([0., 1.])
+        array([0, 1], dtype=int32)
     """
     return index_along(x, d, True, "argmin")
 

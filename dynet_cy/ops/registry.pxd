@@ -18,9 +18,15 @@ cdef extern from "dynet_cy/op.h" nogil:
     int PRODUCT "DY_PRODUCT"
     int TRANSFERS "DY_TRANSFERS"
     int UNREAD_FIRST "DY_UNREAD_FIRST"
+    int UNREAD_ODD "DY_UNREAD_ODD"
+    int UNREAD_EVEN "DY_UNREAD_EVEN"
     int UNREAD_ARGUMENTS "DY_UNREAD_ARGUMENTS"
     int UNREAD_RESULT "DY_UNREAD_RESULT"
     int UNREAD "DY_UNREAD"
+    int FIRST "DY_FIRST"
+    int SECOND "DY_SECOND"
+    int THIRD "DY_THIRD"
+    int ALL "DY_ALL"
 
     ctypedef struct Shapes "dy_shapes":
         uint32_t n
@@ -92,6 +98,7 @@ cdef extern from "dynet_cy/op.h" nogil:
         PartOf part
         Prepare prepare
         Saved prepared
+        uint8_t prepares_over
         BackwardAll backward_all
         ViewOf view
         Raised raised
@@ -105,16 +112,22 @@ cdef extern from "dynet_cy/op.h" nogil:
         uint8_t in_place
         uint8_t joins
         uint8_t unread
+        uint8_t over
         uint8_t any_batch
         uint8_t random
         uint8_t infinite
         uint8_t truth
+        uint8_t integers
+        uint8_t moves
+        uint8_t result
+        const Op* of_integers
         const char* alone_because
         const char* no_gradient_because
 
     int rule_index "dy_rule_index"(uint32_t i)
     int rule_of "dy_rule"(const Op* op, uint32_t i)
     bint reads "dy_reads"(const Op* op, uint32_t i)
+    bint goes_over "dy_goes_over"(const Op* op, uint32_t i)
     bint reads_result "dy_reads_result"(const Op* op)
 
 # `in_place` of ops that pass their gradient on as it is.
@@ -132,3 +145,4 @@ cdef Op* register_nameless(const char* name, const char* args, DimRule dim, Forw
                            Backward backward) except NULL
 cdef Op* op_at(uint32_t id) noexcept nogil
 cdef int same_dim(const Shapes* s, Dim* y) except -1
+cdef int broadcast_dim(const Shapes* s, Dim* y) except -1

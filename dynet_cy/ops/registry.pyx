@@ -3,6 +3,8 @@
 from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
+from dynet_cy.core.tensor cimport INTEGERS, axis_of
+
 # Pointers to ops are kept by families and graphs, so the table never moves.
 cdef Op table[MAX_OPS]
 cdef uint32_t n_ops = 0
@@ -69,6 +71,19 @@ cdef int same_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+cdef int broadcast_dim(const Shapes* s, Dim* y) except -1:
+    """Shape rule of elementwise ops of two arguments: an axis of size 1 is repeated to match the other one."""
+    cdef uint32_t i, m, n
+    y.nd = max(s.x[0].nd, s.x[1].nd)
+    for i in range(y.nd):
+        m = axis_of(s.x[0], i)
+        n = axis_of(s.x[1], i)
+        if m != n and m != 1 and n != 1:
+            raise DimensionError(f"a has {m} elements along axis {i} but b has {n}")
+        y.d[i] = n if m == 1 else m
+    return 0
+
+
 def describe(name=None):
     """Facts about one op, or about all of them, as dictionaries.
 
@@ -78,7 +93,9 @@ def describe(name=None):
     Returns:
         A dictionary, or a list of them in order of registration, with the keys
         name, args, batching, rules, columns, ragged, gradient (True, or why there
-        is none) and alone_because.
+        is none), alone_because; integers and moves: for arguments 0, 1 3 5..., 2 4 6...
+        whether they may be integers, and whether the result has their type; and result,
+        the type of other results.
 
     Raises:
         KeyError: there is no op of that name.
@@ -100,4 +117,7 @@ cdef _describe(uint32_t i):
         "ragged": bool(op.ragged),
         "gradient": op.backward != NULL or op.no_gradient_because.decode(),
         "alone_because": op.alone_because.decode(),
+        "integers": [bool(op.integers >> k & 1) for k in range(3)],
+        "moves": [bool(op.moves >> k & 1) for k in range(3)],
+        "result": "int32" if op.result == INTEGERS else "float32",
     }

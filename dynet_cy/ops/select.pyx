@@ -7,7 +7,7 @@ from libc.stddef cimport ptrdiff_t
 from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Attr, Call, Dim, element, size_of, total_of
+from dynet_cy.core.tensor cimport INTEGERS, Attr, Call, Dim, element, integers, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set, number_in
 from dynet_cy.graph.making cimport apply1x, apply2x, claim_current, expression, refer, release_current
 from dynet_cy.graph.structs cimport Extra, Graph, items_of, no_extra, nodes_of
@@ -17,9 +17,9 @@ from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
 from dynet_cy.ops.loops cimport Split, Terms, begin_terms, end_terms, next_term, split_at, terms_work, without
 from dynet_cy.ops.positions cimport (
-    MOST_POSITIONS, function_number, is_position, need_one, need_positions, refuse, refused,
+    function_number, is_position, need_one, need_positions, refuse, refused,
 )
-from dynet_cy.ops.registry cimport ALONE, LIST, UNREAD, Op, Shapes, op_at, register, same_dim
+from dynet_cy.ops.registry cimport ALONE, FIRST, LIST, SECOND, UNREAD, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.structs import carriers, operators
@@ -115,6 +115,7 @@ cdef void pick_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* PICK = register(b"pick", b"x", pick_dim, pick_forward, pick_backward)
 PICK.unread = UNREAD
+PICK.moves = FIRST
 PICK.rule[0] = LIST
 
 
@@ -306,6 +307,7 @@ cdef void pick_range_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* PICK_RANGE = register(b"pick_range", b"x", pick_range_dim, pick_range_forward,
                                pick_range_backward)
 PICK_RANGE.unread = UNREAD
+PICK_RANGE.moves = FIRST
 PICK_RANGE.rule[0] = LIST
 
 
@@ -413,6 +415,7 @@ cdef void pick_batch_elems_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* PICK_BATCH_ELEMS = register(b"pick_batch_elems", b"x", pick_batch_elems_dim,
                                      pick_batch_elems_forward, pick_batch_elems_backward)
 PICK_BATCH_ELEMS.unread = UNREAD
+PICK_BATCH_ELEMS.moves = FIRST
 PICK_BATCH_ELEMS.batching = ALONE
 PICK_BATCH_ELEMS.alone_because = b"it selects from the batch of its argument"
 
@@ -550,6 +553,7 @@ cdef void select_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* SELECT_ROWS = register(b"select_rows", b"x", select_dim, select_forward, select_backward)
 cdef Op* SELECT_COLS = register(b"select_cols", b"x", select_dim, select_forward, select_backward)
 SELECT_ROWS.rule[0] = SELECT_COLS.rule[0] = LIST
+SELECT_ROWS.moves = SELECT_COLS.moves = FIRST
 
 
 cdef Py_ssize_t length_of(object indices, str name) except -1:
@@ -770,7 +774,7 @@ cdef int need_places(const Dim* x) except -1:
 cdef int take_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, axis = s.attrs[0].u
     need_axis(s)
-    need_positions(s.x[0].d[axis])
+    need_positions(s.x[1], s.x[0].d[axis])
     if s.attrs[1].u == <uint32_t>ONE_POSITION:
         need_one(s, 1)
         without(s.x[0], <uint32_t>1 << axis, y)
@@ -806,7 +810,6 @@ cdef bint find_places(const Call* c, const Dim* all, uint32_t b, uint32_t* items
 
     Indices of their own for each element become places in the tensor as one long vector.
     """
-    cdef const float* indices = element(&c.x[1], b)
     cdef size_t k, line, column, n = indices_of(c)
     cdef uint32_t at = 0, length
     to.split = split_at(all, c.attrs[0].u)
@@ -814,8 +817,8 @@ cdef bint find_places(const Call* c, const Dim* all, uint32_t b, uint32_t* items
     to.items = items
     length = <uint32_t>to.split.len
     for k in range(n):
-        if not is_position(indices[k], length, &items[k]):
-            refuse(c.attrs[3].u, b, k, indices[k], length)
+        if not is_position(&c.x[1], b, k, length, &items[k]):
+            refuse(c.attrs[3].u, &c.x[1], b, k, length)
             return False
     if c.attrs[1].u != <uint32_t>OWN_POSITIONS:
         return True
@@ -854,6 +857,8 @@ cdef size_t take_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* TAKE = register(b"take", b"x indices", take_dim, take_forward, take_backward)
 TAKE.rule[0] = LIST
+TAKE.moves = FIRST
+TAKE.integers = SECOND
 TAKE.work = take_work
 TAKE.raised = refused
 
@@ -881,7 +886,7 @@ cdef Expression taken_at(object x, Expression index, Py_ssize_t axis, str name):
 cdef int put_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t i, axis = s.attrs[0].u
     need_axis(s)
-    need_positions(s.attrs[2].u)
+    need_positions(s.x[1], s.attrs[2].u)
     y.nd = s.x[0].nd
     for i in range(y.nd):
         y.d[i] = s.x[0].d[i]
@@ -928,6 +933,7 @@ cdef size_t put_work(const Call* c, int i) noexcept nogil:
 
 cdef Op* PUT = register(b"put", b"x indices", put_dim, put_forward, put_backward)
 PUT.assigns = True
+PUT.integers = SECOND
 PUT.work = put_work
 PUT.raised = refused
 
@@ -1024,6 +1030,7 @@ cdef void strided_select_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* STRIDED_SELECT = register(b"strided_select", b"x", strided_select_dim,
                                    strided_select_forward, strided_select_backward)
 STRIDED_SELECT.unread = UNREAD
+STRIDED_SELECT.moves = FIRST
 
 
 cdef Expression strided(Expression x, list ranges):
@@ -1440,7 +1447,7 @@ cdef void order(const Call* c, uint32_t* where) noexcept nogil:
                         y[k * s.pre + p] = x[found[k] * s.pre]
                         where[k * s.pre + p] = found[k]
                     else:
-                        y[k * s.pre + p] = <float>found[k]
+                        integers(y)[k * s.pre + p] = <int32_t>found[k]
             y += s.pre * count
             if where != NULL:
                 where += s.pre * count
@@ -1487,6 +1494,7 @@ SORT.ragged = True
 cdef Op* ARGSORT = register(b"argsort", b"x", sort_dim, argsort_forward, NULL)
 ARGSORT.work = sort_work
 ARGSORT.ragged = True
+ARGSORT.result = INTEGERS
 ARGSORT.no_gradient_because = b"positions are constant almost everywhere"
 
 
@@ -1528,10 +1536,10 @@ def sort(x, d=0, bint descending=False):
 
 
 def argsort(x, d=0, bint descending=False):
-    """The positions of the elements along an axis, in the order of `sort`: whole numbers, without gradient.
+    """The positions of the elements along an axis, in the order of `sort`: integers, without gradient.
 
     Args:
-        x: any expression of fewer than 2^24 elements along the axis.
+        x: any expression.
         d: the axis (default: 0).
         descending: whether the position of the greatest comes first (default: False).
 
@@ -1540,7 +1548,7 @@ def argsort(x, d=0, bint descending=False):
 
     Example:
         >>> dy.argsort(dy.inputVector([3, 1, 2])).npvalue()
-        array([1., 2., 0.])
+        array([1, 2, 0], dtype=int32)
     """
     return ordered(ARGSORT, x, d, None, descending, "argsort")
 
@@ -1556,7 +1564,7 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
 
     Returns:
         Two expressions of k elements along the axis: the values, whose gradients go to their original
-        positions; and these positions, whole numbers without gradient.
+        positions; and these positions, integers without gradient.
 
     Raises:
         DimensionError: x has no axis d, or fewer than k elements along it.
@@ -1564,12 +1572,10 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
     Example:
         >>> values, indices = dy.topk(dy.inputVector([3, 1, 2]), 2)
         >>> values.npvalue(), indices.npvalue()
-        (array([3., 2.]), array([0., 2.]))
+        (array([3., 2.]), array([0, 2], dtype=int32))
     """
     cdef Expression places = ordered(ARGSORT, x, d, k, largest, "topk")
     cdef Py_ssize_t axis = axis_in(x, d, "topk")
-    if dim_of(x).d[axis] > MOST_POSITIONS:
-        return ordered(SORT, x, d, k, largest, "topk"), places
     return taken(x, places, axis, OWN_POSITIONS, "topk"), places
 
 
@@ -1591,8 +1597,8 @@ cdef int continuations_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError(f"{s.bd} lines are not {beams} beams")
     if count > n * (s.bd // beams) or beams * count > 0xFFFFFFFF:
         raise DimensionError(f"{count} places are asked for, of {n * (s.bd // beams)}")
-    need_positions(n)
-    need_positions(s.bd)
+    need_positions(s.x[1], n)                       # numbers of places and lines are floats in the result
+    need_positions(s.x[1], s.bd)
     y.nd = 1
     y.d[0] = CHOSEN
     y.bd = <uint32_t>(beams * count)

@@ -6,7 +6,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport (
-    Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
+    Attr, Call, Dim, axis_of, element, rows_of, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1, apply1x, expression
@@ -14,7 +14,9 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.inputs cimport axis_in, whole
-from dynet_cy.ops.registry cimport ALONE, FLAT, LIST, UNCHANGED, UNREAD, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    ALL, ALONE, CPU, FIRST, FLAT, LIST, UNCHANGED, UNREAD, Op, Shapes, register, same_dim,
+)
 
 from dynet_cy.graph.structs import carriers, operators
 from dynet_cy.ops.registry import DimensionError
@@ -68,6 +70,7 @@ cdef int reshape_dim(const Shapes* s, Dim* y) except -1:
 
 cdef Op* RESHAPE = register(b"reshape", b"x", reshape_dim, copy_forward, copy_backward)
 RESHAPE.unread = UNREAD
+RESHAPE.moves = FIRST
 RESHAPE.assigns = True
 RESHAPE.in_place = UNCHANGED
 
@@ -284,6 +287,7 @@ cdef void transpose_backward(const Call* c, uint32_t i) noexcept nogil:
 cdef Op* TRANSPOSE = register(b"transpose", b"x", transpose_dim, transpose_forward,
                               transpose_backward)
 TRANSPOSE.unread = UNREAD
+TRANSPOSE.moves = FIRST
 TRANSPOSE.assigns = True
 TRANSPOSE.ragged = True
 
@@ -393,11 +397,17 @@ cdef size_t length(const Call* c, uint32_t i) noexcept nogil:
     return axis_of(&c.x[i].dim, c.attrs[0].u)
 
 
+cdef bint is_along_last_axis(const Dim* y, const Attr* attrs) noexcept nogil:
+    return y.bd == 1 and split_at(y, attrs[0].u).post == 1
+
+
 CONCATENATE = register(b"concatenate", b"xs...", concatenate_dim, concatenate_forward,
                        concatenate_backward)
 CONCATENATE.unread = UNREAD
+CONCATENATE.moves = ALL
 CONCATENATE.part = length
 CONCATENATE.assigns = True
+CONCATENATE.needs[CPU].laid = is_along_last_axis
 CONCATENATE.rule[0] = CONCATENATE.rule[1] = CONCATENATE.rule[2] = LIST
 
 
@@ -496,6 +506,7 @@ cdef Op* CONCATENATE_TO_BATCH = register(
     b"concatenate_to_batch", b"xs...", concatenate_to_batch_dim, concatenate_to_batch_forward,
     concatenate_to_batch_backward)
 CONCATENATE_TO_BATCH.unread = UNREAD
+CONCATENATE_TO_BATCH.moves = ALL
 CONCATENATE_TO_BATCH.part = whole_size
 CONCATENATE_TO_BATCH.assigns = True
 CONCATENATE_TO_BATCH.any_batch = True
@@ -610,12 +621,14 @@ cdef void scale_gradient_backward(const Call* c, uint32_t i) noexcept nogil:
 
 cdef Op* NOBACKPROP = register(b"nobackprop", b"x", same_dim, copy_forward, NULL)
 NOBACKPROP.batching = FLAT
+NOBACKPROP.moves = FIRST
 NOBACKPROP.no_gradient_because = b"its purpose is to stop the gradient"
 
 cdef Op* FLIP_GRADIENT = register(b"flip_gradient", b"x", same_dim, copy_forward,
                                   flip_gradient_backward)
 FLIP_GRADIENT.unread = UNREAD
 FLIP_GRADIENT.batching = FLAT
+FLIP_GRADIENT.moves = FIRST
 FLIP_GRADIENT.assigns = True
 FLIP_GRADIENT.in_place = True
 
@@ -623,6 +636,7 @@ cdef Op* SCALE_GRADIENT = register(b"scale_gradient", b"x", same_dim, copy_forwa
                                    scale_gradient_backward)
 SCALE_GRADIENT.unread = UNREAD
 SCALE_GRADIENT.batching = FLAT
+SCALE_GRADIENT.moves = FIRST
 SCALE_GRADIENT.assigns = True
 SCALE_GRADIENT.in_place = True
 

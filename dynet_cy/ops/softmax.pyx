@@ -5,7 +5,9 @@ from libc.stdint cimport uint32_t
 from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport Call, Dim, Tensor, axis_of, cols_of, element, rows_of, same_shape, size_of, total_of
+from dynet_cy.core.tensor cimport (
+    Call, Dim, Tensor, axis_of, cols_of, element, number_at, rows_of, same_shape, size_of, total_of,
+)
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x, expression, sequence
 from dynet_cy.graph.structs cimport Extra, no_extra
@@ -16,7 +18,7 @@ from dynet_cy.kernels.product cimport RangeRun, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
-from dynet_cy.ops.registry cimport FLAT, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim
 from dynet_cy.ops.select cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, put, taken
 
 from dynet_cy.graph.nodes import expect
@@ -491,22 +493,20 @@ PICKNEGLOGSOFTMAX.assigns = True
 cdef int picked_at_dim(const Shapes* s, Dim* y) except -1:
     scores_dim(s, y)
     need_one(s, 1)
-    return need_positions(size_of(s.x[0]))
+    return need_positions(s.x[1], size_of(s.x[0]))
 
 
 cdef void pickneglogsoftmax_at_forward(const Call* c) noexcept nogil:
     cdef uint32_t b, at, n = <uint32_t>size_of(&c.x[0].dim)
-    cdef float index
     cdef const float* pair
     for_batch_elements(c, log_sums)
     for b in range(c.y.dim.bd):
         pair = c.saved + 2 * <size_t>b
-        index = element(&c.x[1], b)[0]
-        if is_position(index, n, &at):
+        if is_position(&c.x[1], b, 0, n, &at):
             c.y.v[b] = logf(pair[1]) - (element(&c.x[0], b)[at] - pair[0])
         else:
             c.y.v[b] = 0
-            refuse(c.attrs[3].u, b, 0, index, n)
+            refuse(c.attrs[3].u, &c.x[1], b, 0, n)
 
 
 cdef void pickneglogsoftmax_at_backward(const Call* c, uint32_t i) noexcept nogil:
@@ -514,7 +514,7 @@ cdef void pickneglogsoftmax_at_backward(const Call* c, uint32_t i) noexcept nogi
     if i == 0:
         for_batch_elements(c, log_sums_backward)
         for b in range(c.y.dim.bd):
-            element(&c.dx, b)[<size_t>element(&c.x[1], b)[0]] -= c.dy.v[b]
+            element(&c.dx, b)[<size_t>number_at(&c.x[1], b, 0)] -= c.dy.v[b]
     elif not c.accumulate:
         memset(c.dx.v, 0, total_of(&c.dx.dim) * sizeof(float))
 
@@ -526,6 +526,7 @@ PICKNEGLOGSOFTMAX_AT.saved = two_per_element
 PICKNEGLOGSOFTMAX_AT.ragged = True
 PICKNEGLOGSOFTMAX_AT.assigns = True
 PICKNEGLOGSOFTMAX_AT.raised = refused
+PICKNEGLOGSOFTMAX_AT.integers = SECOND
 
 
 cdef Expression loss_at(object x, object v, str name):

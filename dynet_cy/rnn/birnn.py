@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable
 
+from dynet_cy.functions.arguments import Input, as_input
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
@@ -99,12 +100,12 @@ class BiRNNBuilder(LikePyTorch):
                 for builder in pair:
                     builder.checkpoint = value
 
-    def add_inputs(self, es: Iterable[Expression]) -> list[tuple[RNNState, RNNState]]:
+    def add_inputs(self, es: Iterable[Input]) -> list[tuple[RNNState, RNNState]]:
         """The states of the top layer at each position: pairs of the state of the forward network, after the inputs up
         to this position, and of the backward network, after the inputs from the end back to it. `[]` for no inputs.
 
         Args:
-            es: the inputs, each of shape (input_dim,)
+            es: the inputs, each of shape (input_dim,): expressions, arrays, or lists of numbers
 
         Example:
             >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
@@ -112,7 +113,7 @@ class BiRNNBuilder(LikePyTorch):
             >>> forward.output().dim()
             ((4,), 1)
         """
-        return in_scope_of(self, self._states, list(es))
+        return in_scope_of(self, self._states, _read(es, "add_inputs"))
 
     def _states(self, xs: list[Expression]) -> list[tuple[RNNState, RNNState]]:
         xs = self._run_layers(xs, self.builder_layers[:-1])
@@ -121,18 +122,18 @@ class BiRNNBuilder(LikePyTorch):
         backward_states = backward.initial_state().add_inputs(reversed(xs))
         return list(zip(states, reversed(backward_states)))
 
-    def transduce(self, es: Iterable[Expression]) -> list[Expression]:
+    def transduce(self, es: Iterable[Input]) -> list[Expression]:
         """The outputs of the top layer at each position, each of shape (hidden_dim,); `[]` for no inputs.
 
         Args:
-            es: the inputs, each of shape (input_dim,)
+            es: the inputs, each of shape (input_dim,): expressions, arrays, or lists of numbers
 
         Example:
             >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
             >>> rnn.transduce([dy.inputVector([1, 2, 3])])[0].dim()
             ((8,), 1)
         """
-        return in_scope_of(self, self._run_layers, list(es), self.builder_layers)
+        return in_scope_of(self, self._run_layers, _read(es, "transduce"), self.builder_layers)
 
     def _run_layers(self, xs: list[Expression], layers: Pairs) -> list[Expression]:
         for forward, backward in layers:
@@ -243,3 +244,8 @@ class BiRNNBuilder(LikePyTorch):
 
     def __repr__(self) -> str:
         return f"<BiRNNBuilder {outline(self.spec if self.spec[-1] else self.spec[:-1])}>"
+
+
+def _read(xs: Iterable[Input], method: str) -> list[Expression]:
+    """The inputs as expressions, each of which both directions read."""
+    return [x if isinstance(x, Expression) else as_input(x, f"BiRNNBuilder.{method}") for x in xs]

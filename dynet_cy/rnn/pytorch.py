@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.files.textfile import ModelMismatchError
 from dynet_cy.model.parameters import settled_array
 from dynet_cy.model.weights import Array, Weights
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 Part = tuple["_RNNBuilder", int, str]
 
 
-class LikePyTorch:
+class LikePyTorch(KnownArguments):
     """Base class of builders whose weights may be those of PyTorch."""
 
     def _pytorch_parts(self) -> Sequence[Part]:

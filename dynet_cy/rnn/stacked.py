@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression
 from dynet_cy.rnn.state import RNNState, predecessor, to_predecessor
 
@@ -35,11 +36,11 @@ class StackedRNNState:
             raise ValueError("StackedRNNState: argument states: expected at least one state")
         self._prev = to_predecessor(prev)
 
-    def add_input(self, x: Expression) -> StackedRNNState:
+    def add_input(self, x: Input) -> StackedRNNState:
         """The state after one more input to the bottom network.
 
         Args:
-            x: the input, of the bottom network's input size.
+            x: the input, of the bottom network's input size: an expression, an array, or a list of numbers.
 
         Example:
             >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)
@@ -56,11 +57,11 @@ class StackedRNNState:
             x = output
         return StackedRNNState(states, self)
 
-    def add_inputs(self, xs: Iterable[Expression]) -> list[StackedRNNState]:
+    def add_inputs(self, xs: Iterable[Input]) -> list[StackedRNNState]:
         """The states after each of the inputs, added one after the other.
 
         Args:
-            xs: the inputs, one expression for each step.
+            xs: the inputs, one for each step, as for `add_input`.
 
         Example:
             >>> below, above = dy.GRUBuilder(1, 3, 4, model), dy.GRUBuilder(1, 4, 5, model)

@@ -23,6 +23,7 @@ from dynet_cy.ops.recurrent cimport (
     set_logistic, set_tree, simple_step,
 )
 
+from dynet_cy.functions.arguments import as_input
 from dynet_cy.graph.regions import drop_between
 from dynet_cy.ops.elementwise import esum
 from dynet_cy.ops.inputs import zeros
@@ -299,18 +300,21 @@ def predecessor(kept):
     return state
 
 
-cdef int check_input(builder, x, str method) except -1:
-    """Raise an error that names the builder, if the input is wrong."""
+cdef list read_inputs(builder, list xs, str method):
+    """The inputs of a call that has failed, with expressions in place of arrays and lists of numbers; None if there are
+    no such.  An error that names the builder, if one is wrong.
+
+    So inputs that are expressions, as nearly all are, are not looked at before.
+    """
     where = f"{type(builder).__name__}.{method}"
-    if not isinstance(x, Expression):
-        raise TypeError(f"{where}: an input must be an Expression, not {type(x).__name__}; "
-                        "inputVector and inputTensor make one of numbers") from None
-    shape, _ = x.dim()
-    if (shape[0] if shape else 1) != builder.input_dim:
-        raise DimensionError(
-            f"{where}: the input has shape {shape}, but the builder was made for inputs of {builder.input_dim} "
-            "elements") from None
-    return 0
+    cdef list read = [as_input(x, where) for x in xs]
+    for x in read:
+        shape, _ = x.dim()
+        if (shape[0] if shape else 1) != builder.input_dim:
+            raise DimensionError(
+                f"{where}: the input has shape {shape}, but the builder was made for inputs of {builder.input_dim} "
+                "elements") from None
+    return None if all([a is b for a, b in zip(xs, read)]) else read
 
 
 # Programs keep states in long chains, by `prev`.
@@ -357,11 +361,11 @@ cdef class RNNState:
         """The state after one more input.
 
         Args:
-            x: the input, of shape (input_dim,), possibly batched
+            x: the input, of shape (input_dim,), possibly batched: an expression, an array, or a list of numbers
 
         Raises:
             StaleExpressionError: the graph was renewed since the state was made
-            TypeError: `x` is not an Expression
+            TypeError: `x` is none of these
             DimensionError: the shape of `x` does not fit
 
         Example:
@@ -372,8 +376,10 @@ cdef class RNNState:
         try:
             return self.after(x)
         except (AttributeError, TypeError, DimensionError):
-            check_input(self._binding.builder, x, "add_input")
-            raise
+            read = read_inputs(self._binding.builder, [x], "add_input")
+            if read is None:
+                raise
+        return self.after(read[0])
 
     cdef RNNState after(self, object x):
         cdef uint32_t outside
@@ -398,7 +404,7 @@ cdef class RNNState:
         If you only need the outputs, use `transduce`, which is faster.
 
         Args:
-            xs: the inputs, one expression for each step.
+            xs: the inputs, one for each step, as for `add_input`.
 
         Example:
             >>> state = dy.LSTMBuilder(1, 3, 4, model).initial_state()
@@ -412,8 +418,10 @@ cdef class RNNState:
             try:
                 state = state.after(x)
             except (AttributeError, TypeError, DimensionError):
-                check_input(self._binding.builder, x, "add_inputs")
-                raise
+                read = read_inputs(self._binding.builder, [x], "add_inputs")
+                if read is None:
+                    raise
+                state = state.after(read[0])
             states.append(state)
             if every and (j + 1) % every == 0:
                 drop_between(first, state.numbers(first))
@@ -438,13 +446,17 @@ cdef class RNNState:
             >>> [output.dim() for output in state.transduce([dy.inputVector([1, 2, 3]), dy.inputVector([4, 5, 6])])]
             [((4,), 1), ((4,), 1)]
         """
-        inputs = list(xs)
+        builder = self._binding.builder
+        cdef list inputs = list(xs), read
+        if not inputs:
+            return []
         try:
-            return in_scope_of(self._binding.builder, self._binding.builder._transduce, self, inputs) if inputs else []
+            return in_scope_of(builder, builder._transduce, self, inputs)
         except (AttributeError, TypeError, DimensionError):
-            for x in inputs:
-                check_input(self._binding.builder, x, "transduce")
-            raise
+            read = read_inputs(builder, inputs, "transduce")
+            if read is None:
+                raise
+        return in_scope_of(builder, builder._transduce, self, read)
 
     def output(self):
         """The output of the top layer; None before the first input, unless the state was set, with one warning in a
@@ -583,6 +595,11 @@ cdef list checked(object builder, object x, object children):
     return states
 
 
+cdef object read_optional(object builder, object x):
+    """The input of a node of a tree; None where it has none."""
+    return x if x is None or isinstance(x, Expression) else as_input(x, f"{type(builder).__name__}.add_input")
+
+
 cdef object finished(object builder, object gates, object c):
     return tuple.__new__(builder._state, (apply2(TREE_H, c, gates), c))
 
@@ -590,6 +607,7 @@ cdef object finished(object builder, object gates, object c):
 def nary_step(builder, x, children):
     """The state of a node of a tree, by an `NaryTreeLSTMBuilder`."""
     cdef list states = checked(builder, x, children)
+    x = read_optional(builder, x)
     cdef uint32_t n = builder.N
     cdef Extra extra
     cdef list terms, cells, u = builder._u
@@ -620,6 +638,7 @@ def nary_step(builder, x, children):
 def child_sum_step(builder, x, children):
     """The state of a node of a tree, by a `ChildSumTreeLSTMBuilder`."""
     cdef list states = [state for state in checked(builder, x, children) if state is not None]
+    x = read_optional(builder, x)
     cdef Extra extra
     cdef list terms = [builder._b], forget = [builder._b_f], cells
     if x is not None:

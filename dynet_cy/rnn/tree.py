@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
@@ -150,11 +151,11 @@ class NaryTreeLSTMBuilder(_TreeBuilder):
         n, input_dim, hidden_dim = spec
         return cls(n, input_dim, hidden_dim, model)
 
-    def add_input(self, x: Expression | None, children: Iterable[TreeState | None] = ()) -> TreeState:
+    def add_input(self, x: Input | None, children: Iterable[TreeState | None] = ()) -> TreeState:
         """The state of a node of a tree.
 
         Args:
-            x: the input, of shape (input_dim,); None for a node that has none
+            x: the input, of shape (input_dim,): an expression, an array, or a list of numbers; None: the node has none
             children: the states of the first, second, ... child; `[]` for a leaf; None for a missing child
 
         Raises:
@@ -225,11 +226,11 @@ class ChildSumTreeLSTMBuilder(_TreeBuilder):
         input_dim, hidden_dim = spec
         return cls(input_dim, hidden_dim, model)
 
-    def add_input(self, x: Expression | None, children: Iterable[TreeState] = ()) -> TreeState:
+    def add_input(self, x: Input | None, children: Iterable[TreeState] = ()) -> TreeState:
         """The state of a node of a tree.
 
         Args:
-            x: the input, of shape (input_dim,); None for a node that has none
+            x: the input, of shape (input_dim,): an expression, an array, or a list of numbers; None: the node has none
             children: the states of the children; `[]` for a leaf
 
         Raises:

@@ -17,8 +17,11 @@ serves the first one.
 
 from libc.string cimport memset
 
-from dynet_cy.graph.structs cimport NO_BATCH, NO_NODE, SHARED, Batch, args_of, batches_of, nodes_of, order_of, state_of
+from dynet_cy.graph.structs cimport (
+    EACH, NO_BATCH, NO_NODE, SHARED, Batch, Node, args_of, batches_of, nodes_of, order_of, state_of,
+)
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
+from dynet_cy.memory.storage cimport Param
 
 
 # The nodes of a planned batch as a linked list.
@@ -48,6 +51,7 @@ cdef void order_nodes(Graph* g, uint32_t n) noexcept nogil:
         memset(places, 0xFF, (highest - lowest + <size_t>1) * sizeof(Place))
         for b in range(n):
             list_nodes(g, &batch[b], b, places - lowest, first)
+        order_weights(g, n, places - lowest, first, lowest, highest)
         b = n
         while b:
             b -= 1
@@ -68,6 +72,81 @@ cdef void list_nodes(const Graph* g, const Batch* batch, uint32_t number, Place*
         places[ids[j]].before = ids[j - 1] if j else NO_NODE
         places[ids[j]].after = ids[j + 1] if j + 1 < batch.count else NO_NODE
 
+
+# ---- neighbours that multiply by different weights ------------------------------------------
+#
+# Two batches that follow each other and do not depend on each other, such as those of the two directions of a recurrent
+# network, can be one product on a device, if the weights, factors and results of the second lie behind those of the first.
+
+cdef void order_weights(Graph* g, uint32_t n, Place* places, uint32_t* first, uint32_t lowest,
+                        uint32_t highest) noexcept nogil:
+    """Bring such batches of one size into the order in which their weights lie."""
+    cdef Batch* batch = batches_of(g) + g.n_batches
+    cdef uint32_t b, k
+    for b in range(1, n):
+        k = b
+        while k and may_change_places(g, &batch[k - 1], k - 1, places, lowest, highest):
+            change_places(g, &batch[k - 1], places, first + (k - 1))
+            k -= 1
+
+
+cdef inline const float* weights_of(const Graph* g, const Batch* batch) noexcept nogil:
+    """Where the first parameter that a batch uses is on the device; NULL: it uses none."""
+    cdef const Node* x = &nodes_of(g)[order_of(g)[batch.first]]
+    cdef const Node* a
+    cdef uint32_t i
+    for i in range(x.nargs):
+        a = &nodes_of(g)[args_of(g, x)[i]]
+        if a.val == NULL and a.nargs == 0 and a.object != NULL and a.batch == NO_BATCH:
+            return (<const Param*>a.object).device_value
+    return NULL
+
+
+cdef bint may_change_places(const Graph* g, const Batch* batch, uint32_t number, const Place* places, uint32_t lowest,
+                            uint32_t highest) noexcept nogil:
+    """Whether a batch and the one after it are such batches, and in the wrong order."""
+    cdef const Batch* other = batch + 1
+    cdef const uint32_t* ids = order_of(g)
+    cdef const Node* x
+    cdef const float* weights
+    cdef uint32_t i, j, arg
+    if (batch.count != other.count or batch.form != other.form or batch.form == EACH or batch.cell or other.cell
+            or nodes_of(g)[ids[batch.first]].op != nodes_of(g)[ids[other.first]].op
+            or batch.first + batch.count != other.first):
+        return False
+    weights = weights_of(g, other)
+    if weights == NULL or weights >= weights_of(g, batch):
+        return False
+    for j in range(other.count):
+        x = &nodes_of(g)[ids[other.first + j]]
+        for i in range(x.nargs):
+            arg = args_of(g, x)[i]
+            if lowest <= arg <= highest and places[arg].batch == number:
+                return False
+    return True
+
+
+cdef void change_places(Graph* g, Batch* batch, Place* places, uint32_t* first) noexcept nogil:
+    """Swap a batch and the one after it, which have equally many nodes."""
+    cdef uint32_t* ids = order_of(g) + batch.first
+    cdef uint32_t j, id, of_first = batch.first, n = batch.count, number = places[ids[0]].batch
+    cdef Batch other = batch[0]
+    batch[0] = batch[1]
+    batch[0].first = of_first
+    batch[1] = other
+    batch[1].first = of_first + n
+    for j in range(n):
+        id = ids[j]
+        ids[j] = ids[n + j]
+        ids[n + j] = id
+        places[ids[j]].batch = number
+        places[id].batch = number + 1
+    id = first[0]
+    first[0] = first[1]
+    first[1] = id
+
+
+# ---- the order of nodes ---------------------------------------------------------------------
 
 cdef void write_order(Graph* g, const Batch* batch, const Place* places, uint32_t node) noexcept nogil:
     """Write the list of a batch, which begins with this node, into the plan."""

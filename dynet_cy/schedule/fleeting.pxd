@@ -5,5 +5,6 @@ from libc.stdint cimport uint32_t
 from dynet_cy.graph.structs cimport Graph
 
 # Find the fleeting batches among the next n, which run on the CPU and whose targets are kept, and give them memory:
-# True if there are any.  If there is no memory for that, none is fleeting.
-cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil
+# True if there are any.  If there is no memory for that, none is fleeting.  A batch with more than `most_along` elements
+# may have a call for each node.
+cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along) noexcept nogil

@@ -2,7 +2,8 @@
 
 A batch is fleeting if
 
-- its own backward does not read its result, and that of no batch that reads it reads that argument (`Op.unread`);
+- its own backward does not read its result, and that of no batch that reads it reads that argument (`Op.unread`), or
+  all that does reads copies and can make them again from the arguments of this batch, which is a concatenation;
 - no expression refers to one of its nodes, and none is a target of the pass;
 - no node outside the plan takes one as an argument;
 - running it again would compute the same: its op draws no random numbers and runs no Python.
@@ -29,11 +30,12 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
-    COMPUTED, COPIES, FLEETING, NO_BATCH, TILES, VIEWS, WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of,
-    block_bytes, give_to_block, held_of, nodes_of, order_of, state_of, take_in_block,
+    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, NO_BATCH, SHARED, STACKED, TILES, VIEWS, WANTED, Batch, Block,
+    Graph, Hole, Node, args_of, batches_of, block_bytes, give_to_block, held_of, nodes_of, order_of, state_of,
+    take_in_block,
 )
-from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
-from dynet_cy.ops.registry cimport Op, op_at, reads, reads_result
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
+from dynet_cy.ops.registry cimport CPU, LIST, SHARE, Op, op_at, reads, reads_result, rule_of
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 cdef const Op* ops = op_at(0)       # all ops; the table never moves
@@ -48,6 +50,12 @@ cdef size_t least_of_plan = 1 << 20  # bytes
 # Whether values are fleeting however little memory they take.  In the environment: for tests.
 cdef bint small_too = os.environ.get("DYNET_CY_DROP_SMALL", "0") not in ("", "0")
 
+# In `Search.parts`.
+cdef enum:
+    UNKNOWN
+    LASTING
+    CHANGING
+
 # What the search needs to know, in the scratch arena.
 cdef struct Search:
     Graph* g
@@ -58,16 +66,20 @@ cdef struct Search:
     uint8_t* kept                   # by batch
     size_t least                    # bytes of a batch; smaller ones are kept
     bint on_device
+    uint8_t* parts                  # by batch, of concatenations: whether all of them are there in backward as they were
+    size_t most_along
     uint32_t n                      # batches that are not kept
 
 
-cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n,
+                        size_t most_along) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef Search s
     cdef bint found
     if not is_worth_it(g, n_batches):
         return False
     s.g = g
+    s.most_along = most_along
     s.begin = g.n_batches
     s.end = s.begin + n_batches
     s.on_device = g.device != 0
@@ -103,10 +115,11 @@ cdef bint open_search(Search* s) noexcept nogil:
         highest = max(highest, order[i])
     s.span = highest - s.lowest + 1
     s.batch = NULL
-    s.kept = <uint8_t*>arena_alloc(&g.scratch, n_batches)
+    s.kept = <uint8_t*>arena_alloc(&g.scratch, 2 * <size_t>n_batches)
     if s.kept == NULL:
         return False
-    memset(s.kept, 0, n_batches)
+    memset(s.kept, 0, 2 * <size_t>n_batches)
+    s.parts = s.kept + n_batches
     if as_made:
         return True
     s.batch = <uint32_t*>arena_alloc(&g.scratch, s.span * sizeof(uint32_t))
@@ -209,6 +222,8 @@ cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
     for i in range(n_args):
         read = batch.form == VIEWS or reads(op, i)
         adjacent = True                             # they may be read in place, although they are in several batches
+        if read and not s.on_device and read_through(s, batch, op, i):
+            read = adjacent = False
         parted = False
         before = NONE
         for j in range(batch.count):
@@ -266,6 +281,112 @@ cdef void keep_copied_last(Search* s) noexcept nogil:
     for b in range(s.begin, s.end):
         if batches_of(s.g)[b].form == COPIES and batches_of(s.g)[b].last == b:
             keep_all_arguments(s, &batches_of(s.g)[b])
+
+
+# ---- concatenations -----------------------------------------------------------------------
+#
+# A batch copies an argument if its values are not side by side, and gives large copies back after forward.  Backward makes
+# them again (execute/gradients).  The copy of a concatenation may just as well be made of its arguments, so the
+# concatenation itself need not be kept.
+
+cdef bint read_through(Search* s, const Batch* batch, const Op* op, uint32_t i) noexcept nogil:
+    """Whether backward reads argument i of a batch as a copy, in which concatenations come from their own arguments; these
+    are kept."""
+    cdef Graph* g = s.g
+    cdef uint32_t j, k, arg, of
+    cdef const Node* x
+    arg = argument(g, batch, 0, i)
+    if planned_batch(s, arg) == NONE or not is_of_parts(g, arg) or not is_copied(s, batch, op, i):
+        return False
+    for j in range(batch.count):
+        arg = argument(g, batch, j, i)
+        of = planned_batch(s, arg)
+        if not is_of_parts(g, arg):
+            keep(s, of)
+            continue
+        if s.parts[of - s.begin] == UNKNOWN:
+            s.parts[of - s.begin] = LASTING if have_copies(g, &batches_of(g)[of]) else CHANGING
+        if s.parts[of - s.begin] == CHANGING:
+            keep(s, of)
+        x = &nodes_of(g)[arg]
+        for k in range(x.nargs):
+            keep(s, planned_batch(s, args_of(g, x)[k]))
+    return True
+
+
+cdef inline uint32_t argument(const Graph* g, const Batch* batch, uint32_t j, uint32_t i) noexcept nogil:
+    """Argument i of node j of a batch."""
+    return args_of(g, &nodes_of(g)[order_of(g)[batch.first + j]])[i]
+
+
+cdef inline bint is_of_parts(const Graph* g, uint32_t node) noexcept nogil:
+    """Whether a value is its arguments, one after the other."""
+    cdef const Node* x = &nodes_of(g)[node]
+    return ops[x.op].needs[CPU].laid != NULL and ops[x.op].needs[CPU].laid(&x.dim, x.attrs)
+
+
+cdef bint have_copies(const Graph* g, const Batch* batch) noexcept nogil:
+    """Whether there will be copies of the parameters that are arguments of a batch, since these may change before backward:
+    one for each place among the arguments."""
+    cdef uint32_t i, j, arg, found
+    for i in range(nodes_of(g)[order_of(g)[batch.first]].nargs):
+        found = NONE
+        for j in range(batch.count):
+            arg = argument(g, batch, j, i)
+            if not state_of(g)[arg] & SHARED:
+                continue
+            if found != NONE and found != arg or batch.count == 1 or batch.form == EACH:
+                return False
+            found = arg
+    return True
+
+
+cdef bint is_copied(const Search* s, const Batch* batch, const Op* op, uint32_t i) noexcept nogil:
+    """Whether the call of a batch cannot but copy argument i: wherever values lie, two that it reads one after the other
+    are not adjacent."""
+    cdef const Graph* g = s.g
+    cdef const uint32_t* order = order_of(g)
+    cdef const Batch* of
+    cdef uint32_t j, arg, number, last = 0, at = 0, end = 0
+    cdef bint apart = False
+    cdef size_t elements = 0
+    if (batch.form != STACKED and batch.form != COLUMNS and batch.form != FLATTENED or rule_of(op, i) == SHARE
+            or rule_of(op, i) == LIST and batch.form != COLUMNS):
+        return False
+    for j in range(batch.count):
+        elements += total_of(&nodes_of(g)[order[batch.first + j]].dim)
+        arg = argument(g, batch, j, i)
+        number = planned_batch(s, arg)
+        if number == NONE:
+            return False
+        of = &batches_of(g)[number]
+        if of.form == VIEWS:
+            return False
+        if apart:
+            continue
+        if j and at < end and order[at] == arg:
+            at += 1                                 # directly after the one before it
+            continue
+        apart = j and (at < end or order[of.first] != arg or not may_touch(g, last, number))
+        last = number
+        at = of.first
+        end = of.first + of.count
+        while order[at] != arg:
+            at += 1
+        at += 1
+    return apart and elements <= s.most_along
+
+
+cdef bint may_touch(const Graph* g, uint32_t last, uint32_t number) noexcept nogil:
+    """Whether the first value of a batch may lie directly after the last one of another batch."""
+    cdef const Batch* batch = &batches_of(g)[last]
+    cdef size_t elements = 0
+    cdef uint32_t j
+    if g.has_empty:                                 # batches in between may take no memory
+        return True
+    for j in range(batch.count):
+        elements += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
+    return number == last + 1 and elements * sizeof(float) % ALIGN == 0
 
 
 cdef void keep_for_others(Search* s) noexcept nogil:

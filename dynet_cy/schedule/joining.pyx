@@ -15,7 +15,7 @@ from dynet_cy.graph.structs cimport (
     EACH, NEEDS_GRAD, NO_BATCH, SHARED, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
-from dynet_cy.ops.registry cimport op_at
+from dynet_cy.ops.registry cimport CPU, FLAT, Needs, Op, op_at
 from dynet_cy.schedule.rewrite cimport Counts, add_counts, clear, counted
 from dynet_cy.schedule.plan cimport Signatures, has_parameter_value, signature_of, signatures_open
 
@@ -66,11 +66,23 @@ cdef inline bint is_large(const Graph* g, const Node* x) noexcept nogil:
     return False
 
 
-cdef inline bint may_join(const Graph* g, const Batch* batch) noexcept nogil:
+cdef inline bint may_join(const Graph* g, const Batch* batch, int kind) noexcept nogil:
     cdef uint32_t id = order_of(g)[batch.first]
     cdef const Node* x = &nodes_of(g)[id]
-    return (op_at(x.op).joins and batch.form != EACH and batch.bytes and state_of(g)[id] & NEEDS_GRAD
-            and columns_of(g, batch) < ENOUGH_COLUMNS and is_large(g, x))
+    cdef const Op* op = op_at(x.op)
+    if batch.form == EACH or not batch.bytes or not state_of(g)[id] & NEEDS_GRAD:
+        return False
+    if columns_of(g, batch) >= ENOUGH_COLUMNS:
+        return False
+    if kind == CPU:
+        return op.joins and is_large(g, x)
+    return op.joins or is_function(op, &op.needs[kind], x)
+
+
+cdef inline bint is_function(const Op* op, const Needs* needs, const Node* x) noexcept nogil:
+    """Whether a node is an elementwise function of one argument, which only argument and result determine."""
+    return (op.batching == FLAT and x.nargs == 1 and x.item_count == 0 and op.backward != NULL and needs.saved == NULL
+            and needs.work == NULL and needs.spread == NULL and needs.same == NULL and needs.laid == NULL)
 
 
 cdef uint32_t typical_node(const Graph* g, const Batch* batch) noexcept nogil:
@@ -83,12 +95,12 @@ cdef uint32_t typical_node(const Graph* g, const Batch* batch) noexcept nogil:
     return ids[0]
 
 
-cdef bint find_signatures(Graph* g, uint32_t n, JoiningWork* w) noexcept nogil:
+cdef bint find_signatures(Graph* g, uint32_t n, int kind, JoiningWork* w) noexcept nogil:
     """Find the signatures of the batches that may be joined; False if no two are equal."""
     cdef const Batch* batches = batches_of(g)
     cdef uint32_t b, n_may = 0
     for b in range(n):
-        n_may += may_join(g, &batches[b])
+        n_may += may_join(g, &batches[b], kind)
     if n_may < 2:
         return False
     w.sig = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
@@ -96,7 +108,7 @@ cdef bint find_signatures(Graph* g, uint32_t n, JoiningWork* w) noexcept nogil:
         return False
     for b in range(n):
         w.sig[b] = NONE
-        if may_join(g, &batches[b]) and signature_of(g, &w.signatures, typical_node(g, &batches[b]), 0, &w.sig[b]):
+        if may_join(g, &batches[b], kind) and signature_of(g, &w.signatures, typical_node(g, &batches[b]), 0, &w.sig[b]):
             return False
     return w.signatures.n < n_may
 
@@ -269,11 +281,11 @@ cdef void run_agenda(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) n
             release(g, w, b)
 
 
-cdef bint plan_backward(Graph* g, uint32_t last, BackwardPlan* plan) noexcept nogil:
+cdef bint plan_backward(Graph* g, uint32_t last, int kind, BackwardPlan* plan) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef uint32_t n = last + 1
     cdef JoiningWork w
-    if not find_signatures(g, n, &w) or not open_work(g, n, &w, plan):
+    if not find_signatures(g, n, kind, &w) or not open_work(g, n, &w, plan):
         arena_rewind(&g.scratch, top)
         return False
     find_uses(g, n, &w)

@@ -60,14 +60,18 @@ cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil:
 
 cdef inline uint32_t* write_shape(uint32_t* w, const Dim* d) noexcept nogil:
     cdef uint32_t i
-    w[0] = d.nd
+    w[0] = axes_and_type(d)
     for i in range(d.nd):
         w[1 + i] = d.d[i]
     return w + 1 + d.nd
 
 
+cdef inline uint32_t axes_and_type(const Dim* d) noexcept nogil:
+    return d.nd | <uint32_t>d.type << 8
+
+
 cdef inline uint32_t* write_rows(uint32_t* w, const Dim* d) noexcept nogil:
-    w[0] = 1
+    w[0] = 1 | <uint32_t>d.type << 8
     w[1] = rows_of(d)
     return w + 2
 
@@ -80,6 +84,7 @@ cdef inline uint32_t* write_shared(uint32_t* w, uint32_t node) noexcept nogil:
 
 cdef inline uint32_t* write_head(Graph* g, const Node* x, uint32_t kind, uint32_t* w) noexcept nogil:
     cdef uint32_t i
+    kind |= <uint32_t>x.dim.type << 4
     if g.multi_device:
         kind |= <uint32_t>device_of(g, <uint32_t>(x - nodes_of(g))) << 8
     w[0] = x.op
@@ -202,7 +207,7 @@ cdef uint32_t write_kin(Graph* g, uint32_t id, uint32_t* w) noexcept nogil:
         if state_of(g)[args[i]] & SHARED:
             at = write_shared(at, args[i])
         else:
-            at[0] = nodes_of(g)[args[i]].dim.nd
+            at[0] = axes_and_type(&nodes_of(g)[args[i]].dim)
             at += 1
     return <uint32_t>(at - w)
 
@@ -398,7 +403,7 @@ cdef inline uint32_t* write_node(Graph* g, const Node* x, uint32_t lowest, uint3
             a = nodes_of(g) + args[i]
             w[0] = OUTSIDE
             w[1] = args[i] if state[args[i]] & SHARED else args[i] - lowest
-            w[2] = a.dim.nd | <uint32_t>(state[args[i]] & SHARED) << 8
+            w[2] = axes_and_type(&a.dim) | <uint32_t>(state[args[i]] & SHARED) << 16
             w = write_dim(w + 3, &a.dim)
     return w
 
@@ -669,7 +674,9 @@ def cached_in(ComputationGraph graph not None) -> tuple[int, int]:
 # operation batching in dynamic computation graphs): among the signatures with nodes whose arguments are ready, the one
 # whose remaining nodes have the smallest average depth runs next, with all its ready nodes. Beyond the paper: a
 # signature all of whose nodes are ready runs first, and one whose nodes do not depend on each other waits until all of
-# them are ready, as long as another one can run. By depth: nodes of equal depth and signature run together.
+# them are ready, as long as another one can run. And one that is not elementwise waits for another one with ready nodes
+# whose results it uses: it grows by them, and chains that are in different steps, such as the directions of a recurrent
+# network, come into step. By depth: nodes of equal depth and signature run together.
 
 cdef const Op* ops = op_at(0)                   # all ops; the table never moves
 
@@ -918,6 +925,7 @@ cdef struct Queue:
     uint64_t depths                 # sum over those that have not run
     uint32_t n                      # nodes of this signature in the queue being emptied
     uint32_t at                     # 1 + position of the next one in its own batch; 0: it has no batch of its own
+    uint64_t feeds                  # by agenda: the queues of the users of its nodes; those beyond 64 share bits
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
@@ -1212,6 +1220,27 @@ cdef inline int rank_of(const Queue* q) noexcept nogil:
     return 0 if q.ready == q.left else 1 if q.chained else 2
 
 
+cdef uint32_t first_feeder(const PlanWork* w, const Queue* queues, const uint32_t* active, uint32_t n,
+                           uint32_t best) noexcept nogil:
+    """The queue to run before the best one: one with ready nodes whose users are in it, one that does so for that, ..."""
+    cdef uint64_t seen = 0, own
+    cdef uint32_t k, found
+    cdef const Queue* q
+    while rank_of(&queues[active[best]]) == 1 and w.signatures.keys[w.sig[queues[active[best]].head]].form != FLATTENED:
+        own = <uint64_t>1 << (active[best] & 63)
+        seen |= own
+        found = n
+        for k in range(n):
+            q = &queues[active[k]]
+            if (q.feeds & own and not seen >> (active[k] & 63) & 1 and rank_of(q) < 2
+                    and (found == n or is_before(q, &queues[active[found]]))):
+                found = k
+        if found == n:
+            break
+        best = found
+    return best
+
+
 cdef int run_agenda(Graph* g, PlanWork* w, uint32_t lowest, uint32_t count, Interrupts* s) noexcept nogil:
     cdef uint8_t* state = state_of(g)
     cdef Queue* queues = open_queues(g, w)
@@ -1248,6 +1277,7 @@ cdef int run_agenda(Graph* g, PlanWork* w, uint32_t lowest, uint32_t count, Inte
             if state[a] & WANTED:
                 a -= lowest
                 behind[i] |= behind[a] | <uint64_t>1 << (w.queue[a] & 63)
+                queues[w.queue[a]].feeds |= <uint64_t>1 << (w.queue[i] & 63)
                 users[a] += 1
                 waits[i] += 1
                 n_edges += 1
@@ -1281,6 +1311,7 @@ cdef int run_agenda(Graph* g, PlanWork* w, uint32_t lowest, uint32_t count, Inte
         for k in range(1, n_active):
             if is_before(&queues[active[k]], &queues[active[best]]):
                 best = k
+        best = first_feeder(w, queues, active, n_active, best)
         sig = active[best]
         n_active -= 1
         active[best] = active[n_active]

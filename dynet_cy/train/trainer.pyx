@@ -1,7 +1,6 @@
 """Trainers: what they share, one update, moving averages, and their state."""
 
 import hashlib
-import inspect
 import sys
 import warnings
 from threading import get_ident
@@ -32,7 +31,7 @@ from dynet_cy.train.plan cimport (
     FROZEN, KEPT, MOVES, GroupSettings, Outcome, Plan, TrainerSettings, Update, n_states,
 )
 
-from dynet_cy.core.equivalents import advice
+from dynet_cy.core.equivalents import KnownArguments
 from dynet_cy.model.collection import ParameterCollection
 from dynet_cy.model.whole import as_collection
 from dynet_cy.train.interfaces import ParameterGroup
@@ -665,27 +664,7 @@ cdef int note_nothing(object trainer) except -1:
 
 
 @cython.embedsignature(False)
-class _Settings:
-    """Raises an error for arguments that other libraries' trainers have, unless a derived class has them too."""
-
-    def __init_subclass__(cls, **options):
-        super().__init_subclass__(**options)
-        # Up to Python 3.10, `inspect.signature` prefers `__new__` to a constructor that the class has inherited.
-        if "__init__" not in vars(cls):
-            cls.__init__ = cls.__init__
-
-    def __new__(cls, *args, **settings):
-        for name in settings:
-            instead = advice("keyword", name)
-            if instead:
-                own = inspect.signature(cls.__init__).parameters
-                if name not in own and not any([p.kind is p.VAR_KEYWORD for p in own.values()]):
-                    raise TypeError(f"{cls.__name__}: there is no argument {name}{instead}")
-        return super().__new__(cls)
-
-
-@cython.embedsignature(False)
-class Trainer(_Settings, MovingAverages, Restorable):
+class Trainer(KnownArguments, MovingAverages, Restorable):
     """Base class of all trainers.  Use one of the derived classes.
 
     Gradients are clipped by default: if their global L2 norm exceeds 5, they
@@ -710,6 +689,7 @@ class Trainer(_Settings, MovingAverages, Restorable):
         2.828
     """
 
+    _arguments = "keyword"      # of KnownArguments
     _rule = None                # number of a row of optim.def
     _constants = {}             # for each constant of the rule (b1, b2, eps): the trainer's attribute that holds it
     _constants_read = ()        # the same as pairs of a number and an attribute, see `check_constants`

@@ -13,7 +13,7 @@ typedef struct {
     uint32_t function;          /* number of the public function's name */
     uint32_t b, n;              /* batch element of the call, and how many there are to choose from */
     uint64_t k;                 /* position in the batch element */
-    float v;
+    double v;
 } dy_refused_index;
 DY_SIZE(dy_refused_index, 32);
 

@@ -47,10 +47,12 @@ typedef struct {
     void *object;               /* long-lived object: parameter entry, lookup table */
 } dy_node;
 
-/* One argument of several nodes: concatenated, or a list of pointers to the batch elements; neither: they share it. */
+/* One argument of several nodes: side by side, or a list of pointers to the batch elements; neither: they share it. */
 typedef struct {
     float *v;
     float **list;
+    size_t bytes;               /* of v if it is a copy; without v, the copy is gone and backward makes another one */
+    float *aside;               /* of a shared parameter that is part of fleeting values: a copy of its value */
 } dy_laid;
 
 /* How the nodes of a batch run: its form, which the plan chooses.  Executors have a function for each, forward and

@@ -32,9 +32,20 @@ enum {
  * 6...  That memory may hold other numbers by then. */
 enum {
     DY_UNREAD_FIRST = 1,
+    DY_UNREAD_ODD = 2,
+    DY_UNREAD_EVEN = 4,
     DY_UNREAD_ARGUMENTS = 7,
     DY_UNREAD_RESULT = 8,
     DY_UNREAD = 15
+};
+
+/* Some arguments of an op, as bits of a number that stands for all of them in `integers` and `moves`.  For argument 0, as in
+ * `rule`; for 1, 3, 5...; for 2, 4, 6... */
+enum {
+    DY_FIRST = 1,
+    DY_SECOND = 2,
+    DY_THIRD = 4,
+    DY_ALL = 7
 };
 
 /* The input of a shape rule: the shapes of the arguments, attributes and items. */
@@ -60,9 +71,9 @@ typedef size_t (*dy_work)(const dy_call *c, int i);
 /* The share of argument i in a concatenated result, so that its backward finds its position by itself. */
 typedef size_t (*dy_part)(const dy_call *c, uint32_t i);
 
-/* Runs before the backward of a call: computes the gradients of all its arguments into c->work, which has op.prepared()
- * floats and stays valid until the backward of the last argument.  Such an op has no `work`.  Like forward, it may take
- * the GIL; backward may not, since locks are held. */
+/* Runs before the backward of a call: computes what the gradients of all its arguments need into c->work, which has
+ * op.prepared() floats and stays valid until the backward of the last argument.  Such an op has no `work`.  Like forward, it
+ * may take the GIL; backward may not, since locks are held. */
 typedef void (*dy_prepare)(const dy_call *c);
 /* The exception of the last forward or prepare of this thread, a new reference to a Python object; NULL if there was none. */
 typedef void *(*dy_raised)(void);
@@ -111,6 +122,7 @@ typedef struct dy_op {
     dy_part part;               /* NULL: backward needs no c->before */
     dy_prepare prepare;         /* NULL: none */
     dy_saved prepared;
+    uint8_t prepares_over;      /* c->work may be dy->v: as many floats, and no other backward of the call reads dy */
     dy_backward_all backward_all;   /* NULL, or: of an elementwise op, the gradients of all arguments at once */
     dy_view_of view;            /* NULL, or: the result may be a part of the argument in memory */
     dy_raised raised;           /* NULL: forward and prepare cannot fail */
@@ -124,10 +136,18 @@ typedef struct dy_op {
     uint8_t in_place;           /* backward may write dx over dy, if they have the same size; 2: it is dy */
     uint8_t joins;              /* backward reads arguments and dy only: batches of several passes may run as one */
     uint8_t unread;             /* on the CPU: what backward does not read; 0: it may read all */
+    uint8_t over;               /* arguments, as in `unread`: their own backward and later ones of the call do not read them,
+                                 * so that the gradients may be written over a copy of them */
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
     uint8_t random;             /* its items identify its random draws: draws.h */
     uint8_t infinite;           /* may return infinities for finite numbers: not an anomaly */
     uint8_t truth;              /* returns 0 or 1, the truth value of a comparison of one element */
+    /* Types.  An argument is floats, and so is the result, unless these say otherwise; integers in place of floats are
+     * converted, by a node that is made for it. */
+    uint8_t integers;           /* the arguments that may be either, such as an index */
+    uint8_t moves;              /* the arguments that are copied bit by bit: the result has their type, which is the same */
+    uint8_t result;             /* the type of the result, if it is that of no argument */
+    const struct dy_op *of_integers;    /* NULL, or: the op in place of this one where all arguments are integers */
     const char *alone_because;
     const char *no_gradient_because;
 } dy_op;
@@ -141,6 +161,9 @@ static inline int dy_rule(const dy_op *op, uint32_t i) { return op->rule[dy_rule
 static inline int dy_reads(const dy_op *op, uint32_t i) {
     return op->backward != NULL && !(op->unread >> dy_rule_index(i) & 1);
 }
+
+/* Whether the gradient of argument i may be written over a copy of the argument. */
+static inline int dy_goes_over(const dy_op *op, uint32_t i) { return op->over >> dy_rule_index(i) & 1; }
 
 static inline int dy_reads_result(const dy_op *op) {
     return op->backward != NULL && !(op->unread & DY_UNREAD_RESULT);

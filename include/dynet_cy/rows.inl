@@ -16,7 +16,7 @@ DY_INLINE void DY_N(fetch)(size_t k, size_t count, size_t n, const uint32_t *ite
 
 static void DY_N(take_rows)(size_t count, size_t n, const uint32_t *items, const float *x, float *y, int acc) {
     if (n == 1)
-        for (size_t k = 0; k < count; k++) y[k] = (acc ? y[k] : 0) + x[items[k]];
+        for (size_t k = 0; k < count; k++) y[k] = acc ? y[k] + x[items[k]] : x[items[k]];
     else if (acc)
         for (size_t k = 0; k < count; k++) {
             DY_N(fetch)(k, count, n, items, x);

@@ -14,9 +14,16 @@
 
 #define DY_MAX_ND 7
 
+/* The types of elements: 4 bytes each, so memory does not depend on them. */
+enum {
+    DY_FLOATS,                  /* float32 */
+    DY_INTEGERS                 /* int32; their bits are in the floats that tensors point to, see `dy_integers` */
+};
+
 typedef struct {
     uint32_t d[DY_MAX_ND];
-    uint32_t nd;
+    uint8_t nd;
+    uint8_t type;               /* of the elements */
     uint32_t bd;                /* batch size */
 } dy_dim;
 
@@ -109,6 +116,23 @@ static inline dy_dim dy_dim_with_rows(const dy_dim *row, uint32_t rows) {
 
 static inline float *dy_element(const dy_tensor *x, uint32_t b) {
     return x->list ? x->list[b] : x->v + b * x->bstride;
+}
+
+/* The integers that lie where floats are expected.  The attribute lets both be read and written in one function. */
+#if defined(__GNUC__)
+typedef int32_t __attribute__((may_alias)) dy_int;
+#else
+typedef int32_t dy_int;
+#endif
+
+static inline dy_int *dy_integers(float *v) { return (dy_int *)(void *)v; }
+
+static inline const dy_int *dy_const_integers(const float *v) { return (const dy_int *)(const void *)v; }
+
+/* Element k of batch element b of a tensor of either type; a double holds all of them. */
+static inline double dy_number_at(const dy_tensor *x, uint32_t b, size_t k) {
+    const float *v = dy_element(x, b) + k;
+    return x->dim.type == DY_INTEGERS ? (double)*dy_const_integers(v) : (double)*v;
 }
 
 #endif

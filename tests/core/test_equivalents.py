@@ -18,7 +18,7 @@ import dynet_cy as dy
 from dynet_cy.core.equivalents import TABLES, ElsewhereInModule, Row
 
 ROWS = [row for rows in TABLES.values() for row in rows]
-PLACES = ("nn", "x", "trainer", "model", "state")
+PLACES = ("nn", "x", "trainer", "model", "state", "layer", "builder", "birnn")
 OPERATORS = {
     operator.add: "+",
     operator.sub: "-",
@@ -37,7 +37,16 @@ def owners() -> dict[str, Any]:
     model = dy.ParameterCollection()
     x = dy.inputVector([1, 2])
     state = dy.SimpleRNNBuilder(1, 2, 2, model).initial_state()
-    return {"nn": dy.nn, "x": x, "trainer": dy.SimpleSGDTrainer(model), "model": model, "state": state}
+    return {
+        "nn": dy.nn,
+        "x": x,
+        "trainer": dy.SimpleSGDTrainer(model),
+        "model": model,
+        "state": state,
+        "layer": dy.nn.Linear(2, 2, model),
+        "builder": dy.LSTMBuilder(1, 2, 2, model),
+        "birnn": dy.BiRNNBuilder(1, 2, 2, model, dy.LSTMBuilder),
+    }
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -45,7 +54,7 @@ def test_every_name_leads_on(place: str) -> None:
     """No name of the table exists, and each error says what to write."""
     owner = owners()[place]
     for row in ROWS:
-        for name in getattr(row, place).split():
+        for name in getattr(row, "layer" if place in ("builder", "birnn") else place).split():
             assert not hasattr(owner, name), f"{name} is there: take it out of the table"
             with pytest.raises(AttributeError) as error:
                 getattr(owner, name)
@@ -119,7 +128,7 @@ def test_functions_of_the_table_exist() -> None:
     """What errors name by the function of the same name is one."""
     for row in ROWS:
         if row.says == "`dy.{}(x)`":
-            assert all(hasattr(dy, name) for name in (row.x + row.ufunc).split())
+            assert all(hasattr(dy, name) for name in (row.x + row.numpy).split())
         if row.says == "`dy.{}Trainer`":
             assert all(hasattr(dy, f"{name}Trainer") for name in row.dy.split() if name != "RMSprop")
 
@@ -139,6 +148,38 @@ def test_functions_of_the_table_exist() -> None:
         (lambda: trainer(lr=0.1), TypeError, "AdamTrainer: there is no argument lr; write `learning_rate`"),
         (lambda: trainer(betas=(0.9, 0.98)), TypeError, "write .*beta_1=b1, beta_2=b2"),
         (lambda: dy.nn.Activation("swish"), ValueError, "write `silu`"),
+        (lambda: linear().zero_grad(), AttributeError, "'Linear' object has no attribute 'zero_grad'; write nothing"),
+        (lambda: dy.nn.Linear(3, 2), TypeError, "Linear: argument model is missing: the ParameterCollection"),
+        (
+            lambda: dy.nn.Linear(in_features=3),
+            TypeError,
+            "Linear: there is no argument in_features; write `input_dim=`",
+        ),
+        (lambda: dy.nn.Sequential(linear(), linear()), TypeError, "Sequential: argument layers: expected a list, such"),
+        (
+            lambda: dy.LSTMBuilder(input_size=3),
+            TypeError,
+            "VanillaLSTMBuilder: there is no argument input_size; write `in",
+        ),
+        (
+            lambda: dy.softmax(x(), dim=0),
+            TypeError,
+            "softmax: there is no argument dim; write `d=`; it takes (x, d=0, mask",
+        ),
+        (lambda: dy.sum_elems(x(), axis=0), TypeError, "sum_elems: there is no argument axis; it takes (x)"),
+        (
+            lambda: x().mean(dim=0),
+            TypeError,
+            "mean: there is no argument dim; write `axis=`; it takes (x, axis, keepdims)",
+        ),
+        (
+            lambda: x().backward(retain_graph=True),
+            TypeError,
+            "backward: there is no argument retain_graph; write nothing",
+        ),
+        (lambda: np.concatenate([x(), [1.0]]), TypeError, "np.concatenate: there is no such function of expressions"),
+        (lambda: np.dot(x(), x()), TypeError, "np.dot: there is no such function of expressions; write `x @ y`"),
+        (lambda: np.linalg.norm(x()), TypeError, "write `dy.norm(x)`"),
     ],
 )
 def test_words_that_users_type(use: Callable[[], object], error: type[Exception], says: str) -> None:
@@ -151,8 +192,39 @@ def x() -> dy.Expression:
     return dy.inputVector([1, 2])
 
 
+def linear() -> dy.nn.Linear:
+    return dy.nn.Linear(2, 2, dy.ParameterCollection())
+
+
 def trainer(**settings: Any) -> dy.Trainer:
     return dy.AdamTrainer(dy.ParameterCollection(), **settings)
+
+
+def test_errors_of_arguments_are_those_of_the_call() -> None:
+    """An error that a function raises itself stays."""
+    with pytest.raises(TypeError, match=r"^softmax: x must be an Expression, not int$"):
+        dy.softmax(1, d=0)
+    with pytest.raises(TypeError, match=r"^softmax: there is no argument axes; it takes \(x, d=0, mask=None\)$"):
+        dy.softmax(x(), axes=0)
+    with pytest.raises(TypeError, match=r"^softmax\(\) takes at least 1"):
+        dy.softmax()
+
+
+def test_calls_of_watched_functions_often() -> None:
+    settings = {"d": 0}
+    for _ in range(100):
+        assert dy.softmax(x(), d=0).npvalue().sum() == pytest.approx(1)
+        assert dy.softmax(x(), **settings).dim() == ((2,), 1)
+
+
+def test_numbers_of_expressions_in_numpy() -> None:
+    """NumPy's functions that have no counterpart, and those of counterparts by method, work as without the table."""
+    e = x()
+    assert np.argmax(e) == 1
+    assert np.allclose(e, [1, 2])
+    assert np.array_equal(e, np.array([1.0, 2.0]))
+    assert isinstance(np.sum(e), dy.Expression)
+    assert np.mean(e).value() == 1.5
 
 
 def test_other_names_are_plain_errors() -> None:

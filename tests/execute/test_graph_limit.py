@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from limits import MB, without_limit  # noqa: F401
 
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.execute import recompute
-from dynet_cy.graph import thrift
 from dynet_cy.memory import arena
-
-MB = 2**20
-
-
-@pytest.fixture(autouse=True)
-def without_limit() -> Iterator[None]:
-    thrift.set_ratio(1.5)
-    dy.renew_cg()
-    yield
-    dy.renew_cg()
-    config.set(mem=0)
-    thrift.set_ratio(1.5)
 
 
 def chain(b: dy.Parameters, n: int = 1000) -> dy.Expression:

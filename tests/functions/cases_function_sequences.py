@@ -58,6 +58,15 @@ CASES = [
         )
         for labels in ([1, 2], [1, 1], [], [2])
     ],
+    *[
+        Case(
+            f"ctc_loss-at-{''.join(map(str, labels))}",
+            [(3, 4)],
+            lambda dy, xs, y=labels: dy.ctc_loss(dy.log_softmax(xs[0]), dy.input_indices(y)),
+            lambda xs, y=labels: ctc(y)(xs[0]),
+        )
+        for labels in ([1, 2], [1, 1], [2])
+    ],
     Case(
         "ctc_loss-blank",
         [(3, 4)],

@@ -103,6 +103,23 @@ def test_many_labels(graph) -> None:
     np.testing.assert_allclose(x.gradient(), desired, atol=1e-5)
 
 
+def test_labels_that_are_values_of_the_graph(graph) -> None:
+    """As those of a list, also in a batch; the loss is infinite, without a gradient, where there are too few frames."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(1, 4, (6, 3))
+    scores = rng.uniform(-3, 0, (4, 12, 3))
+    batch = dy.ctc_loss(dy.inputTensor(scores, batched=True), dy.input_indices(labels, batched=True))
+    for k, found in enumerate(batch.npvalue().ravel()):
+        assert found == pytest.approx(dy.ctc_loss(dy.inputTensor(scores[..., k]), labels[:, k].tolist()).value())
+    x = dy.inputTensor(scores[:, :3, 0]) * 1
+    loss = dy.ctc_loss(x, dy.inputVector([2, 2, 1]))
+    assert loss.value() == np.inf
+    loss.backward(full=True)
+    np.testing.assert_array_equal(x.gradient(), 0)
+    with pytest.raises(IndexError, match="the index is 4 at element 1"):
+        dy.ctc_loss(x, dy.input_indices([1, 4])).value()
+
+
 def test_sequences_of_all_lengths_run_together(graph) -> None:
     rng = np.random.default_rng(0)
     cases = [(frames, list(rng.integers(1, 4, frames // 2))) for frames in (4, 9, 4, 20)]

@@ -6,6 +6,7 @@ import abc
 import inspect
 import pickle
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +113,34 @@ def test_a_cell_that_runs_again_replaces_its_layer(model, first: str, second: st
 )
 def test_other_layers_are_not_replaced(model, first: str, second: str) -> None:
     notebook = Notebook(model)
-    notebook.run(first)
-    notebook.run(second)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*the model has the parameters of the former one too")
+        notebook.run(first)
+        notebook.run(second)
     assert len(model) == 2 * len(Net(dy.ParameterCollection()).parameters())
+
+
+@pytest.mark.parametrize(
+    ("program", "warned"),
+    [
+        ("net = Net(model)\nnet = Net(model)", True),
+        ("for _ in range(2):\n    net = Net(model)", True),
+        ("net = Net(model)\nkept = net\nnet = Net(model)", False),
+        ("nets = []\nfor _ in range(2):\n    net = Net(model)\n    nets.append(net)", False),
+        ("net = Net(model)\nmodel.remove(net)\nnet = Net(model)", False),
+        ("for _ in range(2):\n    net = Net(dy.Model())", False),
+        ("def build():\n    net = Net(model)\n    net = Net(model)\n    return net\nnet = build()", False),
+    ],
+)
+def test_a_program_that_loses_its_layer_is_warned(model, program: str, warned: bool) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        net = Notebook(model).run(program)
+    says = [str(w.message) for w in caught]
+    assert [text.startswith("Net net was made again, and the model has the parameters of") for text in says] == [
+        True
+    ] * warned
+    assert net.collection.name() in ("/net/", "/net_1/")
 
 
 def test_a_cell_that_fails_leaves_the_layer_from_before(model) -> None:

@@ -30,17 +30,13 @@ def public_functions() -> list[str]:
     return sorted(n for n in names if not isinstance(getattr(dynet_cy, n), type))
 
 
-# Arguments that DyNet does not have, in any function or in one.
+# Arguments that DyNet does not have, by function.
 OURS = {
-    "forward_only",
-    "axis",
-    "mask",
-    "log_softmax.d",
-    "layer_norm.eps",
-    "dilation",
-    "groups",
+    *("conv2d.dilation", "conv2d.groups", "conv2d_bias.dilation", "conv2d_bias.groups"),
+    *("layer_norm.axis", "layer_norm.eps"),
+    *("log_softmax.d", "log_softmax.mask", "softmax.mask"),
+    *("renew_cg.forward_only", "renew_cg.mem"),
     "reshape.order",
-    "renew_cg.mem",
 }
 
 
@@ -77,7 +73,7 @@ class Library:
         signature = inspect.signature(getattr(dynet_cy, name))
         given = signature.bind(*args, **keywords).arguments
         defaults = {n: p.default for n, p in signature.parameters.items() if p.default is not p.empty}
-        both = {n: v for n, v in defaults.items() if not {n, f"{name}.{n}"} & OURS}
+        both = {n: v for n, v in defaults.items() if f"{name}.{n}" not in OURS}
         return {**{n: v for n, v in both.items() if not isinstance(v, tuple)}, **given}
 
 

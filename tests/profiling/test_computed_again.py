@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from limits import limit, without_limit  # noqa: F401
 from own_process import run_python
 
 import dynet_cy as dy
-from dynet_cy import config, profiling
+from dynet_cy import profiling
 from dynet_cy.execute import recompute
-from dynet_cy.graph import thrift
-from dynet_cy.memory import arena
+from dynet_cy.schedule import fleeting
 
 CALLS, CELLS, DIM, COUNT = 6, 4, 48, 8
 VALUE = 4 * DIM * COUNT
-
-
-@pytest.fixture(autouse=True)
-def without_limit() -> Iterator[None]:
-    thrift.set_ratio(1.5)
-    dy.renew_cg()
-    yield
-    dy.renew_cg()
-    config.set(mem=0)
-    thrift.set_ratio(1.5)
 
 
 def cells(weights: dy.Parameters, x: dy.Expression, n: int = CELLS) -> dy.Expression:
@@ -45,9 +35,7 @@ def checkpointed(weights: dy.Parameters) -> None:
 
 
 def within(megabytes: float, weights: dy.Parameters, n: int = 400) -> None:
-    dy.renew_cg()
-    arena.give_back()
-    config.set(mem=arena.used_bytes() / 2**20 + megabytes)
+    limit(megabytes)
     x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
     dy.sum_batches(dy.squared_norm(cells(weights, x, n))).backward()
 
@@ -87,6 +75,30 @@ def test_report(weights: dy.Parameters) -> None:
     assert "computed again" in page
 
 
+def test_values_that_no_backward_reads_are_not_among_them(
+    collection: dy.ParameterCollection, drops: Callable[[bool], None]
+) -> None:
+    """Their memory is used again after they have been read, and nobody computes them again."""
+    fleeting.set_least(1)
+    weights, bias = collection.add_parameters((DIM, DIM)), collection.add_parameters(DIM)
+
+    def layers(x: dy.Expression, n: int) -> dy.Expression:
+        for _ in range(n):
+            x = dy.tanh(dy.affine_transform([bias, weights, x]))
+        return x
+
+    dy.renew_cg()
+    before = layers(dy.inputTensor(np.ones((DIM, COUNT)), batched=True), 20)
+    first = dy.sum_batches(dy.squared_norm(before))
+    first.value()
+    after = before
+    for _ in range(CALLS):
+        after = dy.checkpoint(layers, after, CELLS)
+    (first + dy.sum_batches(dy.squared_norm(after))).backward()
+    dropped = {x.op: x.nodes for x in dy.memory_report().dropped}
+    assert dropped["affine_transform"] == CALLS * CELLS
+
+
 def test_all_is_kept(weights: dy.Parameters) -> None:
     """Reports are as always."""
     x: dy.Expression = dy.inputTensor(np.ones((DIM, COUNT)), batched=True)
@@ -111,14 +123,11 @@ def test_a_lack_of_memory_says_how_much_is_missing(tmp_path: Path) -> None:
     """And so much more is indeed enough.  In a process without the packed weights of other tests, which count."""
     code = """
 import numpy as np
+from limits import limit
 import dynet_cy as dy
-from dynet_cy import config
-from dynet_cy.memory import arena
 
 def within(megabytes):
-    dy.renew_cg()
-    arena.give_back()
-    config.set(mem=arena.used_bytes() / 2**20 + megabytes)
+    limit(megabytes)
     x = dy.inputTensor(np.ones((48, 8)), batched=True)
     for _ in range(400):
         x = dy.tanh(weights * x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -353,11 +354,53 @@ def test_wrong_inputs_name_the_builder(graph, name: str, layers: int) -> None:
             ValueError, match=rf"{name}Builder\.{method}: the input has shape \(4,\), .* inputs of 3 elem"
         ):
             use(wrong)
-        with pytest.raises(
-            TypeError, match=rf"{name}Builder\.{method}: an input must be an Expression, not list; inputV"
-        ):
+        with pytest.raises(ValueError, match=rf"{name}Builder\.{method}: the input has shape \(2,\), .* inputs of 3"):
             use([1, 2])
+        with pytest.raises(TypeError, match=rf"{name}Builder\.{method}: .* an array or a list of numbers, got 'word'"):
+            use("word")
     assert state.add_input(dy.inputVector([1, 2, 3])).output().dim() == ((2,), 1)
+
+
+def outputs_of(kind: str, model: Any, xs: Any) -> list[list[float]]:
+    """What a network of a kind makes of inputs, in each way that it reads them."""
+    if kind == "BiRNN":
+        birnn = dy.BiRNNBuilder(2, 3, 4, model, dy.GRUBuilder)
+        pairs = birnn.add_inputs(xs)
+        found = [*birnn.transduce(xs), *[state.output() for pair in pairs for state in pair]]
+    elif "Tree" in kind:
+        tree = getattr(dy, kind + "Builder")(*((2, 3, 4) if kind.startswith("Nary") else (3, 4)), model)
+        leaf = tree.add_input(xs[0])
+        found = [leaf.h, tree.add_input(xs[1], [leaf]).h, tree.add_input(None, [leaf]).h]
+    else:
+        state = getattr(dy, kind + "Builder")(2, 3, 4, model).initial_state()
+        joined = dy.StackedRNNState([state]).add_input(xs[0]).output()
+        found = [
+            *state.transduce(xs),
+            *[s.output() for s in state.add_inputs(xs)],
+            state.add_input(xs[0]).output(),
+            joined,
+        ]
+    return [x.vec_value() for x in found]
+
+
+@pytest.mark.parametrize(
+    "kind", ["VanillaLSTM", "CoupledLSTM", "GRU", "SimpleRNN", "BiRNN", "NaryTreeLSTM", "ChildSumTreeLSTM"]
+)
+def test_inputs_may_be_arrays_and_lists(kind: str) -> None:
+    numbers = [[1.0, 2.0, 3.0], [0.5, -1.0, 0.0]]
+    inputs = {
+        "expressions": lambda: [dy.inputVector(x) for x in numbers],
+        "lists": lambda: numbers,
+        "arrays": lambda: [np.array(x) for x in numbers],
+        "rows": lambda: np.array(numbers),
+        "mixed": lambda: [dy.inputVector(numbers[0]), tuple(numbers[1])],
+    }
+    found = {}
+    for name, given in inputs.items():
+        dy.reset_random_seed(3)
+        dy.renew_cg()
+        found[name] = outputs_of(kind, dy.ParameterCollection(), given())
+    assert all(value == found["expressions"] for value in found.values())
 
 
 @pytest.mark.parametrize("change", ["batch size", "h of another chain", "c of another chain", "h of before", "weights"])

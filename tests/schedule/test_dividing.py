@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
+from limits import MB, limited, without_limit  # noqa: F401
 
 import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.graph import thrift
 from dynet_cy.memory import arena
 
-MB = 2**20
 Program = Callable[[dy.ParameterCollection], dy.Expression]
-
-
-@pytest.fixture(autouse=True)
-def without_limit() -> Iterator[None]:
-    thrift.set_ratio(1.5)
-    dy.renew_cg()
-    yield
-    dy.renew_cg()
-    config.set(mem=0)
-    thrift.set_ratio(1.5)
-
-
-@contextlib.contextmanager
-def limited(megabytes: float) -> Iterator[None]:
-    """A limit of so much more than is used now."""
-    dy.renew_cg()
-    arena.give_back()
-    config.set(mem=arena.used_bytes() / MB + megabytes)
-    try:
-        yield
-    finally:
-        config.set(mem=0)
 
 
 def scores(model: dy.ParameterCollection) -> dy.Expression:
@@ -106,6 +83,7 @@ def trained(program: Program, mem: float | None = None) -> tuple[list[np.ndarray
     return found, sum(row.bytes for row in dy.memory_report().rows if row.kind.startswith(of_graph))
 
 
+@pytest.mark.usefixtures("small_graphs_keep_all")
 @pytest.mark.parametrize(
     ("program", "part"),
     [(scores, 0.5), (scores, 0.3), (images, 0.5), (images, 0.3), (shared, 0.5), (sentences, 0.5), (sentences, 0.3)],
@@ -178,12 +156,38 @@ def test_one_node_that_is_too_large_is_an_error() -> None:
     assert dy.sum_elems(dy.ones(3)).value() == 3
 
 
+@pytest.mark.usefixtures("small_graphs_keep_all")
 def test_what_fits_is_not_divided() -> None:
     """Although the assumed bytes do not fit: only a pass that has run out of memory divides the next ones."""
     expected, taken = trained(scores)
     batches = dy.cg().n_batches()
     thrift.set_ratio(30)  # wrong on purpose
-    found, _ = trained(scores, 0.9 * taken / MB)
+    found, _ = trained(scores, 1.1 * taken / MB)
     assert dy.cg().n_batches() == batches
     for x, y in zip(found, expected):
         np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5 * max(1, float(np.abs(y).max())))
+
+
+def test_collected_factors_give_way_to_gradients() -> None:
+    """The factors of the weights fit, but then those gradients do not that come after them."""
+
+    def trained_once() -> list[np.ndarray]:
+        dy.reset_random_seed(5)
+        dy.renew_cg()
+        model = dy.ParameterCollection()
+        wide = model.add_parameters(20000, init=0.5)
+        weights = [model.add_parameters((256, 256)) for _ in range(4)]
+        losses = []
+        for k in range(40):
+            x = dy.pick_range(dy.tanh(wide * (0.1 * k)), 0, 256)
+            for w in weights:
+                x = dy.tanh(w * x)
+            losses.append(dy.squared_norm(x))
+        dy.esum(losses).backward()
+        return [p.grad_as_array() for p in model.parameters_list()]
+
+    expected = trained_once()
+    with limited(3.5):  # 2.2 of which are parameters and their gradients
+        found = trained_once()
+    for x, y in zip(found, expected):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5 * float(np.abs(y).max()))

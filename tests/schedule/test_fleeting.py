@@ -11,6 +11,7 @@ import pytest
 from random_graphs import Model, build
 
 import dynet_cy as dy
+from dynet_cy import config
 from dynet_cy.execute import recompute
 from dynet_cy.graph.expressions import arena_bytes
 from dynet_cy.memory import arena
@@ -303,3 +304,89 @@ def test_anomalies_are_looked_for_in_all_values(weights: Weights, drops: Callabl
         x = dy.log(weights.table[3] * 0.0 - 1.0)
         with pytest.raises(dy.AnomalyError):
             dy.sum_elems(dy.scale_gradient(x, 2.0)).value()
+
+
+# ---- copies of arguments, and concatenations of which they are made -----------------------
+
+
+class Pairs:
+    """Scores of pairs of states, which are read twice, so that they are copied; parts of some are a parameter."""
+
+    def __init__(self, n: int = N, pairs: int = 60) -> None:
+        rng = np.random.default_rng(4)
+        self.of_states = Weights(n)
+        self.collection = self.of_states.collection
+        self.none = self.collection.parameters_from_numpy(rng.uniform(-1, 1, n))
+        self.w = self.collection.parameters_from_numpy(rng.uniform(-0.2, 0.2, (n, 2 * n)))
+        self.pairs = [tuple(map(int, rng.integers(-3, 20, 2))) for _ in range(pairs)]
+
+    def loss(self) -> dy.Expression:
+        weights = self.of_states
+        states = [dy.tanh(dy.affine_transform([weights.b, weights.w, weights.table[i]])) for i in range(20)]
+        seen = [dy.concatenate([self.none if i < 0 else states[i] for i in pair]) for pair in self.pairs]
+        return dy.esum([dy.sum_elems(dy.tanh(dy.affine_transform([weights.b, self.w, x]))) for x in seen + seen])
+
+    def gradients(self) -> list[np.ndarray]:
+        found = [p.grad_as_array().copy() for p in (self.none, self.w)] + self.of_states.gradients()
+        self.collection.zero_gradients()
+        return found
+
+
+@pytest.mark.parametrize("autobatching", [1, 2])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.usefixtures("usual_threads")
+def test_concatenations_are_copied_from_their_parts(
+    drops: Callable[[bool], None], autobatching: int, threads: int
+) -> None:
+    taken, found = [], []
+    config.set(threads=threads)
+    for on in (False, True):
+        drops(on)
+        pairs = Pairs(256, 500)
+        empty = arena_bytes()["values"]
+        with dy.ComputationGraph(autobatching=autobatching):
+            loss = pairs.loss()
+            loss.forward()
+            taken.append(arena_bytes()["values"] - empty)
+            numbers = []
+            for _ in range(2):
+                loss.backward()
+                numbers += pairs.gradients()
+        found.append(numbers)
+    assert taken[1] < 0.6 * taken[0]
+    same(*found)
+
+
+def test_parameters_that_are_parts_may_change_before_backward(drops: Callable[[bool], None]) -> None:
+    found = []
+    for on in (False, True):
+        drops(on)
+        pairs = Pairs()
+        with dy.ComputationGraph(autobatching=1):
+            loss = pairs.loss()
+            loss.forward()
+            pairs.none.set_value(np.full(N, 7.0))
+            loss.backward()
+        found.append(pairs.gradients())
+    same(*found)
+
+
+@pytest.mark.parametrize("autobatching", [1, 2])
+def test_a_concatenation_that_was_dropped(drops: Callable[[bool], None], autobatching: int) -> None:
+    """By its number, as a derivative, and joined with another pass."""
+    found = []
+    for on in (False, True):
+        drops(on)
+        pairs = Pairs()
+        with dy.ComputationGraph(autobatching=autobatching) as graph:
+            one, two = pairs.loss(), None
+            one.forward()
+            two = pairs.loss()
+            total = one + two
+            total.backward()
+            numbers = pairs.gradients()
+            concatenated = node_of(graph, "concatenate", 5)
+            numbers += [concatenated.npvalue(), concatenated.gradient()]
+            dy.sum_elems(dy.square(node_of(graph, "concatenate", 7))).backward()
+            found.append([*numbers, *pairs.gradients()])
+    same(*found)

@@ -448,3 +448,32 @@ def test_a_gradient_that_is_held_stays(graph, strategy, weights: Weights) -> Non
     loss.backward()
     weights.b.set_value(np.zeros(N))  # so nothing can be computed again
     same([x.gradient() for x in held], expected)
+
+
+@pytest.mark.parametrize("autobatching", [0, 1])
+@pytest.mark.parametrize("op", ["gates", "tanh_affine"])
+def test_gradients_that_sums_would_be_written_over(autobatching: int, op: str) -> None:
+    """Backward writes the gradient of a sum over that of its activation, unless the program can ask for that."""
+    found, gradients = [], []
+    for held, full in ((True, False), (True, True), (False, False)):
+        weights = Weights()  # new ones, which are not packed
+        wide = weights.collection.parameters_from_numpy(np.random.default_rng(5).uniform(-0.1, 0.1, (4 * N, N)))
+        with dy.ComputationGraph(autobatching=autobatching):
+            kept, losses = [], []
+            for k in range(5):
+                x = weights.table[k]
+                if op == "gates":
+                    y = dy.vanilla_lstm_gates_projected(wide * x, x, wide)
+                    h = dy.vanilla_lstm_h(dy.vanilla_lstm_c(x, y), y)
+                else:
+                    y = dy.tanh_affine([weights.b, weights.w, x])
+                    h = dy.cmult(y, x)
+                losses.append(dy.sum_elems(dy.square(h)))
+                kept += [y] if held else []
+                del x, y, h
+            dy.esum(losses).backward(full=full)
+            gradients.append([y.gradient() for y in kept])
+        found.append([wide.grad_as_array().copy(), *weights.gradients()])
+    same(gradients[0], gradients[1])
+    same(found[0], found[1])
+    same(found[0], found[2])

@@ -18,6 +18,8 @@
 //    emu_graphs() returns the number of executable graphs that exist; launching any other fails.
 //  * EMU_DEVICES (default 1) is the number of devices: work on a stream of one device fails if another is
 //    current, and with EMU_STRICT=1 it cannot access the memory of another.
+//  * EMU_TRACE=FILE: every launch, product and copy is written there, one per line, with its grid or its sizes, when it is
+//    issued, also while a stream is captured.
 //  * EMU_IDLE=1: kernels and products are not run, and memory starts as 0, to count driver calls at any size.
 //  * device memory starts as NaN and ends at a guard page; copies and memsets
 //    outside an allocation fail; launch geometry is checked against the limits.
@@ -74,6 +76,8 @@ bool env_on(const char* n, bool dflt) { const char* v = getenv(n); return v ? at
 bool lazy() { static int v = -1; if (v < 0) v = env_on("EMU_ASYNC", true); return v; }
 bool idle() { static int v = -1; if (v < 0) v = env_on("EMU_IDLE", false); return v; }
 bool strict() { static int v = -1; if (v < 0) v = env_on("EMU_STRICT", false); return v; }
+FILE* trace() { static FILE* f = getenv("EMU_TRACE") ? fopen(getenv("EMU_TRACE"), "w") : nullptr; return f; }
+#define TRACE(...) do { if (trace()) { fprintf(trace(), __VA_ARGS__); fflush(trace()); } } while (0)
 int open_depth[MOST_DEVICES];
 struct Access {  // the memory of a device is accessible while one of these lives
   int device;
@@ -285,10 +289,12 @@ API CUresult cuMemFreeHost(void* p) { NOT_CAPTURED(); run_all(); free(p); return
 #define CHECKED(p, n) do { size_t n_ = (n); if (n_ != 0 && !device_range(p, n_)) return E_INVALID; } while (0)
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr d, const void* s, size_t n, Stream* st) {
   CHECKED(d, n);
+  TRACE("upload %zu\n", n);
   return put(st, [=] { memcpy((void*)d, s, n); return OK; });
 }
 API CUresult cuMemcpyDtoHAsync_v2(void* d, CUdeviceptr s, size_t n, Stream* st) {
   CHECKED(s, n);
+  TRACE("fetch %zu\n", n);
   return put(st, [=] { memcpy(d, (void*)s, n); return OK; });
 }
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr d, CUdeviceptr s, size_t n, Stream* st) {
@@ -304,6 +310,7 @@ API CUresult cuMemsetD8Async(CUdeviceptr d, unsigned char v, size_t n, Stream* s
 }
 API CUresult cuMemsetD32Async(CUdeviceptr d, unsigned v, size_t n, Stream* st) {
   CHECKED(d, 4 * n);
+  TRACE("fill %zu\n", n);
   return put(st, [=] { for (size_t i = 0; i < n; i++) ((unsigned*)d)[i] = v; return OK; });
 }
 API CUresult cuMemsetD8_v2(CUdeviceptr d, unsigned char v, size_t n) { return cuMemsetD8Async(d, v, n, nullptr); }
@@ -430,6 +437,7 @@ API CUresult cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, 
   if (f->device != current) return 400;
   static const std::string no_launch = std::string(",") + (getenv("EMU_NO_LAUNCH") ? getenv("EMU_NO_LAUNCH") : "") + ",";
   if (no_launch.find("," + std::string(f->info->name) + ",") != std::string::npos) return E_INVALID;
+  TRACE("%s grid %u %u %u block %u\n", f->info->name, gx, gy, gz, bx);
   if (idle()) return put(s, [] { return OK; });
   const KernelInfo* k = f->info;
   std::vector<char> buf(k->offsets[k->nparams] + 16);
@@ -499,6 +507,7 @@ API int cublasGemmStridedBatchedEx(Handle* h, int ta, int tb, int m, int n, int 
                                    const float* B, int type_b, int ldb, long long sb, const float* be, float* C, int type_c, int ldc, long long sc,
                                    int cnt, int compute, int algorithm) {
   float a = *al, b = *be;
+  TRACE("product %d%d m %d n %d k %d count %d beta %g a %p b %p c %p\n", ta, tb, m, n, k, cnt, b, (const void*)A, (const void*)B, (void*)C);
   int bits = dropped_bits(compute);
   if (type_a || type_b || type_c || bits < 0 || algorithm != -1) return 15;
   return product(h, [=] { int rc = 0; for (int i = 0; i < cnt && !rc; i++) rc = gemm(bits, ta, tb, m, n, k, a, A + i * sa, lda, B + i * sb, ldb, b, C + i * sc, ldc); return rc; });

@@ -1,0 +1,86 @@
+"""Errors of calls with an argument that a function does not have: they say which ones it has, and what to write.
+
+Python calls a function that is written in C through a pointer in its object (PEP 590).  Those that are watched have a
+pointer to a function here, which calls the former one and looks at its error, if there is one.  So what succeeds costs
+nothing: a wrapper in Python would take longer than most functions.  In code that has run
+often, Python calls them in another way, and errors are its own; but a wrong argument fails when its line runs first.
+"""
+
+from cpython.object cimport PyObject
+
+from dynet_cy.core.equivalents import of_arguments
+
+
+cdef extern from *:
+    """
+    /* Python's own pointers, one for all functions and one for all methods that take keywords. */
+    static vectorcallfunc dy_function = NULL, dy_method = NULL;
+    static void (*dy_explain)(PyObject *, PyObject *);
+
+    static PyObject *dy_explained(PyObject *result, PyObject *called, PyObject *names)
+    {
+        if (!result && names && PyErr_ExceptionMatches(PyExc_TypeError))
+            dy_explain(called, names);
+        return result;
+    }
+
+    static PyObject *dy_call_function(PyObject *called, PyObject *const *args, size_t n, PyObject *names)
+    {
+        return dy_explained(dy_function(called, args, n, names), called, names);
+    }
+
+    static PyObject *dy_call_method(PyObject *called, PyObject *const *args, size_t n, PyObject *names)
+    {
+        return dy_explained(dy_method(called, args, n, names), called, names);
+    }
+
+    static void dy_redirect(int flags, vectorcallfunc *pointer, vectorcallfunc *before, vectorcallfunc now)
+    {
+        const int keywords = METH_FASTCALL | METH_KEYWORDS;
+        if ((flags & keywords) == keywords && *pointer != now) {
+            *before = *pointer;
+            *pointer = now;
+        }
+    }
+
+    static void dy_watch(PyObject *called, void (*explain)(PyObject *, PyObject *))
+    {
+        dy_explain = explain;
+        if (PyCFunction_CheckExact(called)) {
+            PyCFunctionObject *f = (PyCFunctionObject *)called;
+            dy_redirect(PyCFunction_GET_FLAGS(called), &f->vectorcall, &dy_function, dy_call_function);
+        } else if (Py_TYPE(called) == &PyMethodDescr_Type) {
+            PyMethodDescrObject *f = (PyMethodDescrObject *)called;
+            dy_redirect(f->d_method->ml_flags, &f->vectorcall, &dy_method, dy_call_method);
+        }
+    }
+    """
+    void dy_watch(PyObject* called, void (*explain)(PyObject*, PyObject*) noexcept)
+    void PyErr_Fetch(PyObject** kind, PyObject** value, PyObject** traceback)
+    void PyErr_Restore(PyObject* kind, PyObject* value, PyObject* traceback)
+    void PyErr_SetObject(object kind, object value)
+    void Py_XDECREF(PyObject* x)
+
+
+def watch(called) -> None:
+    """Let errors of a function or method say what to write, if it is one of C that takes keywords."""
+    dy_watch(<PyObject*>called, explain)
+
+
+cdef void explain(PyObject* called, PyObject* names) noexcept:
+    """Replace the error that is raised, if the call has an argument that the function does not have."""
+    cdef PyObject* kind
+    cdef PyObject* value
+    cdef PyObject* traceback
+    PyErr_Fetch(&kind, &value, &traceback)
+    try:
+        text = of_arguments(<object>called, <object>names)
+    except Exception:  # Python's own error is raised then
+        text = ""
+    if not text:
+        PyErr_Restore(kind, value, traceback)
+        return
+    Py_XDECREF(kind)
+    Py_XDECREF(value)
+    Py_XDECREF(traceback)
+    PyErr_SetObject(TypeError, text)

@@ -1,0 +1,211 @@
+"""Batches of several forward passes that run backward as one on a device: the gradients of the CPU, few launches."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy import profiling
+from dynet_cy.gpu import driver, graphs
+from dynet_cy.graph.expressions import set_default_device
+from dynet_cy.schedule import joining
+
+pytestmark = pytest.mark.usefixtures("device", "on_the_cpu_again")
+
+DIM = 6
+
+
+class Layers:
+    """Parameters with the same values on each device, and a function that computes a value before it returns it."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.rng = np.random.default_rng(3)
+        self.pc = dy.ParameterCollection()
+        self.w, self.u, self.v = (self.parameter(DIM, DIM) for _ in range(3))
+        self.b = self.parameter(DIM)
+        self.gates = [self.parameter(4 * DIM, DIM), self.parameter(4 * DIM, DIM), self.parameter(4 * DIM)]
+        self.xs = [self.input() for _ in range(12)]
+
+    def parameter(self, *shape: int) -> dy.Parameters:
+        return self.pc.parameters_from_numpy(self.numbers(*shape), device=self.device)
+
+    def numbers(self, *shape: int) -> np.ndarray:
+        return self.rng.uniform(-0.7, 0.7, shape).astype(np.float32)
+
+    def input(self, batch: int = 1) -> dy.Expression:
+        return dy.inputTensor(self.numbers(DIM, batch), batched=True, device=self.device)
+
+    def layer(self, x: dy.Expression) -> dy.Expression:
+        return asked(dy.tanh(dy.affine_transform([self.b, self.w, x])))
+
+    def cells(self, xs: list[dy.Expression]) -> list[dy.Expression]:
+        """The outputs of an LSTM, each computed before the next one."""
+        h, c = (dy.inputTensor(np.zeros(DIM), device=self.device) for _ in range(2))
+        outputs = []
+        for x in xs:
+            gates = dy.vanilla_lstm_gates(x, h, *self.gates)
+            c = dy.vanilla_lstm_c(c, gates)
+            h = asked(dy.vanilla_lstm_h(c, gates))
+            outputs.append(h)
+        return outputs
+
+
+def asked(x: dy.Expression) -> dy.Expression:
+    x.npvalue()
+    return x
+
+
+def loss_of(ends: list[dy.Expression]) -> dy.Expression:
+    return dy.sum_batches(dy.esum([dy.squared_norm(x) for x in ends]))
+
+
+def two_layers(net: Layers) -> dy.Expression:
+    hidden = [net.layer(x) for x in net.xs]
+    return loss_of([asked(net.u * x) for x in hidden])
+
+
+def sequences(net: Layers) -> dy.Expression:
+    """Steps that need each other, in sequences of different lengths; their states are concatenated too."""
+    ends = []
+    for length in (1, 6, 3, 2, 6):
+        states = [net.xs[length]]
+        for k in range(length):
+            both = dy.affine_transform([net.b, net.w, net.xs[k], net.u, states[-1]])
+            states.append(asked(dy.logistic(both)))
+        ends.append(asked(net.v * states[-1] + states[0]))
+        ends.append(asked(dy.concatenate(states[-2:])))
+    return loss_of(ends)
+
+
+def several_functions(net: Layers) -> dy.Expression:
+    """Functions of which backward reads the argument, the result, both; one value has two users."""
+    ends = []
+    for x in net.xs[:5]:
+        y = asked(net.w * x)
+        ends += [asked(dy.rectify(y)), asked(dy.square(dy.tanh(y))), asked(dy.exp(y)), asked(dy.logistic(y))]
+    return loss_of(ends)
+
+
+def biases(net: Layers) -> dy.Expression:
+    """Shared biases, those of each node and of several columns, and a vector that several products share."""
+    xs = [asked(dy.tanh(x)) for x in net.xs[:4]]
+    sums = [asked(dy.affine_transform([xs[k // 2], net.w, xs[3 - k], net.u, xs[0]])) for k in range(4)]
+    pairs = [dy.concatenate_cols([sums[k], xs[k]]) for k in range(4)]
+    wide = [asked(dy.affine_transform([net.b, net.v, x])) for x in pairs]
+    return dy.esum([dy.sum_elems(dy.square(dy.affine_transform([x, net.v, y]))) for x, y in zip(wide, pairs)])
+
+
+def minibatches(net: Layers) -> dy.Expression:
+    xs = [net.input(3) for _ in range(5)] + [net.xs[1]]
+    hidden = [net.layer(x) for x in xs]
+    both = [asked(dy.affine_transform([hidden[-1], net.u, x])) for x in hidden[:-1]]
+    return loss_of([net.v * x for x in both])
+
+
+def some_unused(net: Layers) -> dy.Expression:
+    hidden = [net.layer(x) for x in net.xs]
+    return loss_of([asked(net.u * x) for x in hidden][::3])
+
+
+def cells_in_turn(net: Layers) -> dy.Expression:
+    """LSTMs of which each step is a pass, over sequences of different lengths."""
+    ends = []
+    for length in (4, 7, 1, 5):
+        outputs = net.cells(net.xs[:length])
+        ends += [asked(net.u * h) for h in outputs]
+    return loss_of(ends)
+
+
+Program = Callable[[Layers], dy.Expression]
+PROGRAMS: list[Program] = [
+    two_layers,
+    sequences,
+    several_functions,
+    biases,
+    minibatches,
+    some_unused,
+    cells_in_turn,
+]
+
+
+def gradients(program: Program, device: str, strategy: int, full: bool = False) -> list[np.ndarray]:
+    """The gradients after two backward passes; with `full`, also of the inputs."""
+    set_default_device(int(device != "CPU"))  # a graph on one device
+    dy.renew_cg(autobatching=strategy)
+    net = Layers(device)
+    loss = program(net)
+    for _ in range(2):
+        loss.backward(full=full)
+    found = [p.grad_as_array() for p in net.pc.parameters_list()]
+    return found + [x.gradient() for x in net.xs[:2] if full]
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["parameters", "full"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_the_same_as_on_the_cpu(program: Program, full: bool) -> None:
+    joining.reset()
+    found = gradients(program, "GPU:0", 1, full)
+    assert joining.counts()[0] > 0
+    for got, want in zip(found, gradients(program, "CPU", 0, full)):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_the_same_from_run_to_run(program: Program) -> None:
+    for got, want in zip(gradients(program, "GPU:0", 1), gradients(program, "GPU:0", 1)):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("how", ["checked", "timed"])
+def test_nothing_is_joined_while_batches_are_looked_at(how: str) -> None:
+    desired = gradients(two_layers, "CPU", 0)
+    joining.reset()
+    with dy.detect_anomaly() if how == "checked" else profiling.measure():
+        found = gradients(two_layers, "GPU:0", 1)
+    assert joining.counts() == (0, 0)
+    for got, want in zip(found, desired):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+
+
+def backward_launches(program: Program) -> int:
+    """The launches and products of the backward pass of a program."""
+    before = graphs.set_limits(0, 0)
+    try:
+        set_default_device(1)
+        dy.renew_cg(autobatching=1)
+        net = Layers("GPU:0")
+        loss = program(net)
+        loss.value()
+        start = driver.counts(0)
+        loss.backward()
+        return sum(driver.counts(0)[name] - start[name] for name in ("launches", "products"))
+    finally:
+        graphs.set_limits(*before)
+
+
+def test_launches_of_backward() -> None:
+    """24 products of twelve passes are two, with their functions, and the gradients of the matrices two more."""
+    assert backward_launches(two_layers) <= 20
+
+
+@pytest.mark.skipif("EMU_IDLE" in os.environ, reason="nothing is computed")
+def test_a_pass_begins_with_one_launch_of_copies() -> None:
+    """The bias of an affine map is copied with the parts of a concatenation."""
+    set_default_device(1)
+    dy.renew_cg(autobatching=1)
+    net = Layers("GPU:0")
+    wide = net.parameter(3, 2 * DIM)
+    bias = net.parameter(3)
+    a, b = (asked(dy.tanh(x)) for x in net.xs[:2])
+    desired = net.pc.parameters_list()[-2].as_array() @ np.concatenate([a.npvalue(), b.npvalue()]) + bias.as_array()
+    start = driver.counts(0)
+    y = dy.affine_transform([bias, wide, dy.concatenate([a, b])])
+    np.testing.assert_allclose(y.npvalue(), desired, rtol=1e-5)
+    found = driver.counts(0)
+    assert found["launches"] - start["launches"] == 1
+    assert found["products"] - start["products"] == 1

@@ -1,0 +1,43 @@
+"""Limits of memory, for tests that import the fixture `without_limit` and these functions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.graph import thrift
+from dynet_cy.memory import arena
+
+MB = 2**20
+
+
+@pytest.fixture(autouse=True)
+def without_limit() -> Iterator[None]:
+    """No limit, and what is assumed of passes at first, before each test of the module and after it."""
+    thrift.set_ratio(1.5)
+    dy.renew_cg()
+    yield
+    dy.renew_cg()
+    config.set(mem=0)
+    thrift.set_ratio(1.5)
+
+
+def limit(megabytes: float) -> None:
+    """Set a limit of so much more than is used now, for a new graph."""
+    dy.renew_cg()
+    arena.give_back()
+    config.set(mem=arena.used_bytes() / MB + megabytes)
+
+
+@contextlib.contextmanager
+def limited(megabytes: float) -> Iterator[None]:
+    """The same, for a block."""
+    limit(megabytes)
+    try:
+        yield
+    finally:
+        config.set(mem=0)
