@@ -19,8 +19,9 @@ from dynet_cy.graph.expressions import set_autobatching, set_default_device
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
 
+from limits import limited
 from test_recompute import layers, nested
-from test_within_limit import gradients, limited
+from test_within_limit import gradients
 
 MIB = 1 << 20
 
