@@ -1,6 +1,7 @@
 """Memory of dynet_cy compared with PyTorch's and DyNet's.
 
     python benchmarks/memory.py [--torch PYTHON] [--dynet PYTHON] [--programs NAME ...] [--runs N] [--fits NAME ...]
+    python tools/gpu/emulate.py env EMU_IDLE=1 python benchmarks/memory.py --gpu
 
 First, what training adds to a process: the peak of its resident memory over four updates, less what is resident
 before the first one, when the parameters have their values.  Each form of each program of `workloads/` runs in a
@@ -12,6 +13,9 @@ automatic batching refuses; its default is 512 MB at the start.
 
 With `--fits`, the largest minibatch of these programs with which the peak of a process's resident memory is at most 1,
 2 and 4 GB.  Memory grows in proportion, so a few sizes are tried, each in a process of its own.
+
+With `--gpu`, on a GPU or the emulated driver, only the memory of the device that graphs take, without parameters, their
+gradients and trainers.
 
 Last, a decoder that feeds its own output to itself in one graph, which DyNet keeps completely: resident memory after
 certain numbers of steps.
@@ -167,6 +171,25 @@ def fit(names: list[str], pythons: dict[str, str]) -> None:
                 print(name, f"{library}, {form}", *largest(python, library, form, name), sep=" | ", flush=True)
 
 
+def on_device(names: list[str]) -> None:
+    """Print what passes of each program need of the memory of GPU:0, in MB: the most in three updates."""
+    from worker import make_update
+
+    import dynet_cy as dy
+    from dynet_cy.gpu.graphs import device_bytes
+
+    kinds = ("values", "gradients", "scratch", "tables")
+    print("MB on the device", *kinds, "all", sep=" | ")
+    for name in names:
+        with dy.ComputationGraph():
+            update = make_update("dynet_cy", batched_form(name), workloads.load(name), device="GPU:0")
+            for _ in range(3):
+                update(False)
+            found = device_bytes(dy.cg(), 0)
+        amounts = [found[kind] / 1e6 for kind in kinds]
+        print(name, *(f"{x:.1f}" for x in (*amounts, sum(amounts))), sep=" | ", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has PyTorch")
@@ -174,10 +197,14 @@ def main() -> None:
     parser.add_argument("--programs", nargs="+", metavar="NAME", default=PROGRAMS, choices=workloads.NAMES)
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="processes for each figure; the least counts")
     parser.add_argument("--fits", nargs="+", metavar="NAME", default=[], choices=workloads.NAMES)
+    parser.add_argument("--gpu", action="store_true", help="only what graphs take on GPU:0")
     parser.add_argument("--decode", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.decode:
         decode(args.decode)
+        return
+    if args.gpu:
+        on_device(args.programs)
         return
     os.environ["DYNET_POOLS"] = POOLS
     pythons = {"dynet_cy": sys.executable, "torch": args.torch, "dynet": args.dynet}

@@ -101,7 +101,7 @@ def set(
     """Change settings; those that are None do not change.
 
     Args:
-        mem: limit in megabytes on the memory of graphs and parameters; 0 for no limit. Graphs on the CPU drop values
+        mem: limit in megabytes on the memory of graphs and parameters; 0 for no limit. Graphs drop values
             and compute them again to stay below it (docs/memory.md); where that is too little, MemoryError is raised.
         random_seed: seed of all random numbers; 0 draws one at random.
         autobatch: 0 runs nodes in the order in which they were made, 1 batches them by agenda, 2 by depth.  A graph

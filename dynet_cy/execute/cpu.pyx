@@ -12,13 +12,11 @@ from dynet_cy.execute.gradients cimport (
     backward_call, backward_each, backward_pieces, backward_views, begin_at, collect, collected_of, multiply,
     multiply_collected, multiply_one, open_backward, run_backward, run_backward_joined, sums_of,
 )
-from dynet_cy.execute.recompute cimport (
-    keep_needed, may_drop, prepare_backward, run_backward_in_stretches, run_planned_in_stretches,
-)
-from dynet_cy.execute.revival cimport revive_needed, run_planned_with_fleeting
+from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
+from dynet_cy.execute.revival cimport bring_back, revive_needed, run_plan
 from dynet_cy.execute.walk cimport (
     Device, Failure, Form, allocate, begin_walk, forward_call, forward_each, forward_pieces, forward_views,
-    raise_failure, raise_of_op, run_planned_at_once,
+    raise_failure, raise_of_op,
 )
 from dynet_cy.execute.watch cimport (
     WEIGHT_GRADIENTS, bad_collected, check_before, checking, end_pass, list_batches, note, now, profiling,
@@ -124,18 +122,10 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     return 0
 
 
-cdef inline bint may_be_fleeting(const Walk* w) noexcept nogil:
-    """Whether backward may follow, nothing looks at all values, and no others are dropped.  A pass with a time limit
-    may end in between."""
-    cdef const Graph* g = w.g
-    return not (g.forward_only or g.immediate or g.check_validity or checking or w.end or g.regions.top
-                or g.stretches.top)
-
-
 cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy) noexcept nogil:
     cdef uint32_t n_batches = 0
     cdef int ended
-    if may_drop(w.g) and (w.g.has_fleeting and revive_needed(w, targets, n) or keep_needed(w, targets, n)):
+    if may_drop(w.g) and bring_back(w, targets, n):
         return -1
     ended = plan(w.g, targets, n, strategy, checking, &n_batches, &w.failure.interrupts)
     if ended == 1:
@@ -147,12 +137,7 @@ cdef int plan_and_run(Walk* w, const uint32_t* targets, uint32_t n, int strategy
         return -1
     w.g.n_passes += n_batches != 0
     w.end = pass_end
-    if may_be_fleeting(w):
-        ended = run_planned_with_fleeting(w, n_batches, targets, n)
-    elif may_drop(w.g):
-        ended = run_planned_in_stretches(w, n_batches, targets, n)
-    else:
-        ended = run_planned_at_once(w, n_batches)
+    ended = run_plan(w, n_batches, targets, n)
     if ended:
         drop_plan(w.g)
     return -1 if ended < 0 else 0

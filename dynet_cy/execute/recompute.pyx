@@ -16,6 +16,7 @@ A dropped value that is asked for later, by the program or by a new node, is com
 then on its batch is kept.
 """
 
+from libc.math cimport NAN
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
@@ -23,13 +24,13 @@ from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
-    MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, run_again, run_planned_at_once,
+    MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, lay_items, run_again, run_planned_at_once,
 )
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, FLATTENED, FLEETING, MOST_DEPTH, NO_BATCH, NO_STRETCH, SENT, STACKED, TILES, VIEWS, Batch, Node,
-    Read, Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches, nodes_of, order_of,
-    part_gradients, state_of, stretches_of,
+    CELL, COLUMNS, COMPUTED, FLATTENED, FLEETING, IN_CELL, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES,
+    VIEWS, Batch, Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches,
+    nodes_of, order_of, part_gradients, state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
@@ -58,6 +59,8 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
         needed[i] = g.rooms[i].needed
     first = plan_stretches(g, &n_batches, targets, n)
     if first != NO_STRETCH:
+        if not w.at_once:
+            take_cells_apart(g, n_batches)
         evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
         if note_reads(w, first) or open_rooms(w):
             cut_short(g)
@@ -70,6 +73,16 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
     if ended < 0:
         need_again(g, needed)
     return ended
+
+
+cdef void take_cells_apart(Graph* g, uint32_t n_batches) noexcept nogil:
+    """Let the steps of recurrent cells run one by one on devices: a stretch may end between them."""
+    cdef Batch* batch = &batches_of(g)[g.n_batches]
+    cdef uint32_t b
+    for b in range(n_batches):
+        batch[b].cell = 0
+        if batch[b].form == CELL or batch[b].form == IN_CELL:
+            batch[b].form = ONE if batch[b].count == 1 else STACKED
 
 
 cdef int run_to(Walk* w, uint32_t end, uint32_t number, bint stays) noexcept nogil:
@@ -94,8 +107,8 @@ cdef int run_to(Walk* w, uint32_t end, uint32_t number, bint stays) noexcept nog
         if ended:
             return ended
         s.scratch_end = g.scratch.top
-        if s.next != NO_STRETCH or not stays:
-            drop(w, number)
+        if (s.next != NO_STRETCH or not stays) and drop(w, number):
+            return -1
         number = s.next
     return run_part(w, end)
 
@@ -109,12 +122,29 @@ cdef int run_part(Walk* w, uint32_t end) noexcept nogil:
     return 1 if not ended and w.end and now() >= w.end else ended
 
 
-cdef void drop(Walk* w, uint32_t number) noexcept nogil:
+cdef int drop(Walk* w, uint32_t number) noexcept nogil:
     cdef Stretch* s = &stretches_of(w.g)[number]
-    if w.background != NULL:                    # another thread may read its values
-        finish_background(w.background)
+    cdef int failed = finish_readers(w, s.depth)
     drop_stretch(w.g, number)
     arena_rewind(&w.g.scratch, s.scratch)
+    return failed
+
+
+cdef int finish_readers(Walk* w, uint32_t depth) noexcept nogil:
+    """Do all that reads values of a stretch of a depth: by another thread, or what is listed for a device."""
+    cdef Room* room
+    cdef uint32_t level
+    if w.background != NULL:
+        finish_background(w.background)
+    if w.at_once:
+        return 0
+    if w.device.finish(w):
+        return -1
+    for level in range(depth, (MOST_DEPTH + 1) if w.g.values.poison else 0):    # `drop_stretch` does so on the host
+        room = &w.g.rooms[level - 1]
+        if room.used and w.device.fill(w, w.device.place(w, room.p), min(room.used, room.bytes) // sizeof(float), NAN):
+            return -1
+    return 0
 
 
 cdef void cut_short(Graph* g) noexcept nogil:
@@ -292,8 +322,8 @@ cdef int run_inside(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noex
         if run_inside(w, child, b, depth):
             return -1
         inner.scratch_end = w.g.scratch.top
-        if inner.next != NO_STRETCH and stretches_of(w.g)[inner.next].first < end:
-            drop(w, child)
+        if inner.next != NO_STRETCH and stretches_of(w.g)[inner.next].first < end and drop(w, child):
+            return -1
         child = inner.next
     return run_batches_again(w, b, end, depth)
 
@@ -322,6 +352,7 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
                     return -1
                 assign_values(g, &batch[k], b + k)
                 part_gradients(g, b + k)
+        w.number = b
         if run_again(w, batch, n):
             return -1
         for k in range(n):
@@ -334,6 +365,8 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
 
 cdef int arrange_again(Walk* w, Batch* batch) noexcept nogil:
     clear_call(batch)
+    if batch.form == ONE:
+        return lay_items(w, batch)
     if batch.form != STACKED and batch.form != FLATTENED and batch.form != COLUMNS:
         return 0
     return arrange(w, batch, op_at(nodes_of(w.g)[order_of(w.g)[batch.first]].op))
@@ -398,7 +431,9 @@ cdef int go_back_over(Walk* w, uint32_t begin, uint32_t end, uint32_t number) no
                 return -1
             if go_back_over(w, s.first, to, s.last):
                 return -1
-            drop_after_backward(w, number)
+            if finish_readers(w, s.depth):
+                return -1
+            evict(w.g, number)
             end = s.first
         number = s.before
     return run_backward(w, begin, end - 1) if begin < end else 0
@@ -429,12 +464,6 @@ cdef void drop_failed(Graph* g) noexcept nogil:
         if stretches_of(g)[number].resident == FAILED:
             evict(g, number)
         number = stretches_of(g)[number].before
-
-
-cdef void drop_after_backward(Walk* w, uint32_t number) noexcept nogil:
-    if w.background != NULL:
-        finish_background(w.background)
-    evict(w.g, number)
 
 
 # ---- values that are asked for again -----------------------------------------------------
@@ -554,10 +583,7 @@ cdef int compute_marked(Walk* w, uint32_t number, uint32_t end) noexcept nogil:
                 return -1
             assign_values(g, batch, b)
             part_gradients(g, b)
-    if run_stretch_again(w, number, end):
-        return -1
-    drop(w, number)
-    return 0
+    return -1 if run_stretch_again(w, number, end) else drop(w, number)
 
 
 cdef void unmark(Graph* g) noexcept nogil:

@@ -13,9 +13,10 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.recompute cimport (
-    check_batch, count_again, note_reads_of, run_planned_in_stretches, visit_needed,
+    check_batch, count_again, keep_needed, may_drop, note_reads_of, run_planned_in_stretches, visit_needed,
 )
 from dynet_cy.execute.walk cimport assign_values, most_along, run_again, run_planned_at_once
+from dynet_cy.execute.watch cimport checking
 from dynet_cy.graph.structs cimport (
     COMPUTED, FLEETING, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
     order_of, part_gradients, state_of,
@@ -32,6 +33,30 @@ cdef enum:
 
 # ---- forward ---------------------------------------------------------------------------
 
+cdef inline bint may_be_fleeting(const Walk* w) noexcept nogil:
+    """Whether backward may follow, nothing looks at all values, and no others are dropped.  A pass with a time limit
+    may end in between."""
+    cdef const Graph* g = w.g
+    return not (g.forward_only or g.immediate or g.check_validity or checking or w.end or g.regions.top
+                or g.stretches.top)
+
+
+cdef bint drops_values(const Walk* w) noexcept nogil:
+    return may_be_fleeting(w) or may_drop(w.g)
+
+
+cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+    if may_be_fleeting(w):
+        return run_planned_with_fleeting(w, n_batches, targets, n)
+    if may_drop(w.g):
+        return run_planned_in_stretches(w, n_batches, targets, n)
+    return run_planned_at_once(w, n_batches)
+
+
+cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
+    return -1 if w.g.has_fleeting and revive_needed(w, targets, n) or keep_needed(w, targets, n) else 0
+
+
 cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.grads.top
@@ -41,6 +66,8 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
         if is_limited(g):
             return run_planned_in_stretches(w, n_batches, targets, n)
         return run_planned_at_once(w, n_batches)
+    if not w.at_once:
+        w.device.note_memory(w)
     if is_limited(g) and not fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), g.grads.top - top):
         arena_rewind(&g.grads, top)
         keep_all(g, n_batches)
@@ -156,6 +183,7 @@ cdef int run_marked(Walk* w, uint32_t end) noexcept nogil:
         assign_values(g, batch, b)
         part_gradients(g, b)
         again = batch[0]
+        w.number = b
         if run_again(w, &again, 1):
             return -1
         arena_rewind(&g.scratch, top)

@@ -167,6 +167,8 @@ cdef struct Device:
     Collected* (*sums)(Walk* w, Param* p) noexcept nogil
     # Add the collected sums, or the product of the collected factors, to the gradient.
     int (*multiply)(Walk* w, Collected* x) noexcept nogil
+    # Values and working memory will be used for others: do all that is pending or collected and reads them.
+    int (*finish)(Walk* w) noexcept nogil
 
 
 cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil

@@ -1,6 +1,7 @@
 """The walk over the batches of a plan, forward, for all devices; forms that run in pieces, or only look at values."""
 
 from cpython.ref cimport Py_DECREF, Py_INCREF
+from libc.math cimport NAN
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memcpy, memset
 
@@ -1127,15 +1128,37 @@ cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     return failed
 
 
-cdef void poison_fleeting(Graph* g, uint32_t first) noexcept nogil:
+cdef int poison_fleeting(Walk* w, uint32_t first) noexcept nogil:
     """Fill the fleeting values that no later batch reads with NaN."""
+    cdef Graph* g = w.g
     cdef Batch* batch
     cdef uint32_t b
     for b in range(first, g.n_batches):
         batch = &batches_of(g)[b]
         if batch.level == FLEETING and batch.last < g.n_batches and batch.live:
-            memset(batch.y, 0xFF, batch.bytes)
             batch.live = 0
+            if w.device.fill(w, place_of(w, batch.y), batch.bytes // sizeof(float), NAN):
+                return -1
+    return 0
+
+
+cdef int list_planned(Walk* w, uint32_t n) noexcept nogil:
+    """`run_planned_at_once` for devices: list the calls."""
+    cdef Graph* g = w.g
+    cdef Batch* batch
+    cdef uint32_t first = g.n_batches, end = g.n_batches + n
+    while g.n_batches < end:
+        batch = &batches_of(g)[g.n_batches]
+        w.number = g.n_batches
+        if run_forward(w, batch):
+            return -1
+        if batch.form != VIEWS:
+            assign_values(g, batch, g.n_batches)
+        count_as_run(g)
+        if g.values.poison and g.has_fleeting and poison_fleeting(w, first):
+            return -1
+    w.number = NO_BATCH
+    return 0
 
 
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
@@ -1144,6 +1167,8 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     cdef uint32_t together, first = g.n_batches, end = g.n_batches + n
     # Profiles and checks need the batches one by one.
     cdef bint one_by_one = profiling or checking or g.check_validity
+    if not w.at_once:
+        return list_planned(w, n)
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1
@@ -1153,8 +1178,8 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
             together = neighbours(batch, end - g.n_batches)
         if run_one(w, batch) if batch.form == ONE else run_batches(w, batch, together):
             return -1
-        if g.values.poison and g.has_fleeting:
-            poison_fleeting(g, first)
+        if g.values.poison and g.has_fleeting and poison_fleeting(w, first):
+            return -1
         if interrupted(&w.failure.interrupts, batch.bytes * together):
             return -1
         if w.end and g.n_batches < end and now() >= w.end:

@@ -101,6 +101,8 @@ cdef struct Pass:
     size_t longest
     size_t most_scratch             # so much working memory may pending additions hold
     uint32_t group                  # number of the group's first move; moves of all groups are numbered in one sequence
+    size_t collected_bytes          # of gradients that are kept as factors
+    size_t most_columns             # of one of the products that will be made of them
     EarlyMove* early                # the last one that was listed
     uint32_t n_early
     uint8_t* cells                  # by number of a batch: this pass has run the cell backward; NULL: none so far

@@ -5,12 +5,12 @@ The arenas of the graph are mirrored on the device.  So the host decides where v
 as for the CPU.  A pass writes only tables to its own arenas, so the other arenas take no host memory.
 """
 
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Tensor, rows_of, total_of
-from dynet_cy.execute.gradient_memory cimport end_lending
-from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of
+from dynet_cy.execute.gradient_memory cimport end_lending, take_back
+from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of, multiply_collected
 from dynet_cy.execute.walk cimport (
     Collected, Device, allocate, begin_walk, forward_call, forward_each, owed_place, settle,
 )
@@ -21,8 +21,8 @@ from dynet_cy.gpu.groups cimport GROUPS
 from dynet_cy.gpu.memory cimport Mirror, Range, begin_use, note_use
 from dynet_cy.gpu.registry cimport gpu_op_at
 from dynet_cy.graph.structs cimport (
-    COLUMNS, EACH, FLATTENED, FORMS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of, home_of, nodes_of,
-    order_of, state_of,
+    COLUMNS, EACH, FLATTENED, FORMS, KEEPS_FACTORS, NO_BATCH, ONE, SENT, STACKED, Batch, Node, args_of, batches_of,
+    home_of, nodes_of, order_of, state_of,
 )
 from dynet_cy.memory.arena cimport Arena, Segment, arena_alloc, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport Param
@@ -80,7 +80,7 @@ cdef Command* add_command(Pass* s, int kind) noexcept nogil:
     c.next = NULL
     c.kind = kind
     c.op = 0
-    c.batch = s.walk.number
+    c.batch = s.walk.number if not s.walk.again else <uint32_t>NO_BATCH     # numbers are checked once
     c.section = 0
     c.items = NULL
     s.end[0] = c
@@ -351,7 +351,7 @@ cdef int translate(Walk* w, const Batch* batch, Call* c) noexcept nogil:
     if c.saved != NULL:
         c.saved = on_device(s, c.saved)
     if gpu_op_at(node.op).draws:
-        if s.seeds == NULL:
+        if s.seeds == NULL or s.seeds[0] != c.seed or s.seeds[1] != c.stream:   # others, if it runs again
             s.seeds = <uint64_t*>reserve(s, &g.tables, 2 * sizeof(uint64_t))
             if s.seeds == NULL:
                 return -1
@@ -393,7 +393,8 @@ cdef bint begin_with_first(Pass* s, const Batch* batch, const Call* c) noexcept 
                                            or s.walk.owed[a.batch] != s.walk.turn):
         return add_copy(s, c.x[0].v, c.y.v, n) == 0
     # Values of stretches (graph/regions) may take the memory of others that the pass has computed before.
-    return a.batch == NO_BATCH and g.stretches.top == 0 and not checking and add_early(s, c.x[0].v, c.y.v, n, period)
+    return (a.batch == NO_BATCH and batch.level == 0 and g.stretches.top == 0 and not checking
+            and add_early(s, c.x[0].v, c.y.v, n, period))
 
 
 cdef bint add_early(Pass* s, const float* source, float* to, size_t n, size_t period) noexcept nogil:
@@ -511,11 +512,20 @@ cdef int open_additions(Pass* s) noexcept nogil:
 
 
 # ---- gradients of weights --------------------------------------------------------------
-# The products for one parameter are computed as one product of factors that are laid side by side.
+# The products for one parameter are computed as one product of factors that are laid side by side, or as a few, so that
+# not all gradients have to be kept until the end of the pass.
+
+# So many bytes of gradients are kept as factors, or more, until a product has so many columns: more are not faster.
+cdef enum:
+    MOST_COLLECTED = 1 << 21
+    ENOUGH_COLUMNS = 256
+
+cdef size_t most_collected = MOST_COLLECTED
 
 # The factors of one call.
 cdef struct FactorPart:
     FactorPart* next
+    uint32_t batch                  # whose gradients they are, or NO_BATCH
     Factors factors
 
 
@@ -528,9 +538,11 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     part = <FactorPart*>reserve(s, &s.d.commands, sizeof(FactorPart))
     if part == NULL:
         return -1
-    if w.number != NO_BATCH:                    # it is multiplied at the end of the pass
-        batches_of(w.g)[w.number].keeps = True
+    if w.number != NO_BATCH:
+        batches_of(w.g)[w.number].keeps |= <uint8_t>KEEPS_FACTORS
+    s.collected_bytes += f.rows * f.n * sizeof(float)
     part.next = NULL
+    part.batch = w.number
     part.factors = f[0]
     if x == NULL:
         x = <Collected*>reserve(s, &s.d.commands, sizeof(Collected))
@@ -542,11 +554,61 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
         x.parts = x.last = part
         x.next = w.collected
         w.collected = x
+    elif x.parts == NULL:
+        x.product = f[0]
+        x.parts = x.last = part
     else:
         (<FactorPart*>x.last).next = part
         x.last = part
         x.product.n += f.n
+    s.most_columns = max(s.most_columns, x.product.n)
     return 1
+
+
+cdef int finish(Walk* w) noexcept nogil:
+    """Make the pending copies and additions, and multiply the factors that were collected so far."""
+    cdef Pass* s = pass_of(w)
+    cdef Collected* x = w.collected
+    if end_group(w) or multiply_collected(w):
+        return -1
+    s.collected_bytes = s.most_columns = 0
+    while x != NULL:
+        let_factors_go(w, <const FactorPart*>x.parts)
+        x.parts = x.last = NULL
+        x = x.next
+    return 0
+
+
+cdef void let_factors_go(Walk* w, const FactorPart* part) noexcept nogil:
+    """Free the gradients that were factors; those of the batch that is running backward are freed afterwards."""
+    cdef Batch* batch
+    while part != NULL:
+        batch = &batches_of(w.g)[part.batch] if part.batch != NO_BATCH else NULL
+        if batch != NULL and batch.keeps & KEEPS_FACTORS:
+            batch.keeps &= <uint8_t>~KEEPS_FACTORS
+            if part.batch != w.number:
+                take_back(w.g, &w.lending, batch, NULL)
+        part = part.next
+
+
+cdef int after_batch(Walk* w, const Batch* batch) noexcept nogil:
+    cdef const Pass* s = pass_of(w)
+    return finish(w) if s.collected_bytes > most_collected and s.most_columns >= <size_t>ENOUGH_COLUMNS else 0
+
+
+def set_most_collected(size_t n) -> int:
+    """Set how many bytes of gradients are kept as factors of the gradients of weights: for tests.
+
+    Args:
+        n: the new number.
+
+    Returns:
+        The number before.
+    """
+    global most_collected
+    before = most_collected
+    most_collected = n
+    return before
 
 
 cdef int multiply(Walk* w, Collected* x) noexcept nogil:
@@ -630,11 +692,13 @@ gpu.add = add
 gpu.settle = end_group
 gpu.collect = collect
 gpu.multiply = multiply
+gpu.finish = finish
 
 
 cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil:
     memset(s, 0, sizeof(Pass))
     begin_walk(&s.walk, g, &gpu)
+    s.walk.after = after_batch
     s.d = d
     s.end = &s.first
     s.group = s.walk.turn = 1                   # moves are numbered from 1, and so are groups; 0 means none

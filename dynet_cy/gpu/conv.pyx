@@ -51,7 +51,7 @@ cdef int ADD_PATCHES = kernel_at(CU_CONV, b"add_patches")
 
 # Take as many images at a time as fit this working memory, in floats: more images per call mean fewer calls.
 cdef enum:
-    ENOUGH_WORK = 1 << 24
+    ENOUGH_WORK = 1 << 21
 
 
 cdef struct Product:

@@ -28,4 +28,7 @@ cdef int put_gradients_back(Journal* journal) except -1
 #
 # Forward on a device.
 
-cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, bint seeks) except -1
+# Run the next planned batches in one pass.  `targets`: those of the plan, if these are all of its batches; then values
+# may be dropped.  NULL: they are kept.  `seeks`: find the cells among them first.
+cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, const uint32_t* targets, uint32_t n,
+                     bint seeks) except -1

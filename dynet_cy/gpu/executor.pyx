@@ -8,7 +8,9 @@ from dynet_cy.execute.accumulation cimport begin_journal, end_journal, note_befo
 from dynet_cy.execute.gradients cimport (
     begin_at, multiply_collected, open_backward, run_backward, run_backward_joined,
 )
-from dynet_cy.execute.walk cimport assign_values, count_as_run, run_forward
+from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
+from dynet_cy.execute.revival cimport bring_back, run_plan
+from dynet_cy.execute.walk cimport run_planned_at_once
 from dynet_cy.execute.watch cimport (
     Finding, bad_values, check_before, checking, end_pass, list_batches, profiling, raise_anomaly,
 )
@@ -17,14 +19,15 @@ from dynet_cy.gpu.commands cimport Pass, begin_pass
 from dynet_cy.gpu.copies cimport find_copies
 from dynet_cy.gpu.fusion cimport find_fusions
 from dynet_cy.gpu.driver cimport pthread_mutex_lock, pthread_mutex_unlock
-from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch
+from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch, limit_by_device, raise_of_device
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
 from dynet_cy.graph.structs cimport (
-    COMPUTED, ENGINE_GPU, NO_BATCH, SENT, VIEWS, Batch, Engine, Graph, Node, args_of, batches_of, engine, nodes_of,
-    release_arguments, state_of,
+    COMPUTED, ENGINE_GPU, NO_BATCH, SENT, Batch, Engine, Graph, Node, args_of, batches_of, cut_stretches, engine,
+    nodes_of, release_arguments, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
+from dynet_cy.graph.thrift cimport ENOUGH, is_limited, note_kept
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, mirrors
@@ -62,8 +65,12 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             raise_pass_failure(&s, "the gradients of the graph")
         run_pass(&s, "the gradients of the graph")
         note_after(&journal)
-    except BaseException:
+    except BaseException as e:
         put_gradients_back(&journal)
+        if isinstance(e, MemoryError):
+            if not is_limited(g):
+                note_kept(ENOUGH)
+            limit_by_device(g, d)
         raise
     finally:
         end_journal(&journal)
@@ -78,17 +85,22 @@ cdef int walk_back(Pass* s, uint32_t target, bint full) noexcept nogil:
     """List the commands of backward."""
     cdef Graph* g = s.walk.g
     cdef const Node* node = &nodes_of(g)[target]
+    if g.stretches.top and node.batch != NO_BATCH and prepare_backward(&s.walk, node.batch):
+        return -1
     if open_backward(&s.walk, target, full) or begin_at(&s.walk, target):
         return -1
     if node.val == NULL or not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         return 0
-    if g.n_passes > 1 and g.strategy and g.stretches.top == 0 and may_join(g):
+    if g.stretches.top:
+        return -1 if run_backward_in_stretches(&s.walk, node.batch) else multiply_collected(&s.walk)
+    if g.n_passes > 1 and g.strategy and may_join(g):
         return -1 if run_backward_joined(&s.walk, node.batch) else multiply_collected(&s.walk)
     return walk_batches_back(s, 0, node.batch)
 
 
 cdef int walk_batches_back(Pass* s, uint32_t first, uint32_t last) noexcept nogil:
     """List the commands of backward over batches, the last one first."""
+    s.walk.going_back = True
     return -1 if run_backward(&s.walk, first, last) else multiply_collected(&s.walk)
 
 
@@ -140,7 +152,8 @@ cdef int put_gradients_back(Journal* journal) except -1:
 #
 # The GPU executor: runs plans forward on a device.
 
-# How many batches are sent as one pass.  Signal handlers run between passes.
+# How many batches are sent as one pass, unless the graph is one for which `may_drop`: then all are.  Signal handlers
+# run between passes.
 cdef enum:
     MOST_TOGETHER = 1 << 12
 
@@ -149,15 +162,23 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     """Compute the values of the targets and of the nodes that they depend on."""
     cdef DeviceGraph* d = device_graph(g, g.device)
     cdef int error
-    cdef uint32_t n_batches = 0, ran = g.n_batches, end
+    cdef uint32_t n_batches = 0, ran = g.n_batches
     cdef uint64_t span = begin_pass_span(g)
     cdef Interrupts s
     begin_interrupts(&s)
+    limit_by_device(g, d)
     lock_graph(g)
     try:
+        g.finishes = may_join(g) and not may_drop(g)    # a stretch may end between batches that run together
+        if may_drop(g):
+            run_again_what_is_needed(g, d, targets, n)
         with nogil:
-            g.finishes = may_join(g)
             error = plan(g, targets, n, strategy, checking, &n_batches, &s)
+        if error == 1:
+            run_again_what_is_needed(g, d, targets, n)
+            with nogil:
+                error = plan(g, targets, n, strategy, checking, &n_batches, &s)
+        with nogil:
             if not error:
                 finish_plan(g, n_batches)
             g.finishes = False
@@ -165,19 +186,55 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         if error:
             out_of_memory("the schedule of the graph")
         g.n_passes += n_batches != 0
-        end = g.n_batches + n_batches
-        while g.n_batches < end:
-            run_planned(g, d, min(end - g.n_batches, <uint32_t>MOST_TOGETHER), n_batches > MOST_TOGETHER)
-            with nogil:
-                interrupted(&s, batches_of(g)[g.n_batches - 1].bytes)
-            if s.raised != NULL:
-                drop_plan(g)
-                raise_interrupt(&s)
+        run_all(g, d, n_batches, targets, n, &s)
+    except MemoryError as error_of_memory:
+        if not is_limited(g):
+            note_kept(ENOUGH)                   # nothing has been dropped
+        limit_by_device(g, d)
+        raise_of_device(g, d, error_of_memory)
     finally:
+        g.finishes = False
         unlock_graph(g)
     end_pass(g, FORWARD_PASS, span)
     if profiling > 1:
         list_batches(g, ran)
+    return 0
+
+
+cdef int run_again_what_is_needed(Graph* g, DeviceGraph* d, const uint32_t* targets, uint32_t n) except -1:
+    """Compute values again that were dropped and that the targets need, in a pass of their own."""
+    cdef Pass s
+    cdef int error
+    cdef PassStart before = pass_start(g)
+    begin_pass(&s, g, d)
+    try:
+        with nogil:
+            error = bring_back(&s.walk, targets, n)
+        if error:
+            raise_pass_failure(&s, "the values of the graph")
+        if s.first != NULL:
+            run_pass(&s, "the values of the graph")
+    except BaseException:
+        undo(g, &before)
+        raise
+    return 0
+
+
+cdef int run_all(Graph* g, DeviceGraph* d, uint32_t n_batches, const uint32_t* targets, uint32_t n,
+                 Interrupts* s) except -1:
+    """Run the planned batches."""
+    cdef uint32_t end = g.n_batches + n_batches
+    cdef bint seeks = n_batches > MOST_TOGETHER
+    if n_batches and (not seeks or may_drop(g)):
+        run_planned(g, d, n_batches, targets, n, seeks)
+        return 0
+    while g.n_batches < end:
+        run_planned(g, d, min(end - g.n_batches, <uint32_t>MOST_TOGETHER), NULL, 0, seeks)
+        with nogil:
+            interrupted(s, batches_of(g)[g.n_batches - 1].bytes)
+        if s.raised != NULL:
+            drop_plan(g)
+            raise_interrupt(s)
     return 0
 
 
@@ -199,44 +256,37 @@ cdef void finish_plan(Graph* g, uint32_t n_batches) noexcept nogil:
         keep_finished(g)
 
 
-cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, bint seeks) except -1:
+cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, const uint32_t* targets, uint32_t n,
+                     bint seeks) except -1:
     """Run the next planned batches in one pass; after an error the rest of the plan is dropped.
 
     Args:
+        targets: those of the plan, if these are all of its batches; then values may be dropped.  NULL: they are kept.
         seeks: find the cells and the runs among them first.
     """
     cdef Pass s
-    cdef int error = 0
-    cdef uint32_t before = g.n_batches, number
-    cdef size_t values_top = g.values.top, scratch_top = g.scratch.top
-    cdef size_t tables_top = g.tables.top
+    cdef int error
+    cdef PassStart before = pass_start(g)
     try:
         begin_pass(&s, g, d)
         with nogil:
-            if seeks and may_join(g):
+            if seeks and may_join(g) and not may_drop(g):
                 find_cells(g, n_batches)
                 find_fusions(g, n_batches)
-            for number in range(before, before + n_batches):
-                if not error:
-                    s.walk.number = number
-                    error = run_forward(&s.walk, &batches_of(g)[number])
-                if not error and batches_of(g)[number].form != VIEWS:
-                    assign_values(g, &batches_of(g)[number], number)
+            if targets != NULL:
+                error = run_plan(&s.walk, n_batches, targets, n)
+            else:
+                error = run_planned_at_once(&s.walk, n_batches)
         if error:
             raise_pass_failure(&s, "the values of the graph")
         run_pass(&s, "the values of the graph")
-        for _ in range(n_batches):
-            count_as_run(g)
         if g.check_validity and not checking:       # if checks are on, the pass has checked the values already
-            check_values(g, d, before)
+            check_values(g, d, before.n_batches)
         if g.forward_only:
-            release(g, before)
-            arena_rewind(&g.tables, tables_top)
+            release(g, before.n_batches)
+            arena_rewind(&g.tables, before.tables)
     except BaseException:
-        undo(g, before)
-        arena_rewind(&g.values, values_top)
-        arena_rewind(&g.scratch, scratch_top)
-        arena_rewind(&g.tables, tables_top)
+        undo(g, &before)
         raise
     return 0
 
@@ -251,21 +301,37 @@ cdef void release(Graph* g, uint32_t before) noexcept nogil:
         release_arguments(g, &batches_of(g)[b])
 
 
-cdef void undo(Graph* g, uint32_t before) noexcept nogil:
-    """Undo the batches from number `before` on, and mark inputs as not sent."""
+# Where a graph was before a pass.
+cdef struct PassStart:
+    uint32_t n_batches
+    size_t values
+    size_t scratch
+    size_t tables
+
+
+cdef PassStart pass_start(const Graph* g) noexcept nogil:
+    return PassStart(g.n_batches, g.values.top, g.scratch.top, g.tables.top)
+
+
+cdef void undo(Graph* g, const PassStart* before) noexcept nogil:
+    """After a pass that has failed: undo its batches, and what it has computed again; mark inputs as not sent."""
     cdef uint32_t i
     cdef uint8_t* state = state_of(g)
+    cut_stretches(g, before.n_batches, before.values)
     for i in range(g.n_nodes):
         state[i] &= <uint8_t>~SENT
-        if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= before:
+        if nodes_of(g)[i].batch != NO_BATCH and nodes_of(g)[i].batch >= before.n_batches:
             state[i] &= <uint8_t>~COMPUTED
             nodes_of(g)[i].batch = NO_BATCH
             nodes_of(g)[i].val = NULL
     g.stale_gradients = True
-    if g.n_batches > before:
-        g.n_order = batches_of(g)[before].first
-        g.n_batches = before
+    if g.n_batches > before.n_batches:
+        g.n_order = batches_of(g)[before.n_batches].first
+        g.n_batches = before.n_batches
     drop_plan(g)
+    arena_rewind(&g.values, before.values)
+    arena_rewind(&g.scratch, before.scratch)
+    arena_rewind(&g.tables, before.tables)
 
 
 cdef int check_values(Graph* g, const DeviceGraph* d, uint32_t first) except -1:

@@ -31,8 +31,15 @@ cdef struct DeviceGraph:
     Mirror tables
     Arena commands                  # on the host: the commands of the current pass
     void* replays                   # CUDA graphs of earlier passes
+    size_t limit                    # of the graph, if it was set by `limit_by_device`
     Array ranges                    # on the host: the Ranges of the current pass's upload
     Array moves                     # on the host: those of the group that is being collected
+
+# Once a device has had no memory for a pass (`note_shortage`), what it has left limits graphs: limit a graph by
+# that until it is renewed, if it has none that is lower.
+cdef void limit_by_device(Graph* g, DeviceGraph* d) noexcept nogil
+# Raise an error of missing memory again; it says so if the limit is that of the device.
+cdef int raise_of_device(const Graph* g, const DeviceGraph* d, object error) except -1
 
 cdef float* device_ptr(const Graph* g, DeviceGraph* d, const void* p) noexcept nogil
 cdef DeviceGraph* device_graph(Graph* g, int device) except NULL

@@ -11,8 +11,9 @@ from dynet_cy.gpu.driver cimport (
     FORKED, MOST_GPUS, Address, Counts, Records, enter, failed, fetch_bytes, gpu_at, leave, play, raise_error,
     set_error, wait, wait_for, wait_with,
 )
-from dynet_cy.gpu.memory cimport address_in, check_updates, close_mirror, open_mirror
-from dynet_cy.memory.arena cimport arena_close, arena_open, array_close, array_open, process_memory
+from dynet_cy.gpu.memory cimport address_in, check_updates, close_mirror, mirror_bytes, open_mirror, was_short
+from dynet_cy.graph.expressions cimport ComputationGraph
+from dynet_cy.memory.arena cimport arena_close, arena_open, array_close, array_open, limit_memory, process_memory
 from dynet_cy.schedule.plan cimport dy_hash
 
 
@@ -339,3 +340,52 @@ cdef int copy_here(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
     if error:
         raise_error(gpu, error)
     return 0
+
+
+# ---- shortages -------------------------------------------------------------------------
+#
+# The memory of a device is asked for only once it has not sufficed: that takes microseconds.
+
+cdef enum:
+    SPARE = 1 << 23                 # bytes that the limit leaves: mapped memory is a multiple of 2 MiB
+    SHARE = 8                       # of the memory: at most an eighth is left
+
+
+cdef void limit_by_device(Graph* g, DeviceGraph* d) noexcept nogil:
+    cdef size_t unused = 0, total = 0, most
+    if not was_short(d.gpu) or g.forward_only or g.immediate:
+        return
+    if not enter(d.gpu):
+        d.gpu.driver.cuMemGetInfo_v2(&unused, &total)
+    leave(d.gpu)
+    most = unused + graph_bytes(d)
+    most -= min(most // SHARE, <size_t>SPARE)
+    if g.memory.limit == 0 or most < g.memory.limit:
+        d.limit = max(most, <size_t>1)
+        limit_memory(&g.memory, d.limit)
+
+
+cdef int raise_of_device(const Graph* g, const DeviceGraph* d, object error) except -1:
+    if g.memory.limit == 0 or g.memory.limit != d.limit or f"GPU:{d.gpu.number}" in str(error):
+        raise error
+    raise MemoryError(f"GPU:{d.gpu.number} has {d.limit:,} bytes left for this graph: {error}") from None
+
+
+cdef size_t graph_bytes(const DeviceGraph* d) noexcept nogil:
+    """The bytes of a device that a graph holds."""
+    return mirror_bytes(&d.values) + mirror_bytes(&d.grads) + mirror_bytes(&d.scratch) + mirror_bytes(&d.tables)
+
+
+def device_bytes(ComputationGraph graph not None, int device) -> dict[str, int]:
+    """The memory of a device that a graph holds, and what its passes have needed.
+
+    Args:
+        graph: the graph.
+        device: number of the GPU.
+
+    Returns:
+        Bytes: "held", and the most that a pass has used of "values", "gradients", "scratch" and "tables".
+    """
+    cdef DeviceGraph* d = device_graph(&graph.g, 1 + device)
+    return {"held": graph_bytes(d), "values": d.values.most, "gradients": d.grads.most, "scratch": d.scratch.most,
+            "tables": d.tables.most}

@@ -64,6 +64,9 @@ cdef int reserve_arena(Gpu* gpu, DeviceArena* a, size_t n) noexcept nogil
 cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil
 # `enters`: enter the device; False if it is entered already.
 cdef void close_arena(DeviceArena* a, bint enters=*) noexcept nogil
+# A device has had no memory for a pass.  From then on arenas take less in advance.
+cdef void note_shortage(Gpu* gpu) noexcept nogil
+cdef bint was_short(const Gpu* gpu) noexcept nogil
 cdef int out_of_device_memory(Gpu* gpu, int error, size_t n, str what) except -1
 
 
@@ -113,6 +116,7 @@ cdef struct Mirror:
     Run* runs
     uint32_t n_runs
     int error                           # of the driver, if a part could not be allocated; 0: none
+    size_t most                         # the most bytes that a pass has used
 
 
 cdef void open_mirror(Gpu* gpu, Mirror* m) noexcept nogil
@@ -129,6 +133,8 @@ cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil
 cdef bint continues_part(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil
 # Map memory for what was noted, with the device entered.  Returns 0 or the error of the driver.
 cdef int extend_mirror(Mirror* m) noexcept nogil
+# The bytes of the device that it holds.
+cdef size_t mirror_bytes(const Mirror* m) noexcept nogil
 
 
 cdef inline bint is_copy_of(const MirrorPart* part, const Segment* s) noexcept nogil:

@@ -309,6 +309,10 @@ cdef enum:
     RING = 3
     LEAST_BUFFER = 1 << 16
     MOST_AT_ONCE = 1 << 23              # larger uploads take several buffers, so that buffers stay small
+    AHEAD_IF_SHORT = 4                  # of what an arena has, it takes a quarter more, if memory has been short
+
+cdef uint8_t[MOST_GPUS] short_of_memory
+memset(short_of_memory, 0, sizeof(short_of_memory))
 
 # CUmemLocation, CUmemAllocationProp and CUmemAccessDesc of cuda.h.
 cdef struct Location:
@@ -400,7 +404,7 @@ cdef int extend_arena(DeviceArena* a, size_t n) noexcept nogil:
     error = gpu.driver.cuMemGetAllocationGranularity(&step, &p, 0)
     if error:
         return error
-    want = (max(n - a.mapped, a.mapped) + step - 1) // step * step
+    want = (max(n - a.mapped, a.mapped // AHEAD_IF_SHORT if was_short(gpu) else a.mapped) + step - 1) // step * step
     want = min(want, a.reserved - a.mapped)
     chunk = &a.chunks[a.n_chunks]
     error = gpu.driver.cuMemCreate(&chunk.handle, want, &p, 0)
@@ -443,6 +447,14 @@ cdef void close_arena(DeviceArena* a, bint enters=True) noexcept nogil:
     a.base = 0
     a.mapped = a.reserved = 0
     a.n_chunks = 0
+
+
+cdef void note_shortage(Gpu* gpu) noexcept nogil:
+    short_of_memory[gpu.number] = True
+
+
+cdef bint was_short(const Gpu* gpu) noexcept nogil:
+    return short_of_memory[gpu.number]
 
 
 cdef int out_of_device_memory(Gpu* gpu, int error, size_t n, str what) except -1:
@@ -859,7 +871,18 @@ cdef bint continues_part(const Arena* host, const Mirror* m, const Segment* s) n
 cdef int extend_mirror(Mirror* m) noexcept nogil:
     cdef uint32_t i
     cdef int error = m.error
+    cdef size_t needed = 0
     for i in range(m.n_runs):
+        needed += m.runs[i].needed
         if not error and m.runs[i].own != NULL:
             error = extend_arena(m.runs[i].own, m.runs[i].needed)
+    m.most = max(m.most, needed)
     return error
+
+
+cdef size_t mirror_bytes(const Mirror* m) noexcept nogil:
+    cdef size_t n = 0
+    cdef uint32_t i
+    for i in range(m.n_runs):
+        n += m.runs[i].own.mapped if m.runs[i].own != NULL else m.runs[i].size
+    return n

@@ -89,7 +89,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
             if copies(g, g.n_batches):
                 copy_forward(g, device)
             elif device:
-                run_planned(g, device_graph(g, device), following - g.n_batches, True)
+                run_planned(g, device_graph(g, device), following - g.n_batches, NULL, 0, True)
             else:
                 run_here(g, following)
             with nogil:

@@ -19,7 +19,7 @@ from dynet_cy.gpu.driver cimport (
 from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
 from dynet_cy.gpu.groups cimport GROUPS, begin_member, begin_section, end_section, note_kernels
 from dynet_cy.gpu.memory cimport (
-    Range, address_in, continues_part, extend_mirror, note_uses, out_of_device_memory, send_ranges,
+    Range, address_in, continues_part, extend_mirror, note_shortage, note_uses, out_of_device_memory, send_ranges,
 )
 from dynet_cy.gpu.registry cimport (
     Axes, add_axis, contract, gpu_op_at, kernel_at, load, loaded, module_at, no_axes,
@@ -28,6 +28,7 @@ from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_of_node, nodes_of,
     order_of, state_of,
 )
+from dynet_cy.graph.usage cimport raise_with_largest
 from dynet_cy.memory.arena cimport ALIGN, Arena, Segment, array_push, segment_at
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
@@ -79,7 +80,11 @@ cdef int run_pass(Pass* s, str what) except -1:
         gpu.items = NULL
         failure = leave(gpu)
     if error:
-        out_of_device_memory(gpu, error, needed, what)
+        note_shortage(gpu)
+        try:
+            out_of_device_memory(gpu, error, needed, what)
+        except MemoryError as short:
+            raise_with_largest(s.walk.g, short)
     if failure:
         raise_error(gpu, failure)
     if s.walk.failure.finding.kind:
@@ -247,7 +252,7 @@ cdef bint look(Pass* s, uint32_t number) noexcept nogil:
     cdef const Batch* batch = &batches_of(g)[number]
     cdef Node* x
     cdef uint8_t* state = state_of(g)
-    cdef bint forward = number >= g.n_batches
+    cdef bint forward = not s.walk.going_back
     cdef uint32_t i, j, arg
     if forward:
         bring(s, device_ptr(g, s.d, batch.y), batch.y, batch.bytes // sizeof(float))

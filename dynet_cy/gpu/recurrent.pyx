@@ -138,7 +138,7 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
     return 2 * <size_t>c.y.dim.bd if c.attrs[0].f != 0 else 0
 
 
-cdef size_t saved_of_sums(const Call* c) noexcept nogil:
+cdef size_t as_many_as_y(const Call* c) noexcept nogil:
     return total_of(&c.y.dim)
 
 
@@ -150,7 +150,7 @@ for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_
     op.begin_backward = gates_begin
     op.factors = gates_factors
     op.same = gates_same
-    op.saved = saved_of_sums
+    op.saved = as_many_as_y
     op.work = gates_work
     op.assigns = True
     op.draws = name == b"vanilla_lstm_gates_noise"
@@ -215,7 +215,7 @@ op = gpu_op(b"gated_affine", CU_GATED, gated_forward, gated_backward)
 needs_module(op, BASE)
 op.begin_backward = gated_begin
 op.factors = gated_factors
-op.saved = saved_of_sums
+op.saved = as_many_as_y
 op.assigns = True
 op.lists = True
 

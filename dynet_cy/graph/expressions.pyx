@@ -1054,7 +1054,7 @@ cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
 
 
 cdef inline int go_forward(Graph* g, const uint32_t* targets, uint32_t n) except -1:
-    if is_limited(g):
+    if is_limited(g) or g.device:               # the memory of a device is a limit too
         return go_forward_within(g, targets, n)
     return engine_of(g).forward(g, targets, n, g.strategy)
 
@@ -1065,13 +1065,16 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top, tables_top = g.tables.top
     cdef Assumed before = assumed_now()
     note_values_read(g)
+    first = None
     while True:
         try:
             return engine_of(g).forward(g, targets, n, g.strategy)
-        except MemoryError:
+        except MemoryError as error:
+            first = first or error
             if not may_save(g) or not save_more():
                 assume_again(before)
-                raise
+                # What a device has left becomes the limit of the graph, so later errors do not speak of the device.
+                raise (first if g.device else error) from None
             hold(table, g.slot)
             release_values_since(g, n_batches, n_order, values_top, scratch_top, tables_top)
             trim_arenas(g)
@@ -1080,7 +1083,7 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
 
 cdef bint may_save(const Graph* g) noexcept:
     """Whether passes of a graph can do with less memory if they drop values."""
-    return is_limited(g) and not (g.device or g.multi_device or g.forward_only or g.immediate)
+    return is_limited(g) and not (g.multi_device or g.forward_only or g.immediate)
 
 
 cdef void trim_arenas(Graph* g) noexcept:
@@ -2239,7 +2242,7 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
     further = None
     if full:
         further = keep_further_gradients(graph, index)
-    if is_limited(g):
+    if is_limited(g) or g.device:
         go_backward_within(graph, index, full)
     else:
         engine_of(g).backward(g, index, full)
@@ -2257,7 +2260,8 @@ cdef int go_backward_within(ComputationGraph graph, uint32_t index, bint full) e
     while True:
         try:
             engine_of(g).backward(g, index, full)
-            note_taken(g)
+            if is_limited(g):
+                note_taken(g)
             return 0
         except MemoryError as error:
             # Gradients that were changed cannot be computed again, nor values of parameters that have changed.

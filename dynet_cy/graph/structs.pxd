@@ -86,6 +86,9 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t parts
         float* dy
 
+    enum:
+        KEEPS_FACTORS "DY_KEEPS_FACTORS"
+
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
 

@@ -8,7 +8,8 @@ cdef inline bint is_limited(const Graph* g) noexcept nogil:
     return g.memory.limit or g.memory.around.limit
 
 
-# The bytes that a graph on the CPU may still take; infinite if there is no limit, or if it drops nothing.
+# The bytes that a graph may still take; infinite if there is no limit, or if it drops nothing.  Arenas are mirrored on
+# devices, so their bytes are those of the memory there too.
 cdef double memory_left(const Graph* g) noexcept nogil
 # The bytes of values that the next pass may keep if `left` bytes are left, so that backward fits too, whose gradients
 # take so many bytes at a time; 0: all of `bytes`, those of its plan.

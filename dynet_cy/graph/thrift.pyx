@@ -82,7 +82,7 @@ cdef double memory_left(const Graph* g) noexcept nogil:
     for i in range(GRAPH_ARENAS):
         unused += unused_bytes(&g.arenas[i], 0 if &g.arenas[i] == &g.grads else g.arenas[i].top)
     of_process = left_of(g.memory.around) + unused
-    packed = bytes_to_pack(g)
+    packed = 0 if g.device else bytes_to_pack(g)
     if packed <= SHARE_PACKED * of_process:
         of_process -= packed
     return max(min(left_of(&g.memory) + unused, of_process), 0)     # packed ones do not count for the graph's limit

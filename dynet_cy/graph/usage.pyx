@@ -204,11 +204,15 @@ cdef int raise_no_memory(const Graph* g, str what) except -1:
     try:
         out_of_memory(what)
     except MemoryError as error:
-        words = largest_values(g)
-        if not words:
-            raise
-        raise MemoryError(f"{error}.  The largest values of the graph: {words}") from None
+        raise_with_largest(g, error)
     return 0
+
+
+cdef int raise_with_largest(const Graph* g, object error) except -1:
+    words = largest_values(g)
+    if not words:
+        raise error
+    raise MemoryError(f"{error}.  The largest values of the graph: {words}") from None
 
 
 # ==== peak ========================================================================================

@@ -11,6 +11,11 @@ A batch is fleeting if
 Its memory is free for others when the last batch has run that reads it (include/dynet_cy/fleeting.h). A node that is
 made later, or a value that is asked for by the number of its node, has it computed again (execute/revival).
 
+On a device, copies are made together, right before one of them is read (gpu/copies), and the steps of a cell run with
+its last batch (gpu/cells). So what they read stays until then. A bias is copied in advance only to values that stay, so
+small batches are kept: the launch that this saves takes longer than their memory is worth. Runs of elementwise batches
+(gpu/fusion) read in backward what their first launch has read, so all of it is kept.
+
 Every number is computed by the same call from the same numbers as otherwise. Calls read arguments in place if these
 are adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be
 read together with its neighbours, and gaps are left where fleeting values would have been.
@@ -26,8 +31,9 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, FLATTENED, FLEETING, NO_BATCH, SHARED, STACKED, TILES, VIEWS, WANTED, Batch, Block, Graph,
-    Hole, Node, args_of, batches_of, block_bytes, give_to_block, held_of, nodes_of, order_of, state_of, take_in_block,
+    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, NO_BATCH, SHARED, STACKED, TILES, VIEWS,
+    WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, give_to_block, held_of, nodes_of,
+    order_of, state_of, take_in_block,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, Op, op_at, reads, reads_result, rule_of
@@ -39,6 +45,7 @@ cdef enum:
     SAMPLED = 32                    # nodes of a plan whose sizes are looked at
     LEAST_ON_AVERAGE = 256          # elements of a node
     LEAST_OF_BATCH = 256            # bytes; less is kept
+    LEAST_ON_DEVICE = 1 << 18       # the same on devices
 
 cdef size_t least_of_plan = 1 << 20  # bytes
 # Whether values are fleeting however little memory they take.  In the environment: for tests.
@@ -58,6 +65,8 @@ cdef struct Search:
     # By node, from `lowest` on: its planned batch, or NONE.  NULL: each node has a batch, in the order of numbers.
     uint32_t* batch
     uint8_t* kept                   # by batch
+    size_t least                    # bytes of a batch; smaller ones are kept
+    bint on_device
     uint8_t* parts                  # by batch, of concatenations: whether its parts are the same in backward
     size_t most_along
     uint32_t n                      # batches that are not kept
@@ -74,6 +83,8 @@ cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, u
     s.most_along = most_along
     s.begin = g.n_batches
     s.end = s.begin + n_batches
+    s.on_device = g.device != 0
+    s.least = 1 if small_too else LEAST_ON_DEVICE if s.on_device else LEAST_OF_BATCH
     found = open_search(&s) and keep_what_is_read(&s, targets, n) and lay_out(&s)
     arena_rewind(&g.scratch, top)
     return found
@@ -145,12 +156,19 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     for b in range(s.begin, s.end):
         batch = &batches_of(g)[b]
         batch.last = b
-        if batch.count == 1 and batch.form != VIEWS:
+        if batch.count == 1 and batch.form != VIEWS and not s.on_device:
             look_at_one(s, batch, b)
             continue
-        if keeps_itself(g, batch):
+        if keeps_itself(s, batch):
             keep(s, b)
         keep_arguments(s, b)
+        if batch.cell:
+            extend_arguments(s, batch, batch.cell - 1)
+        elif batch.form == FUSION or batch.form == IN_FUSION:
+            keep(s, b)
+            keep_all_arguments(s, batch)
+    if s.on_device:
+        keep_copied_last(s)
     for i in range(n):
         keep(s, planned_batch(s, targets[i]))
     keep_for_others(s)
@@ -169,7 +187,7 @@ cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil
     cdef const uint32_t* args = args_of(g, x)
     batch.bytes = total_of(&x.dim) * sizeof(float)
     if (reads_result(op) or op.random or op.raised != NULL or held_of(g)[number]
-            or batch.bytes < (1 if small_too else LEAST_OF_BATCH)):
+            or batch.bytes < s.least):
         s.kept[b - s.begin] = True
     for i in range(x.nargs):
         of = planned_batch(s, args[i])
@@ -180,8 +198,9 @@ cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil
             s.kept[of - s.begin] = True
 
 
-cdef bint keeps_itself(const Graph* g, Batch* batch) noexcept nogil:
+cdef bint keeps_itself(const Search* s, Batch* batch) noexcept nogil:
     """Whether a batch is kept whoever reads it; sets its bytes."""
+    cdef const Graph* g = s.g
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef const Op* op = &ops[nodes_of(g)[ids[0]].op]
     cdef const uint8_t* held = held_of(g)
@@ -193,7 +212,7 @@ cdef bint keeps_itself(const Graph* g, Batch* batch) noexcept nogil:
         if held[ids[j]]:
             return True
         batch.bytes += total_of(&nodes_of(g)[ids[j]].dim) * sizeof(float)
-    return batch.bytes < (1 if small_too else LEAST_OF_BATCH)
+    return batch.bytes < s.least
 
 
 cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
@@ -207,7 +226,7 @@ cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
     for i in range(n_args):
         read = batch.form == VIEWS or reads(op, i)
         adjacent = True                             # they may be read in place, although they are in several batches
-        if read and read_through(s, batch, op, i):
+        if read and not s.on_device and read_through(s, batch, op, i):
             read = adjacent = False
         parted = False
         before = NONE
@@ -219,12 +238,53 @@ cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
             before = of
             if of == NONE:
                 continue
-            batches_of(g)[of].last = b
+            if batches_of(g)[of].form == COPIES and batches_of(g)[of].last == of:
+                read_copies(s, of, b)
+            batches_of(g)[of].last = max(batches_of(g)[of].last, b)
             if read:
                 keep(s, of)
         if parted and adjacent and not read:
             for j in range(batch.count):
                 keep(s, planned_batch(s, args_of(g, &nodes_of(g)[ids[j]])[i]))
+
+
+cdef void extend_arguments(Search* s, const Batch* batch, uint32_t until) noexcept nogil:
+    """What a batch reads is there until another one has run."""
+    cdef Graph* g = s.g
+    cdef const Node* x
+    cdef uint32_t i, j, of
+    for j in range(batch.count):
+        x = &nodes_of(g)[order_of(g)[batch.first + j]]
+        for i in range(x.nargs):
+            of = planned_batch(s, args_of(g, x)[i])
+            if of != NONE:
+                batches_of(g)[of].last = max(batches_of(g)[of].last, until)
+
+
+cdef void keep_all_arguments(Search* s, const Batch* batch) noexcept nogil:
+    cdef const Node* x
+    cdef uint32_t i, j
+    for j in range(batch.count):
+        x = &nodes_of(s.g)[order_of(s.g)[batch.first + j]]
+        for i in range(x.nargs):
+            keep(s, planned_batch(s, args_of(s.g, x)[i]))
+
+
+cdef void read_copies(Search* s, uint32_t copies, uint32_t reader) noexcept nogil:
+    """A batch reads copies, as the first one: they are made by then, unless they are copied again."""
+    if batches_of(s.g)[reader].form == COPIES:
+        keep(s, copies)
+        keep_all_arguments(s, &batches_of(s.g)[copies])
+    else:
+        extend_arguments(s, &batches_of(s.g)[copies], reader)
+
+
+cdef void keep_copied_last(Search* s) noexcept nogil:
+    """Keep what is copied at the end of the pass: nothing reads the copies."""
+    cdef uint32_t b
+    for b in range(s.begin, s.end):
+        if batches_of(s.g)[b].form == COPIES and batches_of(s.g)[b].last == b:
+            keep_all_arguments(s, &batches_of(s.g)[b])
 
 
 # ---- concatenations -----------------------------------------------------------------------

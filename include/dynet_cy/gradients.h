@@ -119,7 +119,7 @@ static inline int dy_are_joint(const dy_graph *g, uint32_t first, uint32_t last)
 static inline void dy_keep_gradient(dy_graph *g, uint32_t i) {
     uint32_t home = dy_home(g, &dy_nodes(g)[i]);
     if (home != DY_NO_BATCH)
-        dy_batches(g)[home].keeps = 1;
+        dy_batches(g)[home].keeps = DY_KEEPS_ASKED;
 }
 
 /* Keep those of all nodes to which an expression refers. */
@@ -167,7 +167,7 @@ static inline int dy_open_gradients(dy_graph *g, int whole) {
             batch[-1].joint &= (uint8_t)~DY_PRECEDES;
         if (b + 1 == g->n_batches)
             batch->joint &= (uint8_t)~DY_PRECEDES;
-        batch->keeps = (uint8_t)(whole != 0);
+        batch->keeps = whole ? DY_KEEPS_ASKED : 0;
         batch->dy = NULL;
         if (g->whole_gradients)
             batch->dy = (float *)((uintptr_t)batch->y + (uintptr_t)dy_segment_of(values, batch->y)->gradient);

@@ -74,6 +74,10 @@ enum {
     DY_FORMS
 };
 
+/* In `keeps`, bits: the gradients stay until the next pass, since the program can ask for them; until the factors of
+ * weight gradients are multiplied. */
+enum { DY_KEEPS_ASKED = 1, DY_KEEPS_FACTORS = 2 };
+
 /* Nodes that were run together; needed again in backward. */
 typedef struct {
     uint32_t first, count;      /* its nodes: a range of graph.order */
@@ -91,7 +95,7 @@ typedef struct {
                                  * DY_FLEETING: until they have been read, see fleeting.h */
     uint8_t planned;            /* the level that was planned; `level` is 0 once its values were asked for */
     uint8_t joint;              /* gradients.h */
-    uint8_t keeps;              /* backward: its gradients stay where they are until the next pass */
+    uint8_t keeps;              /* backward: why its gradients stay where they are: DY_KEEPS_... */
     uint32_t last;              /* with the level DY_FLEETING: the last batch that reads its values */
     uint32_t again;             /* how often its values were computed again */
     uint32_t parts;             /* of the forms DY_IN_FUSION and DY_FUSION: how many of its nodes belong together */

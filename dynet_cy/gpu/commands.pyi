@@ -1,0 +1,3 @@
+# Written by tools/derive.py
+
+def set_most_collected(n: int) -> int: ...

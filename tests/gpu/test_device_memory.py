@@ -1,0 +1,114 @@
+"""Graphs that do not fit into the memory of a device, or into a limit, drop values and compute them again."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dynet_cy as dy
+from dynet_cy.execute import recompute
+from dynet_cy.gpu.graphs import device_bytes
+from dynet_cy.graph import thrift
+from dynet_cy.graph.expressions import set_autobatching, set_default_device
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
+
+from limits import limited
+from test_recompute import layers, nested
+from test_within_limit import gradients
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def first_ratio(on_device) -> Iterator[None]:
+    thrift.set_ratio(1.5)
+    yield
+    thrift.set_ratio(1.5)
+
+
+@pytest.fixture
+def memory_of_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets the bytes that the emulated device has."""
+    if "DYNET_CY_GPU_EMULATED" not in os.environ:
+        pytest.skip("only the emulated device has as much memory as it is told")
+    return lambda n: monkeypatch.setenv("EMU_MEMORY", str(n))
+
+
+def used_bytes(device: str = "GPU:0") -> int:
+    """What is used of the memory of the device."""
+    from pycuda import driver
+
+    free, total = driver.mem_get_info()
+    return total - free
+
+
+def close(got: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    for x, y in zip(got, expected):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(y).max(initial=0))))
+
+
+def numbers(n: int, width: int, **how: float) -> tuple[list[np.ndarray], dict[str, int]]:
+    """The loss and the gradient of n cells of 64 numbers and a minibatch, and the memory of the device they take."""
+    dy.reset_random_seed(5)
+    set_default_device(1)
+    with dy.ComputationGraph(**how) as graph:
+        w = dy.ParameterCollection().parameters_from_numpy(np.eye(64) * 1.2)
+        h = dy.inputTensor(np.sin(np.arange(64 * width)).reshape(64, width), batched=True)
+        for _ in range(n):
+            h = dy.tanh(dy.dropout(w * h, 0.1))
+        loss = dy.sum_batches(dy.squared_norm(h))
+        loss.backward()
+        return [loss.npvalue(), w.grad_as_array()], device_bytes(graph, 0)
+
+
+@pytest.mark.parametrize("autobatching", [0, 1])
+@pytest.mark.parametrize("program", [layers, nested])
+def test_within_a_limit_of_the_process(program: Callable, autobatching: int) -> None:
+    set_autobatching(autobatching)
+    try:
+        expected = gradients(program, 1)
+        most = sum(device_bytes(dy.cg(), 0)[k] for k in ("values", "gradients", "scratch")) / MIB
+        with limited(max(0.6 * most, 0.5)):
+            close(gradients(program, 1), expected)
+    finally:
+        set_autobatching(1)
+
+
+@pytest.mark.parametrize("autobatching", [0, 1])
+def test_within_a_limit_of_a_graph(autobatching: int) -> None:
+    expected, _ = numbers(40, 256, autobatching=autobatching)
+    recompute.reset()
+    got, taken = numbers(40, 256, autobatching=autobatching, mem=3)
+    close(got, expected)
+    assert recompute.counts()
+    assert taken["values"] + taken["gradients"] + taken["scratch"] <= 3 * MIB
+
+
+def test_the_memory_of_the_device_is_the_limit(memory_of_device: Callable[[int], None]) -> None:
+    """Without any option, a graph that would take more drops values, and so do later ones."""
+    expected, taken = numbers(48, 512, autobatching=0)
+    memory_of_device(used_bytes() + taken["held"] // 3)
+    for _ in range(2):
+        recompute.reset()
+        got, less = numbers(48, 512, autobatching=0)
+        close(got, expected)
+        assert recompute.counts()
+        assert less["held"] <= taken["held"] // 3
+
+
+def test_not_even_that_fits(memory_of_device: Callable[[int], None]) -> None:
+    """A MemoryError names the largest values, and the process goes on."""
+    expected, _ = numbers(20, 256)
+    memory_of_device(used_bytes() + 24 * MIB)
+    with pytest.raises(MemoryError, match=r"(?s)GPU:0.*largest values of the graph: .* MiB") as caught:
+        numbers(4, 40_000)
+    assert re.search(r"(tanh|dropout|matmul|input)", str(caught.value))
+    del caught  # and the graph with it
+    close(numbers(20, 256)[0], expected)
