@@ -28,8 +28,7 @@ from dynet_cy.execute.walk cimport (
 )
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
-    CELL, COLUMNS, COMPUTED, FLATTENED, FLEETING, IN_CELL, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES,
-    VIEWS, Batch, Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches,
+    COLUMNS, COMPUTED, FLATTENED, FLEETING, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES, VIEWS, Batch, Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches,
     nodes_of, order_of, part_gradients, state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller
@@ -60,7 +59,7 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
     first = plan_stretches(g, &n_batches, targets, n)
     if first != NO_STRETCH:
         if not w.at_once:
-            take_cells_apart(g, n_batches)
+            w.device.take_apart(w, n_batches)       # a stretch may end between them
         evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
         if note_reads(w, first) or open_rooms(w):
             cut_short(g)
@@ -73,16 +72,6 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
     if ended < 0:
         need_again(g, needed)
     return ended
-
-
-cdef void take_cells_apart(Graph* g, uint32_t n_batches) noexcept nogil:
-    """Let the steps of recurrent cells run one by one on devices: a stretch may end between them."""
-    cdef Batch* batch = &batches_of(g)[g.n_batches]
-    cdef uint32_t b
-    for b in range(n_batches):
-        batch[b].cell = 0
-        if batch[b].form == CELL or batch[b].form == IN_CELL:
-            batch[b].form = ONE if batch[b].count == 1 else STACKED
 
 
 cdef int run_to(Walk* w, uint32_t end, uint32_t number, bint stays) noexcept nogil:

@@ -169,6 +169,8 @@ cdef struct Device:
     int (*multiply)(Walk* w, Collected* x) noexcept nogil
     # Values and working memory will be used for others: do all that is pending or collected and reads them.
     int (*finish)(Walk* w) noexcept nogil
+    # Let the next n planned batches run one by one, also those that would run together.
+    void (*take_apart)(Walk* w, uint32_t n) noexcept nogil
 
 
 cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil

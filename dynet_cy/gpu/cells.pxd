@@ -6,3 +6,5 @@ from dynet_cy.graph.structs cimport Graph
 
 # Mark the batches among the next n planned ones, which run in one pass, that are steps of LSTM cells.
 cdef void find_cells(Graph* g, uint32_t n) noexcept nogil
+# Let them run one by one.
+cdef void take_cells_apart(Graph* g, uint32_t n) noexcept nogil

@@ -221,6 +221,15 @@ cdef void mark_cell(Graph* g, uint32_t number, uint32_t first, const Member* mem
             batches[k].cell = 0
 
 
+cdef void take_cells_apart(Graph* g, uint32_t n) noexcept nogil:
+    cdef Batch* batch = batches_of(g) + g.n_batches
+    cdef uint32_t b
+    for b in range(n):
+        batch[b].cell = 0
+        if batch[b].form == CELL or batch[b].form == IN_CELL:
+            batch[b].form = ONE if batch[b].count == 1 else STACKED
+
+
 # ---- launches ----------------------------------------------------------------------------
 
 cdef int add_cells(Walk* w, int kernel, int few, const Batch* batch, void* table, uint32_t n,

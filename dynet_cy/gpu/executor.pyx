@@ -10,15 +10,15 @@ from dynet_cy.execute.gradients cimport (
 )
 from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
 from dynet_cy.execute.revival cimport bring_back, run_plan
-from dynet_cy.execute.walk cimport run_planned_at_once
+from dynet_cy.execute.walk cimport Walk, run_planned_at_once
 from dynet_cy.execute.watch cimport (
     Finding, bad_values, check_before, checking, end_pass, list_batches, profiling, raise_anomaly,
 )
-from dynet_cy.gpu.cells cimport find_cells
-from dynet_cy.gpu.commands cimport Pass, begin_pass
+from dynet_cy.gpu.cells cimport find_cells, take_cells_apart
+from dynet_cy.gpu.commands cimport Pass, begin_pass, device_of_graphs
 from dynet_cy.gpu.copies cimport find_copies
-from dynet_cy.gpu.fusion cimport find_fusions
 from dynet_cy.gpu.driver cimport pthread_mutex_lock, pthread_mutex_unlock
+from dynet_cy.gpu.fusion cimport find_fusions, take_fusions_apart
 from dynet_cy.gpu.graphs cimport DeviceGraph, close, device_graph, fetch, limit_by_device, raise_of_device
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.expressions cimport parameter_here, value_here
@@ -169,7 +169,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     limit_by_device(g, d)
     lock_graph(g)
     try:
-        g.finishes = may_join(g) and not may_drop(g)    # a stretch may end between batches that run together
+        g.finishes = may_join(g)
         if may_drop(g):
             run_again_what_is_needed(g, d, targets, n)
         with nogil:
@@ -256,6 +256,14 @@ cdef void finish_plan(Graph* g, uint32_t n_batches) noexcept nogil:
         keep_finished(g)
 
 
+cdef void take_apart(Walk* w, uint32_t n) noexcept nogil:
+    take_cells_apart(w.g, n)
+    take_fusions_apart(w.g, n)
+
+
+device_of_graphs().take_apart = take_apart
+
+
 cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, const uint32_t* targets, uint32_t n,
                      bint seeks) except -1:
     """Run the next planned batches in one pass; after an error the rest of the plan is dropped.
@@ -270,7 +278,7 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, const uint32_
     try:
         begin_pass(&s, g, d)
         with nogil:
-            if seeks and may_join(g) and not may_drop(g):
+            if seeks and may_join(g):
                 find_cells(g, n_batches)
                 find_fusions(g, n_batches)
             if targets != NULL:

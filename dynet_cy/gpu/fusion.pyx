@@ -450,6 +450,14 @@ cdef uint32_t form_alone(const Graph* g, const Batch* batch) noexcept nogil:
     return ONE if x.count == 1 else x.form
 
 
+cdef void take_fusions_apart(Graph* g, uint32_t n) noexcept nogil:
+    cdef Batch* batch = batches_of(g) + g.n_batches
+    cdef uint32_t b
+    for b in range(n):
+        if batch[b].form == FUSION or batch[b].form == IN_FUSION:
+            batch[b].form = form_alone(g, &batch[b])
+
+
 # ---- forward ---------------------------------------------------------------------------
 
 cdef int waiting_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:

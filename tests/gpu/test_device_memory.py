@@ -13,6 +13,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy.execute import recompute
+from dynet_cy.gpu import fused
 from dynet_cy.gpu.graphs import device_bytes
 from dynet_cy.graph import thrift
 from dynet_cy.graph.expressions import set_autobatching, set_default_device
@@ -112,3 +113,51 @@ def test_not_even_that_fits(memory_of_device: Callable[[int], None]) -> None:
     assert re.search(r"(tanh|dropout|matmul|input)", str(caught.value))
     del caught  # and the graph with it
     close(numbers(20, 256)[0], expected)
+
+
+@pytest.fixture
+def compiled_at_once() -> Iterator[None]:
+    before = fused.set_limits(256, 0)
+    yield
+    fused.set_limits(*before)
+
+
+def gated_cells(n: int, count: int, **how: float) -> tuple[list[np.ndarray], dict[str, int]]:
+    """Cells of 64 numbers with gates that the program writes out, n after each other, for so many examples."""
+    set_default_device(1)
+    with dy.ComputationGraph(autobatching=1, **how) as graph:
+        w = dy.ParameterCollection().parameters_from_numpy(np.tile(np.eye(64), (3, 1)))
+        ends = []
+        for k in range(count):
+            c = dy.inputVector(np.sin(np.arange(64) * (k + 1)))
+            for _ in range(n):
+                gates = w * c
+                i, f, u = (dy.pick_range(gates, 64 * j, 64 * j + 64) for j in range(3))
+                c = dy.cmult(dy.logistic(i), dy.tanh(u)) + dy.cmult(dy.logistic(f), c)
+            ends.append(dy.squared_norm(c))
+        loss = dy.esum(ends)
+        del c, gates, i, f, u, ends
+        loss.backward()
+        return [loss.npvalue(), w.grad_as_array()], device_bytes(graph, 0)
+
+
+@pytest.mark.usefixtures("compiled_at_once")
+def test_runs_of_elementwise_batches_are_taken_apart_within_a_limit() -> None:
+    expected, taken = gated_cells(30, 48)
+    for _ in range(2):  # the second time with the plan of the first one
+        recompute.reset()
+        got, less = gated_cells(30, 48, mem=sum(taken.values()) / MIB / 3)
+        close(got, expected)
+        assert recompute.counts()
+    for x, y in zip(gated_cells(30, 48)[0], expected):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.usefixtures("compiled_at_once")
+def test_runs_of_elementwise_batches_keep_what_they_read(drops: Callable[[bool], None]) -> None:
+    found = []
+    for on in (False, True):
+        drops(on)
+        found.append(gated_cells(6, 5)[0])
+    for x, y in zip(*found):
+        np.testing.assert_array_equal(x, y)

@@ -19,6 +19,7 @@ from test_fleeting import *  # noqa: F403
 from test_fleeting import Weights, layers, same, weights  # noqa: F401
 
 del globals()["test_sums_before_an_activation_take_turns"]  # its values are small
+del globals()["test_concatenations_are_copied_from_their_parts"]  # they are kept there
 
 
 @pytest.fixture(autouse=True)
