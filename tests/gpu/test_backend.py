@@ -137,22 +137,24 @@ def test_kernels_are_kept(cache: Path, monkeypatch) -> None:
 def test_damaged_kernels_are_made_anew(cache: Path, damage: bytes | None, monkeypatch) -> None:
     from dynet_cy.gpu import compiler
 
-    monkeypatch.setattr(compiler, "_compile", lambda name, architecture, nvcc: b"code of " + name.encode())
-    assert compiler.cubin("lookup", "sm_90") == b"code of lookup"
+    monkeypatch.setattr(compiler, "_compile", lambda source, what, *others: b"code of " + what.encode())
+    assert compiler.cubin("lookup", "sm_90") == b"code of in cuda/lookup.cu"
     (kept,) = cache.iterdir()
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-1] + b"?" if damage is None else damage)
-    assert compiler.cubin("lookup", "sm_90") == b"code of lookup"
+    assert compiler.cubin("lookup", "sm_90") == b"code of in cuda/lookup.cu"
     assert kept.read_bytes() == whole
 
 
 def test_the_cache_tells_sources_and_architectures_apart(cache: Path, monkeypatch) -> None:
     from dynet_cy.gpu import compiler
 
-    monkeypatch.setattr(compiler, "_compile", lambda name, architecture, nvcc: f"{name} {architecture}".encode())
+    monkeypatch.setattr(
+        compiler, "_compile", lambda source, what, options, architecture, nvcc: f"{what} {architecture}".encode()
+    )
     for name in ("lookup", "unary"):
         for architecture in ("sm_80", "sm_90"):
-            assert compiler.cubin(name, architecture) == f"{name} {architecture}".encode()
+            assert compiler.cubin(name, architecture) == f"in cuda/{name}.cu {architecture}".encode()
     assert len(list(cache.iterdir())) == 4
     monkeypatch.setattr(compiler, "_source_hash", lambda name: "other")
     compiler.cubin("lookup", "sm_90")
