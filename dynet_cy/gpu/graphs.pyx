@@ -284,6 +284,8 @@ cdef DeviceGraph* device_graph(Graph* g, int device) except NULL:
         open_mirror(gpu, &d.grads)
         open_mirror(gpu, &d.scratch)
         open_mirror(gpu, &d.tables)
+        # A pass lists all calls before the first one runs, and what is dropped on the host is dropped on the device.
+        g.values.mirrored = g.grads.mirrored = g.scratch.mirrored = g.tables.mirrored = True
         arena_open(&d.commands, False, process_memory())
         array_open(&d.ranges, False, process_memory())
         array_open(&d.moves, False, process_memory())

@@ -29,6 +29,7 @@ cdef extern from "dynet_cy/arena.h" nogil:
         uint8_t poison
         uint8_t zeroed
         uint8_t quiet
+        uint8_t mirrored
         uint8_t foreign
         Memory* memory
 

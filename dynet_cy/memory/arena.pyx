@@ -300,6 +300,7 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
     cdef size_t total = 0, want
     cdef uint32_t i
     cdef void* p = NULL
+    cdef bint drops = a.n > a.now + 1 and not a.mirrored
     for i in range(a.n):
         total += a.segments[i].bytes
     if n > machine or a.top + n > machine:
@@ -307,14 +308,14 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
         return False
     n = (n + ALIGN - 1) & ~<size_t>(ALIGN - 1)
     want = max(max(n, total), max(<size_t>FIRST_SEGMENT, a.first if a.n == 0 else 0))
-    if n >= MAPPED and a.n > a.now + 1:         # the empty segments that are too small are not needed beside it
+    if n >= MAPPED and drops:                   # the empty segments that are too small are not needed beside it
         drop_segments(a, a.now + 1)
     while True:
         p = block_new(want + GAP, a.zeroed)
         if p != NULL or want == n:
             break
         want = max(n, want // 2 & ~<size_t>(ALIGN - 1))
-    if p == NULL and a.n > a.now + 1:           # empty segments that were too small take address space
+    if p == NULL and drops:                     # empty segments that were too small take address space
         drop_segments(a, a.now + 1)
         p = block_new(n + GAP, a.zeroed)
     if p == NULL or not list_segment(a):

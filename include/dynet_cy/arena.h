@@ -59,6 +59,7 @@ struct dy_arena {
     uint8_t poison;             /* fill what a reset or rewind frees with NaN */
     uint8_t zeroed;             /* new segments are zero */
     uint8_t quiet;              /* may grow while locks are held, so growing it does not reclaim memory elsewhere */
+    uint8_t mirrored;           /* work that a device has yet to do may be in empty segments, so growing keeps them */
     uint8_t foreign;            /* its only segment belongs to the caller */
     dy_memory *memory;          /* NULL: not open */
 };
