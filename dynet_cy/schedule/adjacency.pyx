@@ -107,20 +107,20 @@ cdef bint may_change_places(const Graph* g, const Batch* batch, uint32_t number,
     """Whether a batch and the one after it are such batches, and in the wrong order."""
     cdef const Batch* other = batch + 1
     cdef const uint32_t* ids = order_of(g)
-    cdef const Node* x
+    cdef const Node* x = &nodes_of(g)[ids[batch.first]]
+    cdef const Node* y = &nodes_of(g)[ids[other.first]]
     cdef const float* weights
     cdef uint32_t i, j, arg
     if (batch.count != other.count or batch.form != other.form or batch.form == EACH or batch.cell or other.cell
-            or nodes_of(g)[ids[batch.first]].op != nodes_of(g)[ids[other.first]].op
-            or batch.first + batch.count != other.first):
+            or x.op != y.op or batch.first + batch.count != other.first):
         return False
     weights = weights_of(g, other)
     if weights == NULL or weights >= weights_of(g, batch):
         return False
     for j in range(other.count):
-        x = &nodes_of(g)[ids[other.first + j]]
-        for i in range(x.nargs):
-            arg = args_of(g, x)[i]
+        y = &nodes_of(g)[ids[other.first + j]]
+        for i in range(y.nargs):
+            arg = args_of(g, y)[i]
             if lowest <= arg <= highest and places[arg].batch == number:
                 return False
     return True

@@ -186,8 +186,9 @@ def test_layers_of_two_directions_wait_for_both() -> None:
 
 
 def test_directions_come_into_step() -> None:
-    """A batch waits for another one that makes it larger, so the steps of two directions run together, although what one
-    of them reads first is deep."""
+    """A batch waits for another one that makes it larger, so the steps of two directions run together.
+
+    This holds although what one of them reads first is deep."""
     model = dy.ParameterCollection()
     cells = [dy.LSTMBuilder(1, 4, 4, model) for _ in range(2)]
     table, U = model.add_lookup_parameters((20, 4)), model.add_parameters((3, 8))
