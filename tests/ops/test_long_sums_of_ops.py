@@ -335,7 +335,9 @@ NONE = {
         "poisson_loss",
     ),
     *("index_of_max", "index_of_min", "sample", "one_hot_at", "continuations"),
-    *("sort", "argsort", "cumprod", "adaptive_maxpooling2d", "to_device"),
+    *("sort", "argsort", "cumprod", "adaptive_maxpooling2d", "to_device", "to_int", "to_float"),
+    *("int_add", "int_sub", "int_mul", "int_floor_divide", "int_remainder", "int_min", "int_max"),
+    *("int_equal", "int_not_equal", "int_less", "int_less_equal"),
     "label_chain",  # sums of three, one frame after another
     "scaled_dot_product_attention_dropout",  # the sums of the op without dropout
     "residual_layer_norm_dropout",  # likewise
