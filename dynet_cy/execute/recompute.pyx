@@ -28,8 +28,9 @@ from dynet_cy.execute.walk cimport (
 )
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, FLATTENED, FLEETING, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES, VIEWS, Batch, Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches,
-    nodes_of, order_of, part_gradients, state_of, stretches_of,
+    COLUMNS, COMPUTED, FLATTENED, FLEETING, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES, VIEWS, Batch,
+    Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches, nodes_of, order_of,
+    part_gradients, state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
