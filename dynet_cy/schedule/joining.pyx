@@ -53,7 +53,8 @@ cdef struct Queue:
 
 
 cdef inline size_t columns_of(const Graph* g, const Batch* batch) noexcept nogil:
-    return batch.bytes // (sizeof(float) * rows_of(&nodes_of(g)[order_of(g)[batch.first]].dim))
+    # Empty values have no rows, but a batch of them may take bytes.
+    return batch.bytes // (sizeof(float) * max(<size_t>1, rows_of(&nodes_of(g)[order_of(g)[batch.first]].dim)))
 
 
 cdef inline bint is_large(const Graph* g, const Node* x) noexcept nogil:
