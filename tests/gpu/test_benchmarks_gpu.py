@@ -47,8 +47,8 @@ def test_launches(device: str) -> None:
     assert found[0] == launches.HEADS
     table = {(*row[:2], kind[4]): dict(zip(found[0][5:], map(int, kind[5:]))) for row, kind in pairs(found[2:])}
     nodes = {(row[0], row[1]): int(row[2]) for row in found[2:] if row[0]}
-    # 64 single examples and a minibatch of 64 make the same batches and launches.
-    assert table["mlp", "minibatch", "fresh"]["launches"] == table["mlp", "autobatch", "fresh"]["launches"]
+    # 64 single examples take no more launches than a minibatch of 64, and their sums and scales run as one.
+    assert table["mlp", "autobatch", "fresh"]["launches"] <= table["mlp", "minibatch", "fresh"]["launches"]
     assert nodes["tree_lstm", "fused"] < nodes["tree_lstm", "autobatch"]
     for (program, form, update), counts in table.items():
         name = f"{program} {form} {update}"
