@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
-from collections.abc import Sequence
-from typing import Any, Union
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Union, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.core.equivalents import of_arguments
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.nodes import expect
 from dynet_cy.ops.inputs import constant, inputTensor
@@ -24,6 +26,25 @@ Tensor = Union[Expression, "npt.NDArray[Any]"]
 Operand = Union[Tensor, Number]
 Input = Union[Expression, "npt.NDArray[Any]", "Sequence[Any]"]
 """What layers and networks read: an expression, an array, or a list of numbers."""
+
+
+Function = TypeVar("Function", bound="Callable[..., Any]")
+
+
+def known_arguments(function: Function) -> Function:
+    """Let errors of a function say what to write for an argument that it does not have, as core/keywords does in C."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **settings: Any) -> Any:
+        try:
+            return function(*args, **settings)
+        except TypeError:
+            text = of_arguments(function, settings)
+            if not text:
+                raise
+        raise TypeError(text)
+
+    return cast(Function, call)
 
 
 def tensor(x: object, function: str, name: str) -> Expression:

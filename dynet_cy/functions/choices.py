@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynet_cy.functions.arguments import axis_in, expression, positive, shape_of
+from dynet_cy.functions.arguments import axis_in, expression, known_arguments, positive, shape_of
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import elementwise
 from dynet_cy.ops.random import random_gumbel
@@ -12,6 +12,7 @@ from dynet_cy.ops.softmax import softmax
 __all__ = ["gumbel_softmax", "straight_through"]
 
 
+@known_arguments
 def straight_through(hard: Expression, soft: Expression) -> Expression:
     """The value of one expression, with the gradient of another (Bengio et al. 2013).
 
@@ -29,6 +30,7 @@ def straight_through(hard: Expression, soft: Expression) -> Expression:
     )
 
 
+@known_arguments
 def gumbel_softmax(x: Expression, temperature: float = 1.0, hard: bool = False, d: int = 0) -> Expression:
     """A draw from the classes along an axis that has a gradient (Jang et al. 2017; Maddison et al. 2017).
 

@@ -7,7 +7,7 @@ import string
 
 import numpy as np
 
-from dynet_cy.functions.arguments import along, shape_of, tensor
+from dynet_cy.functions.arguments import along, known_arguments, shape_of, tensor
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops import products as batched
 from dynet_cy.ops.elementwise import cmult
@@ -19,6 +19,7 @@ from dynet_cy.ops.shape import reshape, transpose
 __all__ = ["einsum"]
 
 
+@known_arguments
 def einsum(spec: str, *xs: Expression) -> Expression:
     """Sums of products along named axes (Einstein's convention), as in NumPy.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynet_cy.functions.arguments import expression, shape_of
+from dynet_cy.functions.arguments import expression, known_arguments, shape_of
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.conv import conv2d, conv_transpose2d
 from dynet_cy.ops.registry import DimensionError
@@ -11,6 +11,7 @@ from dynet_cy.ops.shape import reshape, transpose
 __all__ = ["conv1d", "conv_transpose1d"]
 
 
+@known_arguments
 def conv1d(x: Expression, f: Expression, stride: int = 1, dilation: int = 1, groups: int = 1) -> Expression:
     """Convolution along columns (without flipping the filters): `conv2d` in one direction, without padding.
 
@@ -42,6 +43,7 @@ def conv1d(x: Expression, f: Expression, stride: int = 1, dilation: int = 1, gro
     return _rows(conv2d(image, filters, (stride, 1), True, (dilation, 1), groups))
 
 
+@known_arguments
 def conv_transpose1d(x: Expression, f: Expression, stride: int = 1, dilation: int = 1, groups: int = 1) -> Expression:
     """Transposed convolution along columns: `conv_transpose2d` in one direction.
 

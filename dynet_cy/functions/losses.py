@@ -14,6 +14,7 @@ from dynet_cy.functions.arguments import (
     axis_in,
     expression,
     integers,
+    known_arguments,
     log_probabilities,
     shape_of,
     tensor,
@@ -82,6 +83,7 @@ def picked(log_p: Expression, target: npt.NDArray[np.int64], axis: int) -> Expre
     return reshape(y, (*own[:axis], *own[axis + 1 :]) or (1,), 1)
 
 
+@known_arguments
 def cross_entropy(
     x: Expression,
     targets: Integers | int | Expression,
@@ -167,6 +169,7 @@ def cross_entropy(
     return loss.sum() / float(total)
 
 
+@known_arguments
 def focal_loss(
     x: Expression, targets: Integers | int, gamma: float = 2.0, axis: int = 0, reduction: str = "mean"
 ) -> Expression:
@@ -200,6 +203,7 @@ def focal_loss(
     return reduced(-elementwise.cmult(reshape(share, shape_of(log_p)), log_p), reduction, None, "focal_loss")
 
 
+@known_arguments
 def triplet_loss(
     anchor: Expression, positive: Expression, negative: Expression, margin: float = 1.0, p: float = 2
 ) -> Expression:
@@ -226,6 +230,7 @@ def triplet_loss(
     return elementwise.rectify(near - far + margin)
 
 
+@known_arguments
 def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None) -> Expression:
     """Kullback-Leibler divergence KL(p || q): sum p (log p - log q).
 
@@ -251,6 +256,7 @@ def kl_divergence(log_p: Expression, log_q: Expression, axis: int | None = None)
     return elementwise.where(there, terms, 0).sum(axis)
 
 
+@known_arguments
 def gaussian_nll(
     mean: Expression, target: Operand, variance: Operand, full: bool = False, eps: float = 1e-6
 ) -> Expression:

@@ -8,7 +8,7 @@ from typing import Union
 
 import numpy as np
 
-from dynet_cy.functions.arguments import along, axis_in, expression, positive, shape_of
+from dynet_cy.functions.arguments import along, axis_in, expression, known_arguments, positive, shape_of
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.model import Parameters
 from dynet_cy.ops import elementwise
@@ -23,6 +23,7 @@ __all__ = ["batch_norm", "clip_norm", "cosine_similarity", "group_norm", "normal
 Axis = Union[int, Sequence[int], None]
 
 
+@known_arguments
 def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -> Expression:
     """x divided by its p-norm along some axes, or by eps where that is less.
 
@@ -46,6 +47,7 @@ def normalize(x: Expression, p: float = 2, axis: Axis = 0, eps: float = 1e-12) -
     return elementwise.cdiv(x, elementwise.bmax(norm(x, p, axis, True), positive(eps, "normalize", "eps")))
 
 
+@known_arguments
 def clip_norm(x: Expression, max_norm: float, axis: Axis = None) -> Expression:
     """x, scaled down to a given norm if its norm is greater (Pascanu et al. 2013).
 
@@ -70,6 +72,7 @@ def clip_norm(x: Expression, max_norm: float, axis: Axis = None) -> Expression:
     return elementwise.cmult(x, limit / elementwise.bmax(length, limit))
 
 
+@known_arguments
 def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float = 1e-8) -> Expression:
     """Cosine of the angle between x and y: their product divided by their norms.
 
@@ -91,6 +94,7 @@ def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float =
     return elementwise.cmult(a, b).sum(over)
 
 
+@known_arguments
 def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: float = 1e-6) -> Expression:
     """x divided by its root mean square along an axis, times g (Zhang and Sennrich 2019).
 
@@ -117,6 +121,7 @@ def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: flo
     return y if g is None else elementwise.cmult(y, for_axis(g, x, k, "rms_norm", "g"))
 
 
+@known_arguments
 def group_norm(
     x: Expression,
     groups: int,
@@ -158,6 +163,7 @@ def group_norm(
     return y if b is None else y + for_axis(b, x, k, "group_norm", "b")
 
 
+@known_arguments
 def batch_norm(
     x: Expression,
     g: Expression | Parameters,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dynet_cy.functions.arguments import axis_in, expression, shape_of
+from dynet_cy.functions.arguments import axis_in, expression, known_arguments, shape_of
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.ops.select import cumprod, pick_range
 from dynet_cy.ops.shape import reshape
@@ -12,6 +12,7 @@ from dynet_cy.ops.shape import reshape
 __all__ = ["prod"]
 
 
+@known_arguments
 def prod(x: Expression, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Expression:
     """Products of the elements along some axes; the gradient is correct even where elements are 0.
 

@@ -8,7 +8,7 @@ from typing import Any, Union
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.functions.arguments import expression, integers, log_probabilities, shape_of
+from dynet_cy.functions.arguments import expression, integers, known_arguments, log_probabilities, shape_of
 from dynet_cy.functions.shapes import gather
 from dynet_cy.graph.expressions import Expression
 from dynet_cy.graph.structs import operators
@@ -38,6 +38,7 @@ def numbers(values: Tags, most: int, function: str, name: str) -> npt.NDArray[np
     return array.astype(np.int64)
 
 
+@known_arguments
 def crf_score(
     x: Expression, tags: Expression | Tags, transitions: Expression, start: Expression, end: Expression
 ) -> Expression:
@@ -150,6 +151,7 @@ def ctc_loss_at(log_probs: Expression, labels: Expression, blank: int) -> Expres
     return where(loss > -NEVER / 2, np.inf, loss)
 
 
+@known_arguments
 def ctc_loss(log_probs: Expression, labels: Expression | Tags, blank: int = 0) -> Expression:
     """Connectionist temporal classification: -log p(labels), summed over all alignments (Graves et al. 2006).
 

@@ -16,6 +16,7 @@ from dynet_cy.functions.arguments import (
     axis_in,
     expression,
     integers,
+    known_arguments,
     shape_of,
     size_in,
 )
@@ -31,6 +32,7 @@ __all__ = ["arange", "eye", "gather", "index_add", "outer", "pad", "scatter", "s
 Integers = Union[Sequence[Any], "npt.NDArray[Any]"]
 
 
+@known_arguments
 def stack(xs: Iterable[Expression], axis: int = 0) -> Expression:
     """Expressions of one shape side by side along a new axis.
 
@@ -59,6 +61,7 @@ def stack(xs: Iterable[Expression], axis: int = 0) -> Expression:
     return shape.concatenate([shape.reshape(x, (*own[:place], 1, *own[place:])) for x in parts], place)
 
 
+@known_arguments
 def split(x: Expression, sizes: int | Sequence[int], axis: int = 0) -> list[Expression]:
     """Parts of x along an axis, as PyTorch's `split`.
 
@@ -89,6 +92,7 @@ def split(x: Expression, sizes: int | Sequence[int], axis: int = 0) -> list[Expr
     return [select.pick_range(x, start, end, k) for start, end in zip(ends, ends[1:])]
 
 
+@known_arguments
 def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], value: Number = 0) -> Expression:
     """x with a border of a constant number, like NumPy's `pad`.
 
@@ -121,6 +125,7 @@ def pad(x: Expression, widths: int | Sequence[int] | Sequence[Sequence[int]], va
     return x
 
 
+@known_arguments
 def outer(x: Expression, y: Expression) -> Expression:
     """The products of each element of one vector with each element of another.
 
@@ -140,6 +145,7 @@ def outer(x: Expression, y: Expression) -> Expression:
     return cmult(x, shape.reshape(y, (1, shape_of(y)[0])))
 
 
+@known_arguments
 def eye(n: int, m: int | None = None) -> Expression:
     """A matrix with 1 on its diagonal and 0 elsewhere, ``{n,n}`` or ``{n,m}``.
 
@@ -161,6 +167,7 @@ def eye(n: int, m: int | None = None) -> Expression:
     return inputTensor(np.eye(rows, columns, dtype=np.float32))
 
 
+@known_arguments
 def arange(start: Number, stop: Number | None = None, step: Number = 1) -> Expression:
     """The numbers from start up to, but not including, stop, as a vector; from 0 up to start if stop is not given.
 
@@ -212,6 +219,7 @@ def places(x: Expression, indices: Integers, axis: int, function: str) -> tuple[
     return np.broadcast_to(at, array.shape), n_batch
 
 
+@known_arguments
 def gather(x: Expression, indices: Expression | Integers, axis: int = 0) -> Expression:
     """Elements of x by their positions along an axis: ``y[i, j] = x[indices[i, j], j]`` for axis 0 of a matrix.
 
@@ -276,6 +284,7 @@ def added_at(x: Expression, indices: Integers, source: Expression, axis: int, fu
     return shape.reshape(y, shape_of(x)), at
 
 
+@known_arguments
 def scatter_add(x: Expression, indices: Expression | Integers, source: Expression, axis: int = 0) -> Expression:
     """x with the elements of another tensor added at given positions: ``y[indices[i, j], j] += source[i, j]``.
 
@@ -300,6 +309,7 @@ def scatter_add(x: Expression, indices: Expression | Integers, source: Expressio
     return x + added_at(x, indices, expression(source, "scatter_add", "source"), k, "scatter_add")[0]
 
 
+@known_arguments
 def index_add(x: Expression, indices: Expression | Sequence[int], source: Expression, axis: int = 0) -> Expression:
     """x with the rows or columns of another tensor added at given positions: ``y[indices[i]] += source[i]``.
 
@@ -342,6 +352,7 @@ def index_add(x: Expression, indices: Expression | Sequence[int], source: Expres
     return x + shape.reshape(y, whole)
 
 
+@known_arguments
 def scatter(x: Expression, indices: Expression | Integers, source: Expression, axis: int = 0) -> Expression:
     """x with some elements replaced by those of another tensor: ``y[indices[i, j], j] = source[i, j]``.
 

@@ -166,6 +166,11 @@ def test_functions_of_the_table_exist() -> None:
             TypeError,
             "softmax: there is no argument dim; write `d=`; it takes (x, d=0, mask",
         ),
+        (
+            lambda: dy.cross_entropy(x(), 0, dim=0),
+            TypeError,
+            "cross_entropy: there is no argument dim; write `axis=`; it takes (x, targets, axis=0",
+        ),
         (lambda: dy.sum_elems(x(), axis=0), TypeError, "sum_elems: there is no argument axis; it takes (x)"),
         (
             lambda: x().mean(dim=0),
