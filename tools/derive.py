@@ -718,7 +718,7 @@ def from_functions() -> Iterator[tuple[Path, str]]:
     # Leaves, and ops that pass no gradient.
     leaves = ("input", "parameter", "lookup", "random_bernoulli", "random_gumbel", "random_normal", "random_uniform")
     indices = ("argmax", "argsort", "continuations", "index_of_max", "index_of_min", "one_hot_at", "sample")
-    but = (*leaves, *indices, "crf_marginals", "crf_viterbi", "nobackprop")
+    but = (*leaves, *indices, "crf_marginals", "crf_viterbi", "nobackprop", "to_float", "to_int")
     first_order = not_named("Not written yet are the rules of", "dynet_cy/derivatives/*.py", but=but)
     yield with_regions(ROOT / "docs" / "training.md", **{"first-order": first_order})
 

@@ -3,8 +3,8 @@
 Python calls a function that is written in C through a pointer in its object (PEP 590).  Those that are watched have a
 pointer to a function here, which calls the former one and looks at its error, if there is one.  So what succeeds costs
 nothing: a wrapper in Python would take longer than most functions; those that are written in Python have one
-(`known_arguments` in functions/arguments).  In code that has run often, Python calls them in another way, and errors
-are its own; but a wrong argument fails when its line runs first.
+(`known_arguments` in functions/arguments).  In code that has run often, and methods up to
+Python 3.10, Python calls in another way, and errors are its own; but a wrong argument fails when its line runs first.
 """
 
 from cpython.object cimport PyObject

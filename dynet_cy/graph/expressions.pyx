@@ -1676,6 +1676,8 @@ cdef class Expression:
             >>> dy.zeros(3).dtype, dy.argmax(dy.zeros(3)).dtype
             (dtype('float32'), dtype('int32'))
         """
+        if follows_dynet():                         # NumPy's mean of a list of expressions asks for it
+            raise AttributeError("an Expression of DyNet has no attribute dtype")
         return np.dtype(np.int32 if dim_of(self).type == INTEGERS else np.float32)
 
     def forward(self, recalculate=False):

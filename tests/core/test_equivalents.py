@@ -6,6 +6,7 @@ import copy
 import operator
 import pickle
 import re
+import sys
 from operator import attrgetter, itemgetter, methodcaller
 from pathlib import Path
 from types import new_class
@@ -177,10 +178,11 @@ def test_functions_of_the_table_exist() -> None:
             TypeError,
             "mean: there is no argument dim; write `axis=`; it takes (x, axis, keepdims)",
         ),
-        (
+        pytest.param(
             lambda: x().backward(retain_graph=True),
             TypeError,
             "backward: there is no argument retain_graph; write nothing",
+            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="the call goes another way"),
         ),
         (lambda: np.concatenate([x(), [1.0]]), TypeError, "np.concatenate: there is no such function of expressions"),
         (lambda: np.dot(x(), x()), TypeError, "np.dot: there is no such function of expressions; write `x @ y`"),

@@ -167,11 +167,11 @@ def test_reductions_of_numpy() -> None:
     assert (np.sum(x).value(), np.min(x).value()) == (10, 1)
     assert (np.mean(x, axis=0).value(), np.max(x, axis=1).value()) == ([2, 3], [2, 4])
     assert np.sum(x, axis=1, keepdims=True).shape == (2, 1)
-    with pytest.raises(TypeError, match="sum: an expression has no argument out="):
+    with pytest.raises(TypeError, match="sum: there is no argument out; write nothing"):
         np.sum(x, out=np.zeros(()))
-    with pytest.raises(TypeError, match="mean: an expression has no argument dtype="):
+    with pytest.raises(TypeError, match="mean: there is no argument dtype; write nothing"):
         np.mean(x, dtype=float)
-    with pytest.raises(TypeError, match="max: an expression has no argument initial="):
+    with pytest.raises(TypeError, match="max: there is no argument initial; it takes"):
         np.max(x, initial=3)
 
 
@@ -180,10 +180,6 @@ JOINS = (
     "np.sum([a, b])",
     "np.mean((a, b))",
     "np.asarray([[a, b]])",
-    "np.stack([a, b])",
-    "np.concatenate([a, b])",
-    "np.vstack([a, b])",
-    "np.hstack([a, b])",
     "np.random.choice([c, d])",
 )
 READS = """
