@@ -182,7 +182,9 @@ def test_functions_of_the_table_exist() -> None:
             lambda: x().backward(retain_graph=True),
             TypeError,
             "backward: there is no argument retain_graph; write nothing",
-            marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="the call goes another way"),
+            marks=pytest.mark.skipif(
+                sys.version_info < (3, 11), reason="methods called with keywords are bound first up to Python 3.10"
+            ),
         ),
         (lambda: np.concatenate([x(), [1.0]]), TypeError, "np.concatenate: there is no such function of expressions"),
         (lambda: np.dot(x(), x()), TypeError, "np.dot: there is no such function of expressions; write `x @ y`"),
