@@ -21,6 +21,7 @@ cdef extern from "pool.h" nogil:
     int dy_pool_acquire(int most, int most_awake)
     bint dy_pool_far()
     void dy_pool_set_far(int nanoseconds)
+    bint dy_pool_measured()
     void dy_pool_run(int threads, size_t parts, void (*run)(void* job, size_t part) noexcept nogil, void* job)
     bint dy_background_claim(void (*run)(void* work) noexcept nogil, void* work)
     void dy_background_offer(int wakes)
@@ -171,8 +172,21 @@ def jobs() -> int:
 
 
 def set_far(nanoseconds: int):
-    """Set from how many nanoseconds for a message and its answer on threads do only large jobs; 250 at first."""
+    """Set from how many nanoseconds for a message and its answer on threads do only large jobs; 250 at first.
+
+    0: whatever they take.
+    """
     dy_pool_set_far(nanoseconds)
+
+
+def is_measured() -> bool:
+    """Whether a message and its answer have been measured since `set_far`."""
+    return bool(dy_pool_measured())
+
+
+def is_far() -> bool:
+    """Whether threads do only large jobs now."""
+    return bool(dy_pool_far())
 
 
 def background_runs() -> int:

@@ -17,6 +17,8 @@ import dynet_cy as dy
 from dynet_cy import config
 from dynet_cy.kernels import pool
 
+NEVER = 1 << 30  # nanoseconds
+
 pytestmark = pytest.mark.usefixtures("usual_threads")
 
 # Rows of the left matrix, its columns, columns of the right one. They cover every way to compute a product, forward or
@@ -92,6 +94,12 @@ def test_training_ends_with_the_same_bits() -> None:
     assert trained(5) == desired
 
 
+def the_other_thread_looked() -> None:
+    """Skip the test if the other thread never looked for work, which happens on a busy machine."""
+    if not pool.is_measured():
+        pytest.skip("the other thread never looked for work")
+
+
 @pytest.mark.skipif(pool.cpus() < 2, reason="needs two CPUs")
 def test_threads_that_are_far_apart_do_only_large_jobs() -> None:
     config.set(threads=2)
@@ -103,17 +111,40 @@ def test_threads_that_are_far_apart_do_only_large_jobs() -> None:
         (x * x).forward()
         return pool.jobs() - before
 
+    pool.set_far(NEVER)
+    for _ in range(2000):  # small jobs are divided only while the other thread looks for work
+        assert jobs_of(large) == 1
+        if jobs_of(small):
+            break
+    else:
+        the_other_thread_looked()
+        pytest.fail("small products are never divided")
+    pool.set_far(0)
     try:
-        for nanoseconds, divided in ((1 << 30, True), (0, False)):
-            pool.set_far(nanoseconds)
-            for _ in range(2000):  # a job measures the distance while the other thread looks for work
-                assert jobs_of(large) == 1
-                if bool(jobs_of(small)) == divided:
-                    break
-            else:
-                pytest.fail(f"small products are {'never' if divided else 'still'} divided")
+        for _ in range(10):
+            assert jobs_of(large) == 1
+            assert jobs_of(small) == 0
     finally:
-        pool.set_far(1 << 30)
+        pool.set_far(NEVER)
+
+
+@pytest.mark.skipif(pool.cpus() < 2, reason="needs two CPUs")
+@pytest.mark.parametrize(("nanoseconds", "far"), [(NEVER, False), (1, True)])
+def test_jobs_measure_how_far_apart_threads_are(nanoseconds: int, far: bool) -> None:
+    config.set(threads=2)
+    dy.renew_cg()
+    x = dy.inputTensor(np.ones((400, 400), np.float32))
+    pool.set_far(nanoseconds)
+    try:
+        for _ in range(2000):
+            (x * x).forward()
+            if pool.is_measured() and pool.is_far() is far:
+                break
+        else:
+            the_other_thread_looked()
+            pytest.fail(f"threads are {'near' if far else 'far'}")
+    finally:
+        pool.set_far(NEVER)
 
 
 SIZE = (811, 203, 67)

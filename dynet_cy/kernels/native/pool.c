@@ -399,9 +399,12 @@ void dy_pool_set_far(int nanoseconds) {
     atomic_store(&distance.measured, 0);
 }
 
+int dy_pool_measured(void) { return atomic_load(&distance.measured) != 0; }
+
 int dy_pool_far(void) {
-    return atomic_load_explicit(&distance.far, memory_order_relaxed) &&
-           now() - atomic_load_explicit(&distance.measured, memory_order_relaxed) < FAR_FOR_NS;
+    return !atomic_load_explicit(&far_from, memory_order_relaxed) ||
+           (atomic_load_explicit(&distance.far, memory_order_relaxed) &&
+            now() - atomic_load_explicit(&distance.measured, memory_order_relaxed) < FAR_FOR_NS);
 }
 
 void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part), void *job) {

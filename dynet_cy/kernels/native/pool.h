@@ -52,8 +52,12 @@ int dy_pool_acquire(int most, int most_awake);
  * so that only large jobs gain. */
 int dy_pool_far(void);
 
-/* Sets from how many nanoseconds for a message and its answer on they count as such. */
+/* Sets from how many nanoseconds for a message and its answer on they count as such, and forgets what was measured. 0:
+ * they always do. */
 void dy_pool_set_far(int nanoseconds);
+
+/* Whether a message and its answer have been measured since: jobs do when the other thread looks for work meanwhile. */
+int dy_pool_measured(void);
 
 /* Calls run(job, 0) ... run(job, parts - 1) on that many threads, in any order, and returns when all have returned. */
 void dy_pool_run(int threads, size_t parts, void (*run)(void *job, size_t part), void *job);
