@@ -29,6 +29,10 @@ MOVE = np.dtype(
      ("unused", "u2"), ("period", "u4")]
 )  # fmt: skip
 CELL = np.dtype([(name, "u8") for name in ("gates", "bias", "before", "c", "y")])
+STEP = np.dtype(
+    [(name, "u8") for name in ("a", "b", "stride_a", "stride_b")]
+    + [(name, "u4") for name in ("lda", "ldb", "k", "n", "count", "acc", "first", "second")]
+)
 PRODUCT = np.dtype(
     [(name, "u8") for name in "abc"] + [(name, "u4") for name in ("m", "n", "k", "lda", "ldb", "ldc")]
     + [("alpha", "f4"), ("beta", "f4"), ("ta", "u4"), ("tb", "u4")]
@@ -97,6 +101,15 @@ def cells(d: Device, *rows: tuple[int, int, int, int, int]) -> list[bytes]:
     return [np.uint64(4 * len(rows)).tobytes(), np.uint64(4).tobytes(), table.tobytes().ljust(8 * WORDS, b"\0")]
 
 
+def steps(d: Device, a: int, b: int, n: int, *rows: tuple[int, int, int, int, int]) -> list[bytes]:
+    """Parameters of such cells with a product of matrices of 16 x 2 and 2 x n numbers, for the first n of them."""
+    product = np.zeros(1, STEP)
+    product["a"], product["b"] = d.at(a), d.at(b)
+    product["lda"], product["ldb"], product["k"], product["n"], product["count"] = 16, 2, 2, n, 1
+    elements, h, table = cells(d, *rows)
+    return [product.tobytes(), np.uint64(len(rows)).tobytes(), h, table]
+
+
 def products(d: Device, *rows: tuple[int, int, int]) -> list[bytes]:
     """Parameters of products of matrices of 2 x 3 and 3 x 2 numbers."""
     table = np.zeros(len(rows), PRODUCT)
@@ -148,6 +161,25 @@ JOBS = {
         "few_lstm_cells_forward",
         lambda d: cells(d, (0, 200, 64, 80, 90), (16, 200, 80, 84, 94)),
         "line 1 of its table reads what line 0 writes",
+    ),
+    "steps": ("steps", "few_lstm_steps_forward", lambda d: steps(d, 300, 400, 1, (0, 200, 64, 80, 90)), ""),
+    "steps_outside": (
+        "steps",
+        "few_lstm_steps_forward",
+        lambda d: steps(d, FLOATS - 30, 400, 1, (0, 200, 64, 80, 90)),
+        "reads 32 floats",
+    ),
+    "steps_of_what_they_write": (
+        "steps",
+        "few_lstm_steps_forward",
+        lambda d: steps(d, 300, 91, 1, (0, 200, 64, 80, 90)),
+        "line 1 of its table reads what line 0 writes",
+    ),
+    "steps_of_too_few_cells": (
+        "steps",
+        "few_lstm_steps_forward",
+        lambda d: steps(d, 300, 400, 2, (0, 200, 64, 80, 90)),
+        "no memory",
     ),
     "products": ("groups", "multiply_group", lambda d: products(d, (0, 10, 20), (0, 30, 40)), ""),
     "products_outside": ("groups", "multiply_group", lambda d: products(d, (0, 10, OUTSIDE)), "writes 4 floats"),

@@ -45,6 +45,12 @@ inline Uses of_moves(const dy_move* m, size_t count) {
   return u;
 }
 
+inline size_t matrix(size_t rows, size_t columns, size_t ld) { return rows && columns ? ld * (columns - 1) + rows : 0; }
+
+// Where a product puts what it computes for a cell.
+inline const float* column_of(const dy_lstm_cell& x) { return x.bias ? x.gates : nullptr; }
+inline const float* column_of(const dy_lstm_cell_back& x) { return x.dy; }
+
 inline Uses of_cells(const dy_lstm_cell* x, size_t count, size_t h) {
   Uses u;
   for (size_t k = 0; k < count; k++) {
@@ -72,8 +78,6 @@ inline Uses of_cells_back(const dy_lstm_cell_back* x, size_t count, size_t h) {
   return u;
 }
 
-inline size_t matrix(size_t rows, size_t columns, size_t ld) { return rows && columns ? ld * (columns - 1) + rows : 0; }
-
 inline Uses of_products(const dy_group_product* p, size_t count) {
   Uses u;
   for (size_t k = 0; k < count; k++) {
@@ -82,6 +86,19 @@ inline Uses of_products(const dy_group_product* p, size_t count) {
     u.write(k, p[k].c, matrix(p[k].m, p[k].n, p[k].ldc));
   }
   return u;
+}
+
+// The products that are computed together with cells: what they read, as a line of its own, and the columns that they write.
+// Cells may read these.
+template <class Cell> void add_products(Uses& u, const dy_cell_products* p, const Cell* x, size_t count, size_t h) {
+  const bool back = sizeof(Cell) == sizeof(dy_lstm_cell_back);
+  for (size_t z = 0; z < p->count; z++) {
+    u.read(count, p->a + z * p->stride_a, back ? matrix(p->k, h, p->lda) : matrix(4 * h, p->k, p->lda));
+    u.read(count, p->b + z * p->stride_b, matrix(p->k, p->n, p->ldb));
+    for (size_t e = p->first[z]; e < p->first[z] + p->n; e++)
+      if (e >= count || !column_of(x[e])) u.writes.push_back({1, 1, e});  // no line has this column
+      else if (back) u.write(e, column_of(x[e]), h);
+  }
 }
 
 // What is wrong with a table, or "".
@@ -142,6 +159,22 @@ template <class IsMapped> std::string mistake_of(const char* kernel, unsigned gz
   if (name == "lstm_cell_backward" || name == "few_lstm_cells_backward") {
     const auto* x = lines<dy_lstm_cell_back>(few, p[2], count, is_mapped);
     return x ? mistake(of_cells_back(x, count, *(const size_t*)p[1]), is_mapped) : none;
+  }
+  if (name == "lstm_step_forward" || name == "few_lstm_steps_forward") {
+    const size_t lines_of = *(const size_t*)p[1], h = *(const size_t*)p[2];
+    const auto* x = lines<dy_lstm_cell>(few, p[3], lines_of, is_mapped);
+    if (!x) return none;
+    Uses u = of_cells(x, lines_of, h);
+    add_products(u, (const dy_cell_products*)p[0], x, lines_of, h);
+    return mistake(u, is_mapped);
+  }
+  if (name == "lstm_step_backward" || name == "few_lstm_steps_backward") {
+    const size_t lines_of = *(const size_t*)p[1], h = *(const size_t*)p[2];
+    const auto* x = lines<dy_lstm_cell_back>(few, p[3], lines_of, is_mapped);
+    if (!x) return none;
+    Uses u = of_cells_back(x, lines_of, h);
+    add_products(u, (const dy_cell_products*)p[0], x, lines_of, h);
+    return mistake(u, is_mapped);
   }
   if (name == "multiply_group") return mistake(of_products((const dy_group_product*)p[0], gz), is_mapped);
   return "";
