@@ -35,7 +35,8 @@ PRODUCT = np.dtype(
     + [("alpha", "f4"), ("beta", "f4"), ("ta", "u4"), ("tb", "u4")]
 )  # fmt: skip
 _spec = importlib.util.spec_from_file_location("fused_source", ROOT / "dynet_cy" / "gpu" / "fused_source.py")
-assert _spec is not None and _spec.loader is not None
+assert _spec is not None
+assert _spec.loader is not None
 _module = sys.modules["fused_source"] = importlib.util.module_from_spec(_spec)  # without the package
 _spec.loader.exec_module(_module)
 FUSED = _module.source_of([_module.FusedNode("unary", "tanh", (None,))], [0])
@@ -169,7 +170,12 @@ JOBS = {
         "line 1 of its table reads what line 0 writes",
     ),
     "fused": ("fused", "few_fused", lambda d: fused(d, (20, 40, 60), (24, 44, 60)), ""),
-    "fused_outside": ("fused", "few_fused", lambda d: fused(d, (20, OUTSIDE, 60)), "line 0 of its table writes 4 floats"),
+    "fused_outside": (
+        "fused",
+        "few_fused",
+        lambda d: fused(d, (20, OUTSIDE, 60)),
+        "line 0 of its table writes 4 floats",
+    ),
     "fused_values_outside": (
         "fused",
         "few_fused",
