@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -37,6 +38,12 @@ PRODUCT = np.dtype(
     [(name, "u8") for name in "abc"] + [(name, "u4") for name in ("m", "n", "k", "lda", "ldb", "ldc")]
     + [("alpha", "f4"), ("beta", "f4"), ("ta", "u4"), ("tb", "u4")]
 )  # fmt: skip
+_spec = importlib.util.spec_from_file_location("fused_source", ROOT / "dynet_cy" / "gpu" / "fused_source.py")
+assert _spec is not None
+assert _spec.loader is not None
+_module = sys.modules["fused_source"] = importlib.util.module_from_spec(_spec)  # without the package
+_spec.loader.exec_module(_module)
+FUSED = _module.source_of([_module.FusedNode("unary", "tanh", (None,))], [0])
 WORDS = 496  # of dy_group
 FLOATS = 1024
 
@@ -59,6 +66,10 @@ class Device:
         made = self.folder / f"{family}.cubin"
         command = [sys.executable, self.env["DYNET_CY_NVCC"], "--cubin", f"-I{ROOT / 'include'}"]
         source = str(ROOT / "cuda" / f"{family}.cu")
+        if family == "fused":
+            source = str(self.folder / "fused.cu")
+            Path(source).write_text(FUSED)
+            command.append(f"-I{ROOT / 'cuda'}")
         subprocess.run([*command, source], check=True, cwd=self.folder, env={**os.environ, **self.env})
         module, function = ctypes.c_void_p(), ctypes.c_void_p()
         assert self.cuda.cuModuleLoad(ctypes.byref(module), str(made).encode()) == 0
@@ -117,6 +128,15 @@ def products(d: Device, *rows: tuple[int, int, int]) -> list[bytes]:
         x["a"], x["b"], x["c"] = d.at(a), d.at(b), d.at(c)
         x["m"], x["n"], x["k"], x["lda"], x["ldb"], x["ldc"], x["alpha"] = 2, 2, 3, 2, 3, 2, 1
     return [table.tobytes().ljust(8 * WORDS, b"\0")]
+
+
+def fused(d: Device, *rows: tuple[int, int, int], values: int = 0) -> list[bytes]:
+    """Parameters of the backward kernel of a tanh of four numbers: argument, its gradient, that of the result."""
+    table = [d.at(values), 0]
+    for x, dx, dy in rows:
+        table += [d.at(x), d.at(dx), d.at(dy) + 1]
+    words = np.array(table, np.uint64).tobytes().ljust(8 * WORDS, b"\0")
+    return [np.uint64(4 * len(rows)).tobytes(), np.uint64(4).tobytes(), words]
 
 
 OUTSIDE = FLOATS - 2  # with more than two numbers
@@ -180,6 +200,37 @@ JOBS = {
         "few_lstm_steps_forward",
         lambda d: steps(d, 300, 400, 2, (0, 200, 64, 80, 90)),
         "no memory",
+    ),
+    "fused": ("fused", "few_fused", lambda d: fused(d, (20, 40, 60), (24, 44, 60)), ""),
+    "fused_outside": (
+        "fused",
+        "few_fused",
+        lambda d: fused(d, (20, OUTSIDE, 60)),
+        "line 0 of its table writes 4 floats",
+    ),
+    "fused_values_outside": (
+        "fused",
+        "few_fused",
+        lambda d: fused(d, (20, 40, 60), values=OUTSIDE),
+        "line 0 of its table reads 4 floats",
+    ),
+    "fused_to_one_place": (
+        "fused",
+        "few_fused",
+        lambda d: fused(d, (20, 40, 60), (24, 42, 64)),
+        "lines 0 and 1 of its table write to the same memory",
+    ),
+    "fused_in_turn": (
+        "fused",
+        "few_fused",
+        lambda d: fused(d, (20, 40, 60), (40, 48, 64)),
+        "line 1 of its table reads what line 0 writes",
+    ),
+    "fused_without_table": (
+        "fused",
+        "fused",
+        lambda d: [np.uint64(4).tobytes(), np.uint64(4).tobytes(), np.uint64(8).tobytes()],
+        "its table is not in device memory",
     ),
     "products": ("groups", "multiply_group", lambda d: products(d, (0, 10, 20), (0, 30, 40)), ""),
     "products_outside": ("groups", "multiply_group", lambda d: products(d, (0, 10, OUTSIDE)), "writes 4 floats"),

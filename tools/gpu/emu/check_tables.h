@@ -1,6 +1,6 @@
 // check_tables.h - checks of the tables of addresses that kernels read, for the emulated driver.
 //
-// Kernels of moves, of LSTM cells and of groups of products find their numbers by tables that the host has made.  Such a
+// Kernels of moves, of LSTM cells, of groups of products and of fused ops find their numbers by tables that the host has made.  Such a
 // table is checked when its kernel is about to run, as compute-sanitizer would do: all that its lines read and write is
 // device memory, addresses are those of floats, and no line writes what another one reads or writes, so that the result
 // does not depend on which block runs first.
@@ -11,7 +11,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <sstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "dynet_cy/gpu_cells.h"
@@ -101,6 +103,29 @@ template <class Cell> void add_products(Uses& u, const dy_cell_products* p, cons
   }
 }
 
+// Of a fused kernel (cuda/fused.cuh), whose layout nvcc_emu has read from its source.  A line may write several times to one
+// place, in the order of its thread.  Low bits of plain addresses stay: they would be mistakes.
+inline Uses of_fused(const uint64_t* table, size_t head, size_t width, std::istringstream words, size_t count, size_t size) {
+  const uint64_t bits = 3, live = 1, kept = 2;
+  Uses u;
+  char use, where;
+  for (size_t word; words >> use >> where >> word;)
+    for (size_t k = 0; k < count; k++) {
+      const uint64_t x = where == 't' ? table[word] + k * size * sizeof(float) : table[head + k * width + word];
+      const float* plain = (const float*)(uintptr_t)x;
+      const float* gradient = (const float*)(uintptr_t)(x & ~bits);
+      if (use == 'r') u.reads.push_back({(uintptr_t)plain, (uintptr_t)(plain + size), k});
+      if (use == 'w') u.write(k, plain, size);
+      if (use == 'g' && x & live) u.read(k, gradient, size);
+      if ((use == 'k' && x & kept) || (use == 'p' && x)) u.write(k, gradient, size);
+    }
+  auto order = [](const Range& a, const Range& b) { return std::tie(a.from, a.to, a.line) < std::tie(b.from, b.to, b.line); };
+  auto same = [](const Range& a, const Range& b) { return a.from == b.from && a.to == b.to && a.line == b.line; };
+  std::sort(u.writes.begin(), u.writes.end(), order);
+  u.writes.erase(std::unique(u.writes.begin(), u.writes.end(), same), u.writes.end());
+  return u;
+}
+
 // What is wrong with a table, or "".
 template <class IsMapped> std::string mistake(Uses u, IsMapped is_mapped) {
   char text[200];
@@ -139,10 +164,10 @@ template <class Line, class IsMapped> const Line* lines(bool few, void* paramete
   return is_mapped((uintptr_t)table, count * sizeof(Line)) ? table : nullptr;
 }
 
-// The same for a launch of a kernel with `gz` layers of blocks; "" for kernels without such a table.
-template <class IsMapped> std::string mistake_of(const char* kernel, unsigned gz, void** p, IsMapped is_mapped) {
+// The same for a launch of a kernel with `gz` layers of blocks, and of a fused kernel with this layout; "" for kernels without such a table.
+template <class IsMapped> std::string mistake_of(const char* kernel, const char* layout, unsigned gz, void** p, IsMapped is_mapped) {
   const std::string name = kernel;
-  const bool few = name[0] == 'f' || name == "move_few";
+  const bool few = name.find("few_") == 0 || name == "move_few";
   const size_t count = name == "move_floats" || name == "move_few" ? *(const unsigned*)p[!few]
                        : name.find("lstm_cell") == 0 || name.find("few_lstm_cells") == 0
                            ? *(const size_t*)p[0] / *(const size_t*)p[1]
@@ -175,6 +200,16 @@ template <class IsMapped> std::string mistake_of(const char* kernel, unsigned gz
     Uses u = of_cells_back(x, lines_of, h);
     add_products(u, (const dy_cell_products*)p[0], x, lines_of, h);
     return mistake(u, is_mapped);
+  }
+  if (name == "fused" || name == "few_fused") {
+    const size_t n = *(const size_t*)p[0], size = *(const size_t*)p[1];
+    std::istringstream words(layout);
+    size_t head = 0, width = 0;
+    if (!(words >> head >> width) || !size || n % size) return "its lines are not those of its source";
+    const size_t all = head + width * (n / size);
+    if (few && all > DY_GROUP_WORDS) return "its table is too long for a parameter";
+    const auto* x = lines<uint64_t>(few, p[2], all, is_mapped);
+    return x ? mistake(of_fused(x, head, width, std::move(words), n / size, size), is_mapped) : none;
   }
   if (name == "multiply_group") return mistake(of_products((const dy_group_product*)p[0], gz), is_mapped);
   return "";

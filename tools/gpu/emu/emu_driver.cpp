@@ -62,7 +62,7 @@ struct Stream {
   int device = -1;  // -1: any
 };
 struct Event { Stream* s = nullptr; bool recorded = false, done = true; std::chrono::steady_clock::time_point t; uint64_t gen = 0, done_gen = 0; };
-struct Function { const KernelInfo* info; int device; size_t max_dyn = 48 * 1024; };
+struct Function { const KernelInfo* info; int device; const char* layout; size_t max_dyn = 48 * 1024; };
 struct Module { void* dl; std::map<std::string, Function*> f; };
 struct Graph { std::vector<Op> ops; };
 std::set<Graph*> execs;
@@ -417,7 +417,8 @@ API CUresult cuModuleGetFunction(Function** f, Module* m, const char* name) {
   if (!slot) {
     auto get = (const KernelInfo* (*)())dlsym(m->dl, (std::string("emu_kernel__") + name).c_str());
     if (!get) { m->f.erase(name); return E_NOT_FOUND; }
-    slot = new Function{get(), current};
+    auto layout = (const char*)dlsym(m->dl, "emu_layout");  // of the table of a kernel compiled at run time
+    slot = new Function{get(), current, layout ? layout : ""};
   }
   *f = slot;
   return OK;
@@ -443,6 +444,7 @@ API CUresult cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, 
   TRACE("%s grid %u %u %u block %u\n", f->info->name, gx, gy, gz, bx);
   if (idle()) return put(s, [] { return OK; });
   const KernelInfo* k = f->info;
+  const char* layout = f->layout;
   std::vector<char> buf(k->offsets[k->nparams] + 16);
   if (extra) {  // CU_LAUNCH_PARAM_BUFFER_POINTER 1, _SIZE 2, END 0: PyCUDA launches this way
     char* src = nullptr; size_t size = 0;
@@ -456,7 +458,7 @@ API CUresult cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, 
     std::vector<void*> p(k->nparams + 1);
     for (int i = 0; i < k->nparams; i++) p[i] = buf.data() + k->offsets[i];
     const unsigned g[3] = {gx, gy, gz}, b[3] = {bx, by, bz};
-    const std::string mistake = tables::mistake_of(k->name, gz, p.data(), device_range);
+    const std::string mistake = tables::mistake_of(k->name, layout, gz, p.data(), device_range);
     if (!mistake.empty() || k->launch(g, b, shmem, p.data())) {
       snprintf(sticky_text, sizeof sticky_text, "%s: %s", k->name, mistake.empty() ? k->error() : mistake.c_str());
       fprintf(stderr, "cuda_emu: %s\n", sticky_text);
