@@ -16,6 +16,15 @@ typedef struct {
 } dy_group;
 DY_SIZE(dy_group, 3968);
 
+/* A group of calls begins with this: call i is at words[first[i]]. The parameters of a call follow each other, each in whole
+ * words. Of axes only those in use are there: their number, then for each the size and the strides in all arrays. */
+#define DY_GROUP_CALLS 64
+
+typedef struct {
+    uint16_t first[DY_GROUP_CALLS];
+} dy_group_head;
+DY_SIZE(dy_group_head, 128);
+
 /* One of several products of matrices of different sizes, C = op(A) op(B) + beta C, column-major as in BLAS. */
 typedef struct {
     const float *a, *b;

@@ -8,6 +8,7 @@
 #define DYNET_CY_LAUNCH_SECTIONS_H
 
 #include "gpu.h"
+#include "gpu_axes.h"
 #include "gpu_group.h"
 
 /* Larger products fill a device alone, and cuBLAS computes them faster; this many multiplications. */
@@ -85,14 +86,41 @@ typedef struct {
     const dy_record *only;      /* the first one */
 } dy_filling;
 
+static inline void dy_empty_group(dy_filling *f) {
+    f->words = 0;
+    f->count = f->gx = f->gy = f->block = f->shared = 0;
+}
+
 static inline void dy_launch_group(dy_gpu *gpu, int kernel, dy_filling *f) {
     void *parameter = &f->group;
     if (f->count == 1)
         dy_record_again(gpu, f->only);
     else if (f->count)
         dy_record_launch(gpu, kernel, f->gx, f->gy, f->count, f->block, f->shared, &parameter, 8 * f->words);
-    f->words = 0;
-    f->count = f->gx = f->gy = f->block = f->shared = 0;
+    dy_empty_group(f);
+}
+
+/* Write the parameters of a launch as a group has them, which takes at most as many words; returns how many. */
+static inline size_t dy_write_call(const dy_gpu *gpu, const dy_launch *l, uint64_t *to) {
+    const char *from = (const char *)(l + 1);
+    uint64_t *at = to;
+    for (uint32_t i = 0; i < l->n; i++) {
+        size_t bytes = gpu->parameter_bytes[l->kernel][i];
+        const dy_axes *x = (const dy_axes *)from;
+        if (bytes != sizeof *x) {
+            memcpy(at, from, dy_whole_words(bytes));
+            at += dy_whole_words(bytes) / 8;
+        } else {
+            *at++ = x->n;
+            for (uint32_t k = 0; k < x->n; k++) {
+                *at++ = x->size[k];
+                for (uint32_t j = 0; j < DY_ARRAYS; j++)
+                    *at++ = x->stride[j][k];
+            }
+        }
+        from += dy_whole_words(bytes);
+    }
+    return (size_t)(at - to);
 }
 
 static inline uint32_t dy_larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
@@ -101,17 +129,25 @@ static inline void dy_add_to_group(dy_gpu *gpu, int kernel, dy_filling *f, const
     const dy_launch *l = (const dy_launch *)r;
     const dy_product *p = (const dy_product *)r;
     dy_group_product product;
+    uint64_t call[DY_MOST_PARAMETER_BYTES / 8];
     const void *data = &product;
     size_t words = sizeof product / 8;
-    if (r->kind == DY_RECORD_LAUNCH) {
-        data = l + 1;
-        words = (r->bytes - sizeof *l) / 8;
+    dy_group_head *head = (dy_group_head *)f->group.words;
+    int is_call = r->kind == DY_RECORD_LAUNCH;
+    if (is_call) {
+        data = call;
+        words = dy_write_call(gpu, l, call);
     }
-    if (f->words + words > DY_GROUP_WORDS)
+    if (f->words + words > DY_GROUP_WORDS || (is_call && f->count == DY_GROUP_CALLS))
         dy_launch_group(gpu, kernel, f);
     if (f->count == 0)
         f->only = r;
-    if (r->kind == DY_RECORD_LAUNCH) {
+    if (is_call) {
+        if (f->count == 0) {
+            memset(head, 0, sizeof *head);
+            f->words = sizeof *head / 8;
+        }
+        head->first[f->count] = (uint16_t)f->words;
         f->gx = dy_larger(f->gx, l->gx);
         f->gy = dy_larger(f->gy, l->gy);
         f->block = dy_larger(f->block, l->block);
@@ -140,8 +176,7 @@ static inline void dy_record_together(dy_gpu *gpu, const dy_section *s, size_t m
         dy_record_again(gpu, r);
         return;
     }
-    f.words = 0;
-    f.count = f.gx = f.gy = f.block = f.shared = 0;
+    dy_empty_group(&f);
     dy_add_to_group(gpu, kernel, &f, r);
     for (size_t j = member + 1; j < s->n; j++) {
         const dy_record *other = dy_next_of(s, j);
