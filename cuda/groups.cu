@@ -94,7 +94,8 @@ static __device__ __forceinline__ float factor(const float *x, uint32_t ld, bool
 
 static __device__ __forceinline__ void put(const dy_group_product &p, size_t i, size_t j, float sum) {
     float *c = p.c + j * p.ldc + i;
-    *c = p.alpha * sum + (p.beta == 0.f ? 0.f : p.beta * *c);
+    *c = sum = p.alpha * sum + (p.beta == 0.f ? 0.f : p.beta * *c);
+    if (p.also) p.also[j * p.m + i] = sum;
 }
 
 // Of products with few columns and A': each warp computes numbers of C.
@@ -139,10 +140,20 @@ static __device__ __forceinline__ void multiply_by_tiles(const dy_group_product 
     }
 }
 
+static __device__ __forceinline__ void copy(const dy_group_product &p) {
+    for (EACH(i, (size_t)p.m)) {
+        float x = p.a[i];
+        p.c[i] = x;
+        if (p.also) p.also[i] = x;
+    }
+}
+
 extern "C" __global__ void multiply_group(const __grid_constant__ dy_group group) {
     __shared__ float left[TILE][TILE + 1], right[TILE][TILE + 1];
     const dy_group_product &p = reinterpret_cast<const dy_group_product *>(group.words)[blockIdx.z];
-    if (p.ta && p.n <= 4)
+    if (!p.b)
+        copy(p);
+    else if (p.ta && p.n <= 4)
         multiply_by_warps(p);
     else
         multiply_by_tiles(p, left, right);

@@ -25,14 +25,16 @@ typedef struct {
 } dy_group_head;
 DY_SIZE(dy_group_head, 128);
 
-/* One of several products of matrices of different sizes, C = op(A) op(B) + beta C, column-major as in BLAS. */
+/* One of several products of matrices of different sizes, C = op(A) op(B) + beta C, column-major as in BLAS. If b is NULL,
+ * it is a copy of m numbers from a to c. */
 typedef struct {
     const float *a, *b;
     float *c;
+    float *also;                /* where C is written too, without gaps between columns; NULL: nowhere */
     uint32_t m, n, k, lda, ldb, ldc;
     float alpha, beta;
     uint32_t ta, tb;
 } dy_group_product;
-DY_SIZE(dy_group_product, 64);
+DY_SIZE(dy_group_product, 72);
 
 #endif

@@ -3,13 +3,14 @@
  * Sections of recorded launches: the calls of members that do not depend on each other, such as the nodes of a batch with
  * a call for each. When a section ends, the first launches of all its members run together, then their second ones, and so
  * on: launches of one kernel as one launch of its group kernel (cuda/groups.cu), small products as one launch too. The
- * launches of a member stay in their order. */
+ * launches of a member stay in their order. A launch of products also makes the copies right before and after it. */
 #ifndef DYNET_CY_LAUNCH_SECTIONS_H
 #define DYNET_CY_LAUNCH_SECTIONS_H
 
 #include "gpu.h"
 #include "gpu_axes.h"
 #include "gpu_group.h"
+#include "group_copies.h"
 
 /* Larger products fill a device alone, and cuBLAS computes them faster; this many multiplications. */
 #define DY_MOST_GROUPED ((double)(1 << 18))
@@ -23,6 +24,9 @@ typedef struct {
     size_t *at;                 /* by member: where its next record is; then one past its last one */
     char *records;              /* a copy of the records of the section */
     size_t bytes;
+    const dy_move *moves;       /* of the last launch of moves, on the host; NULL: there was none */
+    size_t n_moves;
+    size_t moves_at;            /* where its record begins */
 } dy_section;
 
 static inline void dy_begin_section(dy_gpu *gpu, dy_section *s) {
@@ -91,10 +95,65 @@ static inline void dy_empty_group(dy_filling *f) {
     f->count = f->gx = f->gy = f->block = f->shared = 0;
 }
 
-static inline void dy_launch_group(dy_gpu *gpu, int kernel, dy_filling *f) {
+static inline void dy_record_members(dy_gpu *gpu, int multiply, const dy_members *g, unsigned gx) {
+    dy_group group;
+    void *parameter = &group;
+    unsigned for_copies = dy_blocks(gpu, (g->longest + 1023) / 1024);
+    memcpy(group.words, g->p, g->n * sizeof *g->p);
+    dy_record_launch(gpu, multiply, gx > for_copies ? gx : for_copies, 1, (unsigned)g->n, DY_THREADS, 0, &parameter,
+                     g->n * sizeof *g->p);
+}
+
+static inline void dy_take_members(dy_members *g, const void *from, size_t n) {
+    memcpy(g->p, from, n * sizeof *g->p);
+    g->n = n;
+    g->longest = 0;
+}
+
+/* Record a group of products; if the last record is a launch of moves, together with these. */
+static inline void dy_launch_products(dy_gpu *gpu, const dy_section *s, dy_filling *f) {
+    dy_members g;
+    void *parameter = &f->group;
+    if (s->moves && gpu->records->count && s->moves_at == gpu->records->last) {
+        dy_take_members(&g, f->group.words, f->count);
+        if (dy_copy_before(&g, s->moves, s->n_moves)) {
+            dy_drop_record(gpu);
+            dy_record_members(gpu, s->multiply, &g, f->gx);
+            return;
+        }
+    }
+    dy_record_launch(gpu, s->multiply, f->gx, f->gy, f->count, f->block, f->shared, &parameter, 8 * f->words);
+}
+
+/* Let the last record make some copies if it is a group of products. Returns whether it does. */
+static inline int dy_join_moves(dy_gpu *gpu, const dy_section *s, const dy_move *moves, size_t count) {
+    const dy_launch *l = (const dy_launch *)(gpu->records->p + gpu->records->last);
+    dy_members g;
+    unsigned gx;
+    if (!gpu->records->count || l->record.kind != DY_RECORD_LAUNCH || l->kernel != (uint32_t)s->multiply)
+        return 0;
+    gx = l->gx;
+    dy_take_members(&g, l + 1, l->gz);
+    if (!dy_copy_after(&g, moves, count))
+        return 0;
+    dy_drop_record(gpu);
+    dy_record_members(gpu, s->multiply, &g, gx);
+    return 1;
+}
+
+/* Note that the last record is a launch of these moves. */
+static inline void dy_note_moves(const dy_gpu *gpu, dy_section *s, const dy_move *moves, size_t count) {
+    s->moves = moves;
+    s->n_moves = count;
+    s->moves_at = gpu->records->last;
+}
+
+static inline void dy_launch_group(dy_gpu *gpu, const dy_section *s, int kernel, dy_filling *f) {
     void *parameter = &f->group;
     if (f->count == 1)
         dy_record_again(gpu, f->only);
+    else if (f->count && kernel == s->multiply)
+        dy_launch_products(gpu, s, f);
     else if (f->count)
         dy_record_launch(gpu, kernel, f->gx, f->gy, f->count, f->block, f->shared, &parameter, 8 * f->words);
     dy_empty_group(f);
@@ -125,7 +184,7 @@ static inline size_t dy_write_call(const dy_gpu *gpu, const dy_launch *l, uint64
 
 static inline uint32_t dy_larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-static inline void dy_add_to_group(dy_gpu *gpu, int kernel, dy_filling *f, const dy_record *r) {
+static inline void dy_add_to_group(dy_gpu *gpu, const dy_section *s, int kernel, dy_filling *f, const dy_record *r) {
     const dy_launch *l = (const dy_launch *)r;
     const dy_product *p = (const dy_product *)r;
     dy_group_product product;
@@ -139,7 +198,7 @@ static inline void dy_add_to_group(dy_gpu *gpu, int kernel, dy_filling *f, const
         words = dy_write_call(gpu, l, call);
     }
     if (f->words + words > DY_GROUP_WORDS || (is_call && f->count == DY_GROUP_CALLS))
-        dy_launch_group(gpu, kernel, f);
+        dy_launch_group(gpu, s, kernel, f);
     if (f->count == 0)
         f->only = r;
     if (is_call) {
@@ -177,15 +236,15 @@ static inline void dy_record_together(dy_gpu *gpu, const dy_section *s, size_t m
         return;
     }
     dy_empty_group(&f);
-    dy_add_to_group(gpu, kernel, &f, r);
+    dy_add_to_group(gpu, s, kernel, &f, r);
     for (size_t j = member + 1; j < s->n; j++) {
         const dy_record *other = dy_next_of(s, j);
         if (done[j] || !other || dy_group_kernel(gpu, s, other) != kernel)
             continue;
-        dy_add_to_group(gpu, kernel, &f, other);
+        dy_add_to_group(gpu, s, kernel, &f, other);
         done[j] = 1;
     }
-    dy_launch_group(gpu, kernel, &f);
+    dy_launch_group(gpu, s, kernel, &f);
 }
 
 static inline int dy_keep_records(dy_gpu *gpu, dy_section *s) {
