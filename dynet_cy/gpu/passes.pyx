@@ -169,6 +169,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
     cdef uint32_t section = 0, member = 0
     if listed:
         begin_listing(gpu)
+        note_moves(gpu, NULL, 0)
     if timed:
         wait(gpu)
     while c != NULL and not gpu.error:

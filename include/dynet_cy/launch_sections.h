@@ -111,13 +111,14 @@ static inline void dy_take_members(dy_members *g, const void *from, size_t n) {
 }
 
 /* Record a group of products; if the last record is a launch of moves, together with these. */
-static inline void dy_launch_products(dy_gpu *gpu, const dy_section *s, dy_filling *f) {
+static inline void dy_launch_products(dy_gpu *gpu, dy_section *s, dy_filling *f) {
     dy_members g;
     void *parameter = &f->group;
     if (s->moves && gpu->records->count && s->moves_at == gpu->records->last) {
         dy_take_members(&g, f->group.words, f->count);
         if (dy_copy_before(&g, s->moves, s->n_moves)) {
             dy_drop_record(gpu);
+            s->moves = NULL;
             dy_record_members(gpu, s->multiply, &g, f->gx);
             return;
         }
@@ -141,14 +142,14 @@ static inline int dy_join_moves(dy_gpu *gpu, const dy_section *s, const dy_move 
     return 1;
 }
 
-/* Note that the last record is a launch of these moves. */
+/* Note that the last record is a launch of these moves; NULL: a pass begins, and there is no such record. */
 static inline void dy_note_moves(const dy_gpu *gpu, dy_section *s, const dy_move *moves, size_t count) {
     s->moves = moves;
     s->n_moves = count;
     s->moves_at = gpu->records->last;
 }
 
-static inline void dy_launch_group(dy_gpu *gpu, const dy_section *s, int kernel, dy_filling *f) {
+static inline void dy_launch_group(dy_gpu *gpu, dy_section *s, int kernel, dy_filling *f) {
     void *parameter = &f->group;
     if (f->count == 1)
         dy_record_again(gpu, f->only);
@@ -184,7 +185,7 @@ static inline size_t dy_write_call(const dy_gpu *gpu, const dy_launch *l, uint64
 
 static inline uint32_t dy_larger(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-static inline void dy_add_to_group(dy_gpu *gpu, const dy_section *s, int kernel, dy_filling *f, const dy_record *r) {
+static inline void dy_add_to_group(dy_gpu *gpu, dy_section *s, int kernel, dy_filling *f, const dy_record *r) {
     const dy_launch *l = (const dy_launch *)r;
     const dy_product *p = (const dy_product *)r;
     dy_group_product product;
@@ -226,7 +227,7 @@ static inline void dy_add_to_group(dy_gpu *gpu, const dy_section *s, int kernel,
 }
 
 /* Record the next launch of a member, together with those of all later members that have the same group kernel. */
-static inline void dy_record_together(dy_gpu *gpu, const dy_section *s, size_t member, uint8_t *done) {
+static inline void dy_record_together(dy_gpu *gpu, dy_section *s, size_t member, uint8_t *done) {
     const dy_record *r = dy_next_of(s, member);
     int kernel = dy_group_kernel(gpu, s, r);
     dy_filling f;

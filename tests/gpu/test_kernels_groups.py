@@ -67,6 +67,7 @@ def test_sums_with_broadcasting(order: str) -> None:
 @pytest.mark.parametrize("block", [32, 96, 256, 512])
 @pytest.mark.parametrize("turned", [(0, 0), (1, 0), (0, 1), (1, 1)])
 def test_products_of_different_sizes(order: str, block: int, turned: tuple[int, int]) -> None:
+    """Some results are written twice, and copies are among the members."""
     rng = np.random.default_rng(2)
     ta, tb = turned
     sizes = [(1, 1, 1), (40, 1, 70), (33, 5, 7), (3, 70, 2), (64, 64, 64), (5, 4, 100)]
@@ -75,12 +76,33 @@ def test_products_of_different_sizes(order: str, block: int, turned: tuple[int, 
         a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
         beta, c = float(i % 2), rng.standard_normal((m, n)).astype(np.float32)
         stored = [np.asfortranarray(x) for x in (a.T if ta else a, b.T if tb else b)]
-        y = np.asfortranarray(c if beta else poisoned(m, n))
+        y, also = (np.asfortranarray(x) for x in (c if beta else poisoned(m, n), poisoned(m, n)))
         lda, ldb = (x.shape[0] for x in stored)
         members.append(
-            struct.pack("QQQ6I2f2I", *map(address, stored), address(y), m, n, k, lda, ldb, m, 1.5, beta, ta, tb)
+            struct.pack(
+                "QQQQ6I2f2I",
+                *map(address, stored),
+                address(y),
+                address(also) if i % 3 else 0,
+                m,
+                n,
+                k,
+                lda,
+                ldb,
+                m,
+                1.5,
+                beta,
+                ta,
+                tb,
+            )  # fmt: skip
         )
-        made.append((stored, y, 1.5 * (a.astype(np.float64) @ b) + (c if beta else 0)))
-    module("groups").launch("multiply_group", (2, 1, len(sizes)), block, [group(*members)], order=order)
-    for _, y, desired in made:
+        made.append((stored, y, also if i % 3 else y, 1.5 * (a.astype(np.float64) @ b) + (c if beta else 0)))
+    for n, twice in ((3, False), (700, True)):
+        x, y, also = rng.standard_normal(n).astype(np.float32), poisoned(n), poisoned(n)
+        to = (address(x), 0, address(y), address(also) if twice else 0)
+        members.append(struct.pack("QQQQ6I2f2I", *to, n, 1, 0, n, 0, n, 1, 0, 0, 0))
+        made.append((x, y, also if twice else y, x))
+    module("groups").launch("multiply_group", (2, 1, len(members)), block, [group(*members)], order=order)
+    for _, y, also, desired in made:
         np.testing.assert_allclose(y, desired, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(also, y)
