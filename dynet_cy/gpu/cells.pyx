@@ -281,15 +281,15 @@ cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
 
 # ---- the batch of outputs, forward ----------------------------------------------------------
 
-# The batches of gates of a cell, and where their lines begin in the table.  The lines have the order of the gates, so that
-# the columns of their products belong to lines that follow each other (gpu/steps).
+# The batches of gates of a cell, and where their lines begin in the table.  The lines have the order of the gates, so
+# that the columns of their products belong to lines that follow each other (gpu/steps).
 cdef struct LineOrder:
     uint32_t[2] batch
     uint32_t[2] first
 
 
 cdef bint order_lines(const Graph* g, const Batch* outputs, LineOrder* order) noexcept nogil:
-    """False if there are more than two batches of gates, whose products do not join the launch, or no numbers."""
+    """False if there are more than two batches of gates, whose products would not join the launch, or no numbers."""
     cdef const Node* nodes = nodes_of(g)
     cdef uint32_t j, n = 0, number
     order.batch[0] = order.batch[1] = NO_BATCH

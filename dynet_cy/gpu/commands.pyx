@@ -178,6 +178,7 @@ cdef int end_group(Walk* w) noexcept nogil:
         return -1
     memcpy(table, s.d.moves.base, n * sizeof(Move))
     set_lines(s, c, table, n * sizeof(Move))
+    c.table = table
     c.count = n
     c.n = longest
     return 0
@@ -218,6 +219,7 @@ cdef int end_commands(Pass* s) noexcept nogil:
             s.first = c
     n += others
     c.count = n
+    c.table = table
     set_lines(s, c, table, n * sizeof(Move))
     while early != NULL:
         n -= 1

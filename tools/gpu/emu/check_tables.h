@@ -83,9 +83,10 @@ inline Uses of_cells_back(const dy_lstm_cell_back* x, size_t count, size_t h) {
 inline Uses of_products(const dy_group_product* p, size_t count) {
   Uses u;
   for (size_t k = 0; k < count; k++) {
-    u.read(k, p[k].a, p[k].ta ? matrix(p[k].k, p[k].m, p[k].lda) : matrix(p[k].m, p[k].k, p[k].lda));
+    u.read(k, p[k].a, !p[k].b ? p[k].m : p[k].ta ? matrix(p[k].k, p[k].m, p[k].lda) : matrix(p[k].m, p[k].k, p[k].lda));
     u.read(k, p[k].b, p[k].tb ? matrix(p[k].n, p[k].k, p[k].ldb) : matrix(p[k].k, p[k].n, p[k].ldb));
     u.write(k, p[k].c, matrix(p[k].m, p[k].n, p[k].ldc));
+    if (p[k].also) u.write(k, p[k].also, (size_t)p[k].m * p[k].n);
   }
   return u;
 }
