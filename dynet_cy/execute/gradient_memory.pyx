@@ -5,10 +5,7 @@ from dynet_cy.graph.structs cimport (
     MOST_PIECES, claim_gradients, done_with, free_memory, gradient_bytes, is_spendable, last_joint, n_holes, spend,
 )
 from dynet_cy.memory.arena cimport arena_alloc
-from dynet_cy.schedule.fleeting cimport small_too
-
-cdef enum:
-    LEAST_SPENT = 1 << 12           # bytes of a batch; for less a list of memory does not pay
+from dynet_cy.schedule.fleeting cimport least_spent
 
 
 cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil:
@@ -73,6 +70,6 @@ cdef void lend(Graph* g, Lending* lending, char* p, size_t bytes, const Addition
 
 
 cdef void spend_values(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil:
-    if batch.bytes >= (1 if small_too else LEAST_SPENT) and is_spendable(batch) and n_holes(&g.spent) < MOST_PIECES:
+    if batch.bytes >= least_spent and is_spendable(batch) and n_holes(&g.spent) < MOST_PIECES:
         spend(g, batch)
         give_back(g, lending, batch.y, batch.bytes, reader)

@@ -43,6 +43,7 @@ from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport note_gradient
 from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, goes_over, op_at, reads, reads_result
+from dynet_cy.schedule.fleeting cimport least_spent
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 
 
@@ -536,7 +537,7 @@ cdef bint goes_over_values(const Walk* w, const Batch* batch, const Op* op, cons
         return False
     of = &batches_of(g)[a.batch]
     if (of.reader != w.number + 1 or of.dy != NULL or of.y != a.val or of.joint or not is_spendable(of)
-            or of.bytes != total_of(&c.x[i].dim) * sizeof(float)
+            or of.bytes < least_spent or of.bytes != total_of(&c.x[i].dim) * sizeof(float)
             or reads_result(&ops[nodes[order_of(g)[of.first]].op])):
         return False
     for j in range(batch.count if c.n > 1 else 0):      # no other argument may read them

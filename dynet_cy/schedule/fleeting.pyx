@@ -52,7 +52,7 @@ cdef enum:
     LEAST_ON_DEVICE = 1 << 18       # the same on devices
 
 cdef size_t least_of_plan = 1 << 20  # bytes
-cdef bint spending = True           # whether backward may use memory of values
+least_spent = 1 << 12               # bytes of a batch; for less, a list of memory does not pay
 # Whether values are fleeting however little memory they take.  In the environment: for tests.
 cdef bint small_too = os.environ.get("DYNET_CY_DROP_SMALL", "0") not in ("", "0")
 
@@ -189,7 +189,7 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     s.n = 0
     for b in range(s.begin, s.end):
         s.n += not s.kept[b - s.begin]
-    if spending and not s.on_device and g.spares_for == 0:
+    if not s.on_device and g.spares_for == 0:
         mark_spendable(s)
     return s.n != 0
 
@@ -497,18 +497,19 @@ def set_least(size_t bytes) -> int:
     return before
 
 
-def spend_values(bint on) -> bool:
-    """Set whether backward may use the memory of values for gradients: for tests and measurements.
+def set_least_spent(size_t bytes) -> int:
+    """Let backward use the memory of values for gradients only if a batch has at least this many bytes: for tests and
+    measurements.
 
     Args:
-        on: whether it does, in graphs that are made or renewed from now on.
+        bytes: the new number.
 
     Returns:
-        The setting before.
+        The number before.
     """
-    global spending
-    before = spending
-    spending = on
+    global least_spent
+    before = least_spent
+    least_spent = bytes
     return before
 
 
