@@ -8,9 +8,9 @@ and the graph keeps all values for some renewals, since a program that does this
 What runs again computes the same bits, as in execute/recompute, as long as the parameters that it reads have not
 changed.
 
-Values that backward has spent (include/dynet_cy/gradients.h) are computed again in the same way, but where they were: what
-the calls of other batches have noted stays right. Before a backward pass this is done for those that it reads. The graph
-then spends no values for some renewals, since a program that runs backward twice may do it again.
+Values that backward has spent (include/dynet_cy/gradients.h) are computed again in the same way, but where they were:
+what the calls of other batches have noted stays right. Before a backward pass this is done for those on which its
+target depends. The graph then spends no values for some renewals: a program that runs backward twice may do it again.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -59,7 +59,8 @@ cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t
 
 
 cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
-    return -1 if (w.g.has_fleeting or w.g.has_spent) and revive_needed(w, targets, n) or keep_needed(w, targets, n) else 0
+    cdef bint dropped = w.g.has_fleeting or w.g.has_spent
+    return -1 if dropped and revive_needed(w, targets, n) or keep_needed(w, targets, n) else 0
 
 
 cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:

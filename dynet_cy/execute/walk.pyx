@@ -555,8 +555,8 @@ cdef int raise_changed(const Param* p) except -1:
     name = parameter_names.get(p.id, "?")
     raise RuntimeError(
         f"the values of parameter {name} have changed (an update, set_value, a file) since values were computed that "
-        "checkpoint() dropped, or whose memory backward has used, so these cannot be computed again; call backward, and "
-        "ask for values and gradients, before that, or renew the graph; values to which an expression refers stay")
+        "checkpoint() dropped, or whose memory backward has used, so these cannot be computed again; call backward, "
+        "and ask for values and gradients, before that, or renew the graph; values to which an expression refers stay")
 
 
 cdef int raise_refusal(Graph* g, uint32_t number, const Failure* failure) except -1:

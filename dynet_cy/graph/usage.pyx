@@ -10,8 +10,8 @@ from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, FLEETING, GRAPH_ARENAS, GRAPH_ARRAYS, NO_BATCH, SPENT, VIEWS, Graph, Node, batches_of, is_dropped,
-    nodes_of, origin_of, state_of,
+    COMPUTED, DROPPED, FLEETING, GRAPH_ARENAS, GRAPH_ARRAYS, NO_BATCH, SPENT, VIEWS, Graph, Node, batches_of,
+    is_dropped, nodes_of, origin_of, state_of,
 )
 from dynet_cy.graph.table cimport claim, graph_table, release
 from dynet_cy.memory.arena cimport out_of_memory

@@ -35,7 +35,8 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, MAY_SPEND, NO_BATCH, SHARED, STACKED, TILES, VIEWS,
+    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, MAY_SPEND, NO_BATCH, SHARED, STACKED,
+    TILES, VIEWS,
     WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, give_to_block, held_of, nodes_of,
     order_of, state_of, take_in_block,
 )
@@ -195,7 +196,7 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
 
 
 cdef void mark_spendable(const Search* s) noexcept nogil:
-    """Mark the kept batches whose memory backward may use once it has read their values: these can be computed again."""
+    """Mark the kept batches whose memory backward may use once it has read them: they can be computed again."""
     cdef Graph* g = s.g
     cdef Batch* batch
     cdef const Op* op

@@ -1,4 +1,4 @@
-"""Memory of values that backward uses for gradients, once it has read them; values that are computed again after that."""
+"""Memory of values that backward uses for gradients, once it has read them; such values are computed again."""
 
 from __future__ import annotations
 
