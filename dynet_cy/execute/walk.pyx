@@ -357,10 +357,14 @@ cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef Node* x
+    cdef const Node* a
     cdef uint32_t j
     for j in range(batch.count):
         x = &nodes[ids[j]]
-        x.val = nodes[argument_of(g, ids[j])].val + view_at(g, x)
+        a = &nodes[argument_of(g, ids[j])]
+        x.val = a.val + view_at(g, x)
+        if a.batch != NO_BATCH:
+            batches_of(g)[a.batch].spends = 0
     add_to(&n_views, batch.count)
 
 
@@ -551,8 +555,8 @@ cdef int raise_changed(const Param* p) except -1:
     name = parameter_names.get(p.id, "?")
     raise RuntimeError(
         f"the values of parameter {name} have changed (an update, set_value, a file) since values were computed that "
-        "checkpoint() dropped, so these cannot be computed again; call backward, and ask for values and gradients, "
-        "before that, or renew the graph")
+        "checkpoint() dropped, or whose memory backward has used, so these cannot be computed again; call backward, "
+        "and ask for values and gradients, before that, or renew the graph; values to which an expression refers stay")
 
 
 cdef int raise_refusal(Graph* g, uint32_t number, const Failure* failure) except -1:
@@ -1172,7 +1176,7 @@ cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1
-        if g.stretches.top or batch.level == FLEETING and may_pack(w, batch):
+        if g.stretches.top or (batch.level == FLEETING or batch.spends) and may_pack(w, batch):
             note_caller(caller_of(g, batch), False)
         if batch.form == TILES and not one_by_one:
             together = neighbours(batch, end - g.n_batches)

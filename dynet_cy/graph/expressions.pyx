@@ -716,6 +716,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     set_version(&g.version, g.renewal, RELEASE)
     g.n_renewals += 1
     g.keeps_for -= g.keeps_for != 0
+    g.spares_for -= g.spares_for != 0
     g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals
     g.n_nodes = g.n_batches = g.n_order = 0
     g.draws = 0

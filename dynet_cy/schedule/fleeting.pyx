@@ -16,6 +16,10 @@ its last batch (gpu/cells). So what they read stays until then. A bias is copied
 small batches are kept: the launch that this saves takes longer than their memory is worth. Runs of elementwise batches
 (gpu/fusion) read in backward what their first launch has read, so all of it is kept.
 
+Batches that are kept may be spent: in backward their memory is used for gradients once nothing reads them any more
+(include/dynet_cy/gradients.h). The search marks those that can be computed again, and notes the first batch that
+reads each of them in backward.
+
 Every number is computed by the same call from the same numbers as otherwise. Calls read arguments in place if these
 are adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be
 read together with its neighbours, and gaps are left where fleeting values would have been.
@@ -31,7 +35,8 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, NO_BATCH, SHARED, STACKED, TILES, VIEWS,
+    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, MAY_SPEND, NO_BATCH, SHARED, STACKED,
+    TILES, VIEWS,
     WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, give_to_block, held_of, nodes_of,
     order_of, state_of, take_in_block,
 )
@@ -48,6 +53,7 @@ cdef enum:
     LEAST_ON_DEVICE = 1 << 18       # the same on devices
 
 cdef size_t least_of_plan = 1 << 20  # bytes
+least_spent = 1 << 12               # bytes of a batch; for less, a list of memory does not pay
 # Whether values are fleeting however little memory they take.  In the environment: for tests.
 cdef bint small_too = os.environ.get("DYNET_CY_DROP_SMALL", "0") not in ("", "0")
 
@@ -69,6 +75,7 @@ cdef struct Search:
     bint on_device
     uint8_t* parts                  # by batch, of concatenations: whether its parts are the same in backward
     size_t most_along
+    uint32_t at                     # the batch whose backward reads what is kept now; NONE: something else does
     uint32_t n                      # batches that are not kept
 
 
@@ -144,6 +151,14 @@ cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogi
 cdef inline void keep(Search* s, uint32_t b) noexcept nogil:
     if b != NONE:
         s.kept[b - s.begin] = True
+        note_reader(s, b)
+
+
+cdef inline void note_reader(const Search* s, uint32_t b) noexcept nogil:
+    """The batch that is looked at reads batch b; as these are looked at in order, the first one counts."""
+    cdef Batch* batch = &batches_of(s.g)[b]
+    if batch.reader == 0:
+        batch.reader = s.at + 1                     # 0 if nothing reads it in backward: it stays so
 
 
 # ---- which ------------------------------------------------------------------------------
@@ -155,18 +170,18 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     cdef uint32_t b, i
     for b in range(s.begin, s.end):
         batch = &batches_of(g)[b]
-        batch.last = b
+        batch.last = s.at = b
         if batch.count == 1 and batch.form != VIEWS and not s.on_device:
             look_at_one(s, batch, b)
             continue
-        if keeps_itself(s, batch):
-            keep(s, b)
+        s.kept[b - s.begin] = s.kept[b - s.begin] or keeps_itself(s, batch)
         keep_arguments(s, b)
         if batch.cell:
             extend_arguments(s, batch, batch.cell - 1)
         elif batch.form == FUSION or batch.form == IN_FUSION:
             keep(s, b)
             keep_all_arguments(s, batch)
+    s.at = NONE
     if s.on_device:
         keep_copied_last(s)
     for i in range(n):
@@ -175,7 +190,23 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     s.n = 0
     for b in range(s.begin, s.end):
         s.n += not s.kept[b - s.begin]
+    if not s.on_device and g.spares_for == 0:
+        mark_spendable(s)
     return s.n != 0
+
+
+cdef void mark_spendable(const Search* s) noexcept nogil:
+    """Mark the kept batches whose memory backward may use once it has read them: they can be computed again."""
+    cdef Graph* g = s.g
+    cdef Batch* batch
+    cdef const Op* op
+    cdef uint32_t b
+    for b in range(s.begin, s.end):
+        batch = &batches_of(g)[b]
+        op = &ops[nodes_of(g)[order_of(g)[batch.first]].op]
+        if s.kept[b - s.begin] and batch.form != VIEWS and not op.random and op.raised == NULL:
+            batch.spends = MAY_SPEND
+            g.may_spend = True
 
 
 cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil:
@@ -195,7 +226,7 @@ cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil
             continue
         batches_of(g)[of].last = b
         if reads(op, i):
-            s.kept[of - s.begin] = True
+            keep(s, of)
 
 
 cdef bint keeps_itself(const Search* s, Batch* batch) noexcept nogil:
@@ -464,6 +495,22 @@ def set_least(size_t bytes) -> int:
     global least_of_plan
     before = least_of_plan
     least_of_plan = bytes
+    return before
+
+
+def set_least_spent(size_t bytes) -> int:
+    """Let backward use the memory of values for gradients only if a batch has at least this many bytes: for tests and
+    measurements.
+
+    Args:
+        bytes: the new number.
+
+    Returns:
+        The number before.
+    """
+    global least_spent
+    before = least_spent
+    least_spent = bytes
     return before
 
 
