@@ -6,13 +6,29 @@ from dynet_cy.memory.arena cimport arena_alloc
 
 
 cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil:
-    cdef Lent* back = lending.first
     drop_spare(g, lending)
+    come_back(g, lending)
+    return claim_gradients(g, batch)
+
+
+cdef void come_back(Graph* g, Lending* lending) noexcept nogil:
+    cdef Lent* back = lending.first
     while back != NULL and is_back(lending, back):
-        make_hole(&g.grads, &g.gaps, back.p, back.bytes)
+        free_memory(g, lending, back.p, back.bytes)
         back = back.next
     lending.first = back
-    return claim_gradients(g, batch)
+
+
+cdef void close_lending(Graph* g, Lending* lending) noexcept nogil:
+    drop_spare(g, lending)
+    end_lending(lending)
+    come_back(g, lending)
+
+
+cdef inline void free_memory(Graph* g, Lending* lending, void* p, size_t bytes) noexcept nogil:
+    if lending.spoil != NULL:                   # before its segment of the arena may become empty
+        lending.spoil(lending.walk, p, bytes)
+    make_hole(&g.grads, &g.gaps, p, bytes)
 
 
 cdef inline bint is_back(const Lending* lending, const Lent* x) noexcept nogil:
@@ -21,7 +37,7 @@ cdef inline bint is_back(const Lending* lending, const Lent* x) noexcept nogil:
 
 cdef inline void drop_spare(Graph* g, Lending* lending) noexcept nogil:
     if lending.spare.bytes:
-        make_hole(&g.grads, &g.gaps, lending.spare.p, lending.spare.bytes)
+        free_memory(g, lending, lending.spare.p, lending.spare.bytes)
         lending.spare.bytes = 0
 
 
@@ -44,7 +60,7 @@ cdef void free_gradients(Graph* g, Lending* lending, Batch* batch, const Additio
 
 cdef void give_back(Graph* g, Lending* lending, void* p, size_t n, const Addition* reader) noexcept nogil:
     if not lending.waiting and (reader == NULL or is_made(reader)):
-        make_hole(&g.grads, &g.gaps, p, n)
+        free_memory(g, lending, p, n)
     else:
         lend(g, lending, <char*>p, n, reader)
 

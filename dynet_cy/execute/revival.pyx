@@ -15,7 +15,7 @@ from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.recompute cimport (
     check_batch, count_again, keep_needed, may_drop, note_reads_of, run_planned_in_stretches, visit_needed,
 )
-from dynet_cy.execute.walk cimport assign_values, most_along, run_again, run_planned_at_once
+from dynet_cy.execute.walk cimport assign_values, is_divided, most_along, run_again, run_planned_at_once
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.graph.structs cimport (
     COMPUTED, FLEETING, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
@@ -62,6 +62,7 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
     cdef size_t top = g.grads.top
     cdef uint32_t b, first = g.n_batches, end = first + n_batches
     cdef int ended
+    w.first = first
     if not plan_fleeting(g, n_batches, targets, n, most_along):
         if is_limited(g):
             return run_planned_in_stretches(w, n_batches, targets, n)
@@ -165,31 +166,35 @@ cdef int run_marked(Walk* w, uint32_t end) noexcept nogil:
 
     What backward reads of their calls stays as it was, so that a revert does not free it.
     """
+    cdef uint32_t b
+    for b in range(end):
+        if is_marked(w.g, &batches_of(w.g)[b]) and (w.device.divide(w, b, b + 1, run_one, 0, False) if is_divided(w)
+                                                    else run_one(w, b, b + 1, 0)):
+            return -1
+    return 0
+
+
+cdef int run_one(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top
-    cdef Batch* batch
+    cdef Batch* batch = &batches_of(g)[number]
     cdef Batch again
-    cdef uint32_t b, j
-    cdef float* y
-    for b in range(end):
-        batch = &batches_of(g)[b]
-        if not is_marked(g, batch):
-            continue
-        y = <float*>arena_alloc(&g.values, batch.bytes + ALIGN)
-        if y == NULL:
-            w.failure.needed = batch.bytes
-            return -1
-        batch.y = y
-        assign_values(g, batch, b)
-        part_gradients(g, b)
-        again = batch[0]
-        w.number = b
-        if run_again(w, &again, 1):
-            return -1
-        arena_rewind(&g.scratch, top)
-        for j in range(batch.count):
-            state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
-        count_again(batch.count)
+    cdef uint32_t j
+    cdef float* y = <float*>arena_alloc(&g.values, batch.bytes + ALIGN)
+    if y == NULL:
+        w.failure.needed = batch.bytes
+        return -1
+    batch.y = y
+    assign_values(g, batch, number)
+    part_gradients(g, number)
+    again = batch[0]
+    w.number = number
+    if run_again(w, &again, 1):
+        return -1
+    arena_rewind(&g.scratch, top)
+    for j in range(batch.count):
+        state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
+    count_again(batch.count)
     return 0
 
 
