@@ -24,11 +24,9 @@ from dynet_cy.execute.accumulation cimport (
 )
 from dynet_cy.execute.gradient_memory cimport give_back, take_back
 from dynet_cy.execute.walk cimport (
-    FEW, allocate, allocate_table, arrange, claim, gather, is_divided, is_empty, lay_items, neighbours_before, op_raised,
-    open_section,
-    part_views,
-    pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor, settle, settle_gradients,
-    uses_in, views_backward,
+    FEW, allocate, allocate_table, arrange, claim, gather, is_divided, is_empty, lay_items, neighbours_before,
+    op_raised, open_section, part_views, pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor,
+    settle, settle_gradients, uses_in, views_backward,
 )
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (

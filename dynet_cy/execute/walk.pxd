@@ -176,8 +176,8 @@ cdef struct Device:
     int (*finish)(Walk* w) noexcept nogil
     # Let the next n planned batches run one by one, also those that would run together.
     void (*take_apart)(Walk* w, uint32_t n) noexcept nogil
-    # Of several devices: call a function for the batches from `first` to before `end`, in parts that run on one device, with
-    # a walk over it; the last part first if it goes back.  NULL: it is one device.
+    # Of several devices: call a function for the batches from `first` to before `end`, in parts that run on one device,
+    # with a walk over it; the last part first if it goes back.  NULL: it is one device.
     int (*divide)(Walk* w, uint32_t first, uint32_t end, Part run, uint32_t depth, bint back) noexcept nogil
 
 

@@ -293,8 +293,7 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, const uint32_
 
 
 cdef void release(Graph* g, uint32_t before) noexcept nogil:
-    """They are released after the pass, not during it, because inputs are still read from the host when the pass is sent.
-    """
+    """After a pass, not during it: inputs are still read from the host when it is sent."""
     cdef uint32_t b
     for b in range(before, g.n_batches):
         release_arguments(g, &batches_of(g)[b])

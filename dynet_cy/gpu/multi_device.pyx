@@ -79,8 +79,8 @@ cdef inline Param* parameter_of(const Node* x) noexcept nogil:
 
 # ---- parts -----------------------------------------------------------------------
 #
-# The walk over several devices decides nothing about batches: it runs each segment by a walk over its device, and a copy
-# by itself.  So all that is planned and dropped is the same as on one device (execute/recompute, execute/revival).
+# The walk over several devices decides nothing about batches: it runs each segment by a walk over its device, and a
+# copy by itself.  So all that is planned and dropped is the same as on one device (execute/recompute, execute/revival).
 
 # A pass over a graph on several devices.
 cdef struct Several:
@@ -308,7 +308,7 @@ cdef void limit_by_devices(Graph* g) noexcept nogil:
 
 
 cdef int raise_of_devices(Graph* g, object error) except -1:
-    """After a lack of memory: what devices have left is the limit from now on; the error names the device if it was so."""
+    """After a lack of memory: what devices have left is the limit from now on; the error says whether it was before."""
     cdef DeviceGraph* d = <DeviceGraph*>g.device_graphs
     if not is_limited(g):
         note_kept(ENOUGH)                       # nothing has been dropped

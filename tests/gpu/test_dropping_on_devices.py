@@ -255,11 +255,12 @@ def random_program(seed: int, places: tuple[str, str], call: Call) -> tuple[list
                 elif kind == 4:
                     pools[1 - here].append(dy.to_device(x, places[1 - here]))
                 else:
+                    both = dy.concatenate([x[: N // 2], y[N // 2 :]])
                     made = (
                         dy.tanh(layers.W[here] * x),
                         dy.cmult(x, dy.logistic(y)),
                         dy.dropout(x + y, 0.3),
-                        dy.affine_transform([layers.b[here], layers.W[here], dy.concatenate([x[: N // 2], y[N // 2 :]])]),
+                        dy.affine_transform([layers.b[here], layers.W[here], both]),
                     )
                     pools[here].append(made[kind])
 
@@ -292,7 +293,7 @@ def test_random_programs(places: tuple[str, str], drops: Callable[[bool], None],
 
 
 def wide(places: tuple[str, str], depth: int, **how: Any) -> tuple[list[np.ndarray], dict[str, int]]:
-    """Layers over a minibatch, on two devices in turn; what it finds, and the bytes that arenas have taken, and "held" on GPU:0."""
+    """Layers over a minibatch, on two devices in turn: what it finds, the bytes of arenas, those "held" on GPU:0."""
     dy.reset_random_seed(5)
     layers = Layers(places)
     before = arena_bytes()
