@@ -9,13 +9,29 @@ from dynet_cy.schedule.fleeting cimport least_spent
 
 
 cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil:
-    cdef Lent* back = lending.first
     drop_spare(g, lending)
+    come_back(g, lending)
+    return claim_gradients(g, batch)
+
+
+cdef void come_back(Graph* g, Lending* lending) noexcept nogil:
+    cdef Lent* back = lending.first
     while back != NULL and is_back(lending, back):
-        free_memory(g, back.p, back.bytes)
+        free_lent(g, lending, back.p, back.bytes)
         back = back.next
     lending.first = back
-    return claim_gradients(g, batch)
+
+
+cdef void close_lending(Graph* g, Lending* lending) noexcept nogil:
+    drop_spare(g, lending)
+    end_lending(lending)
+    come_back(g, lending)
+
+
+cdef inline void free_lent(Graph* g, Lending* lending, void* p, size_t bytes) noexcept nogil:
+    if lending.spoil != NULL:                   # before its segment of the arena may become empty
+        lending.spoil(lending.walk, p, bytes)
+    free_memory(g, p, bytes)
 
 
 cdef inline bint is_back(const Lending* lending, const Lent* x) noexcept nogil:
@@ -24,7 +40,7 @@ cdef inline bint is_back(const Lending* lending, const Lent* x) noexcept nogil:
 
 cdef inline void drop_spare(Graph* g, Lending* lending) noexcept nogil:
     if lending.spare.bytes:
-        free_memory(g, lending.spare.p, lending.spare.bytes)
+        free_lent(g, lending, lending.spare.p, lending.spare.bytes)
         lending.spare.bytes = 0
 
 
@@ -47,7 +63,7 @@ cdef void free_gradients(Graph* g, Lending* lending, Batch* batch, const Additio
 
 cdef void give_back(Graph* g, Lending* lending, void* p, size_t n, const Addition* reader) noexcept nogil:
     if not lending.waiting and (reader == NULL or is_made(reader)):
-        free_memory(g, p, n)
+        free_lent(g, lending, p, n)
     else:
         lend(g, lending, <char*>p, n, reader)
 

@@ -24,11 +24,9 @@ from dynet_cy.execute.accumulation cimport (
 )
 from dynet_cy.execute.gradient_memory cimport give_back, spend_values, take_back
 from dynet_cy.execute.walk cimport (
-    FEW, allocate, allocate_table, arrange, claim, gather, is_empty, lay_items, neighbours_before, op_raised,
-    open_section,
-    part_views,
-    pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor, settle, settle_gradients,
-    uses_in, views_backward,
+    FEW, allocate, allocate_table, arrange, claim, gather, is_divided, is_empty, lay_items, neighbours_before,
+    op_raised, open_section, part_views, pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor,
+    settle, settle_gradients, uses_in, views_backward,
 )
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
@@ -1152,7 +1150,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
         node += 1
     for i in range(target + 1, g.n_nodes):
         state[i] &= <uint8_t>~(LIVE | NEEDS_GRAD)
-    if not open_gradients(g, full or checking or g.multi_device):
+    if not open_gradients(g, full or checking):
         w.failure.needed = g.values.top
         return -1
     if not g.whole_gradients:
@@ -1201,6 +1199,10 @@ cdef inline bint is_looked_at(const Walk* w) noexcept nogil:
     return w.at_once and (profiling or checking)
 
 
+cdef int run_part_back(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
+    return run_backward(w, first, end - 1)
+
+
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
     """Compute the gradients of the arguments of batches, the last batch first."""
     cdef const Graph* g = w.g
@@ -1208,6 +1210,8 @@ cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef uint32_t number = last + 1, together
     cdef bint looked_at = is_looked_at(w)
+    if is_divided(w):
+        return w.device.divide(w, first, last + 1, run_part_back, 0, True)
     while number > first:
         number -= 1
         batch = &batches_of(g)[number]

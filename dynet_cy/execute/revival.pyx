@@ -20,7 +20,7 @@ from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.recompute cimport (
     check_batch, count_again, keep_needed, may_drop, note_reads_of, run_planned_in_stretches, visit_needed,
 )
-from dynet_cy.execute.walk cimport assign_values, most_along, run_again, run_planned_at_once
+from dynet_cy.execute.walk cimport assign_values, is_divided, most_along, run_again, run_planned_at_once
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.graph.structs cimport (
     COMPUTED, FLEETING, IN_ORDER, NO_BATCH, REVIVING, SPARED, SPENT, Batch, Graph, Node, args_of, batches_of,
@@ -68,6 +68,7 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
     cdef size_t top = g.grads.top
     cdef uint32_t b, first = g.n_batches
     cdef int ended
+    w.first = first
     if not plan_fleeting(g, n_batches, targets, n, most_along):
         if is_limited(g):
             return run_planned_in_stretches(w, n_batches, targets, n)
@@ -205,26 +206,31 @@ cdef int run_marked(Walk* w, uint32_t end) noexcept nogil:
 
     What backward reads of their calls stays as it was, so that a revert does not free it.
     """
+    cdef uint32_t b
+    for b in range(end):
+        if is_marked(w.g, &batches_of(w.g)[b]) and (w.device.divide(w, b, b + 1, run_one, 0, False) if is_divided(w)
+                                                    else run_one(w, b, b + 1, 0)):
+            return -1
+    return 0
+
+
+cdef int run_one(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top
-    cdef Batch* batch
+    cdef Batch* batch = &batches_of(g)[number]
     cdef Batch again
-    cdef uint32_t b, j
-    for b in range(end):
-        batch = &batches_of(g)[b]
-        if not is_marked(g, batch):
-            continue
-        if not batch.spends & REVIVING and move_away(w, batch, b):
-            return -1
-        again = batch[0]
-        w.number = b
-        if run_again(w, &again, 1):
-            return -1
-        arena_rewind(&g.scratch, top)
-        batch.spends &= <uint8_t>~(SPENT | REVIVING)
-        for j in range(batch.count):
-            state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
-        count_again(batch.count)
+    cdef uint32_t j
+    if not batch.spends & REVIVING and move_away(w, batch, number):
+        return -1
+    again = batch[0]
+    w.number = number
+    if run_again(w, &again, 1):
+        return -1
+    arena_rewind(&g.scratch, top)
+    batch.spends &= <uint8_t>~(SPENT | REVIVING)
+    for j in range(batch.count):
+        state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
+    count_again(batch.count)
     return 0
 
 

@@ -80,10 +80,10 @@ cdef inline uint8_t step_of(const Graph* g, const Batch* batch) noexcept nogil:
     return gpu_op_at(first_of(g, batch).op).step
 
 
-cdef void find_cells(Graph* g, uint32_t n) noexcept nogil:
+cdef void find_cells(Graph* g, uint32_t first, uint32_t n) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef const Batch* batches = batches_of(g)
-    cdef uint32_t first = g.n_batches, b, lowest = NO_BATCH, highest = 0, j
+    cdef uint32_t b, lowest = NO_BATCH, highest = 0, j
     cdef const uint32_t* ids
     cdef Member* members
     cdef bint some = False

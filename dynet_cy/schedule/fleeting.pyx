@@ -36,9 +36,8 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, MAY_SPEND, NO_BATCH, SHARED, STACKED,
-    TILES, VIEWS,
-    WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, give_to_block, held_of, nodes_of,
-    order_of, state_of, take_in_block,
+    TILES, VIEWS, WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, device_of, give_to_block,
+    held_of, nodes_of, order_of, state_of, take_in_block,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, Op, op_at, reads, reads_result, rule_of
@@ -71,8 +70,7 @@ cdef struct Search:
     # By node, from `lowest` on: its planned batch, or NONE.  NULL: each node has a batch, in the order of numbers.
     uint32_t* batch
     uint8_t* kept                   # by batch
-    size_t least                    # bytes of a batch; smaller ones are kept
-    bint on_device
+    bint on_device                  # some of it
     uint8_t* parts                  # by batch, of concatenations: whether its parts are the same in backward
     size_t most_along
     uint32_t at                     # the batch whose backward reads what is kept now; NONE: something else does
@@ -90,8 +88,7 @@ cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, u
     s.most_along = most_along
     s.begin = g.n_batches
     s.end = s.begin + n_batches
-    s.on_device = g.device != 0
-    s.least = 1 if small_too else LEAST_ON_DEVICE if s.on_device else LEAST_OF_BATCH
+    s.on_device = g.device != 0 or g.multi_device
     found = open_search(&s) and keep_what_is_read(&s, targets, n) and lay_out(&s)
     arena_rewind(&g.scratch, top)
     return found
@@ -218,7 +215,7 @@ cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil
     cdef const uint32_t* args = args_of(g, x)
     batch.bytes = total_of(&x.dim) * sizeof(float)
     if (reads_result(op) or op.random or op.raised != NULL or held_of(g)[number]
-            or batch.bytes < s.least):
+            or batch.bytes < least_of(g, number)):
         s.kept[b - s.begin] = True
     for i in range(x.nargs):
         of = planned_batch(s, args[i])
@@ -227,6 +224,11 @@ cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil
         batches_of(g)[of].last = b
         if reads(op, i):
             keep(s, of)
+
+
+cdef inline size_t least_of(const Graph* g, uint32_t node) noexcept nogil:
+    """The least bytes of a batch that is not kept, whose first node is this one."""
+    return 1 if small_too else LEAST_ON_DEVICE if device_of(g, node) else LEAST_OF_BATCH
 
 
 cdef bint keeps_itself(const Search* s, Batch* batch) noexcept nogil:
@@ -243,7 +245,7 @@ cdef bint keeps_itself(const Search* s, Batch* batch) noexcept nogil:
         if held[ids[j]]:
             return True
         batch.bytes += total_of(&nodes_of(g)[ids[j]].dim) * sizeof(float)
-    return batch.bytes < s.least
+    return batch.bytes < least_of(g, ids[0])
 
 
 cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
