@@ -21,13 +21,15 @@ from dynet_cy.graph.structs cimport (
     COMPUTED, FLEETING, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
     order_of, part_gradients, state_of,
 )
-from dynet_cy.graph.thrift cimport is_limited
+from dynet_cy.graph.thrift cimport is_limited, memory_left
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
+from dynet_cy.schedule.dividing cimport slice_large
 from dynet_cy.schedule.dropping cimport fits
 from dynet_cy.schedule.fleeting cimport plan_fleeting
 
 cdef enum:
+    SLICES = 32                     # of what is left: how large slices of large batches are
     RENEWALS = 64                   # for which a graph keeps all values, after one was asked for that had been dropped
 
 
@@ -60,7 +62,7 @@ cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
 cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.grads.top
-    cdef uint32_t b, first = g.n_batches, end = first + n_batches
+    cdef uint32_t b, first = g.n_batches, undivided = n_batches
     cdef int ended
     if not plan_fleeting(g, n_batches, targets, n, most_along):
         if is_limited(g):
@@ -68,11 +70,13 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
         return run_planned_at_once(w, n_batches)
     if not w.at_once:
         w.device.note_memory(w)
-    if is_limited(g) and not fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), g.grads.top - top):
-        arena_rewind(&g.grads, top)
-        keep_all(g, n_batches)
-        return run_planned_in_stretches(w, n_batches, targets, n)
-    for b in range(first, end):
+    if is_limited(g) and not is_enough(g, n_batches, targets, n, top):
+        if w.at_once:
+            n_batches = slice_large(g, n_batches, <size_t>(memory_left(g) / SLICES))
+        if (n_batches == undivided or not plan_fleeting(g, n_batches, targets, n, most_along)
+                or not is_enough(g, n_batches, targets, n, top)):
+            return run_planned_in_stretches(w, n_batches, targets, n)
+    for b in range(first, first + n_batches):
         if batches_of(g)[b].level == FLEETING and note_reads_of(w, &batches_of(g)[b]):
             arena_rewind(&g.grads, top)
             return -1
@@ -83,6 +87,19 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
             drop_fleeting(g, &batches_of(g)[b])
     arena_rewind(&g.grads, top)
     return ended
+
+
+cdef bint is_enough(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t top) noexcept nogil:
+    """Whether the next n batches fit with the fleeting values that are planned; if not, undo that plan.
+
+    Args:
+        top: the end of the gradients before it.
+    """
+    if fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), g.grads.top - top):
+        return True
+    arena_rewind(&g.grads, top)
+    keep_all(g, n_batches)
+    return False
 
 
 cdef size_t bytes_of_others(const Graph* g, uint32_t n_batches) noexcept nogil:

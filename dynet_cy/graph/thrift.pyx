@@ -68,24 +68,25 @@ cdef size_t unused_bytes(const Arena* a, size_t top) noexcept nogil:
 
 
 cdef double left_of(const Memory* of) noexcept nogil:
-    """Bytes that plans may count on within one limit; infinite if there is none."""
+    """Bytes that may still be allocated within one limit; infinite if there is none."""
     cdef size_t limit = atomic_load(&of.limit, RELAXED)
-    return SPARE * limit - atomic_load(&of.used, RELAXED) if limit else INFINITY
+    return <double>limit - atomic_load(&of.used, RELAXED) if limit else INFINITY
 
 
 cdef double memory_left(const Graph* g) noexcept nogil:
-    cdef double unused = 0, of_process
+    cdef double unused = 0, of_process, of_graph
     cdef size_t packed
     cdef int i
     if not is_limited(g) or g.forward_only or g.immediate:
         return INFINITY
     for i in range(GRAPH_ARENAS):
         unused += unused_bytes(&g.arenas[i], 0 if &g.arenas[i] == &g.grads else g.arenas[i].top)
-    of_process = left_of(g.memory.around) + unused
+    of_process = SPARE * (left_of(g.memory.around) + unused)
     packed = 0 if g.device else bytes_to_pack(g)
     if packed <= SHARE_PACKED * of_process:
         of_process -= packed
-    return max(min(left_of(&g.memory) + unused, of_process), 0)     # packed ones do not count for the graph's limit
+    of_graph = SPARE * (left_of(&g.memory) + unused)
+    return max(min(of_graph, of_process), 0)        # packed ones do not count for the graph's limit
 
 
 cdef size_t most_values(double left, size_t bytes, size_t gradients) noexcept nogil:
