@@ -13,12 +13,12 @@ from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.recompute cimport (
-    check_batch, count_again, keep_needed, may_drop, note_reads_of, run_planned_in_stretches, visit_needed,
+    check_batch, count_again, end_fleeting, keep_needed, may_drop, note_fleeting_reads, run_planned_in_stretches, visit_needed,
 )
 from dynet_cy.execute.walk cimport assign_values, most_along, run_again, run_planned_at_once
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.graph.structs cimport (
-    COMPUTED, FLEETING, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
+    COMPUTED, FLEETING, Batch, Graph, Node, args_of, batches_of, is_dropped, nodes_of,
     order_of, part_gradients, state_of,
 )
 from dynet_cy.graph.thrift cimport is_limited, memory_left
@@ -51,7 +51,7 @@ cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t
     if may_be_fleeting(w):
         return run_planned_with_fleeting(w, n_batches, targets, n)
     if may_drop(w.g):
-        return run_planned_in_stretches(w, n_batches, targets, n)
+        return run_planned_in_stretches(w, n_batches, targets, n, 0)
     return run_planned_at_once(w, n_batches)
 
 
@@ -62,11 +62,11 @@ cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
 cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.grads.top
-    cdef uint32_t b, first = g.n_batches, undivided = n_batches
+    cdef uint32_t first = g.n_batches, undivided = n_batches
     cdef int ended
     if not plan_fleeting(g, n_batches, targets, n, most_along):
         if is_limited(g):
-            return run_planned_in_stretches(w, n_batches, targets, n)
+            return run_planned_in_stretches(w, n_batches, targets, n, 0)
         return run_planned_at_once(w, n_batches)
     if not w.at_once:
         w.device.note_memory(w)
@@ -75,17 +75,13 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
             n_batches = slice_large(g, n_batches, <size_t>(memory_left(g) / SLICES))
         if (n_batches == undivided or not plan_fleeting(g, n_batches, targets, n, most_along)
                 or not is_enough(g, n_batches, targets, n, top)):
-            return run_planned_in_stretches(w, n_batches, targets, n)
-    for b in range(first, first + n_batches):
-        if batches_of(g)[b].level == FLEETING and note_reads_of(w, &batches_of(g)[b]):
-            arena_rewind(&g.grads, top)
-            return -1
+            return run_planned_in_stretches(w, n_batches, targets, n, most_along if w.at_once else 0)
+    if note_fleeting_reads(w, n_batches):
+        arena_rewind(&g.grads, top)
+        return -1
     ended = run_planned_at_once(w, n_batches)
     note_caller(0, False)
-    for b in range(first, g.n_batches):
-        if batches_of(g)[b].level == FLEETING:
-            drop_fleeting(g, &batches_of(g)[b])
-    arena_rewind(&g.grads, top)
+    end_fleeting(g, first, top)
     return ended
 
 

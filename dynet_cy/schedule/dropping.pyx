@@ -16,9 +16,10 @@ kept as a whole, so that its values are side by side, as in every plan.
 
 from libc.math cimport INFINITY, pow, sqrt
 from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
+from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport total_of
+from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.graph.structs cimport (
     MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Stretch, args_of, batches_of, held_of, n_regions,
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
@@ -27,13 +28,18 @@ from dynet_cy.graph.thrift cimport (
     ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, divides, memory_left, most_values, note_kept,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
+from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, rule_of
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
+from dynet_cy.schedule.fleeting cimport find_kept, lay_out_fleeting
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
 cdef enum:
-    PARTS = 8                       # shares of a plan that may be dropped
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
+    # About how long a batch takes, in multiplications: for itself, and for each node and each number that it reads or writes.
+    COST_OF_BATCH = 50000
+    COST_OF_NODE = 1000
+    COST_OF_NUMBER = 16
     LARGE = 4                       # a batch is large that has more bytes than the largest one divided by this
     MOST_DIVIDED = 64               # parts that do not depend on each other
 
@@ -41,7 +47,7 @@ cdef enum:
 cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
-    uint32_t until                  # those before this one may be dropped, whether they are in regions or not
+    bint all                        # they may be dropped, whether they are in regions or not
     size_t before                   # the stretches of earlier plans: their bytes, and the last of them
     uint32_t last_before
     uint32_t first                  # where their nodes begin in graph.order
@@ -56,17 +62,29 @@ cdef struct Search:
     uint32_t* last                  # by batch: the last batch that reads it; NONE: the program does
     size_t* across                  # by batch: bytes that it and later ones read of earlier ones
     size_t usual                    # its average
+    size_t most_along               # of fleeting values; 0: there are none
+    uint8_t* kept                   # by batch: whether its values are not fleeting, wherever stretches are
     uint8_t* cuts                   # by batch: whether a stretch begins there, in the best plan so far, and in this one
     uint8_t* trial
 
 
-cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+# A stretch that may be dropped.
+cdef struct Choice:
+    uint32_t first, end             # its batches
+    size_t bytes                    # that it frees
+    double cost                     # about how long it takes to compute it again, in multiplications
+    bint drops
+
+
+cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n,
+                             size_t most_along) noexcept nogil:
     cdef size_t top = g.scratch.top, bytes, most, kept = 0
     cdef double left = memory_left(g)
     cdef uint32_t b, first = NO_STRETCH
     cdef Search s
     memset(&s, 0, sizeof(Search))
     s.g = g
+    s.most_along = most_along
     s.before = g.stretches.top
     s.last_before = g.last_stretch
     begin_search(&s, n_batches[0])
@@ -86,6 +104,8 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
             for b in range(s.begin, s.end):
                 batches_of(g)[b].planned = batches_of(g)[b].level
             measure_rooms(&s, True)
+            keep_inside(&s)
+            lay_out_fleeting(g, n_batches[0], s.kept)
     arena_rewind(&g.scratch, top)
     return first
 
@@ -107,7 +127,7 @@ cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n
 
 
 cdef void begin_search(Search* s, uint32_t n_batches) noexcept nogil:
-    s.begin = s.until = s.g.n_batches
+    s.begin = s.g.n_batches
     s.end = s.begin + n_batches
 
 
@@ -175,7 +195,8 @@ cdef void undo(Search* s) noexcept nogil:
 
 
 cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
-    """Plan stretches of as many batches as needed, from the first on, so that backward fits into what is left.
+    """Plan as many stretches as needed so that backward fits into what is left: those that take least time again for
+    what they free.
 
     If stretches of all batches do not suffice, there are stretches within them, and so on: each depth takes one more
     forward pass.
@@ -183,26 +204,118 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
     Args:
         kept: set to the bytes of values that are kept at a time, if that is still too much; else to 0.
     """
-    cdef size_t bytes, most, total = 0
-    cdef uint32_t b, step, first, best = 0
-    for b in range(s.begin, s.end):
-        total += s.bytes[b - s.begin]
-    most = max(most_values(left, total, gradients_of(s)), <size_t>1)
+    cdef size_t bytes, most
+    cdef uint32_t depth, first, best = 1
+    most = max(most_values(left, SIZE_MAX, gradients_of(s)), <size_t>1)
     kept[0] = SIZE_MAX
-    # What is not in stretches is kept, so a smaller share cannot suffice.
-    for step in range(<uint32_t>((total - min(most, total)) // (total // PARTS + 1)), PARTS + MOST_DEPTH - 1):
-        first = drop_part(s, step)
+    for depth in range(1, MOST_DEPTH + 1):
+        first = drop_all(s, depth)
         bytes = measure_rooms(s, False)
         if first != NO_STRETCH and bytes <= most:
             kept[0] = 0
-            return first
+            return keep_costly(s, first, most - bytes) if depth == 1 else first
         if bytes < kept[0]:
             kept[0] = bytes
-            best = step
-        elif step >= PARTS:
+            best = depth
+        elif depth > 1:
             break                               # going deeper gains nothing more
     note_kept(LEAST)
-    return drop_part(s, best)
+    return drop_all(s, best)
+
+
+cdef uint32_t keep_costly(Search* s, uint32_t first, size_t spare) noexcept nogil:
+    """Have the stretches not dropped that take the longest time again for what they free; all of them are of depth 1.
+
+    Args:
+        first: the first of them.
+        spare: the bytes that more values may take.
+
+    Returns:
+        The first stretch that remains.
+    """
+    cdef Graph* g = s.g
+    cdef size_t top = g.scratch.top
+    cdef uint32_t n = n_stretches(g) - first, i, k, best, after = NO_STRETCH
+    cdef Choice* choices = <Choice*>arena_alloc(&g.scratch, n * sizeof(Choice))
+    cdef Choice* x
+    if choices == NULL:
+        return first
+    for i in range(n):
+        weigh(s, first + i, &choices[i])
+    choices[n - 1].cost = 0                     # backward begins with it, before it is dropped
+    qsort(choices, n, sizeof(Choice), costlier)
+    k = 0
+    for i in range(n):
+        x = &choices[i]
+        if x.bytes <= spare and k + 1 < n:
+            spare -= x.bytes
+            k += 1
+        else:
+            x.drops = True
+    undo(s)
+    memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
+    qsort(choices, n, sizeof(Choice), earlier)
+    s.deepest = 1
+    for i in range(n):
+        if choices[i].drops and not add_stretch(s, choices[i].first, choices[i].end, 1, NO_STRETCH, &after):
+            undo(s)
+            break
+    set_levels(s)
+    arena_rewind(&g.scratch, top)
+    return after
+
+
+cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
+    """Find what a stretch frees, and how long it takes again."""
+    cdef const Stretch* of = &stretches_of(s.g)[number]
+    cdef const Batch* batch
+    cdef uint32_t b
+    x.first = of.first
+    x.end = of.end
+    x.bytes = 0
+    x.cost = 0
+    x.drops = False
+    for b in range(of.first, of.end):
+        batch = &batches_of(s.g)[b]
+        if batch.level:
+            if s.kept[b - s.begin]:             # else it will be fleeting: its readers are in the stretch too
+                x.bytes += s.bytes[b - s.begin]
+            x.cost += cost_of_batch(s.g, batch)
+        elif op_at(nodes_of(s.g)[order_of(s.g)[batch.first]].op).needs[CPU].saved != NULL:
+            x.cost += cost_of_batch(s.g, batch)
+
+
+cdef double cost_of_batch(const Graph* g, const Batch* batch) noexcept nogil:
+    """About how long a batch takes, in multiplications."""
+    cdef const Node* x
+    cdef const Dim* a
+    cdef const Op* op = op_at(nodes_of(g)[order_of(g)[batch.first]].op)
+    cdef double cost = COST_OF_BATCH, elements
+    cdef uint32_t j, k
+    for j in range(batch.count):
+        x = &nodes_of(g)[order_of(g)[batch.first + j]]
+        elements = total_of(&x.dim)
+        cost += COST_OF_NODE + COST_OF_NUMBER * elements
+        for k in range(x.nargs):
+            a = &nodes_of(g)[args_of(g, x)[k]].dim
+            if a.nd > 1 and total_of(a) and (rule_of(op, k) == SHARE or op.role == PRODUCT and k == 0):
+                # A matrix of r x c, or filters for r channels: each result is a sum of c products.
+                cost += elements * size_of(a) / a.d[0 if a.nd == 2 else a.nd - 1]
+            else:
+                cost += COST_OF_NUMBER * total_of(a)
+    return cost
+
+
+cdef int costlier(const void* a, const void* b) noexcept nogil:
+    """The order of stretches by the time that they take for each byte, the longest first."""
+    cdef const Choice* x = <const Choice*>a
+    cdef const Choice* y = <const Choice*>b
+    cdef double d = x.cost * y.bytes - y.cost * x.bytes
+    return -1 if d > 0 else 1 if d < 0 else earlier(a, b)
+
+
+cdef int earlier(const void* a, const void* b) noexcept nogil:
+    return -1 if (<const Choice*>a).first < (<const Choice*>b).first else 1
 
 
 cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batches, const uint32_t* targets,
@@ -271,17 +384,10 @@ cdef uint32_t drop_parts(Search* s, const Undivided* plan, uint32_t parts, doubl
     return drop_enough(s, left, kept) if open_search(s, targets, n_targets) else NO_STRETCH
 
 
-cdef uint32_t drop_part(Search* s, uint32_t step) noexcept nogil:
-    """Plan stretches of one share of the bytes of the plan more than the step before, or of all, of one depth more."""
-    cdef size_t total = 0, sum = 0
-    cdef uint32_t b
-    for b in range(s.begin, s.end):
-        total += s.bytes[b - s.begin]
-    s.deepest = 1 if step < PARTS else step - PARTS + 2
-    s.until = s.begin
-    while s.until < s.end and sum <= total // PARTS * (step + <size_t>1):
-        sum += s.bytes[s.until - s.begin]
-        s.until += 1
+cdef uint32_t drop_all(Search* s, uint32_t depth) noexcept nogil:
+    """Plan stretches of all batches, of a depth; the first of them, or NO_STRETCH."""
+    s.deepest = depth
+    s.all = True
     undo(s)
     memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
     return drop_regions(s)
@@ -335,8 +441,12 @@ cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nog
     s.last = <uint32_t*>arena_alloc(&g.scratch, n_batches * sizeof(uint32_t))
     s.cuts = <uint8_t*>arena_alloc(&g.scratch, n_batches)
     s.trial = <uint8_t*>arena_alloc(&g.scratch, n_batches)
-    if s.bytes == NULL or s.across == NULL or s.last == NULL or s.cuts == NULL or s.trial == NULL:
+    s.kept = <uint8_t*>arena_alloc(&g.scratch, n_batches)
+    if s.bytes == NULL or s.across == NULL or s.last == NULL or s.cuts == NULL or s.trial == NULL or s.kept == NULL:
         return False
+    memset(s.kept, True, n_batches)
+    if s.most_along:
+        find_kept(g, <uint32_t>n_batches, targets, n, s.most_along, s.kept)
     for b in range(s.begin, s.end):
         batch = &batches_of(g)[b]
         s.bytes[b - s.begin] = bytes_of(g, batch)
@@ -402,8 +512,8 @@ cdef bint is_inside(const Search* s, uint32_t b, uint32_t depth) noexcept nogil:
     """Whether all nodes of a batch are in regions of a depth; or, if memory is short, whether it may be dropped."""
     cdef const Batch* batch = &batches_of(s.g)[b]
     cdef uint32_t j
-    if s.until > s.begin:
-        return b < s.until
+    if s.all:
+        return True
     for j in range(batch.count):
         if region_at(s, batch.first + j, depth) == NONE:
             return False
@@ -586,7 +696,7 @@ cdef size_t inside_of(const Search* s, size_t bytes, uint32_t depth) noexcept no
     A stretch of n bytes that is cut k times, with u bytes read across a cut, takes k u + n / k, which is least for
     k = sqrt(n / u), and so on.
     """
-    cdef double more = s.deepest - depth if s.until > s.begin and s.deepest > depth else 0
+    cdef double more = s.deepest - depth if s.all and s.deepest > depth else 0
     if more == 0 or bytes <= s.usual:
         return bytes
     return <size_t>((more + 1) * pow(bytes * pow(s.usual, more), 1 / (more + 1)))
@@ -681,9 +791,34 @@ cdef size_t measure_rooms(Search* s, bint noted) noexcept nogil:
         if noted:
             g.rooms[i].needed = max(g.rooms[i].needed, needed[i])
     for b in range(s.begin, s.end):
-        if batches[b].level == 0:
+        if batches[b].level == 0 and not is_fleeting(s, b):
             all += s.bytes[b - s.begin]
     return all
+
+
+cdef inline bint is_fleeting(const Search* s, uint32_t b) noexcept nogil:
+    """Whether a batch outside stretches will be fleeting, as far as its last reader tells."""
+    cdef uint32_t last = s.last[b - s.begin]
+    return (not s.kept[b - s.begin] and s.within[b - s.begin] == NO_STRETCH
+            and last != NONE and s.within[last - s.begin] == NO_STRETCH)
+
+
+cdef void keep_inside(Search* s) noexcept nogil:
+    """What batches of stretches compute or read is not fleeting."""
+    cdef const Batch* batch
+    cdef const Node* x
+    cdef uint32_t b, i, j, k
+    for b in range(s.begin, s.end):
+        if s.within[b - s.begin] == NO_STRETCH:
+            continue
+        s.kept[b - s.begin] = True
+        batch = &batches_of(s.g)[b]
+        for j in range(batch.count):
+            x = &nodes_of(s.g)[order_of(s.g)[batch.first + j]]
+            for k in range(x.nargs):
+                i = planned_batch(s, args_of(s.g, x)[k])
+                if i != NONE:
+                    s.kept[i - s.begin] = True
 
 
 cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:

@@ -1,6 +1,6 @@
 """Fleeting values of a plan: which batches have values that no backward reads and the program cannot ask for."""
 
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint8_t, uint32_t
 
 from dynet_cy.graph.structs cimport Graph
 
@@ -12,3 +12,9 @@ cdef bint small_too
 # elements may have a call for each node.
 cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n,
                         size_t most_along) noexcept nogil
+
+# The same in two steps, between which fewer batches may become fleeting: first find them, as bytes by batch that are 0.
+# False: there are none, and `kept` is as it was.
+cdef bint find_kept(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                    uint8_t* kept) noexcept nogil
+cdef bint lay_out_fleeting(Graph* g, uint32_t n_batches, const uint8_t* kept) noexcept nogil

@@ -27,7 +27,7 @@ little memory, and in those of small values, of which a few nodes are sampled.
 import os
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
@@ -77,17 +77,47 @@ cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, u
     cdef size_t top = g.scratch.top
     cdef Search s
     cdef bint found
-    if not is_worth_it(g, n_batches):
-        return False
+    begin_search(&s, g, n_batches, most_along)
+    found = (is_worth_it(g, n_batches) and open_search(&s) and keep_what_is_read(&s, targets, n) and lay_out(&s))
+    arena_rewind(&g.scratch, top)
+    return found
+
+
+cdef bint find_kept(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                    uint8_t* kept) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef Search s
+    cdef bint found
+    begin_search(&s, g, n_batches, most_along)
+    found = is_worth_it(g, n_batches) and open_search(&s) and keep_what_is_read(&s, targets, n)
+    if found:
+        memcpy(kept, s.kept, n_batches)
+    arena_rewind(&g.scratch, top)
+    return found
+
+
+cdef bint lay_out_fleeting(Graph* g, uint32_t n_batches, const uint8_t* kept) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef Search s
+    cdef uint32_t b
+    cdef bint found
+    begin_search(&s, g, n_batches, 0)
+    s.kept = <uint8_t*>kept
+    s.n = 0
+    for b in range(n_batches):
+        s.n += not kept[b]
+    found = s.n != 0 and lay_out(&s)
+    arena_rewind(&g.scratch, top)
+    return found
+
+
+cdef void begin_search(Search* s, Graph* g, uint32_t n_batches, size_t most_along) noexcept nogil:
     s.g = g
     s.most_along = most_along
     s.begin = g.n_batches
     s.end = s.begin + n_batches
     s.on_device = g.device != 0
     s.least = 1 if small_too else LEAST_ON_DEVICE if s.on_device else LEAST_OF_BATCH
-    found = open_search(&s) and keep_what_is_read(&s, targets, n) and lay_out(&s)
-    arena_rewind(&g.scratch, top)
-    return found
 
 
 cdef bint is_worth_it(const Graph* g, uint32_t n_batches) noexcept nogil:
