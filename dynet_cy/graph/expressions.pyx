@@ -1071,7 +1071,7 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
             return engine_of(g).forward(g, targets, n, g.strategy)
         except MemoryError as error:
             first = first or error
-            if not may_save(g) or not save_more():
+            if not may_save(g) or not save_more(False):
                 assume_again(before)
                 # What a device has left becomes the limit of the graph, so later errors do not speak of the device.
                 raise (first if g.device else error) from None
@@ -2268,7 +2268,7 @@ cdef int go_backward_within(ComputationGraph graph, uint32_t index, bint full) e
         except MemoryError as error:
             # Gradients that were changed cannot be computed again, nor values of parameters that have changed.
             if (getattr(error, "partial", False) or not may_save(g) or graph.requests is not None
-                    or graph.values_changed() or not save_more()):
+                    or graph.values_changed() or not save_more(True)):
                 assume_again(before)
                 raise
             release_values(g)

@@ -30,10 +30,11 @@ cdef bint divides() noexcept nogil
 
 # What is assumed of passes: `assume_again` forgets what has been found since then.
 cdef struct Assumed:
-    double ratio                    # bytes that a pass takes for each byte of its values
+    double values                   # bytes that a pass takes for each byte of its values
+    double gradients                # and for each byte of the gradients that there are at a time
     bint divides
 
 cdef Assumed assumed_now() noexcept nogil
 cdef void assume_again(Assumed before) noexcept nogil
-# After a shortage: let the next plans keep less; False if that is not possible.
-cdef bint save_more() noexcept nogil
+# After a shortage, forward or backward: let the next plans keep less; False if that is not possible.
+cdef bint save_more(bint backward) noexcept nogil

@@ -40,6 +40,8 @@ cdef enum:
     COST_OF_BATCH = 50000
     COST_OF_NODE = 1000
     COST_OF_NUMBER = 16
+    HALVINGS = 3                    # of the length of stretches
+    LEAST_OF_NODE = 1024            # bytes
     LARGE = 4                       # a batch is large that has more bytes than the largest one divided by this
     MOST_DIVIDED = 64               # parts that do not depend on each other
 
@@ -47,6 +49,7 @@ cdef enum:
 cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
+    size_t largest                  # bytes of a stretch; 0: as large as is best for memory
     bint all                        # they may be dropped, whether they are in regions or not
     size_t before                   # the stretches of earlier plans: their bytes, and the last of them
     uint32_t last_before
@@ -213,7 +216,7 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
         bytes = measure_rooms(s, False)
         if first != NO_STRETCH and bytes <= most:
             kept[0] = 0
-            return keep_costly(s, first, most - bytes) if depth == 1 else first
+            return drop_quickest(s, first, most, bytes) if depth == 1 else first
         if bytes < kept[0]:
             kept[0] = bytes
             best = depth
@@ -223,46 +226,104 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
     return drop_all(s, best)
 
 
-cdef uint32_t keep_costly(Search* s, uint32_t first, size_t spare) noexcept nogil:
+cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes) noexcept nogil:
     """Have the stretches not dropped that take the longest time again for what they free; all of them are of depth 1.
+
+    Shorter stretches need a smaller room, so that fewer of them may suffice: these are tried too.
 
     Args:
         first: the first of them.
-        spare: the bytes that more values may take.
+        most: the bytes that values may take.
+        bytes: those that they take with all stretches, which is not more.
 
     Returns:
         The first stretch that remains.
     """
-    cdef Graph* g = s.g
-    cdef size_t top = g.scratch.top
-    cdef uint32_t n = n_stretches(g) - first, i, k, best, after = NO_STRETCH
-    cdef Choice* choices = <Choice*>arena_alloc(&g.scratch, n * sizeof(Choice))
-    cdef Choice* x
+    cdef size_t top = s.g.scratch.top, largest = largest_stretch(s, first)
+    cdef uint32_t halvings, best = 0
+    cdef double cost, least
+    cdef Choice* choices = choose(s, first, most - bytes, &least)
     if choices == NULL:
         return first
+    for halvings in range(1, HALVINGS + 1 if is_worth_halving(s) else 1):
+        s.largest = largest >> halvings
+        first = drop_all(s, 1)
+        bytes = measure_rooms(s, False)
+        if bytes > most:
+            break
+        choices = choose(s, first, most - bytes, &cost)
+        if choices == NULL:
+            break
+        if cost < least:
+            least = cost
+            best = halvings
+    s.largest = largest >> best if best else 0
+    first = drop_all(s, 1)
+    choices = choose(s, first, most - measure_rooms(s, False), &cost)
+    if choices != NULL:
+        first = drop_chosen(s, choices, n_stretches(s.g) - first)
+    s.largest = 0
+    arena_rewind(&s.g.scratch, top)
+    return first
+
+
+cdef bint is_worth_halving(const Search* s) noexcept nogil:
+    """Whether nodes take so much longer than plans that several plans pay."""
+    cdef size_t sum = 0
+    cdef uint32_t b
+    for b in range(s.begin, s.end):
+        sum += s.bytes[b - s.begin]
+    return sum > LEAST_OF_NODE * (s.highest - s.lowest + <size_t>1)
+
+
+cdef size_t largest_stretch(const Search* s, uint32_t first) noexcept nogil:
+    """The bytes of the values of the largest stretch from one on."""
+    cdef size_t largest = 0, sum
+    cdef uint32_t number, b
+    for number in range(first, n_stretches(s.g)):
+        sum = 0
+        for b in range(stretches_of(s.g)[number].first, stretches_of(s.g)[number].end):
+            sum += s.bytes[b - s.begin]
+        largest = max(largest, sum)
+    return largest
+
+
+cdef Choice* choose(Search* s, uint32_t first, size_t spare, double* cost) noexcept nogil:
+    """Choose which stretches are dropped, from the first one on, if all others may take `spare` bytes more than all do.
+
+    Returns:
+        The choices, by position in the plan; NULL: there is no memory. `cost` is set to what those that are dropped take.
+    """
+    cdef uint32_t n = n_stretches(s.g) - first, i
+    cdef Choice* choices = <Choice*>arena_alloc(&s.g.scratch, n * sizeof(Choice))
+    if choices == NULL:
+        return NULL
     for i in range(n):
         weigh(s, first + i, &choices[i])
     choices[n - 1].cost = 0                     # backward begins with it, before it is dropped
     qsort(choices, n, sizeof(Choice), costlier)
-    k = 0
+    cost[0] = 0
     for i in range(n):
-        x = &choices[i]
-        if x.bytes <= spare and k + 1 < n:
-            spare -= x.bytes
-            k += 1
+        if choices[i].cost and choices[i].bytes <= spare:
+            spare -= choices[i].bytes
+            choices[i].drops = False
         else:
-            x.drops = True
+            cost[0] += choices[i].cost
+    qsort(choices, n, sizeof(Choice), earlier)
+    return choices
+
+
+cdef uint32_t drop_chosen(Search* s, const Choice* choices, uint32_t n) noexcept nogil:
+    """Plan the stretches that are chosen; the first of them."""
+    cdef uint32_t i, first = NO_STRETCH
     undo(s)
     memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
-    qsort(choices, n, sizeof(Choice), earlier)
-    s.deepest = 1
     for i in range(n):
-        if choices[i].drops and not add_stretch(s, choices[i].first, choices[i].end, 1, NO_STRETCH, &after):
+        if choices[i].drops and not add_stretch(s, choices[i].first, choices[i].end, 1, NO_STRETCH, &first):
             undo(s)
-            break
+            return NO_STRETCH
     set_levels(s)
-    arena_rewind(&g.scratch, top)
-    return after
+    return first
 
 
 cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
@@ -274,7 +335,7 @@ cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
     x.end = of.end
     x.bytes = 0
     x.cost = 0
-    x.drops = False
+    x.drops = True
     for b in range(of.first, of.end):
         batch = &batches_of(s.g)[b]
         if batch.level:
@@ -622,6 +683,10 @@ cdef void choose_cuts(Search* s, uint32_t first, uint32_t end, uint32_t depth) n
     if total < LEAST_TO_CUT:
         return
     measure_across(s, first, end)
+    if s.largest:
+        try_cuts(s, first, end, s.largest)
+        memcpy(s.cuts + (first - s.begin), s.trial + (first - s.begin), end - first)
+        return
     least = inside_of(s, total, depth)
     n = max(<size_t>(sqrt(<double>total / s.usual) / 4), <size_t>1)     # the best number is about four times that
     while n < end - first and worse < 3:
