@@ -163,19 +163,28 @@ cdef bint find_slices(Division* d, size_t least) noexcept nogil:
     cdef const Undivided* plan = d.plan
     cdef const Node* x
     cdef const uint32_t* ids
-    cdef uint32_t* first                        # by node: the first batch that reads it, where that runs now
+    # By node: the first batch that reads it, where that runs now.
+    cdef uint32_t* first = <uint32_t*>of_nodes(d, sizeof(uint32_t))
+    # By batch: its section of the plan.  Slices of several batches end where one does, so that few values are read across.
+    cdef uint32_t* section = <uint32_t*>arena_alloc(&d.g.scratch, plan.n_batches * sizeof(uint32_t))
     cdef uint32_t b, i, j, k, arg
+    cdef size_t bytes, sum = 0
     cdef bint found = False
-    first = <uint32_t*>of_nodes(d, sizeof(uint32_t))
-    if first == NULL:
+    if first == NULL or section == NULL:
         return False
+    for b in range(plan.n_batches):
+        section[b] = <uint32_t>(sum // least)
+        bytes = bytes_of(d, b)
+        if not may_be_sliced(d, b, bytes, least):
+            sum += bytes
     memset(first, 0xFF, d.n * sizeof(uint32_t))
     for k in range(plan.n_batches):
         b = plan.n_batches - 1 - k
         ids = nodes_at(d, b)
         for i in range(plan.batches[b].count):
             d.part[ids[i] - d.lowest] = b
-        found = may_be_sliced(d, b, least) and cut_slices(d, b, least, first) or found
+        if may_be_sliced(d, b, bytes_of(d, b), least) and cut_slices(d, b, first, section):
+            found = True
         for i in range(plan.batches[b].count):
             x = &nodes_of(d.g)[ids[i]]
             for j in range(x.nargs):
@@ -190,47 +199,46 @@ cdef inline const uint32_t* nodes_at(const Division* d, uint32_t b) noexcept nog
     return d.plan.order + d.plan.batches[b].first - d.plan.batches[0].first
 
 
-cdef bint may_be_sliced(const Division* d, uint32_t b, size_t least) noexcept nogil:
-    cdef const Batch* batch = &d.plan.batches[b]
+cdef size_t bytes_of(const Division* d, uint32_t b) noexcept nogil:
+    """The bytes of a batch of the undivided plan."""
     cdef const uint32_t* ids = nodes_at(d, b)
     cdef size_t bytes = 0
     cdef uint32_t i
-    if batch.count < 2 * LEAST_IN_SLICE or (
-            batch.form != STACKED and batch.form != COLUMNS and batch.form != FLATTENED and batch.form != EACH):
-        return False
-    for i in range(batch.count):
+    for i in range(d.plan.batches[b].count):
         bytes += bytes_at(d, ids[i] - d.lowest)
-    return bytes >= 2 * least
+    return bytes
 
 
-cdef bint cut_slices(Division* d, uint32_t b, size_t least, const uint32_t* first) noexcept nogil:
+cdef inline bint may_be_sliced(const Division* d, uint32_t b, size_t bytes, size_t least) noexcept nogil:
+    cdef const Batch* batch = &d.plan.batches[b]
+    return (bytes >= 2 * least and batch.count >= 2 * LEAST_IN_SLICE
+            and (batch.form == STACKED or batch.form == COLUMNS or batch.form == FLATTENED or batch.form == EACH))
+
+
+cdef bint cut_slices(Division* d, uint32_t b, const uint32_t* first, const uint32_t* section) noexcept nogil:
     """Have the nodes of a batch run before the first batch that reads one of their slice.  False: it has one slice."""
-    cdef size_t top = d.g.scratch.top, bytes = 0
+    cdef size_t top = d.g.scratch.top
     cdef const uint32_t* ids = nodes_at(d, b)
-    cdef uint32_t count = d.plan.batches[b].count, n = d.plan.n_batches - b, i, t, begin = 0, nodes = 0, slices = 0
-    # By batch, from this one on: the bytes and the number of nodes that it is the first to read; then their slice.
-    cdef size_t* read = <size_t*>arena_alloc(&d.g.scratch, n * sizeof(size_t))
+    cdef uint32_t count = d.plan.batches[b].count, n = d.plan.n_batches - b, i, t, begin = b, nodes = 0, slices = 0
+    # By batch, from this one on: how many nodes it is the first to read; then where they run.
     cdef uint32_t* at = <uint32_t*>arena_alloc(&d.g.scratch, n * sizeof(uint32_t))
-    if read != NULL and at != NULL:
-        memset(read, 0, n * sizeof(size_t))
-        memset(at, 0, n * sizeof(uint32_t))
+    if at == NULL:
+        return False
+    memset(at, 0, n * sizeof(uint32_t))
+    for i in range(count):
+        at[reader_of(first, ids[i] - d.lowest, b) - b] += 1
+    for t in range(n):
+        if at[t] == 0:
+            continue
+        if slices == 0 or section[b + t] != section[begin] and nodes >= LEAST_IN_SLICE:
+            begin = b + t
+            nodes = 0
+            slices += 1
+        nodes += at[t]
+        at[t] = begin
+    if slices > 1:
         for i in range(count):
-            t = reader_of(first, ids[i] - d.lowest, b) - b
-            read[t] += bytes_at(d, ids[i] - d.lowest)
-            at[t] += 1
-        for t in range(n):
-            if at[t] == 0:
-                continue
-            if slices == 0 or bytes >= least and nodes >= LEAST_IN_SLICE:
-                begin = b + t
-                bytes = nodes = 0
-                slices += 1
-            bytes += read[t]
-            nodes += at[t]
-            at[t] = begin
-        if slices > 1:
-            for i in range(count):
-                d.part[ids[i] - d.lowest] = at[reader_of(first, ids[i] - d.lowest, b) - b]
+            d.part[ids[i] - d.lowest] = at[reader_of(first, ids[i] - d.lowest, b) - b]
     arena_rewind(&d.g.scratch, top)
     return slices > 1
 
