@@ -26,7 +26,7 @@ from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.schedule.dividing cimport slice_large
 from dynet_cy.schedule.dropping cimport fits
-from dynet_cy.schedule.fleeting cimport plan_fleeting
+from dynet_cy.schedule.fleeting cimport open_fleeting, plan_fleeting
 
 cdef enum:
     SLICES = 32                     # of what is left: how large slices of large batches are
@@ -61,21 +61,22 @@ cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
 
 cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
-    cdef size_t top = g.grads.top
+    cdef size_t top = g.grads.top, block = 0
     cdef uint32_t first = g.n_batches, undivided = n_batches
     cdef int ended
-    if not plan_fleeting(g, n_batches, targets, n, most_along):
+    if not plan_fleeting(g, n_batches, targets, n, most_along, &block):
         if is_limited(g):
             return run_planned_in_stretches(w, n_batches, targets, n, 0)
         return run_planned_at_once(w, n_batches)
-    if not w.at_once:
-        w.device.note_memory(w)
-    if is_limited(g) and not is_enough(g, n_batches, targets, n, top):
+    if is_limited(g) and not is_enough(g, n_batches, targets, n, block):
         if w.at_once:
             n_batches = slice_large(g, n_batches, <size_t>(memory_left(g) / SLICES))
-        if (n_batches == undivided or not plan_fleeting(g, n_batches, targets, n, most_along)
-                or not is_enough(g, n_batches, targets, n, top)):
+        if (n_batches == undivided or not plan_fleeting(g, n_batches, targets, n, most_along, &block)
+                or not is_enough(g, n_batches, targets, n, block)):
             return run_planned_in_stretches(w, n_batches, targets, n, most_along if w.at_once else 0)
+    open_fleeting(g, n_batches, block)
+    if not w.at_once:
+        w.device.note_memory(w)
     if note_fleeting_reads(w, n_batches):
         arena_rewind(&g.grads, top)
         return -1
@@ -85,15 +86,14 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
     return ended
 
 
-cdef bint is_enough(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t top) noexcept nogil:
+cdef bint is_enough(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t block) noexcept nogil:
     """Whether the next n batches fit with the fleeting values that are planned; if not, undo that plan.
 
     Args:
-        top: the end of the gradients before it.
+        block: the bytes that fleeting values take at a time.
     """
-    if fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), g.grads.top - top):
+    if fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), block):
         return True
-    arena_rewind(&g.grads, top)
     keep_all(g, n_batches)
     return False
 

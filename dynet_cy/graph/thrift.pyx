@@ -125,8 +125,12 @@ cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
     for i in range(g.n_nodes):
         if state_of(g)[i] & SHARED:
             p = <const Param*>nodes_of(g)[i].object
-            if p.size >= LEAST_PACKED and not p.pack.of[0].asked and not p.pack.of[1].asked:
+            if p.size < LEAST_PACKED:
+                pass
+            elif not p.pack.of[0].asked and not p.pack.of[1].asked:
                 n += 2 * p.size * sizeof(float)
+            elif p.pack.of[0].panels == NULL and p.pack.of[1].panels == NULL:
+                n += p.size * sizeof(float)     # it has given way, and will be packed again
     return n
 
 

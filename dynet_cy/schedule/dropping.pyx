@@ -30,7 +30,7 @@ from dynet_cy.graph.thrift cimport (
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, rule_of
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
-from dynet_cy.schedule.fleeting cimport find_kept, lay_out_fleeting
+from dynet_cy.schedule.fleeting cimport find_kept, lay_out_fleeting, open_fleeting
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
@@ -62,6 +62,8 @@ cdef struct Search:
     uint32_t lowest, highest
     uint32_t deepest                # depth of the regions of planned nodes
     size_t* bytes                   # by batch
+    uint32_t* reads                 # by batch: where the batches that it reads begin in `read`, and the end
+    uint32_t* read
     uint32_t* last                  # by batch: the last batch that reads it; NONE: the program does
     size_t* across                  # by batch: bytes that it and later ones read of earlier ones
     size_t usual                    # its average
@@ -81,7 +83,8 @@ cdef struct Choice:
 
 cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n,
                              size_t most_along) noexcept nogil:
-    cdef size_t top = g.scratch.top, bytes, most, kept = 0
+    cdef size_t top = g.scratch.top, bytes, most, block, kept = 0
+    cdef bint fleeting = False
     cdef double left = memory_left(g)
     cdef uint32_t b, first = NO_STRETCH
     cdef Search s
@@ -108,8 +111,10 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
                 batches_of(g)[b].planned = batches_of(g)[b].level
             measure_rooms(&s, True)
             keep_inside(&s)
-            lay_out_fleeting(g, n_batches[0], s.kept)
+            fleeting = lay_out_fleeting(g, n_batches[0], s.kept, &block)
     arena_rewind(&g.scratch, top)
+    if fleeting:
+        open_fleeting(g, n_batches[0], block)
     return first
 
 
@@ -493,10 +498,8 @@ cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) no
 cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nogil:
     """Find the last reader of each batch.  False: there is no memory."""
     cdef Graph* g = s.g
-    cdef const Batch* batch
-    cdef const Node* x
     cdef size_t n_batches = s.end - s.begin
-    cdef uint32_t b, i, j, k
+    cdef uint32_t b, i, k
     s.bytes = <size_t*>arena_alloc(&g.scratch, n_batches * sizeof(size_t))
     s.across = <size_t*>arena_alloc(&g.scratch, (n_batches + 1) * sizeof(size_t))
     s.last = <uint32_t*>arena_alloc(&g.scratch, n_batches * sizeof(uint32_t))
@@ -509,20 +512,60 @@ cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nog
     if s.most_along:
         find_kept(g, <uint32_t>n_batches, targets, n, s.most_along, s.kept)
     for b in range(s.begin, s.end):
-        batch = &batches_of(g)[b]
-        s.bytes[b - s.begin] = bytes_of(g, batch)
+        s.bytes[b - s.begin] = bytes_of(g, &batches_of(g)[b])
         s.last[b - s.begin] = b
-        for j in range(batch.count):
-            x = &nodes_of(g)[order_of(g)[batch.first + j]]
-            for k in range(x.nargs):
-                i = planned_batch(s, args_of(g, x)[k])
-                if i != NONE:
-                    s.last[i - s.begin] = b
+    if not list_reads(s):
+        return False
+    for b in range(s.begin, s.end):
+        for k in range(s.reads[b - s.begin], s.reads[b + 1 - s.begin]):
+            s.last[s.read[k] - s.begin] = b
     for i in range(n):
         b = planned_batch(s, targets[i])
         if b != NONE:
             s.last[b - s.begin] = NONE
     return True
+
+
+cdef bint list_reads(Search* s) noexcept nogil:
+    """List the batches that each batch reads.  False: there is no memory."""
+    cdef Graph* g = s.g
+    cdef uint32_t n_batches = s.end - s.begin, b, i, k, n
+    cdef uint32_t* reader = <uint32_t*>arena_alloc(&g.scratch, n_batches * sizeof(uint32_t))   # the one found last
+    s.reads = <uint32_t*>arena_alloc(&g.scratch, (n_batches + <size_t>1) * sizeof(uint32_t))
+    if reader == NULL or s.reads == NULL:
+        return False
+    s.read = NULL
+    for i in range(2):                          # count them, then write them
+        memset(reader, 0xFF, n_batches * sizeof(uint32_t))
+        n = 0
+        for b in range(s.begin, s.end):
+            s.reads[b - s.begin] = n
+            n += list_reads_of(s, b, reader, n)
+        s.reads[n_batches] = n
+        if i == 0:
+            s.read = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+            if s.read == NULL:
+                return False
+    return True
+
+
+cdef uint32_t list_reads_of(Search* s, uint32_t b, uint32_t* reader, uint32_t at) noexcept nogil:
+    """The same for one batch, from a position of the list on; returns how many."""
+    cdef Graph* g = s.g
+    cdef const Batch* batch = &batches_of(g)[b]
+    cdef const Node* x
+    cdef uint32_t i, j, k, n = 0
+    for j in range(batch.count):
+        x = &nodes_of(g)[order_of(g)[batch.first + j]]
+        for k in range(x.nargs):
+            i = planned_batch(s, args_of(g, x)[k])
+            if i == NONE or reader[i - s.begin] == b:
+                continue
+            reader[i - s.begin] = b
+            if s.read != NULL:
+                s.read[at + n] = i
+            n += 1
+    return n
 
 
 cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogil:
@@ -800,8 +843,7 @@ cdef inline void lower(Batch* batch, uint32_t level) noexcept nogil:
 cdef void set_levels(Search* s) noexcept nogil:
     cdef Graph* g = s.g
     cdef Batch* batches = batches_of(g)
-    cdef const Node* x
-    cdef uint32_t b, i, j, k
+    cdef uint32_t b, i, k
     for b in range(s.begin, s.end):
         if s.within[b - s.begin] != NO_STRETCH:
             batches[b].level = <uint8_t>stretches_of(g)[s.within[b - s.begin]].depth
@@ -809,12 +851,10 @@ cdef void set_levels(Search* s) noexcept nogil:
         if s.last[b - s.begin] == NONE:
             batches[b].level = 0
     for b in range(s.begin, s.end):
-        for j in range(batches[b].count):
-            x = &nodes_of(g)[order_of(g)[batches[b].first + j]]
-            for k in range(x.nargs):
-                i = planned_batch(s, args_of(g, x)[k])
-                if i != NONE and batches[i].level and s.within[i - s.begin] != s.within[b - s.begin]:
-                    lower(&batches[i], common_depth(s, i, b))
+        for k in range(s.reads[b - s.begin], s.reads[b + 1 - s.begin]):
+            i = s.read[k]
+            if batches[i].level and s.within[i - s.begin] != s.within[b - s.begin]:
+                lower(&batches[i], common_depth(s, i, b))
     for b in range(s.begin, s.end):
         if batches[b].form == VIEWS:
             keep_viewed(s, b)
@@ -870,20 +910,13 @@ cdef inline bint is_fleeting(const Search* s, uint32_t b) noexcept nogil:
 
 cdef void keep_inside(Search* s) noexcept nogil:
     """What batches of stretches compute or read is not fleeting."""
-    cdef const Batch* batch
-    cdef const Node* x
-    cdef uint32_t b, i, j, k
+    cdef uint32_t b, k
     for b in range(s.begin, s.end):
         if s.within[b - s.begin] == NO_STRETCH:
             continue
         s.kept[b - s.begin] = True
-        batch = &batches_of(s.g)[b]
-        for j in range(batch.count):
-            x = &nodes_of(s.g)[order_of(s.g)[batch.first + j]]
-            for k in range(x.nargs):
-                i = planned_batch(s, args_of(s.g, x)[k])
-                if i != NONE:
-                    s.kept[i - s.begin] = True
+        for k in range(s.reads[b - s.begin], s.reads[b + 1 - s.begin]):
+            s.kept[s.read[k] - s.begin] = True
 
 
 cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:

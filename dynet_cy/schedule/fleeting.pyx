@@ -72,13 +72,14 @@ cdef struct Search:
     uint32_t n                      # batches that are not kept
 
 
-cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n,
-                        size_t most_along) noexcept nogil:
+cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                        size_t* block) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef Search s
     cdef bint found
     begin_search(&s, g, n_batches, most_along)
-    found = (is_worth_it(g, n_batches) and open_search(&s) and keep_what_is_read(&s, targets, n) and lay_out(&s))
+    found = (is_worth_it(g, n_batches) and open_search(&s) and keep_what_is_read(&s, targets, n)
+             and lay_out(&s, block))
     arena_rewind(&g.scratch, top)
     return found
 
@@ -96,7 +97,7 @@ cdef bint find_kept(Graph* g, uint32_t n_batches, const uint32_t* targets, uint3
     return found
 
 
-cdef bint lay_out_fleeting(Graph* g, uint32_t n_batches, const uint8_t* kept) noexcept nogil:
+cdef bint lay_out_fleeting(Graph* g, uint32_t n_batches, const uint8_t* kept, size_t* block) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef Search s
     cdef uint32_t b
@@ -106,7 +107,7 @@ cdef bint lay_out_fleeting(Graph* g, uint32_t n_batches, const uint8_t* kept) no
     s.n = 0
     for b in range(n_batches):
         s.n += not kept[b]
-    found = s.n != 0 and lay_out(&s)
+    found = s.n != 0 and lay_out(&s, block)
     arena_rewind(&g.scratch, top)
     return found
 
@@ -441,15 +442,29 @@ cdef void keep_for_others(Search* s) noexcept nogil:
 
 # ---- where ------------------------------------------------------------------------------
 
-cdef bint lay_out(Search* s) noexcept nogil:
-    """Give the batches that are not kept their parts of one block.  False: there is no memory."""
+cdef bint open_fleeting(Graph* g, uint32_t n_batches, size_t block) noexcept nogil:
+    cdef Batch* batches = &batches_of(g)[g.n_batches]
+    cdef char* p = <char*>arena_alloc(&g.grads, block)
+    cdef uint32_t b
+    for b in range(n_batches):
+        if batches[b].level == FLEETING:
+            if p == NULL:
+                batches[b].level = batches[b].planned = 0
+            else:
+                batches[b].y = <float*>(p + <size_t>batches[b].y)
+                g.has_fleeting = True
+    return p != NULL
+
+
+cdef bint lay_out(Search* s, size_t* bytes) noexcept nogil:
+    """Give the batches that are not kept their parts of one block of some bytes: `y` is set to where in the block.
+    False: there is no memory."""
     cdef Graph* g = s.g
     cdef Batch* batches = batches_of(g)
     cdef Block block
     cdef size_t* at = <size_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(size_t))
     cdef uint32_t* first = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
     cdef uint32_t* following = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
-    cdef char* p
     cdef uint32_t b = s.begin, k, after
     memset(&block, 0, sizeof(Block))
     block.holes = <Hole*>arena_alloc(&g.scratch, (s.n + <size_t>1) * sizeof(Hole))
@@ -471,14 +486,11 @@ cdef bint lay_out(Search* s) noexcept nogil:
                 give_to_block(&block, at[k - s.begin], block_bytes(batches[k].bytes))
                 k = following[k - s.begin]
             b += 1
-    p = <char*>arena_alloc(&g.grads, block.end)
-    if p == NULL:
-        return False
     for b in range(s.begin, s.end):
         if not s.kept[b - s.begin]:
-            batches[b].y = <float*>(p + at[b - s.begin])
+            batches[b].y = <float*>at[b - s.begin]
             batches[b].level = batches[b].planned = <uint8_t>FLEETING
-    g.has_fleeting = True
+    bytes[0] = block.end
     return True
 
 
