@@ -9,7 +9,7 @@ import numpy as np
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport SIZE_MAX, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -1091,7 +1091,7 @@ cdef void trim_arenas(Graph* g) noexcept:
     if g.backward_from < 0:                     # else the program can ask for gradients
         arena_rewind(&g.grads, 0)
     for i in range(GRAPH_ARENAS):
-        arena_trim(&g.arenas[i])
+        arena_trim(&g.arenas[i], SIZE_MAX)
 
 
 cdef int note_values_read(Graph* g) except -1:

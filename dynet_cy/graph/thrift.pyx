@@ -34,6 +34,10 @@ cdef extern from *:
     static inline void dy_set_ratio(dy_multiple *x, double r) { dy_store(&x->ratio, r); }
     static inline void dy_set_floor(dy_multiple *x, double r) { dy_store(&x->floor, r); }
 
+    static _Thread_local uint32_t dy_columns = 256;
+    static inline uint32_t dy_columns_now(void) { return dy_columns; }
+    static inline void dy_set_columns(uint32_t n) { dy_columns = n; }
+
     static _Thread_local size_t dy_expected;    /* bytes of gradients, by the last plan */
     static inline size_t dy_expected_now(void) { return dy_expected; }
     static inline void dy_expect(size_t bytes) { dy_expected = bytes; }
@@ -50,6 +54,8 @@ cdef extern from *:
     double dy_floor_now(Multiple* x) nogil      # the ratio does not fall below it: a lower one was too low
     void dy_set_ratio(Multiple* x, double r) nogil
     void dy_set_floor(Multiple* x, double r) nogil
+    uint32_t dy_columns_now() nogil
+    void dy_set_columns(uint32_t n) nogil
     size_t dy_expected_now() nogil
     void dy_expect(size_t bytes) nogil
     size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
@@ -67,6 +73,9 @@ cdef double SHARE_PACKED = 0.5
 cdef enum:
     LEAST_MEASURED = 1 << 20        # bytes of values
     LEAST_PACKED = 8192             # elements of matrices that products pack
+    LEAST_COLLECTED = 1024          # elements of matrices whose factors are collected
+    LEAST_COLUMNS = 32              # of factors: fewer gain little
+    SHARE_COLLECTED = 8             # of what is left: factors of all matrices take no more
 
 
 cdef size_t unused_bytes(const Arena* a, size_t top) noexcept nogil:
@@ -100,6 +109,36 @@ cdef double memory_left(const Graph* g) noexcept nogil:
         of_process -= packed
     of_graph = SPARE * (left_of(&g.memory) + unused)
     return max(min(of_graph, of_process), 0)        # packed ones do not count for the graph's limit
+
+
+cdef double memory_to_plan(const Graph* g) noexcept nogil:
+    cdef double left = memory_left(g)
+    cdef size_t of_column
+    cdef uint32_t columns = MOST_COLUMNS
+    if left != INFINITY and not g.device:
+        of_column = bytes_of_column(g)
+        while columns > LEAST_COLUMNS and columns * of_column * SHARE_COLLECTED > left:
+            columns //= 2
+        left -= min(<double>columns * of_column, left / SHARE_COLLECTED)
+    dy_set_columns(columns)
+    return left
+
+
+cdef size_t bytes_of_column(const Graph* g) noexcept nogil:
+    """The bytes of one column of the factors of all weights' gradients."""
+    cdef const Param* p
+    cdef size_t n = 0
+    cdef uint32_t i
+    for i in range(g.n_nodes):
+        if state_of(g)[i] & SHARED:
+            p = <const Param*>nodes_of(g)[i].object
+            if p.size >= LEAST_COLLECTED and p.dim.nd == 2 and p.updated:
+                n += (p.dim.d[0] + p.dim.d[1]) * sizeof(float)
+    return n
+
+
+cdef uint32_t columns_collected() noexcept nogil:
+    return dy_columns_now()
 
 
 cdef size_t most_values(double left, size_t bytes, size_t gradients) noexcept nogil:

@@ -35,7 +35,7 @@ cdef uint32_t NONE = 0xFFFFFFFFu
 
 cdef enum:
     MANY = 8                        # readers of a node that belongs to no piece
-    LEAST_IN_SLICE = 64             # nodes
+    LEAST_IN_SLICE = 128            # nodes: gradients of weights gain nothing from more (execute/gradients)
 
     # What a node is:
     ABSENT = 0                      # not in the plan

@@ -25,7 +25,7 @@ from dynet_cy.graph.structs cimport (
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
 from dynet_cy.graph.thrift cimport (
-    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, divides, memory_left, most_values, note_kept,
+    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, divides, memory_to_plan, most_values, note_kept,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, rule_of
@@ -85,7 +85,7 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
                              size_t most_along) noexcept nogil:
     cdef size_t top = g.scratch.top, bytes, most, block, kept = 0
     cdef bint fleeting = False
-    cdef double left = memory_left(g)
+    cdef double left = memory_to_plan(g)
     cdef uint32_t b, first = NO_STRETCH
     cdef Search s
     memset(&s, 0, sizeof(Search))
@@ -121,7 +121,7 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
 cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
                size_t at_a_time) noexcept nogil:
     cdef size_t top = g.scratch.top
-    cdef double left = memory_left(g)
+    cdef double left = memory_to_plan(g)
     cdef Search s
     cdef bint found
     if left == INFINITY:
