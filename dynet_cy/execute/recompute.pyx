@@ -32,7 +32,7 @@ from dynet_cy.graph.structs cimport (
     Node, Read, Room, Stretch, args_of, batches_of, drop_fleeting, drop_stretch, evict, is_dropped, n_stretches, nodes_of,
     order_of, part_gradients, state_of, stretches_of,
 )
-from dynet_cy.kernels.product cimport note_caller
+from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
@@ -61,6 +61,7 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
     for i in range(MOST_DEPTH):
         needed[i] = g.rooms[i].needed
     first = plan_stretches(g, &n_batches, targets, n, most_along)
+    pack_for_narrow(g.missing != 0)
     if first != NO_STRETCH:
         if not w.at_once:
             w.device.take_apart(w, n_batches)       # a stretch may end between them

@@ -164,17 +164,13 @@ cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
     for i in range(g.n_nodes):
         if state_of(g)[i] & SHARED:
             p = <const Param*>nodes_of(g)[i].object
-            if p.size < LEAST_PACKED:
-                pass
-            elif not p.pack.of[0].asked and not p.pack.of[1].asked:
+            if p.size >= LEAST_PACKED and not p.pack.of[0].asked and not p.pack.of[1].asked:
                 n += 2 * p.size * sizeof(float)
-            elif p.pack.of[0].panels == NULL and p.pack.of[1].panels == NULL:
-                n += p.size * sizeof(float)     # it has given way, and will be packed again
     return n
 
 
 cdef void note_taken(const Graph* g) noexcept nogil:
-    cdef size_t taken = 0
+    cdef size_t taken = 0, grads
     cdef int i
     if g.values.top < LEAST_MEASURED:
         return
@@ -183,7 +179,8 @@ cdef void note_taken(const Graph* g) noexcept nogil:
             taken += unused_bytes(&g.arenas[i], 0)
     follow(&of_values, taken, g.values.top)
     if g.n_passes == 1 and dy_expected_now():
-        follow(&of_gradients, unused_bytes(&g.grads, 0), dy_expected_now())
+        grads = unused_bytes(&g.grads, 0)       # factors are there too
+        follow(&of_gradients, grads - min(grads, bytes_of_column(g) * dy_columns_now()), dy_expected_now())
 
 
 cdef void follow(Multiple* x, size_t taken, size_t expected) noexcept nogil:

@@ -35,7 +35,7 @@ cdef uint32_t NONE = 0xFFFFFFFFu
 
 cdef enum:
     MANY = 8                        # readers of a node that belongs to no piece
-    LEAST_IN_SLICE = 128            # nodes: gradients of weights gain nothing from more (execute/gradients)
+    LEAST_IN_SLICE = 128            # nodes: then products need neither packed weights nor collected factors
 
     # What a node is:
     ABSENT = 0                      # not in the plan
