@@ -126,6 +126,8 @@ cdef void give_back_unused(const void* asking, bint own, size_t enough) noexcept
     """
     cdef Graph* g
     cdef uint32_t slot
+    if not own:
+        give_back_panels()                          # they are made again quickly
     for slot in range(table.n_slots):
         if is_part(table.graphs[slot], asking) and frees_enough(table.graphs[slot], enough):
             return
@@ -138,8 +140,6 @@ cdef void give_back_unused(const void* asking, bint own, size_t enough) noexcept
             if g != NULL and g.version != RUNNING:
                 trim(g)
             let_go(&table, slot)
-    if not own:
-        give_back_panels()
 
 
 cdef bint frees_enough(Graph* g, size_t enough) noexcept:
@@ -147,6 +147,8 @@ cdef bint frees_enough(Graph* g, size_t enough) noexcept:
     cdef int i
     if enough == SIZE_MAX:
         return False
+    if has_room(&g.memory, enough) and has_room(g.memory.around, enough):
+        return True
     for i in range(GRAPH_ARENAS):               # values last: a pass begins with them
         arena_trim(&g.arenas[GRAPH_ARENAS - 1 - i], max(2 * enough, <size_t>LEAST_FREED))
         if has_room(&g.memory, enough) and has_room(g.memory.around, enough):

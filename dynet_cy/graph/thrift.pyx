@@ -119,7 +119,6 @@ cdef double memory_to_plan(const Graph* g) noexcept nogil:
         of_column = bytes_of_column(g)
         while columns > LEAST_COLUMNS and columns * of_column * SHARE_COLLECTED > left:
             columns //= 2
-        left -= min(<double>columns * of_column, left / SHARE_COLLECTED)
     dy_set_columns(columns)
     return left
 
