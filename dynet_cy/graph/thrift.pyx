@@ -75,7 +75,7 @@ cdef enum:
     LEAST_PACKED = 8192             # elements of matrices that products pack
     LEAST_COLLECTED = 1024          # elements of matrices whose factors are collected
     LEAST_COLUMNS = 32              # of factors: fewer gain little
-    SHARE_COLLECTED = 8             # of what is left: factors of all matrices take no more
+    SHARE_COLLECTED = 2             # of what is left: factors of all matrices take no more
 
 
 cdef size_t unused_bytes(const Arena* a, size_t top) noexcept nogil:
