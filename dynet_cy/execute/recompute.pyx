@@ -36,7 +36,7 @@ from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
-from dynet_cy.schedule.dropping cimport plan_stretches
+from dynet_cy.schedule.dropping cimport UNREAD_AGAIN, plan_stretches
 
 cdef enum:
     FAILED = 2                      # of a resident stretch: its values are there, what else it needs may be lost
@@ -366,6 +366,11 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
                 assign_values(g, &batch[k], b + k)
                 part_gradients(g, b + k)
         w.number = b
+        if w.going_back and batch.level and batch.last == UNREAD_AGAIN:
+            if arrange_again(w, batch):
+                return -1
+            b += n
+            continue
         if run_again(w, batch, n):
             return -1
         for k in range(n):

@@ -28,7 +28,7 @@ from dynet_cy.graph.thrift cimport (
     ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, divides, memory_to_plan, most_values, note_kept,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
-from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, reads, rule_of
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
 from dynet_cy.schedule.fleeting cimport find_kept, lay_out_fleeting, open_fleeting
 
@@ -109,6 +109,8 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
         if first != NO_STRETCH:
             for b in range(s.begin, s.end):
                 batches_of(g)[b].planned = batches_of(g)[b].level
+                if batches_of(g)[b].level:
+                    batches_of(g)[b].last = UNREAD_AGAIN if is_unread_again(&s, b) else b
             measure_rooms(&s, True)
             keep_inside(&s)
             fleeting = lay_out_fleeting(g, n_batches[0], s.kept, &block)
@@ -247,16 +249,18 @@ cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes
     cdef size_t top = s.g.scratch.top, largest = largest_stretch(s, first)
     cdef uint32_t halvings, best = 0
     cdef double cost, least
-    cdef Choice* choices = choose(s, first, most - bytes, &least)
+    cdef bint one_by_one = is_worth_choosing(s)
+    cdef uint32_t n
+    cdef Choice* choices = choose(s, first, one_by_one, most - bytes, &least, &n)
     if choices == NULL:
         return first
-    for halvings in range(1, HALVINGS + 1 if is_worth_halving(s) else 1):
+    for halvings in range(1, HALVINGS + 1 if one_by_one else 1):
         s.largest = largest >> halvings
         first = drop_all(s, 1)
         bytes = measure_rooms(s, False)
         if bytes > most:
             break
-        choices = choose(s, first, most - bytes, &cost)
+        choices = choose(s, first, one_by_one, most - bytes, &cost, &n)
         if choices == NULL:
             break
         if cost < least:
@@ -264,16 +268,16 @@ cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes
             best = halvings
     s.largest = largest >> best if best else 0
     first = drop_all(s, 1)
-    choices = choose(s, first, most - measure_rooms(s, False), &cost)
+    choices = choose(s, first, one_by_one, most - measure_rooms(s, False), &cost, &n)
     if choices != NULL:
-        first = drop_chosen(s, choices, n_stretches(s.g) - first)
+        first = keep_batches(s, first, choices, n) if one_by_one else drop_chosen(s, choices, n)
     s.largest = 0
     arena_rewind(&s.g.scratch, top)
     return first
 
 
-cdef bint is_worth_halving(const Search* s) noexcept nogil:
-    """Whether nodes take so much longer than plans that several plans pay."""
+cdef bint is_worth_choosing(const Search* s) noexcept nogil:
+    """Whether nodes take so much longer than plans that it pays to choose batch by batch, of several plans."""
     cdef size_t sum = 0
     cdef uint32_t b
     for b in range(s.begin, s.end):
@@ -293,29 +297,115 @@ cdef size_t largest_stretch(const Search* s, uint32_t first) noexcept nogil:
     return largest
 
 
-cdef Choice* choose(Search* s, uint32_t first, size_t spare, double* cost) noexcept nogil:
+cdef Choice* choose(Search* s, uint32_t first, bint one_by_one, size_t spare, double* cost, uint32_t* n) noexcept nogil:
     """Choose which stretches are dropped, from the first one on, if all others may take `spare` bytes more than all do.
 
+    Args:
+        one_by_one: choose among their batches instead.
+        cost: set to what those that are dropped take.
+        n: set to the number of choices.
+
     Returns:
-        The choices, by position in the plan; NULL: there is no memory. `cost` is set to what those that are dropped take.
+        The choices, by position in the plan; NULL: there is no memory.
     """
-    cdef uint32_t n = n_stretches(s.g) - first, i
-    cdef Choice* choices = <Choice*>arena_alloc(&s.g.scratch, n * sizeof(Choice))
+    cdef uint32_t i
+    cdef Choice* choices
+    n[0] = s.end - s.begin if one_by_one else n_stretches(s.g) - first
+    choices = <Choice*>arena_alloc(&s.g.scratch, n[0] * sizeof(Choice))
     if choices == NULL:
         return NULL
-    for i in range(n):
-        weigh(s, first + i, &choices[i])
-    choices[n - 1].cost = 0                     # backward begins with it, before it is dropped
-    qsort(choices, n, sizeof(Choice), costlier)
+    if one_by_one:
+        n[0] = weigh_batches(s, choices)
+    else:
+        for i in range(n[0]):
+            weigh(s, first + i, &choices[i])
+        choices[n[0] - 1].cost = 0              # backward begins with it, before it is dropped
+    qsort(choices, n[0], sizeof(Choice), costlier)
     cost[0] = 0
-    for i in range(n):
+    for i in range(n[0]):
         if choices[i].cost and choices[i].bytes <= spare:
             spare -= choices[i].bytes
             choices[i].drops = False
         else:
             cost[0] += choices[i].cost
-    qsort(choices, n, sizeof(Choice), earlier)
+    qsort(choices, n[0], sizeof(Choice), earlier)
     return choices
+
+
+cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
+    """Find what each batch frees, and how long it takes again, with what only serves to compute it; returns how many."""
+    cdef Graph* g = s.g
+    cdef const Batch* batch
+    cdef size_t top = g.scratch.top
+    cdef uint32_t* readers = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
+    cdef uint32_t b, i, k, n = 0
+    if readers != NULL:
+        memset(readers, 0, (s.end - s.begin) * sizeof(uint32_t))
+        for k in range(s.reads[s.end - s.begin]):
+            readers[s.read[k] - s.begin] += 1
+    for b in range(s.begin, s.end):
+        batch = &batches_of(g)[b]
+        if batch.level == 0 or batch.form == VIEWS or not s.kept[b - s.begin]:
+            continue
+        choices[n].first = b
+        choices[n].end = b + 1
+        choices[n].bytes = s.bytes[b - s.begin]
+        choices[n].cost = 0
+        choices[n].drops = True
+        if stretches_of(g)[s.within[b - s.begin]].next != NO_STRETCH:   # backward begins with the last one
+            choices[n].cost = cost_of_batch(g, batch)
+            for k in range(s.reads[b - s.begin], s.reads[b + 1 - s.begin]):
+                i = s.read[k]
+                if readers != NULL and batches_of(g)[i].level and not s.kept[i - s.begin]:
+                    choices[n].cost += cost_of_batch(g, &batches_of(g)[i]) / readers[i - s.begin]
+        n += 1
+    arena_rewind(&g.scratch, top)
+    return n
+
+
+cdef uint32_t keep_batches(Search* s, uint32_t first, const Choice* choices, uint32_t n) noexcept nogil:
+    """Plan the stretches again that have batches which are dropped, and keep the other batches; the first of them."""
+    cdef Graph* g = s.g
+    cdef size_t top = g.scratch.top
+    cdef uint32_t n_all = n_stretches(g) - first, i, k = 0, after = NO_STRETCH
+    cdef Choice* all = <Choice*>arena_alloc(&g.scratch, n_all * sizeof(Choice))
+    if all == NULL:
+        return first
+    for i in range(n_all):
+        weigh(s, first + i, &all[i])
+        all[i].drops = False
+        while k < n and choices[k].first < all[i].end:
+            all[i].drops = all[i].drops or choices[k].drops
+            k += 1
+    after = drop_chosen(s, all, n_all)
+    for k in range(n):
+        if not choices[k].drops:
+            batches_of(g)[choices[k].first].level = 0
+    arena_rewind(&g.scratch, top)
+    return after
+
+
+cdef bint is_unread_again(const Search* s, uint32_t b) noexcept nogil:
+    """Whether all batches that read a batch of a stretch are kept, need not run again for what they save, and do not read it
+    in backward."""
+    cdef Graph* g = s.g
+    cdef const Batch* reader
+    cdef const Node* x
+    cdef const Op* op
+    cdef uint32_t r, j, k
+    if s.kept[b - s.begin] or batches_of(g)[b].form == TILES or s.last[b - s.begin] == NONE:
+        return False
+    for r in range(b + 1, s.last[b - s.begin] + 1):
+        reader = &batches_of(g)[r]
+        op = op_at(nodes_of(g)[order_of(g)[reader.first]].op)
+        for j in range(reader.count):
+            x = &nodes_of(g)[order_of(g)[reader.first + j]]
+            for k in range(x.nargs):
+                if planned_batch(s, args_of(g, x)[k]) == b and (
+                        reader.level or reader.form == TILES or reader.form == VIEWS or op.needs[CPU].saved != NULL
+                        or reads(op, k)):
+                    return False
+    return True
 
 
 cdef uint32_t drop_chosen(Search* s, const Choice* choices, uint32_t n) noexcept nogil:
