@@ -17,7 +17,7 @@ then on its batch is kept.
 """
 
 from libc.math cimport NAN
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.threads cimport Number, add_to
@@ -33,7 +33,7 @@ from dynet_cy.graph.structs cimport (
     order_of, part_gradients, state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
-from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, arena_trim, array_push, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
 from dynet_cy.schedule.dropping cimport UNREAD_AGAIN, plan_stretches
@@ -62,6 +62,8 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
         needed[i] = g.rooms[i].needed
     first = plan_stretches(g, &n_batches, targets, n, most_along)
     pack_for_narrow(g.missing != 0)
+    if is_limited(g) and w.at_once:
+        arena_trim(&g.scratch, SIZE_MAX)        # the plan took more than the pass will
     if first != NO_STRETCH:
         if not w.at_once:
             w.device.take_apart(w, n_batches)       # a stretch may end between them
