@@ -73,7 +73,47 @@ cdef struct Search:
     uint8_t* trial
 
 
-# A stretch that may be dropped.
+# How plans were divided: the search takes longer than many a pass, and the next graph is often a similar one.
+cdef extern from *:
+    """
+    typedef struct {
+        uint32_t n_batches, n_nodes, parts;     /* 0 parts: none */
+        size_t bytes;
+        double left;                            /* bytes, then */
+        int whole;                              /* or only around the large batches */
+    } dy_divided;
+
+    enum { DY_REMEMBERED = 4 };
+
+    typedef struct {
+        dy_divided plans[DY_REMEMBERED];
+        uint32_t last;
+    } dy_divided_plans;
+
+    static _Thread_local dy_divided_plans dy_divided_now;
+    static inline dy_divided_plans *dy_divided_here(void) { return &dy_divided_now; }
+    """
+    enum:
+        REMEMBERED "DY_REMEMBERED"
+
+    ctypedef struct Divided "dy_divided":
+        uint32_t n_batches
+        uint32_t n_nodes
+        uint32_t parts
+        size_t bytes
+        double left
+        bint whole
+
+    ctypedef struct DividedPlans "dy_divided_plans":
+        Divided* plans
+        uint32_t last
+
+    DividedPlans* divided_here "dy_divided_here"() nogil
+
+cdef double ALIKE = 0.9             # as much memory, or this share
+
+
+# A stretch that may be dropped, or a batch.
 cdef struct Choice:
     uint32_t first, end             # its batches
     size_t bytes                    # that it frees
@@ -278,11 +318,7 @@ cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes
 
 cdef bint is_worth_choosing(const Search* s) noexcept nogil:
     """Whether nodes take so much longer than plans that it pays to choose batch by batch, of several plans."""
-    cdef size_t sum = 0
-    cdef uint32_t b
-    for b in range(s.begin, s.end):
-        sum += s.bytes[b - s.begin]
-    return sum > LEAST_OF_NODE * (s.highest - s.lowest + <size_t>1)
+    return total_bytes(s) > LEAST_OF_NODE * (s.highest - s.lowest + <size_t>1)
 
 
 cdef size_t largest_stretch(const Search* s, uint32_t first) noexcept nogil:
@@ -484,13 +520,23 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
     """
     cdef Graph* g = s.g
     cdef Undivided plan, best
-    cdef size_t top, bytes
+    cdef size_t top, bytes, total = total_bytes(s)
     cdef uint32_t first, parts, best_parts = 1
+    cdef Divided* divided
     if not keep_undivided(g, n_batches[0], &plan):
         return drop_enough(s, left, &bytes)
     top = g.scratch.top
     best = plan
+    divided = divided_before(&plan, total, left)
     find_large(s, &plan)
+    if divided != NULL:                         # as a similar plan was
+        first = drop_parts(s, &best if divided.whole else &plan, divided.parts, left, &bytes, n_batches, targets,
+                           n_targets)
+        if bytes == 0:
+            note_kept(ENOUGH)
+            return first
+        divided.parts = 0
+        arena_rewind(&g.scratch, top)
     while True:                                 # first only what is around the large batches, then the whole plan
         parts = 1
         while parts < MOST_DIVIDED:
@@ -498,6 +544,7 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
             first = drop_parts(s, &plan, parts, left, &bytes, n_batches, targets, n_targets)
             if bytes == 0:
                 note_kept(ENOUGH)
+                note_divided(&plan, total, left, parts)
                 return first
             if n_batches[0] == plan.n_batches:
                 break                           # all nodes depend on each other
@@ -511,6 +558,33 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
         plan.first = 0
         plan.end = plan.n_batches
     return drop_parts(s, &best, best_parts, left, &bytes, n_batches, targets, n_targets)
+
+
+cdef size_t total_bytes(const Search* s) noexcept nogil:
+    cdef size_t sum = 0
+    cdef uint32_t b
+    for b in range(s.begin, s.end):
+        sum += s.bytes[b - s.begin]
+    return sum
+
+
+cdef Divided* divided_before(const Undivided* plan, size_t bytes, double left) noexcept nogil:
+    """How a plan of the same size was divided with about as much memory, in this thread; NULL: none is remembered."""
+    cdef Divided* x
+    cdef uint32_t i
+    for i in range(<uint32_t>REMEMBERED):
+        x = &divided_here().plans[i]
+        if (x.parts and x.n_batches == plan.n_batches and x.n_nodes == plan.n_nodes and x.bytes == bytes
+                and ALIKE * x.left <= left <= x.left / ALIKE):
+            return x
+    return NULL
+
+
+cdef void note_divided(const Undivided* plan, size_t bytes, double left, uint32_t parts) noexcept nogil:
+    cdef DividedPlans* all = divided_here()
+    all.last = (all.last + 1) % <uint32_t>REMEMBERED
+    all.plans[all.last] = Divided(plan.n_batches, plan.n_nodes, parts, bytes, left,
+                                  plan.first == 0 and plan.end == plan.n_batches)
 
 
 cdef void find_large(const Search* s, Undivided* plan) noexcept nogil:
