@@ -62,7 +62,7 @@ cdef struct Search:
     uint32_t lowest, highest
     uint32_t deepest                # depth of the regions of planned nodes
     size_t* bytes                   # by batch
-    uint32_t* reads                 # by batch: where the batches that it reads begin in `read`, and the end
+    uint32_t* reads                 # by batch: where the batches that it reads begin in `read`, and the end; see `read_by`
     uint32_t* read
     uint32_t* last                  # by batch: the last batch that reads it; NONE: the program does
     size_t* across                  # by batch: bytes that it and later ones read of earlier ones
@@ -377,8 +377,11 @@ cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
     cdef uint32_t b, i, k, n = 0
     if readers != NULL:
         memset(readers, 0, (s.end - s.begin) * sizeof(uint32_t))
-        for k in range(s.reads[s.end - s.begin]):
-            readers[s.read[k] - s.begin] += 1
+        for b in range(s.begin, s.end):
+            for k in range(n_read(s, b)):
+                i = read_by(s, b, k)
+                if i != NONE:
+                    readers[i - s.begin] += 1
     for b in range(s.begin, s.end):
         batch = &batches_of(g)[b]
         if batch.level == 0 or batch.form == VIEWS or not s.kept[b - s.begin]:
@@ -390,9 +393,9 @@ cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
         choices[n].drops = True
         if stretches_of(g)[s.within[b - s.begin]].next != NO_STRETCH:   # backward begins with the last one
             choices[n].cost = cost_of_batch(g, batch)
-            for k in range(s.reads[b - s.begin], s.reads[b + 1 - s.begin]):
-                i = s.read[k]
-                if readers != NULL and batches_of(g)[i].level and not s.kept[i - s.begin]:
+            for k in range(n_read(s, b)):
+                i = read_by(s, b, k)
+                if readers != NULL and i != NONE and batches_of(g)[i].level and not s.kept[i - s.begin]:
                     choices[n].cost += cost_of_batch(g, &batches_of(g)[i]) / readers[i - s.begin]
         n += 1
     arena_rewind(&g.scratch, top)
@@ -681,8 +684,10 @@ cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nog
     if not list_reads(s):
         return False
     for b in range(s.begin, s.end):
-        for k in range(s.reads[b - s.begin], s.reads[b + 1 - s.begin]):
-            s.last[s.read[k] - s.begin] = b
+        for k in range(n_read(s, b)):
+            i = read_by(s, b, k)
+            if i != NONE:
+                s.last[i - s.begin] = b
     for i in range(n):
         b = planned_batch(s, targets[i])
         if b != NONE:
@@ -690,11 +695,31 @@ cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nog
     return True
 
 
+cdef inline uint32_t n_read(const Search* s, uint32_t b) noexcept nogil:
+    """How many times to call `read_by` for a batch."""
+    if s.reads == NULL:
+        return nodes_of(s.g)[order_of(s.g)[batches_of(s.g)[b].first]].nargs
+    return s.reads[b + 1 - s.begin] - s.reads[b - s.begin]
+
+
+cdef inline uint32_t read_by(const Search* s, uint32_t b, uint32_t k) noexcept nogil:
+    """A batch that a batch reads, or NONE."""
+    cdef const Node* x
+    if s.reads == NULL:
+        x = &nodes_of(s.g)[order_of(s.g)[batches_of(s.g)[b].first]]
+        return planned_batch(s, args_of(s.g, x)[k])
+    return s.read[s.reads[b - s.begin] + k]
+
+
 cdef bint list_reads(Search* s) noexcept nogil:
-    """List the batches that each batch reads.  False: there is no memory."""
+    """List the batches that each batch reads, unless all have one node.  False: there is no memory."""
     cdef Graph* g = s.g
-    cdef uint32_t n_batches = s.end - s.begin, b, i, k, n
-    cdef uint32_t* reader = <uint32_t*>arena_alloc(&g.scratch, n_batches * sizeof(uint32_t))   # the one found last
+    cdef uint32_t n_batches = s.end - s.begin, b, i, n
+    cdef uint32_t* reader                       # by batch: the batch for which it was listed last
+    s.reads = NULL
+    if batches_of(g)[s.end - 1].first + batches_of(g)[s.end - 1].count - s.first == n_batches:
+        return True
+    reader = <uint32_t*>arena_alloc(&g.scratch, n_batches * sizeof(uint32_t))
     s.reads = <uint32_t*>arena_alloc(&g.scratch, (n_batches + <size_t>1) * sizeof(uint32_t))
     if reader == NULL or s.reads == NULL:
         return False
@@ -1015,9 +1040,9 @@ cdef void set_levels(Search* s) noexcept nogil:
         if s.last[b - s.begin] == NONE:
             batches[b].level = 0
     for b in range(s.begin, s.end):
-        for k in range(s.reads[b - s.begin], s.reads[b + 1 - s.begin]):
-            i = s.read[k]
-            if batches[i].level and s.within[i - s.begin] != s.within[b - s.begin]:
+        for k in range(n_read(s, b)):
+            i = read_by(s, b, k)
+            if i != NONE and batches[i].level and s.within[i - s.begin] != s.within[b - s.begin]:
                 lower(&batches[i], common_depth(s, i, b))
     for b in range(s.begin, s.end):
         if batches[b].form == VIEWS:
@@ -1074,13 +1099,15 @@ cdef inline bint is_fleeting(const Search* s, uint32_t b) noexcept nogil:
 
 cdef void keep_inside(Search* s) noexcept nogil:
     """What batches of stretches compute or read is not fleeting."""
-    cdef uint32_t b, k
+    cdef uint32_t b, i, k
     for b in range(s.begin, s.end):
         if s.within[b - s.begin] == NO_STRETCH:
             continue
         s.kept[b - s.begin] = True
-        for k in range(s.reads[b - s.begin], s.reads[b + 1 - s.begin]):
-            s.kept[s.read[k] - s.begin] = True
+        for k in range(n_read(s, b)):
+            i = read_by(s, b, k)
+            if i != NONE:
+                s.kept[i - s.begin] = True
 
 
 cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:
