@@ -31,6 +31,7 @@ from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_spa
 from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
+from dynet_cy.kernels.product cimport pack_for_narrow
 from dynet_cy.memory.arena cimport arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport CPU
@@ -82,6 +83,7 @@ cpu.multiply = multiply
 
 cdef void begin_cpu_walk(Walk* w, Graph* g) noexcept nogil:
     begin_walk(w, g, &cpu)
+    pack_for_narrow(g.missing != 0)
 
 
 # ---- forward -----------------------------------------------------------------

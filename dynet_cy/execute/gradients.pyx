@@ -35,7 +35,7 @@ from dynet_cy.graph.structs cimport (
     claim_memory, free_memory, gradient_of_node, held_of, home_of, is_spendable, keep_gradient, keep_held_gradients,
     lie_over, nodes_of, open_gradients, order_of, state_of,
 )
-from dynet_cy.graph.thrift cimport memory_left
+from dynet_cy.graph.thrift cimport MOST_COLUMNS, columns_collected, memory_left
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
@@ -49,7 +49,6 @@ from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 # first-level cache.
 cdef enum:
     ENOUGH_COLUMNS = 128
-    MOST_COLUMNS = 256
     LEAST_SIZE = 1024
     COLLECTS = 2                    # within a limit: factors take this part of what is left, or less
 
@@ -119,8 +118,8 @@ cdef bint give_back_factors(Walk* w) noexcept nogil:
 cdef bint free_factors(Walk* w, const Collected* x, const float** left, const float* right) noexcept nogil:
     if left[0] == NULL:
         return False
-    free_memory(w.g, <void*>left[0], x.product.rows * MOST_COLUMNS * sizeof(float))
-    free_memory(w.g, <void*>right, x.product.cols * MOST_COLUMNS * sizeof(float))
+    free_memory(w.g, <void*>left[0], x.product.rows * w.most_columns * sizeof(float))
+    free_memory(w.g, <void*>right, x.product.cols * w.most_columns * sizeof(float))
     left[0] = NULL
     return True
 
@@ -315,13 +314,13 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     cdef Factors* x
     if f.rows * f.cols < LEAST_SIZE:
         return 0
-    if f.n >= ENOUGH_COLUMNS:
+    if f.n >= min(<size_t>ENOUGH_COLUMNS, w.most_columns):
         return w.background != NULL and lasts(w, f.left) and lasts(w, f.right) and multiply_later(w, p, f)
     c = products_of(w, p, f)
     if c == NULL or not allocate_factors(w, c):
         return 0
     x = &c.product
-    if x.n + f.n > MOST_COLUMNS:
+    if x.n + f.n > w.most_columns:
         multiply_one(w, c)
         if not allocate_factors(w, c):
             return 0
@@ -353,7 +352,7 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
     """Give a product memory for its factors, if it has none: that of an earlier one that has been added, or new."""
     cdef Factors* x = &c.product
     cdef Addition* a = c.added
-    cdef size_t bytes = (x.rows + x.cols) * MOST_COLUMNS * sizeof(float)
+    cdef size_t bytes = (x.rows + x.cols) * w.most_columns * sizeof(float)
     if x.left != NULL:
         return True
     while a != NULL and (a.left == NULL or not is_made(a)):
@@ -365,9 +364,9 @@ cdef bint allocate_factors(Walk* w, Collected* c) noexcept nogil:
         return True
     if bytes > w.to_collect:
         return False
-    x.right = <float*>allocate_lasting(w, x.cols * MOST_COLUMNS * sizeof(float))
+    x.right = <float*>allocate_lasting(w, x.cols * w.most_columns * sizeof(float))
     if x.right != NULL:
-        x.left = <float*>allocate_lasting(w, x.rows * MOST_COLUMNS * sizeof(float))
+        x.left = <float*>allocate_lasting(w, x.rows * w.most_columns * sizeof(float))
     if x.left != NULL:
         w.to_collect -= bytes
     return x.left != NULL
@@ -1159,6 +1158,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
         w.relieve = give_back_factors
     left = memory_left(g)
     w.to_collect = SIZE_MAX if left == INFINITY else <size_t>(left / COLLECTS)
+    w.most_columns = MOST_COLUMNS if left == INFINITY else columns_collected()
     return 0
 
 

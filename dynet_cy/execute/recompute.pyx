@@ -17,7 +17,7 @@ then on its batch is kept.
 """
 
 from libc.math cimport NAN
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memset
 
 from dynet_cy.core.threads cimport Number, add_to
@@ -30,14 +30,14 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, FLATTENED, FLEETING, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES, VIEWS, Batch,
-    Node, Read, Room, Stretch, args_of, batches_of, drop_stretch, evict, is_dropped, n_stretches, nodes_of, order_of,
-    part_gradients, state_of, stretches_of,
+    Node, Read, Room, Stretch, args_of, batches_of, drop_fleeting, drop_stretch, evict, is_dropped, n_stretches, nodes_of,
+    order_of, part_gradients, state_of, stretches_of,
 )
-from dynet_cy.kernels.product cimport note_caller
-from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
+from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
+from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, arena_trim, array_push, array_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.registry cimport op_at
-from dynet_cy.schedule.dropping cimport plan_stretches
+from dynet_cy.schedule.dropping cimport UNREAD_AGAIN, plan_stretches
 
 cdef enum:
     FAILED = 2                      # of a resident stretch: its values are there, what else it needs may be lost
@@ -47,8 +47,11 @@ cdef Number n_again = 0             # nodes computed again since `reset`
 
 # ---- forward ---------------------------------------------------------------------------
 
-cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
+cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n,
+                                  size_t most_along) noexcept nogil:
     cdef Graph* g = w.g
+    cdef size_t top = g.grads.top
+    cdef uint32_t begin = g.n_batches
     cdef uint32_t first
     cdef int ended, i
     cdef size_t[8] needed                       # MOST_DEPTH: by the rooms of earlier passes
@@ -58,22 +61,44 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
         memset(g.rooms, 0, sizeof(g.rooms))
     for i in range(MOST_DEPTH):
         needed[i] = g.rooms[i].needed
-    first = plan_stretches(g, &n_batches, targets, n)
+    first = plan_stretches(g, &n_batches, targets, n, most_along)
+    pack_for_narrow(g.missing != 0)
+    if is_limited(g) and w.at_once:
+        arena_trim(&g.scratch, SIZE_MAX)        # the plan took more than the pass will
     if first != NO_STRETCH:
         if not w.at_once:
             w.device.take_apart(w, n_batches)       # a stretch may end between them
         evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
-        if note_reads(w, first) or open_rooms(w):
+        if note_reads(w, first) or note_fleeting_reads(w, n_batches) or open_rooms(w):
+            arena_rewind(&g.grads, top)
             cut_short(g)
             need_again(g, needed)
             return -1
     ended = run_to(w, g.n_batches + n_batches, first, True)
     note_caller(0, False)
+    end_fleeting(g, begin, top)
     if ended:
         cut_short(g)
     if ended < 0:
         need_again(g, needed)
     return ended
+
+
+cdef int note_fleeting_reads(Walk* w, uint32_t n_batches) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef uint32_t b
+    for b in range(g.n_batches, g.n_batches + n_batches):
+        if (batches_of(g)[b].level == FLEETING or batches_of(g)[b].spends) and note_reads_of(w, &batches_of(g)[b]):
+            return -1
+    return 0
+
+
+cdef void end_fleeting(Graph* g, uint32_t first, size_t top) noexcept nogil:
+    cdef uint32_t b
+    for b in range(first, g.n_batches):
+        if batches_of(g)[b].level == FLEETING:
+            drop_fleeting(g, &batches_of(g)[b])
+    arena_rewind(&g.grads, top)
 
 
 cdef int run_to(Walk* w, uint32_t end, uint32_t number, bint stays) noexcept nogil:
@@ -346,6 +371,11 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
                 assign_values(g, &batch[k], b + k)
                 part_gradients(g, b + k)
         w.number = b
+        if w.going_back and batch.level and batch.last == UNREAD_AGAIN:
+            if arrange_again(w, batch):
+                return -1
+            b += n
+            continue
         if run_again(w, batch, n):
             return -1
         for k in range(n):

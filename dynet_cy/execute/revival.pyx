@@ -18,21 +18,23 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.recompute cimport (
-    check_batch, count_again, keep_needed, may_drop, note_reads_of, run_planned_in_stretches, visit_needed,
+    check_batch, count_again, end_fleeting, keep_needed, may_drop, note_fleeting_reads, run_planned_in_stretches, visit_needed,
 )
 from dynet_cy.execute.walk cimport assign_values, is_divided, most_along, run_again, run_planned_at_once
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.graph.structs cimport (
-    COMPUTED, FLEETING, IN_ORDER, NO_BATCH, REVIVING, SPARED, SPENT, Batch, Graph, Node, args_of, batches_of,
-    drop_fleeting, held_of, home_of, is_dropped, nodes_of, order_of, part_gradients, state_of,
+    COMPUTED, FLEETING, IN_ORDER, NO_BATCH, REVIVING, SPARED, SPENT, Batch, Graph, Node, args_of, batches_of, held_of,
+    home_of, is_dropped, nodes_of, order_of, part_gradients, state_of,
 )
-from dynet_cy.graph.thrift cimport is_limited
+from dynet_cy.graph.thrift cimport is_limited, memory_left
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
+from dynet_cy.schedule.dividing cimport slice_large
 from dynet_cy.schedule.dropping cimport fits
-from dynet_cy.schedule.fleeting cimport plan_fleeting
+from dynet_cy.schedule.fleeting cimport open_fleeting, plan_fleeting
 
 cdef enum:
+    SLICES = 32                     # of what is left: how large slices of large batches are
     RENEWALS = 64                   # for which a graph keeps all values, after one was asked for that had been dropped
 
 
@@ -54,7 +56,7 @@ cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t
     if may_be_fleeting(w):
         return run_planned_with_fleeting(w, n_batches, targets, n)
     if may_drop(w.g):
-        return run_planned_in_stretches(w, n_batches, targets, n)
+        return run_planned_in_stretches(w, n_batches, targets, n, 0)
     return run_planned_at_once(w, n_batches)
 
 
@@ -65,29 +67,29 @@ cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
 
 cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
-    cdef size_t top = g.grads.top
-    cdef uint32_t b, first = g.n_batches
+    cdef size_t top = g.grads.top, block = 0
+    cdef uint32_t first = g.n_batches, undivided = n_batches
     cdef int ended
     w.first = first
-    if not plan_fleeting(g, n_batches, targets, n, most_along):
+    if not plan_fleeting(g, n_batches, targets, n, most_along, &block):
         if is_limited(g):
-            return run_planned_in_stretches(w, n_batches, targets, n)
+            return run_planned_in_stretches(w, n_batches, targets, n, 0)
         return run_planned(w, n_batches)
+    if is_limited(g) and not is_enough(g, n_batches, targets, n, block):
+        if w.at_once:
+            n_batches = slice_large(g, n_batches, <size_t>(memory_left(g) / SLICES))
+        if (n_batches == undivided or not plan_fleeting(g, n_batches, targets, n, most_along, &block)
+                or not is_enough(g, n_batches, targets, n, block)):
+            return run_planned_in_stretches(w, n_batches, targets, n, most_along if w.at_once else 0)
+    open_fleeting(g, n_batches, block)
     if not w.at_once:
         w.device.note_memory(w)
-    if is_limited(g) and not fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), g.grads.top - top):
-        arena_rewind(&g.grads, top)
-        keep_all(g, n_batches)
-        return run_planned_in_stretches(w, n_batches, targets, n)
-    if note_reads_of_spendable(w, n_batches):
+    if note_fleeting_reads(w, n_batches):
         arena_rewind(&g.grads, top)
         return -1
     ended = run_planned_at_once(w, n_batches)
     note_caller(0, False)
-    for b in range(first, g.n_batches):
-        if batches_of(g)[b].level == FLEETING:
-            drop_fleeting(g, &batches_of(g)[b])
-    arena_rewind(&g.grads, top)
+    end_fleeting(g, first, top)
     return ended
 
 
@@ -95,20 +97,23 @@ cdef int run_planned(Walk* w, uint32_t n_batches) noexcept nogil:
     """Run a plan without fleeting values; backward may spend some."""
     cdef Graph* g = w.g
     cdef int ended
-    if g.may_spend and note_reads_of_spendable(w, n_batches):
+    if g.may_spend and note_fleeting_reads(w, n_batches):
         return -1
     ended = run_planned_at_once(w, n_batches)
     note_caller(0, False)
     return ended
 
 
-cdef int note_reads_of_spendable(Walk* w, uint32_t n_batches) noexcept nogil:
-    cdef Graph* g = w.g
-    cdef uint32_t b
-    for b in range(g.n_batches, g.n_batches + n_batches):
-        if (batches_of(g)[b].level == FLEETING or batches_of(g)[b].spends) and note_reads_of(w, &batches_of(g)[b]):
-            return -1
-    return 0
+cdef bint is_enough(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t block) noexcept nogil:
+    """Whether the next n batches fit with the fleeting values that are planned; if not, undo that plan.
+
+    Args:
+        block: the bytes that fleeting values take at a time.
+    """
+    if fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), block):
+        return True
+    keep_all(g, n_batches)
+    return False
 
 
 cdef size_t bytes_of_others(const Graph* g, uint32_t n_batches) noexcept nogil:

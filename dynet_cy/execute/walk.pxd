@@ -100,6 +100,7 @@ cdef struct Walk:
     Collected* collected            # gradients that are products, and those of small parameters
     Collected* summed               # the element for the small parameter that was added to last
     size_t to_collect               # CPU: the bytes that factors may still take
+    uint32_t most_columns           # and how many columns those of one matrix have
     bint (*relieve)(Walk* w) noexcept nogil     # memory of gradients is short: gives some back, if it can; or NULL
     Background* background          # weight gradients that another thread computes; NULL: no thread does
     const Addition* reader          # the last of them that reads gradients of the batch that runs; NULL: none does

@@ -9,7 +9,7 @@ import numpy as np
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport SIZE_MAX, int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
@@ -1072,7 +1072,7 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
             return engine_of(g).forward(g, targets, n, g.strategy)
         except MemoryError as error:
             first = first or error
-            if not may_save(g) or not save_more():
+            if not may_save(g) or not save_more(False):
                 assume_again(before)
                 # What a device has left becomes the limit of the graph, so later errors do not speak of the device.
                 raise (first if g.device or g.multi_device else error) from None
@@ -1092,7 +1092,7 @@ cdef void trim_arenas(Graph* g) noexcept:
     if g.backward_from < 0:                     # else the program can ask for gradients
         arena_rewind(&g.grads, 0)
     for i in range(GRAPH_ARENAS):
-        arena_trim(&g.arenas[i])
+        arena_trim(&g.arenas[i], SIZE_MAX)
 
 
 cdef int note_values_read(Graph* g) except -1:
@@ -2269,7 +2269,7 @@ cdef int go_backward_within(ComputationGraph graph, uint32_t index, bint full) e
         except MemoryError as error:
             # Gradients that were changed cannot be computed again, nor values of parameters that have changed.
             if (getattr(error, "partial", False) or not may_save(g) or graph.requests is not None
-                    or graph.values_changed() or not save_more()):
+                    or graph.values_changed() or not save_more(True)):
                 assume_again(before)
                 raise
             release_values(g)

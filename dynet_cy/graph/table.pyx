@@ -4,7 +4,7 @@ import contextvars
 import os
 import threading
 
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport malloc
 from libc.string cimport memset
 
@@ -18,7 +18,7 @@ from dynet_cy.graph.structs cimport (
     holder_in, nodes_of, origin_of, sibling_hooks, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport (
-    arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim,
+    arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim, has_room,
     out_of_memory, set_reclaim, shortages,
 )
 from dynet_cy.memory.storage cimport give_back_panels, see_whole
@@ -113,14 +113,24 @@ cdef void unlock_graph(Graph* g) noexcept nogil:
 
 # ---- giving back memory --------------------------------------------------------
 
-cdef void give_back_unused(const void* asking, bint own) noexcept with gil:
+cdef enum:
+    LEAST_FREED = 1 << 18           # bytes, of one arena
+
+
+cdef void give_back_unused(const void* asking, bint own, size_t enough) noexcept with gil:
     """Free the memory above the bump pointers of all graphs that no other thread is running, and packed weights.
 
     `asking` is the arena or array that is full, perhaps of a running graph; with `own` only the graph of it frees
-    memory, since its own limit is exceeded.
+    memory, since its own limit is exceeded. If its graph can free enough bytes, it frees about as many, and nothing else
+    is freed.
     """
     cdef Graph* g
     cdef uint32_t slot
+    if not own:
+        give_back_panels()                          # they are made again quickly
+    for slot in range(table.n_slots):
+        if is_part(table.graphs[slot], asking) and frees_enough(table.graphs[slot], enough):
+            return
     for slot in range(table.n_slots):
         if is_part(table.graphs[slot], asking):     # this thread owns it: it is running, or its slot is held
             trim(table.graphs[slot])
@@ -130,8 +140,20 @@ cdef void give_back_unused(const void* asking, bint own) noexcept with gil:
             if g != NULL and g.version != RUNNING:
                 trim(g)
             let_go(&table, slot)
-    if not own:
-        give_back_panels()
+
+
+cdef bint frees_enough(Graph* g, size_t enough) noexcept:
+    """Free bytes above the bump pointers of a graph, until its limits have room for enough.  False: that is not possible."""
+    cdef int i
+    if enough == SIZE_MAX:
+        return False
+    if has_room(&g.memory, enough) and has_room(g.memory.around, enough):
+        return True
+    for i in range(GRAPH_ARENAS):               # values last: a pass begins with them
+        arena_trim(&g.arenas[GRAPH_ARENAS - 1 - i], max(2 * enough, <size_t>LEAST_FREED))
+        if has_room(&g.memory, enough) and has_room(g.memory.around, enough):
+            return True
+    return False
 
 
 cdef void trim(Graph* g) noexcept:
@@ -140,7 +162,7 @@ cdef void trim(Graph* g) noexcept:
     for i in range(GRAPH_ARRAYS):
         array_trim(&g.arrays[i])
     for i in range(GRAPH_ARENAS):
-        arena_trim(&g.arenas[i])
+        arena_trim(&g.arenas[i], SIZE_MAX)
 
 
 cdef inline bint is_part(const Graph* g, const void* p) noexcept nogil:
@@ -155,7 +177,7 @@ cdef void give_back_all(Graph* g) noexcept:
         array_close(&g.arrays[i])
         array_open(&g.arrays[i], poison, &g.memory)
     for i in range(GRAPH_ARENAS):
-        arena_trim(&g.arenas[i])
+        arena_trim(&g.arenas[i], SIZE_MAX)
     g.shortages = shortages()
 
 

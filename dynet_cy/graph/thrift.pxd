@@ -1,5 +1,7 @@
 """How much memory passes may take while there is a limit on memory, and how much they have been found to take."""
 
+from libc.stdint cimport uint32_t
+
 from dynet_cy.graph.structs cimport Graph
 
 
@@ -11,6 +13,14 @@ cdef inline bint is_limited(const Graph* g) noexcept nogil:
 # The bytes that a graph may still take; infinite if there is no limit, or if it drops nothing.  Arenas are mirrored on
 # devices, so their bytes are those of the memory there too.
 cdef double memory_left(const Graph* g) noexcept nogil
+# The bytes that a plan may use: those less what it leaves for the factors of weights' gradients.
+cdef double memory_to_plan(const Graph* g) noexcept nogil
+# How many columns the factors of a weight matrix's gradient have that are collected before they are multiplied: as many as
+# there is memory for by the last plan of this thread.
+cdef enum:
+    MOST_COLUMNS = 256
+
+cdef uint32_t columns_collected() noexcept nogil
 # The bytes of values that the next pass may keep if `left` bytes are left, so that backward fits too, whose gradients
 # take so many bytes at a time; 0: all of `bytes`, those of its plan.
 cdef size_t most_values(double left, size_t bytes, size_t gradients) noexcept nogil
@@ -30,10 +40,11 @@ cdef bint divides() noexcept nogil
 
 # What is assumed of passes: `assume_again` forgets what has been found since then.
 cdef struct Assumed:
-    double ratio                    # bytes that a pass takes for each byte of its values
+    double values                   # bytes that a pass takes for each byte of its values
+    double gradients                # and for each byte of the gradients that there are at a time
     bint divides
 
 cdef Assumed assumed_now() noexcept nogil
 cdef void assume_again(Assumed before) noexcept nogil
-# After a shortage: let the next plans keep less; False if that is not possible.
-cdef bint save_more() noexcept nogil
+# After a shortage, forward or backward: let the next plans keep less; False if that is not possible.
+cdef bint save_more(bint backward) noexcept nogil

@@ -54,6 +54,8 @@ cdef void product_plus(size_t m, size_t n, size_t k, const float* a, Packed* pac
 # Note whose products follow in this thread; `again`: it computes what it has computed before, with the same bits.  0:
 # nobody's, as before the first call.
 cdef void note_caller(uint64_t number, bint again) noexcept nogil
+# Memory is short: weights are packed only for products in which that saves most, those of few columns; or not any more.
+cdef void pack_for_narrow(bint only) noexcept nogil
 cdef void weight_gradient(size_t m, size_t k, size_t n, const float* dy, const float* x, float beta,
                           float* dw) noexcept nogil
 # The same in parts, with beta 1, for threads that compute them at any time, one after the other or at once.

@@ -38,7 +38,7 @@ cdef extern from *:
      * so before, and count as no further product; those that came first, and used none, are listed. */
     typedef struct {
         uint64_t number;
-        int again, n;
+        int again, narrow, n;
         const void *first[16];
     } dy_caller;
     static _Thread_local dy_caller dy_calling;
@@ -59,6 +59,7 @@ cdef extern from *:
     ctypedef struct Caller "dy_caller":
         uint64_t number
         int again
+        int narrow
         int n
     Caller* caller_here "dy_caller_here"() nogil
     bint came_first "dy_came_first"(Caller* c, const Panels* x) nogil
@@ -68,6 +69,7 @@ cdef extern from *:
 cdef enum:
     LEAST_PACKED = 8192
     MOST_COLUMNS = 512
+    MOST_IN_SHORT = 127                         # columns, where memory is short
     LEAST_TERMS = 32                            # sums of fewer are about as fast in float32
 
 # The least number of multiplications per thread, if threads are already looking
@@ -113,7 +115,7 @@ cdef void summed(bint ta, size_t m, size_t n, size_t k, const float* a, Packed* 
         if panels != NULL:
             atomic_sub((<Pack*>pack).users, 1, RELEASE)
         return
-    if pack != NULL and not (<Pack*>pack).shared and K.packs and m * k >= LEAST_PACKED and n <= MOST_COLUMNS:
+    if pack != NULL and not (<Pack*>pack).shared and K.packs and m * k >= LEAST_PACKED and n <= most_columns():
         panels = panels_of(<Pack*>pack, ta, m, k, a, False)
     if panels == NULL:
         begin_with(m, n, old, ldold, c)
@@ -145,6 +147,15 @@ cdef void begin_with(size_t m, size_t n, const float* old, size_t ldold, float* 
     cdef Columns columns = Columns(m, old, ldold, c)
     if old != c:
         in_ranges(n, 1, m * ELEMENT_COST, copy_columns, &columns)
+
+
+cdef inline size_t most_columns() noexcept nogil:
+    """The columns of products for which weights are packed."""
+    return MOST_IN_SHORT if caller_here().narrow else MOST_COLUMNS
+
+
+cdef void pack_for_narrow(bint only) noexcept nogil:
+    caller_here().narrow = only
 
 
 cdef void note_caller(uint64_t number, bint again) noexcept nogil:

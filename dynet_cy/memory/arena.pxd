@@ -65,6 +65,8 @@ cdef Memory* process_memory() noexcept nogil
 cdef void memory_open(Memory* of) noexcept nogil
 # Set the limit of one, in bytes; 0: none.
 cdef void limit_memory(Memory* of, size_t limit_bytes) noexcept nogil
+# Whether so many bytes can be allocated within a limit.
+cdef bint has_room(const Memory* of, size_t n) noexcept nogil
 cdef bint exceeds_limit(const Memory* of) noexcept nogil
 # Memory is allocated only when it is needed, and counts for `of`.
 cdef void arena_open(Arena* a, bint poison, Memory* of) noexcept nogil
@@ -75,12 +77,12 @@ cdef void array_close(Array* a) noexcept nogil
 cdef int arena_lend(Arena* a, void* p, size_t n) except -1
 # Free the segments of an empty arena if it has several; its next segment has room for what all of them held.
 cdef void arena_unite(Arena* a) noexcept nogil
-# Free the memory above the bump pointer.  No memory moves.
-cdef void arena_trim(Arena* a) noexcept nogil
+# Free the memory above the bump pointer, or about `most` bytes of it.  No memory moves.
+cdef void arena_trim(Arena* a, size_t most) noexcept nogil
 cdef void array_trim(Array* a) noexcept nogil
 # Frees memory that is not in use when an allocation fails, with `own` only of what `asking` is part of; acquires the
 # GIL.
-ctypedef void (*Reclaim)(const void* asking, bint own) noexcept nogil
+ctypedef void (*Reclaim)(const void* asking, bint own, size_t enough) noexcept nogil
 cdef void set_reclaim(Reclaim f) noexcept
 # Raise the error of this thread's last refused allocation.
 cdef int out_of_memory(str what) except -1

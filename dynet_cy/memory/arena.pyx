@@ -2,7 +2,7 @@
 
 import os
 
-from libc.stdint cimport uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport SIZE_MAX, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 from posix.mman cimport MAP_ANON, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE, mmap, munmap
@@ -145,7 +145,7 @@ def set_poison(bint on) -> bool:
 def give_back():
     """Make all graphs that are not running free the memory that they keep for reuse."""
     if reclaim != NULL:
-        reclaim(NULL, False)
+        reclaim(NULL, False, SIZE_MAX)
 
 
 # ---- the limit -----------------------------------------------------------------
@@ -198,6 +198,11 @@ cdef void memory_open(Memory* of) noexcept nogil:
 
 cdef void limit_memory(Memory* of, size_t limit_bytes) noexcept nogil:
     atomic_store(&of.limit, limit_bytes, RELAXED)
+
+
+cdef bint has_room(const Memory* of, size_t n) noexcept nogil:
+    cdef size_t allowed = atomic_load(&of.limit, RELAXED)
+    return not allowed or n <= allowed and atomic_load(&of.used, RELAXED) <= allowed - n
 
 
 cdef bint exceeds_limit(const Memory* of) noexcept nogil:
@@ -392,10 +397,19 @@ cdef void* try_to_grow(Arena* a, size_t n) noexcept nogil:
 cdef void* grow(Arena* a, size_t n) noexcept nogil:
     """Slow path of `arena_alloc`: the charged part of the segment is full."""
     cdef void* p = try_to_grow(a, n)
+    cdef size_t enough = n + CHARGE_STEP
     if p == NULL and reclaim != NULL and not a.quiet:
-        reclaim(a, last_refusal().why == PART)
-        p = try_to_grow(a, n)
+        if is_refused_by_limit():               # first what is just enough: pages that are kept need no first touch
+            reclaim(a, last_refusal().why == PART, enough)
+            p = try_to_grow(a, n)
+        if p == NULL:
+            reclaim(a, last_refusal().why == PART, SIZE_MAX)
+            p = try_to_grow(a, n)
     return p
+
+
+cdef inline bint is_refused_by_limit() noexcept nogil:
+    return last_refusal().why == LIMIT or last_refusal().why == PART
 
 
 cdef void* extend(Arena* a, void* p, size_t had, size_t more) noexcept nogil:
@@ -444,17 +458,19 @@ cdef void arena_unite(Arena* a) noexcept nogil:
     drop_segments(a, 0)
 
 
-cdef void arena_trim(Arena* a) noexcept nogil:
+cdef void arena_trim(Arena* a, size_t most) noexcept nogil:
     cdef Segment* s
     cdef size_t kept
     if a.memory == NULL or a.n == 0 or a.foreign:
         return
-    if a.top == 0:
+    if a.top == 0 and most == SIZE_MAX:
         drop_segments(a, 0)
         return
     drop_segments(a, a.now + 1)
     s = &a.segments[a.now]
     kept = (a.top - s.begin + page - 1) & ~(page - 1)
+    if s.charged > kept and s.charged - kept > most:
+        kept = (s.charged - most) & ~(page - 1)
     if s.bytes + GAP >= MAPPED and s.charged > kept:
         release(s.p + kept, s.charged - kept)
         discharge(a.memory, s.charged - kept)
@@ -503,7 +519,7 @@ cdef int widen(Array* a, size_t top) noexcept nogil:
     if resize(a, want) or (least < want and resize(a, least)):
         return True
     if reclaim != NULL:
-        reclaim(a, last_refusal().why == PART)
+        reclaim(a, last_refusal().why == PART, SIZE_MAX)
         return resize(a, least)
     return False
 
@@ -575,7 +591,7 @@ def available_bytes() -> int | None:
 cdef int check_memory(str what, size_t n, size_t touched) except -1:
     cdef size_t allowed = limit(), used = used_bytes()
     if allowed and reclaim != NULL and n > max(allowed, used) - used:
-        reclaim(NULL, False)
+        reclaim(NULL, False, SIZE_MAX)
         used = used_bytes()
     if allowed and n > max(allowed, used) - used:
         refuse(LIMIT, n, max(allowed, used) - used)

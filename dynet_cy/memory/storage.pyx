@@ -6,7 +6,7 @@ from typing import NamedTuple
 cimport cython
 from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_STRIDES, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.ref cimport Py_INCREF
-from libc.stdint cimport uint8_t, uint32_t, uintptr_t
+from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memmove, memset
 
@@ -345,7 +345,7 @@ cdef class Plane:
         """Free the memory of the last entries, which have not been written."""
         if self.held is None and self.arena.top > floats * sizeof(float):
             arena_rewind(&self.arena, floats * sizeof(float))
-            arena_trim(&self.arena)
+            arena_trim(&self.arena, SIZE_MAX)
         return 0
 
     cdef int place_on(self, int device) except -1:
@@ -528,7 +528,7 @@ cdef class Storage:
                     p.pack.of[k].panels = NULL
                     p.pack.of[k].made = 0
             arena_rewind(&self.panels, 0)
-            arena_trim(&self.panels)
+            arena_trim(&self.panels, SIZE_MAX)
         pthread_mutex_unlock(&self.pack_lock)
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL:

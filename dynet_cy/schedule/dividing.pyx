@@ -13,6 +13,11 @@ would make a piece larger than a part is such a sum.
 Only a range of batches may be divided, such as those of the scores of all words in a language model. Those before it
 run undivided before all parts, those after it after them.
 
+Before that, large batches are cut into slices (`slice_large`). The first batches of a recurrent network are products of all
+inputs, and each step reads a part of them. A slice has what some steps read, and runs right before them. So only
+one slice of values is there at a time if no backward reads them, and one of gradients. Steps stay as they are, so this takes
+hardly any time.
+
 Values have the same bits in any part, as far as the products of matrices do not depend on the number of columns.  Sums
 over examples, as in gradients of parameters, are added up part by part.
 """
@@ -22,7 +27,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
-    ONE, VIEWS, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of,
+    COLUMNS, EACH, FLATTENED, ONE, STACKED, VIEWS, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, array_push, array_rewind
 
@@ -30,6 +35,7 @@ cdef uint32_t NONE = 0xFFFFFFFFu
 
 cdef enum:
     MANY = 8                        # readers of a node that belongs to no piece
+    LEAST_IN_SLICE = 128            # nodes: then products need neither packed weights nor collected factors
 
     # What a node is:
     ABSENT = 0                      # not in the plan
@@ -131,6 +137,115 @@ cdef inline uint32_t planned(const Division* d, uint32_t node) noexcept nogil:
 
 cdef inline size_t bytes_at(const Division* d, uint32_t i) noexcept nogil:
     return total_of(&nodes_of(d.g)[d.lowest + i].dim) * sizeof(float)
+
+
+# ---- slices ----------------------------------------------------------------------------
+
+cdef uint32_t slice_large(Graph* g, uint32_t n_batches, size_t least) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef Undivided plan
+    cdef Division d
+    cdef uint32_t n = n_batches
+    memset(&d, 0, sizeof(Division))
+    d.g = g
+    d.plan = &plan
+    if n_batches > 1 and keep_undivided(g, n_batches, &plan) and open_division(&d) and find_slices(&d, least):
+        n = write_plan(&d, n_batches)
+        if n == 0:
+            n = write_back(g, &plan)
+    arena_rewind(&g.scratch, top)
+    return n
+
+
+cdef bint find_slices(Division* d, size_t least) noexcept nogil:
+    """Make the part of each node the number of the batch before which it runs, or of its own.  False: all run in their
+    own, or there is no memory."""
+    cdef const Undivided* plan = d.plan
+    cdef const Node* x
+    cdef const uint32_t* ids
+    # By node: the first batch that reads it, where that runs now.
+    cdef uint32_t* first = <uint32_t*>of_nodes(d, sizeof(uint32_t))
+    # By batch: its section of the plan.  Slices of several batches end where one does, so that few values are read across.
+    cdef uint32_t* section = <uint32_t*>arena_alloc(&d.g.scratch, plan.n_batches * sizeof(uint32_t))
+    cdef uint32_t b, i, j, k, arg
+    cdef size_t bytes, sum = 0
+    cdef bint found = False
+    if first == NULL or section == NULL:
+        return False
+    for b in range(plan.n_batches):
+        section[b] = <uint32_t>(sum // least)
+        bytes = bytes_of(d, b)
+        if not may_be_sliced(d, b, bytes, least):
+            sum += bytes
+    memset(first, 0xFF, d.n * sizeof(uint32_t))
+    for k in range(plan.n_batches):
+        b = plan.n_batches - 1 - k
+        ids = nodes_at(d, b)
+        for i in range(plan.batches[b].count):
+            d.part[ids[i] - d.lowest] = b
+        if may_be_sliced(d, b, bytes_of(d, b), least) and cut_slices(d, b, first, section):
+            found = True
+        for i in range(plan.batches[b].count):
+            x = &nodes_of(d.g)[ids[i]]
+            for j in range(x.nargs):
+                arg = planned(d, args_of(d.g, x)[j])
+                if arg != NONE:
+                    first[arg] = min(first[arg], d.part[ids[i] - d.lowest])
+    return found
+
+
+cdef inline const uint32_t* nodes_at(const Division* d, uint32_t b) noexcept nogil:
+    """The nodes of a batch of the undivided plan."""
+    return d.plan.order + d.plan.batches[b].first - d.plan.batches[0].first
+
+
+cdef size_t bytes_of(const Division* d, uint32_t b) noexcept nogil:
+    """The bytes of a batch of the undivided plan."""
+    cdef const uint32_t* ids = nodes_at(d, b)
+    cdef size_t bytes = 0
+    cdef uint32_t i
+    for i in range(d.plan.batches[b].count):
+        bytes += bytes_at(d, ids[i] - d.lowest)
+    return bytes
+
+
+cdef inline bint may_be_sliced(const Division* d, uint32_t b, size_t bytes, size_t least) noexcept nogil:
+    cdef const Batch* batch = &d.plan.batches[b]
+    return (bytes >= 2 * least and batch.count >= 2 * LEAST_IN_SLICE
+            and (batch.form == STACKED or batch.form == COLUMNS or batch.form == FLATTENED or batch.form == EACH))
+
+
+cdef bint cut_slices(Division* d, uint32_t b, const uint32_t* first, const uint32_t* section) noexcept nogil:
+    """Have the nodes of a batch run before the first batch that reads one of their slice.  False: it has one slice."""
+    cdef size_t top = d.g.scratch.top
+    cdef const uint32_t* ids = nodes_at(d, b)
+    cdef uint32_t count = d.plan.batches[b].count, n = d.plan.n_batches - b, i, t, begin = b, nodes = 0, slices = 0
+    # By batch, from this one on: how many nodes it is the first to read; then where they run.
+    cdef uint32_t* at = <uint32_t*>arena_alloc(&d.g.scratch, n * sizeof(uint32_t))
+    if at == NULL:
+        return False
+    memset(at, 0, n * sizeof(uint32_t))
+    for i in range(count):
+        at[reader_of(first, ids[i] - d.lowest, b) - b] += 1
+    for t in range(n):
+        if at[t] == 0:
+            continue
+        if slices == 0 or section[b + t] != section[begin] and nodes >= LEAST_IN_SLICE:
+            begin = b + t
+            nodes = 0
+            slices += 1
+        nodes += at[t]
+        at[t] = begin
+    if slices > 1:
+        for i in range(count):
+            d.part[ids[i] - d.lowest] = at[reader_of(first, ids[i] - d.lowest, b) - b]
+    arena_rewind(&d.g.scratch, top)
+    return slices > 1
+
+
+cdef inline uint32_t reader_of(const uint32_t* first, uint32_t i, uint32_t b) noexcept nogil:
+    """The first batch that reads a node of a batch; this one itself, if none does."""
+    return b if first[i] == NONE else first[i]
 
 
 # ---- pieces ----------------------------------------------------------------------------

@@ -16,24 +16,32 @@ kept as a whole, so that its values are side by side, as in every plan.
 
 from libc.math cimport INFINITY, pow, sqrt
 from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
+from libc.stdlib cimport qsort
 from libc.string cimport memcpy, memset
 
-from dynet_cy.core.tensor cimport total_of
+from dynet_cy.core.tensor cimport Dim, size_of, total_of
 from dynet_cy.graph.structs cimport (
     MOST_DEPTH, NO_STRETCH, TILES, VIEWS, Batch, Graph, Node, Region, Stretch, args_of, batches_of, held_of, n_regions,
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
 from dynet_cy.graph.thrift cimport (
-    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, divides, memory_left, most_values, note_kept,
+    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, divides, memory_to_plan, most_values, note_kept,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
+from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, reads, rule_of
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
+from dynet_cy.schedule.fleeting cimport find_kept, lay_out_fleeting, open_fleeting
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
 cdef enum:
-    PARTS = 8                       # shares of a plan that may be dropped
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
+    # About how long a batch takes, in multiplications: for itself, and for each node and each number that it reads or writes.
+    COST_OF_BATCH = 50000
+    COST_OF_NODE = 1000
+    COST_OF_NUMBER = 16
+    HALVINGS = 3                    # of the length of stretches
+    LEAST_OF_NODE = 1024            # bytes
     LARGE = 4                       # a batch is large that has more bytes than the largest one divided by this
     MOST_DIVIDED = 64               # parts that do not depend on each other
 
@@ -41,7 +49,8 @@ cdef enum:
 cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
-    uint32_t until                  # those before this one may be dropped, whether they are in regions or not
+    size_t largest                  # bytes of a stretch; 0: as large as is best for memory
+    bint all                        # they may be dropped, whether they are in regions or not
     size_t before                   # the stretches of earlier plans: their bytes, and the last of them
     uint32_t last_before
     uint32_t first                  # where their nodes begin in graph.order
@@ -53,20 +62,75 @@ cdef struct Search:
     uint32_t lowest, highest
     uint32_t deepest                # depth of the regions of planned nodes
     size_t* bytes                   # by batch
+    uint32_t* reads                 # by batch: where the batches that it reads begin in `read`, and the end; see `read_by`
+    uint32_t* read
     uint32_t* last                  # by batch: the last batch that reads it; NONE: the program does
     size_t* across                  # by batch: bytes that it and later ones read of earlier ones
     size_t usual                    # its average
+    size_t most_along               # of fleeting values; 0: there are none
+    uint8_t* kept                   # by batch: whether its values are not fleeting, wherever stretches are
     uint8_t* cuts                   # by batch: whether a stretch begins there, in the best plan so far, and in this one
     uint8_t* trial
 
 
-cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
-    cdef size_t top = g.scratch.top, bytes, most, kept = 0
-    cdef double left = memory_left(g)
+# How plans were divided: the search takes longer than many a pass, and the next graph is often a similar one.
+cdef extern from *:
+    """
+    typedef struct {
+        uint32_t n_batches, n_nodes, parts;     /* 0 parts: none */
+        size_t bytes;
+        double left;                            /* bytes, then */
+        int whole;                              /* or only around the large batches */
+    } dy_divided;
+
+    enum { DY_REMEMBERED = 4 };
+
+    typedef struct {
+        dy_divided plans[DY_REMEMBERED];
+        uint32_t last;
+    } dy_divided_plans;
+
+    static _Thread_local dy_divided_plans dy_divided_now;
+    static inline dy_divided_plans *dy_divided_here(void) { return &dy_divided_now; }
+    """
+    enum:
+        REMEMBERED "DY_REMEMBERED"
+
+    ctypedef struct Divided "dy_divided":
+        uint32_t n_batches
+        uint32_t n_nodes
+        uint32_t parts
+        size_t bytes
+        double left
+        bint whole
+
+    ctypedef struct DividedPlans "dy_divided_plans":
+        Divided* plans
+        uint32_t last
+
+    DividedPlans* divided_here "dy_divided_here"() nogil
+
+cdef double ALIKE = 0.9             # as much memory, or this share
+
+
+# A stretch that may be dropped, or a batch.
+cdef struct Choice:
+    uint32_t first, end             # its batches
+    size_t bytes                    # that it frees
+    double cost                     # about how long it takes to compute it again, in multiplications
+    bint drops
+
+
+cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n,
+                             size_t most_along) noexcept nogil:
+    cdef size_t top = g.scratch.top, bytes, most, block, kept = 0
+    cdef bint fleeting = False
+    cdef double left = memory_to_plan(g)
     cdef uint32_t b, first = NO_STRETCH
     cdef Search s
     memset(&s, 0, sizeof(Search))
     s.g = g
+    s.most_along = most_along
     s.before = g.stretches.top
     s.last_before = g.last_stretch
     begin_search(&s, n_batches[0])
@@ -85,15 +149,21 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
         if first != NO_STRETCH:
             for b in range(s.begin, s.end):
                 batches_of(g)[b].planned = batches_of(g)[b].level
+                if batches_of(g)[b].level:
+                    batches_of(g)[b].last = UNREAD_AGAIN if is_unread_again(&s, b) else b
             measure_rooms(&s, True)
+            keep_inside(&s)
+            fleeting = lay_out_fleeting(g, n_batches[0], s.kept, &block)
     arena_rewind(&g.scratch, top)
+    if fleeting:
+        open_fleeting(g, n_batches[0], block)
     return first
 
 
 cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
                size_t at_a_time) noexcept nogil:
     cdef size_t top = g.scratch.top
-    cdef double left = memory_left(g)
+    cdef double left = memory_to_plan(g)
     cdef Search s
     cdef bint found
     if left == INFINITY:
@@ -107,7 +177,7 @@ cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n
 
 
 cdef void begin_search(Search* s, uint32_t n_batches) noexcept nogil:
-    s.begin = s.until = s.g.n_batches
+    s.begin = s.g.n_batches
     s.end = s.begin + n_batches
 
 
@@ -175,7 +245,8 @@ cdef void undo(Search* s) noexcept nogil:
 
 
 cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
-    """Plan stretches of as many batches as needed, from the first on, so that backward fits into what is left.
+    """Plan as many stretches as needed so that backward fits into what is left: those that take least time again for
+    what they free.
 
     If stretches of all batches do not suffice, there are stretches within them, and so on: each depth takes one more
     forward pass.
@@ -183,26 +254,263 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
     Args:
         kept: set to the bytes of values that are kept at a time, if that is still too much; else to 0.
     """
-    cdef size_t bytes, most, total = 0
-    cdef uint32_t b, step, first, best = 0
-    for b in range(s.begin, s.end):
-        total += s.bytes[b - s.begin]
-    most = max(most_values(left, total, gradients_of(s)), <size_t>1)
+    cdef size_t bytes, most
+    cdef uint32_t depth, first, best = 1
+    most = max(most_values(left, SIZE_MAX, gradients_of(s)), <size_t>1)
     kept[0] = SIZE_MAX
-    # What is not in stretches is kept, so a smaller share cannot suffice.
-    for step in range(<uint32_t>((total - min(most, total)) // (total // PARTS + 1)), PARTS + MOST_DEPTH - 1):
-        first = drop_part(s, step)
+    for depth in range(1, MOST_DEPTH + 1):
+        first = drop_all(s, depth)
         bytes = measure_rooms(s, False)
         if first != NO_STRETCH and bytes <= most:
             kept[0] = 0
-            return first
+            return drop_quickest(s, first, most, bytes) if depth == 1 else first
         if bytes < kept[0]:
             kept[0] = bytes
-            best = step
-        elif step >= PARTS:
+            best = depth
+        elif depth > 1:
             break                               # going deeper gains nothing more
     note_kept(LEAST)
-    return drop_part(s, best)
+    return drop_all(s, best)
+
+
+cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes) noexcept nogil:
+    """Have the stretches not dropped that take the longest time again for what they free; all of them are of depth 1.
+
+    Shorter stretches need a smaller room, so that fewer of them may suffice: these are tried too.
+
+    Args:
+        first: the first of them.
+        most: the bytes that values may take.
+        bytes: those that they take with all stretches, which is not more.
+
+    Returns:
+        The first stretch that remains.
+    """
+    cdef size_t top = s.g.scratch.top, largest = largest_stretch(s, first)
+    cdef uint32_t halvings, best = 0
+    cdef double cost, least
+    cdef bint one_by_one = is_worth_choosing(s)
+    cdef uint32_t n
+    cdef Choice* choices = choose(s, first, one_by_one, most - bytes, &least, &n)
+    if choices == NULL:
+        return first
+    for halvings in range(1, HALVINGS + 1 if one_by_one else 1):
+        s.largest = largest >> halvings
+        first = drop_all(s, 1)
+        bytes = measure_rooms(s, False)
+        if bytes > most:
+            break
+        choices = choose(s, first, one_by_one, most - bytes, &cost, &n)
+        if choices == NULL:
+            break
+        if cost < least:
+            least = cost
+            best = halvings
+    s.largest = largest >> best if best else 0
+    first = drop_all(s, 1)
+    choices = choose(s, first, one_by_one, most - measure_rooms(s, False), &cost, &n)
+    if choices != NULL:
+        first = keep_batches(s, first, choices, n) if one_by_one else drop_chosen(s, choices, n)
+    s.largest = 0
+    arena_rewind(&s.g.scratch, top)
+    return first
+
+
+cdef bint is_worth_choosing(const Search* s) noexcept nogil:
+    """Whether nodes take so much longer than plans that it pays to choose batch by batch, of several plans."""
+    return total_bytes(s) > LEAST_OF_NODE * (s.highest - s.lowest + <size_t>1)
+
+
+cdef size_t largest_stretch(const Search* s, uint32_t first) noexcept nogil:
+    """The bytes of the values of the largest stretch from one on."""
+    cdef size_t largest = 0, sum
+    cdef uint32_t number, b
+    for number in range(first, n_stretches(s.g)):
+        sum = 0
+        for b in range(stretches_of(s.g)[number].first, stretches_of(s.g)[number].end):
+            sum += s.bytes[b - s.begin]
+        largest = max(largest, sum)
+    return largest
+
+
+cdef Choice* choose(Search* s, uint32_t first, bint one_by_one, size_t spare, double* cost, uint32_t* n) noexcept nogil:
+    """Choose which stretches are dropped, from the first one on, if all others may take `spare` bytes more than all do.
+
+    Args:
+        one_by_one: choose among their batches instead.
+        cost: set to what those that are dropped take.
+        n: set to the number of choices.
+
+    Returns:
+        The choices, by position in the plan; NULL: there is no memory.
+    """
+    cdef uint32_t i
+    cdef Choice* choices
+    n[0] = s.end - s.begin if one_by_one else n_stretches(s.g) - first
+    choices = <Choice*>arena_alloc(&s.g.scratch, n[0] * sizeof(Choice))
+    if choices == NULL:
+        return NULL
+    if one_by_one:
+        n[0] = weigh_batches(s, choices)
+    else:
+        for i in range(n[0]):
+            weigh(s, first + i, &choices[i])
+        choices[n[0] - 1].cost = 0              # backward begins with it, before it is dropped
+    qsort(choices, n[0], sizeof(Choice), costlier)
+    cost[0] = 0
+    for i in range(n[0]):
+        if choices[i].cost and choices[i].bytes <= spare:
+            spare -= choices[i].bytes
+            choices[i].drops = False
+        else:
+            cost[0] += choices[i].cost
+    qsort(choices, n[0], sizeof(Choice), earlier)
+    return choices
+
+
+cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
+    """Find what each batch frees, and how long it takes again, with what only serves to compute it; returns how many."""
+    cdef Graph* g = s.g
+    cdef const Batch* batch
+    cdef size_t top = g.scratch.top
+    cdef uint32_t* readers = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
+    cdef uint32_t b, i, k, n = 0
+    if readers != NULL:
+        memset(readers, 0, (s.end - s.begin) * sizeof(uint32_t))
+        for b in range(s.begin, s.end):
+            for k in range(n_read(s, b)):
+                i = read_by(s, b, k)
+                if i != NONE:
+                    readers[i - s.begin] += 1
+    for b in range(s.begin, s.end):
+        batch = &batches_of(g)[b]
+        if batch.level == 0 or batch.form == VIEWS or not s.kept[b - s.begin]:
+            continue
+        choices[n].first = b
+        choices[n].end = b + 1
+        choices[n].bytes = s.bytes[b - s.begin]
+        choices[n].cost = 0
+        choices[n].drops = True
+        if stretches_of(g)[s.within[b - s.begin]].next != NO_STRETCH:   # backward begins with the last one
+            choices[n].cost = cost_of_batch(g, batch)
+            for k in range(n_read(s, b)):
+                i = read_by(s, b, k)
+                if readers != NULL and i != NONE and batches_of(g)[i].level and not s.kept[i - s.begin]:
+                    choices[n].cost += cost_of_batch(g, &batches_of(g)[i]) / readers[i - s.begin]
+        n += 1
+    arena_rewind(&g.scratch, top)
+    return n
+
+
+cdef uint32_t keep_batches(Search* s, uint32_t first, const Choice* choices, uint32_t n) noexcept nogil:
+    """Plan the stretches again that have batches which are dropped, and keep the other batches; the first of them."""
+    cdef Graph* g = s.g
+    cdef size_t top = g.scratch.top
+    cdef uint32_t n_all = n_stretches(g) - first, i, k = 0, after = NO_STRETCH
+    cdef Choice* all = <Choice*>arena_alloc(&g.scratch, n_all * sizeof(Choice))
+    if all == NULL:
+        return first
+    for i in range(n_all):
+        weigh(s, first + i, &all[i])
+        all[i].drops = False
+        while k < n and choices[k].first < all[i].end:
+            all[i].drops = all[i].drops or choices[k].drops
+            k += 1
+    after = drop_chosen(s, all, n_all)
+    for k in range(n):
+        if not choices[k].drops:
+            batches_of(g)[choices[k].first].level = 0
+    arena_rewind(&g.scratch, top)
+    return after
+
+
+cdef bint is_unread_again(const Search* s, uint32_t b) noexcept nogil:
+    """Whether all batches that read a batch of a stretch are kept, need not run again for what they save, and do not read it
+    in backward."""
+    cdef Graph* g = s.g
+    cdef const Batch* reader
+    cdef const Node* x
+    cdef const Op* op
+    cdef uint32_t r, j, k
+    if s.kept[b - s.begin] or batches_of(g)[b].form == TILES or s.last[b - s.begin] == NONE:
+        return False
+    for r in range(b + 1, s.last[b - s.begin] + 1):
+        reader = &batches_of(g)[r]
+        op = op_at(nodes_of(g)[order_of(g)[reader.first]].op)
+        for j in range(reader.count):
+            x = &nodes_of(g)[order_of(g)[reader.first + j]]
+            for k in range(x.nargs):
+                if planned_batch(s, args_of(g, x)[k]) == b and (
+                        reader.level or reader.form == TILES or reader.form == VIEWS or op.needs[CPU].saved != NULL
+                        or reads(op, k)):
+                    return False
+    return True
+
+
+cdef uint32_t drop_chosen(Search* s, const Choice* choices, uint32_t n) noexcept nogil:
+    """Plan the stretches that are chosen; the first of them."""
+    cdef uint32_t i, first = NO_STRETCH
+    undo(s)
+    memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
+    for i in range(n):
+        if choices[i].drops and not add_stretch(s, choices[i].first, choices[i].end, 1, NO_STRETCH, &first):
+            undo(s)
+            return NO_STRETCH
+    set_levels(s)
+    return first
+
+
+cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
+    """Find what a stretch frees, and how long it takes again."""
+    cdef const Stretch* of = &stretches_of(s.g)[number]
+    cdef const Batch* batch
+    cdef uint32_t b
+    x.first = of.first
+    x.end = of.end
+    x.bytes = 0
+    x.cost = 0
+    x.drops = True
+    for b in range(of.first, of.end):
+        batch = &batches_of(s.g)[b]
+        if batch.level:
+            if s.kept[b - s.begin]:             # else it will be fleeting: its readers are in the stretch too
+                x.bytes += s.bytes[b - s.begin]
+            x.cost += cost_of_batch(s.g, batch)
+        elif op_at(nodes_of(s.g)[order_of(s.g)[batch.first]].op).needs[CPU].saved != NULL:
+            x.cost += cost_of_batch(s.g, batch)
+
+
+cdef double cost_of_batch(const Graph* g, const Batch* batch) noexcept nogil:
+    """About how long a batch takes, in multiplications."""
+    cdef const Node* x
+    cdef const Dim* a
+    cdef const Op* op = op_at(nodes_of(g)[order_of(g)[batch.first]].op)
+    cdef double cost = COST_OF_BATCH, elements
+    cdef uint32_t j, k
+    for j in range(batch.count):
+        x = &nodes_of(g)[order_of(g)[batch.first + j]]
+        elements = total_of(&x.dim)
+        cost += COST_OF_NODE + COST_OF_NUMBER * elements
+        for k in range(x.nargs):
+            a = &nodes_of(g)[args_of(g, x)[k]].dim
+            if a.nd > 1 and total_of(a) and (rule_of(op, k) == SHARE or op.role == PRODUCT and k == 0):
+                # A matrix of r x c, or filters for r channels: each result is a sum of c products.
+                cost += elements * size_of(a) / a.d[0 if a.nd == 2 else a.nd - 1]
+            else:
+                cost += COST_OF_NUMBER * total_of(a)
+    return cost
+
+
+cdef int costlier(const void* a, const void* b) noexcept nogil:
+    """The order of stretches by the time that they take for each byte, the longest first."""
+    cdef const Choice* x = <const Choice*>a
+    cdef const Choice* y = <const Choice*>b
+    cdef double d = x.cost * y.bytes - y.cost * x.bytes
+    return -1 if d > 0 else 1 if d < 0 else earlier(a, b)
+
+
+cdef int earlier(const void* a, const void* b) noexcept nogil:
+    return -1 if (<const Choice*>a).first < (<const Choice*>b).first else 1
 
 
 cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batches, const uint32_t* targets,
@@ -215,13 +523,23 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
     """
     cdef Graph* g = s.g
     cdef Undivided plan, best
-    cdef size_t top, bytes
+    cdef size_t top, bytes, total = total_bytes(s)
     cdef uint32_t first, parts, best_parts = 1
+    cdef Divided* divided
     if not keep_undivided(g, n_batches[0], &plan):
         return drop_enough(s, left, &bytes)
     top = g.scratch.top
     best = plan
+    divided = divided_before(&plan, total, left)
     find_large(s, &plan)
+    if divided != NULL:                         # as a similar plan was
+        first = drop_parts(s, &best if divided.whole else &plan, divided.parts, left, &bytes, n_batches, targets,
+                           n_targets)
+        if bytes == 0:
+            note_kept(ENOUGH)
+            return first
+        divided.parts = 0
+        arena_rewind(&g.scratch, top)
     while True:                                 # first only what is around the large batches, then the whole plan
         parts = 1
         while parts < MOST_DIVIDED:
@@ -229,6 +547,7 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
             first = drop_parts(s, &plan, parts, left, &bytes, n_batches, targets, n_targets)
             if bytes == 0:
                 note_kept(ENOUGH)
+                note_divided(&plan, total, left, parts)
                 return first
             if n_batches[0] == plan.n_batches:
                 break                           # all nodes depend on each other
@@ -242,6 +561,33 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
         plan.first = 0
         plan.end = plan.n_batches
     return drop_parts(s, &best, best_parts, left, &bytes, n_batches, targets, n_targets)
+
+
+cdef size_t total_bytes(const Search* s) noexcept nogil:
+    cdef size_t sum = 0
+    cdef uint32_t b
+    for b in range(s.begin, s.end):
+        sum += s.bytes[b - s.begin]
+    return sum
+
+
+cdef Divided* divided_before(const Undivided* plan, size_t bytes, double left) noexcept nogil:
+    """How a plan of the same size was divided with about as much memory, in this thread; NULL: none is remembered."""
+    cdef Divided* x
+    cdef uint32_t i
+    for i in range(<uint32_t>REMEMBERED):
+        x = &divided_here().plans[i]
+        if (x.parts and x.n_batches == plan.n_batches and x.n_nodes == plan.n_nodes and x.bytes == bytes
+                and ALIKE * x.left <= left <= x.left / ALIKE):
+            return x
+    return NULL
+
+
+cdef void note_divided(const Undivided* plan, size_t bytes, double left, uint32_t parts) noexcept nogil:
+    cdef DividedPlans* all = divided_here()
+    all.last = (all.last + 1) % <uint32_t>REMEMBERED
+    all.plans[all.last] = Divided(plan.n_batches, plan.n_nodes, parts, bytes, left,
+                                  plan.first == 0 and plan.end == plan.n_batches)
 
 
 cdef void find_large(const Search* s, Undivided* plan) noexcept nogil:
@@ -271,17 +617,10 @@ cdef uint32_t drop_parts(Search* s, const Undivided* plan, uint32_t parts, doubl
     return drop_enough(s, left, kept) if open_search(s, targets, n_targets) else NO_STRETCH
 
 
-cdef uint32_t drop_part(Search* s, uint32_t step) noexcept nogil:
-    """Plan stretches of one share of the bytes of the plan more than the step before, or of all, of one depth more."""
-    cdef size_t total = 0, sum = 0
-    cdef uint32_t b
-    for b in range(s.begin, s.end):
-        total += s.bytes[b - s.begin]
-    s.deepest = 1 if step < PARTS else step - PARTS + 2
-    s.until = s.begin
-    while s.until < s.end and sum <= total // PARTS * (step + <size_t>1):
-        sum += s.bytes[s.until - s.begin]
-        s.until += 1
+cdef uint32_t drop_all(Search* s, uint32_t depth) noexcept nogil:
+    """Plan stretches of all batches, of a depth; the first of them, or NO_STRETCH."""
+    s.deepest = depth
+    s.all = True
     undo(s)
     memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
     return drop_regions(s)
@@ -326,32 +665,96 @@ cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) no
 cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nogil:
     """Find the last reader of each batch.  False: there is no memory."""
     cdef Graph* g = s.g
-    cdef const Batch* batch
-    cdef const Node* x
     cdef size_t n_batches = s.end - s.begin
-    cdef uint32_t b, i, j, k
+    cdef uint32_t b, i, k
     s.bytes = <size_t*>arena_alloc(&g.scratch, n_batches * sizeof(size_t))
     s.across = <size_t*>arena_alloc(&g.scratch, (n_batches + 1) * sizeof(size_t))
     s.last = <uint32_t*>arena_alloc(&g.scratch, n_batches * sizeof(uint32_t))
     s.cuts = <uint8_t*>arena_alloc(&g.scratch, n_batches)
     s.trial = <uint8_t*>arena_alloc(&g.scratch, n_batches)
-    if s.bytes == NULL or s.across == NULL or s.last == NULL or s.cuts == NULL or s.trial == NULL:
+    s.kept = <uint8_t*>arena_alloc(&g.scratch, n_batches)
+    if s.bytes == NULL or s.across == NULL or s.last == NULL or s.cuts == NULL or s.trial == NULL or s.kept == NULL:
+        return False
+    memset(s.kept, True, n_batches)
+    if s.most_along:
+        find_kept(g, <uint32_t>n_batches, targets, n, s.most_along, s.kept)
+    for b in range(s.begin, s.end):
+        s.bytes[b - s.begin] = bytes_of(g, &batches_of(g)[b])
+        s.last[b - s.begin] = b
+    if not list_reads(s):
         return False
     for b in range(s.begin, s.end):
-        batch = &batches_of(g)[b]
-        s.bytes[b - s.begin] = bytes_of(g, batch)
-        s.last[b - s.begin] = b
-        for j in range(batch.count):
-            x = &nodes_of(g)[order_of(g)[batch.first + j]]
-            for k in range(x.nargs):
-                i = planned_batch(s, args_of(g, x)[k])
-                if i != NONE:
-                    s.last[i - s.begin] = b
+        for k in range(n_read(s, b)):
+            i = read_by(s, b, k)
+            if i != NONE:
+                s.last[i - s.begin] = b
     for i in range(n):
         b = planned_batch(s, targets[i])
         if b != NONE:
             s.last[b - s.begin] = NONE
     return True
+
+
+cdef inline uint32_t n_read(const Search* s, uint32_t b) noexcept nogil:
+    """How many times to call `read_by` for a batch."""
+    if s.reads == NULL:
+        return nodes_of(s.g)[order_of(s.g)[batches_of(s.g)[b].first]].nargs
+    return s.reads[b + 1 - s.begin] - s.reads[b - s.begin]
+
+
+cdef inline uint32_t read_by(const Search* s, uint32_t b, uint32_t k) noexcept nogil:
+    """A batch that a batch reads, or NONE."""
+    cdef const Node* x
+    if s.reads == NULL:
+        x = &nodes_of(s.g)[order_of(s.g)[batches_of(s.g)[b].first]]
+        return planned_batch(s, args_of(s.g, x)[k])
+    return s.read[s.reads[b - s.begin] + k]
+
+
+cdef bint list_reads(Search* s) noexcept nogil:
+    """List the batches that each batch reads, unless all have one node.  False: there is no memory."""
+    cdef Graph* g = s.g
+    cdef uint32_t n_batches = s.end - s.begin, b, i, n
+    cdef uint32_t* reader                       # by batch: the batch for which it was listed last
+    s.reads = NULL
+    if batches_of(g)[s.end - 1].first + batches_of(g)[s.end - 1].count - s.first == n_batches:
+        return True
+    reader = <uint32_t*>arena_alloc(&g.scratch, n_batches * sizeof(uint32_t))
+    s.reads = <uint32_t*>arena_alloc(&g.scratch, (n_batches + <size_t>1) * sizeof(uint32_t))
+    if reader == NULL or s.reads == NULL:
+        return False
+    s.read = NULL
+    for i in range(2):                          # count them, then write them
+        memset(reader, 0xFF, n_batches * sizeof(uint32_t))
+        n = 0
+        for b in range(s.begin, s.end):
+            s.reads[b - s.begin] = n
+            n += list_reads_of(s, b, reader, n)
+        s.reads[n_batches] = n
+        if i == 0:
+            s.read = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+            if s.read == NULL:
+                return False
+    return True
+
+
+cdef uint32_t list_reads_of(Search* s, uint32_t b, uint32_t* reader, uint32_t at) noexcept nogil:
+    """The same for one batch, from a position of the list on; returns how many."""
+    cdef Graph* g = s.g
+    cdef const Batch* batch = &batches_of(g)[b]
+    cdef const Node* x
+    cdef uint32_t i, j, k, n = 0
+    for j in range(batch.count):
+        x = &nodes_of(g)[order_of(g)[batch.first + j]]
+        for k in range(x.nargs):
+            i = planned_batch(s, args_of(g, x)[k])
+            if i == NONE or reader[i - s.begin] == b:
+                continue
+            reader[i - s.begin] = b
+            if s.read != NULL:
+                s.read[at + n] = i
+            n += 1
+    return n
 
 
 cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogil:
@@ -402,8 +805,8 @@ cdef bint is_inside(const Search* s, uint32_t b, uint32_t depth) noexcept nogil:
     """Whether all nodes of a batch are in regions of a depth; or, if memory is short, whether it may be dropped."""
     cdef const Batch* batch = &batches_of(s.g)[b]
     cdef uint32_t j
-    if s.until > s.begin:
-        return b < s.until
+    if s.all:
+        return True
     for j in range(batch.count):
         if region_at(s, batch.first + j, depth) == NONE:
             return False
@@ -512,6 +915,10 @@ cdef void choose_cuts(Search* s, uint32_t first, uint32_t end, uint32_t depth) n
     if total < LEAST_TO_CUT:
         return
     measure_across(s, first, end)
+    if s.largest:
+        try_cuts(s, first, end, s.largest)
+        memcpy(s.cuts + (first - s.begin), s.trial + (first - s.begin), end - first)
+        return
     least = inside_of(s, total, depth)
     n = max(<size_t>(sqrt(<double>total / s.usual) / 4), <size_t>1)     # the best number is about four times that
     while n < end - first and worse < 3:
@@ -586,7 +993,7 @@ cdef size_t inside_of(const Search* s, size_t bytes, uint32_t depth) noexcept no
     A stretch of n bytes that is cut k times, with u bytes read across a cut, takes k u + n / k, which is least for
     k = sqrt(n / u), and so on.
     """
-    cdef double more = s.deepest - depth if s.until > s.begin and s.deepest > depth else 0
+    cdef double more = s.deepest - depth if s.all and s.deepest > depth else 0
     if more == 0 or bytes <= s.usual:
         return bytes
     return <size_t>((more + 1) * pow(bytes * pow(s.usual, more), 1 / (more + 1)))
@@ -625,8 +1032,7 @@ cdef inline void lower(Batch* batch, uint32_t level) noexcept nogil:
 cdef void set_levels(Search* s) noexcept nogil:
     cdef Graph* g = s.g
     cdef Batch* batches = batches_of(g)
-    cdef const Node* x
-    cdef uint32_t b, i, j, k
+    cdef uint32_t b, i, k
     for b in range(s.begin, s.end):
         if s.within[b - s.begin] != NO_STRETCH:
             batches[b].level = <uint8_t>stretches_of(g)[s.within[b - s.begin]].depth
@@ -634,12 +1040,10 @@ cdef void set_levels(Search* s) noexcept nogil:
         if s.last[b - s.begin] == NONE:
             batches[b].level = 0
     for b in range(s.begin, s.end):
-        for j in range(batches[b].count):
-            x = &nodes_of(g)[order_of(g)[batches[b].first + j]]
-            for k in range(x.nargs):
-                i = planned_batch(s, args_of(g, x)[k])
-                if i != NONE and batches[i].level and s.within[i - s.begin] != s.within[b - s.begin]:
-                    lower(&batches[i], common_depth(s, i, b))
+        for k in range(n_read(s, b)):
+            i = read_by(s, b, k)
+            if i != NONE and batches[i].level and s.within[i - s.begin] != s.within[b - s.begin]:
+                lower(&batches[i], common_depth(s, i, b))
     for b in range(s.begin, s.end):
         if batches[b].form == VIEWS:
             keep_viewed(s, b)
@@ -681,9 +1085,29 @@ cdef size_t measure_rooms(Search* s, bint noted) noexcept nogil:
         if noted:
             g.rooms[i].needed = max(g.rooms[i].needed, needed[i])
     for b in range(s.begin, s.end):
-        if batches[b].level == 0:
+        if batches[b].level == 0 and not is_fleeting(s, b):
             all += s.bytes[b - s.begin]
     return all
+
+
+cdef inline bint is_fleeting(const Search* s, uint32_t b) noexcept nogil:
+    """Whether a batch outside stretches will be fleeting, as far as its last reader tells."""
+    cdef uint32_t last = s.last[b - s.begin]
+    return (not s.kept[b - s.begin] and s.within[b - s.begin] == NO_STRETCH
+            and last != NONE and s.within[last - s.begin] == NO_STRETCH)
+
+
+cdef void keep_inside(Search* s) noexcept nogil:
+    """What batches of stretches compute or read is not fleeting."""
+    cdef uint32_t b, i, k
+    for b in range(s.begin, s.end):
+        if s.within[b - s.begin] == NO_STRETCH:
+            continue
+        s.kept[b - s.begin] = True
+        for k in range(n_read(s, b)):
+            i = read_by(s, b, k)
+            if i != NONE:
+                s.kept[i - s.begin] = True
 
 
 cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:

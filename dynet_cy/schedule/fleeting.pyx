@@ -31,7 +31,7 @@ little memory, and in those of small values, of which a few nodes are sampled.
 import os
 
 from libc.stdint cimport uint8_t, uint32_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
@@ -77,21 +77,52 @@ cdef struct Search:
     uint32_t n                      # batches that are not kept
 
 
-cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n,
-                        size_t most_along) noexcept nogil:
+cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                        size_t* block) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef Search s
     cdef bint found
-    if not is_worth_it(g, n_batches):
-        return False
+    begin_search(&s, g, n_batches, most_along)
+    found = (is_worth_it(g, n_batches) and open_search(&s) and keep_what_is_read(&s, targets, n)
+             and lay_out(&s, block))
+    arena_rewind(&g.scratch, top)
+    return found
+
+
+cdef bint find_kept(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                    uint8_t* kept) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef Search s
+    cdef bint found
+    begin_search(&s, g, n_batches, most_along)
+    found = is_worth_it(g, n_batches) and open_search(&s) and keep_what_is_read(&s, targets, n)
+    if found:
+        memcpy(kept, s.kept, n_batches)
+    arena_rewind(&g.scratch, top)
+    return found
+
+
+cdef bint lay_out_fleeting(Graph* g, uint32_t n_batches, const uint8_t* kept, size_t* block) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef Search s
+    cdef uint32_t b
+    cdef bint found
+    begin_search(&s, g, n_batches, 0)
+    s.kept = <uint8_t*>kept
+    s.n = 0
+    for b in range(n_batches):
+        s.n += not kept[b]
+    found = s.n != 0 and lay_out(&s, block)
+    arena_rewind(&g.scratch, top)
+    return found
+
+
+cdef void begin_search(Search* s, Graph* g, uint32_t n_batches, size_t most_along) noexcept nogil:
     s.g = g
     s.most_along = most_along
     s.begin = g.n_batches
     s.end = s.begin + n_batches
     s.on_device = g.device != 0 or g.multi_device
-    found = open_search(&s) and keep_what_is_read(&s, targets, n) and lay_out(&s)
-    arena_rewind(&g.scratch, top)
-    return found
 
 
 cdef bint is_worth_it(const Graph* g, uint32_t n_batches) noexcept nogil:
@@ -168,6 +199,7 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     for b in range(s.begin, s.end):
         batch = &batches_of(g)[b]
         batch.last = s.at = b
+        batch.reader = batch.spends = 0             # a plan that is divided is searched again
         if batch.count == 1 and batch.form != VIEWS and not s.on_device:
             look_at_one(s, batch, b)
             continue
@@ -444,15 +476,29 @@ cdef void keep_for_others(Search* s) noexcept nogil:
 
 # ---- where ------------------------------------------------------------------------------
 
-cdef bint lay_out(Search* s) noexcept nogil:
-    """Give the batches that are not kept their parts of one block.  False: there is no memory."""
+cdef bint open_fleeting(Graph* g, uint32_t n_batches, size_t block) noexcept nogil:
+    cdef Batch* batches = &batches_of(g)[g.n_batches]
+    cdef char* p = <char*>arena_alloc(&g.grads, block)
+    cdef uint32_t b
+    for b in range(n_batches):
+        if batches[b].level == FLEETING:
+            if p == NULL:
+                batches[b].level = batches[b].planned = 0
+            else:
+                batches[b].y = <float*>(p + <size_t>batches[b].y)
+                g.has_fleeting = True
+    return p != NULL
+
+
+cdef bint lay_out(Search* s, size_t* bytes) noexcept nogil:
+    """Give the batches that are not kept their parts of one block of some bytes: `y` is set to where in the block.
+    False: there is no memory."""
     cdef Graph* g = s.g
     cdef Batch* batches = batches_of(g)
     cdef Block block
     cdef size_t* at = <size_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(size_t))
     cdef uint32_t* first = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
     cdef uint32_t* following = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
-    cdef char* p
     cdef uint32_t b = s.begin, k, after
     memset(&block, 0, sizeof(Block))
     block.holes = <Hole*>arena_alloc(&g.scratch, (s.n + <size_t>1) * sizeof(Hole))
@@ -474,14 +520,11 @@ cdef bint lay_out(Search* s) noexcept nogil:
                 give_to_block(&block, at[k - s.begin], block_bytes(batches[k].bytes))
                 k = following[k - s.begin]
             b += 1
-    p = <char*>arena_alloc(&g.grads, block.end)
-    if p == NULL:
-        return False
     for b in range(s.begin, s.end):
         if not s.kept[b - s.begin]:
-            batches[b].y = <float*>(p + at[b - s.begin])
+            batches[b].y = <float*>at[b - s.begin]
             batches[b].level = batches[b].planned = <uint8_t>FLEETING
-    g.has_fleeting = True
+    bytes[0] = block.end
     return True
 
 
