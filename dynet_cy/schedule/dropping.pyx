@@ -256,7 +256,7 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
     """
     cdef size_t bytes, most
     cdef uint32_t depth, first, best = 1
-    most = max(most_values(left, SIZE_MAX, gradients_of(s)), <size_t>1)
+    most = max(most_values(left - bytes_held(s), SIZE_MAX, gradients_of(s)), <size_t>1)
     kept[0] = SIZE_MAX
     for depth in range(1, MOST_DEPTH + 1):
         first = drop_all(s, depth)
@@ -368,6 +368,16 @@ cdef Choice* choose(Search* s, uint32_t first, bint one_by_one, size_t spare, do
     return choices
 
 
+cdef size_t bytes_held(const Search* s) noexcept nogil:
+    """The bytes of what may be dropped although the program refers to it: they are left free, since it may ask for that."""
+    cdef size_t sum = 0
+    cdef uint32_t b
+    for b in range(s.begin, s.end):
+        if s.last[b - s.begin] != NONE and is_held(s, b):
+            sum += s.bytes[b - s.begin]
+    return sum
+
+
 cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
     """Find what each batch frees, and how long it takes again, with what only serves to compute it; returns how many."""
     cdef Graph* g = s.g
@@ -425,14 +435,15 @@ cdef uint32_t keep_batches(Search* s, uint32_t first, const Choice* choices, uin
 
 
 cdef bint is_unread_again(const Search* s, uint32_t b) noexcept nogil:
-    """Whether all batches that read a batch of a stretch are kept, need not run again for what they save, and do not read it
-    in backward."""
+    """Whether a batch of a stretch need not run again: it saves nothing, and all batches that read it are kept, do not run
+    again for what they save, and do not read it in backward."""
     cdef Graph* g = s.g
     cdef const Batch* reader
     cdef const Node* x
     cdef const Op* op
     cdef uint32_t r, j, k
-    if s.kept[b - s.begin] or batches_of(g)[b].form == TILES or s.last[b - s.begin] == NONE:
+    if (s.kept[b - s.begin] or batches_of(g)[b].form == TILES or s.last[b - s.begin] == NONE
+            or saves(g, &batches_of(g)[b])):
         return False
     for r in range(b + 1, s.last[b - s.begin] + 1):
         reader = &batches_of(g)[r]
@@ -441,7 +452,7 @@ cdef bint is_unread_again(const Search* s, uint32_t b) noexcept nogil:
             x = &nodes_of(g)[order_of(g)[reader.first + j]]
             for k in range(x.nargs):
                 if planned_batch(s, args_of(g, x)[k]) == b and (
-                        reader.level or reader.form == TILES or reader.form == VIEWS or op.needs[CPU].saved != NULL
+                        reader.level or reader.form == TILES or reader.form == VIEWS or saves(g, reader)
                         or reads(op, k)):
                     return False
     return True
@@ -476,8 +487,13 @@ cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
             if s.kept[b - s.begin]:             # else it will be fleeting: its readers are in the stretch too
                 x.bytes += s.bytes[b - s.begin]
             x.cost += cost_of_batch(s.g, batch)
-        elif op_at(nodes_of(s.g)[order_of(s.g)[batch.first]].op).needs[CPU].saved != NULL:
+        elif saves(s.g, batch):
             x.cost += cost_of_batch(s.g, batch)
+
+
+cdef inline bint saves(const Graph* g, const Batch* batch) noexcept nogil:
+    """Whether a batch saves numbers for backward, so that it runs again although it is kept."""
+    return op_at(nodes_of(g)[order_of(g)[batch.first]].op).needs[CPU].saved != NULL
 
 
 cdef double cost_of_batch(const Graph* g, const Batch* batch) noexcept nogil:

@@ -9,7 +9,7 @@ import pytest
 from limits import MB, limited, without_limit  # noqa: F401
 
 import dynet_cy as dy
-from dynet_cy import config
+from dynet_cy import config, profiling
 from dynet_cy.graph import thrift
 from dynet_cy.memory import arena
 
@@ -203,3 +203,58 @@ def test_collected_factors_give_way_to_gradients() -> None:
         found = trained_once()
     for x, y in zip(found, expected):
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-5 * float(np.abs(y).max()))
+
+
+def cells(model: dy.ParameterCollection) -> dy.Expression:
+    """A network whose inputs, for all words at once, are half of the memory."""
+    reader = dy.LSTMBuilder(1, 16, 256, model)
+    table = model.add_lookup_parameters((50, 16))
+    out = model.add_parameters((4, 256))
+    losses = []
+    for k in range(24):
+        states = reader.transduce([table[(k + i) % 50] for i in range(40 + k % 3)])
+        losses += [dy.pickneglogsoftmax(out * h, i % 4) for i, h in enumerate(states)]
+    return dy.esum(losses)
+
+
+@pytest.mark.parametrize("part", [0.55])
+def test_inputs_of_steps_run_in_slices(part: float) -> None:
+    """Right before the steps that read them, which stay whole; with the numbers of a graph that keeps all."""
+    dy.renew_cg()
+    arena.give_back()
+    expected, taken = trained(cells)
+    batches = dy.cg().n_batches()
+    for _ in range(3):
+        found, less = trained(cells, part * taken / MB)
+        assert less <= part * taken
+        for x, y in zip(found, expected):
+            np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5 * max(1, float(np.abs(y).max())))
+    assert batches < dy.cg().n_batches() < 1.5 * batches
+
+
+def test_what_is_quick_is_dropped_first() -> None:
+    """The products of a chain are kept as long as dropping its elementwise values suffices."""
+
+    def run(mem: float | None) -> tuple[list[np.ndarray], int, dict[str, int]]:
+        dy.reset_random_seed(3)
+        dy.renew_cg(mem=mem)
+        model = dy.ParameterCollection()
+        W = model.add_parameters((256, 256))
+        h: dy.Expression = dy.inputTensor(np.cos(np.arange(256 * 64)).reshape(256, 64) / 9)
+        for _ in range(24):
+            product = W * h
+            h = dy.tanh(dy.square(product) - dy.logistic(product)) * 0.5 + product
+        loss = dy.squared_norm(h)
+        with profiling.measure() as profile:
+            loss.backward()
+        again = {row.op: row.nodes for row in profile if row.way == "again"}
+        values = next(row.bytes for row in dy.memory_report().rows if row.kind == "values")
+        return [loss.npvalue(), W.grad_as_array()], values, again
+
+    expected, _, _ = run(None)
+    for mem in (9.0, 8.0, 7.0):
+        found, _, again = run(mem)
+        for x, y in zip(found, expected):
+            np.testing.assert_allclose(x, y, rtol=2e-3, atol=2e-5 * max(1, float(np.abs(y).max())))
+    assert sum(again.values()) > 0
+    assert again.get("matmul", 0) < max(again.values())
