@@ -87,6 +87,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         float* dy
 
     enum:
+        KEEPS_ASKED "DY_KEEPS_ASKED"
         KEEPS_FACTORS "DY_KEEPS_FACTORS"
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"

@@ -12,9 +12,8 @@ Its memory is free for others when the last batch has run that reads it (include
 made later, or a value that is asked for by the number of its node, has it computed again (execute/revival).
 
 On a device, copies are made together, right before one of them is read (gpu/copies), and the steps of a cell run with
-its last batch (gpu/cells). So what they read stays until then. A bias is copied in advance only to values that stay, so
-small batches are kept: the launch that this saves takes longer than their memory is worth. Runs of elementwise batches
-(gpu/fusion) read in backward what their first launch has read, so all of it is kept.
+its last batch (gpu/cells), and so do runs of elementwise batches (gpu/fusion). So what they read stays until then. A bias is copied in advance only to values that stay, so
+small batches are kept: the launch that this saves takes longer than their memory is worth.
 
 Every number is computed by the same call from the same numbers as otherwise. Calls read arguments in place if these
 are adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be
@@ -153,7 +152,7 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     cdef uint32_t b, i
     for b in range(s.begin, s.end):
         batch = &batches_of(g)[b]
-        batch.last = b
+        batch.last = end_of_run(s, b)
         if batch.count == 1 and batch.form != VIEWS and not s.on_device:
             look_at_one(s, batch, b)
             continue
@@ -163,8 +162,8 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
         if batch.cell:
             extend_arguments(s, batch, batch.cell - 1)
         elif batch.form == FUSION or batch.form == IN_FUSION:
-            keep(s, b)
-            keep_all_arguments(s, batch)
+            extend_arguments(s, batch, end_of_run(s, b))
+            keep_what_is_copied(s, batch)
     if s.on_device:
         keep_copied_last(s)
     for i in range(n):
@@ -262,6 +261,25 @@ cdef void extend_arguments(Search* s, const Batch* batch, uint32_t until) noexce
             of = planned_batch(s, args_of(g, x)[i])
             if of != NONE:
                 batches_of(g)[of].last = max(batches_of(g)[of].last, until)
+
+
+cdef uint32_t end_of_run(const Search* s, uint32_t b) noexcept nogil:
+    """The batch with which a batch runs: the last one of its run of elementwise batches, or itself."""
+    while batches_of(s.g)[b].form == IN_FUSION:
+        b += 1
+    return b
+
+
+cdef void keep_what_is_copied(Search* s, const Batch* batch) noexcept nogil:
+    """Keep what those arguments of a batch are copies of that are made before their first reader."""
+    cdef const Node* x
+    cdef uint32_t i, j, of
+    for j in range(batch.count):
+        x = &nodes_of(s.g)[order_of(s.g)[batch.first + j]]
+        for i in range(x.nargs):
+            of = planned_batch(s, args_of(s.g, x)[i])
+            if of != NONE and batches_of(s.g)[of].form == COPIES:
+                keep_all_arguments(s, &batches_of(s.g)[of])
 
 
 cdef void keep_all_arguments(Search* s, const Batch* batch) noexcept nogil:
