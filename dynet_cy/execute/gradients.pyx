@@ -30,9 +30,9 @@ from dynet_cy.execute.walk cimport (
 )
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
-    KEEPS_ASKED, KEEPS_FACTORS, LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS, Absorbed, Graph, are_joint, args_of,
-    batches_of, fill_hole, gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, make_hole, nodes_of,
-    open_gradients, order_of, state_of,
+    KEEPS_ASKED, KEEPS_FACTORS, LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS, Absorbed, Graph, are_joint,
+    args_of, batches_of, fill_hole, gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, make_hole,
+    nodes_of, open_gradients, order_of, state_of,
 )
 from dynet_cy.graph.thrift cimport memory_left
 from dynet_cy.kernels.kernels cimport K
@@ -428,8 +428,8 @@ cdef int multiply(Walk* w, Collected* c) noexcept nogil:
 #
 # A gradient that an op computes element by element from that of its result may be written over it, if nothing reads the
 # latter any more: the memory is handed on to the batch of the argument.  So of the arguments of such an op, one that
-# has no gradient yet comes last.  On devices additions that are listed may still read the gradient of the result: then the
-# argument gets memory of its own.
+# has no gradient yet comes last.  On devices additions that are listed may still read the gradient of the result: then
+# the argument gets memory of its own.
 
 cdef inline bint may_hand_on(const Walk* w, const Batch* batch, const Node* a) noexcept nogil:
     """Whether the gradients of a batch may become those of the batch whose first node is `a`.

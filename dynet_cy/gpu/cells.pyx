@@ -27,7 +27,8 @@ from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
 from dynet_cy.gpu.steps cimport note_steps
 from dynet_cy.graph.structs cimport (
-    CELL, EACH, IN_CELL, KEEPS_ASKED, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of, nodes_of,
+    CELL, EACH, IN_CELL, KEEPS_ASKED, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of,
+    nodes_of,
     order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
@@ -476,7 +477,6 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
     cdef const Node* c
     cdef const Node* gates
     cdef const Node* before
-    cdef const Batch* sums
     cdef Place[3] place
     cdef Place[3] grad
     cdef uint32_t id, of_c, of_gates, of_before, j, e, count = elements_of(g, batch)
@@ -501,7 +501,6 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
         gates = &nodes[of_gates]
         of_before = args_of(g, c)[0]
         before = &nodes[of_before]
-        sums = &batches_of(g)[gates.batch]
         size = size_of(&h.dim)
         one.c = there(s, &place[0], c)
         one.gates = there(s, &place[1], gates)

@@ -11,10 +11,10 @@ A batch is fleeting if
 Its memory is free for others when the last batch has run that reads it (include/dynet_cy/fleeting.h). A node that is
 made later, or a value that is asked for by the number of its node, has it computed again (execute/revival).
 
-On a device, copies are made together, right before one of them is read (gpu/copies), and the steps of a cell (gpu/cells)
-and runs of elementwise batches (gpu/fusion) run with their last batch. So what they read stays until then. A bias is
-copied in advance only to values that stay, so small batches are kept: the launch that this saves takes longer than their
-memory is worth.
+On a device, copies are made together, right before one of them is read (gpu/copies), and the steps of a cell
+(gpu/cells) and runs of elementwise batches (gpu/fusion) run with their last batch. So what they read stays until then.
+A bias is copied in advance only to values that stay, so small batches are kept: the launch that this saves takes longer
+than their memory is worth.
 
 Every number is computed by the same call from the same numbers as otherwise. Calls read arguments in place if these
 are adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be
