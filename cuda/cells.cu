@@ -18,9 +18,9 @@ extern "C" __global__ void lstm_gates_forward(size_t batch, unsigned h, float fo
     }
 }
 
-// The gradient of the sums.
+// The gradient of the sums, perhaps in place of that of the gates.
 extern "C" __global__ void lstm_gates_backward(size_t batch, unsigned h, const float *__restrict__ gates,
-                                               const float *__restrict__ dgates, float *dsums) {
+                                               const float *dgates, float *dsums) {
     size_t n = 4 * (size_t)h;
     for (EACH(i, batch * n)) {
         unsigned j = (unsigned)(i % n);

@@ -11,7 +11,7 @@ extern "C" __global__ void gates_forward(size_t n, size_t rows, size_t first, si
 }
 
 extern "C" __global__ void gates_backward(size_t n, size_t rows, size_t first, size_t squashed,
-                                          const float *__restrict__ ys, const float *__restrict__ dy, float *dsums) {
+                                          const float *__restrict__ ys, const float *dy, float *dsums) {
     for (EACH(i, n)) {
         float y = ys[i];
         dsums[i] = dy[i] * (i % rows - first < squashed ? 1.f - y * y : y * (1.f - y));

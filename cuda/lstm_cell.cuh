@@ -21,7 +21,7 @@ static __device__ __forceinline__ void lstm_forward(const dy_lstm_cell &cell, si
     cell.y[j] = o * tanhf(c);
 }
 
-// The gradients of the state, of the gates, of the sums and of the state before; d: that of the output.
+// The gradients of the state, of the sums and of the state before; d: that of the output.
 static __device__ __forceinline__ void lstm_backward(const dy_lstm_cell_back &cell, size_t h, size_t j, float d) {
     const float *g = cell.gates + j;
     float i = g[0], f = g[h], o = g[2 * h], u = g[3 * h], t = tanhf(cell.c[j]);
@@ -36,11 +36,6 @@ static __device__ __forceinline__ void lstm_backward(const dy_lstm_cell_back &ce
         du += to[3 * h];
     }
     cell.dc[j] = dc;
-    to[0] = di;
-    to[h] = df;
-    to[2 * h] = dout;
-    to[3 * h] = du;
-    to = cell.dsums + j;
     to[0] = di * (i * (1.f - i));
     to[h] = df * (f * (1.f - f));
     to[2 * h] = dout * (o * (1.f - o));

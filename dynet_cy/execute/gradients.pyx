@@ -30,10 +30,9 @@ from dynet_cy.execute.walk cimport (
 )
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
-    IN_ANY_ORDER, IN_ORDER, LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS, Absorbed, Graph, are_joint,
-    args_of, batches_of,
-    claim_memory, free_memory, gradient_of_node, held_of, home_of, is_spendable, keep_gradient, keep_held_gradients,
-    lie_over, nodes_of, open_gradients, order_of, state_of,
+    IN_ANY_ORDER, IN_ORDER, KEEPS_ASKED, KEEPS_FACTORS, LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS,
+    Absorbed, Graph, are_joint, args_of, batches_of, claim_memory, free_memory, gradient_of_node, held_of, home_of,
+    is_spendable, keep_gradient, keep_held_gradients, lie_over, nodes_of, open_gradients, order_of, state_of,
 )
 from dynet_cy.graph.thrift cimport MOST_COLUMNS, columns_collected, memory_left
 from dynet_cy.kernels.kernels cimport K
@@ -129,6 +128,7 @@ cdef bint free_factors(Walk* w, const Collected* x, const float** left, const fl
 cdef inline int add_numbers(Walk* w, uint32_t node, float* to, const float* source, size_t n, float scale,
                             bint accumulate) noexcept nogil:
     if not w.at_once:
+        w.n_added += 1
         return w.device.add(w, node, to, source, n, scale, accumulate)
     if scale != 1:
         if accumulate:
@@ -208,24 +208,29 @@ cdef bint takes_spread(const Walk* w, const Batch* batch, const Call* c, uint32_
     return True
 
 
-cdef int spread_on_device(Walk* w, const Batch* batch, const Call* c, float scale) noexcept nogil:
-    cdef const Graph* g = w.g
-    cdef const Node* node
-    cdef const float* source
-    cdef uint32_t i, j
+cdef int spread_on_device(Walk* w, const Batch* batch, const Call* c, float scale, uint32_t last) noexcept nogil:
+    """The same on a device, without argument `last`, which takes the place of the result."""
+    cdef uint32_t i
     for i in range(c.n):
-        if not takes_spread(w, batch, c, i):
-            continue
-        source = c.dy.v
-        for j in range(batch.count):
-            node = &nodes_of(g)[order_of(g)[batch.first + j]]
-            if contribute(w, args_of(g, node)[i], source, total_of(&node.dim), scale):
-                return -1
-            source += total_of(&node.dim)
+        if i != last and takes_spread(w, batch, c, i) and spread_to(w, batch, c, scale, i):
+            return -1
     return 0
 
 
-cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcept nogil:
+cdef int spread_to(Walk* w, const Batch* batch, const Call* c, float scale, uint32_t i) noexcept nogil:
+    cdef const Graph* g = w.g
+    cdef const Node* node
+    cdef const float* source = c.dy.v
+    cdef uint32_t j
+    for j in range(batch.count):
+        node = &nodes_of(g)[order_of(g)[batch.first + j]]
+        if contribute(w, args_of(g, node)[i], source, total_of(&node.dim), scale):
+            return -1
+        source += total_of(&node.dim)
+    return 0
+
+
+cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale, uint32_t last) noexcept nogil:
     """Add dy, times a number, to the gradients of all arguments that have the batch size of the result."""
     cdef Graph* g = w.g
     cdef uint32_t* ids = order_of(g) + batch.first
@@ -233,7 +238,7 @@ cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcep
     cdef const float* source = c.dy.v
     cdef uint32_t i, j
     if not w.at_once:
-        return spread_on_device(w, batch, c, scale)
+        return spread_on_device(w, batch, c, scale, last)
     for j in range(batch.count):
         node = &nodes_of(g)[ids[j]]
         for i in range(c.n):
@@ -423,7 +428,8 @@ cdef int multiply(Walk* w, Collected* c) noexcept nogil:
 #
 # A gradient that an op computes element by element from that of its result may be written over it, if nothing reads the
 # latter any more: the memory is handed on to the batch of the argument.  So of the arguments of such an op, one that
-# has no gradient yet comes last.
+# has no gradient yet comes last.  On devices additions that are listed may still read the gradient of the result: then
+# the argument gets memory of its own.
 
 cdef inline bint may_hand_on(const Walk* w, const Batch* batch, const Node* a) noexcept nogil:
     """Whether the gradients of a batch may become those of the batch whose first node is `a`.
@@ -431,7 +437,7 @@ cdef inline bint may_hand_on(const Walk* w, const Batch* batch, const Node* a) n
     These have the same size and no memory yet.  Gradients that the program may ask for stay where they are.
     """
     cdef const Batch* to
-    if a.batch == NO_BATCH or batch.keeps or batch.joint or batch.dy == NULL or not w.at_once:
+    if a.batch == NO_BATCH or batch.keeps or batch.joint or batch.dy == NULL:
         return False
     to = &batches_of(w.g)[a.batch]
     return (to.dy == NULL and to.y == a.val and to.bytes == batch.bytes and not to.joint and to.form != VIEWS
@@ -443,6 +449,17 @@ cdef inline void hand_on(const Walk* w, Batch* batch, const Node* a) noexcept no
     to.dy = batch.dy
     to.live = 1
     batch.dy = NULL
+
+
+cdef int take_place(const Walk* w, Batch* batch, uint32_t i) noexcept nogil:
+    """Let the gradients of argument i of all nodes be those of the results."""
+    cdef const Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef uint32_t j
+    hand_on(w, batch, &nodes_of(g)[args_of(g, &nodes_of(g)[ids[0]])[i]])
+    for j in range(batch.count):
+        state_of(g)[args_of(g, &nodes_of(g)[ids[j]])[i]] |= <uint8_t>LIVE
+    return 0
 
 
 cdef bint takes_place(const Walk* w, const Batch* batch, uint32_t i, uint32_t n) noexcept nogil:
@@ -628,13 +645,18 @@ cdef inline int allocate_work(Walk* w, const Needs* needs, Call* c, uint32_t i) 
     return 0
 
 
-cdef inline int value_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
-                               uint32_t arg, const Node* a, uint8_t* state) noexcept nogil:
-    """Compute the gradient of an argument that is one value, in place."""
+cdef inline int value_backward(Walk* w, Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
+                               uint32_t arg, const Node* a, uint8_t* state, bint over) noexcept nogil:
+    """Compute the gradient of an argument that is one value; `over`: it may take the place of the result's."""
     cdef const float* at = needs.same(c, i) if needs.same != NULL and not w.at_once else NULL
     cdef float* to
     if at != NULL:
         return add_contribution(w, arg, a, state, at, total_of(&a.dim), 1)
+    if over:
+        hand_on(w, batch, a)
+        if op.in_place == UNCHANGED:
+            state[0] |= LIVE
+            return 0
     to = claim(w, a)
     if to == NULL:
         return -1
@@ -645,8 +667,8 @@ cdef inline int value_backward(Walk* w, const Batch* batch, const Op* op, const 
     return 0
 
 
-cdef int shared_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
-                         uint32_t arg) noexcept nogil:
+cdef int shared_backward(Walk* w, Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
+                         uint32_t arg, bint over) noexcept nogil:
     """Compute the gradient of an argument that is one node for the whole batch: a value or a parameter."""
     cdef const Node* a = &nodes_of(w.g)[arg]
     cdef uint8_t* state = &state_of(w.g)[arg]
@@ -657,7 +679,7 @@ cdef int shared_backward(Walk* w, const Batch* batch, const Op* op, const Needs*
     c.dx = c.x[i]
     if a.val == NULL:
         return parameter_backward(w, batch, op, needs, c, i, <Param*>a.object)
-    return value_backward(w, batch, op, needs, c, i, arg, a, state)
+    return value_backward(w, batch, op, needs, c, i, arg, a, state, over)
 
 
 cdef int list_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
@@ -820,7 +842,7 @@ cdef int argument_backward(Walk* w, Batch* batch, const Op* op, const Needs* nee
     cdef uint32_t j, arg = args_of(g, &nodes[ids[0]])[i]
     cdef uint32_t n_need = 0, n_live = 0        # arguments that need a gradient, and those that have one already
     if batch.count == 1 or (batch.x[i].v == NULL and batch.x[i].list == NULL):
-        return shared_backward(w, batch, op, needs, c, i, arg)
+        return shared_backward(w, batch, op, needs, c, i, arg, over)
     for j in range(batch.count):
         arg = args_of(g, &nodes[ids[j]])[i]
         n_need += (state[arg] & NEEDS_GRAD) != 0
@@ -840,7 +862,8 @@ cdef int argument_backward(Walk* w, Batch* batch, const Op* op, const Needs* nee
 
 # ---- the forms ---------------------------------------------------------------------------
 
-cdef inline int begin_arguments(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c) noexcept nogil:
+cdef inline int begin_arguments(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
+                                uint32_t last) noexcept nogil:
     """Do what comes before the gradients of the arguments: prepare them, and those that are dy times a number."""
     c.first = 1
     if w.at_once and op.prepare != NULL:
@@ -853,7 +876,22 @@ cdef inline int begin_arguments(Walk* w, const Batch* batch, const Op* op, const
         op.prepare(c)
         if op_raised(op, &w.failure):
             return -1
-    return spread(w, batch, c, needs.spread(c)) if needs.spread != NULL else 0
+    return spread(w, batch, c, needs.spread(c), last) if needs.spread != NULL else 0
+
+
+cdef int place_prepared(Walk* w, const Batch* batch, Call* c) noexcept nogil:
+    """On devices: where `begin_backward` puts what all arguments need; over dy, unless the program may ask for that."""
+    cdef float* at
+    if not batch.keeps & KEEPS_ASKED:
+        c.saved = c.dy.v
+        return 0
+    at = <float*>allocate_lasting(w, total_of(&c.y.dim) * sizeof(float))
+    if at == NULL:
+        w.failure.needed = total_of(&c.y.dim) * sizeof(float)
+        return -1
+    w.device.note_memory(w)
+    c.saved = place_of(w, at)
+    return 0
 
 
 cdef int contribute_nothing(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
@@ -913,7 +951,7 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
     if is_empty(w, &node.dim):
         return contribute_nothing_at_all(w, batch, node.nargs)
     set_tensor(&c.dy, &node.dim, node.dim.bd, batch.dy)
-    if begin_arguments(w, batch, op, needs, &c):
+    if begin_arguments(w, batch, op, needs, &c, node.nargs):
         return -1
     if node.object != NULL and state[number] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
         return -1
@@ -1010,7 +1048,8 @@ cdef int backward_of_call(Walk* w, Batch* batch) noexcept nogil:
     cdef const Needs* needs = &op.needs[w.kind]
     cdef Tensor few[FEW]
     cdef Call c
-    cdef uint32_t i, j, k, last, n_live = 0
+    cdef uint32_t i, j, k, last = node.nargs, listed, n_live = 0
+    cdef bint over
     cdef size_t top
     for j in range(batch.count):
         n_live += (state[ids[j]] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD)
@@ -1032,20 +1071,26 @@ cdef int backward_of_call(Walk* w, Batch* batch) noexcept nogil:
     c.dy.v = w.dy if w.dy != NULL else place_of(w, batch.dy)
     if is_empty(w, &c.y.dim):
         return contribute_nothing_at_all(w, batch, node.nargs)
-    if not w.at_once and w.device.begin_backward(w, batch, op, &c):
+    if not w.at_once and ((op.prepares_over and place_prepared(w, batch, &c))
+                          or w.device.begin_backward(w, batch, op, &c)):
         return -1
-    if begin_arguments(w, batch, op, needs, &c):
+    if needs.spread == NULL or not w.at_once and op.in_place == UNCHANGED:
+        last = comes_last(w, batch, op, node.nargs)
+    listed = w.n_added
+    if begin_arguments(w, batch, op, needs, &c, last):
         return -1
     if node.object != NULL and state[ids[0]] & TRAINABLE and leaf_backward(w, batch, op, &c, <Param*>node.object):
         return -1
     top = g.scratch.top
-    last = comes_last(w, batch, op, node.nargs)
     for k in range(node.nargs):
         i = in_turn(k, last, node.nargs)
+        over = i == last and w.n_added == listed and not batch.keeps
         if needs.spread != NULL and takes_spread(w, batch, &c, i):
-            continue                            # done by `spread`
+            if i == last and (take_place(w, batch, i) if over else spread_to(w, batch, &c, needs.spread(&c), i)):
+                return -1
+            continue                            # the others are done by `spread`
         if (contribute_nothing(w, batch, i) if is_empty(w, &c.x[i].dim)
-                else argument_backward(w, batch, op, needs, &c, i, i == last)):
+                else argument_backward(w, batch, op, needs, &c, i, over)):
             return -1
         if op.part != NULL:
             c.before += op.part(&c, i)
@@ -1071,7 +1116,7 @@ cdef int backward_each(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         return -1
     one.y = batch.y
     one.dy = batch.dy
-    one.keeps = True                            # its gradients are a part of those of the batch
+    one.keeps = batch.keeps | <uint8_t>KEEPS_FACTORS    # its gradients are a part of those of the batch
     one.joint = 0
     for j in range(batch.count):
         w.member = j

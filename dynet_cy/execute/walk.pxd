@@ -110,6 +110,7 @@ cdef struct Walk:
     uint32_t number                 # of the batch, or NO_BATCH
     uint32_t n_live                 # nodes of the call that have a gradient to pass on
     uint32_t n_live_in_batch
+    uint32_t n_added                # devices: the additions that were listed; they read gradients later
     float* dy                       # gradients of the results of a joined batch; NULL: at the offsets of the results
     bint whole                      # exceptions of signal handlers do not end it
     uint64_t seed                   # of random ops

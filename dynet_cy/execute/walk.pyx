@@ -521,7 +521,7 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.relieve = NULL
     w.number = NO_BATCH
     w.first = g.n_batches
-    w.n_live = w.n_live_in_batch = 0
+    w.n_live = w.n_live_in_batch = w.n_added = 0
     w.dy = NULL
     w.seed = random_seed()
     w.stream = atomic_load(&g.stream, RELAXED)          # another thread may set the seed
@@ -815,7 +815,8 @@ cdef int gather(Walk* w, const Batch* batch, uint32_t i) noexcept nogil:
         w.lasting_copies = w.lasting_copies or a.val == NULL
         for _ in range(uses_in(batch, a, &nodes[ids[j]])):
             if w.going_back and is_dropped(g, args_of(g, &nodes[ids[j]])[i]):
-                copy_parts(g, a, to)
+                if w.at_once:                   # on devices nothing reads them
+                    copy_parts(g, a, to)
             elif w.at_once:
                 memcpy(to, value_of(a), n * sizeof(float))
             elif settle_gradients(w, a.batch) or w.device.copy(w, to, a.val, n):   # it may be a copy itself

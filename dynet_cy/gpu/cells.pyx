@@ -27,7 +27,8 @@ from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
 from dynet_cy.gpu.steps cimport note_steps
 from dynet_cy.graph.structs cimport (
-    CELL, EACH, IN_CELL, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of, nodes_of,
+    CELL, EACH, IN_CELL, KEEPS_ASKED, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of,
+    nodes_of,
     order_of, state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
@@ -50,7 +51,6 @@ cdef extern from "dynet_cy/gpu_cells.h" nogil:
         const float* dy
         float* dc
         float* dgates
-        float* dsums
         float* dbefore
         uint8_t has_dc
         uint8_t has_dgates
@@ -256,7 +256,21 @@ cdef uint32_t elements_of(const Graph* g, const Batch* batch) noexcept nogil:
 
 # ---- the batch of states ------------------------------------------------------------------
 
+cdef int one_forward(Walk* w, Batch* batch) noexcept nogil:
+    """Compute a batch that was dropped again, without its cell, whose gates are there."""
+    cdef uint32_t form = batch.form, cell = batch.cell
+    cdef int failed
+    batch.form = ONE if batch.count == 1 else STACKED
+    batch.cell = 0
+    failed = w.device.forms[batch.form].forward(w, batch, 1)
+    batch.form = form
+    batch.cell = cell
+    return failed
+
+
 cdef int states_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    if w.again:
+        return one_forward(w, batch)
     clear_call(batch)
     return w.device.send_arguments(w, batch)
 
@@ -335,6 +349,8 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef bint ordered
     cdef float* y
     cdef size_t size
+    if w.again:
+        return one_forward(w, batch)
     clear_call(batch)
     table = x = <CellForward*>allocate_lines(s, count * sizeof(CellForward))
     if table == NULL or settle(w):
@@ -399,7 +415,8 @@ cdef int cell_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         h = order_of(g)[batch.first + j]
         c = args_of(g, &nodes_of(g)[h])[0]
         n_live += is_live(g, h) or is_live(g, c)
-        alone = alone or sums_of(g, h).form == EACH         # they are not side by side
+        # They are not side by side, or the program may ask for the gradients of the gates.
+        alone = alone or sums_of(g, h).form == EACH or sums_of(g, h).keeps & KEEPS_ASKED
     if alone:
         return alone_backward(w, batch)
     w.n_live = n_live
@@ -460,7 +477,6 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
     cdef const Node* c
     cdef const Node* gates
     cdef const Node* before
-    cdef const Batch* sums
     cdef Place[3] place
     cdef Place[3] grad
     cdef uint32_t id, of_c, of_gates, of_before, j, e, count = elements_of(g, batch)
@@ -485,7 +501,6 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
         gates = &nodes[of_gates]
         of_before = args_of(g, c)[0]
         before = &nodes[of_before]
-        sums = &batches_of(g)[gates.batch]
         size = size_of(&h.dim)
         one.c = there(s, &place[0], c)
         one.gates = there(s, &place[1], gates)
@@ -499,7 +514,6 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
         one.has_dgates = (state[of_gates] & LIVE) != 0
         one.dbefore = NULL
         one.acc = False
-        one.dsums = on_device(s, sums.saved) + (gates.val - sums.y)
         if not state[of_before] & NEEDS_GRAD:
             pass
         elif before.val != NULL and before.dim.bd == c.dim.bd and s.cell_of[of_before] != batch.cell:
@@ -521,7 +535,6 @@ cdef int list_cells_back(Walk* w, const Batch* batch) noexcept nogil:
                 one.dy += size
             one.dc += size
             one.dgates += 4 * size
-            one.dsums += 4 * size
             if one.dbefore != NULL:
                 one.dbefore += size
         dy += size * h.dim.bd

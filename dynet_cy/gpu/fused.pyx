@@ -15,6 +15,7 @@ from dynet_cy.core.threads cimport Number
 from dynet_cy.gpu.driver cimport Gpu
 from dynet_cy.gpu.registry cimport NO_MODULE, kernel_at, load_code
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
+from dynet_cy.ops.registry cimport Op, reads, reads_result
 
 from dynet_cy.gpu.compiler import fused_cubin
 from dynet_cy.gpu.driver import architecture
@@ -119,18 +120,23 @@ cdef void* make(Gpu* gpu, Fused* x) noexcept with gil:
 
 cdef str source(const Signature* x):
     cdef uint32_t k = 0, i, kind, row
+    cdef const Op* op
     nodes, kinds = [], {UNARY_ROW: "unary", BINARY_ROW: "binary", COPY: "copy", SUM: "sum"}
     while k < x.n_words:
         kind = x.words[k] & 0xFF
         row = x.words[k] >> 8 & 0xFFFF
         name = b""
+        op = NULL
         if kind == UNARY_ROW:
-            name = UNARY[row].name
+            op = UNARY[row]
         elif kind == BINARY_ROW:
-            name = BINARY[row].name
+            op = BINARY[row]
         args = tuple([None if x.words[k + 1 + i] == <uint32_t>OUTSIDE else x.words[k + 1 + i]
                       for i in range(x.words[k] >> 24)])
-        nodes.append(FusedNode(kinds[kind], name.decode(), args))
+        read = [op != NULL and reads(op, i) for i in range(len(args))]
+        if op != NULL:
+            name = op.name
+        nodes.append(FusedNode(kinds[kind], name.decode(), args, tuple(read), op != NULL and reads_result(op)))
         k += 1 + len(args)
     grads = [i for i in range(len(nodes)) if x.grads >> i & 1]
     return source_of(nodes, grads if x.backward else None)

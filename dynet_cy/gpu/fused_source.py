@@ -23,11 +23,17 @@ extern "C" __global__ void few_fused(size_t n, size_t size, const __grid_constan
 @dataclass(frozen=True)
 class FusedNode:
     """A node of the ops: `kind` is "unary", "binary", "copy" or "sum", `name` that of the row of the `.def` file, and
-    `args` are the numbers of its arguments among the nodes, or None for those from elsewhere."""
+    `args` are the numbers of its arguments among the nodes, or None for those from elsewhere. `reads` and `reads_result`
+    say what its gradients are computed from: which arguments, all if there is none, and whether the result."""
 
     kind: str
     name: str
     args: tuple[int | None, ...]
+    reads: tuple[bool, ...] = ()
+    reads_result: bool = True
+
+    def reads_argument(self, i: int) -> bool:
+        return not self.reads or self.reads[i]
 
     def value(self, number: int, x: Sequence[str]) -> str:
         """The value, as a formula of its arguments."""
@@ -66,8 +72,9 @@ def _forward(nodes: Sequence[FusedNode], names: Sequence[Sequence[str]]) -> Iter
 def _backward(
     nodes: Sequence[FusedNode], names: Sequence[Sequence[str]], outside: dict[tuple[int, int], int], grads: list[int]
 ) -> Iterator[str]:
-    for s in range(len(nodes)):
-        yield f"const float v{s} = place(table[{2 * s}])[k];"
+    for s, node in enumerate(nodes):
+        uses = [user.reads_argument(i) for user in nodes for i, arg in enumerate(user.args) if arg == s]
+        yield f"const float v{s} = {f'place(table[{2 * s}])[k]' if node.reads_result or any(uses) else '0.f'};"
     begin = 2 * len(outside)
     for s in range(len(nodes)):
         yield f"float d{s} = {f'gradient(line[{begin + grads.index(s)}], j)' if s in grads else '0.f'};"
@@ -110,7 +117,9 @@ def source_of(nodes: Sequence[FusedNode], grads: Sequence[int] | None = None) ->
     head = 2 * len(nodes)
     width = len(outside) if grads is None else 2 * len(outside) + len(grads)
     lines = [f"const uint64_t *line = table + {head} + {width} * at;"]
-    lines += [f"const float x{x} = place(line[{x}])[j];" for x in range(len(outside))]
+    for (s, i), x in outside.items():
+        read = grads is None or nodes[s].reads_argument(i)
+        lines.append(f"const float x{x} = {f'place(line[{x}])[j]' if read else '0.f'};")
     lines += _forward(nodes, names) if grads is None else _backward(nodes, names, outside, list(grads))
     body = "\n".join(f"        {line}" for line in lines)
     return (

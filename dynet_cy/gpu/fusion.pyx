@@ -461,6 +461,8 @@ cdef void take_fusions_apart(Graph* g, uint32_t n) noexcept nogil:
 # ---- forward ---------------------------------------------------------------------------
 
 cdef int waiting_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    if w.again:                                 # it was dropped, perhaps without the others of its run
+        return one_forward(w, batch)
     clear_call(batch)
     return w.device.send_arguments(w, batch)
 
@@ -477,6 +479,8 @@ cdef int fusion_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef size_t words
     if waiting_forward(w, batch, 1):
         return -1
+    if w.again:
+        return 0
     open_run(g, batch, &r)
     if fused_kernel(s, &r.signature, r.n - 1, &kernel):
         return -1
@@ -500,15 +504,19 @@ cdef int fusion_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
 
 cdef int alone_forward(Walk* w, const Run* r) noexcept nogil:
     """Compute the batches of a run one by one."""
-    cdef Batch* batch
-    cdef uint32_t b, form
-    cdef int failed = 0
+    cdef uint32_t b
     for b in range(r.n):
-        batch = &r.batch[b]
-        form = batch.form
-        batch.form = form_alone(w.g, batch)
-        failed = failed or w.device.forms[batch.form].forward(w, batch, 1)
-        batch.form = form
+        if one_forward(w, &r.batch[b]):
+            return -1
+    return 0
+
+
+cdef int one_forward(Walk* w, Batch* batch) noexcept nogil:
+    cdef uint32_t form = batch.form
+    cdef int failed
+    batch.form = form_alone(w.g, batch)
+    failed = w.device.forms[batch.form].forward(w, batch, 1)
+    batch.form = form
     return failed
 
 

@@ -24,8 +24,8 @@ cdef int CU_CELLS = module_at(b"cells")
 
 
 # ---- vanilla_lstm_gates: y = act(b + Wh h + Wx1 x1 + Wx2 x2 + ...) -------------
-# The gradient of the sums, which all arguments need, is stored in the saved
-# values.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
+# The gradient of the sums, which all arguments need, is written over that of the
+# result.  Working memory: |(h, x)|^2 of each batch element, and the slope of the noise.
 
 cdef int GATES_FORWARD = kernel_at(CU_CELLS, b"lstm_gates_forward")
 cdef int GATES_BACKWARD = kernel_at(CU_CELLS, b"lstm_gates_backward")
@@ -138,10 +138,6 @@ cdef size_t gates_work(const Call* c, int i) noexcept nogil:
     return 2 * <size_t>c.y.dim.bd if c.attrs[0].f != 0 else 0
 
 
-cdef size_t as_many_as_y(const Call* c) noexcept nogil:
-    return total_of(&c.y.dim)
-
-
 cdef bytes name
 for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_gates_projected"):
     op = gpu_op(name, CU_CELLS, gates_forward, gates_backward)
@@ -150,7 +146,7 @@ for name in (b"vanilla_lstm_gates", b"vanilla_lstm_gates_noise", b"vanilla_lstm_
     op.begin_backward = gates_begin
     op.factors = gates_factors
     op.same = gates_same
-    op.saved = as_many_as_y
+    op.saved = NULL
     op.work = gates_work
     op.assigns = True
     op.draws = name == b"vanilla_lstm_gates_noise"
@@ -175,7 +171,7 @@ cdef int CU_GATED = module_at(b"gated")
 # ---- gated_affine: y = f(b + W1 x1 + W2 x2 + ...) -------------------------------
 # Attributes: the number of blocks of rows of y; how many of these, from the first on, are
 # logistic; how many after these are tanh.  The gradient of the sum, which all arguments
-# need, is stored in the saved values.
+# need, is written over that of the result.
 
 cdef int GATED_FORWARD = kernel_at(CU_GATED, b"gates_forward")
 cdef int GATED_BACKWARD = kernel_at(CU_GATED, b"gates_backward")
@@ -215,7 +211,7 @@ op = gpu_op(b"gated_affine", CU_GATED, gated_forward, gated_backward)
 needs_module(op, BASE)
 op.begin_backward = gated_begin
 op.factors = gated_factors
-op.saved = as_many_as_y
+op.saved = NULL
 op.assigns = True
 op.lists = True
 

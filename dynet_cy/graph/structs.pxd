@@ -89,6 +89,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         float* dy
 
     enum:
+        KEEPS_ASKED "DY_KEEPS_ASKED"
         KEEPS_FACTORS "DY_KEEPS_FACTORS"
         MAY_SPEND "DY_MAY_SPEND"
         SPENT "DY_SPENT"

@@ -11,10 +11,10 @@ A batch is fleeting if
 Its memory is free for others when the last batch has run that reads it (include/dynet_cy/fleeting.h). A node that is
 made later, or a value that is asked for by the number of its node, has it computed again (execute/revival).
 
-On a device, copies are made together, right before one of them is read (gpu/copies), and the steps of a cell run with
-its last batch (gpu/cells). So what they read stays until then. A bias is copied in advance only to values that stay, so
-small batches are kept: the launch that this saves takes longer than their memory is worth. Runs of elementwise batches
-(gpu/fusion) read in backward what their first launch has read, so all of it is kept.
+On a device, copies are made together, right before one of them is read (gpu/copies), and the steps of a cell
+(gpu/cells) and runs of elementwise batches (gpu/fusion) run with their last batch. So what they read stays until then.
+A bias is copied in advance only to values that stay, so small batches are kept: the launch that this saves takes longer
+than their memory is worth.
 
 Batches that are kept may be spent: in backward their memory is used for gradients once nothing reads them any more
 (include/dynet_cy/gradients.h). The search marks those that can be computed again, and notes the first batch that
@@ -198,7 +198,8 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     cdef uint32_t b, i
     for b in range(s.begin, s.end):
         batch = &batches_of(g)[b]
-        batch.last = s.at = b
+        s.at = b
+        batch.last = end_of_run(s, b)
         batch.reader = batch.spends = 0             # a plan that is divided is searched again
         if batch.count == 1 and batch.form != VIEWS and not s.on_device:
             look_at_one(s, batch, b)
@@ -208,8 +209,8 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
         if batch.cell:
             extend_arguments(s, batch, batch.cell - 1)
         elif batch.form == FUSION or batch.form == IN_FUSION:
-            keep(s, b)
-            keep_all_arguments(s, batch)
+            extend_arguments(s, batch, end_of_run(s, b))
+            keep_what_is_copied(s, batch)
     s.at = NONE
     if s.on_device:
         keep_copied_last(s)
@@ -324,6 +325,25 @@ cdef void extend_arguments(Search* s, const Batch* batch, uint32_t until) noexce
             of = planned_batch(s, args_of(g, x)[i])
             if of != NONE:
                 batches_of(g)[of].last = max(batches_of(g)[of].last, until)
+
+
+cdef uint32_t end_of_run(const Search* s, uint32_t b) noexcept nogil:
+    """The batch with which a batch runs: the last one of its run of elementwise batches, or itself."""
+    while batches_of(s.g)[b].form == IN_FUSION:
+        b += 1
+    return b
+
+
+cdef void keep_what_is_copied(Search* s, const Batch* batch) noexcept nogil:
+    """Keep what those arguments of a batch are copies of that are made before their first reader."""
+    cdef const Node* x
+    cdef uint32_t i, j, of
+    for j in range(batch.count):
+        x = &nodes_of(s.g)[order_of(s.g)[batch.first + j]]
+        for i in range(x.nargs):
+            of = planned_batch(s, args_of(s.g, x)[i])
+            if of != NONE and batches_of(s.g)[of].form == COPIES:
+                keep_all_arguments(s, &batches_of(s.g)[of])
 
 
 cdef void keep_all_arguments(Search* s, const Batch* batch) noexcept nogil:

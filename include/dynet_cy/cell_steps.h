@@ -25,9 +25,11 @@ static inline const float *dy_column_of_cell(const dy_cell_table *t, size_t line
 
 /* Whether the product reads some of n floats. */
 static inline int dy_product_reads(const dy_product *p, size_t count, const float *x, size_t n) {
-    size_t a = (size_t)p->lda * (size_t)(p->ta ? p->m : p->k) + (count - 1) * (size_t)p->stride_a;
-    size_t b = (size_t)p->ldb * (size_t)p->n + (count - 1) * (size_t)p->stride_b;
-    return dy_share(p->a, a, x, n) || dy_share(p->b, b, x, n);
+    size_t a = (size_t)p->lda * (size_t)(p->ta ? p->m : p->k), b = (size_t)p->ldb * (size_t)p->n;
+    for (int64_t z = 0; z < (int64_t)count; z++)    /* other memory may lie between them */
+        if (dy_share(p->a + z * p->stride_a, a, x, n) || dy_share(p->b + z * p->stride_b, b, x, n))
+            return 1;
+    return 0;
 }
 
 /* Whether a cell writes what the product reads: memory of its factors may have been given to gradients of the cell. */
@@ -36,7 +38,7 @@ static inline int dy_cell_overwrites(const dy_cell_table *t, size_t line, const 
     if (t->back) {
         const dy_lstm_cell_back *x = (const dy_lstm_cell_back *)t->lines + line;
         return dy_product_reads(p, count, x->dc, h) || dy_product_reads(p, count, x->dgates, 4 * h) ||
-               dy_product_reads(p, count, x->dsums, 4 * h) || (x->dbefore && dy_product_reads(p, count, x->dbefore, h));
+               (x->dbefore && dy_product_reads(p, count, x->dbefore, h));
     }
     const dy_lstm_cell *x = (const dy_lstm_cell *)t->lines + line;
     return dy_product_reads(p, count, x->c, h) || dy_product_reads(p, count, x->y, h) ||

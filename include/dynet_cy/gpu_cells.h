@@ -31,14 +31,14 @@ DY_SIZE(dy_lstm_cell, 40);
 typedef struct {
     const float *gates, *before, *c;
     const float *dy;            /* NULL: the output has none */
-    float *dc, *dgates;         /* in: that of other uses, if there is one; out: the whole gradient */
-    float *dsums;
+    float *dc;                  /* in: that of other uses, if there is one; out: the whole gradient */
+    float *dgates;              /* in: that of other uses; out: the gradient of the sums */
     float *dbefore;             /* NULL: it needs none */
     uint8_t has_dc, has_dgates; /* there is one of other uses */
     uint8_t acc;                /* add to dbefore instead of assigning */
     uint8_t unused[5];
 } dy_lstm_cell_back;
-DY_SIZE(dy_lstm_cell_back, 72);
+DY_SIZE(dy_lstm_cell_back, 64);
 
 /* One or two products of equal sizes whose columns belong to cells, to be computed in the launch of these: the sums of the
  * gates, A B, or gradients of the outputs, A' B. Column 0 of each belongs to line `first` of the table, the others to the

@@ -161,3 +161,49 @@ def test_runs_of_elementwise_batches_keep_what_they_read(drops: Callable[[bool],
         found.append(gated_cells(6, 5)[0])
     for x, y in zip(*found):
         np.testing.assert_array_equal(x, y)
+
+
+def asked_in_runs(autobatching: int) -> list[np.ndarray]:
+    """Values within runs of elementwise batches and of steps of cells, by the numbers of their nodes."""
+    dy.reset_random_seed(3)
+    with dy.ComputationGraph(autobatching=autobatching) as graph:
+        collection = dy.ParameterCollection()
+        builder = dy.LSTMBuilder(1, 64, 64, collection)
+        ends = []
+        for k in range(3):
+            x = dy.inputVector(np.sin(np.arange(64) * (k + 1)))
+            ys = builder.transduce([x * (1.0 + i) for i in range(4)])
+            a, b = dy.logistic(ys[-1] + x), dy.tanh(x - ys[-2])
+            ends.append(dy.squared_norm(dy.tanh((a + b) + ys[-3])))
+        loss = dy.esum(ends)
+        del x, ys, a, b, ends
+        loss.backward()
+        found = [loss.npvalue(), *(p.grad_as_array() for p in collection.parameters_list())]
+        for op in ("add", "subtract", "vanilla_lstm_h", "vanilla_lstm_c"):
+            numbers = [k for k, name in enumerate(graph.op_names()) if name == op]
+            found += [graph._node(k).npvalue() for k in numbers]
+        return found
+
+
+@pytest.mark.usefixtures("compiled_at_once")
+@pytest.mark.parametrize("autobatching", [0, 1])
+def test_values_within_runs_and_cells_can_be_asked_for(drops: Callable[[bool], None], autobatching: int) -> None:
+    """They are dropped, and computed again one by one."""
+    found = []
+    for on in (False, True):
+        drops(on)
+        recompute.reset()
+        found.append(asked_in_runs(autobatching))
+        assert (recompute.counts() > 0) == on
+    assert len(found[0]) == len(found[1]) > 20
+    for x, y in zip(*found):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.usefixtures("compiled_at_once")
+def test_runs_of_elementwise_batches_keep_no_sums(drops: Callable[[bool], None]) -> None:
+    taken = []
+    for on in (False, True):
+        drops(on)
+        taken.append(gated_cells(30, 48)[1])
+    assert taken[1]["values"] < 0.85 * taken[0]["values"]

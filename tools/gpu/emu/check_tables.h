@@ -74,7 +74,6 @@ inline Uses of_cells_back(const dy_lstm_cell_back* x, size_t count, size_t h) {
     u.read(k, x[k].dy, h);
     u.write(k, x[k].dc, h);
     u.write(k, x[k].dgates, 4 * h);
-    u.write(k, x[k].dsums, 4 * h);
     if (x[k].dbefore) u.write(k, x[k].dbefore, h);
   }
   return u;
