@@ -42,10 +42,12 @@ class Device:
         self.cuda = ctypes.CDLL(self.env["DYNET_CY_LIBCUDA"])
         self.base = self.allocate(FLOATS)
 
-    def allocate(self, floats: int) -> int:
+    def allocate(self, floats: int, *, zeros: bool = True) -> int:
         """The address of memory for so many numbers."""
         at = ctypes.c_uint64()
         assert self.cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(4 * floats)) == 0
+        if zeros:
+            self.send(at.value, bytes(4 * floats))
         return at.value
 
     def free(self, at: int) -> None:

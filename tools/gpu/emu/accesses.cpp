@@ -1,8 +1,6 @@
 // accesses.cpp - the functions that the compiler calls at accesses to memory: see accesses.h.
 #include "accesses.h"
 
-#include <sys/mman.h>
-
 extern "C" __attribute__((visibility("hidden"))) emu::Now emu_now;
 emu::Now emu_now;
 
@@ -49,16 +47,14 @@ void access(uintptr_t at, size_t bytes, bool writes) {
   if (at < place.from || at + bytes > place.to) {
     n.fail("%s %zu bytes at %#zx, which is no memory of the device", does, bytes, (size_t)at);
   }
-  if (!place.words) {
-    void* p = mmap(nullptr, emu::kPlace / 4 * sizeof(emu::Word), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) n.fail("no memory for notes of accesses");
-    place.words = (emu::Word*)p;
-  }
+  emu::Word* words = place.noted();
+  if (!words) n.fail("no memory for notes of accesses");
   n.who.warp_steps = (uint16_t)n.warp_steps[n.who.thread / 32];
   const Access& now = n.who;
   const uintptr_t base = at >> emu::kPlaceBits << emu::kPlaceBits;
   for (size_t k = (at - base) / 4; k <= (at - base + bytes - 1) / 4; k++) {
-    emu::Word& w = place.words[k];
+    emu::Word& w = words[k];
+    if (!writes && !w.written.launch) n.fail("reads a number at %#zx, where nothing has been written", (size_t)(base + 4 * k));
     const Access* other = nullptr;
     if (w.written.launch == now.launch && conflicts(w.written, now)) other = &w.written;
     else if (writes && w.read.launch == now.launch && readers_conflict(w.read, now)) other = &w.read;

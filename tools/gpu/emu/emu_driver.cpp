@@ -150,7 +150,7 @@ emu::Place* places() {
 void set_memory(uintptr_t base, size_t n, uintptr_t from, uintptr_t to) {
   for (uintptr_t at = base; at < base + n; at += emu::kPlace) {
     emu::Place& p = places()[at >> emu::kPlaceBits];
-    if (p.words) munmap(p.words, emu::kPlace / 4 * sizeof(emu::Word));
+    p.forget();
     p = {from, to, nullptr};
   }
 }
@@ -159,6 +159,22 @@ void add_memory(uintptr_t base, size_t n) {
   set_memory(base, n, base, base + n);
   for (uintptr_t around : {base - emu::kPlace, base + n})
     if (!places()[around >> emu::kPlaceBits].to) set_memory(around, emu::kPlace, kNone, kNone);
+}
+// Call f(word) for the notes of n bytes of memory.
+template <class F> void each_word(uintptr_t from, size_t n, F f) {
+  for (uintptr_t at = from & ~(uintptr_t)3; checked() && at < from + n; at += 4) {
+    emu::Word* words = places()[at >> emu::kPlaceBits].noted();
+    if (words) f(words[at % emu::kPlace / 4]);
+  }
+}
+// They hold something now, or nothing.
+void set_written(uintptr_t from, size_t n, bool is) {
+  each_word(from, n, [=](emu::Word& w) { w.written.launch = is ? emu::WRITTEN : 0; });
+}
+bool is_written(uintptr_t from, size_t n) {
+  bool all = true;
+  each_word(from, n, [&](emu::Word& w) { all &= w.written.launch != 0; });
+  return all;
 }
 // Addresses for n bytes, which are whole places, and for a place before them and one after them.  None is accessible.
 char* reserve(size_t n) {
@@ -339,7 +355,7 @@ API CUresult cuMemFreeHost(void* p) { NOT_CAPTURED(); run_all(); free(p); return
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr d, const void* s, size_t n, Stream* st) {
   CHECKED(d, n);
   TRACE("upload %zu\n", n);
-  return put(st, [=] { memcpy((void*)d, s, n); return OK; });
+  return put(st, [=] { memcpy((void*)d, s, n); set_written(d, n, true); return OK; });
 }
 API CUresult cuMemcpyDtoHAsync_v2(void* d, CUdeviceptr s, size_t n, Stream* st) {
   CHECKED(s, n);
@@ -348,19 +364,19 @@ API CUresult cuMemcpyDtoHAsync_v2(void* d, CUdeviceptr s, size_t n, Stream* st) 
 }
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr d, CUdeviceptr s, size_t n, Stream* st) {
   CHECKED(d, n); CHECKED(s, n);
-  return put(st, [=] { memmove((void*)d, (void*)s, n); return OK; });
+  return put(st, [=] { memmove((void*)d, (void*)s, n); set_written(d, n, is_written(s, n)); return OK; });
 }
 API CUresult cuMemcpyHtoD_v2(CUdeviceptr d, const void* s, size_t n) { int r = cuMemcpyHtoDAsync_v2(d, s, n, nullptr); return r ? r : run(&null_stream); }
 API CUresult cuMemcpyDtoH_v2(void* d, CUdeviceptr s, size_t n) { int r = cuMemcpyDtoHAsync_v2(d, s, n, nullptr); return r ? r : run(&null_stream); }
 API CUresult cuMemcpyDtoD_v2(CUdeviceptr d, CUdeviceptr s, size_t n) { return cuMemcpyDtoDAsync_v2(d, s, n, nullptr); }
 API CUresult cuMemsetD8Async(CUdeviceptr d, unsigned char v, size_t n, Stream* st) {
   CHECKED(d, n);
-  return put(st, [=] { memset((void*)d, v, n); return OK; });
+  return put(st, [=] { memset((void*)d, v, n); set_written(d, n, v != 0xff); return OK; });
 }
 API CUresult cuMemsetD32Async(CUdeviceptr d, unsigned v, size_t n, Stream* st) {
   CHECKED(d, 4 * n);
   TRACE("fill %zu\n", n);
-  return put(st, [=] { for (size_t i = 0; i < n; i++) ((unsigned*)d)[i] = v; return OK; });
+  return put(st, [=] { for (size_t i = 0; i < n; i++) ((unsigned*)d)[i] = v; set_written(d, 4 * n, v != 0xffffffffu); return OK; });
 }
 API CUresult cuMemsetD8_v2(CUdeviceptr d, unsigned char v, size_t n) { return cuMemsetD8Async(d, v, n, nullptr); }
 API CUresult cuMemsetD32_v2(CUdeviceptr d, unsigned v, size_t n) { return cuMemsetD32Async(d, v, n, nullptr); }
@@ -504,8 +520,9 @@ API CUresult cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, 
     std::vector<void*> p(k->nparams + 1);
     for (int i = 0; i < k->nparams; i++) p[i] = buf.data() + k->offsets[i];
     const unsigned g[3] = {gx, gy, gz}, b[3] = {bx, by, bz};
-    static uint32_t launches = 0;
-    k->check(checked() ? places() : nullptr, ++launches);
+    static uint32_t launches = emu::FIRST_LAUNCH - 1;
+    if (++launches < emu::FIRST_LAUNCH) launches = emu::FIRST_LAUNCH;  // it has wrapped around
+    k->check(checked() ? places() : nullptr, launches);
     const std::string mistake = tables::mistake_of(k->name, layout, gz, p.data(), device_range);
     if (!mistake.empty() || k->launch(g, b, shmem, p.data())) {
       snprintf(sticky_text, sizeof sticky_text, "%s: %s", k->name, mistake.empty() ? k->error() : mistake.c_str());
@@ -534,8 +551,23 @@ static float rounded(float x, int bits) {
   return x;
 }
 static int dropped_bits(int compute) { return compute == 77 ? 13 : compute == 75 ? 16 : compute == 68 ? 0 : -1; }  // CUBLAS_COMPUTE_32F*
+// Whether a matrix of a product is no memory, or nothing has been written to some of it.
+static bool misread(const char* name, const float* x, int rows, int columns, int ld) {
+  const char* what = nullptr;
+  if (checked() && !device_range((CUdeviceptr)x, sizeof(float) * tables::matrix(rows, columns, ld))) what = "is no memory of the device";
+  for (int j = 0; j < columns && !what; j++)
+    if (!is_written((uintptr_t)(x + (size_t)j * ld), sizeof(float) * rows)) what = "has numbers that nothing has written";
+  if (what) {
+    snprintf(sticky_text, sizeof sticky_text, "a product: %s of %d x %d numbers at %p %s", name, rows, columns, (const void*)x, what);
+    fprintf(stderr, "cuda_emu: %s\n", sticky_text);
+  }
+  return what;
+}
 static int gemm(int bits, int ta, int tb, int m, int n, int k, float al, const float* A, int lda, const float* B, int ldb, float be, float* C, int ldc) {
   if (lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m) return 7;
+  if (misread("A", A, ta ? k : m, ta ? m : k, lda) || misread("B", B, tb ? n : k, tb ? k : n, ldb) ||
+      (be != 0 && misread("C", C, m, n, ldc)))
+    return E_LAUNCH;
   for (int j = 0; j < n; j++)
     for (int i = 0; i < m; i++) {
       float acc = 0;
@@ -543,6 +575,7 @@ static int gemm(int bits, int ta, int tb, int m, int n, int k, float al, const f
       float* c = C + (size_t)j * ldc + i;
       *c = al * acc + (be == 0 ? 0.f : be * *c);
     }
+  for (int j = 0; j < n; j++) set_written((uintptr_t)(C + (size_t)j * ldc), sizeof(float) * m, true);
   return 0;
 }
 API int cublasCreate_v2(Handle** h) { *h = new Handle; return 0; }
