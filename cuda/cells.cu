@@ -2,8 +2,8 @@
 //
 // The elementwise parts of an LSTM cell: gates i, f, o, g; c = f c' + i g; h = o tanh(c). Also weight noise, and dropout
 // masks for parts of an input.
-#include "dynet_cy/gpu_cells.h"
 #include "dynet_cy/gpu_group.h"
+#include "lstm_cell.cuh"
 #include "rng.cuh"
 
 // gates = act(sums + b), in place: the first three blocks are logistic (with forget_bias added for f), the last is tanh.
@@ -71,19 +71,8 @@ extern "C" __global__ void weight_noise_slopes(size_t batch, size_t n, const uin
 static __device__ __forceinline__ void cells_forward(size_t n, size_t h, const dy_lstm_cell *cells) {
     for (EACH(k, n)) {
         size_t e = k / h, j = k - e * h;
-        const dy_lstm_cell &cell = cells[e];
-        float *g = cell.gates + j;
-        float i = g[0], f = g[h], o = g[2 * h], u = g[3 * h];
-        if (cell.bias) {
-            const float *b = cell.bias + j;
-            g[0] = i = LOGISTIC(i + b[0]);
-            g[h] = f = LOGISTIC(f + b[h] + 1.f);  // the bias of forget gates
-            g[2 * h] = o = LOGISTIC(o + b[2 * h]);
-            g[3 * h] = u = tanhf(u + b[3 * h]);
-        }
-        float c = f * cell.before[j] + i * u;
-        cell.c[j] = c;
-        cell.y[j] = o * tanhf(c);
+        const float *g = cells[e].gates + j;
+        lstm_forward(cells[e], h, j, g[0], g[h], g[2 * h], g[3 * h]);
     }
 }
 
@@ -95,34 +84,10 @@ extern "C" __global__ void few_lstm_cells_forward(size_t n, size_t h, const __gr
     cells_forward(n, h, reinterpret_cast<const dy_lstm_cell *>(cells.words));
 }
 
-// The gradients of the state, of the gates, of the sums and of the state before.
 static __device__ __forceinline__ void cells_backward(size_t n, size_t h, const dy_lstm_cell_back *cells) {
     for (EACH(k, n)) {
         size_t e = k / h, j = k - e * h;
-        const dy_lstm_cell_back &cell = cells[e];
-        const float *g = cell.gates + j;
-        float i = g[0], f = g[h], o = g[2 * h], u = g[3 * h], t = tanhf(cell.c[j]);
-        float d = cell.dy ? cell.dy[j] : 0.f, dc = d * o * (1.f - t * t);
-        if (cell.has_dc) dc += cell.dc[j];
-        float di = dc * u, df = dc * cell.before[j], dout = d * t, du = dc * i;
-        float *to = cell.dgates + j;
-        if (cell.has_dgates) {
-            di += to[0];
-            df += to[h];
-            dout += to[2 * h];
-            du += to[3 * h];
-        }
-        cell.dc[j] = dc;
-        to[0] = di;
-        to[h] = df;
-        to[2 * h] = dout;
-        to[3 * h] = du;
-        to = cell.dsums + j;
-        to[0] = di * (i * (1.f - i));
-        to[h] = df * (f * (1.f - f));
-        to[2 * h] = dout * (o * (1.f - o));
-        to[3 * h] = du * (1.f - u * u);
-        if (cell.dbefore) store(cell.dbefore + j, cell.acc, dc * f);
+        lstm_backward(cells[e], h, j, cells[e].dy ? cells[e].dy[j] : 0.f);
     }
 }
 

@@ -247,7 +247,7 @@ extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CR
  *  work: ((n + 2) * tags + n + 3) * batch */
 // `work` has, for each batch element, the scores of two words, a back pointer for each word and tag, and the greatest
 // scores, which are subtracted.
-extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y) {
+extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, int32_t *y) {
     __shared__ float part[32];
     (void)gold;
     for (ROWS(b, batch)) {
@@ -288,7 +288,7 @@ extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, float *y)
                 }
             }
             for (size_t t = n; t > 0; t--) {
-                y[b * n + t - 1] = top == top ? (float)best : NAN;  // with a NaN, no sequence is the best
+                y[b * n + t - 1] = top == top ? (int32_t)best : -1;  // with a NaN, no sequence is the best
                 if (t > 1) best = came[(t - 1) * tags + best];
             }
         }

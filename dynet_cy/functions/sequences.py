@@ -134,7 +134,9 @@ def ctc_loss_at(log_probs: Expression, labels: Expression, blank: int) -> Expres
         places[1::2] = np.arange(n)
         return select.select_rows(concatenate([own, others]), places)
 
-    scores = between(select.select_rows(log_probs, labels), select.select_rows(log_probs, [blank]))
+    wrong = f"the blank, {blank}, is among the labels"
+    own_scores = operators["labelled"](log_probs, labels, blank, "ctc_loss", wrong)
+    scores = between(own_scores, select.select_rows(log_probs, [blank]))
     never = constant(1, NEVER)
     # A label may follow the one before it without a blank, if that is another one.
     skips = [never]
@@ -161,8 +163,8 @@ def ctc_loss(log_probs: Expression, labels: Expression | Tags, blank: int = 0) -
     Args:
         log_probs: log-probabilities, ``{classes,frames}``, as from `log_softmax`.
         labels: the sequence of classes, without blanks; it may be empty. Or a vector of them as an expression, which
-            gets no gradient; then each frame is a few operations, blanks are not looked for, and the loss is infinite
-            where there are too few frames.
+            gets no gradient; then each frame is a few operations, and the loss is infinite where there are too few
+            frames.
         blank: the class of the blank (default: 0).
 
     Returns:
@@ -170,7 +172,8 @@ def ctc_loss(log_probs: Expression, labels: Expression | Tags, blank: int = 0) -
 
     Raises:
         DimensionError: log_probs is not a matrix.
-        IndexError: there is no such class; if they are an expression, when the value is computed.
+        IndexError: there is no such class; if they are an expression, when the value is computed, and likewise if a
+            label is the blank.
         ValueError: a label is the blank, or there are too few frames for the labels (equal neighbours need a blank
             between them).
 

@@ -25,6 +25,7 @@ from dynet_cy.gpu.commands cimport (
 )
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
+from dynet_cy.gpu.steps cimport note_steps
 from dynet_cy.graph.structs cimport (
     CELL, EACH, IN_CELL, LIVE, NEEDS_GRAD, NO_BATCH, ONE, STACKED, Batch, Node, args_of, batches_of, nodes_of,
     order_of, state_of,
@@ -242,6 +243,7 @@ cdef int add_cells(Walk* w, int kernel, int few, const Batch* batch, void* table
     c.i = <uint32_t>(few if c.cols else kernel)
     c.rows = n
     c.n = rows_of(&first_of(w.g, batch).dim)
+    note_steps(<Pass*>w, c, table, kernel == CELL_BACKWARD)
     return 0
 
 
@@ -279,6 +281,42 @@ cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
 
 # ---- the batch of outputs, forward ----------------------------------------------------------
 
+# The batches of gates of a cell, and where their lines begin in the table.  The lines have the order of the gates, so that
+# the columns of their products belong to lines that follow each other (gpu/steps).
+cdef struct LineOrder:
+    uint32_t[2] batch
+    uint32_t[2] first
+
+
+cdef bint order_lines(const Graph* g, const Batch* outputs, LineOrder* order) noexcept nogil:
+    """False if there are more than two batches of gates, whose products do not join the launch, or no numbers."""
+    cdef const Node* nodes = nodes_of(g)
+    cdef uint32_t j, n = 0, number
+    order.batch[0] = order.batch[1] = NO_BATCH
+    order.first[0] = 0
+    if size_of(&first_of(g, outputs).dim) == 0:
+        return False
+    for j in range(outputs.count):
+        number = nodes[args_of(g, &nodes[order_of(g)[outputs.first + j]])[1]].batch
+        if number == order.batch[0] or number == order.batch[1]:
+            continue
+        if n == 2:
+            return False
+        order.batch[n] = number
+        n += 1
+        if n == 2:
+            if order.batch[1] < order.batch[0]:
+                order.batch[1] = order.batch[0]
+                order.batch[0] = number
+            order.first[1] = elements_of(g, &batches_of(g)[order.batch[0]])
+    return True
+
+
+cdef inline uint32_t line_of(const Graph* g, const LineOrder* order, const Node* gates) noexcept nogil:
+    cdef const Batch* sums = &batches_of(g)[gates.batch]
+    return order.first[gates.batch == order.batch[1]] + <uint32_t>((gates.val - sums.y) // size_of(&gates.dim))
+
+
 cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef Pass* s = <Pass*>w
@@ -293,6 +331,8 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef CellForward* x
     cdef CellForward* table
     cdef CellForward one
+    cdef LineOrder order
+    cdef bint ordered
     cdef float* y
     cdef size_t size
     clear_call(batch)
@@ -301,6 +341,7 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         return -1
     for e in range(3):
         place[e].batch = NO_BATCH
+    ordered = order_lines(g, batch, &order)
     y = on_device(s, batch.y)
     s.values_needed = max(s.values_needed, g.values.top)
     for j in range(batch.count):
@@ -315,6 +356,8 @@ cdef int cell_forward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
         one.before = there(s, &place[2], before)
         # Batches that were too long for one call have computed their activations.
         one.bias = on_device_of(s, bias) if batches_of(g)[gates.batch].form != EACH else NULL
+        if ordered:
+            x = table + line_of(g, &order, gates)
         for _ in range(h.dim.bd):
             x[0] = one
             x.y = y

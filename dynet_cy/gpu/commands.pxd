@@ -34,7 +34,7 @@ cdef enum:
     BACKWARD                        # of argument i
     PRODUCT                         # C += A B': A and B are `left` and `right`
     # Kernel i over the table p of `rows` cells with n numbers.  `cols`: the bytes of p if it is a small table, which
-    # stays on the host and is passed by value; otherwise 0.
+    # stays on the host and is passed by value; otherwise 0.  `table`: of LSTM cells, the table on the host (gpu/steps).
     CELLS
 
 cdef struct Command:
@@ -54,6 +54,8 @@ cdef struct Command:
     size_t cols
     const float* left
     const float* right
+    const void* table
+    bint back
     float x
     uint32_t count
     const uint32_t* items           # of the call, on the host

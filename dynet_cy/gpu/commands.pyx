@@ -83,6 +83,7 @@ cdef Command* add_command(Pass* s, int kind) noexcept nogil:
     c.batch = s.walk.number if not s.walk.again else <uint32_t>NO_BATCH     # numbers are checked once
     c.section = 0
     c.items = NULL
+    c.table = NULL
     s.end[0] = c
     s.end = &c.next
     return c

@@ -14,7 +14,7 @@ from dynet_cy.gpu.commands cimport (
     BACKWARD, BEGIN, CELLS, FILL, FORWARD, MOVES, PRODUCT, SUMS_ONLY, Command, end_commands,
 )
 from dynet_cy.gpu.driver cimport (
-    Address, GpuOp, beginning_of, enter, failed, fetch_bytes, fill, gemm, launch, launch_each, leave, raise_error, wait,
+    Address, GpuOp, beginning_of, enter, failed, fetch_bytes, fill, gemm, launch, leave, raise_error, wait,
 )
 from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
 from dynet_cy.gpu.groups cimport GROUPS, begin_member, begin_section, end_section, note_kernels
@@ -24,6 +24,7 @@ from dynet_cy.gpu.memory cimport (
 from dynet_cy.gpu.registry cimport (
     Axes, add_axis, contract, gpu_op_at, kernel_at, load, loaded, module_at, no_axes,
 )
+from dynet_cy.gpu.steps cimport launch_cells
 from dynet_cy.graph.structs cimport (
     LIVE, NEEDS_GRAD, NO_BATCH, TRAINABLE, Batch, Graph, Node, args_of, batches_of, gradient_of_node, nodes_of,
     order_of, state_of,
@@ -196,10 +197,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
         elif c.kind == SUMS_ONLY:
             gpu_op.sums(gpu, &c.call)
         elif c.kind == CELLS:
-            if c.cols:
-                launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, beginning_of(c.p, c.cols))
-            else:
-                launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, c.p)
+            launch_cells(gpu, c)
         elif c.kind == BEGIN:
             gpu_op.begin_backward(gpu, &c.call)
         else:

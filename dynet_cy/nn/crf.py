@@ -80,7 +80,7 @@ class CRF(Layer):
         return ops.crf_marginals(x, self.transitions, self.start, self.end)
 
     def __call__(self, x: Input) -> Expression:
-        """The sequence of tags with the greatest score, as a vector of whole numbers. There is no gradient.
+        """The sequence of tags with the greatest score, as a vector of integers. There is no gradient.
 
         Args:
             x: see `loss`
@@ -101,4 +101,4 @@ class CRF(Layer):
         Args:
             x: see `loss`
         """
-        return [int(tag) for tag in self(x).vec_value()]
+        return self(x).vec_value()

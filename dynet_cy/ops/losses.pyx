@@ -4,11 +4,11 @@ import numbers
 
 import numpy as np
 
-from libc.math cimport INFINITY, NAN, exp, isfinite, lgamma, log
-from libc.stdint cimport uint32_t
+from libc.math cimport INFINITY, exp, isfinite, lgamma, log
+from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy
 
-from dynet_cy.core.tensor cimport Call, Dim, axis_of, cols_of, element, rows_of, same_shape, size_of
+from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, axis_of, cols_of, element, integers, rows_of, same_shape, size_of
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x, expression
 from dynet_cy.graph.origin cimport describe_dim
@@ -656,12 +656,12 @@ cdef void viterbi_forward(const Call* c) noexcept nogil:
     cdef float* scores = c.work
     cdef float* next_scores = c.work + tags
     cdef float* sums = c.work + 2 * tags
-    cdef float* y
+    cdef int32_t* y
     cdef Scores s
     divide_work(c, c.work + size_of(&c.x[0].dim) + 3 * tags, &s)
     for b in range(c.y.dim.bd):
         lower_scores(c, b, NULL, &s)
-        y = element(&c.y, b)
+        y = integers(element(&c.y, b))
         K.binary_fwd[<int>DY_BINARY_add](tags, s.x, 1, s.start, 1, scores)
         for t in range(1, n):
             for j in range(tags):
@@ -673,10 +673,11 @@ cdef void viterbi_forward(const Call* c) noexcept nogil:
         K.add(tags, s.end, scores)
         best = K.argmax(tags, scores)           # a NaN wins; then there is no best sequence
         if scores[best] != scores[best]:
-            K.fill(n, NAN, y)
+            for t in range(n):
+                y[t] = -1
             continue
         for t in range(n):
-            y[n - 1 - t] = <float>best
+            y[n - 1 - t] = <int32_t>best
             if t + 1 < n:
                 best = previous[(n - 1 - t) * tags + best]
 
@@ -704,6 +705,7 @@ MARGINALS.work = marginals_work
 MARGINALS.no_gradient_because = b"they are for decoding; they are themselves the gradient of crf_log_partition"
 cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL)
 VITERBI.work = viterbi_work
+VITERBI.result = INTEGERS
 VITERBI.no_gradient_because = b"the best sequence is constant almost everywhere"
 
 
@@ -790,8 +792,8 @@ def crf_marginals(x, transitions, start, end):
 
 
 def crf_viterbi(x, transitions, start, end):
-    """The sequence of tags with the greatest score (Viterbi 1967), as a vector of whole numbers; the first if
-    several are equal.  See `crf_log_partition`.
+    """The sequence of tags with the greatest score (Viterbi 1967), as a vector of integers; the first if several are
+    equal, and -1 for each word if the greatest score is NaN.  See `crf_log_partition`.
 
     Shapes: ``x {tags,n}`` -> ``{n}``.  There is no gradient.
 
@@ -804,7 +806,7 @@ def crf_viterbi(x, transitions, start, end):
     Example:
         >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])              # two tags, three words
         >>> transitions, ends = dy.zeros((2, 2)), dy.zeros(2)
-        >>> [int(t) for t in dy.crf_viterbi(x, transitions, ends, ends).vec_value()]
+        >>> dy.crf_viterbi(x, transitions, ends, ends).value()
         [0, 1, 1]
     """
     return apply(VITERBI, (x, transitions, start, end), NULL)

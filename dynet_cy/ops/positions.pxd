@@ -12,6 +12,7 @@ from dynet_cy.ops.registry cimport Shapes
 
 cdef enum:
     MOST_POSITIONS = 1 << 24
+    BARRED = -0x80000000            # an integer, and a float
 
 
 cdef inline bint is_position(const Tensor* x, uint32_t b, size_t k, uint32_t n, uint32_t* position) noexcept nogil:
@@ -37,8 +38,9 @@ cdef uint32_t located() noexcept nogil
 cdef object located_refusal()
 # The same error, for executors of other devices.
 cdef object refusal(uint32_t function, uint32_t b, size_t k, double v, uint32_t n)
-# The number of a public function's name, for an attribute of a node.
-cdef uint32_t function_number(str name) except 0
+# The number of a public function's name, for an attribute of a node; `barred`: what is wrong with the index BARRED,
+# which stands for one that is in range but not allowed.
+cdef uint32_t function_number(str name, str barred=*) except 0
 # For shape rules: an axis that is indexed by these must not have more than 2^24 elements if they are floats.
 cdef int need_positions(const Dim* indices, size_t n) except -1
 # For shape rules: argument i must be one number for each batch element.

@@ -30,13 +30,14 @@ cdef extern from *:
         uint32_t node
     Refusal last "dy_refused"
 
-cdef list functions = [None]                    # names by number
+cdef list functions = [None]                    # by number: the name, and what is wrong with the index BARRED
 
 
-cdef uint32_t function_number(str name) except 0:
-    if name not in functions:
-        functions.append(name)
-    return <uint32_t>functions.index(name)
+cdef uint32_t function_number(str name, str barred=None) except 0:
+    cdef tuple function = (name, barred)
+    if function not in functions:
+        functions.append(function)
+    return <uint32_t>functions.index(function)
 
 
 cdef void refuse(uint32_t function, const Tensor* x, uint32_t b, size_t k, uint32_t n) noexcept nogil:
@@ -85,10 +86,13 @@ cdef void* error_of_refusal() noexcept with gil:
 
 
 cdef object refusal(uint32_t function, uint32_t b, size_t k, double v, uint32_t n):
-    value = str(int(v)) if v == v and abs(v) < 2**31 and v == int(v) else repr(float(v))
+    name, barred = functions[function]
     at = f"element {k}" + (f" of batch element {b}" if b else "")
+    if barred is not None and v == BARRED:
+        return IndexError(f"{name}: {barred}, at {at}")
+    value = str(int(v)) if v == v and abs(v) < 2**31 and v == int(v) else repr(float(v))
     needed = f"it must be a whole number from 0 to {n - 1}" if n else "there is nothing to choose from"
-    return IndexError(f"{functions[function]}: the index is {value} at {at}; {needed}")
+    return IndexError(f"{name}: the index is {value} at {at}; {needed}")
 
 
 cdef int need_positions(const Dim* indices, size_t n) except -1:

@@ -17,13 +17,14 @@ from dynet_cy.memory.bridge cimport shape_of
 from dynet_cy.ops.inputs cimport axis_in, check_count, set_indices, whole, whole_where_possible
 from dynet_cy.ops.loops cimport Split, Terms, begin_terms, end_terms, next_term, split_at, terms_work, without
 from dynet_cy.ops.positions cimport (
-    function_number, is_position, need_one, need_positions, refuse, refused,
+    BARRED, function_number, is_position, need_one, need_positions, refuse, refused,
 )
 from dynet_cy.ops.registry cimport ALONE, FIRST, LIST, SECOND, UNREAD, Op, Shapes, op_at, register, same_dim
 from dynet_cy.ops.shape cimport concatenated
 
 from dynet_cy.graph.structs import carriers, operators
-from dynet_cy.ops.elementwise import esum
+from dynet_cy.ops.elementwise import equal, esum
+from dynet_cy.ops.elementwise import where as where_mask
 from dynet_cy.ops.inputs import constant
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.ops.shape import reshape
@@ -863,12 +864,16 @@ TAKE.work = take_work
 TAKE.raised = refused
 
 
-cdef Expression taken(object x, object indices, Py_ssize_t axis, uint32_t mode, str name):
+cdef Expression taken_by(uint32_t function, object x, object indices, Py_ssize_t axis, uint32_t mode):
     cdef Extra extra = no_extra()
     set_axis(&extra, axis)
     extra.attrs[1].u = mode
-    extra.attrs[3].u = function_number(name)
+    extra.attrs[3].u = function
     return apply2x(TAKE, x, indices, &extra)
+
+
+cdef Expression taken(object x, object indices, Py_ssize_t axis, uint32_t mode, str name):
+    return taken_by(function_number(name), x, indices, axis, mode)
 
 
 cdef Expression taken_at(object x, Expression index, Py_ssize_t axis, str name):
@@ -953,6 +958,12 @@ cdef Expression put(object x, object indices, Py_ssize_t axis, object n, uint32_
 def _gathered(x, indices, axis, name):
     """The elements of x at positions of the shape of the result: for `gather`."""
     return taken(x, indices, axis, OWN_POSITIONS, name)
+
+
+def _labelled(x, labels, barred, name, what):
+    """The rows of x at labels that may not be the whole number `barred`: for losses. `what`: what is wrong then."""
+    indices = where_mask(equal(labels, barred), BARRED, labels)
+    return taken_by(function_number(name, what), x, indices, 0, SHARED_POSITIONS)
 
 
 def _scattered(x, indices, axis, n, bint own, name):
@@ -1308,7 +1319,7 @@ cdef Expression rearranged(Expression x, list keys, bint scalar):
     return x
 
 
-operators.update({"getitem": _getitem, "gather": _gathered, "scatter": _scattered})
+operators.update({"getitem": _getitem, "gather": _gathered, "labelled": _labelled, "scatter": _scattered})
 
 
 # ==== order =======================================================================================

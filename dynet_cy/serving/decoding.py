@@ -54,10 +54,10 @@ def decode(
             ``softmax(scores / temperature)``, with the random numbers of the graph, as dropout has them: so they depend
             on the seed and on what was drawn before. The highest of scores with Gumbel noise is such a token.
         allowed, min_length, prefix, no_repeat_ngram, forbidden: see `beam_search`
-        every: how many steps are computed before their tokens are read. With more than 1, `tokens` is an expression in
-            all steps but the first of each group, as `lookup_batch` takes too: an index in the graph. So the program
-            waits less often, on a GPU above all; but an output may run some steps beyond its end, and the scores must
-            have a place for every row of the table.
+        every: how many steps are computed before their tokens are read. With more than 1, `tokens` is an expression of
+            integers in all steps but the first of each group, as `lookup_batch` takes too: an index in the graph. So
+            the program waits less often, on a GPU above all; but an output may run some steps beyond its end, and the
+            scores must have a place for every row of the table.
 
     Returns:
         The tokens of the output, the end last: a list, or a list for each of several sentences.

@@ -11,7 +11,15 @@ import numpy.typing as npt
 
 from dynet_cy.graph import Expression
 from dynet_cy.graph.structs import operators
-from dynet_cy.ops.api import concatenate_to_batch, inputTensor, log_softmax, logsumexp_dim, pick, pick_batch_elems
+from dynet_cy.ops.api import (
+    concatenate_to_batch,
+    inputTensor,
+    log_softmax,
+    logsumexp_dim,
+    pick,
+    pick_batch_elems,
+    to_int,
+)
 from dynet_cy.serving.constraints import Allowed, Constraints, OneOf, Prefixes, list_of
 from dynet_cy.serving.decoding import FEW, Numbers, checked_scores
 from dynet_cy.serving.fibers import batched_map
@@ -86,10 +94,11 @@ def beam_search(
         no_repeat_ngram: no n-gram of this length occurs twice in an output (Paulus et al., ICLR 2018); 0: they may
         forbidden: tokens that come only in a prefix, such as that of unknown words
         logits: whether `step` returns scores whose log_softmax are the log probabilities
-        every: how many steps are computed before their tokens are read. With more than 1, `tokens` is an expression in
-            all steps but the first of each group, as `lookup_batch` takes too: an index in the graph. So the program
-            waits less often, which pays on a GPU; but a search may run some steps beyond its end, and outputs that have
-            ended stay in the state until then. For one state, and without `allowed` and `no_repeat_ngram`.
+        every: how many steps are computed before their tokens are read. With more than 1, `tokens` is an expression of
+            integers in all steps but the first of each group, as `lookup_batch` takes too: an index in the graph. So
+            the program waits less often, which pays on a GPU; but a search may run some steps beyond its end, and
+            outputs that have ended stay in the state until then. For one state, and without `allowed` and
+            `no_repeat_ngram`.
         longest: the earlier name of `max_length`
 
     Returns:
@@ -307,11 +316,12 @@ class _Joined:
 
     def _go_on(self, state: Any, chosen: Expression) -> None:
         """Continue in the graph, before the tokens are known to the program."""
-        rows = pick(chosen, 1)
+        places = to_int(chosen)  # of its numbers, the rows and the tokens are whole
+        rows = pick(places, 1)
         slots = chosen.dim()[1] // len(self._beams)
         self._state = self._selection.of(state, rows, self._slots, slots == self._slots)
         self._slots = slots
-        self._totals, self._tokens = pick(chosen, 3), pick(chosen, 4)
+        self._totals, self._tokens = pick(chosen, 3), pick(places, 4)
 
     def _settle(self, state: Any, chosen: Numbers) -> Numbers:
         """Note the tokens of a step; return the totals, -inf for outputs that do not go on."""

@@ -109,6 +109,10 @@ class Training(Generic[T]):
         self._begun = updates_made()
         self._due: dict[int, int] = {}  # of each number that `every` was asked for, when it was due last
 
+    def __repr__(self) -> str:
+        best = f", best {self._best} after epoch {self.stopping.best_at}" if self._best else ""
+        return f"<Training: {self.done:.0%} of {self._epochs} epochs{best}>"
+
     def every(self, updates: int) -> bool:
         """Whether it is time again for what is done after every so many updates, such as a checkpoint.
 
@@ -189,6 +193,11 @@ class Epoch(Generic[T]):
         self.number = number
         self._training = training
         self._summed = self._units = self._seconds = 0.0
+
+    def __repr__(self) -> str:
+        training = self._training
+        loss = f"loss {self._summed / self._units:.4f}, " if self._units else ""
+        return f"<Epoch {self.number} of {training._epochs}: {loss}{self._units:g} {training._unit}>"
 
     def __iter__(self) -> Iterator[T]:
         """The batches, with a progress bar; the time that the loop takes is the time of the epoch."""

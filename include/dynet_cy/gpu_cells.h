@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Structs for the kernels of recurrent cells: the cells of the children of a tree node, which launchers pass by value;
- * the addresses of an LSTM cell, of which kernels read tables. */
+ * the addresses of an LSTM cell, of which kernels read tables; products that are computed together with cells. */
 #ifndef DYNET_CY_GPU_CELLS_H
 #define DYNET_CY_GPU_CELLS_H
 
@@ -39,5 +39,21 @@ typedef struct {
     uint8_t unused[5];
 } dy_lstm_cell_back;
 DY_SIZE(dy_lstm_cell_back, 72);
+
+/* One or two products of equal sizes whose columns belong to cells, to be computed in the launch of these: the sums of the
+ * gates, A B, or gradients of the outputs, A' B. Column 0 of each belongs to line `first` of the table, the others to the
+ * lines after it. Lines without a column have their numbers already. */
+#define DY_CELL_PRODUCTS 2
+
+typedef struct {
+    const float *a, *b;
+    int64_t stride_a, stride_b; /* from the first product to the second */
+    uint32_t lda, ldb, k;
+    uint32_t n;                 /* columns of each product */
+    uint32_t count;
+    uint32_t acc;               /* add to what is there instead of assigning */
+    uint32_t first[DY_CELL_PRODUCTS];
+} dy_cell_products;
+DY_SIZE(dy_cell_products, 64);
 
 #endif

@@ -116,8 +116,13 @@ def test_labels_that_are_values_of_the_graph(graph) -> None:
     assert loss.value() == np.inf
     loss.backward(full=True)
     np.testing.assert_array_equal(x.gradient(), 0)
-    with pytest.raises(IndexError, match="the index is 4 at element 1"):
-        dy.ctc_loss(x, dy.input_indices([1, 4])).value()
+    wrong = {4: "the index is 4 at element 1; .*from 0 to 3", 0: "the blank, 0, is among the labels, at element 1"}
+    for bad, says in wrong.items():
+        for made in (dy.input_indices, dy.inputVector):
+            with pytest.raises(IndexError, match=f"^ctc_loss: {says}"):
+                dy.ctc_loss(x, made([1, bad])).value()
+    with pytest.raises(IndexError, match="^ctc_loss: the index is 1.5 at element 0"):
+        dy.ctc_loss(x, dy.inputVector([1.5, 0])).value()
 
 
 def test_sequences_of_all_lengths_run_together(graph) -> None:

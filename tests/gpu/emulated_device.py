@@ -39,6 +39,7 @@ class Device:
     def __init__(self, folder: Path) -> None:
         self.env = environment()
         self.folder = folder
+        self.modules: dict[str, ctypes.c_void_p] = {}
         self.cuda = ctypes.CDLL(self.env["DYNET_CY_LIBCUDA"])
         self.base = self.allocate(FLOATS)
 
@@ -56,23 +57,33 @@ class Device:
     def send(self, at: int, data: bytes) -> None:
         assert self.cuda.cuMemcpyHtoD_v2(ctypes.c_uint64(at), data, ctypes.c_size_t(len(data))) == 0
 
+    def fill(self, at: int, bits: int, n: int) -> None:
+        """Fill n numbers with these bits."""
+        assert self.cuda.cuMemsetD32_v2(ctypes.c_uint64(at), ctypes.c_uint(bits), ctypes.c_size_t(n)) == 0
+
     def at(self, i: int) -> int:
         """The address of number i."""
         return self.base + 4 * i
 
     def function(self, source: str, kernel: str) -> ctypes.c_void_p:
         """A kernel of a family, or of a source that is given as text."""
+        module, function = self.modules.get(source), ctypes.c_void_p()
+        if module is None:
+            module = self.modules[source] = self.module(source)
+        assert self.cuda.cuModuleGetFunction(ctypes.byref(function), module, kernel.encode()) == 0
+        return function
+
+    def module(self, source: str) -> ctypes.c_void_p:
         path = ROOT / "cuda" / f"{source}.cu"
         if "\n" in source:
             path = self.folder / "given.cu"
             path.write_text(source)
         command = [sys.executable, self.env["DYNET_CY_NVCC"], "--cubin", f"-I{ROOT / 'include'}", f"-I{ROOT / 'cuda'}"]
         subprocess.run([*command, str(path)], check=True, cwd=self.folder, env={**os.environ, **self.env})
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        module = ctypes.c_void_p()
         made = str(self.folder / f"{path.stem}.cubin").encode()
         assert self.cuda.cuModuleLoad(ctypes.byref(module), made) == 0
-        assert self.cuda.cuModuleGetFunction(ctypes.byref(function), module, kernel.encode()) == 0
-        return function
+        return module
 
     def launch(
         self, source: str, kernel: str, parameters: list[bytes], grid: tuple[int, int, int] = (1, 1, 1), block: int = 32

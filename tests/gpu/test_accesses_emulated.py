@@ -69,20 +69,19 @@ def freed(d: Device) -> str:
     return given(d, "each", pointer(at), number(4))
 
 
+def given_back(d: Device, *, again: bool = False) -> str:
+    """Numbers that are filled with ones, as memory that is given back; `again`: then written by a kernel."""
+    d.fill(d.base, 0xFFFFFFFF, 8)
+    if again:
+        assert given(d, "read_by_all", pointer(d.at(99)), pointer(d.base)) == ""
+    return given(d, "each", pointer(d.base), number(8))
+
+
 def grouped(d: Device, *rows: tuple[int, int]) -> str:
     """Calls of one kernel as one launch: y = 2 x for 40 numbers, at these places."""
     one = int(np.array([2], np.float32).view(np.uint32)[0])
     words = [w for x, y in rows for w in (40, one, d.at(x), d.at(y), 0)]
     return d.launch("groups", "grouped_scale_floats", [by_value(words)], (1, 1, len(rows)))
-
-
-def update(d: Device, *segments: tuple[int, int]) -> str:
-    """A step of a trainer over segments (begin, length) of values and gradients of 256 numbers each."""
-    table = d.allocate(FLOATS)
-    d.send(table, np.array(segments, np.uint64).tobytes())
-    planes = [pointer(d.allocate(256)) for _ in "vg"] + [pointer(0)] * 3
-    parameters = [pointer(table), word(len(segments)), bytes(28), *planes, pointer(0), pointer(0)]
-    return d.launch("optim", "optim_sgd", parameters, (1, len(segments), 1))
 
 
 def listed(d: Device, *places: int) -> str:
@@ -134,13 +133,16 @@ JOBS = {
     "behind_a_short_end": (lambda d: given(d, "each", pointer(d.allocate(3)), number(4)), NO_MEMORY),
     "nothing": (lambda d: given(d, "each", pointer(0), number(1)), NO_MEMORY),
     "freed": (freed, NO_MEMORY),
+    "not_written": (
+        lambda d: given(d, "each", pointer(d.allocate(8, zeros=False)), number(8)),
+        "nothing has been written",
+    ),
+    "given_back": (given_back, "nothing has been written"),
+    "written_again": (lambda d: given_back(d, again=True), ""),
     "groups": (lambda d: grouped(d, (0, 100), (40, 140), (0, 180)), ""),
     "groups_outside": (lambda d: grouped(d, (0, 100), (FLOATS - 30, 140)), "block (0,0,1)"),
     "groups_to_one_place": (lambda d: grouped(d, (0, 100), (40, 139)), "writes too"),
     "groups_in_turn": (lambda d: grouped(d, (0, 100), (110, 200)), NO_ORDER),
-    "updates": (lambda d: update(d, (0, 100), (112, 144)), ""),
-    "updates_outside": (lambda d: update(d, (0, 100), (112, 145)), NO_MEMORY),
-    "updates_of_one_place": (lambda d: update(d, (0, 100), (96, 160)), NO_ORDER),
     "lists": (lambda d: listed(d, 0, 40, 0), ""),
     "lists_outside": (lambda d: listed(d, 0, 40, FLOATS - 2), NO_MEMORY),
     "lists_of_results": (lambda d: listed(d, 0, 40, 515), NO_ORDER),

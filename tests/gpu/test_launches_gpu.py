@@ -15,6 +15,7 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy.gpu import driver, graphs
+from dynet_cy.gpu.steps import set_most_multiplied
 from dynet_cy.graph.expressions import set_default_device
 from dynet_cy.schedule import plan
 
@@ -345,11 +346,24 @@ def chains(net: Net) -> Made:
 
 
 def test_launches_of_chains() -> None:
-    """A step of the longest chain is a product for x, one for h and a cell forward, a cell and a product for h back."""
+    """A step of the longest chain is a product for x, and a cell with the product for h forward, and one back."""
     steps = max(LENGTHS)
     found = counted(chains)
-    assert found["products"] <= 3 * steps + 3
+    assert found["products"] <= steps + 5
     assert found["launches"] <= 2 * steps + 24
+
+
+def test_products_in_the_launch_of_cells() -> None:
+    """They replace products, not launches, and the numbers are those of separate products."""
+    together, numbers = counted(chains), results(chains, "GPU:0", 1)
+    before = set_most_multiplied(0)
+    try:
+        apart = counted(chains)
+        assert_close(numbers, results(chains, "GPU:0", 1))
+    finally:
+        set_most_multiplied(before)
+    assert apart["launches"] == together["launches"]
+    assert apart["products"] >= together["products"] + 2 * max(LENGTHS) - 3
 
 
 def test_launches_of_both_directions() -> None:
@@ -365,7 +379,7 @@ def test_launches_of_both_directions() -> None:
 
     found = counted(tagger)
     assert found["launches"] <= 85
-    assert found["products"] <= 70
+    assert found["products"] <= 25
 
 
 def test_launches_of_attention() -> None:

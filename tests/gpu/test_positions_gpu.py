@@ -85,6 +85,14 @@ def test_gradients_of_rows_that_do_not_exist(on_device) -> None:
     np.testing.assert_allclose(table.grad_as_array(), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("made", [dy.input_indices, dy.inputVector])
+def test_a_label_that_is_the_blank(on_device, made) -> None:
+    x = dy.log_softmax(dy.zeros((4, 5)))
+    with pytest.raises(IndexError, match="^ctc_loss: the blank, 2, is among the labels, at element 1$"):
+        dy.ctc_loss(x, made([1, 2, 3]), 2).value()
+    assert dy.ctc_loss(x, made([1, 0, 3]), 2).value() == pytest.approx(dy.ctc_loss(x, [1, 0, 3], 2).value())
+
+
 def test_greedy_decoding_waits_once(on_device) -> None:
     from dynet_cy.gpu.driver import counts
 

@@ -16,6 +16,10 @@ MOVE = np.dtype(
      ("unused", "u2"), ("period", "u4")]
 )  # fmt: skip
 CELL = np.dtype([(name, "u8") for name in ("gates", "bias", "before", "c", "y")])
+STEP = np.dtype(
+    [(name, "u8") for name in ("a", "b", "stride_a", "stride_b")]
+    + [(name, "u4") for name in ("lda", "ldb", "k", "n", "count", "acc", "first", "second")]
+)
 PRODUCT = np.dtype(
     [(name, "u8") for name in "abc"] + [(name, "u4") for name in ("m", "n", "k", "lda", "ldb", "ldc")]
     + [("alpha", "f4"), ("beta", "f4"), ("ta", "u4"), ("tb", "u4")]
@@ -46,6 +50,15 @@ def cells(d: Device, *rows: tuple[int, int, int, int, int]) -> list[bytes]:
     return [np.uint64(4 * len(rows)).tobytes(), np.uint64(4).tobytes(), table.tobytes().ljust(8 * WORDS, b"\0")]
 
 
+def steps(d: Device, a: int, b: int, n: int, *rows: tuple[int, int, int, int, int]) -> list[bytes]:
+    """Parameters of such cells with a product of matrices of 16 x 2 and 2 x n numbers, for the first n of them."""
+    product = np.zeros(1, STEP)
+    product["a"], product["b"] = d.at(a), d.at(b)
+    product["lda"], product["ldb"], product["k"], product["n"], product["count"] = 16, 2, 2, n, 1
+    elements, h, table = cells(d, *rows)
+    return [product.tobytes(), np.uint64(len(rows)).tobytes(), h, table]
+
+
 def products(d: Device, *rows: tuple[int, int, int]) -> list[bytes]:
     """Parameters of products of matrices of 2 x 3 and 3 x 2 numbers."""
     table = np.zeros(len(rows), PRODUCT)
@@ -62,6 +75,22 @@ def fused(d: Device, *rows: tuple[int, int, int], values: int = 0) -> list[bytes
         table += [d.at(x), d.at(dx), d.at(dy) + 1]
     words = np.array(table, np.uint64).tobytes().ljust(8 * WORDS, b"\0")
     return [np.uint64(4 * len(rows)).tobytes(), np.uint64(4).tobytes(), words]
+
+
+def update(d: Device, *rows: tuple[int, int]) -> list[bytes]:
+    """Parameters of a step of a trainer over ranges (begin, length) of values and of gradients of 256 numbers each."""
+    table = d.allocate(4 * len(rows))
+    d.send(table, np.array(rows, np.uint64).tobytes())
+    addresses = [np.uint64(x).tobytes() for x in (d.allocate(256), d.allocate(256), 0, 0, 0, 0, 0)]
+    return [np.uint64(table).tobytes(), np.uint32(len(rows)).tobytes(), bytes(28), *addresses]
+
+
+def gathered(d: Device, *rows: tuple[int, int, int]) -> list[bytes]:
+    """Parameters of copies of ranges (begin, length, where in the buffer) to a buffer of 256 numbers."""
+    table = d.allocate(6 * len(rows))
+    d.send(table, np.array(rows, np.uint64).tobytes())
+    addresses = [np.uint64(x).tobytes() for x in (d.base, d.allocate(256))]
+    return [np.uint64(table).tobytes(), np.uint32(len(rows)).tobytes(), *addresses]
 
 
 OUTSIDE = FLOATS - 2  # with more than two numbers
@@ -138,6 +167,25 @@ JOBS = {
         lambda d: [np.uint64(4).tobytes(), np.uint64(4).tobytes(), np.uint64(8).tobytes()],
         "its table is not in device memory",
     ),
+    "steps": ("steps", "few_lstm_steps_forward", lambda d: steps(d, 300, 400, 1, (0, 200, 64, 80, 90)), ""),
+    "steps_outside": (
+        "steps",
+        "few_lstm_steps_forward",
+        lambda d: steps(d, FLOATS - 30, 400, 1, (0, 200, 64, 80, 90)),
+        "reads 32 floats",
+    ),
+    "steps_of_what_they_write": (
+        "steps",
+        "few_lstm_steps_forward",
+        lambda d: steps(d, 300, 91, 1, (0, 200, 64, 80, 90)),
+        "line 1 of its table reads what line 0 writes",
+    ),
+    "steps_of_too_few_cells": (
+        "steps",
+        "few_lstm_steps_forward",
+        lambda d: steps(d, 300, 400, 2, (0, 200, 64, 80, 90)),
+        "no memory",
+    ),
     "products": ("groups", "multiply_group", lambda d: products(d, (0, 10, 20), (0, 30, 40)), ""),
     "products_outside": ("groups", "multiply_group", lambda d: products(d, (0, 10, OUTSIDE)), "writes 4 floats"),
     "products_in_turn": (
@@ -145,6 +193,27 @@ JOBS = {
         "multiply_group",
         lambda d: products(d, (0, 10, 20), (20, 30, 40)),
         "line 1 of its table reads what line 0 writes",
+    ),
+    "updates": ("optim", "optim_sgd", lambda d: update(d, (0, 100), (112, 144)), ""),
+    "updates_outside": (
+        "optim",
+        "optim_sgd",
+        lambda d: update(d, (0, 100), (112, 145)),
+        "line 1 of its table writes 145",
+    ),
+    "updates_of_one_place": ("optim", "optim_sgd", lambda d: update(d, (0, 100), (96, 100)), "lines 0 and 1"),
+    "gathered": ("optim", "gather_ranges", lambda d: gathered(d, (0, 100, 0), (90, 100, 100)), ""),
+    "gathered_from_outside": (
+        "optim",
+        "gather_ranges",
+        lambda d: gathered(d, (OUTSIDE, 3, 0)),
+        "line 0 of its table reads 3",
+    ),
+    "gathered_to_one_place": (
+        "optim",
+        "gather_ranges",
+        lambda d: gathered(d, (0, 100, 0), (200, 100, 99)),
+        "lines 0 and 1 of its table write to the same memory",
     ),
 }
 

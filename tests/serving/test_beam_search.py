@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,20 @@ def test_several_sentences_at_once(name: str) -> None:
     assert len(found) == 3
     for sentence, (own, begin, longest) in enumerate(zip(found, begins, lengths)):
         check(own, ranked(network, options, possible, sentence, begin, longest), 5)
+
+
+@pytest.mark.parametrize("find", [functools.partial(dy.beam_search, width=2), functools.partial(dy.decode, stop=None)])
+def test_tokens_in_the_graph_are_integers(find: Callable[..., Any]) -> None:
+    network, read = Network(1), []
+
+    def step(state: Any, tokens: Any) -> tuple[Any, dy.Expression]:
+        read.append(tokens.dtype)
+        return network.step(state, tokens)
+
+    dy.renew_cg(forward_only=True)
+    find(step, network.start([0, 1]), max_length=3, begin=[1, 2], every=3)
+    assert read[0].kind == "i"
+    assert read[1:] == [np.int32] * 2
 
 
 @pytest.mark.fibers

@@ -49,6 +49,7 @@ def test_lines_and_the_best_model(model: dy.ParameterCollection, tmp_path: Path,
         f"best dev UAS 37.50%, LAS 75.00% after epoch 2, model saved in {path}",
     ]
     assert training.curves.values["LAS"] == [(1, 0.25), (2, 0.75), (3, 0.5)]
+    assert repr(training) == "<Training: 100% of 3 epochs, best dev UAS 37.50%, LAS 75.00% after epoch 2>"
     assert dy.load_safetensors(path, model) == {"size": 1}
     assert model["w"].as_array().tolist() == [0.75]
 
@@ -70,6 +71,9 @@ def test_no_progress_bar_is_needed(model: dy.ParameterCollection, monkeypatch: p
 
 def test_a_score_is_needed(model: dy.ParameterCollection) -> None:
     epoch = next(iter(dy.Training(model, DATA, 1)))
+    assert repr(epoch) == "<Epoch 1 of 1: 0 items>"
+    epoch.add(0.25, 2)
+    assert repr(epoch) == "<Epoch 1 of 1: loss 0.2500, 2 items>"
     with pytest.raises(ValueError, match="a score is needed"):
         epoch.report()
     with pytest.raises(ValueError, match='"loss" is that of training'):

@@ -1,9 +1,10 @@
 // check_tables.h - checks of the tables of addresses that kernels read, for the emulated driver.
 //
-// Kernels of moves, of LSTM cells, of groups of products and of fused ops find their numbers by tables that the host has made.  Such a
-// table is checked when its kernel is about to run, as compute-sanitizer would do: all that its lines read and write is
-// device memory, addresses are those of floats, and no line writes what another one reads or writes, so that the result
-// does not depend on which block runs first.
+// Kernels of moves, of LSTM cells, of steps of LSTMs, of groups of products, of fused ops and of updates find their numbers by
+// tables that the host has made.  Such a table is checked when its kernel is about to run: all that its lines read and write
+// is device memory, addresses are those of floats, and no line writes what another one reads or writes, so that the result
+// does not depend on which block runs first.  The error says which lines are wrong.  What other kernels read and write,
+// and what the threads of one line do to each other, is checked while they run: see accesses.h.
 #ifndef EMU_CHECK_TABLES_H
 #define EMU_CHECK_TABLES_H
 
@@ -19,6 +20,7 @@
 #include "dynet_cy/gpu_cells.h"
 #include "dynet_cy/gpu_group.h"
 #include "dynet_cy/gpu_move.h"
+#include "dynet_cy/gpu_update.h"
 
 namespace tables {
 struct Range { uintptr_t from, to; size_t line; };
@@ -47,6 +49,12 @@ inline Uses of_moves(const dy_move* m, size_t count) {
   return u;
 }
 
+inline size_t matrix(size_t rows, size_t columns, size_t ld) { return rows && columns ? ld * (columns - 1) + rows : 0; }
+
+// Where a product puts what it computes for a cell.
+inline const float* column_of(const dy_lstm_cell& x) { return x.bias ? x.gates : nullptr; }
+inline const float* column_of(const dy_lstm_cell_back& x) { return x.dy; }
+
 inline Uses of_cells(const dy_lstm_cell* x, size_t count, size_t h) {
   Uses u;
   for (size_t k = 0; k < count; k++) {
@@ -73,8 +81,6 @@ inline Uses of_cells_back(const dy_lstm_cell_back* x, size_t count, size_t h) {
   }
   return u;
 }
-
-inline size_t matrix(size_t rows, size_t columns, size_t ld) { return rows && columns ? ld * (columns - 1) + rows : 0; }
 
 inline Uses of_products(const dy_group_product* p, size_t count) {
   Uses u;
@@ -106,6 +112,37 @@ inline Uses of_fused(const uint64_t* table, size_t head, size_t width, std::istr
   auto same = [](const Range& a, const Range& b) { return a.from == b.from && a.to == b.to && a.line == b.line; };
   std::sort(u.writes.begin(), u.writes.end(), order);
   u.writes.erase(std::unique(u.writes.begin(), u.writes.end(), same), u.writes.end());
+  return u;
+}
+
+// The products that are computed together with cells: what they read, as a line of its own, and the columns that they write.
+// Cells may read these.
+template <class Cell> void add_products(Uses& u, const dy_cell_products* p, const Cell* x, size_t count, size_t h) {
+  const bool back = sizeof(Cell) == sizeof(dy_lstm_cell_back);
+  for (size_t z = 0; z < p->count; z++) {
+    u.read(count, p->a + z * p->stride_a, back ? matrix(p->k, h, p->lda) : matrix(4 * h, p->k, p->lda));
+    u.read(count, p->b + z * p->stride_b, matrix(p->k, p->n, p->ldb));
+    for (size_t e = p->first[z]; e < p->first[z] + p->n; e++)
+      if (e >= count || !column_of(x[e])) u.writes.push_back({1, 1, e});  // no line has this column
+      else if (back) u.write(e, column_of(x[e]), h);
+  }
+}
+
+inline size_t place_in_buffer(const dy_range&) { return 0; }
+inline size_t place_in_buffer(const dy_gather_range& x) { return x.to; }
+
+// Of updates (cuda/optim.cu): ranges of planes of numbers.  `planes` says for parameters of a kernel, from number 2 on, whether
+// they are a plane that is read (r) or written (w), or a buffer without gaps (R, W; of dy_gather_range), or none of these (-).
+template <class Line> Uses of_ranges(const Line* x, size_t count, const char* planes, void** p) {
+  Uses u;
+  for (size_t i = 0; planes[i]; i++)
+    for (size_t k = 0; k < count && planes[i] != '-'; k++) {
+      const bool in_buffer = planes[i] == 'R' || planes[i] == 'W';
+      const float* plane = *(const float* const*)p[2 + i];
+      if (!plane) continue;  // a rule has fewer states
+      const float* from = plane + (in_buffer ? place_in_buffer(x[k]) : x[k].at);
+      if (planes[i] == 'r' || planes[i] == 'R') u.read(k, from, x[k].n); else u.write(k, from, x[k].n);
+    }
   return u;
 }
 
@@ -177,6 +214,34 @@ template <class IsMapped> std::string mistake_of(const char* kernel, const char*
     if (few && all > DY_GROUP_WORDS) return "its table is too long for a parameter";
     const auto* x = lines<uint64_t>(few, p[2], all, is_mapped);
     return x ? mistake(of_fused(x, head, width, std::move(words), n / size, size), is_mapped) : none;
+  }
+  if (name == "lstm_step_forward" || name == "few_lstm_steps_forward") {
+    const size_t lines_of = *(const size_t*)p[1], h = *(const size_t*)p[2];
+    const auto* x = lines<dy_lstm_cell>(few, p[3], lines_of, is_mapped);
+    if (!x) return none;
+    Uses u = of_cells(x, lines_of, h);
+    add_products(u, (const dy_cell_products*)p[0], x, lines_of, h);
+    return mistake(u, is_mapped);
+  }
+  if (name == "lstm_step_backward" || name == "few_lstm_steps_backward") {
+    const size_t lines_of = *(const size_t*)p[1], h = *(const size_t*)p[2];
+    const auto* x = lines<dy_lstm_cell_back>(few, p[3], lines_of, is_mapped);
+    if (!x) return none;
+    Uses u = of_cells_back(x, lines_of, h);
+    add_products(u, (const dy_cell_products*)p[0], x, lines_of, h);
+    return mistake(u, is_mapped);
+  }
+  const char* planes = name.find("optim_") == 0 ? "-wwwww" : name == "decay_values" ? "-w" : name == "axpby" ? "--rw"
+                       : name == "squares" ? "r" : name == "drop_gradients" ? "w" : nullptr;
+  const char* with_buffer = name == "gather_ranges" ? "rW" : name == "scatter_ranges" ? "Rw" : nullptr;
+  if (planes || with_buffer) {
+    const size_t ranges = *(const unsigned*)p[1];
+    if (planes) {
+      const auto* x = lines<dy_range>(false, p[0], ranges, is_mapped);
+      return x ? mistake(of_ranges(x, ranges, planes, p), is_mapped) : none;
+    }
+    const auto* x = lines<dy_gather_range>(false, p[0], ranges, is_mapped);
+    return x ? mistake(of_ranges(x, ranges, with_buffer, p), is_mapped) : none;
   }
   if (name == "multiply_group") return mistake(of_products((const dy_group_product*)p[0], gz), is_mapped);
   return "";

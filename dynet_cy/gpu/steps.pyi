@@ -1,0 +1,3 @@
+__all__: list[str] = []
+
+def set_most_multiplied(n: float) -> float: ...

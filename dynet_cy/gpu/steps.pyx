@@ -1,0 +1,79 @@
+"""Products and LSTM cells as one launch; see steps.pxd."""
+
+from libc.stdint cimport uint64_t
+
+from dynet_cy.gpu.driver cimport beginning_of, launch, launch_each, value_at
+from dynet_cy.gpu.registry cimport kernel_at, module_at
+
+
+cdef extern from "dynet_cy/cell_steps.h" nogil:
+    ctypedef struct Products "dy_cell_products":
+        pass
+    ctypedef struct Table "dy_cell_table":
+        const void* lines
+        size_t n
+        size_t h
+        int back
+    bint product_of_cells "dy_product_of_cells"(const Gpu* gpu, const Table* t, double most, Products* found)
+    void drop_record "dy_drop_record"(Gpu* gpu)
+    unsigned blocks_of_cells "dy_blocks_of_cells"(const Gpu* gpu, const Table* t, const Products* p)
+
+cdef int STEPS = module_at(b"steps")
+cdef int[2] STEP = [kernel_at(STEPS, b"lstm_step_forward"), kernel_at(STEPS, b"lstm_step_backward")]
+cdef int[2] FEW = [kernel_at(STEPS, b"few_lstm_steps_forward"), kernel_at(STEPS, b"few_lstm_steps_backward")]
+
+# Larger products fill a device alone, and cuBLAS computes them faster; this many multiplications.
+cdef double most_multiplied = 1 << 25
+
+
+cdef void note_steps(Pass* s, Command* c, const void* table, bint back) noexcept nogil:
+    c.table = table
+    c.back = back
+    s.modules |= <uint64_t>1 << STEPS
+
+
+cdef int launch_cells(Gpu* gpu, const Command* c) noexcept nogil:
+    cdef Table table
+    cdef Products products
+    if c.table == NULL or gpu.records == NULL or gpu.error:
+        return alone(gpu, c)
+    table.lines = c.table
+    table.n = c.rows
+    table.h = c.n
+    table.back = c.back
+    if not product_of_cells(gpu, &table, most_multiplied, &products):
+        return alone(gpu, c)
+    drop_record(gpu)
+    cdef unsigned n = blocks_of_cells(gpu, &table, &products)
+    if c.cols:
+        return launch(gpu, FEW[c.back], n, 1, 256, 0, value_at(&products), c.rows, c.n, beginning_of(c.p, c.cols))
+    return launch(gpu, STEP[c.back], n, 1, 256, 0, value_at(&products), c.rows, c.n, c.p)
+
+
+cdef int alone(Gpu* gpu, const Command* c) noexcept nogil:
+    """The elementwise steps only."""
+    if c.cols:
+        return launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, beginning_of(c.p, c.cols))
+    return launch_each(gpu, <int>c.i, c.rows * c.n, c.rows * c.n, c.n, c.p)
+
+
+def set_most_multiplied(double n) -> float:
+    """Set how many multiplications a product that is computed in the launch of cells has at most; 0: none is.
+
+    To compare with cuBLAS on a device, and for tests.
+
+    Args:
+        n: the new number.
+
+    Returns:
+        The number before.
+
+    Example:
+        >>> from dynet_cy.gpu import steps
+        >>> steps.set_most_multiplied(steps.set_most_multiplied(0)) == 0
+        True
+    """
+    global most_multiplied
+    before = most_multiplied
+    most_multiplied = n
+    return before
