@@ -161,8 +161,8 @@ def test_accesses(job: str) -> None:
 
 
 def test_accesses_are_checked_if_asked_for() -> None:
-    assert found(__file__, "shifted", EMU_ACCESSES="0", EMU_STRICT="1") == ""
-    assert NO_ORDER in found(__file__, "shifted", EMU_STRICT="1")
+    assert found(__file__, "shifted", EMU_STRICT="1") == ""
+    assert NO_ORDER in found(__file__, "shifted", EMU_STRICT="1", EMU_ACCESSES="1")
 
 
 if __name__ == "__main__":
