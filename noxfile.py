@@ -264,7 +264,7 @@ def sdist(session: nox.Session) -> None:
 def gpu(session: nox.Session) -> None:
     """The GPU backend, on the emulated driver, with its strict checks and threads in reverse order.
 
-    Some programs run once more while all that kernels read and write is checked, with memory that is given back filled with NaN.
+    Some programs run once more while all that kernels read and write is checked, and memory that is given back is NaN.
 
     PyCUDA's wheel is kept from run to run. Tests of single kernels use no driver, and set the order of threads
     themselves: they run in readme_tests.
