@@ -1,6 +1,7 @@
 """Memory of dynet_cy compared with PyTorch's and DyNet's.
 
-    python benchmarks/memory.py [--torch PYTHON] [--dynet PYTHON] [--programs NAME ...] [--runs N] [--fits NAME ...]
+    python benchmarks/memory.py [--torch PYTHON] [--dynet PYTHON] [--programs NAME ...] [--runs N]
+    python benchmarks/memory.py --fits [NAME ...] [--torch PYTHON] [--dynet PYTHON]
     python tools/gpu/emulate.py env EMU_IDLE=1 python benchmarks/memory.py --gpu
 
 First, what training adds to a process: the peak of its resident memory over four updates, less what is resident
@@ -11,8 +12,9 @@ batching, or of minibatches where they take more, to PyTorch; beside it stands t
 processes counts, since the allocator of PyTorch varies.  DyNet's pools are set to 8 MB each and grow as needed, which
 automatic batching refuses; its default is 512 MB at the start.
 
-With `--fits`, the largest minibatch of these programs with which the peak of a process's resident memory is at most 1,
-2 and 4 GB.  Memory grows in proportion, so a few sizes are tried, each in a process of its own.
+With `--fits`, instead, the largest minibatch of these programs, by default of all that have minibatches, with which
+the peak of a process's resident memory is at most 1, 2 and 4 GB.  Memory grows nearly in proportion, so the size that is
+tried next lies on the line through the two nearest ones.  Each has a process of its own, which makes two updates.
 
 With `--gpu`, on a GPU or the emulated driver, only the memory of the device that graphs take, without parameters, their
 gradients and trainers.
@@ -37,11 +39,13 @@ POOLS = "8"
 UPDATES = 4
 ARENAS = ("values", "gradients", "scratch")
 PROGRAMS = [*workloads.NAMES[:10], "transformer_tagger", "transformer_tagger_buckets", "transformer_decoding"]
+MINIBATCHED = [name for name in PROGRAMS if workloads.load(name).sizes.get("count", 1) > 1]
 GOAL = 0.6  # of PyTorch's memory
 GOALS = {"language_model": 0.65, "mnist_cnn": 0.65}  # where parameters dominate
 LIMITS = (1e9, 2e9, 4e9)  # of a process, for `fits`
-CLOSE = 0.97  # a minibatch fits closely enough if it takes this share of the limit
+CLOSE = 0.95  # a minibatch fits closely enough if it takes this share of the limit
 TRIES = 4  # for each limit
+BAR = 30  # characters of the progress bar
 STEPS = (1_000, 10_000, 30_000)
 WORDS, HIDDEN = 5_000, 128
 
@@ -135,13 +139,33 @@ def row(name: str, pythons: dict[str, str], runs: int) -> list[str]:
     return [name, *cells]
 
 
-def largest(python: str, library: str, form: str, name: str) -> list[int]:
+class Progress:
+    """A progress bar on a terminal."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done = total, 0
+
+    def show(self, what: str) -> None:
+        """Show what is done now."""
+        if sys.stderr.isatty():
+            full = BAR * self.done // max(self.total, 1)
+            print(f"\r[{'#' * full}{' ' * (BAR - full)}] {what:60.60}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Remove the bar, before a line is printed."""
+        if sys.stderr.isatty():
+            print(f"\r{' ' * (BAR + 63)}\r", end="", file=sys.stderr, flush=True)
+
+
+def largest(python: str, library: str, form: str, name: str, progress: Progress | None = None) -> list[int]:
     """The largest minibatches with which a process takes at most each of LIMITS; 0: even the first one takes more."""
     first = workloads.load(name).sizes["count"]
     peaks: dict[int, float] = {}
 
     def peak(count: int) -> float:
         if count not in peaks:
+            if progress:
+                progress.show(f"{name}, {library} {form}: minibatches of {count:,}")
             peaks[count] = measure(python, library, form, name, 2, "--count", str(count), "--repeat", "1")["memory"]
         return peaks[count]
 
@@ -163,12 +187,20 @@ def largest(python: str, library: str, form: str, name: str) -> list[int]:
 
 def fit(names: list[str], pythons: dict[str, str]) -> None:
     """Print the table of the largest minibatches."""
+    rows = [
+        (name, library, form)
+        for name in names
+        for library in pythons
+        for form in (*([batched_form(name)] if library == "dynet_cy" else []), form_of(name, library))
+        if form
+    ]
+    progress = Progress(len(rows))
     print("largest minibatch", "library", *(f"{limit / 1e9:.0f} GB" for limit in LIMITS), sep=" | ")
-    for name in names:
-        for library, python in pythons.items():
-            forms = [form_of(name, library), *([batched_form(name)] if library == "dynet_cy" else [])]
-            for form in filter(None, forms):
-                print(name, f"{library}, {form}", *largest(python, library, form, name), sep=" | ", flush=True)
+    for name, library, form in rows:
+        found = largest(pythons[library], library, form, name, progress)
+        progress.done += 1
+        progress.clear()
+        print(name, f"{library}, {form}", *(f"{count:,}" for count in found), sep=" | ", flush=True)
 
 
 def on_device(names: list[str]) -> None:
@@ -196,7 +228,7 @@ def main() -> None:
     parser.add_argument("--dynet", metavar="PYTHON", help="an interpreter that has DyNet (dyNET38)")
     parser.add_argument("--programs", nargs="+", metavar="NAME", default=PROGRAMS, choices=workloads.NAMES)
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="processes for each figure; the least counts")
-    parser.add_argument("--fits", nargs="+", metavar="NAME", default=[], choices=workloads.NAMES)
+    parser.add_argument("--fits", nargs="*", metavar="NAME", choices=workloads.NAMES, help="the largest minibatches")
     parser.add_argument("--gpu", action="store_true", help="only what graphs take on GPU:0")
     parser.add_argument("--decode", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -210,11 +242,13 @@ def main() -> None:
     pythons = {"dynet_cy": sys.executable, "torch": args.torch, "dynet": args.dynet}
     pythons = {library: python for library, python in pythons.items() if python}
     titles = {"dynet_cy": "minibatch", "torch": "PyTorch, batched", "dynet": "DyNet, minibatch"}
+    if args.fits is not None:
+        fit(args.fits or MINIBATCHED, pythons)
+        return
     ratio = ["ratio", "goal"] if args.torch else []
     print("MB added", "autobatch", *ARENAS, "all else", *(titles[library] for library in pythons), *ratio, sep=" | ")
     for name in args.programs:
         print(*row(name, pythons, args.runs), sep=" | ", flush=True)
-    fit(args.fits, pythons)
     pythons.pop("torch", None)
     print("MiB resident", *pythons, sep=" | ")
     found = [decoding(python, library) for library, python in pythons.items()]

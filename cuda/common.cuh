@@ -149,19 +149,24 @@ static __device__ __forceinline__ float times(float a, float x) { return a == 1.
 // Add or assign a gradient.
 static __device__ __forceinline__ void store(float *p, int acc, float x) { *p = acc ? *p + x : x; }
 
+// Axes: how many, the size of each, and its stride in each array.
+static __device__ __forceinline__ unsigned axes_in(const dy_axes &x) { return x.n; }
+static __device__ __forceinline__ uint64_t size_in(const dy_axes &x, unsigned k) { return x.size[k]; }
+static __device__ __forceinline__ uint64_t stride_in(const dy_axes &x, unsigned array, unsigned k) { return x.stride[array][k]; }
+
 // The offset of element i in each of the arrays.
-static __device__ inline void offsets(const dy_axes &x, size_t i, size_t at[DY_ARRAYS]) {
+template <class Axes> static __device__ inline void offsets(const Axes &x, size_t i, size_t at[DY_ARRAYS]) {
     at[0] = at[1] = at[2] = 0;
 #pragma unroll 1
-    for (unsigned k = 0; k < x.n; k++) {
-        size_t j = i;
-        if (k + 1 < x.n) {  // 32-bit division is much faster, and nearly always sufficient
-            size_t q = (i | x.size[k]) >> 32 ? i / x.size[k] : (uint32_t)i / (uint32_t)x.size[k];
-            j = i - q * x.size[k];
+    for (unsigned k = 0; k < axes_in(x); k++) {
+        size_t j = i, size = size_in(x, k);
+        if (k + 1 < axes_in(x)) {  // 32-bit division is much faster, and nearly always sufficient
+            size_t q = (i | size) >> 32 ? i / size : (uint32_t)i / (uint32_t)size;
+            j = i - q * size;
             i = q;
         }
-        at[0] += j * x.stride[0][k];
-        at[1] += j * x.stride[1][k];
-        at[2] += j * x.stride[2][k];
+        at[0] += j * stride_in(x, 0, k);
+        at[1] += j * stride_in(x, 1, k);
+        at[2] += j * stride_in(x, 2, k);
     }
 }

@@ -6,11 +6,22 @@
 #include "common.cuh"
 #include "dynet_cy/gpu_group.h"
 
+// Axes among the parameters of a call, where they are (gpu_group.h).
+struct AxesOfCall {
+    const uint64_t *words;
+};
+static __device__ __forceinline__ unsigned axes_in(const AxesOfCall &x) { return (unsigned)x.words[0]; }
+static __device__ __forceinline__ uint64_t size_in(const AxesOfCall &x, unsigned k) { return x.words[1 + (1 + DY_ARRAYS) * k]; }
+static __device__ __forceinline__ uint64_t stride_in(const AxesOfCall &x, unsigned array, unsigned k) {
+    return x.words[2 + (1 + DY_ARRAYS) * k + array];
+}
+
 #pragma push_macro("__global__")
 #pragma push_macro("__grid_constant__")
 #undef __global__
 #undef __grid_constant__
 #define __grid_constant__  // only for parameters of kernels
+#define dy_axes AxesOfCall
 #ifdef CUDA_EMU
 #define __global__  // static variables of inline functions would lie in another section than those of kernels
 #else
@@ -22,25 +33,31 @@
 #include "reduce.cu"
 #include "shape.cu"
 #include "softmax.cu"
+#undef dy_axes
 #pragma pop_macro("__global__")
 #pragma pop_macro("__grid_constant__")
 
 // ---- calls ------------------------------------------------------------------------
-// The parameters of a call follow each other, each in whole words, as in records (gpu.h).
-
-template <class... A> struct Words {
-    static __host__ __device__ constexpr unsigned before(size_t k) {
-        const size_t bytes[] = {sizeof(A)...};
-        unsigned n = 0;
-        for (size_t i = 0; i < k; i++) n += (unsigned)((bytes[i] + 7) / 8);
-        return n;
+// Parameters, as gpu_group.h says.
+template <class A> struct Parameter {
+    static __device__ __forceinline__ unsigned words(const uint64_t *) { return (unsigned)((sizeof(A) + 7) / 8); }
+    static __device__ __forceinline__ A read(const uint64_t *at) {
+        A x;
+        memcpy(&x, at, sizeof x);
+        return x;
     }
 };
 
-template <class A> static __device__ __forceinline__ A word_as(const uint64_t *at) {
-    A x;
-    memcpy(&x, at, sizeof x);
-    return x;
+template <> struct Parameter<AxesOfCall> {
+    static __device__ __forceinline__ unsigned words(const uint64_t *at) { return 1 + (1 + DY_ARRAYS) * (unsigned)at[0]; }
+    static __device__ __forceinline__ AxesOfCall read(const uint64_t *at) { return AxesOfCall{at}; }
+};
+
+// Where a parameter begins; `next` becomes where the next one does.
+template <class A> static __device__ __forceinline__ unsigned pass(const uint64_t *at, unsigned *next) {
+    unsigned first = *next;
+    *next += Parameter<A>::words(at + first);
+    return first;
 }
 
 template <size_t... k> struct Numbers {};
@@ -51,12 +68,13 @@ template <class F> struct Call;
 template <class... A> struct Call<void (*)(A...)> {
     template <void (*kernel)(A...), size_t... k>
     static __device__ __forceinline__ void run(const uint64_t *at, Numbers<k...>) {
-        constexpr unsigned first[] = {Words<A...>::before(k)...};
-        kernel(word_as<A>(at + first[k])...);
+        unsigned next = 0;
+        const unsigned first[] = {pass<A>(at, &next)...};
+        kernel(Parameter<A>::read(at + first[k])...);
     }
     template <void (*kernel)(A...)> static __device__ __forceinline__ void run(const dy_group &group) {
-        constexpr unsigned words = Words<A...>::before(sizeof...(A));
-        run<kernel>(group.words + blockIdx.z * words, typename UpTo<sizeof...(A)>::List());
+        const dy_group_head &head = reinterpret_cast<const dy_group_head &>(group);
+        run<kernel>(group.words + head.first[blockIdx.z], typename UpTo<sizeof...(A)>::List());
     }
 };
 
@@ -76,7 +94,8 @@ static __device__ __forceinline__ float factor(const float *x, uint32_t ld, bool
 
 static __device__ __forceinline__ void put(const dy_group_product &p, size_t i, size_t j, float sum) {
     float *c = p.c + j * p.ldc + i;
-    *c = p.alpha * sum + (p.beta == 0.f ? 0.f : p.beta * *c);
+    *c = sum = p.alpha * sum + (p.beta == 0.f ? 0.f : p.beta * *c);
+    if (p.also) p.also[j * p.m + i] = sum;
 }
 
 // Of products with few columns and A': each warp computes numbers of C.
@@ -121,10 +140,20 @@ static __device__ __forceinline__ void multiply_by_tiles(const dy_group_product 
     }
 }
 
+static __device__ __forceinline__ void copy(const dy_group_product &p) {
+    for (EACH(i, (size_t)p.m)) {
+        float x = p.a[i];
+        p.c[i] = x;
+        if (p.also) p.also[i] = x;
+    }
+}
+
 extern "C" __global__ void multiply_group(const __grid_constant__ dy_group group) {
     __shared__ float left[TILE][TILE + 1], right[TILE][TILE + 1];
     const dy_group_product &p = reinterpret_cast<const dy_group_product *>(group.words)[blockIdx.z];
-    if (p.ta && p.n <= 4)
+    if (!p.b)
+        copy(p);
+    else if (p.ta && p.n <= 4)
         multiply_by_warps(p);
     else
         multiply_by_tiles(p, left, right);

@@ -124,6 +124,7 @@ def memory_left(memory_limit):
 def drops() -> Iterator[Callable[[bool], None]]:
     """Sets whether graphs drop what no backward reads, however little it is; those opened then fill it with NaN."""
     before = arena.set_poison(False), fleeting.drop_small(False), fleeting.set_least(1 << 60)
+    least_spent = fleeting.set_least_spent(1)
 
     def switch(on: bool) -> None:
         arena.set_poison(on)
@@ -133,6 +134,15 @@ def drops() -> Iterator[Callable[[bool], None]]:
     arena.set_poison(before[0])
     fleeting.drop_small(before[1])
     fleeting.set_least(before[2])
+    fleeting.set_least_spent(least_spent)
+
+
+@pytest.fixture
+def values_stay() -> Iterator[None]:
+    """For what runs backward again although parameters have changed: no backward uses memory of values."""
+    before = fleeting.set_least_spent(1 << 60)
+    yield
+    fleeting.set_least_spent(before)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from dynet_cy.execute.gradients cimport (
     multiply_collected, multiply_one, open_backward, run_backward, run_backward_joined, sums_of,
 )
 from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
-from dynet_cy.execute.revival cimport bring_back, revive_needed, run_plan
+from dynet_cy.execute.revival cimport bring_back, open_spending, revive_needed, run_plan
 from dynet_cy.execute.walk cimport (
     Device, Failure, Form, allocate, begin_walk, forward_call, forward_each, forward_pieces, forward_views,
     raise_failure, raise_of_op,
@@ -228,7 +228,7 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     cdef int failed
     if g.stretches.top and node.batch != NO_BATCH and prepare_backward(w, node.batch):
         return -1
-    if open_backward(w, target, full) or begin_at(w, target):
+    if open_spending(w, target, full) or open_backward(w, target, full) or begin_at(w, target):
         return -1
     if node.val == NULL or not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
         arena_rewind(&g.scratch, top)

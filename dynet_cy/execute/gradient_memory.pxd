@@ -22,6 +22,9 @@ cdef struct Lending:
     Lent* last
     bint waiting                    # on devices: additions are listed that may read gradients of batches that have run
     uint32_t group                  # the number of the group of these additions
+    # With DYNET_CY_POISON, on devices: fill memory that is free with NaN; the walk is its argument.  NULL: not so.
+    void (*spoil)(void* walk, void* p, size_t bytes) noexcept nogil
+    void* walk
 
 
 cdef inline void begin_lending(Lending* lending) noexcept nogil:
@@ -29,6 +32,7 @@ cdef inline void begin_lending(Lending* lending) noexcept nogil:
     lending.first = NULL
     lending.waiting = False
     lending.group = 0
+    lending.spoil = NULL
 
 
 cdef inline void end_lending(Lending* lending) noexcept nogil:
@@ -59,8 +63,16 @@ cdef inline void take_back(Graph* g, Lending* lending, Batch* batch, const Addit
         free_gradients(g, lending, batch, reader)
 
 
-# Free memory of `fill_hole` among that of gradients; `reader` as above.
+# A batch has run backward, or the rest of the pass does not read its values for another reason: use their memory for
+# gradients, if it may be used; `reader`: the last addition that may read them.
+cdef void spend_values(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil
+# Free memory of `claim_memory`; `reader` as above.
 cdef void give_back(Graph* g, Lending* lending, void* p, size_t n, const Addition* reader) noexcept nogil
+
+# The listed additions have been made, and the command after them begins: free the memory that they read.
+cdef void come_back(Graph* g, Lending* lending) noexcept nogil
+# A part of a pass has ended: free all memory that is lent or kept aside.
+cdef void close_lending(Graph* g, Lending* lending) noexcept nogil
 
 # The general cases of these.
 cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil

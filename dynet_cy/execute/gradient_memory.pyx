@@ -1,18 +1,37 @@
 """Memory of gradients during backward; see gradient_memory.pxd and include/dynet_cy/gradients.h."""
 
 from dynet_cy.execute.accumulation cimport is_made
-from dynet_cy.graph.structs cimport claim_gradients, done_with, gradient_bytes, last_joint, make_hole
+from dynet_cy.graph.structs cimport (
+    MOST_PIECES, claim_gradients, done_with, free_memory, gradient_bytes, is_spendable, last_joint, n_holes, spend,
+)
 from dynet_cy.memory.arena cimport arena_alloc
+from dynet_cy.schedule.fleeting cimport least_spent
 
 
 cdef bint give(Graph* g, Lending* lending, Batch* batch) noexcept nogil:
-    cdef Lent* back = lending.first
     drop_spare(g, lending)
+    come_back(g, lending)
+    return claim_gradients(g, batch)
+
+
+cdef void come_back(Graph* g, Lending* lending) noexcept nogil:
+    cdef Lent* back = lending.first
     while back != NULL and is_back(lending, back):
-        make_hole(&g.grads, &g.gaps, back.p, back.bytes)
+        free_lent(g, lending, back.p, back.bytes)
         back = back.next
     lending.first = back
-    return claim_gradients(g, batch)
+
+
+cdef void close_lending(Graph* g, Lending* lending) noexcept nogil:
+    drop_spare(g, lending)
+    end_lending(lending)
+    come_back(g, lending)
+
+
+cdef inline void free_lent(Graph* g, Lending* lending, void* p, size_t bytes) noexcept nogil:
+    if lending.spoil != NULL:                   # before its segment of the arena may become empty
+        lending.spoil(lending.walk, p, bytes)
+    free_memory(g, p, bytes)
 
 
 cdef inline bint is_back(const Lending* lending, const Lent* x) noexcept nogil:
@@ -21,7 +40,7 @@ cdef inline bint is_back(const Lending* lending, const Lent* x) noexcept nogil:
 
 cdef inline void drop_spare(Graph* g, Lending* lending) noexcept nogil:
     if lending.spare.bytes:
-        make_hole(&g.grads, &g.gaps, lending.spare.p, lending.spare.bytes)
+        free_lent(g, lending, lending.spare.p, lending.spare.bytes)
         lending.spare.bytes = 0
 
 
@@ -44,7 +63,7 @@ cdef void free_gradients(Graph* g, Lending* lending, Batch* batch, const Additio
 
 cdef void give_back(Graph* g, Lending* lending, void* p, size_t n, const Addition* reader) noexcept nogil:
     if not lending.waiting and (reader == NULL or is_made(reader)):
-        make_hole(&g.grads, &g.gaps, p, n)
+        free_lent(g, lending, p, n)
     else:
         lend(g, lending, <char*>p, n, reader)
 
@@ -64,3 +83,9 @@ cdef void lend(Graph* g, Lending* lending, char* p, size_t bytes, const Addition
     else:
         lending.last.next = lent
     lending.last = lent
+
+
+cdef void spend_values(Graph* g, Lending* lending, Batch* batch, const Addition* reader) noexcept nogil:
+    if batch.bytes >= least_spent and is_spendable(batch) and n_holes(&g.spent) < MOST_PIECES:
+        spend(g, batch)
+        give_back(g, lending, batch.y, batch.bytes, reader)

@@ -22,26 +22,26 @@ from dynet_cy.core.threads cimport interrupted
 from dynet_cy.execute.accumulation cimport (
     MOST_IN_BACKGROUND, add_in_background, finish_background, is_made, note_before, roll_back,
 )
-from dynet_cy.execute.gradient_memory cimport give_back, take_back
+from dynet_cy.execute.gradient_memory cimport give_back, spend_values, take_back
 from dynet_cy.execute.walk cimport (
-    FEW, allocate, allocate_table, arrange, claim, gather, is_empty, lay_items, neighbours_before, op_raised,
-    open_section,
-    part_views,
-    pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor, settle, settle_gradients,
-    uses_in, views_backward,
+    FEW, allocate, allocate_table, arrange, claim, gather, is_divided, is_empty, lay_items, neighbours_before,
+    op_raised, open_section, part_views, pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor,
+    settle, settle_gradients, uses_in, views_backward,
 )
 from dynet_cy.execute.watch cimport bad_gradients, checking, note_call, now, profiling
 from dynet_cy.graph.structs cimport (
-    LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS, Absorbed, Graph, are_joint, args_of, batches_of,
-    fill_hole, gradient_of_node, held_of, home_of, keep_gradient, keep_held_gradients, make_hole, nodes_of,
-    open_gradients, order_of, state_of,
+    IN_ANY_ORDER, IN_ORDER, LIVE, NEEDS_GRAD, NO_BATCH, ONE, TILES, TRAINABLE, VIEWS, Absorbed, Graph, are_joint,
+    args_of, batches_of,
+    claim_memory, free_memory, gradient_of_node, held_of, home_of, is_spendable, keep_gradient, keep_held_gradients,
+    lie_over, nodes_of, open_gradients, order_of, state_of,
 )
 from dynet_cy.graph.thrift cimport memory_left
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
 from dynet_cy.memory.storage cimport note_gradient
-from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, goes_over, op_at, reads
+from dynet_cy.ops.registry cimport UNCHANGED, Needs, Op, goes_over, op_at, reads, reads_result
+from dynet_cy.schedule.fleeting cimport least_spent
 from dynet_cy.schedule.joining cimport BackwardPlan, Step, plan_backward
 
 
@@ -119,8 +119,8 @@ cdef bint give_back_factors(Walk* w) noexcept nogil:
 cdef bint free_factors(Walk* w, const Collected* x, const float** left, const float* right) noexcept nogil:
     if left[0] == NULL:
         return False
-    make_hole(&w.g.grads, &w.g.gaps, <void*>left[0], x.product.rows * MOST_COLUMNS * sizeof(float))
-    make_hole(&w.g.grads, &w.g.gaps, <void*>right, x.product.cols * MOST_COLUMNS * sizeof(float))
+    free_memory(w.g, <void*>left[0], x.product.rows * MOST_COLUMNS * sizeof(float))
+    free_memory(w.g, <void*>right, x.product.cols * MOST_COLUMNS * sizeof(float))
     left[0] = NULL
     return True
 
@@ -248,7 +248,7 @@ cdef int spread(Walk* w, const Batch* batch, const Call* c, float scale) noexcep
 
 cdef inline void* allocate_lasting(Walk* w, size_t bytes) noexcept nogil:
     """Memory that lasts as long as the pass, among that of gradients; NULL if there is none."""
-    return fill_hole(&w.g.grads, &w.g.gaps, bytes)
+    return claim_memory(w.g, bytes, False)
 
 
 cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil:
@@ -435,7 +435,8 @@ cdef inline bint may_hand_on(const Walk* w, const Batch* batch, const Node* a) n
     if a.batch == NO_BATCH or batch.keeps or batch.joint or batch.dy == NULL or not w.at_once:
         return False
     to = &batches_of(w.g)[a.batch]
-    return to.dy == NULL and to.y == a.val and to.bytes == batch.bytes and not to.joint and to.form != VIEWS
+    return (to.dy == NULL and to.y == a.val and to.bytes == batch.bytes and not to.joint and to.form != VIEWS
+            and not (to.keeps and w.g.spends))      # it may be memory of values
 
 
 cdef inline void hand_on(const Walk* w, Batch* batch, const Node* a) noexcept nogil:
@@ -477,7 +478,8 @@ cdef inline bint may_come_last(const Walk* w, const Batch* batch, const uint32_t
     if a.batch == NO_BATCH or not state_of(w.g)[args[i]] & NEEDS_GRAD:
         return False
     to = &batches_of(w.g)[a.batch]
-    if to.dy != NULL or to.bytes != batch.bytes or to.count != 1 or to.joint or to.form == VIEWS:
+    if (to.dy != NULL or to.bytes != batch.bytes or to.count != 1 or to.joint or to.form == VIEWS
+            or to.keeps and w.g.spends):
         return False
     for k in range(n):
         if k != i and args[k] == args[i]:
@@ -511,6 +513,36 @@ cdef inline uint32_t in_turn(uint32_t k, uint32_t last, uint32_t n) noexcept nog
     if k < last:
         return k
     return last if k == n - 1 else k + 1
+
+
+# ---- gradients that take the place of values ------------------------------------------------
+#
+# The gradients of a batch may be written over its values, when the batch that reads these last in backward has run so
+# far that it computes them, and the op of that one allows it (`Op.over`).
+
+cdef bint goes_over_values(const Walk* w, const Batch* batch, const Op* op, const Call* c, uint32_t i) noexcept nogil:
+    """Whether the gradients of argument i of a call, which is read in place, may be written over its values.
+
+    These are all values of a batch, which its own backward does not read, nor that of any other batch from now on.
+    """
+    cdef const Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* a = &nodes[args_of(g, &nodes[ids[0]])[i]]
+    cdef const Batch* of
+    cdef uint32_t j, k
+    if a.batch == NO_BATCH or w.reader != NULL or not goes_over(op, i):
+        return False
+    of = &batches_of(g)[a.batch]
+    if (of.reader != w.number + 1 or of.dy != NULL or of.y != a.val or of.joint or not is_spendable(of)
+            or of.bytes < least_spent or of.bytes != total_of(&c.x[i].dim) * sizeof(float)
+            or reads_result(&ops[nodes[order_of(g)[of.first]].op])):
+        return False
+    for j in range(batch.count if c.n > 1 else 0):      # no other argument may read them
+        for k in range(c.n):
+            if k != i and nodes[args_of(g, &nodes[ids[j]])[k]].batch == a.batch:
+                return False
+    return True
 
 
 # ---- arguments of a call ---------------------------------------------------------------
@@ -730,6 +762,8 @@ cdef int adjacent_backward(Walk* w, Batch* batch, const Op* op, const Needs* nee
     cdef float* to
     if over and not live:
         hand_on(w, batch, a)
+    elif w.g.spends == IN_ORDER and not live and goes_over_values(w, batch, op, c, i):
+        lie_over(g, &batches_of(g)[a.batch])
     to = claim(w, a)
     if to == NULL or settle(w):
         return -1
@@ -908,6 +942,8 @@ cdef inline int backward_of_one(Walk* w, Batch* batch) noexcept nogil:
                     if op.in_place == UNCHANGED:
                         of_arg[0] |= LIVE
                         continue
+                elif g.spends == IN_ORDER and not of_arg[0] & LIVE and goes_over_values(w, batch, op, &c, i):
+                    lie_over(g, &batches_of(g)[a.batch])
                 set_tensor(&c.dx, &a.dim, a.dim.bd, claim(w, a))
                 if c.dx.v == NULL or backward_into(w, batch, op, needs, &c, i, (of_arg[0] & LIVE) != 0):
                     return -1
@@ -1114,7 +1150,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
         node += 1
     for i in range(target + 1, g.n_nodes):
         state[i] &= <uint8_t>~(LIVE | NEEDS_GRAD)
-    if not open_gradients(g, full or checking or g.multi_device):
+    if not open_gradients(g, full or checking):
         w.failure.needed = g.values.top
         return -1
     if not g.whole_gradients:
@@ -1163,6 +1199,10 @@ cdef inline bint is_looked_at(const Walk* w) noexcept nogil:
     return w.at_once and (profiling or checking)
 
 
+cdef int run_part_back(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
+    return run_backward(w, first, end - 1)
+
+
 cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
     """Compute the gradients of the arguments of batches, the last batch first."""
     cdef const Graph* g = w.g
@@ -1170,6 +1210,8 @@ cdef int run_backward(Walk* w, uint32_t first, uint32_t last) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef uint32_t number = last + 1, together
     cdef bint looked_at = is_looked_at(w)
+    if is_divided(w):
+        return w.device.divide(w, first, last + 1, run_part_back, 0, True)
     while number > first:
         number -= 1
         batch = &batches_of(g)[number]
@@ -1197,12 +1239,15 @@ cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t toget
         top: the end of working memory.
     """
     cdef uint64_t begun = 0
+    cdef uint32_t k, n = 0
     cdef bint failed
     w.number = number
     w.n_live_in_batch = 0
     w.reader = NULL
     if looked_at:
         begun = now()
+    for k in range(together):
+        n += (batch - k).count
     failed = (batch_backward(w, batch, together)
               or (looked_at and w.n_live_in_batch and look_at(w, batch, begun)))
     if not w.held:
@@ -1213,7 +1258,7 @@ cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t toget
         if stops(w, batch.bytes) or (w.after != NULL and w.after(w, batch)):
             return -1
         if w.number != NO_BATCH:
-            let_gradients_go(w, batch)
+            let_gradients_go(w, batch, w.n_live_in_batch == n)
         together -= 1
         if together == 0:
             return 0
@@ -1221,12 +1266,14 @@ cdef inline int step_back(Walk* w, Batch* batch, uint32_t number, uint32_t toget
         w.number -= 1
 
 
-cdef inline void let_gradients_go(Walk* w, Batch* batch) noexcept nogil:
-    """A batch has run backward: its gradients are not read again."""
+cdef inline void let_gradients_go(Walk* w, Batch* batch, bint all_live) noexcept nogil:
+    """A batch has run backward: its gradients are not read again, nor are its values, if all of its nodes are done."""
     cdef const Addition* reader = w.reader
     if batch.joint and w.background != NULL:
         reader = w.background.last
     take_back(w.g, &w.lending, batch, reader)
+    if w.g.spends and all_live:
+        spend_values(w.g, &w.lending, batch, w.background.last if w.background != NULL else NULL)
 
 
 cdef inline int batch_backward(Walk* w, Batch* batch, uint32_t together) noexcept nogil:
@@ -1255,6 +1302,8 @@ cdef int run_backward_joined(Walk* w, uint32_t last) noexcept nogil:
     cdef int failed = 0
     if not plan_backward(g, last, w.kind, &plan):
         return run_backward(w, 0, last)
+    if g.spends:
+        g.spends = IN_ANY_ORDER
     for i in range(plan.n_steps):
         step = &plan.steps[i]
         if step.count > 1:
@@ -1280,7 +1329,7 @@ cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) n
     cdef size_t top = g.scratch.top, order_top = g.order.top
     cdef Batch joined
     cdef const Op* op
-    cdef uint32_t i
+    cdef uint32_t i, n = 0
     cdef int failed
     memset(&joined, 0, sizeof(Batch))
     joined.form = form
@@ -1297,7 +1346,9 @@ cdef int join(Walk* w, const uint32_t* numbers, uint32_t count, uint32_t form) n
     if w.at_once:
         arena_rewind(&g.scratch, top)
     for i in range(count):
-        let_gradients_go(w, &batches_of(g)[numbers[i]])
+        n += batches_of(g)[numbers[i]].count
+    for i in range(count):
+        let_gradients_go(w, &batches_of(g)[numbers[i]], not failed and joined.count == n)
     return failed
 
 

@@ -24,7 +24,8 @@ from dynet_cy.core.threads cimport Number, add_to
 from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
-    MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, lay_items, run_again, run_planned_at_once,
+    MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
+    run_planned_at_once,
 )
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
@@ -324,6 +325,8 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
     cdef Graph* g = w.g
     cdef Batch* batch
     cdef uint32_t b = first, k, n
+    if is_divided(w):
+        return w.device.divide(w, first, end, run_batches_again, depth, False) if first < end else 0
     while b < end:
         batch = &batches_of(g)[b]
         if batch.level < depth and is_computed(g, batch) and not saves(w, batch):
@@ -355,6 +358,8 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
 
 cdef int arrange_again(Walk* w, Batch* batch) noexcept nogil:
     clear_call(batch)
+    if w.in_part:                               # a copy between devices reads its argument where it is
+        return 0
     if batch.form == ONE:
         return lay_items(w, batch)
     if batch.form != STACKED and batch.form != FLATTENED and batch.form != COLUMNS:

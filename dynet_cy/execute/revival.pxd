@@ -12,3 +12,5 @@ cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t
 cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
 # Compute values again that were dropped and are among the targets, or that nodes need which the targets need.
 cdef int revive_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil
+# Before a backward pass: compute spent values again on which the target depends, and choose whether values are spent.
+cdef int open_spending(Walk* w, uint32_t target, bint full) noexcept nogil

@@ -7,19 +7,24 @@ and the graph keeps all values for some renewals, since a program that does this
 
 What runs again computes the same bits, as in execute/recompute, as long as the parameters that it reads have not
 changed.
+
+Values that backward has spent (include/dynet_cy/gradients.h) are computed again in the same way, but where they were:
+what the calls of other batches have noted stays right. Before a backward pass this is done for those on which its
+target depends. The graph then spends no values for some renewals: a program that runs backward twice may do it again.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
+from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.recompute cimport (
     check_batch, count_again, keep_needed, may_drop, note_reads_of, run_planned_in_stretches, visit_needed,
 )
-from dynet_cy.execute.walk cimport assign_values, most_along, run_again, run_planned_at_once
+from dynet_cy.execute.walk cimport assign_values, is_divided, most_along, run_again, run_planned_at_once
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.graph.structs cimport (
-    COMPUTED, FLEETING, Batch, Graph, Node, args_of, batches_of, drop_fleeting, is_dropped, nodes_of,
-    order_of, part_gradients, state_of,
+    COMPUTED, FLEETING, IN_ORDER, NO_BATCH, REVIVING, SPARED, SPENT, Batch, Graph, Node, args_of, batches_of,
+    drop_fleeting, held_of, home_of, is_dropped, nodes_of, order_of, part_gradients, state_of,
 )
 from dynet_cy.graph.thrift cimport is_limited
 from dynet_cy.kernels.product cimport note_caller
@@ -54,28 +59,29 @@ cdef int run_plan(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t
 
 
 cdef int bring_back(Walk* w, const uint32_t* targets, uint32_t n) noexcept nogil:
-    return -1 if w.g.has_fleeting and revive_needed(w, targets, n) or keep_needed(w, targets, n) else 0
+    cdef bint dropped = w.g.has_fleeting or w.g.has_spent
+    return -1 if dropped and revive_needed(w, targets, n) or keep_needed(w, targets, n) else 0
 
 
 cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* targets, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.grads.top
-    cdef uint32_t b, first = g.n_batches, end = first + n_batches
+    cdef uint32_t b, first = g.n_batches
     cdef int ended
+    w.first = first
     if not plan_fleeting(g, n_batches, targets, n, most_along):
         if is_limited(g):
             return run_planned_in_stretches(w, n_batches, targets, n)
-        return run_planned_at_once(w, n_batches)
+        return run_planned(w, n_batches)
     if not w.at_once:
         w.device.note_memory(w)
     if is_limited(g) and not fits(g, n_batches, targets, n, bytes_of_others(g, n_batches), g.grads.top - top):
         arena_rewind(&g.grads, top)
         keep_all(g, n_batches)
         return run_planned_in_stretches(w, n_batches, targets, n)
-    for b in range(first, end):
-        if batches_of(g)[b].level == FLEETING and note_reads_of(w, &batches_of(g)[b]):
-            arena_rewind(&g.grads, top)
-            return -1
+    if note_reads_of_spendable(w, n_batches):
+        arena_rewind(&g.grads, top)
+        return -1
     ended = run_planned_at_once(w, n_batches)
     note_caller(0, False)
     for b in range(first, g.n_batches):
@@ -83,6 +89,26 @@ cdef int run_planned_with_fleeting(Walk* w, uint32_t n_batches, const uint32_t* 
             drop_fleeting(g, &batches_of(g)[b])
     arena_rewind(&g.grads, top)
     return ended
+
+
+cdef int run_planned(Walk* w, uint32_t n_batches) noexcept nogil:
+    """Run a plan without fleeting values; backward may spend some."""
+    cdef Graph* g = w.g
+    cdef int ended
+    if g.may_spend and note_reads_of_spendable(w, n_batches):
+        return -1
+    ended = run_planned_at_once(w, n_batches)
+    note_caller(0, False)
+    return ended
+
+
+cdef int note_reads_of_spendable(Walk* w, uint32_t n_batches) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef uint32_t b
+    for b in range(g.n_batches, g.n_batches + n_batches):
+        if (batches_of(g)[b].level == FLEETING or batches_of(g)[b].spends) and note_reads_of(w, &batches_of(g)[b]):
+            return -1
+    return 0
 
 
 cdef size_t bytes_of_others(const Graph* g, uint32_t n_batches) noexcept nogil:
@@ -113,27 +139,42 @@ cdef int revive_needed(Walk* w, const uint32_t* targets, uint32_t n) noexcept no
     cdef uint32_t end = 0
     cdef int failed = visit_needed(w, targets, n, mark, &end)
     arena_rewind(&g.scratch, top)
-    if failed or end == 0:
-        return failed
+    return failed or revive_marked(w, end)
+
+
+cdef int revive_marked(Walk* w, uint32_t end) noexcept nogil:
+    """Compute the values of the marked batches, which are before a batch, and of those that they need."""
+    cdef Graph* g = w.g
+    cdef int failed
+    if end == 0:
+        return 0
     mark_arguments(g, end)
     failed = check_marked(w, end) or run_marked(w, end)
     note_caller(0, False)
+    w.number = NO_BATCH
     unmark(g, end)
-    g.keeps_for = RENEWALS
     return -1 if failed else 0
 
 
 cdef inline bint is_marked(const Graph* g, const Batch* batch) noexcept nogil:
-    return batch.level == 0 and batch.planned == FLEETING and is_dropped(g, order_of(g)[batch.first])
+    return (batch.spends & REVIVING
+            or batch.level == 0 and batch.planned == FLEETING and is_dropped(g, order_of(g)[batch.first]))
 
 
 cdef void mark(Graph* g, uint32_t node, void* data) noexcept nogil:
     """Mark the batch of a node that was dropped, for `run_marked`; `data`: one past the last of them."""
     cdef uint32_t number = nodes_of(g)[node].batch
     cdef uint32_t* end = <uint32_t*>data
-    if batches_of(g)[number].level == FLEETING:
-        batches_of(g)[number].level = 0
-        end[0] = max(end[0], number + 1)
+    cdef Batch* batch = &batches_of(g)[number]
+    if batch.level == FLEETING:
+        batch.level = 0
+        g.keeps_for = RENEWALS
+    elif batch.spends & SPENT:
+        batch.spends |= <uint8_t>REVIVING
+        g.spares_for = RENEWALS
+    else:
+        return
+    end[0] = max(end[0], number + 1)
 
 
 cdef void mark_arguments(Graph* g, uint32_t end) noexcept nogil:
@@ -161,35 +202,47 @@ cdef bint check_marked(Walk* w, uint32_t end) noexcept nogil:
 
 
 cdef int run_marked(Walk* w, uint32_t end) noexcept nogil:
-    """Compute the values of marked batches, in memory that they keep, apart from others.
+    """Compute the values of marked batches: fleeting ones in memory that they keep, apart from others.
 
     What backward reads of their calls stays as it was, so that a revert does not free it.
     """
+    cdef uint32_t b
+    for b in range(end):
+        if is_marked(w.g, &batches_of(w.g)[b]) and (w.device.divide(w, b, b + 1, run_one, 0, False) if is_divided(w)
+                                                    else run_one(w, b, b + 1, 0)):
+            return -1
+    return 0
+
+
+cdef int run_one(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top
-    cdef Batch* batch
+    cdef Batch* batch = &batches_of(g)[number]
     cdef Batch again
-    cdef uint32_t b, j
-    cdef float* y
-    for b in range(end):
-        batch = &batches_of(g)[b]
-        if not is_marked(g, batch):
-            continue
-        y = <float*>arena_alloc(&g.values, batch.bytes + ALIGN)
-        if y == NULL:
-            w.failure.needed = batch.bytes
-            return -1
-        batch.y = y
-        assign_values(g, batch, b)
-        part_gradients(g, b)
-        again = batch[0]
-        w.number = b
-        if run_again(w, &again, 1):
-            return -1
-        arena_rewind(&g.scratch, top)
-        for j in range(batch.count):
-            state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
-        count_again(batch.count)
+    cdef uint32_t j
+    if not batch.spends & REVIVING and move_away(w, batch, number):
+        return -1
+    again = batch[0]
+    w.number = number
+    if run_again(w, &again, 1):
+        return -1
+    arena_rewind(&g.scratch, top)
+    batch.spends &= <uint8_t>~(SPENT | REVIVING)
+    for j in range(batch.count):
+        state_of(g)[order_of(g)[batch.first + j]] |= <uint8_t>COMPUTED
+    count_again(batch.count)
+    return 0
+
+
+cdef int move_away(Walk* w, Batch* batch, uint32_t number) noexcept nogil:
+    """Give a fleeting batch memory of its own."""
+    cdef float* y = <float*>arena_alloc(&w.g.values, batch.bytes + ALIGN)
+    if y == NULL:
+        w.failure.needed = batch.bytes
+        return -1
+    batch.y = y
+    assign_values(w.g, batch, number)
+    part_gradients(w.g, number)
     return 0
 
 
@@ -197,5 +250,74 @@ cdef void unmark(Graph* g, uint32_t end) noexcept nogil:
     """Batches that could not be computed are fleeting again."""
     cdef uint32_t b
     for b in range(end):
-        if is_marked(g, &batches_of(g)[b]):
+        if batches_of(g)[b].spends & REVIVING:
+            batches_of(g)[b].spends &= <uint8_t>~REVIVING
+        elif is_marked(g, &batches_of(g)[b]):
             batches_of(g)[b].level = <uint8_t>FLEETING
+
+
+# ---- spent values ---------------------------------------------------------------------
+
+# What is known of a node before a backward pass.
+cdef enum:
+    PASSED = 1                      # the target depends on it
+    NEEDED = 2                      # what an expression refers to and the target does not depend on needs it
+
+
+cdef int open_spending(Walk* w, uint32_t target, bint full) noexcept nogil:
+    cdef Graph* g = w.g
+    cdef size_t top = g.scratch.top
+    cdef uint8_t* marks
+    cdef int failed
+    g.spends = False
+    if not g.may_spend:
+        return 0
+    marks = <uint8_t*>arena_alloc(&g.scratch, g.n_nodes)
+    if marks == NULL:
+        w.failure.needed = g.n_nodes
+        return -1
+    mark_passed(g, target, marks)
+    failed = g.has_spent and revive_passed(w, target, marks)
+    if not failed and not (full or checking or g.multi_device or g.stretches.top):
+        spare_needed(g, marks)
+        g.spends = IN_ORDER
+    arena_rewind(&g.scratch, top)
+    return failed
+
+
+cdef void mark_passed(const Graph* g, uint32_t target, uint8_t* marks) noexcept nogil:
+    cdef const uint8_t* held = held_of(g)
+    cdef const Node* x
+    cdef uint32_t i = g.n_nodes, k
+    memset(marks, 0, g.n_nodes)
+    marks[target] = PASSED
+    while i > 0:
+        i -= 1
+        if held[i] and not marks[i] & PASSED:
+            marks[i] = NEEDED
+        if marks[i]:
+            x = &nodes_of(g)[i]
+            for k in range(x.nargs):
+                marks[args_of(g, x)[k]] |= marks[i]
+
+
+cdef int revive_passed(Walk* w, uint32_t target, const uint8_t* marks) noexcept nogil:
+    """Compute the spent values on which the target depends."""
+    cdef Graph* g = w.g
+    cdef uint32_t i, end = 0
+    for i in range(target + 1):
+        if marks[i] & PASSED and is_dropped(g, i) and batches_of(g)[nodes_of(g)[i].batch].spends & SPENT:
+            mark(g, i, &end)
+    return revive_marked(w, end)
+
+
+cdef void spare_needed(Graph* g, const uint8_t* marks) noexcept nogil:
+    """Spare the values that something else needs."""
+    cdef uint32_t i, home
+    for i in range(g.n_batches):
+        batches_of(g)[i].spends &= <uint8_t>~SPARED
+    for i in range(g.n_nodes):
+        if marks[i] & NEEDED:
+            home = home_of(g, &nodes_of(g)[i])
+            if home != NO_BATCH:
+                batches_of(g)[home].spends |= <uint8_t>SPARED

@@ -92,6 +92,7 @@ cdef struct Collected:
 cdef struct Walk:
     Graph* g
     const Device* device
+    bint in_part                    # the device is several ones, and copies between them run; otherwise parts do
     int kind                        # of the device
     bint at_once                    # on the CPU; otherwise calls are listed, and ops get translated pointers
     Arena* tables                   # items and lists that ops read
@@ -104,6 +105,7 @@ cdef struct Walk:
     const Addition* reader          # the last of them that reads gradients of the batch that runs; NULL: none does
     Lending lending
     size_t lasting                  # memory below this offset of the scratch arena lasts as long as the pass
+    uint32_t first                  # forward: the batch with which the plan begins
     uint32_t number                 # of the batch, or NO_BATCH
     uint32_t n_live                 # nodes of the call that have a gradient to pass on
     uint32_t n_live_in_batch
@@ -133,6 +135,9 @@ cdef struct Walk:
 cdef struct Form:
     int (*forward)(Walk* w, Batch* batch, uint32_t n) noexcept nogil        # their results have memory
     int (*backward)(Walk* w, Batch* batch, uint32_t n) noexcept nogil
+
+# Runs batches from `first` to before `end`; `depth` is that of the stretch around them, if values are computed again.
+ctypedef int (*Part)(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil
 
 # The functions that a walk calls.  They return 0, or -1 after a failure, which they store in the walk.
 # Pointers are those that ops on the device get, unless a comment says otherwise.
@@ -171,6 +176,9 @@ cdef struct Device:
     int (*finish)(Walk* w) noexcept nogil
     # Let the next n planned batches run one by one, also those that would run together.
     void (*take_apart)(Walk* w, uint32_t n) noexcept nogil
+    # Of several devices: call a function for the batches from `first` to before `end`, in parts that run on one device,
+    # with a walk over it; the last part first if it goes back.  NULL: it is one device.
+    int (*divide)(Walk* w, uint32_t first, uint32_t end, Part run, uint32_t depth, bint back) noexcept nogil
 
 
 cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil
@@ -231,6 +239,11 @@ cdef inline void* allocate_table(Walk* w, size_t n) noexcept nogil:
     if p == NULL:
         w.failure.needed = max(n, <size_t>1)                # 0 is no failure
     return p
+
+
+cdef inline bint is_divided(const Walk* w) noexcept nogil:
+    """Whether batches run in parts, each on one of several devices."""
+    return w.device.divide != NULL and not w.in_part
 
 
 cdef inline float* place_of(Walk* w, const void* p) noexcept nogil:
@@ -347,6 +360,8 @@ cdef inline void set_one(const Graph* g, const Batch* batch, uint32_t j, Batch* 
 # ---- forward
 # Run a batch that has run before, in the memory of its values.
 cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil
+# After a batch: fill the fleeting values that no later batch reads with NaN.
+cdef int poison_fleeting(Walk* w) noexcept nogil
 # Compute the next n planned batches at once, and count them as run: -1 after a failure, 1 if time was up.
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil
 # Allocate the values of a planned batch, and compute them, or list the call that will.  The nodes of the batch must

@@ -357,10 +357,14 @@ cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef Node* nodes = nodes_of(g)
     cdef Node* x
+    cdef const Node* a
     cdef uint32_t j
     for j in range(batch.count):
         x = &nodes[ids[j]]
-        x.val = nodes[argument_of(g, ids[j])].val + view_at(g, x)
+        a = &nodes[argument_of(g, ids[j])]
+        x.val = a.val + view_at(g, x)
+        if a.batch != NO_BATCH:
+            batches_of(g)[a.batch].spends = 0
     add_to(&n_views, batch.count)
 
 
@@ -503,21 +507,25 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.g = g
     w.device = device
     w.kind = device.kind
-    w.at_once = device.forward == NULL
+    w.at_once = device.place == NULL
     w.tables = &g.scratch if w.at_once else &g.tables
     w.journal = NULL
     w.collected = NULL
     w.background = NULL
     w.reader = NULL
     begin_lending(&w.lending)
+    if g.grads.poison and not w.at_once:
+        w.lending.spoil = spoil
+        w.lending.walk = w
     w.summed = NULL
     w.relieve = NULL
     w.number = NO_BATCH
+    w.first = g.n_batches
     w.n_live = w.n_live_in_batch = 0
     w.dy = NULL
     w.seed = random_seed()
     w.stream = atomic_load(&g.stream, RELAXED)          # another thread may set the seed
-    w.whole = w.pending = w.held = w.again = w.going_back = w.own_copies = False
+    w.whole = w.pending = w.held = w.again = w.going_back = w.own_copies = w.in_part = False
     w.turn = 0
     w.owed = NULL
     w.section = w.member = w.n_sections = 0
@@ -530,6 +538,12 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.failure.raised = NULL
     w.failure.changed = NULL
     begin_interrupts(&w.failure.interrupts)
+
+
+cdef void spoil(void* walk, void* p, size_t bytes) noexcept nogil:
+    """Fill memory of gradients with NaN on a device, at this point of the pass."""
+    cdef Walk* w = <Walk*>walk
+    w.device.fill(w, place_of(w, p), bytes // sizeof(float), NAN)
 
 
 cdef int raise_failure(Graph* g, str what, const Failure* failure) except -1:
@@ -551,8 +565,8 @@ cdef int raise_changed(const Param* p) except -1:
     name = parameter_names.get(p.id, "?")
     raise RuntimeError(
         f"the values of parameter {name} have changed (an update, set_value, a file) since values were computed that "
-        "checkpoint() dropped, so these cannot be computed again; call backward, and ask for values and gradients, "
-        "before that, or renew the graph")
+        "checkpoint() dropped, or whose memory backward has used, so these cannot be computed again; call backward, "
+        "and ask for values and gradients, before that, or renew the graph; values to which an expression refers stay")
 
 
 cdef int raise_refusal(Graph* g, uint32_t number, const Failure* failure) except -1:
@@ -1128,12 +1142,11 @@ cdef int run_again(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     return failed
 
 
-cdef int poison_fleeting(Walk* w, uint32_t first) noexcept nogil:
-    """Fill the fleeting values that no later batch reads with NaN."""
+cdef int poison_fleeting(Walk* w) noexcept nogil:
     cdef Graph* g = w.g
     cdef Batch* batch
     cdef uint32_t b
-    for b in range(first, g.n_batches):
+    for b in range(w.first, g.n_batches):
         batch = &batches_of(g)[b]
         if batch.level == FLEETING and batch.last < g.n_batches and batch.live:
             batch.live = 0
@@ -1146,7 +1159,7 @@ cdef int list_planned(Walk* w, uint32_t n) noexcept nogil:
     """`run_planned_at_once` for devices: list the calls."""
     cdef Graph* g = w.g
     cdef Batch* batch
-    cdef uint32_t first = g.n_batches, end = g.n_batches + n
+    cdef uint32_t end = g.n_batches + n
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         w.number = g.n_batches
@@ -1155,30 +1168,36 @@ cdef int list_planned(Walk* w, uint32_t n) noexcept nogil:
         if batch.form != VIEWS:
             assign_values(g, batch, g.n_batches)
         count_as_run(g)
-        if g.values.poison and g.has_fleeting and poison_fleeting(w, first):
+        if g.values.poison and g.has_fleeting and poison_fleeting(w):
             return -1
     w.number = NO_BATCH
     return 0
 
 
+cdef int run_part(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
+    return run_planned_at_once(w, end - first)
+
+
 cdef int run_planned_at_once(Walk* w, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef Batch* batch
-    cdef uint32_t together, first = g.n_batches, end = g.n_batches + n
+    cdef uint32_t together, end = g.n_batches + n
     # Profiles and checks need the batches one by one.
     cdef bint one_by_one = profiling or checking or g.check_validity
+    if is_divided(w):
+        return w.device.divide(w, g.n_batches, end, run_part, 0, False)
     if not w.at_once:
         return list_planned(w, n)
     while g.n_batches < end:
         batch = &batches_of(g)[g.n_batches]
         together = 1
-        if g.stretches.top or batch.level == FLEETING and may_pack(w, batch):
+        if g.stretches.top or (batch.level == FLEETING or batch.spends) and may_pack(w, batch):
             note_caller(caller_of(g, batch), False)
         if batch.form == TILES and not one_by_one:
             together = neighbours(batch, end - g.n_batches)
         if run_one(w, batch) if batch.form == ONE else run_batches(w, batch, together):
             return -1
-        if g.values.poison and g.has_fleeting and poison_fleeting(w, first):
+        if g.values.poison and g.has_fleeting and poison_fleeting(w):
             return -1
         if interrupted(&w.failure.interrupts, batch.bytes * together):
             return -1

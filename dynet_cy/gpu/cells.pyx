@@ -80,10 +80,10 @@ cdef inline uint8_t step_of(const Graph* g, const Batch* batch) noexcept nogil:
     return gpu_op_at(first_of(g, batch).op).step
 
 
-cdef void find_cells(Graph* g, uint32_t n) noexcept nogil:
+cdef void find_cells(Graph* g, uint32_t first, uint32_t n) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef const Batch* batches = batches_of(g)
-    cdef uint32_t first = g.n_batches, b, lowest = NO_BATCH, highest = 0, j
+    cdef uint32_t b, lowest = NO_BATCH, highest = 0, j
     cdef const uint32_t* ids
     cdef Member* members
     cdef bint some = False
@@ -281,15 +281,15 @@ cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
 
 # ---- the batch of outputs, forward ----------------------------------------------------------
 
-# The batches of gates of a cell, and where their lines begin in the table.  The lines have the order of the gates, so that
-# the columns of their products belong to lines that follow each other (gpu/steps).
+# The batches of gates of a cell, and where their lines begin in the table.  The lines have the order of the gates, so
+# that the columns of their products belong to lines that follow each other (gpu/steps).
 cdef struct LineOrder:
     uint32_t[2] batch
     uint32_t[2] first
 
 
 cdef bint order_lines(const Graph* g, const Batch* outputs, LineOrder* order) noexcept nogil:
-    """False if there are more than two batches of gates, whose products do not join the launch, or no numbers."""
+    """False if there are more than two batches of gates, whose products would not join the launch, or no numbers."""
     cdef const Node* nodes = nodes_of(g)
     cdef uint32_t j, n = 0, number
     order.batch[0] = order.batch[1] = NO_BATCH

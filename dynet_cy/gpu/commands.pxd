@@ -26,7 +26,8 @@ cdef extern from "dynet_cy/gpu_move.h" nogil:
         uint32_t period
 
 cdef enum:
-    MOVES                           # p: an array of `count` Moves, the longest of which has n numbers; `cols` as below
+    # p: an array of `count` Moves, the longest of which has n numbers; `table`: the same on the host; `cols` as below
+    MOVES
     FILL                            # n numbers at p become x
     FORWARD
     SUMS_ONLY                       # the part of FORWARD that is not elementwise

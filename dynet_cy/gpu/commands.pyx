@@ -9,7 +9,7 @@ from libc.stdint cimport uint8_t, uint32_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Tensor, rows_of, total_of
-from dynet_cy.execute.gradient_memory cimport end_lending, take_back
+from dynet_cy.execute.gradient_memory cimport come_back, end_lending, take_back
 from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of, multiply_collected
 from dynet_cy.execute.walk cimport (
     Collected, Device, allocate, begin_walk, forward_call, forward_each, owed_place, settle,
@@ -159,6 +159,14 @@ cdef void set_lines(Pass* s, Command* c, void* table, size_t bytes) noexcept nog
 
 
 cdef int end_group(Walk* w) noexcept nogil:
+    if list_group(w):
+        return -1
+    if w.lending.spoil != NULL:                 # it fills memory once nothing reads it any more
+        come_back(w.g, &w.lending)
+    return 0
+
+
+cdef int list_group(Walk* w) noexcept nogil:
     cdef Pass* s = pass_of(w)
     cdef Command* c
     cdef Move* table
@@ -178,6 +186,7 @@ cdef int end_group(Walk* w) noexcept nogil:
         return -1
     memcpy(table, s.d.moves.base, n * sizeof(Move))
     set_lines(s, c, table, n * sizeof(Move))
+    c.table = table
     c.count = n
     c.n = longest
     return 0
@@ -218,6 +227,7 @@ cdef int end_commands(Pass* s) noexcept nogil:
             s.first = c
     n += others
     c.count = n
+    c.table = table
     set_lines(s, c, table, n * sizeof(Move))
     while early != NULL:
         n -= 1

@@ -106,6 +106,7 @@ cdef extern from "dynet_cy/gpu.h" nogil:
         int error_kernel
         Counts counts
         Records* records
+        int apart
         Address workspace
 
     ctypedef struct ByValue "dy_by_value":

@@ -6,7 +6,7 @@ from libc.string cimport memset
 from dynet_cy.core.tensor cimport Call, axis_of, size_of, total_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows, value_at
 from dynet_cy.gpu.registry cimport (
-    BASE, FEW_TERMS, FLAGS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, contract, expand, gpu_op,
+    BASE, FLAGS, POINTERS, Axes, Pointers, add_axis, axes_in, axes_total, by_threads, contract, expand, gpu_op,
     gpu_op_named, kernel_at, module_at, needs_module, no_axes, pass_scaled, scaled, sum_pointers,
 )
 from dynet_cy.kernels.kernels cimport DY_BINARY_COUNT, DY_UNARY_COUNT
@@ -99,7 +99,7 @@ cdef int binary_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
     axes_of(c, &all, &kept, &reduced, i)
     n = axes_total(&kept)
     terms = axes_total(&reduced)
-    if terms <= FEW_TERMS:
+    if by_threads(gpu, n, terms):
         return launch_each(gpu, BINARY_BACKWARD[gpu.op][i][0], n, n, terms, value_at(&kept), value_at(&reduced),
                            c.x[0].v,
                            c.x[1].v, c.y.v, c.dy.v, c.dx.v, c.accumulate)

@@ -95,13 +95,7 @@ cdef int walk_back(Pass* s, uint32_t target, bint full) noexcept nogil:
         return -1 if run_backward_in_stretches(&s.walk, node.batch) else multiply_collected(&s.walk)
     if g.n_passes > 1 and g.strategy and may_join(g):
         return -1 if run_backward_joined(&s.walk, node.batch) else multiply_collected(&s.walk)
-    return walk_batches_back(s, 0, node.batch)
-
-
-cdef int walk_batches_back(Pass* s, uint32_t first, uint32_t last) noexcept nogil:
-    """List the commands of backward over batches, the last one first."""
-    s.walk.going_back = True
-    return -1 if run_backward(&s.walk, first, last) else multiply_collected(&s.walk)
+    return -1 if run_backward(&s.walk, 0, node.batch) else multiply_collected(&s.walk)
 
 
 # ---- undoing a pass --------------------------------------------------------------------
@@ -133,19 +127,19 @@ cdef void note_after(Journal* journal) noexcept nogil:
         note_of(journal, journal.before[i].p)
 
 
-cdef int put_gradients_back(Journal* journal) except -1:
-    """Restore the copied gradients, unless another pass has added to them."""
+cdef bint put_gradients_back(Journal* journal) except *:
+    """Restore the gradients of before the pass, unless they were not copied or another pass has added to them."""
     cdef Param* p
     cdef uint32_t i
     if not roll_back(journal):
-        return 0
+        return False
     for i in range(journal.n):
         p = journal.before[i].p
         if p.device and p.has_gradient:
             mirrors().send(p.device, p.grad, p.device_grad, p.size)
         elif p.device:
             mirrors().clear(p.device, p.device_grad, p.size)
-    return 0
+    return True
 
 
 # ==== executor ====================================================================================
@@ -239,7 +233,6 @@ cdef int run_all(Graph* g, DeviceGraph* d, uint32_t n_batches, const uint32_t* t
 
 
 cdef bint may_join(const Graph* g) noexcept nogil:
-    """Whether batches may run without a launch of their own: numbers are not checked, and calls not timed."""
     return not (profiling or checking or g.check_validity)
 
 
@@ -251,8 +244,8 @@ cdef void finish_plan(Graph* g, uint32_t n_batches) noexcept nogil:
         find_copies(g, n_batches)
     order_nodes(g, n_batches)
     if g.finishes and n_batches <= MOST_TOGETHER:
-        find_cells(g, n_batches)
-        find_fusions(g, n_batches)
+        find_cells(g, g.n_batches, n_batches)
+        find_fusions(g, g.n_batches, n_batches)
         keep_finished(g)
 
 
@@ -279,8 +272,8 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, const uint32_
         begin_pass(&s, g, d)
         with nogil:
             if seeks and may_join(g):
-                find_cells(g, n_batches)
-                find_fusions(g, n_batches)
+                find_cells(g, g.n_batches, n_batches)
+                find_fusions(g, g.n_batches, n_batches)
             if targets != NULL:
                 error = run_plan(&s.walk, n_batches, targets, n)
             else:
@@ -300,21 +293,10 @@ cdef int run_planned(Graph* g, DeviceGraph* d, uint32_t n_batches, const uint32_
 
 
 cdef void release(Graph* g, uint32_t before) noexcept nogil:
-    """Release values that are no longer needed, now that the batches from number `before` on have run.
-
-    They are released after the pass, not during it, because inputs are still read from the host when the pass is sent.
-    """
+    """After a pass, not during it: inputs are still read from the host when it is sent."""
     cdef uint32_t b
     for b in range(before, g.n_batches):
         release_arguments(g, &batches_of(g)[b])
-
-
-# Where a graph was before a pass.
-cdef struct PassStart:
-    uint32_t n_batches
-    size_t values
-    size_t scratch
-    size_t tables
 
 
 cdef PassStart pass_start(const Graph* g) noexcept nogil:
@@ -322,7 +304,6 @@ cdef PassStart pass_start(const Graph* g) noexcept nogil:
 
 
 cdef void undo(Graph* g, const PassStart* before) noexcept nogil:
-    """After a pass that has failed: undo its batches, and what it has computed again; mark inputs as not sent."""
     cdef uint32_t i
     cdef uint8_t* state = state_of(g)
     cut_stretches(g, before.n_batches, before.values)
@@ -343,7 +324,6 @@ cdef void undo(Graph* g, const PassStart* before) noexcept nogil:
 
 
 cdef int check_values(Graph* g, const DeviceGraph* d, uint32_t first) except -1:
-    """Raise an error if a value of the batches from number `first` on is not finite."""
     cdef Finding finding
     cdef Batch* batch
     cdef Node* x

@@ -115,10 +115,10 @@ cdef bint may_be_in_run(const Graph* g, const Batch* batch) noexcept nogil:
     return True
 
 
-cdef void find_fusions(Graph* g, uint32_t n) noexcept nogil:
+cdef void find_fusions(Graph* g, uint32_t begin, uint32_t n) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef Piece piece
-    cdef uint32_t b = g.n_batches, end = g.n_batches + n, first
+    cdef uint32_t b = begin, end = begin + n, first
     cdef const Batch* batch = batches_of(g)
     if g.regions.top or not may_fuse():         # values may be dropped and computed again
         return
@@ -129,7 +129,7 @@ cdef void find_fusions(Graph* g, uint32_t n) noexcept nogil:
                and (b == first or batch[b].first == batch[b - 1].first + batch[b - 1].count)):
             b += 1
         if b - first >= 2:
-            if piece.position == NULL and not list_positions(g, n, &piece):
+            if piece.position == NULL and not list_positions(g, begin, n, &piece):
                 break
             piece.batch = &batch[first]
             piece.n = b - first
@@ -138,9 +138,9 @@ cdef void find_fusions(Graph* g, uint32_t n) noexcept nogil:
     arena_rewind(&g.scratch, top)
 
 
-cdef bint list_positions(Graph* g, uint32_t n, Piece* piece) noexcept nogil:
-    """Note where the nodes of the next n batches are in graph.order; False if there is no memory."""
-    cdef const Batch* batch = batches_of(g) + g.n_batches
+cdef bint list_positions(Graph* g, uint32_t begin, uint32_t n, Piece* piece) noexcept nogil:
+    """Note where the nodes of n planned batches are in graph.order; False if there is no memory."""
+    cdef const Batch* batch = batches_of(g) + begin
     cdef uint32_t* position
     cdef uint32_t b, j, id
     piece.g = g

@@ -15,3 +15,7 @@ cdef int note_kernels() except -1
 cdef void begin_section(Gpu* gpu) noexcept nogil
 cdef void begin_member(Gpu* gpu) noexcept nogil
 cdef void end_section(Gpu* gpu) noexcept nogil
+# Whether the last record makes copies that run next, together with products of a section.
+cdef bint join_moves(Gpu* gpu, const void* moves, size_t count) noexcept nogil
+# Note that moves have been recorded just now; NULL: that a pass begins.
+cdef void note_moves(Gpu* gpu, const void* moves, size_t count) noexcept nogil

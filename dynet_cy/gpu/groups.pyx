@@ -22,6 +22,8 @@ cdef extern from "dynet_cy/launch_sections.h" nogil:
     void dy_begin_section(Gpu* gpu, Section* s)
     void dy_begin_member(Gpu* gpu, Section* s)
     void dy_end_section(Gpu* gpu, Section* s)
+    bint dy_join_moves(Gpu* gpu, const Section* s, const void* moves, size_t count)
+    void dy_note_moves(const Gpu* gpu, Section* s, const void* moves, size_t count)
 
 GROUPS = module_at(b"groups")
 cdef uint16_t[2048] grouped                    # by number of a kernel: that of its group kernel, or 0
@@ -59,3 +61,11 @@ cdef void begin_member(Gpu* gpu) noexcept nogil:
 
 cdef void end_section(Gpu* gpu) noexcept nogil:
     dy_end_section(gpu, &sections[gpu.number])
+
+
+cdef bint join_moves(Gpu* gpu, const void* moves, size_t count) noexcept nogil:
+    return dy_join_moves(gpu, &sections[gpu.number], moves, count)
+
+
+cdef void note_moves(Gpu* gpu, const void* moves, size_t count) noexcept nogil:
+    dy_note_moves(gpu, &sections[gpu.number], moves, count)

@@ -7,39 +7,52 @@ the same offset on every device.  The host waits for copies from a device, but
 neither for copies to a device nor for the batches that run there.
 """
 
+from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
-from dynet_cy.core.threads cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
+from dynet_cy.core.threads cimport interrupted, raise_interrupt
 from dynet_cy.execute.accumulation cimport Journal, begin_journal, end_journal
 from dynet_cy.execute.cpu cimport begin_cpu_walk, finish_collected
+from dynet_cy.execute.gradient_memory cimport close_lending, take_back
 from dynet_cy.execute.gradients cimport begin_at, contribute, open_backward, run_backward
+from dynet_cy.execute.recompute cimport may_drop, prepare_backward, run_backward_in_stretches
+from dynet_cy.execute.revival cimport bring_back, run_plan
 from dynet_cy.execute.walk cimport (
-    Walk, allocate_values, assign_values, clear_call, count_as_run, raise_failure, run_planned_at_once, settle,
+    Device, Failure, Form, Part, Walk, begin_walk, clear_call, raise_failure, raise_of_op, settle,
 )
-from dynet_cy.execute.watch cimport (
-    Finding, bad_values, check_before, checking, end_pass, list_batches, profiling, raise_anomaly,
-)
-from dynet_cy.gpu.commands cimport Pass, begin_pass
+from dynet_cy.execute.watch cimport bad_values, check_before, checking, end_pass, list_batches, profiling
+from dynet_cy.gpu.cells cimport find_cells
+from dynet_cy.gpu.commands cimport Pass, begin_pass, device_of_graphs
 from dynet_cy.gpu.driver cimport MOST_GPUS, Address, Gpu, enter, fetch_bytes, gpu_at, leave, raise_error, wait, wait_for
-from dynet_cy.gpu.executor cimport keep_gradients, note_after, put_gradients_back, run_planned, walk_batches_back
-from dynet_cy.gpu.graphs cimport DeviceGraph, device_graph, device_ptr, fetch_within
+from dynet_cy.gpu.executor cimport (
+    PassStart, check_values, keep_gradients, may_join, note_after, pass_start, put_gradients_back, release, undo,
+)
+from dynet_cy.gpu.fusion cimport find_fusions
+from dynet_cy.gpu.graphs cimport (
+    DeviceGraph, device_graph, device_ptr, fetch_within, limit_by_device, raise_of_device,
+)
 from dynet_cy.gpu.memory cimport (
     Range, begin_use, check_updates, extend_mirror, note_uses, out_of_device_memory, send_ranges,
 )
 from dynet_cy.gpu.passes cimport load_moves, raise_pass_failure, run_pass
 from dynet_cy.graph.making cimport is_transfer, source_of
 from dynet_cy.graph.structs cimport (
-    COMPUTED, ENGINE_MULTI_DEVICE, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Engine, Graph, Node, args_of, batches_of,
-    device_of, engine, gradient_of_node, nodes_of, order_of, release_arguments, state_of, unclaim_values, value_of,
+    COMPUTED, ENGINE_MULTI_DEVICE, FORMS, LIVE, NEEDS_GRAD, NO_BATCH, Batch, Engine, Graph, Node, args_of, batches_of,
+    device_of, engine, gradient_of_node, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
+from dynet_cy.graph.thrift cimport ENOUGH, is_limited, note_kept
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
+from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_rewind, array_push, out_of_memory
 from dynet_cy.memory.storage cimport Param
+from dynet_cy.ops.registry cimport CPU
 from dynet_cy.schedule.plan cimport drop_plan, plan
+
+from dynet_cy.execute.walk import PARTIAL
 
 
 # ---- segments --------------------------------------------------------------------
@@ -64,39 +77,195 @@ cdef inline Param* parameter_of(const Node* x) noexcept nogil:
     return <Param*>x.object
 
 
+# ---- parts -----------------------------------------------------------------------
+#
+# The walk over several devices decides nothing about batches: it runs each segment by a walk over its device, and a
+# copy by itself.  So all that is planned and dropped is the same as on one device (execute/recompute, execute/revival).
+
+# A pass over a graph on several devices.
+cdef struct Several:
+    Walk walk                       # must be first: a pointer to it is also a pointer to the pass
+    Walk cpu                        # over the batches of the CPU
+    Journal* journal                # of backward
+
+
+cdef void begin_several(Several* s, Graph* g) noexcept nogil:
+    begin_walk(&s.walk, g, &several)
+    begin_cpu_walk(&s.cpu, g)
+    s.journal = NULL
+
+
+cdef int raise_several(Several* s, str what) except -1:
+    """Raise the error that stopped a pass."""
+    cdef Failure failure = s.walk.failure
+    s.walk.failure.raised = NULL
+    raise_interrupt(&s.walk.failure.interrupts)
+    if failure.raised != NULL:
+        raise_of_op(&failure)
+    raise_failure(s.walk.g, what, &failure)
+
+
+cdef int note_raised(Walk* w, object error) noexcept:
+    """Let the pass end with an error."""
+    Py_INCREF(error)
+    w.failure.raised = <void*>error
+    return -1
+
+
+cdef int divide(Walk* w, uint32_t first, uint32_t end, Part run, uint32_t depth, bint back) noexcept nogil:
+    with gil:
+        try:
+            if back:
+                run_parts_back(<Several*>w, first, end, run, depth)
+            else:
+                run_parts(<Several*>w, first, end, run, depth)
+        except BaseException as error:
+            return note_raised(w, error)
+    return 0
+
+
+cdef int run_parts(Several* s, uint32_t first, uint32_t end, Part run, uint32_t depth) except -1:
+    cdef Graph* g = s.walk.g
+    cdef uint32_t following
+    while first < end:
+        following = first + 1
+        while following < end and go_together(g, following - 1, following):
+            following += 1
+        run_part(s, first, following, run, depth, False)
+        first = following
+        if not s.walk.going_back:
+            with nogil:
+                interrupted(&s.walk.failure.interrupts, batches_of(g)[first - 1].bytes)
+            raise_interrupt(&s.walk.failure.interrupts)
+    return 0
+
+
+cdef int run_parts_back(Several* s, uint32_t first, uint32_t end, Part run, uint32_t depth) except -1:
+    cdef Graph* g = s.walk.g
+    cdef uint32_t begin
+    while end > first:
+        begin = end - 1
+        while begin > first and go_together(g, begin - 1, begin):
+            begin -= 1
+        run_part(s, begin, end, run, depth, True)
+        end = begin
+    return 0
+
+
+cdef int run_part(Several* s, uint32_t first, uint32_t end, Part run, uint32_t depth, bint back) except -1:
+    cdef Graph* g = s.walk.g
+    cdef int device = device_of(g, node_of(g, first)), error
+    cdef PassStart before = pass_start(g)
+    try:
+        if copies(g, first):
+            if back:
+                copy_gradients(s, &batches_of(g)[first])
+            else:
+                s.walk.in_part = True
+                with nogil:
+                    error = run(&s.walk, first, end, depth)
+                s.walk.in_part = False
+                if error:
+                    raise_several(s, "the values of the graph")
+        elif device:
+            run_there(s, device_graph(g, device), first, end, run, depth, back)
+            if g.check_validity and not (checking or s.walk.going_back):    # with checks, the pass has done so
+                check_values(g, device_graph(g, device), first)
+        else:
+            run_here(s, first, end, run, depth, back)
+    except BaseException:
+        if not back and not s.walk.going_back and (device or copies(g, first)):
+            undo(g, &before)                    # what the CPU has computed is there
+        raise
+    if g.forward_only and (device or copies(g, first)):
+        release(g, first)
+        arena_rewind(&g.tables, before.tables)
+    return 0
+
+
+cdef void follow(const Several* s, Walk* w) noexcept nogil:
+    """Let the walk over one device go on where the pass is."""
+    w.seed = s.walk.seed
+    w.stream = s.walk.stream
+    w.first = s.walk.first
+    w.going_back = s.walk.going_back
+
+
+cdef int run_there(Several* s, DeviceGraph* d, uint32_t first, uint32_t end, Part run, uint32_t depth,
+                   bint back) except -1:
+    """Run batches on a GPU, as a pass."""
+    cdef Pass part
+    cdef int error
+    begin_pass(&part, s.walk.g, d)
+    follow(s, &part.walk)
+    part.walk.journal = s.journal
+    with nogil:
+        error = run(&part.walk, first, end, depth)
+        if back and not error:
+            error = part.walk.device.finish(&part.walk)
+    return finish_pass(&part, error)
+
+
+cdef int finish_pass(Pass* part, int error) except -1:
+    """Run a pass that has been listed, or raise the error that stopped the listing."""
+    cdef str what = "the gradients of the graph" if part.walk.going_back else "the values of the graph"
+    if error:
+        raise_pass_failure(part, what)
+    with nogil:
+        close_lending(part.walk.g, &part.walk.lending)
+    return run_pass(part, what)
+
+
+cdef int run_here(Several* s, uint32_t first, uint32_t end, Part run, uint32_t depth, bint back) except -1:
+    """Run batches on the CPU."""
+    cdef Walk* w = &s.cpu
+    cdef int error
+    follow(s, w)
+    with nogil:
+        enter_pool()
+        error = run(w, first, end, depth)
+        leave_pool()
+        close_lending(w.g, &w.lending)
+    if not s.walk.going_back:
+        raise_interrupt(&w.failure.interrupts)
+    if error:
+        raise_failure(w.g, "the gradients of the graph" if back else "the values of the graph", &w.failure)
+    return 0
+
+
 # ---- forward ---------------------------------------------------------------------
 
 cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) except -1:
     """Compute the values of the targets and of the nodes that they depend on."""
-    cdef int error, device
-    cdef uint32_t n_batches = 0, ran = g.n_batches, end, following
+    cdef int error
+    cdef uint32_t n_batches = 0, ran = g.n_batches
     cdef uint64_t span = begin_pass_span(g)
-    cdef Interrupts s
-    begin_interrupts(&s)
+    cdef Several s
+    limit_by_devices(g)
+    begin_several(&s, g)
     lock_graph(g)
     try:
+        if may_drop(g):
+            bring_values_back(&s, targets, n)
         with nogil:
-            error = plan(g, targets, n, strategy, checking, &n_batches, &s)
-        raise_interrupt(&s)
+            error = plan(g, targets, n, strategy, checking, &n_batches, &s.walk.failure.interrupts)
+        if error == 1:
+            bring_values_back(&s, targets, n)
+            with nogil:
+                error = plan(g, targets, n, strategy, checking, &n_batches, &s.walk.failure.interrupts)
+        raise_interrupt(&s.walk.failure.interrupts)
         if error:
             out_of_memory("the schedule of the graph")
-        end = g.n_batches + n_batches
-        while g.n_batches < end:
-            following = g.n_batches + 1
-            while following < end and go_together(g, following - 1, following):
-                following += 1
-            device = device_of(g, node_of(g, g.n_batches))
-            if copies(g, g.n_batches):
-                copy_forward(g, device)
-            elif device:
-                run_planned(g, device_graph(g, device), following - g.n_batches, NULL, 0, True)
-            else:
-                run_here(g, following)
-            with nogil:
-                interrupted(&s, batches_of(g)[g.n_batches - 1].bytes)
-            raise_interrupt(&s)
-    except BaseException:
+        find_joined(g, n_batches)
+        g.n_passes += n_batches != 0
+        with nogil:
+            error = run_plan(&s.walk, n_batches, targets, n)
+        if error:
+            raise_several(&s, "the values of the graph")
+    except BaseException as failed:
         drop_plan(g)
+        if isinstance(failed, MemoryError):
+            raise_of_devices(g, failed)
         raise
     finally:
         unlock_graph(g)
@@ -106,43 +275,68 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
     return 0
 
 
-cdef int run_here(Graph* g, uint32_t end) except -1:
-    """Run planned batches on the CPU."""
-    cdef Walk w
+cdef int bring_values_back(Several* s, const uint32_t* targets, uint32_t n) except -1:
+    """Compute values again that were dropped and that the targets need."""
+    cdef PassStart before = pass_start(s.walk.g)
     cdef int error
-    begin_cpu_walk(&w, g)
     with nogil:
-        enter_pool()
-        error = run_planned_at_once(&w, end - g.n_batches)
-        leave_pool()
-    raise_interrupt(&w.failure.interrupts)
+        error = bring_back(&s.walk, targets, n)
     if error:
-        raise_failure(g, "the values of the graph", &w.failure)
+        undo(s.walk.g, &before)
+        raise_several(s, "the values of the graph")
     return 0
 
 
-cdef int copy_forward(Graph* g, int device) except -1:
-    """Run the next planned batch, which copies values to a device."""
-    cdef Batch* batch = &batches_of(g)[g.n_batches]
-    cdef size_t top = g.values.top
-    cdef Finding finding
-    memset(&finding, 0, sizeof(Finding))
+cdef void find_joined(Graph* g, uint32_t n_batches) noexcept nogil:
+    """Find the batches of each GPU that run as one launch."""
+    cdef uint32_t first = g.n_batches, end = first + n_batches, following
+    while first < end and may_join(g):
+        following = first + 1
+        while following < end and go_together(g, following - 1, following):
+            following += 1
+        if device_of(g, node_of(g, first)):
+            find_cells(g, first, following - first)
+            find_fusions(g, first, following - first)
+        first = following
+
+
+cdef void limit_by_devices(Graph* g) noexcept nogil:
+    cdef DeviceGraph* d = <DeviceGraph*>g.device_graphs
+    while d != NULL:
+        limit_by_device(g, d)
+        d = d.next
+
+
+cdef int raise_of_devices(Graph* g, object error) except -1:
+    """After a lack of memory: what devices have left is the limit from now on; the error says whether it was before."""
+    cdef DeviceGraph* d = <DeviceGraph*>g.device_graphs
+    if not is_limited(g):
+        note_kept(ENOUGH)                       # nothing has been dropped
+    limit_by_devices(g)
+    while d != NULL and not (g.memory.limit and g.memory.limit == d.limit):
+        d = d.next
+    if d == NULL:
+        raise error
+    raise_of_device(g, d, error)
+
+
+cdef int copy_values(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
+    """Copy the values of a batch to its device."""
+    with gil:
+        try:
+            copy_forward(w.g, batch, device_of(w.g, order_of(w.g)[batch.first]))
+        except BaseException as error:
+            return note_raised(w, error)
+    if checking and not w.again and bad_values(w.g, batch, w.g.check_validity, &w.failure.finding):
+        return -1
+    return 0
+
+
+cdef int copy_forward(Graph* g, Batch* batch, int device) except -1:
     clear_call(batch)
-    if not allocate_values(g, batch):
-        out_of_memory("the values of the graph")
-    try:
-        take_from(g, batch, source_of(&nodes_of(g)[order_of(g)[batch.first]]))
-        if checking and bad_values(g, batch, g.check_validity, &finding):
-            raise_anomaly(g, &finding)
-        if device:
-            give_to(g, device_graph(g, device), batch.y, batch.bytes // sizeof(float))
-    except BaseException:
-        unclaim_values(g, batch.y, batch.bytes, top)
-        raise
-    assign_values(g, batch, g.n_batches)
-    count_as_run(g)
-    if g.forward_only:
-        release_arguments(g, batch)
+    take_from(g, batch, source_of(&nodes_of(g)[order_of(g)[batch.first]]))
+    if device:
+        give_to(g, device_graph(g, device), batch.y, batch.bytes // sizeof(float))
     return 0
 
 
@@ -208,13 +402,17 @@ cdef int give_to(Graph* g, DeviceGraph* d, float* v, size_t n) except -1:
     cdef int error = 0, failure
     cdef Range r
     begin_use(&g.values, &d.values)
+    begin_use(&g.grads, &d.grads)               # values that are dropped after the pass are there
     r.host_ptr = v
     r.device_ptr = <Address><uintptr_t>device_ptr(g, d, v)
     r.n = n * sizeof(float)
     with nogil:
         note_uses(&g.values, &d.values)
+        note_uses(&g.grads, &d.grads)
         if not enter(gpu):
             error = extend_mirror(&d.values)
+            if not error:
+                error = extend_mirror(&d.grads)
             if not error:
                 send_ranges(gpu, &r, 1)
         failure = leave(gpu)
@@ -234,52 +432,41 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
     added.
     """
     cdef size_t scratch_top = g.scratch.top, tables_top = g.tables.top
-    cdef Walk cpu                               # over the batches of the CPU
+    cdef Several s
     cdef Journal journal
-    cdef uint32_t first, end
     cdef uint64_t used
     cdef int device, error
     cdef uint64_t span = begin_pass_span(g)
-    begin_cpu_walk(&cpu, g)
-    cpu.journal = &journal
-    cpu.whole = True
+    begin_several(&s, g)
+    s.journal = s.cpu.journal = &journal
+    s.cpu.whole = s.walk.going_back = True
     if checking:
         check_before(g, target)
     used = open_devices(g, target)
     lock_graph(g)
-    begin_journal(&journal, True)
+    begin_journal(&journal, checking)           # without checks, only gradients that were zero before are restored
     try:
         keep_gradients(g, target, &journal)
-        journal.irrevocable |= not checking     # without checks, gradients on devices are not restored
         with nogil:
-            error = open_backward(&cpu, target, full)
+            error = begin_backward(&s, target, full)
         if error:
-            raise_failure(g, "the gradients of the graph", &cpu.failure)
-        begin_at_target(&cpu, target)
-        end = 0
-        if state_of(g)[target] & COMPUTED and nodes_of(g)[target].batch < g.n_batches:
-            end = nodes_of(g)[target].batch + 1
-        while end:
-            first = end - 1
-            while first and go_together(g, first - 1, first):
-                first -= 1
-            device = device_of(g, node_of(g, first))
-            if copies(g, first):
-                copy_backward(&cpu, &batches_of(g)[first], device)
-            elif device:
-                run_back(g, device_graph(g, device), first, end - 1)
-            else:
-                run_back_here(&cpu, first, end - 1)
-            end = first
+            raise_several_or_cpu(&s)
+        begin_at_target(&s, target)
+        with nogil:
+            error = run_all_back(&s, target)
+        if error:
+            raise_several(&s, "the gradients of the graph")
         with nogil:
             enter_pool()
-            error = finish_collected(&cpu)
+            error = finish_collected(&s.cpu)
             leave_pool()
         if error:
-            raise_failure(g, "the gradients of the graph", &cpu.failure)
+            raise_failure(g, "the gradients of the graph", &s.cpu.failure)
         note_after(&journal)
-    except BaseException:
-        put_gradients_back(&journal)
+    except BaseException as failed:
+        undone = put_gradients_back(&journal)
+        if isinstance(failed, MemoryError):
+            raise_out_of_memory(g, failed, undone)
         raise
     finally:
         end_journal(&journal)
@@ -287,11 +474,45 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         arena_rewind(&g.tables, tables_top)
         unlock_graph(g)
     end_pass(g, BACKWARD_PASS, span)
-    raise_interrupt(&cpu.failure.interrupts)
+    raise_interrupt(&s.cpu.failure.interrupts)
     for device in range(MOST_GPUS):
         if used >> device & 1:
             check_updates(gpu_at(device))
     return 0
+
+
+cdef int begin_backward(Several* s, uint32_t target, bint full) noexcept nogil:
+    cdef const Node* node = &nodes_of(s.walk.g)[target]
+    if s.walk.g.stretches.top and node.batch != NO_BATCH and prepare_backward(&s.walk, node.batch):
+        return -1
+    return open_backward(&s.cpu, target, full)
+
+
+cdef int raise_several_or_cpu(Several* s) except -1:
+    if s.cpu.failure.needed:
+        raise_failure(s.walk.g, "the gradients of the graph", &s.cpu.failure)
+    raise_several(s, "the gradients of the graph")
+
+
+cdef int run_all_back(Several* s, uint32_t target) noexcept nogil:
+    cdef Graph* g = s.walk.g
+    cdef const Node* node = &nodes_of(g)[target]
+    if node.val == NULL or not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
+        return 0
+    if g.stretches.top:
+        return run_backward_in_stretches(&s.walk, node.batch)
+    return run_backward(&s.walk, 0, node.batch)
+
+
+cdef int raise_out_of_memory(Graph* g, object error, bint undone) except -1:
+    try:
+        raise_of_devices(g, error)
+    except MemoryError as short:
+        if undone:
+            raise
+        of_rest = MemoryError(f"{short}.  {PARTIAL}")
+        of_rest.partial = True
+        raise of_rest from None
 
 
 cdef uint64_t open_devices(Graph* g, uint32_t target) except? 0:
@@ -318,78 +539,62 @@ cdef int open_device(Graph* g, int device, uint64_t* used) except -1:
     return 0
 
 
-cdef int begin_at_target(Walk* cpu, uint32_t target) except -1:
+cdef int begin_at_target(Several* s, uint32_t target) except -1:
     """Set the gradient of the target to one, on its device."""
-    cdef Graph* g = cpu.g
+    cdef Graph* g = s.walk.g
     cdef int device = device_of(g, target), error
-    cdef Pass s
+    cdef Pass part
     if device == 0:
-        if begin_at(cpu, target):
-            raise_failure(g, "the gradients of the graph", &cpu.failure)
+        if begin_at(&s.cpu, target):
+            raise_failure(g, "the gradients of the graph", &s.cpu.failure)
         return 0
-    begin_pass(&s, g, device_graph(g, device))
-    error = begin_at(&s.walk, target)
-    return finish_pass(&s, error)
-
-
-cdef int finish_pass(Pass* s, int error) except -1:
-    """Run a pass that has been listed, or raise the error that stopped the listing."""
-    if error:
-        raise_pass_failure(s, "the gradients of the graph")
-    return run_pass(s, "the gradients of the graph")
-
-
-cdef int run_back(Graph* g, DeviceGraph* d, uint32_t first, uint32_t last) except -1:
-    """Run batches of a GPU backward."""
-    cdef Pass s
-    cdef int error
-    begin_pass(&s, g, d)
-    with nogil:
-        error = walk_batches_back(&s, first, last)
-    return finish_pass(&s, error)
-
-
-cdef int run_back_here(Walk* w, uint32_t first, uint32_t last) except -1:
-    """Run batches of the CPU backward."""
-    cdef int error
-    with nogil:
-        enter_pool()
-        error = run_backward(w, first, last)
-        leave_pool()
-    if error:
-        raise_failure(w.g, "the gradients of the graph", &w.failure)
-    return 0
+    begin_pass(&part, g, device_graph(g, device))
+    follow(s, &part.walk)
+    part.walk.journal = s.journal
+    error = begin_at(&part.walk, target)
+    return finish_pass(&part, error)
 
 
 cdef inline bint has_gradient(const Graph* g, uint32_t node) noexcept nogil:
     return state_of(g)[node] & (LIVE | NEEDS_GRAD) == (LIVE | NEEDS_GRAD)
 
 
-cdef int copy_backward(Walk* cpu, const Batch* batch, int device) except -1:
-    """Add the gradients of copies, which are on `device`, to those of the nodes that were copied."""
-    cdef Graph* g = cpu.g
+cdef int copy_gradients(Several* s, Batch* batch) except -1:
+    """Add the gradients of copies to those of the nodes that were copied."""
+    cdef Graph* g = s.walk.g
     cdef uint32_t* ids = order_of(g) + batch.first
-    cdef int source = source_of(&nodes_of(g)[ids[0]])
+    cdef int device = device_of(g, ids[0]), source = source_of(&nodes_of(g)[ids[0]])
     cdef uint32_t j, n_live = 0
     cdef int error
-    cdef Pass s
+    cdef Pass part
     for j in range(batch.count):
         n_live += has_gradient(g, ids[j])
-    if n_live == 0:
-        return 0
-    if device:
-        fetch_within(g, device, batch.dy, batch.bytes // sizeof(float), &cpu.failure.interrupts)
-    if source:
-        begin_pass(&s, g, device_graph(g, source))
-        with nogil:
-            error = hand_back(&s.walk, s.d, batch)
-        return finish_pass(&s, error)
+    if n_live:
+        if device:
+            fetch_within(g, device, batch.dy, batch.bytes // sizeof(float), &s.cpu.failure.interrupts)
+        if source:
+            begin_pass(&part, g, device_graph(g, source))
+            follow(s, &part.walk)
+            part.walk.journal = s.journal
+            with nogil:
+                error = hand_back(&part.walk, part.d, batch)
+            finish_pass(&part, error)
+        else:
+            hand_back_here(s, batch)
+    with nogil:
+        take_back(g, &s.walk.lending, batch, NULL)
+        close_lending(g, &s.walk.lending)
+    return 0
+
+
+cdef int hand_back_here(Several* s, const Batch* batch) except -1:
+    cdef int error
     with nogil:
         enter_pool()
-        error = hand_back(cpu, NULL, batch)
+        error = hand_back(&s.cpu, NULL, batch)
         leave_pool()
     if error:
-        raise_failure(g, "the gradients of the graph", &cpu.failure)
+        raise_failure(s.walk.g, "the gradients of the graph", &s.cpu.failure)
     return 0
 
 
@@ -419,6 +624,63 @@ cdef int hand_back(Walk* w, DeviceGraph* d, const Batch* batch) noexcept nogil:
             return -1
     return settle(w)
 
+
+# ---- the device of the walk over several -------------------------------------------
+
+cdef float* place_here(Walk* w, const void* p) noexcept nogil:
+    return <float*>p
+
+
+cdef int do_nothing(Walk* w) noexcept nogil:
+    """Each part ends what it has begun."""
+    return 0
+
+
+cdef void note_nothing(Walk* w) noexcept nogil:
+    """Each part notes the memory that its device needs."""
+
+
+cdef int fill(Walk* w, float* to, size_t n, float x) noexcept nogil:
+    """Fill memory of an arena on the host and on all devices."""
+    K.fill(n, x, to)
+    with gil:
+        try:
+            fill_there(w.g, to, n, x)
+        except BaseException as error:
+            return note_raised(w, error)
+    return 0
+
+
+cdef int fill_there(Graph* g, float* to, size_t n, float x) except -1:
+    cdef DeviceGraph* d = <DeviceGraph*>g.device_graphs
+    cdef Pass part
+    cdef int error
+    while d != NULL:
+        load_moves(d.gpu)
+        begin_pass(&part, g, d)
+        error = part.walk.device.fill(&part.walk, part.walk.device.place(&part.walk, to), n, x)
+        finish_pass(&part, error)
+        d = d.next
+    return 0
+
+
+cdef Form[FORMS] forms
+cdef int form
+memset(forms, 0, sizeof(forms))
+for form in range(FORMS):                       # of copies
+    forms[form].forward = copy_values
+
+cdef Device several
+memset(&several, 0, sizeof(Device))
+several.kind = CPU
+several.forms = forms
+several.place = place_here
+several.note_memory = note_nothing
+several.settle = do_nothing
+several.fill = fill
+several.finish = do_nothing
+several.take_apart = device_of_graphs().take_apart
+several.divide = divide
 
 cdef Engine* hooks = engine(ENGINE_MULTI_DEVICE)
 hooks.forward = forward

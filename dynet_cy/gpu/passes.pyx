@@ -17,7 +17,7 @@ from dynet_cy.gpu.driver cimport (
     Address, GpuOp, beginning_of, enter, failed, fetch_bytes, fill, gemm, launch, leave, raise_error, wait,
 )
 from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
-from dynet_cy.gpu.groups cimport GROUPS, begin_member, begin_section, end_section, note_kernels
+from dynet_cy.gpu.groups cimport GROUPS, begin_member, begin_section, end_section, join_moves, note_kernels, note_moves
 from dynet_cy.gpu.memory cimport (
     Range, address_in, continues_part, extend_mirror, note_shortage, note_uses, out_of_device_memory,
     poison_mirror, send_ranges,
@@ -175,6 +175,7 @@ cdef int run_commands(Pass* s) noexcept nogil:
     cdef uint32_t section = 0, member = 0
     if listed:
         begin_listing(gpu)
+        note_moves(gpu, NULL, 0)
     if timed:
         wait(gpu)
     while c != NULL and not gpu.error:
@@ -330,6 +331,13 @@ cdef int move(Gpu* gpu, const Command* c) noexcept nogil:
     cdef size_t most = 16 * gpu.multiprocessors
     cdef size_t wide = min((c.n + 1023) // 1024, max(most // c.count, <size_t>1))
     cdef unsigned rows = min(c.count, <uint32_t>65535)
+    cdef bint recorded = gpu.records != NULL
+    if recorded and join_moves(gpu, c.table, c.count):
+        return gpu.error
     if c.cols:
-        return launch(gpu, MOVE_FEW, <unsigned>wide, rows, 256, 0, c.count, beginning_of(c.p, c.cols))
-    return launch(gpu, MOVE, <unsigned>wide, rows, 256, 0, c.p, c.count)
+        launch(gpu, MOVE_FEW, <unsigned>wide, rows, 256, 0, c.count, beginning_of(c.p, c.cols))
+    else:
+        launch(gpu, MOVE, <unsigned>wide, rows, 256, 0, c.p, c.count)
+    if recorded and not gpu.error:
+        note_moves(gpu, c.table, c.count)
+    return gpu.error

@@ -50,6 +50,12 @@ cdef extern from "dynet_cy/gpu_axes.h" nogil:
 # Sums of at most this many terms are computed by one thread, longer ones by a block.
 cdef enum:
     FEW_TERMS = 32
+    FEW_SUMS = 4096
+
+# Whether each of n sums is computed by one thread.  The calls of a section take the same kernel, whatever the number of
+# terms, so that they can be one launch.
+cdef inline bint by_threads(const Gpu* gpu, size_t n, size_t terms) noexcept nogil:
+    return terms <= FEW_TERMS and not (gpu.apart and terms > 1 and n <= FEW_SUMS)
 
 # How many arguments a kernel can take if it has one flag for each of them in a 32-bit word.
 cdef enum:

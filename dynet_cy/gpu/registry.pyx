@@ -192,7 +192,7 @@ cdef int expand(Gpu* gpu, const Axes* axes, float a, const float* x, float* y, i
 cdef int contract(Gpu* gpu, const Axes* kept, const Axes* reduced, float a, const float* x, float* y,
                   int acc) noexcept nogil:
     cdef size_t n = axes_total(kept), terms = axes_total(reduced)
-    if terms <= FEW_TERMS:
+    if by_threads(gpu, n, terms):
         return launch_each(gpu, BY_THREADS, n, n, terms, value_at(kept), value_at(reduced), a, x, y, acc)
     return launch_rows(gpu, BY_BLOCKS, n, terms, n, terms, value_at(kept), value_at(reduced), a, x, y, acc)
 

@@ -716,6 +716,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     set_version(&g.version, g.renewal, RELEASE)
     g.n_renewals += 1
     g.keeps_for -= g.keeps_for != 0
+    g.spares_for -= g.spares_for != 0
     g.stream = (<uint64_t>g.stream_number << 32) | g.n_renewals
     g.n_nodes = g.n_batches = g.n_order = 0
     g.draws = 0
@@ -1054,7 +1055,7 @@ cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
 
 
 cdef inline int go_forward(Graph* g, const uint32_t* targets, uint32_t n) except -1:
-    if is_limited(g) or g.device:               # the memory of a device is a limit too
+    if is_limited(g) or g.device or g.multi_device:     # the memory of a device is a limit too
         return go_forward_within(g, targets, n)
     return engine_of(g).forward(g, targets, n, g.strategy)
 
@@ -1074,7 +1075,7 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
             if not may_save(g) or not save_more():
                 assume_again(before)
                 # What a device has left becomes the limit of the graph, so later errors do not speak of the device.
-                raise (first if g.device else error) from None
+                raise (first if g.device or g.multi_device else error) from None
             hold(table, g.slot)
             release_values_since(g, n_batches, n_order, values_top, scratch_top, tables_top)
             trim_arenas(g)
@@ -1083,7 +1084,7 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
 
 cdef bint may_save(const Graph* g) noexcept:
     """Whether passes of a graph can do with less memory if they drop values."""
-    return is_limited(g) and not (g.multi_device or g.forward_only or g.immediate)
+    return is_limited(g) and not (g.forward_only or g.immediate)
 
 
 cdef void trim_arenas(Graph* g) noexcept:
@@ -2244,7 +2245,7 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
     further = None
     if full:
         further = keep_further_gradients(graph, index)
-    if is_limited(g) or g.device:
+    if is_limited(g) or g.device or g.multi_device:
         go_backward_within(graph, index, full)
     else:
         engine_of(g).backward(g, index, full)

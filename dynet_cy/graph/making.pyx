@@ -14,7 +14,7 @@ from dynet_cy.graph.structs cimport (
 )
 from dynet_cy.graph.table cimport Table, asked_device, graph_table, hold, let_go, placed, raise_running, truncate_nodes
 from dynet_cy.memory.arena cimport Array, array_push, out_of_memory
-from dynet_cy.ops.registry cimport FIRST, FLAT, Op, Shapes, register, rule_index, same_dim
+from dynet_cy.ops.registry cimport FIRST, FLAT, UNREAD, Op, Shapes, register, rule_index, same_dim
 
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.registry import DimensionError
@@ -573,6 +573,7 @@ TO_DEVICE = register(b"to_device", b"e", same_dim, NULL, NULL)
 TO_DEVICE.batching = FLAT
 TO_DEVICE.moves = FIRST
 TO_DEVICE.role = TRANSFERS
+TO_DEVICE.unread = UNREAD
 TO_DEVICE.no_gradient_because = b"the executor of multi-device graphs copies values, and gradients back"
 
 

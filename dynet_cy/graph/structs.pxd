@@ -81,6 +81,8 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t planned
         uint8_t joint
         uint8_t keeps
+        uint8_t spends
+        uint32_t reader
         uint32_t last
         uint32_t again
         uint32_t parts
@@ -88,6 +90,10 @@ cdef extern from "dynet_cy/graph.h" nogil:
 
     enum:
         KEEPS_FACTORS "DY_KEEPS_FACTORS"
+        MAY_SPEND "DY_MAY_SPEND"
+        SPENT "DY_SPENT"
+        SPARED "DY_SPARED"
+        REVIVING "DY_REVIVING"
 
     int GRAPH_ARENAS "DY_GRAPH_ARENAS"
     int GRAPH_ARRAYS "DY_GRAPH_ARRAYS"
@@ -131,7 +137,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Changes before
 
     ctypedef struct Graph "dy_graph":
-        Array arrays[14]
+        Array arrays[15]
         Array nodes
         Array args
         Array items
@@ -146,6 +152,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         Array stretches
         Array reads
         Array gaps
+        Array spent
         Array held
         Array absorbed
         Arena arenas[4]
@@ -190,6 +197,10 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t n_kept
         uint8_t has_fleeting
         uint32_t keeps_for
+        uint8_t may_spend
+        uint8_t has_spent
+        uint8_t spends
+        uint32_t spares_for
         Room rooms[8]
         uint32_t last_stretch
         uint64_t again_ns
@@ -238,8 +249,7 @@ cdef extern from "dynet_cy/liveness.h" nogil:
     void drop_unneeded "dy_drop_unneeded"(Graph* g, uint32_t i)
     void release_arguments "dy_release_arguments"(Graph* g, const Batch* batch)
 
-    void* fill_hole "dy_fill_hole"(Arena* arena, Array* holes, size_t bytes)
-    void make_hole "dy_make_hole"(Arena* arena, Array* holes, void* p, size_t bytes)
+    size_t n_holes "dy_n_holes"(const Array* holes)
 
 cdef extern from "dynet_cy/gradients.h" nogil:
     void hold_node "dy_hold_node"(Graph* g, uint32_t i)
@@ -263,9 +273,20 @@ cdef extern from "dynet_cy/gradients.h" nogil:
     bint leave_spare "dy_leave_spare"(const Graph* g, Batch* batch, Spare* spare)
     bint open_gradients "dy_open_gradients"(Graph* g, bint whole)
     bint claim_gradients "dy_claim_gradients"(Graph* g, Batch* batch)
+    void* claim_memory "dy_claim_memory"(Graph* g, size_t bytes, bint lasting)
+    void free_memory "dy_free_memory"(Graph* g, void* p, size_t bytes)
     Batch* done_with "dy_done_with"(Batch* batch)
     Batch* last_joint "dy_last_joint"(Batch* batch)
     size_t gradient_bytes "dy_gradient_bytes"(const Batch* first, const Batch* last)
+
+    enum:
+        IN_ANY_ORDER "DY_IN_ANY_ORDER"
+        IN_ORDER "DY_IN_ORDER"
+        MOST_PIECES "DY_MOST_PIECES"
+
+    bint is_spendable "dy_is_spendable"(const Batch* batch)
+    void spend "dy_spend"(Graph* g, Batch* batch)
+    void lie_over "dy_lie_over"(Graph* g, Batch* batch)
 
 
 cdef extern from "dynet_cy/dropping.h" nogil:

@@ -571,8 +571,6 @@ cdef int place_node(Graph* g, const Op* op, const uint32_t* args, uint32_t n, co
 cdef int mix(Graph* g) except -1:
     """Make a graph a multi-device one; its nodes so far are on the device of the graph."""
     cdef uint8_t* devices
-    if g.has_fleeting:                      # their values have no memory of their own, which devices would mirror
-        release_values(g)
     hold(&table, g.slot)
     devices = <uint8_t*>array_push(&g.devices, g.n_nodes)
     let_go(&table, g.slot)

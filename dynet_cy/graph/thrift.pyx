@@ -110,7 +110,7 @@ cdef size_t bytes_to_pack(const Graph* g) noexcept nogil:
     for i in range(g.n_nodes):
         if state_of(g)[i] & SHARED:
             p = <const Param*>nodes_of(g)[i].object
-            if p.size >= LEAST_PACKED and not p.pack.of[0].asked and not p.pack.of[1].asked:
+            if p.size >= LEAST_PACKED and not p.device and not p.pack.of[0].asked and not p.pack.of[1].asked:
                 n += 2 * p.size * sizeof(float)
     return n
 

@@ -10,8 +10,8 @@ from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.expressions cimport ComputationGraph
 from dynet_cy.graph.origin cimport origin_at, scope_at
 from dynet_cy.graph.structs cimport (
-    COMPUTED, DROPPED, FLEETING, GRAPH_ARENAS, GRAPH_ARRAYS, NO_BATCH, VIEWS, Graph, Node, batches_of, is_dropped,
-    nodes_of, origin_of, state_of,
+    COMPUTED, DROPPED, FLEETING, GRAPH_ARENAS, GRAPH_ARRAYS, NO_BATCH, SPENT, VIEWS, Graph, Node, batches_of,
+    is_dropped, nodes_of, origin_of, state_of,
 )
 from dynet_cy.graph.table cimport claim, graph_table, release
 from dynet_cy.memory.arena cimport out_of_memory
@@ -96,9 +96,12 @@ class GraphUsage(NamedTuple):
 cdef inline bint has_own_value(const Graph* g, uint32_t i) noexcept nogil:
     """Whether a node has a value in the memory of the graph: no parameter, no view, nothing that has been dropped."""
     cdef const Node* x = &nodes_of(g)[i]
-    if x.val == NULL or not state_of(g)[i] & COMPUTED or state_of(g)[i] & DROPPED or is_dropped(g, i):
+    if x.val == NULL or state_of(g)[i] & DROPPED:
         return False
-    return x.batch == NO_BATCH or batches_of(g)[x.batch].form != VIEWS
+    if x.batch == NO_BATCH:
+        return state_of(g)[i] & COMPUTED
+    # Backward may have spent it, but it has the memory.
+    return batches_of(g)[x.batch].form != VIEWS and (not is_dropped(g, i) or batches_of(g)[x.batch].spends & SPENT)
 
 
 cdef inline bint was_dropped(const Graph* g, uint32_t i) noexcept nogil:

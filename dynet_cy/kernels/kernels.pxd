@@ -103,6 +103,8 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         void (*take_rows)(size_t count, size_t n, const uint32_t *items, const float *x, float *y,
                           int acc) noexcept nogil
         void (*add_rows)(size_t count, size_t n, const uint32_t *items, const float *dy, float *x) noexcept nogil
+        void (*add_lines)(size_t lines, size_t count, size_t length, const uint32_t *items, const float *dy,
+                          float *x) noexcept nogil
         void (*repeat)(size_t rows, size_t cols, const float *b, float *y) noexcept nogil
         void (*bias_add)(size_t rows, size_t cols, const float *b, const float *x, float *y) noexcept nogil
         void (*bias_bwd)(size_t rows, size_t cols, const float *dy, float *db, int acc) noexcept nogil

@@ -513,8 +513,11 @@ cdef void read_listed(const Split* s, size_t n, const uint32_t* items, const flo
 cdef void add_listed(const Split* s, size_t n, const uint32_t* items, const float* y, float* all) noexcept nogil:
     """The n listed numbers += y."""
     cdef size_t _j, k
+    if s.pre == 1 and n > FEW:
+        K.add_lines(s.post, n, s.len, items, y, all)
+        return
     for _j in range(s.post):
-        if s.pre == 1 and n <= FEW:
+        if s.pre == 1:
             for k in range(n):
                 all[items[k]] += y[k]
         else:

@@ -18,7 +18,9 @@ from dynet_cy.kernels.product cimport RangeRun, in_ranges
 from dynet_cy.ops.inputs cimport axis_in, check_count, is_list, set_index, set_indices, whole
 from dynet_cy.ops.loops cimport Split, split_at
 from dynet_cy.ops.positions cimport function_number, is_position, need_one, need_positions, refuse, refused
-from dynet_cy.ops.registry cimport FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_RESULT, Op, Shapes, register, same_dim
+from dynet_cy.ops.registry cimport (
+    FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Op, Shapes, register, same_dim,
+)
 from dynet_cy.ops.select cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, put, taken
 
 from dynet_cy.graph.nodes import expect
@@ -483,6 +485,7 @@ cdef size_t two_per_element(const Call* c) noexcept nogil:
 cdef Op* PICKNEGLOGSOFTMAX = register(b"pickneglogsoftmax", b"x", picked_dim,
                                       pickneglogsoftmax_forward, pickneglogsoftmax_backward)
 PICKNEGLOGSOFTMAX.unread = UNREAD_RESULT
+PICKNEGLOGSOFTMAX.over = UNREAD_FIRST
 PICKNEGLOGSOFTMAX.saved = two_per_element
 PICKNEGLOGSOFTMAX.ragged = True
 PICKNEGLOGSOFTMAX.assigns = True
@@ -522,6 +525,7 @@ cdef void pickneglogsoftmax_at_backward(const Call* c, uint32_t i) noexcept nogi
 cdef Op* PICKNEGLOGSOFTMAX_AT = register(b"pickneglogsoftmax_at", b"x v", picked_at_dim,
                                          pickneglogsoftmax_at_forward, pickneglogsoftmax_at_backward)
 PICKNEGLOGSOFTMAX_AT.unread = UNREAD_RESULT
+PICKNEGLOGSOFTMAX_AT.over = UNREAD_FIRST
 PICKNEGLOGSOFTMAX_AT.saved = two_per_element
 PICKNEGLOGSOFTMAX_AT.ragged = True
 PICKNEGLOGSOFTMAX_AT.assigns = True
@@ -892,28 +896,36 @@ cdef void hinge_backward(const Call* c, uint32_t i) noexcept nogil:
     cdef float* x
     cdef float* dx
     cdef float bar, dy
+    cdef bint below, added
     hinge_steps(c, &n, &step)
     for b in range(c.y.dim.bd):
+        added = adds(c, b)
         for k in range(lines):
             x = element(&c.x[0], b) + k * (1 if step > 1 else n)
             dx = element(&c.dx, b) + k * (1 if step > 1 else n)
             v = c.items[b * lines + k]
             bar = c.attrs[0].f - x[v * step]
             dy = element(&c.dy, b)[k]
-            if element(&c.y, b)[k] == 0:
-                continue
             others = 0
-            for j in range(n):
-                if j != v and not bar + x[j * step] <= 0:
+            for j in range(n):                  # dx may be x
+                below = j == v or bar + x[j * step] <= 0
+                if not added:
+                    dx[j * step] = 0
+                if not below:
                     dx[j * step] += dy
                     others += 1
-            dx[v * step] -= others * dy
+            if others:
+                dx[v * step] -= others * dy
 
 
 cdef Op* HINGE = register(b"hinge", b"x", hinge_one_dim, hinge_forward, hinge_backward)
 HINGE.unread = UNREAD_RESULT
+HINGE.over = UNREAD_FIRST
+HINGE.assigns = True
 cdef Op* HINGE_DIM = register(b"hinge_dim", b"x", hinge_lines_dim, hinge_forward, hinge_backward)
 HINGE_DIM.unread = UNREAD_RESULT
+HINGE_DIM.over = UNREAD_FIRST
+HINGE_DIM.assigns = True
 
 
 cdef Expression hinge_at(object x, object right, Py_ssize_t axis, float m):

@@ -16,6 +16,10 @@ its last batch (gpu/cells). So what they read stays until then. A bias is copied
 small batches are kept: the launch that this saves takes longer than their memory is worth. Runs of elementwise batches
 (gpu/fusion) read in backward what their first launch has read, so all of it is kept.
 
+Batches that are kept may be spent: in backward their memory is used for gradients once nothing reads them any more
+(include/dynet_cy/gradients.h). The search marks those that can be computed again, and notes the first batch that
+reads each of them in backward.
+
 Every number is computed by the same call from the same numbers as otherwise. Calls read arguments in place if these
 are adjacent, perhaps in several batches, and how gradients are added depends on that. So a batch is kept if it could be
 read together with its neighbours, and gaps are left where fleeting values would have been.
@@ -31,9 +35,9 @@ from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, NO_BATCH, SHARED, STACKED, TILES, VIEWS,
-    WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, give_to_block, held_of, nodes_of,
-    order_of, state_of, take_in_block,
+    COLUMNS, COMPUTED, COPIES, EACH, FLATTENED, FLEETING, FUSION, IN_FUSION, MAY_SPEND, NO_BATCH, SHARED, STACKED,
+    TILES, VIEWS, WANTED, Batch, Block, Graph, Hole, Node, args_of, batches_of, block_bytes, device_of, give_to_block,
+    held_of, nodes_of, order_of, state_of, take_in_block,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, Op, op_at, reads, reads_result, rule_of
@@ -48,6 +52,7 @@ cdef enum:
     LEAST_ON_DEVICE = 1 << 18       # the same on devices
 
 cdef size_t least_of_plan = 1 << 20  # bytes
+least_spent = 1 << 12               # bytes of a batch; for less, a list of memory does not pay
 # Whether values are fleeting however little memory they take.  In the environment: for tests.
 cdef bint small_too = os.environ.get("DYNET_CY_DROP_SMALL", "0") not in ("", "0")
 
@@ -65,10 +70,10 @@ cdef struct Search:
     # By node, from `lowest` on: its planned batch, or NONE.  NULL: each node has a batch, in the order of numbers.
     uint32_t* batch
     uint8_t* kept                   # by batch
-    size_t least                    # bytes of a batch; smaller ones are kept
-    bint on_device
+    bint on_device                  # some of it
     uint8_t* parts                  # by batch, of concatenations: whether its parts are the same in backward
     size_t most_along
+    uint32_t at                     # the batch whose backward reads what is kept now; NONE: something else does
     uint32_t n                      # batches that are not kept
 
 
@@ -83,8 +88,7 @@ cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, u
     s.most_along = most_along
     s.begin = g.n_batches
     s.end = s.begin + n_batches
-    s.on_device = g.device != 0
-    s.least = 1 if small_too else LEAST_ON_DEVICE if s.on_device else LEAST_OF_BATCH
+    s.on_device = g.device != 0 or g.multi_device
     found = open_search(&s) and keep_what_is_read(&s, targets, n) and lay_out(&s)
     arena_rewind(&g.scratch, top)
     return found
@@ -144,6 +148,14 @@ cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogi
 cdef inline void keep(Search* s, uint32_t b) noexcept nogil:
     if b != NONE:
         s.kept[b - s.begin] = True
+        note_reader(s, b)
+
+
+cdef inline void note_reader(const Search* s, uint32_t b) noexcept nogil:
+    """The batch that is looked at reads batch b; as these are looked at in order, the first one counts."""
+    cdef Batch* batch = &batches_of(s.g)[b]
+    if batch.reader == 0:
+        batch.reader = s.at + 1                     # 0 if nothing reads it in backward: it stays so
 
 
 # ---- which ------------------------------------------------------------------------------
@@ -155,18 +167,18 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     cdef uint32_t b, i
     for b in range(s.begin, s.end):
         batch = &batches_of(g)[b]
-        batch.last = b
+        batch.last = s.at = b
         if batch.count == 1 and batch.form != VIEWS and not s.on_device:
             look_at_one(s, batch, b)
             continue
-        if keeps_itself(s, batch):
-            keep(s, b)
+        s.kept[b - s.begin] = s.kept[b - s.begin] or keeps_itself(s, batch)
         keep_arguments(s, b)
         if batch.cell:
             extend_arguments(s, batch, batch.cell - 1)
         elif batch.form == FUSION or batch.form == IN_FUSION:
             keep(s, b)
             keep_all_arguments(s, batch)
+    s.at = NONE
     if s.on_device:
         keep_copied_last(s)
     for i in range(n):
@@ -175,7 +187,23 @@ cdef bint keep_what_is_read(Search* s, const uint32_t* targets, uint32_t n) noex
     s.n = 0
     for b in range(s.begin, s.end):
         s.n += not s.kept[b - s.begin]
+    if not s.on_device and g.spares_for == 0:
+        mark_spendable(s)
     return s.n != 0
+
+
+cdef void mark_spendable(const Search* s) noexcept nogil:
+    """Mark the kept batches whose memory backward may use once it has read them: they can be computed again."""
+    cdef Graph* g = s.g
+    cdef Batch* batch
+    cdef const Op* op
+    cdef uint32_t b
+    for b in range(s.begin, s.end):
+        batch = &batches_of(g)[b]
+        op = &ops[nodes_of(g)[order_of(g)[batch.first]].op]
+        if s.kept[b - s.begin] and batch.form != VIEWS and not op.random and op.raised == NULL:
+            batch.spends = MAY_SPEND
+            g.may_spend = True
 
 
 cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil:
@@ -187,7 +215,7 @@ cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil
     cdef const uint32_t* args = args_of(g, x)
     batch.bytes = total_of(&x.dim) * sizeof(float)
     if (reads_result(op) or op.random or op.raised != NULL or held_of(g)[number]
-            or batch.bytes < s.least):
+            or batch.bytes < least_of(g, number)):
         s.kept[b - s.begin] = True
     for i in range(x.nargs):
         of = planned_batch(s, args[i])
@@ -195,7 +223,12 @@ cdef inline void look_at_one(Search* s, Batch* batch, uint32_t b) noexcept nogil
             continue
         batches_of(g)[of].last = b
         if reads(op, i):
-            s.kept[of - s.begin] = True
+            keep(s, of)
+
+
+cdef inline size_t least_of(const Graph* g, uint32_t node) noexcept nogil:
+    """The least bytes of a batch that is not kept, whose first node is this one."""
+    return 1 if small_too else LEAST_ON_DEVICE if device_of(g, node) else LEAST_OF_BATCH
 
 
 cdef bint keeps_itself(const Search* s, Batch* batch) noexcept nogil:
@@ -212,7 +245,7 @@ cdef bint keeps_itself(const Search* s, Batch* batch) noexcept nogil:
         if held[ids[j]]:
             return True
         batch.bytes += total_of(&nodes_of(g)[ids[j]].dim) * sizeof(float)
-    return batch.bytes < s.least
+    return batch.bytes < least_of(g, ids[0])
 
 
 cdef void keep_arguments(Search* s, uint32_t b) noexcept nogil:
@@ -464,6 +497,22 @@ def set_least(size_t bytes) -> int:
     global least_of_plan
     before = least_of_plan
     least_of_plan = bytes
+    return before
+
+
+def set_least_spent(size_t bytes) -> int:
+    """Let backward use the memory of values for gradients only if a batch has at least this many bytes: for tests and
+    measurements.
+
+    Args:
+        bytes: the new number.
+
+    Returns:
+        The number before.
+    """
+    global least_spent
+    before = least_spent
+    least_spent = bytes
     return before
 
 

@@ -96,6 +96,7 @@ cdef struct Signatures:
     uint32_t n
     uint32_t* table                 # open addressing: number of a signature + 1, or 0
     uint32_t table_size             # a power of two
+    uint32_t most                   # for which there is room
     Key* keys
 
 cdef struct Key:

@@ -35,6 +35,11 @@ cdef enum:
     HEAD_WORDS = 10
     SHAPE_WORDS = 8
 
+# A node has up to three keys: its own, that of its kin, and that `of_values`.  Most graphs have few.
+cdef enum:
+    KEYS_OF_NODE = 3
+    FEW_KEYS = 512
+
 # The arguments' part of a key.
 cdef enum:
     KEY_SHAPES                      # their shapes
@@ -45,16 +50,31 @@ cdef enum:
 
 
 cdef int signatures_open(Graph* g, Signatures* s, uint32_t most) noexcept nogil:
-    """An empty table for at most `most` signatures, in the scratch arena."""
+    """An empty table for the signatures of at most `most` nodes, in the scratch arena."""
     s.n = 0
+    return make_table(g, s, min(KEYS_OF_NODE * most, <uint32_t>FEW_KEYS))
+
+
+cdef int make_table(Graph* g, Signatures* s, uint32_t most) noexcept nogil:
+    """Make a table with room for so many signatures, and put those there that are known.  -1: there is no memory."""
+    cdef Key* before = s.keys
+    cdef uint32_t i, at
+    s.most = most
     s.table_size = 16
-    while s.table_size <= 3 * most:             # for each node its signature, that of its kin, and that `of_values`
+    while s.table_size <= most:
         s.table_size *= 2
     s.table = <uint32_t*>arena_alloc(&g.scratch, s.table_size * sizeof(uint32_t))
-    s.keys = <Key*>arena_alloc(&g.scratch, 3 * most * sizeof(Key))
+    s.keys = <Key*>arena_alloc(&g.scratch, most * sizeof(Key))
     if s.table == NULL or s.keys == NULL:
         return -1
     memset(s.table, 0, s.table_size * sizeof(uint32_t))
+    if s.n:
+        memcpy(s.keys, before, s.n * sizeof(Key))
+    for i in range(s.n):
+        at = s.keys[i].hash & (s.table_size - 1)
+        while s.table[at]:
+            at = (at + 1) & (s.table_size - 1)
+        s.table[at] = i + 1
     return 0
 
 
@@ -246,9 +266,12 @@ cdef int signature_of(Graph* g, Signatures* s, uint32_t node, uint32_t depth,
     """Number of the signature of a node.  Call it for nodes in the order in which they were made."""
     cdef const Node* x = &nodes_of(g)[node]
     cdef size_t most = most_words(x) * sizeof(uint32_t)
-    cdef uint32_t* w = <uint32_t*>arena_push(&g.scratch, most)
+    cdef uint32_t* w
     cdef Key described
     cdef Key* key
+    if s.n + KEYS_OF_NODE > s.most and make_table(g, s, 2 * s.most + KEYS_OF_NODE):
+        return -1
+    w = <uint32_t*>arena_push(&g.scratch, most)
     if w == NULL:
         return -1
     out[0] = find(g, s, w, write_key(g, node, w, &described, False))
@@ -506,7 +529,8 @@ cdef bint plan_from_cache(Graph* g, const Structure* s) noexcept nogil:
         batch[i].parts = batches[BATCH_WORDS * i + 2]
         if batch[i].cell:
             batch[i].cell += g.n_batches
-        batch[i].level = batch[i].planned = 0
+        batch[i].level = batch[i].planned = batch[i].spends = 0
+        batch[i].reader = 0
         batch[i].again = 0
         at += batch[i].count
     add_counts(&made_and_reused, 0, 1)
@@ -747,7 +771,7 @@ cdef int mark_wanted(Graph* g, const uint32_t* targets, uint32_t n, uint32_t* lo
     cdef uint32_t ahead = 0                     # marked, and not visited yet
     cdef const uint32_t* args
     cdef uint32_t sought = rewrites[0]
-    cdef bint drops = g.has_fleeting
+    cdef bint drops = g.has_fleeting or g.has_spent
     rewrites[0] = 0
     highest[0] = 0
     count[0] = 0
@@ -796,7 +820,8 @@ cdef int plan_plain(Graph* g, uint32_t lowest, uint32_t target, uint32_t count) 
         batch.count = 1
         batch.form = ONE
         batch.cell = 0
-        batch.level = batch.planned = 0
+        batch.level = batch.planned = batch.spends = 0
+        batch.reader = 0
         batch.again = 0
         batch += 1
         i += 1
@@ -1015,7 +1040,8 @@ cdef inline Batch* start(Graph* g, uint32_t first, uint32_t form) noexcept nogil
         batch.first = first
         batch.count = 0
         batch.form = form
-        batch.level = batch.planned = 0
+        batch.level = batch.planned = batch.spends = 0
+        batch.reader = 0
         batch.again = 0
     return batch
 

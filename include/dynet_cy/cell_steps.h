@@ -82,12 +82,6 @@ static inline int dy_product_of_cells(const dy_gpu *gpu, const dy_cell_table *t,
     return 1;
 }
 
-/* Take the last record away, of which there is one. Another one must follow. */
-static inline void dy_drop_record(dy_gpu *gpu) {
-    gpu->records->bytes = gpu->records->last;
-    gpu->records->count--;
-}
-
 /* How many blocks the launch needs. */
 static inline unsigned dy_blocks_of_cells(const dy_gpu *gpu, const dy_cell_table *t, const dy_cell_products *p) {
     size_t columns = p->n > 16 ? 32 : p->n > 8 ? 16 : p->n > 4 ? 8 : 4;

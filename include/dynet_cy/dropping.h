@@ -127,7 +127,7 @@ static inline void dy_forget_stretches(dy_graph *g) {
     dy_array_rewind(&g->reads, 0);
     memset(g->rooms, 0, sizeof(g->rooms));
     g->last_stretch = DY_NO_STRETCH;
-    g->has_fleeting = 0;
+    g->has_fleeting = g->may_spend = g->has_spent = 0;
 }
 
 /* Drop the stretches from batch `n_batches` on, of passes that are forgotten; memory of values beyond `values_top` will

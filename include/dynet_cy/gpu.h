@@ -263,6 +263,12 @@ static inline void *dy_add_record(dy_gpu *gpu, uint32_t kind, size_t bytes) {
     return record;
 }
 
+/* Take the last record away, of which there is one. Another one must follow. */
+static inline void dy_drop_record(dy_gpu *gpu) {
+    gpu->records->bytes = gpu->records->last;
+    gpu->records->count--;
+}
+
 static inline size_t dy_whole_words(size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 static inline int dy_record_launch(dy_gpu *gpu, int kernel, unsigned gx, unsigned gy, unsigned gz, unsigned block,

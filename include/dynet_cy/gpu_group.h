@@ -16,14 +16,25 @@ typedef struct {
 } dy_group;
 DY_SIZE(dy_group, 3968);
 
-/* One of several products of matrices of different sizes, C = op(A) op(B) + beta C, column-major as in BLAS. */
+/* A group of calls begins with this: call i is at words[first[i]]. The parameters of a call follow each other, each in whole
+ * words. Of axes only those in use are there: their number, then for each the size and the strides in all arrays. */
+#define DY_GROUP_CALLS 64
+
+typedef struct {
+    uint16_t first[DY_GROUP_CALLS];
+} dy_group_head;
+DY_SIZE(dy_group_head, 128);
+
+/* One of several products of matrices of different sizes, C = op(A) op(B) + beta C, column-major as in BLAS. If b is NULL,
+ * it is a copy of m numbers from a to c. */
 typedef struct {
     const float *a, *b;
     float *c;
+    float *also;                /* where C is written too, without gaps between columns; NULL: nowhere */
     uint32_t m, n, k, lda, ldb, ldc;
     float alpha, beta;
     uint32_t ta, tb;
 } dy_group_product;
-DY_SIZE(dy_group_product, 64);
+DY_SIZE(dy_group_product, 72);
 
 #endif

@@ -9,6 +9,12 @@
  * batches are joint: one piece of memory, with the same layout as the values.
  *
  * Values that are dropped and computed again (dropping.h) may lie elsewhere then.  Their gradients stay where they are.
+ *
+ * When a batch has run backward, the rest of the pass does not read its values either: all batches that read them have run
+ * backward before.  In large graphs their memory is then used for gradients: the values are spent.  They lie between
+ * others, so their memory is listed apart from that of gradients, and no gradients that outlast the pass lie there.  The
+ * values of a batch may even be spent earlier, when the first batch that reads them runs backward: their gradients may be
+ * written over them.  Spent values are computed again, in their old places, if a later pass needs them (execute/revival).
  */
 #ifndef DYNET_CY_GRADIENTS_H
 #define DYNET_CY_GRADIENTS_H
@@ -17,6 +23,12 @@
 
 /* In dy_batch.joint: its gradients follow those of the batch before it, or precede those of the next one. */
 enum { DY_FOLLOWS = 1, DY_PRECEDES = 2 };
+
+/* In dy_graph.spends: batches run backward from the last one to the first, or in another order that honours arguments. */
+enum { DY_IN_ANY_ORDER = 1, DY_IN_ORDER = 2 };
+
+/* The most pieces of memory of values that are listed: they are looked through for each gradient. */
+#define DY_MOST_PIECES 128
 
 /* ---- expressions that refer to nodes ---- */
 
@@ -143,6 +155,7 @@ static inline void dy_keep_held_gradients(dy_graph *g) {
 /* A batch gets memory for its values. */
 static inline void dy_begin_gradients(dy_batch *batch) {
     batch->joint = batch->keeps = 0;
+    batch->spends &= DY_MAY_SPEND;
     batch->dy = NULL;
 }
 
@@ -153,6 +166,7 @@ static inline int dy_open_gradients(dy_graph *g, int whole) {
     g->whole_gradients = whole && !g->stretches.top && !g->has_fleeting;
     dy_arena_rewind(&g->grads, 0);
     dy_array_rewind(&g->gaps, 0);
+    dy_array_rewind(&g->spent, 0);
     for (uint32_t i = 0; whole && values->n && i <= values->now; i++) {
         dy_segment *s = &values->segments[i];
         size_t end = i < values->now ? values->segments[i + 1].from : values->top;
@@ -184,7 +198,7 @@ typedef struct {
 
 /* Give it to the gradients of a batch; 0 if it does not fit. */
 static inline int dy_take_spare(dy_batch *batch, dy_spare *spare) {
-    if (batch->joint || !batch->bytes || dy_round_up(batch->bytes, DY_ALIGN) != spare->bytes)
+    if (batch->joint || batch->keeps || !batch->bytes || dy_round_up(batch->bytes, DY_ALIGN) != spare->bytes)
         return 0;
     batch->dy = (float *)spare->p;
     batch->live = 1;
@@ -224,11 +238,35 @@ static inline size_t dy_gradient_bytes(const dy_batch *first, const dy_batch *la
     return n + last->bytes;
 }
 
+/* Memory for the rest of a backward pass, or for longer; NULL if there is none. */
+static inline void *dy_claim_memory(dy_graph *g, size_t bytes, int lasting) {
+    void *p = NULL;
+    bytes = dy_round_up(bytes, DY_ALIGN);
+    if (g->spends && !lasting && !(p = dy_take_hole(&g->gaps, bytes)))
+        p = dy_take_hole(&g->spent, bytes);
+    return p ? p : dy_fill_hole(&g->grads, &g->gaps, bytes);
+}
+
+/* Free such memory. */
+static inline void dy_free_memory(dy_graph *g, void *p, size_t bytes) {
+    if (g->spends && dy_segment_of(&g->values, p))
+        dy_add_hole(&g->values, &g->spent, p, bytes);
+    else
+        dy_make_hole(&g->grads, &g->gaps, p, bytes);
+}
+
+static inline int dy_outlasts_pass(const dy_batch *first, const dy_batch *last) {
+    for (; first <= last; first++)
+        if (first->keeps)
+            return 1;
+    return 0;
+}
+
 /* Give memory to the gradients of a batch, which have none, and to those that are joint with them.  Returns 0 if there
  * is no memory. */
 static inline int dy_claim_gradients(dy_graph *g, dy_batch *batch) {
     dy_batch *first = dy_first_joint(batch), *last = dy_last_joint(batch);
-    char *p = (char *)dy_fill_hole(&g->grads, &g->gaps, dy_gradient_bytes(first, last));
+    char *p = (char *)dy_claim_memory(g, dy_gradient_bytes(first, last), dy_outlasts_pass(first, last));
     if (!p)
         return 0;
     for (dy_batch *b = first; b <= last; b++) {
@@ -243,6 +281,27 @@ static inline int dy_claim_gradients(dy_graph *g, dy_batch *batch) {
 static inline dy_batch *dy_done_with(dy_batch *batch) {
     dy_batch *first = dy_first_joint(batch);
     return --first->live ? NULL : first;
+}
+
+/* ---- spent values ---- */
+
+static inline int dy_is_spendable(const dy_batch *batch) {
+    return (batch->spends & (DY_MAY_SPEND | DY_SPENT | DY_SPARED)) == DY_MAY_SPEND && !batch->keeps;
+}
+
+/* The values of a batch are not there any more, though its nodes keep the address. */
+static inline void dy_spend(dy_graph *g, dy_batch *batch) {
+    batch->spends |= DY_SPENT;
+    g->has_spent = 1;
+    for (uint32_t j = 0; j < batch->count; j++)
+        dy_state(g)[dy_order(g)[batch->first + j]] &= (uint8_t)~(DY_COMPUTED | DY_SENT);
+}
+
+/* Let the gradients of a batch, which have no memory yet, lie over its values. */
+static inline void dy_lie_over(dy_graph *g, dy_batch *batch) {
+    dy_spend(g, batch);
+    batch->dy = batch->y;
+    batch->live = 1;
 }
 
 #endif

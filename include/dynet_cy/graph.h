@@ -78,6 +78,10 @@ enum {
  * weight gradients are multiplied. */
 enum { DY_KEEPS_ASKED = 1, DY_KEEPS_FACTORS = 2 };
 
+/* In `spends`, bits: backward may use the memory of the values for gradients once it does not read them any more; it has;
+ * not in this pass, since the values are needed for something else; they are being computed again. */
+enum { DY_MAY_SPEND = 1, DY_SPENT = 2, DY_SPARED = 4, DY_REVIVING = 8 };
+
 /* Nodes that were run together; needed again in backward. */
 typedef struct {
     uint32_t first, count;      /* its nodes: a range of graph.order */
@@ -96,6 +100,8 @@ typedef struct {
     uint8_t planned;            /* the level that was planned; `level` is 0 once its values were asked for */
     uint8_t joint;              /* gradients.h */
     uint8_t keeps;              /* backward: why its gradients stay where they are: DY_KEEPS_... */
+    uint8_t spends;             /* what becomes of the memory of its values: gradients.h */
+    uint32_t reader;            /* 1 + the first batch whose backward reads its values, among those planned with it; 0: none */
     uint32_t last;              /* with the level DY_FLEETING: the last batch that reads its values */
     uint32_t again;             /* how often its values were computed again */
     uint32_t parts;             /* of the forms DY_IN_FUSION and DY_FUSION: how many of its nodes belong together */
@@ -146,7 +152,7 @@ typedef struct {
     dy_changes before;
 } dy_read;
 
-#define DY_GRAPH_ARRAYS 14
+#define DY_GRAPH_ARRAYS 15
 #define DY_GRAPH_ARENAS 4
 
 typedef struct {
@@ -170,6 +176,7 @@ typedef struct {
             dy_array stretches; /* dy_stretch, in the same order */
             dy_array reads;     /* dy_read */
             dy_array gaps;      /* free memory below the top of `grads`: dy_hole */
+            dy_array spent;     /* backward: memory of values that gradients may use: dy_hole */
         };
     };
     union {
@@ -215,6 +222,10 @@ typedef struct {
     uint32_t n_kept;            /* nodes at the last checkpoint: those stay as they were made */
     uint8_t has_fleeting;       /* batches have the level DY_FLEETING, or had it */
     uint32_t keeps_for;         /* renewals that are left for which it has no fleeting values */
+    uint8_t may_spend;          /* some of its batches have the bit DY_MAY_SPEND */
+    uint8_t has_spent;          /* some have the bit DY_SPENT, or had it */
+    uint8_t spends;             /* this backward pass uses memory of values: DY_IN_ANY_ORDER or DY_IN_ORDER */
+    uint32_t spares_for;        /* renewals that are left for which it does not */
     dy_room rooms[DY_MOST_DEPTH]; /* of the stretches of depth 1, 2, ... */
     uint32_t last_stretch;      /* of depth 1; DY_NO_STRETCH: there is none */
     uint64_t again_ns;          /* nanoseconds that computing values again has taken since the renewal */

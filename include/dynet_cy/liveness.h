@@ -19,16 +19,15 @@ typedef struct {
 
 static inline size_t dy_n_holes(const dy_array *holes) { return holes->top / sizeof(dy_hole); }
 
-/* Allocate `bytes` in the smallest hole that fits, else at the top; NULL when full. */
-static inline void *dy_fill_hole(dy_arena *arena, dy_array *holes, size_t bytes) {
+/* Allocate `bytes`, a multiple of DY_ALIGN, in the smallest hole that fits; NULL if there is none. */
+static inline void *dy_take_hole(dy_array *holes, size_t bytes) {
     dy_hole *hole = (dy_hole *)holes->base, *best = NULL;
     size_t n = dy_n_holes(holes);
-    bytes = dy_round_up(bytes, DY_ALIGN);
     for (size_t k = 0; k < n; k++)
         if (hole[k].bytes >= bytes && (!best || hole[k].bytes < best->bytes))
             best = &hole[k];
     if (!best)
-        return dy_arena_alloc(arena, bytes);
+        return NULL;
     char *at = best->at;
     best->at += bytes;
     best->bytes -= bytes;
@@ -37,6 +36,12 @@ static inline void *dy_fill_hole(dy_arena *arena, dy_array *holes, size_t bytes)
         holes->top -= sizeof(dy_hole);
     }
     return at;
+}
+
+/* Allocate `bytes` in the smallest hole that fits, else at the top; NULL when full. */
+static inline void *dy_fill_hole(dy_arena *arena, dy_array *holes, size_t bytes) {
+    void *p = dy_take_hole(holes, dy_round_up(bytes, DY_ALIGN));
+    return p ? p : dy_arena_alloc(arena, bytes);
 }
 
 /* The first hole at or after p. */
@@ -67,8 +72,8 @@ static inline void dy_drop_top_holes(dy_arena *arena, dy_array *holes) {
     }
 }
 
-/* Free memory that `dy_fill_hole` has allocated, with the same size. */
-static inline void dy_make_hole(dy_arena *arena, dy_array *holes, void *p, size_t bytes) {
+/* Note that memory of an arena is free. */
+static inline void dy_add_hole(const dy_arena *arena, dy_array *holes, void *p, size_t bytes) {
     dy_hole *hole = (dy_hole *)holes->base;
     size_t n = dy_n_holes(holes);
     char *at = (char *)p;
@@ -95,7 +100,13 @@ static inline void dy_make_hole(dy_arena *arena, dy_array *holes, void *p, size_
         hole[low].at = at;
         hole[low].bytes = bytes;
     }
-    dy_drop_top_holes(arena, holes);
+}
+
+/* Free memory that `dy_fill_hole` has allocated, with the same size. */
+static inline void dy_make_hole(dy_arena *arena, dy_array *holes, void *p, size_t bytes) {
+    dy_add_hole(arena, holes, p, bytes);
+    if (bytes)
+        dy_drop_top_holes(arena, holes);
 }
 
 /* Allocate memory for values of a graph; NULL when full. */

@@ -136,8 +136,8 @@ typedef struct dy_op {
     uint8_t in_place;           /* backward may write dx over dy, if they have the same size; 2: it is dy */
     uint8_t joins;              /* backward reads arguments and dy only: batches of several passes may run as one */
     uint8_t unread;             /* on the CPU: what backward does not read; 0: it may read all */
-    uint8_t over;               /* arguments, as in `unread`: their own backward and later ones of the call do not read them,
-                                 * so that the gradients may be written over a copy of them */
+    uint8_t over;               /* arguments, as in `unread`, over which their gradients may be written: later backwards of the
+                                 * call do not read them, and their own reads each number before it writes there, if at all */
     uint8_t any_batch;          /* arguments may differ in batch size; the shape rule sees s->bd 1 */
     uint8_t random;             /* its items identify its random draws: draws.h */
     uint8_t infinite;           /* may return infinities for finite numbers: not an anomaly */
@@ -162,7 +162,7 @@ static inline int dy_reads(const dy_op *op, uint32_t i) {
     return op->backward != NULL && !(op->unread >> dy_rule_index(i) & 1);
 }
 
-/* Whether the gradient of argument i may be written over a copy of the argument. */
+/* Whether the gradient of argument i may be written over the argument, or a copy of it. */
 static inline int dy_goes_over(const dy_op *op, uint32_t i) { return op->over >> dy_rule_index(i) & 1; }
 
 static inline int dy_reads_result(const dy_op *op) {

@@ -58,19 +58,26 @@ static DY_N(row_block) *DY_N(block_of)(DY_N(row_block) *blocks, size_t n, uint32
     return NULL;
 }
 
-__attribute__((noinline)) static void DY_N(add_many_rows)(size_t count, size_t n, const uint32_t *items, const float *dy,
-                                                          float *x) {
-    uint32_t seen[DY_COUNTERS] = {0}, other[DY_COUNTERS] = {0}, most = 0;
-    size_t capacity = 4 * (count / DY_TERMS) + 16;
-    DY_N(row_block) *blocks = NULL;
-    float *sums = NULL;
+/* Whether an index may be very frequent, by its low bits, which are counted in `seen`. */
+static int DY_N(may_be_frequent)(size_t count, const uint32_t *items, uint32_t *seen) {
+    uint32_t most = 0;
     for (size_t k = 0; k < count; k++) {
         uint32_t now = ++seen[DY_COUNTER(items[k])];
         most = now > most ? now : most;
-        other[DY_OTHER_COUNTER(items[k])]++;
     }
+    return most > DY_TERMS;
+}
+
+__attribute__((noinline)) static void DY_N(add_many_rows)(size_t count, size_t n, const uint32_t *items, const float *dy,
+                                                          float *x) {
+    uint32_t seen[DY_COUNTERS] = {0}, other[DY_COUNTERS] = {0};
+    size_t capacity = 4 * (count / DY_TERMS) + 16;
+    DY_N(row_block) *blocks = NULL;
+    float *sums = NULL;
+    int frequent = DY_N(may_be_frequent)(count, items, seen);
+    for (size_t k = 0; frequent && k < count; k++) other[DY_OTHER_COUNTER(items[k])]++;
     /* Without memory for blocks there is one running sum, which is less accurate. */
-    if (most > DY_TERMS) blocks = (DY_N(row_block) *)calloc(capacity, sizeof *blocks + n * sizeof *sums);
+    if (frequent) blocks = (DY_N(row_block) *)calloc(capacity, sizeof *blocks + n * sizeof *sums);
     if (blocks) sums = (float *)(blocks + capacity);
     for (size_t k = 0; k < count; k++) {
         uint32_t item = items[k];
@@ -90,12 +97,28 @@ __attribute__((noinline)) static void DY_N(add_many_rows)(size_t count, size_t n
     free(blocks);
 }
 #undef DY_AHEAD
-#undef DY_COUNTERS
-#undef DY_COUNTER
-#undef DY_OTHER_COUNTER
 
 static void DY_N(add_rows)(size_t count, size_t n, const uint32_t *items, const float *dy, float *x) {
     if (count > DY_TERMS) DY_N(add_many_rows)(count, n, items, dy, x);
     else
         for (size_t k = 0; k < count; k++) DY_N(add_row)(n, dy + k * n, x + items[k] * n);
 }
+
+/* Lines are rows of one float, over and over with the same indices: two at a time, so that indices are read half as often. */
+static void DY_N(add_lines)(size_t lines, size_t count, size_t length, const uint32_t *items, const float *dy, float *x) {
+    uint32_t seen[DY_COUNTERS] = {0};
+    size_t line = 0;
+    if (lines > 1 && !DY_N(may_be_frequent)(count, items, seen))
+        for (; line + 2 <= lines; line += 2) {
+            const float *from = dy + line * count;
+            float *to = x + line * length;
+            for (size_t k = 0; k < count; k++) {
+                to[items[k]] += from[k];
+                to[length + items[k]] += from[count + k];
+            }
+        }
+    for (; line < lines; line++) DY_N(add_rows)(count, 1, items, dy + line * count, x + line * length);
+}
+#undef DY_COUNTERS
+#undef DY_COUNTER
+#undef DY_OTHER_COUNTER

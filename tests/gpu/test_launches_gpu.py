@@ -188,6 +188,26 @@ def attention(net: Net) -> Made:
     return loss_of(ends), seen
 
 
+def decoders(net: Net) -> Made:
+    """LSTMs whose inputs are a vector and what they find in a sentence, for sentences of different lengths."""
+    seen: list[dy.Expression] = []
+    ends: list[dy.Expression] = []
+    W, Wh, b = net.parameter(4 * H, 2 * H), net.parameter(4 * H, H), net.parameter(4 * H)
+    for length in LENGTHS:
+        memory = dy.tanh(dy.inputTensor(net.numbers(H, length), device=net.device))
+        h, c = net.zeros()
+        for _ in range(4):
+            weights = dy.softmax(dy.transpose(memory) * h)
+            context = memory * weights
+            x = dy.concatenate([dy.tanh(net.input()), context])
+            gates = dy.vanilla_lstm_gates(x, h, W, Wh, b)
+            c = dy.vanilla_lstm_c(c, gates)
+            h = dy.vanilla_lstm_h(c, gates)
+            seen += [memory, weights, context, x, gates, c, h]
+        ends.append(h)
+    return loss_of(ends), seen
+
+
 def broadcast_biases(net: Net) -> Made:
     """Biases of matrices: vectors, matrices, inputs; one that is a matrix of a product too."""
     b, v = dy.parameter(net.start[0]), dy.parameter(net.parameter(2))
@@ -215,6 +235,7 @@ PROGRAMS: list[Program] = [
     affine_maps,
     copies_used_twice,
     attention,
+    decoders,
     broadcast_biases,
 ]
 
@@ -387,6 +408,14 @@ def test_launches_of_attention() -> None:
     found = counted(attention)
     assert found["products"] <= 6
     assert found["launches"] <= 40
+
+
+def test_launches_of_decoders() -> None:
+    """A step makes its input in the launch of the products that find its second part, and divides the gradient of the
+    input in that of the products that need the second part of it."""
+    set_default_device(1)
+    found = counted(decoders)
+    assert found["launches"] + found["products"] <= 57
 
 
 def test_launches_of_concatenations() -> None:

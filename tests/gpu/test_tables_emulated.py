@@ -21,7 +21,7 @@ STEP = np.dtype(
     + [(name, "u4") for name in ("lda", "ldb", "k", "n", "count", "acc", "first", "second")]
 )
 PRODUCT = np.dtype(
-    [(name, "u8") for name in "abc"] + [(name, "u4") for name in ("m", "n", "k", "lda", "ldb", "ldc")]
+    [(name, "u8") for name in ("a", "b", "c", "also")] + [(name, "u4") for name in ("m", "n", "k", "lda", "ldb", "ldc")]
     + [("alpha", "f4"), ("beta", "f4"), ("ta", "u4"), ("tb", "u4")]
 )  # fmt: skip
 _spec = importlib.util.spec_from_file_location("fused_source", ROOT / "dynet_cy" / "gpu" / "fused_source.py")

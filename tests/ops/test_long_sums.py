@@ -256,6 +256,28 @@ def test_equal_indices(name: str) -> None:
     check_equal_indices(name, rtol=1e-4)
 
 
+@pytest.mark.parametrize("lines", [1, 2, 5])
+@pytest.mark.parametrize("most", [3, 900])  # how many rows are added to one at least
+def test_rows_that_are_added_line_by_line(graph, lines: int, most: int) -> None:
+    """As each line alone, to the last bit, forward and in the gradient of the rows that were taken."""
+    rng = np.random.default_rng(0)
+    count, n = 1000, 400
+    places = rng.integers(0, n, count)
+    places[:most] = 7
+    x, sums = rng.normal(size=(count, lines)), rng.normal(size=(n, lines))
+    whole, table = dy.scatter_rows(dy.inputTensor(x), places, n), dy.inputTensor(sums) * 1
+    taken = dy.select_rows(table, places)
+    dy.dot_product(taken, dy.inputTensor(x)).backward(full=True)
+    expected = np.zeros((n, lines))
+    np.add.at(expected, places, x)
+    np.testing.assert_array_equal(taken.npvalue().reshape(count, lines), np.float32(sums[places]))
+    for found in (whole.npvalue(), table.gradient()):
+        np.testing.assert_allclose(found.reshape(n, lines), expected, atol=1e-4)
+    for line in range(lines):
+        alone = dy.scatter_rows(dy.inputVector(x[:, line]), places, n).npvalue()
+        np.testing.assert_array_equal(whole.npvalue().reshape(n, lines)[:, line], alone)
+
+
 @pytest.mark.parametrize("name", ["scatter_rows", "scatter_cols"])
 def test_a_million_slices_at_one_place(name: str) -> None:
     shape = (N, 2) if name == "scatter_rows" else (2, N)

@@ -83,6 +83,7 @@ def trained(program: Program, mem: float | None = None) -> tuple[list[np.ndarray
     return found, sum(row.bytes for row in dy.memory_report().rows if row.kind.startswith(of_graph))
 
 
+@pytest.mark.usefixtures("values_stay")
 @pytest.mark.usefixtures("small_graphs_keep_all")
 @pytest.mark.parametrize(
     ("program", "part"),
@@ -167,7 +168,7 @@ def test_one_node_that_is_too_large_is_an_error() -> None:
     assert dy.sum_elems(dy.ones(3)).value() == 3
 
 
-@pytest.mark.usefixtures("small_graphs_keep_all")
+@pytest.mark.usefixtures("small_graphs_keep_all", "values_stay")
 def test_what_fits_is_not_divided() -> None:
     """Although the assumed bytes do not fit: only a pass that has run out of memory divides the next ones."""
     expected, taken = trained(scores)

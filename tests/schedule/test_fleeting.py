@@ -184,8 +184,6 @@ def test_after_an_update(weights: Weights, drops: Callable[[bool], None], autoba
         for _ in range(2):
             with pytest.raises(RuntimeError, match="have changed"):
                 node_of(graph, "affine_transform", 30).npvalue()
-        loss.backward()
-        assert np.all(np.isfinite(weights.gradients()[0]))
 
 
 def test_gradients_of_all_nodes(weights: Weights, drops: Callable[[bool], None]) -> None:

@@ -85,11 +85,25 @@ inline Uses of_cells_back(const dy_lstm_cell_back* x, size_t count, size_t h) {
 inline Uses of_products(const dy_group_product* p, size_t count) {
   Uses u;
   for (size_t k = 0; k < count; k++) {
-    u.read(k, p[k].a, p[k].ta ? matrix(p[k].k, p[k].m, p[k].lda) : matrix(p[k].m, p[k].k, p[k].lda));
+    u.read(k, p[k].a, !p[k].b ? p[k].m : p[k].ta ? matrix(p[k].k, p[k].m, p[k].lda) : matrix(p[k].m, p[k].k, p[k].lda));
     u.read(k, p[k].b, p[k].tb ? matrix(p[k].n, p[k].k, p[k].ldb) : matrix(p[k].k, p[k].n, p[k].ldb));
     u.write(k, p[k].c, matrix(p[k].m, p[k].n, p[k].ldc));
+    if (p[k].also) u.write(k, p[k].also, (size_t)p[k].m * p[k].n);
   }
   return u;
+}
+
+// The products that are computed together with cells: what they read, as a line of its own, and the columns that they write.
+// Cells may read these.
+template <class Cell> void add_products(Uses& u, const dy_cell_products* p, const Cell* x, size_t count, size_t h) {
+  const bool back = sizeof(Cell) == sizeof(dy_lstm_cell_back);
+  for (size_t z = 0; z < p->count; z++) {
+    u.read(count, p->a + z * p->stride_a, back ? matrix(p->k, h, p->lda) : matrix(4 * h, p->k, p->lda));
+    u.read(count, p->b + z * p->stride_b, matrix(p->k, p->n, p->ldb));
+    for (size_t e = p->first[z]; e < p->first[z] + p->n; e++)
+      if (e >= count || !column_of(x[e])) u.writes.push_back({1, 1, e});  // no line has this column
+      else if (back) u.write(e, column_of(x[e]), h);
+  }
 }
 
 // Of a fused kernel (cuda/fused.cuh), whose layout nvcc_emu has read from its source.  A line may write several times to one
@@ -113,19 +127,6 @@ inline Uses of_fused(const uint64_t* table, size_t head, size_t width, std::istr
   std::sort(u.writes.begin(), u.writes.end(), order);
   u.writes.erase(std::unique(u.writes.begin(), u.writes.end(), same), u.writes.end());
   return u;
-}
-
-// The products that are computed together with cells: what they read, as a line of its own, and the columns that they write.
-// Cells may read these.
-template <class Cell> void add_products(Uses& u, const dy_cell_products* p, const Cell* x, size_t count, size_t h) {
-  const bool back = sizeof(Cell) == sizeof(dy_lstm_cell_back);
-  for (size_t z = 0; z < p->count; z++) {
-    u.read(count, p->a + z * p->stride_a, back ? matrix(p->k, h, p->lda) : matrix(4 * h, p->k, p->lda));
-    u.read(count, p->b + z * p->stride_b, matrix(p->k, p->n, p->ldb));
-    for (size_t e = p->first[z]; e < p->first[z] + p->n; e++)
-      if (e >= count || !column_of(x[e])) u.writes.push_back({1, 1, e});  // no line has this column
-      else if (back) u.write(e, column_of(x[e]), h);
-  }
 }
 
 inline size_t place_in_buffer(const dy_range&) { return 0; }
@@ -205,16 +206,6 @@ template <class IsMapped> std::string mistake_of(const char* kernel, const char*
     const auto* x = lines<dy_lstm_cell_back>(few, p[2], count, is_mapped);
     return x ? mistake(of_cells_back(x, count, *(const size_t*)p[1]), is_mapped) : none;
   }
-  if (name == "fused" || name == "few_fused") {
-    const size_t n = *(const size_t*)p[0], size = *(const size_t*)p[1];
-    std::istringstream words(layout);
-    size_t head = 0, width = 0;
-    if (!(words >> head >> width) || !size || n % size) return "its lines are not those of its source";
-    const size_t all = head + width * (n / size);
-    if (few && all > DY_GROUP_WORDS) return "its table is too long for a parameter";
-    const auto* x = lines<uint64_t>(few, p[2], all, is_mapped);
-    return x ? mistake(of_fused(x, head, width, std::move(words), n / size, size), is_mapped) : none;
-  }
   if (name == "lstm_step_forward" || name == "few_lstm_steps_forward") {
     const size_t lines_of = *(const size_t*)p[1], h = *(const size_t*)p[2];
     const auto* x = lines<dy_lstm_cell>(few, p[3], lines_of, is_mapped);
@@ -242,6 +233,16 @@ template <class IsMapped> std::string mistake_of(const char* kernel, const char*
     }
     const auto* x = lines<dy_gather_range>(false, p[0], ranges, is_mapped);
     return x ? mistake(of_ranges(x, ranges, with_buffer, p), is_mapped) : none;
+  }
+  if (name == "fused" || name == "few_fused") {
+    const size_t n = *(const size_t*)p[0], size = *(const size_t*)p[1];
+    std::istringstream words(layout);
+    size_t head = 0, width = 0;
+    if (!(words >> head >> width) || !size || n % size) return "its lines are not those of its source";
+    const size_t all = head + width * (n / size);
+    if (few && all > DY_GROUP_WORDS) return "its table is too long for a parameter";
+    const auto* x = lines<uint64_t>(few, p[2], all, is_mapped);
+    return x ? mistake(of_fused(x, head, width, std::move(words), n / size, size), is_mapped) : none;
   }
   if (name == "multiply_group") return mistake(of_products((const dy_group_product*)p[0], gz), is_mapped);
   return "";
