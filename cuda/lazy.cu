@@ -70,7 +70,7 @@ extern "C" __global__ void lazy_read(const dy_lazy *lazy, size_t rows, size_t n,
             continue;
         }
         uint32_t had = lazy->had[row];
-        float kept = (float)lazy->kept[had];
+        float kept = had < t.n ? (float)lazy->kept[had] : 1.f;
         if (had < t.n && threadIdx.x == 0) dy_lazy_step(lazy, had, &step, weights, fades);
         __syncthreads();
         for (LANES(i, n)) {
@@ -92,7 +92,7 @@ extern "C" __global__ void lazy_catch_up(dy_lazy *lazy, size_t rows, size_t n, c
     for (ROWS(b, rows)) {
         size_t row = items ? items[b] : first + b;
         uint32_t had = lazy->had[row];
-        float kept = (float)lazy->kept[had];
+        float kept = had < t.n ? (float)lazy->kept[had] : 1.f;
         if (had < t.n && threadIdx.x == 0) dy_lazy_step(lazy, had, &step, weights, fades);
         __syncthreads();
         if (had < t.n) {

@@ -97,6 +97,8 @@ cdef struct Pass:
     size_t scratch_needed
     Noted scratch_noted
     Noted grads_noted
+    size_t values_from              # where the arenas ended when it began
+    size_t scratch_from
     size_t tables_from
     uint64_t* seeds                 # seed and stream of random ops, in the tables; NULL: none so far
     uint32_t n_moves                # of the group that is being collected

@@ -718,8 +718,8 @@ cdef void begin_pass(Pass* s, Graph* g, DeviceGraph* d) noexcept nogil:
     s.end = &s.first
     s.group = s.walk.turn = 1                   # moves are numbered from 1, and so are groups; 0 means none
     s.most_scratch = g.scratch.top + MOST_HELD
-    s.values_needed = g.values.top
-    s.scratch_needed = g.scratch.top
+    s.values_needed = s.values_from = g.values.top
+    s.scratch_needed = s.scratch_from = g.scratch.top
     s.tables_from = g.tables.top
     begin_use(&g.values, &d.values)
     begin_use(&g.grads, &d.grads)

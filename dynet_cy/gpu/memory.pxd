@@ -133,6 +133,8 @@ cdef void note_uses(const Arena* host, Mirror* m) noexcept nogil
 cdef bint continues_part(const Arena* host, const Mirror* m, const Segment* s) noexcept nogil
 # Map memory for what was noted, with the device entered.  Returns 0 or the error of the driver.
 cdef int extend_mirror(Mirror* m) noexcept nogil
+# Fill what it holds behind an offset with ones, which are NaN, with the device entered.  Returns 0 or the error.
+cdef int poison_mirror(const Arena* host, Mirror* m, size_t top) noexcept nogil
 # The bytes of the device that it holds.
 cdef size_t mirror_bytes(const Mirror* m) noexcept nogil
 

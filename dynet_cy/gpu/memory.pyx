@@ -880,6 +880,24 @@ cdef int extend_mirror(Mirror* m) noexcept nogil:
     return error
 
 
+cdef int poison_mirror(const Arena* host, Mirror* m, size_t top) noexcept nogil:
+    cdef uint32_t i
+    cdef MirrorPart* part
+    cdef Run* run
+    cdef size_t begin, end
+    cdef int error = 0
+    for i in range(m.n):
+        part, run = &m.parts[i], &m.runs[m.parts[i].run]
+        begin = part.device_ptr - run.base
+        end = min(begin + part.n, run.own.mapped if run.own != NULL else run.size)
+        if i <= host.now and top > host.segments[i].begin:
+            begin += min((top - host.segments[i].begin + 3) & ~<size_t>3, part.n)
+        if begin < end and not error:
+            error = m.gpu.driver.cuMemsetD32Async(run.base + begin, 0xFFFFFFFF, (end - begin) // sizeof(float),
+                                                  m.gpu.stream)
+    return error
+
+
 cdef size_t mirror_bytes(const Mirror* m) noexcept nogil:
     cdef size_t n = 0
     cdef uint32_t i

@@ -19,7 +19,8 @@ from dynet_cy.gpu.driver cimport (
 from dynet_cy.gpu.graphs cimport begin_listing, device_ptr, run_listed
 from dynet_cy.gpu.groups cimport GROUPS, begin_member, begin_section, end_section, join_moves, note_kernels, note_moves
 from dynet_cy.gpu.memory cimport (
-    Range, address_in, continues_part, extend_mirror, note_shortage, note_uses, out_of_device_memory, send_ranges,
+    Range, address_in, continues_part, extend_mirror, note_shortage, note_uses, out_of_device_memory,
+    poison_mirror, send_ranges,
 )
 from dynet_cy.gpu.registry cimport (
     Axes, add_axis, contract, gpu_op_at, kernel_at, load, loaded, module_at, no_axes,
@@ -106,6 +107,11 @@ cdef int extend_all(Pass* s, size_t* needed) noexcept nogil:
     if not error:
         needed[0] = s.walk.g.tables.top
         error = extend_mirror(&s.d.tables)
+    # For tests: what the pass takes, and what it must not use, is NaN, as in arenas on the host.
+    if not error and s.walk.g.values.poison:
+        error = poison_mirror(&s.walk.g.values, &s.d.values, s.values_from)
+        if not error:
+            error = poison_mirror(&s.walk.g.scratch, &s.d.scratch, s.scratch_from)
     return error
 
 

@@ -52,7 +52,7 @@ class _Info(ctypes.Structure):
 
 def _sources(path: Path) -> Iterable[Path]:
     """All files that the compiled file depends on."""
-    yield from (path, EMU / "cuda_emu.h", EMU / "nvcc_emu")
+    yield from (path, EMU / "accesses.h", EMU / "accesses.cpp", EMU / "cuda_emu.h", EMU / "nvcc_emu")
     yield from sorted((ROOT / "cuda").glob("*.cuh"))
     yield from sorted((ROOT / "include" / "dynet_cy").glob("*.def"))
     yield from sorted((ROOT / "include" / "dynet_cy").glob("gpu_*.h"))

@@ -22,8 +22,8 @@ from dynet_cy.memory import arena
 MANY = 700_000  # floats: more than the smallest segment of device memory holds
 
 
-little_memory = pytest.mark.skipif(
-    not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="only the emulated driver can limit memory"
+only_emulated = pytest.mark.skipif(
+    not os.environ.get("DYNET_CY_GPU_EMULATED"), reason="only the emulated driver has limits and traces"
 )
 
 
@@ -297,7 +297,7 @@ def test_parameters_grow(on_device: str) -> None:
     assert [p.as_array()[3] for p in ps] == [0, 0, 1]
 
 
-@little_memory
+@only_emulated
 def test_out_of_memory(device: str) -> None:
     """The error is clear, values computed before stay, and the graph can still be used."""
     code = """
@@ -320,7 +320,7 @@ print(dy.sum_elems(small).value())
     assert "bytes are needed, " in message
 
 
-@little_memory
+@only_emulated
 def test_out_of_memory_for_a_trainer(device: str) -> None:
     """A trainer that cannot be made frees its memory, so another one fits."""
     code = """
@@ -610,3 +610,41 @@ def test_default_device_and_current_graph(device: str) -> None:
     finally:
         set_default_device(0)
         dy.renew_cg()
+
+
+@only_emulated
+@pytest.mark.parametrize("poison", [False, True])
+def test_what_a_graph_gives_back_is_poison(poison: bool, tmp_path: Path) -> None:
+    """A number that the graph before has written, behind the end of what this one takes."""
+    code = """
+import ctypes, os
+import numpy as np
+import dynet_cy as dy
+from dynet_cy.graph.expressions import set_default_device
+
+set_default_device(1)
+W = dy.ParameterCollection().parameters_from_numpy(np.eye(8))
+driver = ctypes.CDLL(os.environ["DYNET_CY_LIBCUDA"])
+found = np.zeros(8, np.float32)
+
+
+def run(cells):
+    dy.renew_cg()
+    x = dy.inputVector(np.ones(8))
+    for _ in range(cells):
+        x = dy.tanh(W * x)
+    x.value()
+
+
+run(50)
+with open(os.environ["EMU_TRACE"]) as trace:
+    result = int(trace.read().split(" c ")[-1].split()[0], 16)
+for cells in 0, 2:
+    if cells:
+        run(cells)
+    size = ctypes.c_size_t(found.nbytes)
+    assert driver.cuMemcpyDtoH_v2(found.ctypes.data_as(ctypes.c_void_p), ctypes.c_uint64(result), size) == 0
+    print(int(np.isnan(found).sum()))
+"""
+    done = in_a_process(code, EMU_TRACE=str(tmp_path / "trace"), DYNET_CY_POISON=str(int(poison)))
+    assert done.stdout.split() == ["0", "8" if poison else "0"], done.stderr

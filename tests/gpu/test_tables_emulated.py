@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
-import os
-import shutil
-import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from emulated_device import FLOATS, ROOT, WORDS, Device, found, needs_driver, run_job
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools" / "gpu"))
-
-from emulate import environment  # noqa: E402
-from make_driver import HEADERS  # noqa: E402
-
-CUDA_INCLUDE = Path(os.environ.get("CUDA_ROOT", "/usr/local/cuda")) / "include"
-
-pytestmark = pytest.mark.skipif(
-    shutil.which("g++") is None or not (CUDA_INCLUDE / HEADERS[0]).exists(), reason="needs g++ and the CUDA headers"
-)
+pytestmark = needs_driver
 
 MOVE = np.dtype(
     [("source", "u8"), ("to", "u8"), ("n", "u8"), ("next", "u4"), ("scale", "f4"), ("acc", "u1"), ("follower", "u1"),
@@ -44,54 +30,6 @@ assert _spec.loader is not None
 _module = sys.modules["fused_source"] = importlib.util.module_from_spec(_spec)  # without the package
 _spec.loader.exec_module(_module)
 FUSED = _module.source_of([_module.FusedNode("unary", "tanh", (None,))], [0])
-WORDS = 496  # of dy_group
-FLOATS = 1024
-
-
-class Device:
-    """The emulated driver, in this process, without the package: memory for FLOATS numbers, and launches."""
-
-    def __init__(self, folder: Path) -> None:
-        self.env = environment()
-        self.folder = folder
-        self.cuda = ctypes.CDLL(self.env["DYNET_CY_LIBCUDA"])
-        at = ctypes.c_uint64()
-        assert self.cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(4 * FLOATS)) == 0
-        self.base = at.value
-
-    def at(self, i: int) -> int:
-        return self.base + 4 * i
-
-    def function(self, family: str, kernel: str) -> ctypes.c_void_p:
-        made = self.folder / f"{family}.cubin"
-        command = [sys.executable, self.env["DYNET_CY_NVCC"], "--cubin", f"-I{ROOT / 'include'}"]
-        source = str(ROOT / "cuda" / f"{family}.cu")
-        if family == "fused":
-            source = str(self.folder / "fused.cu")
-            Path(source).write_text(FUSED)
-            command.append(f"-I{ROOT / 'cuda'}")
-        subprocess.run([*command, source], check=True, cwd=self.folder, env={**os.environ, **self.env})
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        assert self.cuda.cuModuleLoad(ctypes.byref(module), str(made).encode()) == 0
-        assert self.cuda.cuModuleGetFunction(ctypes.byref(function), module, kernel.encode()) == 0
-        return function
-
-    def launch(self, family: str, kernel: str, parameters: list[bytes], layers: int = 1) -> str:
-        """The error of a launch, or ""."""
-        kept = [ctypes.create_string_buffer(x, len(x)) for x in parameters]
-        pointers = (ctypes.c_void_p * len(kept))(*[ctypes.addressof(x) for x in kept])
-        sizes = [ctypes.c_uint(x) for x in (1, 1, layers, 32, 1, 1, 0)]
-        error = self.cuda.cuLaunchKernel(self.function(family, kernel), *sizes, None, pointers, None)
-        error = error or self.cuda.cuStreamSynchronize(None)
-        text = ctypes.c_char_p()
-        self.cuda.cuGetErrorString(error, ctypes.byref(text))
-        return (text.value or b"").decode() if error else ""
-
-
-def run(job: str) -> str:
-    """What a job of `JOBS` finds, in a process of its own, since errors of a device stay."""
-    done = subprocess.run([sys.executable, __file__, job], capture_output=True, text=True, check=True, timeout=300)
-    return done.stdout.strip()
 
 
 def moves(d: Device, *rows: tuple[int, int, int, int, int]) -> list[bytes]:
@@ -139,6 +77,22 @@ def fused(d: Device, *rows: tuple[int, int, int], values: int = 0) -> list[bytes
     return [np.uint64(4 * len(rows)).tobytes(), np.uint64(4).tobytes(), words]
 
 
+def update(d: Device, *rows: tuple[int, int]) -> list[bytes]:
+    """Parameters of a step of a trainer over ranges (begin, length) of values and of gradients of 256 numbers each."""
+    table = d.allocate(4 * len(rows))
+    d.send(table, np.array(rows, np.uint64).tobytes())
+    addresses = [np.uint64(x).tobytes() for x in (d.allocate(256), d.allocate(256), 0, 0, 0, 0, 0)]
+    return [np.uint64(table).tobytes(), np.uint32(len(rows)).tobytes(), bytes(28), *addresses]
+
+
+def gathered(d: Device, *rows: tuple[int, int, int]) -> list[bytes]:
+    """Parameters of copies of ranges (begin, length, where in the buffer) to a buffer of 256 numbers."""
+    table = d.allocate(6 * len(rows))
+    d.send(table, np.array(rows, np.uint64).tobytes())
+    addresses = [np.uint64(x).tobytes() for x in (d.base, d.allocate(256))]
+    return [np.uint64(table).tobytes(), np.uint32(len(rows)).tobytes(), *addresses]
+
+
 OUTSIDE = FLOATS - 2  # with more than two numbers
 # A job: the family, the kernel, its parameters, and what the error says.
 JOBS = {
@@ -182,6 +136,37 @@ JOBS = {
         lambda d: cells(d, (0, 200, 64, 80, 90), (16, 200, 80, 84, 94)),
         "line 1 of its table reads what line 0 writes",
     ),
+    "fused": (FUSED, "few_fused", lambda d: fused(d, (20, 40, 60), (24, 44, 60)), ""),
+    "fused_outside": (
+        FUSED,
+        "few_fused",
+        lambda d: fused(d, (20, OUTSIDE, 60)),
+        "line 0 of its table writes 4 floats",
+    ),
+    "fused_values_outside": (
+        FUSED,
+        "few_fused",
+        lambda d: fused(d, (20, 40, 60), values=OUTSIDE),
+        "line 0 of its table reads 4 floats",
+    ),
+    "fused_to_one_place": (
+        FUSED,
+        "few_fused",
+        lambda d: fused(d, (20, 40, 60), (24, 42, 64)),
+        "lines 0 and 1 of its table write to the same memory",
+    ),
+    "fused_in_turn": (
+        FUSED,
+        "few_fused",
+        lambda d: fused(d, (20, 40, 60), (40, 48, 64)),
+        "line 1 of its table reads what line 0 writes",
+    ),
+    "fused_without_table": (
+        FUSED,
+        "fused",
+        lambda d: [np.uint64(4).tobytes(), np.uint64(4).tobytes(), np.uint64(8).tobytes()],
+        "its table is not in device memory",
+    ),
     "steps": ("steps", "few_lstm_steps_forward", lambda d: steps(d, 300, 400, 1, (0, 200, 64, 80, 90)), ""),
     "steps_outside": (
         "steps",
@@ -201,37 +186,6 @@ JOBS = {
         lambda d: steps(d, 300, 400, 2, (0, 200, 64, 80, 90)),
         "no memory",
     ),
-    "fused": ("fused", "few_fused", lambda d: fused(d, (20, 40, 60), (24, 44, 60)), ""),
-    "fused_outside": (
-        "fused",
-        "few_fused",
-        lambda d: fused(d, (20, OUTSIDE, 60)),
-        "line 0 of its table writes 4 floats",
-    ),
-    "fused_values_outside": (
-        "fused",
-        "few_fused",
-        lambda d: fused(d, (20, 40, 60), values=OUTSIDE),
-        "line 0 of its table reads 4 floats",
-    ),
-    "fused_to_one_place": (
-        "fused",
-        "few_fused",
-        lambda d: fused(d, (20, 40, 60), (24, 42, 64)),
-        "lines 0 and 1 of its table write to the same memory",
-    ),
-    "fused_in_turn": (
-        "fused",
-        "few_fused",
-        lambda d: fused(d, (20, 40, 60), (40, 48, 64)),
-        "line 1 of its table reads what line 0 writes",
-    ),
-    "fused_without_table": (
-        "fused",
-        "fused",
-        lambda d: [np.uint64(4).tobytes(), np.uint64(4).tobytes(), np.uint64(8).tobytes()],
-        "its table is not in device memory",
-    ),
     "products": ("groups", "multiply_group", lambda d: products(d, (0, 10, 20), (0, 30, 40)), ""),
     "products_outside": ("groups", "multiply_group", lambda d: products(d, (0, 10, OUTSIDE)), "writes 4 floats"),
     "products_in_turn": (
@@ -240,25 +194,37 @@ JOBS = {
         lambda d: products(d, (0, 10, 20), (20, 30, 40)),
         "line 1 of its table reads what line 0 writes",
     ),
+    "updates": ("optim", "optim_sgd", lambda d: update(d, (0, 100), (112, 144)), ""),
+    "updates_outside": (
+        "optim",
+        "optim_sgd",
+        lambda d: update(d, (0, 100), (112, 145)),
+        "line 1 of its table writes 145",
+    ),
+    "updates_of_one_place": ("optim", "optim_sgd", lambda d: update(d, (0, 100), (96, 100)), "lines 0 and 1"),
+    "gathered": ("optim", "gather_ranges", lambda d: gathered(d, (0, 100, 0), (90, 100, 100)), ""),
+    "gathered_from_outside": (
+        "optim",
+        "gather_ranges",
+        lambda d: gathered(d, (OUTSIDE, 3, 0)),
+        "line 0 of its table reads 3",
+    ),
+    "gathered_to_one_place": (
+        "optim",
+        "gather_ranges",
+        lambda d: gathered(d, (0, 100, 0), (200, 100, 99)),
+        "lines 0 and 1 of its table write to the same memory",
+    ),
 }
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_a_table(job: str) -> None:
-    found, expected = run(job), JOBS[job][3]
-    assert expected in found if expected else found == ""
-
-
-def main() -> None:
-    import tempfile
-
-    family, kernel, parameters, _ = JOBS[sys.argv[1]]
-    with tempfile.TemporaryDirectory() as folder:
-        device = Device(Path(folder))
-        made = parameters(device)
-        layers = 2 if kernel == "multiply_group" and "outside" not in sys.argv[1] else 1
-        print(device.launch(family, kernel, made, layers))
+    error, expected = found(__file__, job, EMU_ACCESSES="0"), JOBS[job][3]
+    assert expected in error if expected else error == ""
 
 
 if __name__ == "__main__":
-    main()
+    family, kernel, parameters, _ = JOBS[sys.argv[1]]
+    layers = 2 if kernel == "multiply_group" and "outside" not in sys.argv[1] else 1
+    run_job(lambda device: device.launch(family, kernel, parameters(device), (1, 1, layers)))

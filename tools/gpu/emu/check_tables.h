@@ -1,9 +1,10 @@
 // check_tables.h - checks of the tables of addresses that kernels read, for the emulated driver.
 //
-// Kernels of moves, of LSTM cells, of groups of products and of fused ops find their numbers by tables that the host has made.  Such a
-// table is checked when its kernel is about to run, as compute-sanitizer would do: all that its lines read and write is
-// device memory, addresses are those of floats, and no line writes what another one reads or writes, so that the result
-// does not depend on which block runs first.
+// Kernels of moves, of LSTM cells, of steps of LSTMs, of groups of products, of fused ops and of updates find their numbers by
+// tables that the host has made.  Such a table is checked when its kernel is about to run: all that its lines read and write
+// is device memory, addresses are those of floats, and no line writes what another one reads or writes, so that the result
+// does not depend on which block runs first.  The error says which lines are wrong.  What other kernels read and write,
+// and what the threads of one line do to each other, is checked while they run: see accesses.h.
 #ifndef EMU_CHECK_TABLES_H
 #define EMU_CHECK_TABLES_H
 
@@ -19,6 +20,7 @@
 #include "dynet_cy/gpu_cells.h"
 #include "dynet_cy/gpu_group.h"
 #include "dynet_cy/gpu_move.h"
+#include "dynet_cy/gpu_update.h"
 
 namespace tables {
 struct Range { uintptr_t from, to; size_t line; };
@@ -126,6 +128,24 @@ inline Uses of_fused(const uint64_t* table, size_t head, size_t width, std::istr
   return u;
 }
 
+inline size_t place_in_buffer(const dy_range&) { return 0; }
+inline size_t place_in_buffer(const dy_gather_range& x) { return x.to; }
+
+// Of updates (cuda/optim.cu): ranges of planes of numbers.  `planes` says for parameters of a kernel, from number 2 on, whether
+// they are a plane that is read (r) or written (w), or a buffer without gaps (R, W; of dy_gather_range), or none of these (-).
+template <class Line> Uses of_ranges(const Line* x, size_t count, const char* planes, void** p) {
+  Uses u;
+  for (size_t i = 0; planes[i]; i++)
+    for (size_t k = 0; k < count && planes[i] != '-'; k++) {
+      const bool in_buffer = planes[i] == 'R' || planes[i] == 'W';
+      const float* plane = *(const float* const*)p[2 + i];
+      if (!plane) continue;  // a rule has fewer states
+      const float* from = plane + (in_buffer ? place_in_buffer(x[k]) : x[k].at);
+      if (planes[i] == 'r' || planes[i] == 'R') u.read(k, from, x[k].n); else u.write(k, from, x[k].n);
+    }
+  return u;
+}
+
 // What is wrong with a table, or "".
 template <class IsMapped> std::string mistake(Uses u, IsMapped is_mapped) {
   char text[200];
@@ -200,6 +220,18 @@ template <class IsMapped> std::string mistake_of(const char* kernel, const char*
     Uses u = of_cells_back(x, lines_of, h);
     add_products(u, (const dy_cell_products*)p[0], x, lines_of, h);
     return mistake(u, is_mapped);
+  }
+  const char* planes = name.find("optim_") == 0 ? "-wwwww" : name == "decay_values" ? "-w" : name == "axpby" ? "--rw"
+                       : name == "squares" ? "r" : name == "drop_gradients" ? "w" : nullptr;
+  const char* with_buffer = name == "gather_ranges" ? "rW" : name == "scatter_ranges" ? "Rw" : nullptr;
+  if (planes || with_buffer) {
+    const size_t ranges = *(const unsigned*)p[1];
+    if (planes) {
+      const auto* x = lines<dy_range>(false, p[0], ranges, is_mapped);
+      return x ? mistake(of_ranges(x, ranges, planes, p), is_mapped) : none;
+    }
+    const auto* x = lines<dy_gather_range>(false, p[0], ranges, is_mapped);
+    return x ? mistake(of_ranges(x, ranges, with_buffer, p), is_mapped) : none;
   }
   if (name == "fused" || name == "few_fused") {
     const size_t n = *(const size_t*)p[0], size = *(const size_t*)p[1];

@@ -22,6 +22,7 @@
 //    issued, also while a stream is captured.
 //  * EMU_IDLE=1: kernels and products are not run, and memory starts as 0, to count driver calls at any size.
 //  * tables of addresses are checked before kernels read them: see check_tables.h
+//  * EMU_ACCESSES=1: what kernels read and write is checked: see accesses.h
 //  * device memory starts as NaN and ends at a guard page; copies and memsets
 //    outside an allocation fail; launch geometry is checked against the limits.
 #include <cmath>
@@ -40,6 +41,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "accesses.h"
 #include "check_tables.h"
 
 #define API extern "C" __attribute__((visibility("default")))
@@ -52,6 +54,7 @@ struct KernelInfo {  // the same as emu::KernelInfo in cuda_emu.h
   const char* name; int nparams; const size_t* sizes; const size_t* offsets;
   int (*launch)(const unsigned[3], const unsigned[3], size_t, void**);
   const char* (*error)();
+  void (*check)(emu::Place* places, uint32_t launch);
 };
 struct Alloc { size_t size, mapped; char* base; size_t guard; int device; };
 typedef std::function<int()> Op;
@@ -79,6 +82,7 @@ bool env_on(const char* n, bool dflt) { const char* v = getenv(n); return v ? at
 bool lazy() { static int v = -1; if (v < 0) v = env_on("EMU_ASYNC", true); return v; }
 bool idle() { static int v = -1; if (v < 0) v = env_on("EMU_IDLE", false); return v; }
 bool strict() { static int v = -1; if (v < 0) v = env_on("EMU_STRICT", false); return v; }
+bool checked() { static int v = -1; if (v < 0) v = env_on("EMU_ACCESSES", false); return v; }
 FILE* trace() { static FILE* f = getenv("EMU_TRACE") ? fopen(getenv("EMU_TRACE"), "w") : nullptr; return f; }
 #define TRACE(...) do { if (trace()) { fprintf(trace(), __VA_ARGS__); fflush(trace()); } } while (0)
 int open_depth[MOST_DEVICES];
@@ -129,6 +133,58 @@ bool device_range(CUdeviceptr p, size_t n) {
     if (++it == allocs.end()) return false;
   }
   return false;
+}
+// ---- what is memory, for accesses.h
+const uintptr_t kNone = 1;  // of the device, but no memory
+emu::Place* places() {
+  static emu::Place* p = nullptr;
+  if (!p) {
+    void* at = mmap(nullptr, emu::kPlaces * sizeof(emu::Place), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) { perror("emu_driver: mmap"); abort(); }
+    p = (emu::Place*)at;
+    p[0] = {kNone, kNone, nullptr};  // NULL, and not far from it
+  }
+  return p;
+}
+// Of the n bytes at `base`, which are whole places, those from `from` to `to` are memory now; 0, 0: they are not of the device.
+void set_memory(uintptr_t base, size_t n, uintptr_t from, uintptr_t to) {
+  for (uintptr_t at = base; at < base + n; at += emu::kPlace) {
+    emu::Place& p = places()[at >> emu::kPlaceBits];
+    p.forget();
+    p = {from, to, nullptr};
+  }
+}
+// The n bytes at `base`, which are whole places, are memory now; those around them are none, as far as a place, unless they are.
+void add_memory(uintptr_t base, size_t n) {
+  set_memory(base, n, base, base + n);
+  for (uintptr_t around : {base - emu::kPlace, base + n})
+    if (!places()[around >> emu::kPlaceBits].to) set_memory(around, emu::kPlace, kNone, kNone);
+}
+// Call f(word) for the notes of n bytes of memory.
+template <class F> void each_word(uintptr_t from, size_t n, F f) {
+  for (uintptr_t at = from & ~(uintptr_t)3; checked() && at < from + n; at += 4) {
+    emu::Word* words = places()[at >> emu::kPlaceBits].noted();
+    if (words) f(words[at % emu::kPlace / 4]);
+  }
+}
+// They hold something now, or nothing.
+void set_written(uintptr_t from, size_t n, bool is) {
+  each_word(from, n, [=](emu::Word& w) { w.written.launch = is ? emu::WRITTEN : 0; });
+}
+bool is_written(uintptr_t from, size_t n) {
+  bool all = true;
+  each_word(from, n, [&](emu::Word& w) { all &= w.written.launch != 0; });
+  return all;
+}
+// Addresses for n bytes, which are whole places, and for a place before them and one after them.  None is accessible.
+char* reserve(size_t n) {
+  n += 2 * emu::kPlace;
+  char* b = (char*)mmap(nullptr, n + emu::kPlace, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (b == MAP_FAILED) return nullptr;
+  size_t before = (emu::kPlace - (size_t)b % emu::kPlace) % emu::kPlace;
+  if (before) munmap(b, before);
+  munmap(b + before + n, emu::kPlace - before);
+  return b + before + emu::kPlace;
 }
 }  // namespace
 
@@ -186,15 +242,17 @@ API CUresult cuCtxSynchronize() { NOT_CAPTURED(); return run_all(); }
 // ---- memory --------------------------------------------------------------------
 API CUresult cuMemAlloc_v2(CUdeviceptr* p, size_t n) { NOT_CAPTURED();
   if (!n) return E_INVALID;
-  size_t body = (n + 255) / 256 * 256, pages = (body + 4095) / 4096 * 4096, mapped = pages + 4096;
-  char* b = (char*)mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (b == MAP_FAILED) return E_OOM;
+  size_t body = (n + 255) / 256 * 256, pages = (body + 4095) / 4096 * 4096;
+  size_t mapped = (pages + 4096 + emu::kPlace - 1) / emu::kPlace * emu::kPlace;
+  char* b = reserve(mapped);
+  if (!b || mprotect(b, pages, PROT_READ | PROT_WRITE)) return E_OOM;
   madvise(b, mapped, MADV_HUGEPAGE);
   size_t poison = n < ((size_t)64 << 20) ? pages : 0;  // a large arena stays untouched (zero) until used
   if (poison && !idle()) memset(b, 0xff, poison);
-  mprotect(b + pages, 4096, PROT_NONE);
   CUdeviceptr at = (CUdeviceptr)(b + pages - body);  // ends at the guard page, 256-byte aligned as on a device
-  allocs[at] = {n, mapped, b, 4096, current};
+  allocs[at] = {n, mapped, b, mapped - pages, current};
+  add_memory((uintptr_t)b, mapped);
+  set_memory((uintptr_t)b, mapped, at, at + n);
   if (strict() && !open_depth[current]) mprotect(b, pages, PROT_NONE);
   *p = at;
   return OK;
@@ -203,7 +261,10 @@ API CUresult cuMemFree_v2(CUdeviceptr p) { NOT_CAPTURED();
   auto it = allocs.find(p);
   if (it == allocs.end() || !it->second.guard) return E_INVALID;
   run_all();
-  munmap(it->second.base, it->second.mapped);
+  // Its addresses are not used again, so that any access is an error.
+  const Alloc& a = it->second;
+  mmap(a.base, a.mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  set_memory((uintptr_t)a.base, a.mapped, kNone, kNone);
   allocs.erase(it);
   return OK;
 }
@@ -211,31 +272,29 @@ API CUresult cuMemFree_v2(CUdeviceptr p) { NOT_CAPTURED();
 struct Location { int type, id; };
 struct Prop { int type, handle_types; Location location; void* win32; unsigned char flags[8]; };
 struct Access1 { Location location; int flags; };
-static const size_t kChunk = (size_t)2 << 20;
+static const size_t kChunk = emu::kPlace;
 static size_t created = 0;  // bytes in handles, against EMU_MEMORY
 static size_t memory() { const char* m = getenv("EMU_MEMORY"); return m ? strtoull(m, nullptr, 10) : (size_t)8 << 30; }
 struct Physical { size_t size; int mapped; bool released; int device; };
-static std::map<CUdeviceptr, size_t> reserved;
+struct Reserved { size_t size, used; };  // used: what has been mapped once, from its beginning on
+static std::map<CUdeviceptr, Reserved> reserved;
 static std::map<CUdeviceptr, Physical*> mapped_at;
 static void drop(Physical* h) { if (h->released && !h->mapped) { created -= h->size; delete h; } }
 API CUresult cuMemGetAllocationGranularity(size_t* n, const Prop* p, int) { *n = kChunk; return p->location.type == 1 ? OK : E_INVALID; }
 API CUresult cuMemAddressReserve(CUdeviceptr* p, size_t n, size_t, CUdeviceptr, unsigned long long) {
   if (!n || n % kChunk) return E_INVALID;
-  char* b = (char*)mmap(nullptr, n + kChunk, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (b == MAP_FAILED) return E_OOM;
-  size_t before = (kChunk - (size_t)b % kChunk) % kChunk;  // chunks can be huge pages, whose protection changes at once
-  if (before) munmap(b, before);
-  munmap(b + before + n, kChunk - before);
-  b += before;
-  reserved[*p = (CUdeviceptr)b] = n;
+  char* b = reserve(n);  // chunks can be huge pages, whose protection changes at once
+  if (!b) return E_OOM;
+  reserved[*p = (CUdeviceptr)b] = {n, 0};
   return OK;
 }
 API CUresult cuMemAddressFree(CUdeviceptr p, size_t n) {
   auto it = reserved.find(p);
-  if (it == reserved.end() || it->second != n) return E_INVALID;
+  if (it == reserved.end() || it->second.size != n) return E_INVALID;
   auto m = mapped_at.lower_bound(p);
   if (m != mapped_at.end() && m->first < p + n) return E_INVALID;  // unmap first
-  munmap((void*)p, n);
+  munmap((void*)(p - emu::kPlace), n + 2 * emu::kPlace);
+  if (it->second.used) set_memory(p - emu::kPlace, it->second.used + 2 * emu::kPlace, 0, 0);
   reserved.erase(it);
   return OK;
 }
@@ -252,10 +311,12 @@ API CUresult cuMemMap(CUdeviceptr p, size_t n, size_t offset, Physical* h, unsig
   auto it = reserved.upper_bound(p);
   if (offset || n != h->size || it == reserved.begin()) return E_INVALID;
   --it;
-  if (p + n > it->first + it->second || device_range(p, 1)) return E_INVALID;
+  if (p + n > it->first + it->second.size || device_range(p, 1)) return E_INVALID;
   h->mapped++;
   mapped_at[p] = h;
   allocs[p] = {n, n, (char*)p, 0, h->device};
+  add_memory(p, n);
+  it->second.used = std::max(it->second.used, p + n - it->first);
   return OK;
 }
 API CUresult cuMemSetAccess(CUdeviceptr p, size_t n, const Access1* a, size_t count) { NOT_CAPTURED();
@@ -277,6 +338,7 @@ API CUresult cuMemUnmap(CUdeviceptr p, size_t n) { NOT_CAPTURED();
     size_t size = h->size;
     // Mapping the range again frees the pages and makes any access an error.
     mmap((void*)p, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    set_memory(p, size, kNone, kNone);
     allocs.erase(p);
     mapped_at.erase(it);
     h->mapped--;
@@ -293,7 +355,7 @@ API CUresult cuMemFreeHost(void* p) { NOT_CAPTURED(); run_all(); free(p); return
 API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr d, const void* s, size_t n, Stream* st) {
   CHECKED(d, n);
   TRACE("upload %zu\n", n);
-  return put(st, [=] { memcpy((void*)d, s, n); return OK; });
+  return put(st, [=] { memcpy((void*)d, s, n); set_written(d, n, true); return OK; });
 }
 API CUresult cuMemcpyDtoHAsync_v2(void* d, CUdeviceptr s, size_t n, Stream* st) {
   CHECKED(s, n);
@@ -302,19 +364,19 @@ API CUresult cuMemcpyDtoHAsync_v2(void* d, CUdeviceptr s, size_t n, Stream* st) 
 }
 API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr d, CUdeviceptr s, size_t n, Stream* st) {
   CHECKED(d, n); CHECKED(s, n);
-  return put(st, [=] { memmove((void*)d, (void*)s, n); return OK; });
+  return put(st, [=] { memmove((void*)d, (void*)s, n); set_written(d, n, is_written(s, n)); return OK; });
 }
 API CUresult cuMemcpyHtoD_v2(CUdeviceptr d, const void* s, size_t n) { int r = cuMemcpyHtoDAsync_v2(d, s, n, nullptr); return r ? r : run(&null_stream); }
 API CUresult cuMemcpyDtoH_v2(void* d, CUdeviceptr s, size_t n) { int r = cuMemcpyDtoHAsync_v2(d, s, n, nullptr); return r ? r : run(&null_stream); }
 API CUresult cuMemcpyDtoD_v2(CUdeviceptr d, CUdeviceptr s, size_t n) { return cuMemcpyDtoDAsync_v2(d, s, n, nullptr); }
 API CUresult cuMemsetD8Async(CUdeviceptr d, unsigned char v, size_t n, Stream* st) {
   CHECKED(d, n);
-  return put(st, [=] { memset((void*)d, v, n); return OK; });
+  return put(st, [=] { memset((void*)d, v, n); set_written(d, n, v != 0xff); return OK; });
 }
 API CUresult cuMemsetD32Async(CUdeviceptr d, unsigned v, size_t n, Stream* st) {
   CHECKED(d, 4 * n);
   TRACE("fill %zu\n", n);
-  return put(st, [=] { for (size_t i = 0; i < n; i++) ((unsigned*)d)[i] = v; return OK; });
+  return put(st, [=] { for (size_t i = 0; i < n; i++) ((unsigned*)d)[i] = v; set_written(d, 4 * n, v != 0xffffffffu); return OK; });
 }
 API CUresult cuMemsetD8_v2(CUdeviceptr d, unsigned char v, size_t n) { return cuMemsetD8Async(d, v, n, nullptr); }
 API CUresult cuMemsetD32_v2(CUdeviceptr d, unsigned v, size_t n) { return cuMemsetD32Async(d, v, n, nullptr); }
@@ -458,6 +520,9 @@ API CUresult cuLaunchKernel(Function* f, unsigned gx, unsigned gy, unsigned gz, 
     std::vector<void*> p(k->nparams + 1);
     for (int i = 0; i < k->nparams; i++) p[i] = buf.data() + k->offsets[i];
     const unsigned g[3] = {gx, gy, gz}, b[3] = {bx, by, bz};
+    static uint32_t launches = emu::FIRST_LAUNCH - 1;
+    if (++launches < emu::FIRST_LAUNCH) launches = emu::FIRST_LAUNCH;  // it has wrapped around
+    k->check(checked() ? places() : nullptr, launches);
     const std::string mistake = tables::mistake_of(k->name, layout, gz, p.data(), device_range);
     if (!mistake.empty() || k->launch(g, b, shmem, p.data())) {
       snprintf(sticky_text, sizeof sticky_text, "%s: %s", k->name, mistake.empty() ? k->error() : mistake.c_str());
@@ -486,8 +551,23 @@ static float rounded(float x, int bits) {
   return x;
 }
 static int dropped_bits(int compute) { return compute == 77 ? 13 : compute == 75 ? 16 : compute == 68 ? 0 : -1; }  // CUBLAS_COMPUTE_32F*
+// Whether a matrix of a product is no memory, or nothing has been written to some of it.
+static bool misread(const char* name, const float* x, int rows, int columns, int ld) {
+  const char* what = nullptr;
+  if (checked() && !device_range((CUdeviceptr)x, sizeof(float) * tables::matrix(rows, columns, ld))) what = "is no memory of the device";
+  for (int j = 0; j < columns && !what; j++)
+    if (!is_written((uintptr_t)(x + (size_t)j * ld), sizeof(float) * rows)) what = "has numbers that nothing has written";
+  if (what) {
+    snprintf(sticky_text, sizeof sticky_text, "a product: %s of %d x %d numbers at %p %s", name, rows, columns, (const void*)x, what);
+    fprintf(stderr, "cuda_emu: %s\n", sticky_text);
+  }
+  return what;
+}
 static int gemm(int bits, int ta, int tb, int m, int n, int k, float al, const float* A, int lda, const float* B, int ldb, float be, float* C, int ldc) {
   if (lda < (ta ? k : m) || ldb < (tb ? n : k) || ldc < m) return 7;
+  if (misread("A", A, ta ? k : m, ta ? m : k, lda) || misread("B", B, tb ? n : k, tb ? k : n, ldb) ||
+      (be != 0 && misread("C", C, m, n, ldc)))
+    return E_LAUNCH;
   for (int j = 0; j < n; j++)
     for (int i = 0; i < m; i++) {
       float acc = 0;
@@ -495,6 +575,7 @@ static int gemm(int bits, int ta, int tb, int m, int n, int k, float al, const f
       float* c = C + (size_t)j * ldc + i;
       *c = al * acc + (be == 0 ? 0.f : be * *c);
     }
+  for (int j = 0; j < n; j++) set_written((uintptr_t)(C + (size_t)j * ldc), sizeof(float) * m, true);
   return 0;
 }
 API int cublasCreate_v2(Handle** h) { *h = new Handle; return 0; }
