@@ -30,7 +30,8 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, FLATTENED, FLEETING, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES, VIEWS, Batch,
-    Node, Read, Room, Stretch, args_of, batches_of, drop_fleeting, drop_stretch, evict, is_dropped, n_stretches, nodes_of,
+    Node, Read, Room, Stretch, args_of, batches_of, drop_fleeting, drop_stretch, evict, is_dropped,
+    n_stretches, nodes_of,
     order_of, part_gradients, state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller, pack_for_narrow

@@ -121,7 +121,8 @@ cdef void give_back_unused(const void* asking, bint own, size_t enough) noexcept
     """Free the memory above the bump pointers of all graphs that no other thread is running, and packed weights.
 
     `asking` is the arena or array that is full, perhaps of a running graph; with `own` only the graph of it frees
-    memory, since its own limit is exceeded. If its graph can free enough bytes, it frees about as many, and nothing else
+    memory, since its own limit is exceeded. If its graph can free enough bytes, it frees about as many, and
+    nothing else
     is freed.
     """
     cdef Graph* g
@@ -143,7 +144,8 @@ cdef void give_back_unused(const void* asking, bint own, size_t enough) noexcept
 
 
 cdef bint frees_enough(Graph* g, size_t enough) noexcept:
-    """Free bytes above the bump pointers of a graph, until its limits have room for enough.  False: that is not possible."""
+    """Free bytes above the bump pointers of a graph, until its limits have room for enough.  False: that is
+    not possible."""
     cdef int i
     if enough == SIZE_MAX:
         return False

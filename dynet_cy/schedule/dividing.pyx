@@ -13,9 +13,11 @@ would make a piece larger than a part is such a sum.
 Only a range of batches may be divided, such as those of the scores of all words in a language model. Those before it
 run undivided before all parts, those after it after them.
 
-Before that, large batches are cut into slices (`slice_large`). The first batches of a recurrent network are products of all
+Before that, large batches are cut into slices (`slice_large`). The first batches of a recurrent network are
+products of all
 inputs, and each step reads a part of them. A slice has what some steps read, and runs right before them. So only
-one slice of values is there at a time if no backward reads them, and one of gradients. Steps stay as they are, so this takes
+one slice of values is there at a time if no backward reads them, and one of gradients. Steps stay as they are,
+so this takes
 hardly any time.
 
 Values have the same bits in any part, as far as the products of matrices do not depend on the number of columns.  Sums
@@ -165,7 +167,8 @@ cdef bint find_slices(Division* d, size_t least) noexcept nogil:
     cdef const uint32_t* ids
     # By node: the first batch that reads it, where that runs now.
     cdef uint32_t* first = <uint32_t*>of_nodes(d, sizeof(uint32_t))
-    # By batch: its section of the plan.  Slices of several batches end where one does, so that few values are read across.
+    # By batch: its section of the plan.  Slices of several batches end where one does, so that few values are
+    # read across.
     cdef uint32_t* section = <uint32_t*>arena_alloc(&d.g.scratch, plan.n_batches * sizeof(uint32_t))
     cdef uint32_t b, i, j, k, arg
     cdef size_t bytes, sum = 0

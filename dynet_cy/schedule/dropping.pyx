@@ -36,7 +36,8 @@ cdef uint32_t NONE = 0xFFFFFFFFu
 
 cdef enum:
     LEAST_TO_CUT = 1 << 12          # bytes; less is one stretch
-    # About how long a batch takes, in multiplications: for itself, and for each node and each number that it reads or writes.
+    # About how long a batch takes, in multiplications: for itself, and for each node and each number that it
+    # reads or writes.
     COST_OF_BATCH = 50000
     COST_OF_NODE = 1000
     COST_OF_NUMBER = 16
@@ -62,7 +63,7 @@ cdef struct Search:
     uint32_t lowest, highest
     uint32_t deepest                # depth of the regions of planned nodes
     size_t* bytes                   # by batch
-    uint32_t* reads                 # by batch: where the batches that it reads begin in `read`, and the end; see `read_by`
+    uint32_t* reads                 # by batch: where the batches that it reads begin in `read`, and their end
     uint32_t* read
     uint32_t* last                  # by batch: the last batch that reads it; NONE: the program does
     size_t* across                  # by batch: bytes that it and later ones read of earlier ones
@@ -369,7 +370,8 @@ cdef Choice* choose(Search* s, uint32_t first, bint one_by_one, size_t spare, do
 
 
 cdef size_t bytes_held(const Search* s) noexcept nogil:
-    """The bytes of what may be dropped although the program refers to it: they are left free, since it may ask for that."""
+    """The bytes of what may be dropped although the program refers to it: they are left free, since it may ask
+    for that."""
     cdef size_t sum = 0
     cdef uint32_t b
     for b in range(s.begin, s.end):
@@ -379,7 +381,8 @@ cdef size_t bytes_held(const Search* s) noexcept nogil:
 
 
 cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
-    """Find what each batch frees, and how long it takes again, with what only serves to compute it; returns how many."""
+    """Find what each batch frees, and how long it takes again, with what only serves to compute it; returns
+    how many."""
     cdef Graph* g = s.g
     cdef const Batch* batch
     cdef size_t top = g.scratch.top
@@ -435,7 +438,8 @@ cdef uint32_t keep_batches(Search* s, uint32_t first, const Choice* choices, uin
 
 
 cdef bint is_unread_again(const Search* s, uint32_t b) noexcept nogil:
-    """Whether a batch of a stretch need not run again: it saves nothing, and all batches that read it are kept, do not run
+    """Whether a batch of a stretch need not run again: it saves nothing, and all batches that read it are
+    kept, do not run
     again for what they save, and do not read it in backward."""
     cdef Graph* g = s.g
     cdef const Batch* reader
