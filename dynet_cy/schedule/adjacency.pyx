@@ -10,8 +10,8 @@ batch uses come first in a batch, in the order of their use, then those that a l
 later batch are adjacent.  In chains of different lengths, such as recurrent networks over sentences, the chains that go
 on are then the first nodes of each batch.  Cost: a few nanoseconds per argument.
 
-If no batch uses two nodes of a batch, such as the inputs of a recurrent network that reads a single sentence, their order
-does not matter to later batches.  They then take the order in which their arguments lie.
+If no batch uses two nodes of a batch, such as the inputs of a recurrent network that reads a single sentence, their
+order does not matter to later batches.  They then take the order in which their arguments lie.
 
 Chen et al., "ED-Batch: Efficient Automatic Batching of Dynamic Neural Networks via Learned Finite State Machines"
 (ICML 2023), order values by PQ-trees for the same purpose.  These serve several uses of a value, where this order
@@ -172,8 +172,8 @@ cdef void write_order(Graph* g, const Batch* batch, const Place* places, uint32_
         node = places[node].after
 
 
-cdef void move_arguments(const Graph* g, const Batch* batch, uint32_t number, Place* places, uint32_t* first, Uses* uses,
-                         uint32_t lowest, uint32_t highest) noexcept nogil:
+cdef void move_arguments(const Graph* g, const Batch* batch, uint32_t number, Place* places, uint32_t* first,
+                         Uses* uses, uint32_t lowest, uint32_t highest) noexcept nogil:
     """Move the arguments of a batch to the front of the lists of their batches, so that they are adjacent."""
     cdef const uint32_t* ids = order_of(g) + batch.first
     cdef uint32_t i = nodes_of(g)[ids[0]].nargs, j, arg

@@ -410,8 +410,8 @@ def test_launches_of_one_sentence() -> None:
 
     def tagger(net: Net) -> Made:
         pc = dy.ParameterCollection()
-        reader = dy.BiRNNBuilder(2, 4, 8, pc, dy.LSTMBuilder)
-        table, W, b = pc.add_lookup_parameters((5, 4)), pc.add_parameters((3, 8)), pc.add_parameters(3)
+        reader = dy.BiRNNBuilder(2, 4, 16, pc, dy.LSTMBuilder)  # 16: so many floats are a multiple of the alignment
+        table, W, b = pc.add_lookup_parameters((5, 4)), pc.add_parameters((3, 16)), pc.add_parameters(3)
         states = reader.transduce([table[i % 5] for i in range(length)])
         return dy.concatenate_cols([dy.affine_transform([b, W, x]) for x in states]), []
 
