@@ -18,7 +18,7 @@ are asked for.
 """
 
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.gradients cimport contribute
@@ -78,6 +78,10 @@ cdef struct Piece:
     const uint32_t* position
     uint32_t lowest
     uint32_t highest
+    # Of all batches that might be a run: where their nodes begin in graph.order, and for each node the positions of its
+    # arguments, MOST_TERMS of them.  They are looked up once, since nodes are anywhere in memory.
+    uint32_t whole
+    uint32_t* arguments
 
 
 cdef inline const Node* first_of(const Graph* g, const Batch* batch) noexcept nogil:
@@ -162,12 +166,14 @@ cdef bint list_positions(Graph* g, uint32_t begin, uint32_t n, Piece* piece) noe
     return True
 
 
-cdef inline uint32_t place_in(const Piece* x, uint32_t node) noexcept nogil:
-    """The place of a node among those of a piece, or NO_NODE."""
-    cdef uint32_t at = NO_NODE
-    if x.lowest <= node <= x.highest:
-        at = x.position[node - x.lowest]
-    return at - x.at if at != NO_NODE and x.at <= at < x.at + x.n_nodes else <uint32_t>NO_NODE
+cdef inline const uint32_t* arguments_of(const Piece* x, uint32_t p) noexcept nogil:
+    """The positions in graph.order of the arguments of node p of a piece."""
+    return x.arguments + (x.at - x.whole + p) * <size_t>MOST_TERMS
+
+
+cdef inline uint32_t place_in(const Piece* x, uint32_t position) noexcept nogil:
+    """The place among the nodes of a piece of what stands at a position in graph.order, or NO_NODE."""
+    return position - x.at if x.at <= position < x.at + x.n_nodes else <uint32_t>NO_NODE
 
 
 cdef void set_piece(Piece* x, const Batch* batch, uint32_t n) noexcept nogil:
@@ -180,21 +186,39 @@ cdef void set_piece(Piece* x, const Batch* batch, uint32_t n) noexcept nogil:
 cdef void divide(const Piece* whole) noexcept nogil:
     """Find runs among batches, which end where no batch uses results of those before."""
     cdef Piece x = whole[0]
-    cdef const Graph* g = whole.g
-    cdef const Node* node
-    cdef uint32_t k = whole.n, end = whole.n, lowest = NO_NODE, i, j, at
-    while k:
+    cdef size_t top = x.g.scratch.top
+    cdef uint32_t k = whole.n, end = whole.n, lowest = NO_NODE
+    set_piece(&x, whole.batch, whole.n)
+    x.whole = x.at
+    x.arguments = <uint32_t*>arena_alloc(&x.g.scratch, x.n_nodes * <size_t>MOST_TERMS * sizeof(uint32_t))
+    while k and x.arguments != NULL:
         k -= 1
         set_piece(&x, whole.batch, whole.n)
-        for j in range(whole.batch[k].count):
-            node = &nodes_of(g)[order_of(g)[whole.batch[k].first + j]]
-            for i in range(node.nargs):
-                at = place_in(&x, args_of(g, node)[i])
-                lowest = min(lowest, at)        # NO_NODE is the largest number
+        lowest = min(lowest, list_arguments(&x, &whole.batch[k]))
         if k == 0 or lowest == NO_NODE or lowest >= whole.batch[k].first - x.at:
             fuse_most(&x, whole.batch + k, end - k)
             end = k
             lowest = NO_NODE
+    arena_rewind(&x.g.scratch, top)
+
+
+cdef uint32_t list_arguments(Piece* x, const Batch* batch) noexcept nogil:
+    """Look up the positions of the arguments of a batch; the lowest place of one in the piece, or NO_NODE."""
+    cdef const Graph* g = x.g
+    cdef const Node* node
+    cdef const uint32_t* args
+    cdef uint32_t* to = x.arguments + (batch.first - x.whole) * <size_t>MOST_TERMS
+    cdef uint32_t i, j, lowest = NO_NODE
+    for j in range(batch.count):
+        node = &nodes_of(g)[order_of(g)[batch.first + j]]
+        args = args_of(g, node)
+        for i in range(<uint32_t>MOST_TERMS):
+            to[i] = NO_NODE
+            if i < node.nargs and x.lowest <= args[i] <= x.highest:
+                to[i] = x.position[args[i] - x.lowest]
+                lowest = min(lowest, place_in(x, to[i]))    # NO_NODE is the largest number
+        to += MOST_TERMS
+    return lowest
 
 
 cdef void fuse_most(Piece* x, const Batch* batch, uint32_t n) noexcept nogil:
@@ -218,7 +242,7 @@ cdef bint fuse(Piece* x, const Batch* batch, uint32_t n) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef uint32_t* parents
     cdef uint32_t* instances        # by root
-    cdef uint32_t* nodes            # of each instance
+    cdef uint32_t* places           # of the nodes of each instance
     cdef uint32_t* slots            # the number of each node in its instance
     cdef uint32_t m, k = 0
     cdef bint fused = False
@@ -226,12 +250,12 @@ cdef bint fuse(Piece* x, const Batch* batch, uint32_t n) noexcept nogil:
     parents = <uint32_t*>arena_alloc(&g.scratch, 4 * <size_t>x.n_nodes * sizeof(uint32_t))
     if parents != NULL:
         instances = parents + x.n_nodes
-        nodes = instances + x.n_nodes
-        slots = nodes + x.n_nodes
+        places = instances + x.n_nodes
+        slots = places + x.n_nodes
         join(x, parents)
         m = number_instances(x, parents, instances)
-        if list_instances(x, parents, instances, m, nodes, slots, &k) and are_equal(x, nodes, slots, m, k):
-            write_run(x, nodes, m, k)
+        if list_instances(x, parents, instances, m, places, slots, &k) and are_equal(x, places, slots, m, k):
+            write_run(x, places, parents, m, k)
             fused = True
     arena_rewind(&g.scratch, top)
     return fused
@@ -239,14 +263,13 @@ cdef bint fuse(Piece* x, const Batch* batch, uint32_t n) noexcept nogil:
 
 cdef void join(const Piece* x, uint32_t* parents) noexcept nogil:
     """Join each node with its arguments: those of an instance have the same root."""
-    cdef const Graph* g = x.g
-    cdef const Node* node
+    cdef const uint32_t* positions
     cdef uint32_t p, q, i
     for p in range(x.n_nodes):
         parents[p] = p
-        node = &nodes_of(g)[order_of(g)[x.at + p]]
-        for i in range(node.nargs):
-            q = place_in(x, args_of(g, node)[i])
+        positions = arguments_of(x, p)
+        for i in range(<uint32_t>MOST_TERMS):
+            q = place_in(x, positions[i])
             if q != NO_NODE:
                 parents[root(parents, q)] = p
 
@@ -264,12 +287,13 @@ cdef uint32_t number_instances(const Piece* x, uint32_t* parents, uint32_t* inst
     return m
 
 
-cdef bint list_instances(const Piece* x, uint32_t* parents, const uint32_t* instances, uint32_t m, uint32_t* nodes,
+cdef bint list_instances(const Piece* x, uint32_t* parents, const uint32_t* instances, uint32_t m, uint32_t* places,
                          uint32_t* slots, uint32_t* k) noexcept nogil:
     """List the k nodes of each instance: by batch, then in the order in which they were made.  False: they have
     different numbers of nodes, or too many."""
     cdef const Batch* batch
-    cdef uint32_t b, j, i, p, id, parts, at
+    cdef const uint32_t* ids = order_of(x.g) + x.at
+    cdef uint32_t b, j, i, p, parts, at
     cdef uint32_t* filled = slots               # by instance, until slots are known
     cdef uint32_t* to
     for b in range(x.n):
@@ -287,38 +311,38 @@ cdef bint list_instances(const Piece* x, uint32_t* parents, const uint32_t* inst
             i = instances[root(parents, batch.first - x.at + j)]
             if i == NO_NODE or filled[i] == parts:
                 return False
-            id = order_of(x.g)[batch.first + j]
-            to = nodes + i * k[0] + at
+            to = places + i * k[0] + at
             p = filled[i]
-            while p and to[p - 1] > id:
+            while p and ids[to[p - 1]] > ids[batch.first - x.at + j]:
                 to[p] = to[p - 1]
                 p -= 1
-            to[p] = id
+            to[p] = batch.first - x.at + j
             filled[i] += 1
         at += parts
     for i in range(m):
         for p in range(k[0]):
-            slots[place_in(x, nodes[i * k[0] + p])] = p
+            slots[places[i * k[0] + p]] = p
     return True
 
 
-cdef bint are_equal(const Piece* x, const uint32_t* nodes, const uint32_t* slots, uint32_t m,
+cdef bint are_equal(const Piece* x, const uint32_t* places, const uint32_t* slots, uint32_t m,
                     uint32_t k) noexcept nogil:
     """Whether all instances have the signature and the sizes of the first one."""
     cdef const Graph* g = x.g
+    cdef const uint32_t* ids = order_of(g) + x.at
     cdef const Node* node
     cdef const Node* model
-    cdef size_t size = total_of(&nodes_of(g)[nodes[0]].dim)
+    cdef size_t size = total_of(&nodes_of(g)[ids[places[0]]].dim)
     cdef uint32_t i, s, a, p, q, outside = 0
     for i in range(m):
         for s in range(k):
-            node = &nodes_of(g)[nodes[i * k + s]]
-            model = &nodes_of(g)[nodes[s]]
+            node = &nodes_of(g)[ids[places[i * k + s]]]
+            model = &nodes_of(g)[ids[places[s]]]
             if node.nargs != model.nargs or node.op != model.op or total_of(&node.dim) != size:
                 return False
             for a in range(node.nargs):
-                p = place_in(x, args_of(g, node)[a])
-                q = place_in(x, args_of(g, model)[a])
+                p = place_in(x, arguments_of(x, places[i * k + s])[a])
+                q = place_in(x, arguments_of(x, places[s])[a])
                 if (p == NO_NODE) != (q == NO_NODE) or (p != NO_NODE and slots[p] != slots[q]):
                     return False
                 outside += i == 0 and p == NO_NODE
@@ -327,17 +351,18 @@ cdef bint are_equal(const Piece* x, const uint32_t* nodes, const uint32_t* slots
     return outside <= MOST_OUTSIDE
 
 
-cdef void write_run(const Piece* x, const uint32_t* nodes, uint32_t m, uint32_t k) noexcept nogil:
-    """Order the nodes of each batch of a run, first one of each instance, then another one of each."""
+cdef void write_run(const Piece* x, const uint32_t* places, uint32_t* ids, uint32_t m, uint32_t k) noexcept nogil:
+    """Order the nodes of each batch of a run, first one of each instance, then another one of each; `ids`: memory."""
     cdef Batch* batch = <Batch*>x.batch
     cdef uint32_t* to = order_of(x.g) + x.at
     cdef uint32_t b, s, i, at = 0
+    memcpy(ids, to, x.n_nodes * sizeof(uint32_t))
     for b in range(x.n):
         batch[b].parts = batch[b].count // m
         batch[b].form = FUSION if b + 1 == x.n else IN_FUSION
         for s in range(batch[b].parts):
             for i in range(m):
-                to[i] = nodes[i * k + at + s]
+                to[i] = ids[places[i * k + at + s]]
             to += m
         at += batch[b].parts
 

@@ -403,6 +403,27 @@ def test_launches_of_both_directions() -> None:
     assert found["products"] <= 25
 
 
+def test_launches_of_one_sentence() -> None:
+    """A layer is one product for both directions, which reads its arguments in place, and a launch for each step."""
+    set_default_device(1)
+    length = 9
+
+    def tagger(net: Net) -> Made:
+        pc = dy.ParameterCollection()
+        reader = dy.BiRNNBuilder(2, 4, 16, pc, dy.LSTMBuilder)  # 16: so many floats are a multiple of the alignment
+        table, W, b = pc.add_lookup_parameters((5, 4)), pc.add_parameters((3, 16)), pc.add_parameters(3)
+        states = reader.transduce([table[i % 5] for i in range(length)])
+        return dy.concatenate_cols([dy.affine_transform([b, W, x]) for x in states]), []
+
+    dy.renew_cg(autobatching=1)
+    scores, _ = tagger(Net("GPU:0"))
+    start = driver.counts(0)
+    scores.forward()
+    found = driver.counts(0)
+    assert found["launches"] - start["launches"] <= 2 * length + 5
+    assert found["products"] - start["products"] <= 3
+
+
 def test_launches_of_attention() -> None:
     """A batch of nodes of different sizes is one launch, or one for each query of the same memory."""
     found = counted(attention)
