@@ -13,8 +13,8 @@ processes counts, since the allocator of PyTorch varies.  DyNet's pools are set 
 automatic batching refuses; its default is 512 MB at the start.
 
 With `--fits`, instead, the largest minibatch of these programs, by default of all that have minibatches, with which
-the peak of a process's resident memory is at most 1, 2 and 4 GB.  Memory grows nearly in proportion, so the size that is
-tried next lies on the line through the two nearest ones.  Each has a process of its own, which makes two updates.
+the peak of a process's resident memory is at most 1, 2 and 4 GB.  Memory grows nearly in proportion, so the size that
+is tried next lies on the line through the two nearest ones.  Each has a process of its own, which makes two updates.
 
 With `--gpu`, on a GPU or the emulated driver, only the memory of the device that graphs take, without parameters, their
 gradients and trainers.

@@ -23,8 +23,9 @@ extern "C" __global__ void few_fused(size_t n, size_t size, const __grid_constan
 @dataclass(frozen=True)
 class FusedNode:
     """A node of the ops: `kind` is "unary", "binary", "copy" or "sum", `name` that of the row of the `.def` file, and
-    `args` are the numbers of its arguments among the nodes, or None for those from elsewhere. `reads` and `reads_result`
-    say what its gradients are computed from: which arguments, all if there is none, and whether the result."""
+    `args` are the numbers of its arguments among the nodes, or None for those from elsewhere. `reads` and
+    `reads_result` say what its gradients are computed from: which arguments, all if there is none, and whether the
+    result."""
 
     kind: str
     name: str

@@ -1,3 +1,1 @@
-__all__: list[str] = []
-
 def set_most_multiplied(n: float) -> float: ...
