@@ -346,13 +346,13 @@ def test_backward_begins_within_a_cell() -> None:
 
 
 def counted(program: Program) -> dict[str, int]:
-    """What a forward and a backward pass launch."""
+    """What a forward and a backward pass launch, if the program refers to nothing but the loss."""
     before = graphs.set_limits(0, 0)
     try:
         results(program, "GPU:0", 1)
         dy.renew_cg(autobatching=1)
         net = Net("GPU:0")
-        loss, _ = program(net)
+        loss = program(net)[0]
         start = driver.counts(0)
         loss.forward()
         loss.backward()
@@ -436,7 +436,7 @@ def test_launches_of_decoders() -> None:
     input in that of the products that need the second part of it."""
     set_default_device(1)
     found = counted(decoders)
-    assert found["launches"] + found["products"] <= 57
+    assert found["launches"] + found["products"] <= 58
 
 
 def test_launches_of_concatenations() -> None:
