@@ -15,9 +15,8 @@ cdef inline bint is_limited(const Graph* g) noexcept nogil:
 cdef double memory_left(const Graph* g) noexcept nogil
 # The bytes that a plan may use: those less what it leaves for the factors of weights' gradients.
 cdef double memory_to_plan(const Graph* g) noexcept nogil
-# How many columns the factors of a weight matrix's gradient have that are collected before they are
-# multiplied: as many as
-# there is memory for by the last plan of this thread.
+# How many columns the factors of a weight matrix's gradient have that are collected before they are multiplied: as
+# many as there is memory for by the last plan of this thread.
 cdef enum:
     MOST_COLUMNS = 256
 

@@ -2,11 +2,9 @@
 
 The plan of a pass says how many bytes its values have, and how many their gradients will take at a time, but not how
 many saved values and gathered arguments will take. Values are assumed to take a multiple of their bytes with these, and
-gradients another multiple of theirs, since some stay longer as factors of weights' gradients. Both multiples
-follow what
-graphs have taken. If a pass runs out of memory all the same, that of values grows, in backward that of
-gradients, and the
-pass is planned and run again, with fewer values that are kept (schedule/dropping).
+gradients another multiple of theirs, since some stay longer as factors of weights' gradients. Both multiples follow
+what graphs have taken. If a pass runs out of memory all the same, that of values grows, in backward that of gradients,
+and the pass is planned and run again, with fewer values that are kept (schedule/dropping).
 """
 
 from libc.math cimport INFINITY

@@ -13,12 +13,10 @@ would make a piece larger than a part is such a sum.
 Only a range of batches may be divided, such as those of the scores of all words in a language model. Those before it
 run undivided before all parts, those after it after them.
 
-Before that, large batches are cut into slices (`slice_large`). The first batches of a recurrent network are
-products of all
-inputs, and each step reads a part of them. A slice has what some steps read, and runs right before them. So only
-one slice of values is there at a time if no backward reads them, and one of gradients. Steps stay as they are,
-so this takes
-hardly any time.
+Before that, large batches are cut into slices (`slice_large`). The first batches of a recurrent network are products of
+all inputs, and each step reads a part of them. A slice has what some steps read, and runs right before them. So only
+one slice of values is there at a time if no backward reads them, and one of gradients. Steps stay as they are, so this
+takes hardly any time.
 
 Values have the same bits in any part, as far as the products of matrices do not depend on the number of columns.  Sums
 over examples, as in gradients of parameters, are added up part by part.

@@ -9,18 +9,15 @@ cdef bint small_too
 # The least bytes of a batch whose memory backward uses for gradients.
 cdef size_t least_spent
 
-# Find the fleeting batches among the next n, which run on the CPU and whose targets are kept: True if there
-# are any.  `block`
-# is set to the bytes that they take at a time.  A batch with more than `most_along` elements may have a call
-# for each node.
+# Find the fleeting batches among the next n, whose targets are kept: True if there are any.  `block` is set to the bytes
+# that they take at a time.  A batch with more than `most_along` elements may have a call for each node.
 cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
                         size_t* block) noexcept nogil
 # Give them memory.  False: there is none, and no batch is fleeting.
 cdef bint open_fleeting(Graph* g, uint32_t n_batches, size_t block) noexcept nogil
 
-# `plan_fleeting` in two steps, between which fewer batches may become fleeting: first find them, as bytes by
-# batch that are 0.
-# False: there are none, and `kept` is as it was.
+# `plan_fleeting` in two steps, between which fewer batches may become fleeting: first find them, as bytes by batch that
+# are 0.  False: there are none, and `kept` is as it was.
 cdef bint find_kept(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
                     uint8_t* kept) noexcept nogil
 cdef bint lay_out_fleeting(Graph* g, uint32_t n_batches, const uint8_t* kept, size_t* block) noexcept nogil
