@@ -9,8 +9,8 @@ cdef bint small_too
 # The least bytes of a batch whose memory backward uses for gradients.
 cdef size_t least_spent
 
-# Find the fleeting batches among the next n, whose targets are kept: True if there are any.  `block` is set to the bytes
-# that they take at a time.  A batch with more than `most_along` elements may have a call for each node.
+# Find the fleeting batches among the next n, whose targets are kept: True if there are any.  `block` is set to the
+# bytes that they take at a time.  A batch with more than `most_along` elements may have a call for each node.
 cdef bint plan_fleeting(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
                         size_t* block) noexcept nogil
 # Give them memory.  False: there is none, and no batch is fleeting.
