@@ -19,5 +19,6 @@ cdef bint keep_undivided(Graph* g, uint32_t n_batches, Undivided* kept) noexcept
 cdef uint32_t divide(Graph* g, const Undivided* kept, uint32_t parts) noexcept nogil
 # Have large batches run in slices, each right before the first batch that reads it, in place of the plan of the next
 # batches; returns the number of batches.  A slice is read while other batches compute about `least` bytes, and never
-# has fewer nodes than products need to be quick.  If no batch has several slices, or there is no memory, the plan stays.
+# has fewer nodes than products need to be quick.  If no batch has several slices, or there is no memory, the plan
+# stays.
 cdef uint32_t slice_large(Graph* g, uint32_t n_batches, size_t least) noexcept nogil
