@@ -64,7 +64,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         if error:
             raise_pass_failure(&s, "the gradients of the graph")
         run_pass(&s, "the gradients of the graph")
-        note_after(&journal)
+        with nogil:
+            note_after(&journal)
     except BaseException as e:
         put_gradients_back(&journal)
         if isinstance(e, MemoryError):
@@ -110,11 +111,13 @@ cdef int keep_gradients(const Graph* g, uint32_t target, Journal* journal) excep
             p = <Param*>x[i].object
             if p.pass_number != journal.number and p.has_gradient:
                 parameter_here(p, True)
-            note_of(journal, p)
+            with nogil:
+                note_of(journal, p)
     return 0
 
 
 cdef void note_of(Journal* journal, Param* p) noexcept nogil:
+    """Without the lock of the interpreter: an update may wait for that while it holds this one."""
     pthread_mutex_lock(&p.lock)
     note_before(journal, p)
     pthread_mutex_unlock(&p.lock)

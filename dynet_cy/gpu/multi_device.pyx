@@ -462,7 +462,8 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
             leave_pool()
         if error:
             raise_failure(g, "the gradients of the graph", &s.cpu.failure)
-        note_after(&journal)
+        with nogil:
+            note_after(&journal)
     except BaseException as failed:
         undone = put_gradients_back(&journal)
         if isinstance(failed, MemoryError):
