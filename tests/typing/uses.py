@@ -80,12 +80,12 @@ def expressions(x: dy.Expression, xs: list[dy.Expression], p: dy.Parameters) -> 
 
 def values(x: dy.Expression, xs: list[dy.Expression]) -> None:
     assert_type(x.value(), Any)
-    assert_type(x.npvalue(), Doubles)
+    assert_type(x.npvalue(), npt.NDArray[Any])
     assert_type(x.scalar_value(), float)
-    assert_type(x.vec_value(), list[float])
+    assert_type(x.vec_value(), list[Any])
     assert_type(x.dim(), tuple[tuple[int, ...], int])
     assert_type(x.gradient(), Doubles)
-    assert_type(dy.npvalues(xs), list[Doubles])
+    assert_type(dy.npvalues(xs), list[npt.NDArray[Any]])
     with dy.ComputationGraph(autobatching=1) as graph:
         assert_type(graph, dy.ComputationGraph)
     assert_type(dy.renew_cg(check_validity=True), dy.ComputationGraph)
