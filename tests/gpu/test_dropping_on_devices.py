@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy.execute import recompute
+from dynet_cy.gpu.driver import memory_info
 from dynet_cy.gpu.graphs import device_bytes
 from dynet_cy.graph import thrift
 from dynet_cy.graph.expressions import arena_bytes, set_autobatching, set_default_device
@@ -328,23 +331,28 @@ def test_within_a_limit_of_a_graph(places: tuple[str, str]) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * float(np.abs(y).max()))
 
 
-@pytest.mark.usefixtures("small_graphs_keep_all")
-def test_the_memory_of_a_device_is_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without any option, a graph that would take more drops values."""
-    if "DYNET_CY_GPU_EMULATED" not in os.environ:
-        pytest.skip("only the emulated device has as much memory as it is told")
-    from pycuda import driver
-
+def in_a_third(environment: MutableMapping[str, str]) -> int:
+    """Train in a third of the memory of GPU:0 that is held without a limit, twice: how many values are dropped."""
     places = ("CPU", "GPU:0")
     expected, taken = wide(places, 128)
     dy.renew_cg()
-    free, total = driver.mem_get_info()
-    monkeypatch.setenv("EMU_MEMORY", str(total - free + taken["held"] // 3))
+    free, total = memory_info(0)
+    environment["EMU_MEMORY"] = str(total - free + taken["held"] // 3)
+    recompute.reset()
     for _ in range(2):
-        recompute.reset()
         got, less = wide(places, 128)
-        assert recompute.counts()
         assert less["held"] <= taken["held"] // 3
         np.testing.assert_array_equal(got[0], expected[0])
         for x, y in zip(got[1:], expected[1:]):
             np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * float(np.abs(y).max()))
+    return recompute.counts()
+
+
+def test_the_memory_of_a_device_is_a_limit() -> None:
+    """Without any option, a graph that would take more drops values; in a process whose graphs hold nothing yet."""
+    if "DYNET_CY_GPU_EMULATED" not in os.environ:
+        pytest.skip("only the emulated device has as much memory as it is told")
+    code = f"import os; from {Path(__file__).stem} import in_a_third; print(in_a_third(os.environ))"
+    done = run_python(Path(__file__).parent, code, DYNET_CY_DROP_SMALL="")
+    assert not done.returncode, done.stderr
+    assert int(done.stdout) > 0

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +19,7 @@ from dynet_cy import config
 from dynet_cy.kernels import pool
 
 NEVER = 1 << 30  # nanoseconds
+COUNTS_FOR = 0.2  # seconds that a measured distance counts for
 
 pytestmark = pytest.mark.usefixtures("usual_threads")
 
@@ -134,17 +136,18 @@ def test_jobs_measure_how_far_apart_threads_are(nanoseconds: int, far: bool) -> 
     config.set(threads=2)
     dy.renew_cg()
     x = dy.inputTensor(np.ones((400, 400), np.float32))
-    pool.set_far(nanoseconds)
     try:
         for _ in range(2000):
+            pool.set_far(nanoseconds)  # forgets what was measured
+            began = time.monotonic()
             (x * x).forward()
-            if pool.is_measured() and pool.is_far() is far:
-                break
-        else:
-            the_other_thread_looked()
-            pytest.fail(f"threads are {'near' if far else 'far'}")
+            is_far = pool.is_far()
+            if pool.is_measured() and time.monotonic() - began < COUNTS_FOR:
+                assert is_far is far
+                return
     finally:
         pool.set_far(NEVER)
+    pytest.skip("the other thread never looked for work, or jobs took longer than a measurement counts")
 
 
 SIZE = (811, 203, 67)
