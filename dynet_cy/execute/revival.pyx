@@ -16,7 +16,6 @@ target depends. The graph then spends no values for some renewals: a program tha
 from libc.stdint cimport uint8_t, uint32_t
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport total_of
 from dynet_cy.execute.recompute cimport (
     check_batch, count_again, end_fleeting, keep_needed, may_drop, note_fleeting_reads, run_planned_in_stretches,
     visit_needed,
@@ -31,7 +30,7 @@ from dynet_cy.graph.thrift cimport is_limited, memory_left
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.schedule.dividing cimport slice_large
-from dynet_cy.schedule.dropping cimport fits
+from dynet_cy.schedule.dropping cimport bytes_of, fits
 from dynet_cy.schedule.fleeting cimport open_fleeting, plan_fleeting
 
 cdef enum:
@@ -121,11 +120,10 @@ cdef size_t bytes_of_others(const Graph* g, uint32_t n_batches) noexcept nogil:
     """The bytes of the values that the next n batches keep."""
     cdef const Batch* batch = &batches_of(g)[g.n_batches]
     cdef size_t n = 0
-    cdef uint32_t b, j
+    cdef uint32_t b
     for b in range(n_batches):
         if batch[b].level != FLEETING:
-            for j in range(batch[b].count):
-                n += total_of(&nodes_of(g)[order_of(g)[batch[b].first + j]].dim) * sizeof(float)
+            n += bytes_of(g, &batch[b])
     return n
 
 

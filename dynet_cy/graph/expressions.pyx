@@ -20,12 +20,13 @@ from dynet_cy.core.threads cimport (
     runs_handlers,
 )
 from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note_read, noting
+from dynet_cy.graph.parting cimport part
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
     RUNNING, SENT, SHARED, TRAINABLE, VIEWS, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of,
     batches_of, device_of, drop_unneeded, engine, engine_of, forget_stretches, gradient_of_node, holder_in, is_dropped,
-    is_gradient_gone, items_of, let_node_go,
-    nodes_of, order_of, pass_hooks, same_renewal, set_holder, sibling_hooks, state_of, uses_of,
+    is_gradient_gone, items_of, let_node_go, nodes_of, order_of, pass_hooks, same_renewal, set_holder,
+    sibling_hooks, state_of, uses_of,
 )
 from dynet_cy.graph.table cimport (
     LEAST_TO_COMPACT, Renumber, Table, check_unused, claim, compact_nodes, current_graph, enter_graph, enter_table,
@@ -33,7 +34,7 @@ from dynet_cy.graph.table cimport (
     leave_running, leave_table, let_go, let_move, next_epoch, raise_running, release, release_values,
     release_values_since, set_new_graph, truncate_nodes,
 )
-from dynet_cy.graph.thrift cimport Assumed, assume_again, assumed_now, is_limited, note_taken, save_more
+from dynet_cy.graph.thrift cimport Assumed, assume_again, assumed_now, is_crowded, is_limited, note_taken, save_more
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_rewind, arena_trim, arena_unite, array_close, array_open, array_push, array_rewind,
     exceeds_limit, limit_memory, memory_open, out_of_memory, shortages,
@@ -1066,12 +1067,16 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top, tables_top = g.tables.top
     cdef Assumed before = assumed_now()
     note_values_read(g)
+    if g.forward_only and is_crowded(g):        # before values have taken what other memory is needed for
+        part(g)
     first = None
     while True:
         try:
             return engine_of(g).forward(g, targets, n, g.strategy)
         except MemoryError as error:
             first = first or error
+            if g.forward_only and part(g):
+                continue
             if not may_save(g) or not save_more(False):
                 assume_again(before)
                 # What a device has left becomes the limit of the graph, so later errors do not speak of the device.

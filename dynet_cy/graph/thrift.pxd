@@ -13,6 +13,8 @@ cdef inline bint is_limited(const Graph* g) noexcept nogil:
 # The bytes that a graph may still take; infinite if there is no limit, or if it drops nothing.  Arenas are mirrored on
 # devices, so their bytes are those of the memory there too.
 cdef double memory_left(const Graph* g) noexcept nogil
+# Whether the values of a graph take more than what may still be allocated.
+cdef bint is_crowded(const Graph* g) noexcept nogil
 # The bytes that a plan may use: those less what it leaves for the factors of weights' gradients.
 cdef double memory_to_plan(const Graph* g) noexcept nogil
 # How many columns the factors of a weight matrix's gradient have that are collected before they are multiplied: as

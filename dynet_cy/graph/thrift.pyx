@@ -95,6 +95,10 @@ cdef double left_of(const Memory* of) noexcept nogil:
     return <double>limit - atomic_load(&of.used, RELAXED) if limit else INFINITY
 
 
+cdef bint is_crowded(const Graph* g) noexcept nogil:
+    return min(left_of(&g.memory), left_of(g.memory.around)) < g.values.top
+
+
 cdef double memory_left(const Graph* g) noexcept nogil:
     cdef double unused = 0, of_process, of_graph
     cdef size_t packed

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.structs cimport Graph
+from dynet_cy.graph.structs cimport Batch, Graph
 
 # In Batch.last, of a batch in a stretch: nothing that runs again reads its values, so they are not computed
 # for backward.
@@ -20,3 +20,6 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
 # many at a time that do not.
 cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
                size_t at_a_time) noexcept nogil
+
+# The bytes of memory that the values of a batch take.
+cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil

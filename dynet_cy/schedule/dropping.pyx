@@ -51,6 +51,7 @@ cdef struct Search:
     Graph* g
     uint32_t begin, end             # the planned batches
     size_t largest                  # bytes of a stretch; 0: as large as is best for memory
+    bint limited                    # there is a limit on memory
     bint all                        # they may be dropped, whether they are in regions or not
     size_t before                   # the stretches of earlier plans: their bytes, and the last of them
     uint32_t last_before
@@ -68,6 +69,9 @@ cdef struct Search:
     uint32_t* last                  # by batch: the last batch that reads it; NONE: the program does
     size_t* across                  # by batch: bytes that it and later ones read of earlier ones
     size_t usual                    # its average
+    size_t held                     # bytes of what may be dropped although the program refers to it
+    size_t gradients                # bytes that gradients take at a time
+    bint is_chain                   # all batches have one small node: a search takes longer than they do
     size_t most_along               # of fleeting values; 0: there are none
     uint8_t* kept                   # by batch: whether its values are not fleeting, wherever stretches are
     uint8_t* cuts                   # by batch: whether a stretch begins there, in the best plan so far, and in this one
@@ -131,6 +135,7 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
     cdef Search s
     memset(&s, 0, sizeof(Search))
     s.g = g
+    s.limited = left != INFINITY
     s.most_along = most_along
     s.before = g.stretches.top
     s.last_before = g.last_stretch
@@ -139,7 +144,7 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
     bytes = 0 if left == INFINITY else bytes_of_plan(&s)
     most = most_values(left, bytes, bytes)      # gradients take no more at a time
     if (g.regions.top or most) and open_search(&s, targets, n):
-        most = most_values(left, bytes, gradients_of(&s))
+        most = most_values(left, bytes, s.gradients)
         if most:
             g.missing = max(g.missing, bytes_missing(bytes, most))
         first = drop_regions(&s) if most == 0 else drop_enough(&s, left, &kept)
@@ -171,8 +176,9 @@ cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n
         return True
     memset(&s, 0, sizeof(Search))
     s.g = g
+    s.limited = True
     begin_search(&s, n_batches)
-    found = open_search(&s, targets, n) and most_values(left, bytes, max(gradients_of(&s), at_a_time)) == 0
+    found = open_search(&s, targets, n) and most_values(left, bytes, max(s.gradients, at_a_time)) == 0
     arena_rewind(&g.scratch, top)
     return found
 
@@ -190,25 +196,28 @@ cdef size_t bytes_of_plan(const Search* s) noexcept nogil:
     return n
 
 
-cdef size_t gradients_of(const Search* s) noexcept nogil:
-    """The bytes that gradients take at a time: those of a batch from the backward of its last reader to its own.
+cdef void measure_gradients(Search* s) noexcept nogil:
+    """Find the bytes that gradients take at a time: those of a batch from the backward of its last reader to its own.
 
-    Gradients of nodes that the program can ask for stay.
+    Gradients of nodes that the program can ask for stay.  What it refers to and may be dropped is found along the way.
     """
     cdef size_t now = 0, most = 0, stay = 0
     cdef uint32_t b, last, n = s.end - s.begin
     memset(s.across, 0, (n + <size_t>1) * sizeof(size_t))
+    s.held = 0
     for b in range(n):
         last = s.last[b] - s.begin if s.last[b] != NONE else b
         if is_held(s, s.begin + b):
             stay += s.bytes[b]
+            if s.last[b] != NONE:
+                s.held += s.bytes[b]
         else:                                   # unsigned sums may pass below 0 in between
             s.across[b] += s.bytes[b]
             s.across[last + 1] -= s.bytes[b]
     for b in range(n):
         now += s.across[b]
         most = max(most, now)
-    return most + stay
+    s.gradients = most + stay
 
 
 cdef bint is_held(const Search* s, uint32_t b) noexcept nogil:
@@ -257,7 +266,8 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
     """
     cdef size_t bytes, most
     cdef uint32_t depth, first, best = 1
-    most = max(most_values(left - bytes_held(s), SIZE_MAX, gradients_of(s)), <size_t>1)
+    # What the program refers to may be asked for, so as much is left free.
+    most = max(most_values(left - s.held, SIZE_MAX, s.gradients), <size_t>1)
     kept[0] = SIZE_MAX
     for depth in range(1, MOST_DEPTH + 1):
         first = drop_all(s, depth)
@@ -295,7 +305,11 @@ cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes
     cdef Choice* choices = choose(s, first, one_by_one, most - bytes, &least, &n)
     if choices == NULL:
         return first
-    for halvings in range(1, HALVINGS + 1 if one_by_one else 1):
+    if not one_by_one:
+        first = drop_chosen(s, choices, n)
+        arena_rewind(&s.g.scratch, top)
+        return first
+    for halvings in range(1, HALVINGS + 1):
         s.largest = largest >> halvings
         first = drop_all(s, 1)
         bytes = measure_rooms(s, False)
@@ -311,7 +325,7 @@ cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes
     first = drop_all(s, 1)
     choices = choose(s, first, one_by_one, most - measure_rooms(s, False), &cost, &n)
     if choices != NULL:
-        first = keep_batches(s, first, choices, n) if one_by_one else drop_chosen(s, choices, n)
+        first = keep_batches(s, first, choices, n)
     s.largest = 0
     arena_rewind(&s.g.scratch, top)
     return first
@@ -367,17 +381,6 @@ cdef Choice* choose(Search* s, uint32_t first, bint one_by_one, size_t spare, do
             cost[0] += choices[i].cost
     qsort(choices, n[0], sizeof(Choice), earlier)
     return choices
-
-
-cdef size_t bytes_held(const Search* s) noexcept nogil:
-    """The bytes of what may be dropped although the program refers to it: they are left free, since it may ask
-    for that."""
-    cdef size_t sum = 0
-    cdef uint32_t b
-    for b in range(s.begin, s.end):
-        if s.last[b - s.begin] != NONE and is_held(s, b):
-            sum += s.bytes[b - s.begin]
-    return sum
 
 
 cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
@@ -703,6 +706,7 @@ cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nog
         s.last[b - s.begin] = b
     if not list_reads(s):
         return False
+    s.is_chain = s.reads == NULL and not is_worth_choosing(s)
     for b in range(s.begin, s.end):
         for k in range(n_read(s, b)):
             i = read_by(s, b, k)
@@ -712,6 +716,8 @@ cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nog
         b = planned_batch(s, targets[i])
         if b != NONE:
             s.last[b - s.begin] = NONE
+    if s.limited:
+        measure_gradients(s)
     return True
 
 
@@ -928,6 +934,7 @@ cdef bint add_stretch(Search* s, uint32_t first, uint32_t end, uint32_t depth, u
 cdef void choose_cuts(Search* s, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
     """Choose where stretches of some batches begin: try stretches of smaller and smaller shares of the bytes."""
     cdef size_t total = 0, least, cost, n = 1
+    cdef double more
     cdef uint32_t b, worse = 0
     for b in range(first, end):
         total += s.bytes[b - s.begin]
@@ -937,6 +944,11 @@ cdef void choose_cuts(Search* s, uint32_t first, uint32_t end, uint32_t depth) n
     measure_across(s, first, end)
     if s.largest:
         try_cuts(s, first, end, s.largest)
+        memcpy(s.cuts + (first - s.begin), s.trial + (first - s.begin), end - first)
+        return
+    if s.is_chain and s.all:                    # as many as are best where all batches are alike
+        more = s.deepest - depth
+        try_cuts(s, first, end, <size_t>(total / pow(<double>total / s.usual, 1 / (more + 2))))
         memcpy(s.cuts + (first - s.begin), s.trial + (first - s.begin), end - first)
         return
     least = inside_of(s, total, depth)
@@ -1135,4 +1147,4 @@ cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:
     cdef uint32_t j
     for j in range(batch.count):
         n += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
-    return n * sizeof(float)
+    return (n * sizeof(float) + ALIGN - 1) // ALIGN * ALIGN

@@ -1,0 +1,7 @@
+"""Parted batches of forward-only graphs: memory that each node has for itself, where memory is short."""
+
+from dynet_cy.graph.structs cimport Graph
+
+# Part the batches of a graph that does not run, and move values if there are many holes.  Returns whether anything was
+# done.
+cdef bint part(Graph* g) except -1
