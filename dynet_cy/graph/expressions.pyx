@@ -20,7 +20,7 @@ from dynet_cy.core.threads cimport (
     runs_handlers,
 )
 from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note_read, noting
-from dynet_cy.graph.parting cimport part
+from dynet_cy.graph.parting cimport part_batches
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
     RUNNING, SENT, SHARED, TRAINABLE, VIEWS, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of,
@@ -1068,14 +1068,14 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
     cdef Assumed before = assumed_now()
     note_values_read(g)
     if g.forward_only and is_crowded(g):        # before values have taken what other memory is needed for
-        part(g)
+        part_batches(g)
     first = None
     while True:
         try:
             return engine_of(g).forward(g, targets, n, g.strategy)
         except MemoryError as error:
             first = first or error
-            if g.forward_only and part(g):
+            if g.forward_only and part_batches(g):
                 continue
             if not may_save(g) or not save_more(False):
                 assume_again(before)

@@ -4,4 +4,4 @@ from dynet_cy.graph.structs cimport Graph
 
 # Part the batches of a graph that does not run, and move values if there are many holes.  Returns whether anything was
 # done.
-cdef bint part(Graph* g) except -1
+cdef bint part_batches(Graph* g) except -1

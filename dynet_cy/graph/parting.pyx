@@ -29,7 +29,7 @@ cdef enum:
     SHARE_OF_HOLES = 4              # holes are compacted if they are more than the memory divided by this
 
 
-cdef bint part(Graph* g) except -1:
+cdef bint part_batches(Graph* g) except -1:
     cdef uint8_t* partable
     cdef uint32_t n = 0
     cdef bint moved = False
