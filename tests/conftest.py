@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +49,20 @@ def _start_checking(self: Any, *args: Any, env: Mapping[str, str] | None = None,
 os.environ.update(_checking(os.environ))
 subprocess.Popen.__init__ = _start_checking  # type: ignore[method-assign]
 
+SEED = 20240607
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Seed all generators before each test, and before the fixtures that it is the first to use.
+
+    dynet_cy draws its seed at random, and what a test draws would depend on the tests before it. A hook, since the
+    fixtures of a module are made before any fixture of a test.
+    """
+    set_seed(SEED)
+    np.random.seed(SEED)
+    random.seed(SEED)
+
 
 @pytest.fixture
 def collection() -> dy.ParameterCollection:
@@ -69,9 +84,8 @@ def graph():
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """A seeded generator; the seed of dynet_cy is set too."""
-    set_seed(20240607)
-    return np.random.default_rng(20240607)
+    """A generator with a seed, as that of dynet_cy has for each test."""
+    return np.random.default_rng(SEED)
 
 
 @pytest.fixture(params=[0, 1, 2], ids=["plain", "agenda", "depth"])
