@@ -116,6 +116,14 @@ def usual_threads():
 
 
 @pytest.fixture
+def nothing_held() -> None:
+    """For what compares memory in use: graphs and models of earlier tests hold none that could be freed meanwhile."""
+    gc.collect()
+    dy.renew_cg()
+    arena.give_back()
+
+
+@pytest.fixture
 def memory_limit():
     """A function that sets the limit of arenas, which is removed after the test."""
     yield arena.set_limit

@@ -60,7 +60,7 @@ def test_rank_that_does_not_end(tmp_path) -> None:
 
     def stop(launcher: subprocess.Popen[str], token: str) -> None:
         assert launcher.stderr is not None
-        late = threading.Timer(30, launcher.terminate)
+        late = threading.Timer(600, launcher.terminate)
         late.start()
         for line in launcher.stderr:
             if "still runs" in line:

@@ -159,10 +159,10 @@ def test_children_die_with_a_killed_launcher(tmp_path) -> None:
     program = tmp_path / "children.py"
     program.write_text(
         "import multiprocessing, subprocess, sys, time\n"
-        "multiprocessing.get_context('fork').Process(target=time.sleep, args=(100,)).start()\n"
-        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(100)'])\n"
+        "multiprocessing.get_context('fork').Process(target=time.sleep, args=(10_000,)).start()\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(10_000)'])\n"
         "print('failing', flush=True)\n"
-        "time.sleep(100)\n"
+        "time.sleep(10_000)\n"
     )
     result = jobs.launch(tmp_path, program, during=after_failing(signal.SIGKILL))
     assert result.code == -signal.SIGKILL
@@ -173,7 +173,7 @@ def test_raising_beside_a_thread(tmp_path) -> None:
     program = tmp_path / "thread.py"
     program.write_text(
         "import threading, time, dynet_cy as dy\n"
-        "threading.Thread(target=time.sleep, args=(100,)).start()\n"
+        "threading.Thread(target=time.sleep, args=(10_000,)).start()\n"
         "if dy.parallel.rank():\n"
         "    raise ValueError('bad luck')\n"
         "dy.parallel.barrier()\n"
@@ -232,7 +232,7 @@ def test_nobody_reads_the_output(tmp_path, number) -> None:
         assert launcher.poll() is None
         if number is not None:
             launcher.send_signal(number)
-            launcher.wait(15)
+            launcher.wait(600)
         else:
             time.sleep(3)
 
@@ -248,7 +248,7 @@ def test_interrupted_workers_may_save(tmp_path) -> None:
         "import time, dynet_cy as dy\n"
         "print('failing', flush=True)\n"
         "try:\n"
-        "    time.sleep(100)\n"
+        "    time.sleep(10_000)\n"
         "except KeyboardInterrupt:\n"
         "    print('saved by', dy.parallel.rank())\n"
     )

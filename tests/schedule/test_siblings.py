@@ -267,6 +267,7 @@ def test_an_error_beside_is_that_of_who_asks_for_it(how: str) -> None:
         program()
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_too_little_memory_for_those_beside() -> None:
     def program(size: int) -> list[dy.Expression]:
         return [dy.tanh(dy.ones((size,))) for _ in range(WIDTH)]
