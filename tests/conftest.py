@@ -124,6 +124,14 @@ def nothing_held() -> None:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For what counts bytes: a thread that reads gradients in the background keeps them, if it is awake."""
+    config.set(threads=1)
+    yield
+    config.set(threads=0)
+
+
+@pytest.fixture
 def memory_limit():
     """A function that sets the limit of arenas, which is removed after the test."""
     yield arena.set_limit

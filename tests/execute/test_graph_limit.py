@@ -38,7 +38,7 @@ def held() -> int:
     return sum(row.bytes for row in report.rows if row.kind.startswith(of_graph))
 
 
-@pytest.mark.usefixtures("nothing_held")
+@pytest.mark.usefixtures("nothing_held", "one_thread")
 @pytest.mark.parametrize("mem", [6, 3.0, np.float64(1.5), np.int64(2)])
 def test_same_bits(mem: float) -> None:
     """Values are dropped and computed again, and the graph stays within its limit."""

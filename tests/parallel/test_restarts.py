@@ -160,7 +160,7 @@ def test_without_the_option(tmp_path: Path) -> None:
 
 
 def test_a_rank_that_hangs(tmp_path: Path, undisturbed: Any) -> None:
-    done = run(tmp_path, "0:5:1:hang", options=["--timeout", "2"])
+    done = run(tmp_path, "0:5:1:hang", options=["--timeout", "5"])
     assert done.code == 0, done.err
     assert "rank 1 hangs: others have waited" in done.err
     assert_alike(ends(tmp_path, 2), undisturbed(2))

@@ -98,7 +98,7 @@ def trained(program: Program, mem: float | None = None) -> tuple[list[np.ndarray
         (sentences, 0.3),
     ],
 )
-@pytest.mark.usefixtures("nothing_held")
+@pytest.mark.usefixtures("nothing_held", "one_thread")
 def test_examples_run_part_by_part(program: Program, part: float) -> None:
     """In less memory than any schedule of the whole batches needs, with the same numbers but for rounding."""
     dy.renew_cg()
@@ -219,7 +219,7 @@ def cells(model: dy.ParameterCollection) -> dy.Expression:
     return dy.esum(losses)
 
 
-@pytest.mark.usefixtures("nothing_held")
+@pytest.mark.usefixtures("nothing_held", "one_thread")
 @pytest.mark.parametrize("part", [0.55])
 def test_inputs_of_steps_run_in_slices(part: float) -> None:
     """Right before the steps that read them, which stay whole; with the numbers of a graph that keeps all."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from random_graphs import Model, build
 import dynet_cy as dy
 from dynet_cy.graph import thrift
 from dynet_cy.graph.expressions import arena_bytes
-from dynet_cy.kernels import pool
 from dynet_cy.memory.arena import used_bytes
 
 pytestmark = pytest.mark.usefixtures("nothing_held")
@@ -60,15 +58,6 @@ def test_a_chain_takes_the_memory_of_a_few_nodes() -> None:
             x = dy.tanh(x) + p
         dy.sum_elems(x).backward()
         assert kept() < 8 << 16
-
-
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """No other thread reads gradients, which keeps them."""
-    before = pool.threads()
-    pool.set_threads(1)
-    yield
-    pool.set_threads(before)
 
 
 def test_batches_take_turns(weights: Weights, one_thread: None) -> None:

@@ -18,6 +18,7 @@ import traceback
 import weakref
 from functools import partial
 from pathlib import Path
+from typing import Callable
 
 import greenlet
 import numpy as np
