@@ -50,6 +50,7 @@ os.environ.update(_checking(os.environ))
 subprocess.Popen.__init__ = _start_checking  # type: ignore[method-assign]
 
 SEED = 20240607
+os.environ.setdefault("DYNET_CY_SEED", str(SEED))  # of programs that tests start
 
 
 @pytest.hookimpl(tryfirst=True)
