@@ -92,7 +92,8 @@ def test_gradients_use_the_memory_of_values_that_were_read(drops: Switch, autoba
             found.append([w.grad_as_array().copy()])
             w.scale_gradient(0)
     same(*found)
-    assert taken[1] <= taken[0]
+    # With a batch for each layer, the gradients of the first one take most: no values before it are as large.
+    assert taken[1] <= taken[0] - (0 if autobatching else 6 << 17)  # six of fifteen results of 128 KiB
 
 
 # ---- what can be asked for ------------------------------------------------------------
