@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -48,6 +49,21 @@ def _start_checking(self: Any, *args: Any, env: Mapping[str, str] | None = None,
 os.environ.update(_checking(os.environ))
 subprocess.Popen.__init__ = _start_checking  # type: ignore[method-assign]
 
+SEED = 20240607
+os.environ.setdefault("DYNET_CY_SEED", str(SEED))  # of programs that tests start
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Seed all generators before each test, and before the fixtures that it is the first to use.
+
+    dynet_cy draws its seed at random, and what a test draws would depend on the tests before it. A hook, since the
+    fixtures of a module are made before any fixture of a test.
+    """
+    set_seed(SEED)
+    np.random.seed(SEED)
+    random.seed(SEED)
+
 
 @pytest.fixture
 def collection() -> dy.ParameterCollection:
@@ -69,9 +85,8 @@ def graph():
 
 @pytest.fixture
 def rng() -> np.random.Generator:
-    """A seeded generator; the seed of dynet_cy is set too."""
-    set_seed(20240607)
-    return np.random.default_rng(20240607)
+    """A generator with a seed, as that of dynet_cy has for each test."""
+    return np.random.default_rng(SEED)
 
 
 @pytest.fixture(params=[0, 1, 2], ids=["plain", "agenda", "depth"])
@@ -99,6 +114,22 @@ def usual_threads():
     yield
     config.set(threads=0)
     dy.renew_cg()
+
+
+@pytest.fixture
+def nothing_held() -> None:
+    """For what compares memory in use: graphs and models of earlier tests hold none that could be freed meanwhile."""
+    gc.collect()
+    dy.renew_cg()
+    arena.give_back()
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """For what counts bytes: a thread that reads gradients in the background keeps them, if it is awake."""
+    config.set(threads=1)
+    yield
+    config.set(threads=0)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -28,6 +29,7 @@ def without_limit() -> Iterator[None]:
 
 def limit(megabytes: float) -> None:
     """Set a limit of so much more than is used now, for a new graph."""
+    gc.collect()  # models of earlier tests that were freed later would make room
     dy.renew_cg()
     arena.give_back()
     config.set(mem=arena.used_bytes() / MB + megabytes)

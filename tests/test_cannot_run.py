@@ -72,7 +72,7 @@ def run(folder: Path, *arguments: str, no_dynet: str = "", no_device: str = "") 
     (folder / "conftest.py").write_text(CONFTEST.format(no_dynet=no_dynet, no_device=no_device), encoding="utf-8")
     (folder / "test_it.py").write_text(TESTS, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *(arguments or ["test_it.py"])]
-    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     counts = {what: int(n) for n, what in re.findall(r"(\d+) (passed|skipped|deselected)", done.stdout)}
     return counts, re.findall(r"^SKIPPED \[\d+\] test_it\.py.*?: (.*)$", done.stdout, re.MULTILINE)

@@ -25,7 +25,7 @@ def loaders() -> list[threading.Thread]:
 def _no_thread_is_left() -> Iterator[None]:
     yield
     gc.collect()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 600
     while loaders() and time.monotonic() < until:
         time.sleep(0.01)
     assert not loaders()
@@ -52,7 +52,7 @@ class Watched:
 
     def wait_for(self, n: int) -> bool:
         with self.more:
-            return self.more.wait_for(lambda: self.loaded >= n, timeout=10)
+            return self.more.wait_for(lambda: self.loaded >= n, timeout=600)
 
 
 def test_the_same_batches() -> None:
@@ -128,7 +128,7 @@ class Data:
     def __getitem__(self, i):
         if i == STUCK:
             print("stuck", flush=True)
-            time.sleep(1000)
+            time.sleep(10_000)
         return i
 
 """
@@ -146,7 +146,7 @@ def run(tmp_path: Path, text: str, interrupted: bool = False) -> tuple[int, str,
                 assert "stuck\n" in iter(process.stdout.readline, "")
                 time.sleep(0.2)
                 process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=600)
         finally:
             process.kill()
     return process.returncode, out, err

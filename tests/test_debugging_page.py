@@ -41,7 +41,7 @@ def test_output(command: str, tmp_path: Path) -> None:
     assert words[:2] == ["$", "python"]
     (tmp_path / words[2]).write_text(PROGRAMS[words[2]], encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, *words[2:]], cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, *words[2:]], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
     )
     text = done.stdout + done.stderr
     found = {plain(line) for line in text.replace(f"{tmp_path}/", "").splitlines()}

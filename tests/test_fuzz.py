@@ -27,7 +27,7 @@ from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.graph.expressions import random_state
 
 ROOM = 64 << 20  # bytes by which the process may grow while it reads files of at most 8 KiB
-SECONDS = 60  # for one file; most take a millisecond
+SECONDS = 600  # for one file; most take a millisecond
 
 # ---- damage
 

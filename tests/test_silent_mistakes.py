@@ -22,7 +22,7 @@ TRAIN = "w = model.add_parameters(3)\ntrainer = dy.AdamTrainer(model)\n"
 
 
 def warnings_of(program: str, begin: str = BEGIN) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", begin + program], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return [line for line in done.stderr.splitlines() if "Warning" in line]
 

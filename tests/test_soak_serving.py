@@ -17,7 +17,7 @@ def run(tmp_path: Path, *, spoil: str = "") -> subprocess.CompletedProcess[str]:
     start = f"import runpy, sys; sys.argv = ['soak', '--minutes', '0.05', '--seed', '4']; {spoil}"
     program = f"{start}\nrunpy.run_path({str(FILE)!r}, run_name='__main__')"
     return subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
     )
 
 

@@ -70,7 +70,7 @@ def test_runs_alone(path: Path, tmp_path: Path, environment: dict[str, str]) -> 
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

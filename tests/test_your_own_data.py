@@ -18,7 +18,7 @@ def test_programs(tmp_path: Path) -> None:
     for name, program in programs:
         (tmp_path / name).write_text(program, encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+            [sys.executable, name], cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False
         )
         assert done.returncode == 0, done.stderr
         printed += done.stdout

@@ -560,7 +560,7 @@ def test_rows_with_deferred_updates_when_an_update_is_stopped():
 def run_program(text, folder):
     """Run a program in another folder: the source tree may have no compiled modules."""
     command = [sys.executable, "-c", textwrap.dedent(text)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=folder)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder)
 
 
 def test_control_c(tmp_path):

@@ -26,7 +26,7 @@ def run(script: str, *args: object, cwd: Path, stdin: str = "", prelude: str = "
         text=True,
         encoding="utf-8",
         env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-        timeout=300,
+        timeout=600,
     )
 
 

@@ -50,6 +50,6 @@ def test_help(path: Path, tmp_path: Path) -> None:
             pytest.importorskip(library, reason="the web service needs the extra [serve]")
     shutil.copy(path, tmp_path)
     command = [sys.executable, path.name, "--help"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert ("--dynet-gpu" in done.stdout) == (path in NETWORKS)

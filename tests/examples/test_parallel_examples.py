@@ -36,7 +36,7 @@ def train(way: str, script: str, *args: object, cwd: Path) -> str:
         capture_output=True,
         text=True,
         env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

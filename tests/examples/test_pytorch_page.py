@@ -30,7 +30,7 @@ def test_programs_learn(library: str, tmp_path: Path) -> None:
     assert len(blocks) == 2
     program = tmp_path / "program.py"
     program.write_text(DATA + "\n".join(blocks), encoding="utf-8")
-    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     losses = [float(x) for x in re.findall(r"^epoch \d: ([\d.]+)$", done.stdout, re.M)]
     assert len(losses) == 5

@@ -75,7 +75,7 @@ print("same")
     output("transformer_lm.py", *args, *TINY_LM, cwd=tmp_path)
     (tmp_path / "check.py").write_text(check, encoding="utf-8")
     command = [sys.executable, "check.py", str(EXAMPLES / "transformer_lm.py")]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.stdout == "same\n", done.stderr
 
 

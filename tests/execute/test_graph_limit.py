@@ -38,6 +38,7 @@ def held() -> int:
     return sum(row.bytes for row in report.rows if row.kind.startswith(of_graph))
 
 
+@pytest.mark.usefixtures("nothing_held", "one_thread")
 @pytest.mark.parametrize("mem", [6, 3.0, np.float64(1.5), np.int64(2)])
 def test_same_bits(mem: float) -> None:
     """Values are dropped and computed again, and the graph stays within its limit."""
@@ -64,6 +65,7 @@ def test_the_limit_ends_with_the_renewal() -> None:
     assert dy.memory_report().graph_limit == 0
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_memory_of_the_graph_before_is_given_back() -> None:
     """It is more than the new graph may have."""
     trained(None)
@@ -90,6 +92,7 @@ def test_other_graphs_and_parameters_do_not_count() -> None:
     assert np.array_equal(kept.npvalue(), before)
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_the_limit_of_the_process_holds_too() -> None:
     dy.renew_cg(mem=64)
     arena.give_back()

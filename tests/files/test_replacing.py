@@ -246,11 +246,11 @@ def obey_permissions() -> None:
 def test_launcher_without_logs(tmp_path: Path, folder: str) -> None:
     """The launcher says that it cannot write its logs, and leaves no process."""
     program = tmp_path / "program.py"
-    program.write_text("print('started')\nimport time\ntime.sleep(100)\n")
+    program.write_text("print('started')\nimport time\ntime.sleep(10_000)\n")
     command = [sys.executable, "-m", "dynet_cy.launch", "-n", "2", "--log-dir", str(tmp_path / folder), str(program)]
     with mode(tmp_path, 0o555):
         done = subprocess.run(
-            command, preexec_fn=obey_permissions, capture_output=True, text=True, timeout=60, check=False
+            command, preexec_fn=obey_permissions, capture_output=True, text=True, timeout=600, check=False
         )
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()

@@ -462,7 +462,7 @@ def test_threads_that_need_the_same_kernels(device: str) -> None:
 import threading
 import dynet_cy as dy
 from dynet_cy.gpu import compiler, registry
-ready, cubin = threading.Barrier(3, timeout=60), compiler.cubin
+ready, cubin = threading.Barrier(3, timeout=600), compiler.cubin
 def at_once(module, architecture):
     if module == "unary":
         ready.wait()

@@ -35,7 +35,7 @@ def first_ratio(on_device) -> Iterator[None]:
 
 
 @pytest.fixture
-def memory_of_device(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def memory_of_device(monkeypatch: pytest.MonkeyPatch, nothing_held: None) -> Callable[[int], None]:
     """Sets the bytes that the emulated device has."""
     if "DYNET_CY_GPU_EMULATED" not in os.environ:
         pytest.skip("only the emulated device has as much memory as it is told")

@@ -71,7 +71,7 @@ def test_mpi(device: str, alone, tmp_path: Path, hosts: str, where: str, reducer
         capture_output=True,
         text=True,
         env={**os.environ, **ENVIRONMENT, **PATH},
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(reducer) == 2

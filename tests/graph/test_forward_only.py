@@ -82,11 +82,13 @@ def tagger_memory(forward_only: bool) -> int:
         return arena.used_bytes() - before
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_takes_less_memory() -> None:
     with_all, with_needed = tagger_memory(False), tagger_memory(True)
     assert with_needed < with_all / 4
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_goes_on_for_ever() -> None:
     """The memory of a loop that keeps one state does not grow."""
     model = dy.ParameterCollection()
@@ -289,6 +291,7 @@ def test_states_keep_no_predecessors(builder, stacked: bool) -> None:
     assert first.add_input(x).prev() is first
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_decoding_without_end() -> None:
     """A decoder that reads its own output, in one graph."""
     model = dy.ParameterCollection()

@@ -255,7 +255,7 @@ with dy.record_lines():
     dy.tanh(dy.inputVector([1.0])).value()
 """
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path)
     assert done.stdout == "7.py None 65534 None\n", done.stderr
 
 

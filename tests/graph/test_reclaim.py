@@ -129,6 +129,7 @@ def test_recalculate(graph, w, strategy) -> None:
     assert y.vec_value() == [6, 6, 6]
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_running_one_graph_for_ever_takes_no_more_memory(graph, w, strategy) -> None:
     from dynet_cy.memory import arena
 

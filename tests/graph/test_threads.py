@@ -133,7 +133,7 @@ def test_a_graph_goes_on_in_a_worker_that_enters_it(graph) -> None:
     with ThreadPoolExecutor(1) as pool:
         for i in range(3):
             dy.renew_cg()
-            y, value = pool.submit(work, dy.inputVector([i, 1])).result(timeout=60)
+            y, value = pool.submit(work, dy.inputVector([i, 1])).result(timeout=600)
             assert dy.cg() is graph
             assert value == [2 * i + 2] * 2
             assert dy.sum_elems(y).value() == 4 * i + 4
@@ -207,6 +207,7 @@ def test_a_running_graph_cannot_be_used() -> None:
         np.testing.assert_allclose(y.npvalue(), 1 / n, rtol=1e-4)
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_memory_of_threads_that_have_ended_is_given_back() -> None:
     from dynet_cy.memory import arena
 

@@ -346,6 +346,7 @@ def test_values_that_others_write(recurrent: Any) -> None:
             close((w * dy.inputTensor(x)).npvalue(), rounded(lent) @ rounded(x))
 
 
+@pytest.mark.usefixtures("nothing_held")
 @needs_bf16
 def test_without_room_for_panels() -> None:
     """If memory is short, weights are packed for each product, with the same bits."""

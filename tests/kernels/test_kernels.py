@@ -367,6 +367,21 @@ def test_logsumexp_of_infinities(k: Isa) -> None:
     np.testing.assert_allclose(y.T, [[math.nan] * 2, [math.nan, -inf], [0, -inf], [math.nan] * 2])
 
 
+@pytest.mark.parametrize("among", [700, 5, 1], ids=["rare", "frequent", "one"])
+@pytest.mark.parametrize("lines", [1, 2, 5, 8])
+def test_sums_by_index_in_lines(k: Isa, lines: int, among: int) -> None:
+    """Each line adds its numbers at the same indices; those that are very frequent are added in blocks."""
+    rng = np.random.default_rng([lines, among])
+    for count, length in ((300, 700), (5000, 701)):
+        items = rng.integers(0, among, count, dtype=np.uint32)
+        dy = np.asfortranarray(rng.integers(-8, 9, (count, lines)).astype(np.float32))
+        before = rng.integers(-8, 9, (length, lines)).astype(np.float32)
+        x, want = Output(length, lines, value=before), before.astype(np.float64)
+        np.add.at(want, items, dy)
+        k.add_lines(lines, count, length, items, dy, x.array)
+        np.testing.assert_array_equal(x.checked(), want)
+
+
 @pytest.mark.parametrize("h", [1, 5, 8, 20, 33])
 @pytest.mark.parametrize("acc", [0, 1])
 def test_lstm(k: Isa, h: int, acc: int) -> None:

@@ -97,6 +97,7 @@ def test_tables_as_matrices() -> None:
         table.init_row(3, np.arange(ROWS))
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_without_room() -> None:
     """Packing needs memory; if there is none, products are computed without it."""
     collection = dy.ParameterCollection()

@@ -38,7 +38,7 @@ def test_parts_have_the_bits_of_the_whole(coretype: str | None, l2: str | None) 
     env = {name: value for name, value in os.environ.items() if name not in given}
     env.update({name: value for name, value in given.items() if value is not None})
     done = subprocess.run(
-        [sys.executable, SEARCH, "0", "300"], env=env, capture_output=True, text=True, timeout=300, check=False
+        [sys.executable, SEARCH, "0", "300"], env=env, capture_output=True, text=True, timeout=600, check=False
     )
     assert not done.returncode, done.stderr
     taken, number, *different = done.stdout.splitlines()

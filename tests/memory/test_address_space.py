@@ -17,6 +17,8 @@ from own_process import SANITIZED, environment
 import dynet_cy as dy
 from dynet_cy.memory import arena
 
+pytestmark = pytest.mark.usefixtures("nothing_held")
+
 MIB = 1 << 20
 
 
@@ -97,7 +99,7 @@ def test_threads_take_little_and_give_it_back() -> None:
     def work(k: int) -> None:
         try:
             value = (dy.inputVector([k, 1]) + 1.0).value()
-            together.wait(60)
+            together.wait(600)
             if value != [k + 1, 2]:
                 wrong.append(k)
         except BaseException as error:

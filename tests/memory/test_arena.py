@@ -12,6 +12,8 @@ from own_process import run_python
 import dynet_cy as dy
 from dynet_cy.memory import arena
 
+pytestmark = pytest.mark.usefixtures("nothing_held")
+
 MIB = 1 << 20
 
 

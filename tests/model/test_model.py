@@ -273,6 +273,7 @@ def test_a_deleted_collection(graph) -> None:
     t = collection.add_lookup_parameters((3, 2), init=2.0)
     builder = dy.VanillaLSTMBuilder(1, 3, 2, collection)
     trainer = dy.SimpleSGDTrainer(collection, 0.5)
+    trainer.set_clip_threshold(0)  # the gradients depend on the builder's random weights, and may be large
     y = p * 2
     del collection
     gc.collect()
@@ -286,7 +287,7 @@ def test_a_deleted_collection(graph) -> None:
     assert np.all(t.row_as_array(1) == 2)
     expected = p.as_array() - np.float32(0.5) * p.grad_as_array()
     trainer.update()
-    np.testing.assert_allclose(p.as_array(), expected)
+    np.testing.assert_allclose(p.as_array(), expected, rtol=1e-6, atol=1e-6)
     assert len(trainer.collection.parameters_list()) == 1 + len(builder.param_collection().parameters_list())
     p.set_value([1, 2, 3])
     np.testing.assert_array_equal(t.rows_as_array([0]), [[2, 2]])
@@ -343,6 +344,7 @@ PARTS = {
 @pytest.mark.parametrize("part", PARTS)
 def test_memory_goes_with_the_last_part(graph, part) -> None:
     """The collection is freed at once, without the garbage collector."""
+    gc.collect()  # models of earlier tests are not freed meanwhile
     ids = set(parameter_names)
     model = Model()
     held = PARTS[part](model)

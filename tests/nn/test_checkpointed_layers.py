@@ -65,6 +65,7 @@ def test_sequential_keeps_the_setting():
     assert nn.Sequential.from_spec(layers.spec, model).checkpoint
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("builder", [dy.LSTMBuilder, dy.GRUBuilder, dy.SimpleRNNBuilder])
 def test_builders_keep_some_states(builder):
     """A sentence in one call."""

@@ -287,7 +287,7 @@ def test_anomalies_are_found() -> None:
 
 def test_threads() -> None:
     """Two threads run functions at the same time: each function waits for the other."""
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=600)
 
     def forward(x):
         barrier.wait()

@@ -89,7 +89,7 @@ def built(tmp_path_factory) -> Path:
 
 
 def run(folder: Path, *command: str) -> str:
-    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

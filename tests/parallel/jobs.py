@@ -55,7 +55,7 @@ def shared_memory() -> set[str]:
 def left_in_shared_memory(before: set[str]) -> set[str]:
     """Names that are new, stay, and belong to no living process: a job beside the tests has its own."""
     left = shared_memory() - before
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while left and time.monotonic() < until:
         time.sleep(0.1)
         left &= shared_memory() - mapped_in_shared_memory()
@@ -78,7 +78,7 @@ def launch(
     n: int = 2,
     options: Sequence[str] = (),
     during: Callable[[subprocess.Popen[str], str], None] | None = None,
-    timeout: float = 60,
+    timeout: float = 600,
     variables: dict[str, str] | None = None,
 ) -> Result:
     """Run a job in a folder, and check that it leaves no process, shared memory or temporary file behind.
@@ -112,7 +112,7 @@ def launch(
             out, err = launcher.communicate(timeout=timeout)
         finally:
             launcher.kill()
-    until = time.monotonic() + 10
+    until = time.monotonic() + 120
     while processes_with(token) and time.monotonic() < until:
         time.sleep(0.02)
     left = processes_with(token)

@@ -189,6 +189,6 @@ def test_jobs_beside_and_inside_each_other(tmp_path) -> None:
         for n in values:
             assert f"size {n} value {values[n]}" in outer.out
         for n, job in beside.items():
-            out, err = job.communicate(timeout=60)
+            out, err = job.communicate(timeout=600)
             assert job.returncode == 0, err
             assert out.count(f"size {n} value {values[n]}") == n

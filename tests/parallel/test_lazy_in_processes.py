@@ -19,7 +19,7 @@ from parallel.programs import lazy
 )
 def test_cases(tmp_path: Path, n: int, kind: str) -> None:
     general = ["--general"] if kind == "AllreduceReducer" else []
-    result = jobs.launch(tmp_path, "lazy.py", tmp_path, *general, n=n, timeout=300)
+    result = jobs.launch(tmp_path, "lazy.py", tmp_path, *general, n=n, timeout=600)
     assert result.code == 0, result.err
     assert result.out.count(kind) == n
     check(tmp_path, kind, n, list(lazy.cases(n)))

@@ -12,7 +12,7 @@ from jobs import PROGRAMS, arrays, launch
 
 def test_two_processes_are_one(tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
-    subprocess.run([sys.executable, PROGRAMS / "python_steps.py", tmp_path / "alone"], check=True, timeout=60)
+    subprocess.run([sys.executable, PROGRAMS / "python_steps.py", tmp_path / "alone"], check=True, timeout=600)
     result = launch(tmp_path, "python_steps.py", tmp_path)
     assert result.code == 0, result.err
     alone, first, second = (arrays(tmp_path / name) for name in ("alone/0.npz", "0.npz", "1.npz"))

@@ -81,6 +81,7 @@ def test_the_limit_is_named() -> None:
         config.set(mem=0)
 
 
+@pytest.mark.usefixtures("nothing_held")
 @pytest.mark.parametrize("recorded", [False, True])
 def test_errors_name_the_largest_values(recorded: bool) -> None:
     """A lack of memory says which operations hold most, and which lines they are from."""

@@ -89,7 +89,7 @@ profile.save_timeline(f"{dy.parallel.rank()}.json")
     )
     (tmp_path / "train.py").write_text(program, encoding="utf-8")
     command = [sys.executable, "-m", "dynet_cy.launch", "-n", "2", "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     profiling.join_timelines(tmp_path / "all.json", tmp_path / "0.json", tmp_path / "1.json")
     events = json.loads((tmp_path / "all.json").read_text(encoding="utf-8"))["traceEvents"]

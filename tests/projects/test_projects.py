@@ -52,7 +52,7 @@ def printed(name: str, library: str, writer: str = "") -> list[list[str]]:
             env=environment(),
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr
         lines += [line.split() for line in done.stdout.splitlines() if not line.startswith(NOTES)]

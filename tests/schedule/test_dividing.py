@@ -98,6 +98,7 @@ def trained(program: Program, mem: float | None = None) -> tuple[list[np.ndarray
         (sentences, 0.3),
     ],
 )
+@pytest.mark.usefixtures("nothing_held", "one_thread")
 def test_examples_run_part_by_part(program: Program, part: float) -> None:
     """In less memory than any schedule of the whole batches needs, with the same numbers but for rounding."""
     dy.renew_cg()
@@ -157,6 +158,7 @@ def test_random_numbers_are_those_of_the_whole() -> None:
     assert np.array_equal(found[1], expected[1])
 
 
+@pytest.mark.usefixtures("nothing_held")
 def test_one_node_that_is_too_large_is_an_error() -> None:
     """A node is never divided; the process goes on."""
     x = dy.ones((1024, 256))
@@ -217,6 +219,7 @@ def cells(model: dy.ParameterCollection) -> dy.Expression:
     return dy.esum(losses)
 
 
+@pytest.mark.usefixtures("nothing_held", "one_thread")
 @pytest.mark.parametrize("part", [0.55])
 def test_inputs_of_steps_run_in_slices(part: float) -> None:
     """Right before the steps that read them, which stay whole; with the numbers of a graph that keeps all."""

@@ -58,6 +58,7 @@ def node_of(graph: dy.ComputationGraph, op: str, i: int) -> dy.Expression:
 # ---- memory -----------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", ["pickneglogsoftmax", "hinge"])
 @pytest.mark.parametrize("autobatching", [0, 1])
 def test_gradients_of_scores_lie_over_the_scores(drops: Switch, kind: str, autobatching: int) -> None:
@@ -74,6 +75,7 @@ def test_gradients_of_scores_lie_over_the_scores(drops: Switch, kind: str, autob
     assert taken[1] <= taken[0] - (0.9 * STEPS * CLASSES * 4 if autobatching else 0)
 
 
+@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("autobatching", [0, 1, 2])
 def test_gradients_use_the_memory_of_values_that_were_read(drops: Switch, autobatching: int) -> None:
     """Each layer of a pyramid is as large as the two above it, so their values make room for its gradients."""
@@ -90,7 +92,8 @@ def test_gradients_use_the_memory_of_values_that_were_read(drops: Switch, autoba
             found.append([w.grad_as_array().copy()])
             w.scale_gradient(0)
     same(*found)
-    assert taken[1] <= taken[0]
+    # With a batch for each layer, the gradients of the first one take most: no values before it are as large.
+    assert taken[1] <= taken[0] - (0 if autobatching else 6 << 17)  # six of fifteen results of 128 KiB
 
 
 # ---- what can be asked for ------------------------------------------------------------

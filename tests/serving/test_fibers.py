@@ -18,6 +18,7 @@ import traceback
 import weakref
 from functools import partial
 from pathlib import Path
+from typing import Callable
 
 import greenlet
 import numpy as np
@@ -443,9 +444,9 @@ np.save(f"{sys.argv[1]}{rank}.npy", w.as_array())
         encoding="utf-8",
     )
     python = [sys.executable]
-    subprocess.run([*python, str(program), "loop"], cwd=tmp_path, check=True, timeout=60)
+    subprocess.run([*python, str(program), "loop"], cwd=tmp_path, check=True, timeout=600)
     launched = [*python, "-m", "dynet_cy.launch", "-n", "2", str(program), "map"]
-    subprocess.run(launched, cwd=tmp_path, check=True, timeout=60)
+    subprocess.run(launched, cwd=tmp_path, check=True, timeout=600)
     ranks = [np.load(tmp_path / f"map{k}.npy") for k in range(2)]
     np.testing.assert_array_equal(*ranks)
     np.testing.assert_allclose(ranks[0], np.load(tmp_path / "loop0.npy"), rtol=1e-4, atol=1e-5)
@@ -598,25 +599,28 @@ def test_tracebacks_show_the_lines_of_the_item_alone() -> None:
 def test_another_task_waits_while_a_map_runs() -> None:
     """A map blocks its thread, like any call; if it runs in another thread, tasks go on."""
     order: list[str] = []
+    ended = threading.Event()
 
     async def other() -> None:
         for _ in range(3):
             await asyncio.sleep(0.001)
         order.append("other")
+        ended.set()
 
-    def work() -> list[int]:
+    def work(wait: Callable[[], object]) -> list[int]:
         with dy.ComputationGraph():
-            found = dy.batched_map(lambda k: time.sleep(0.05) or halvings(k), [4, 8])
+            found = dy.batched_map(lambda k: (wait(), halvings(k))[1], [4, 8])
         order.append("map")
         return found
 
     async def main() -> None:
         beside = asyncio.create_task(other())
         await asyncio.sleep(0)
-        assert work() == [2, 3]
+        assert work(lambda: time.sleep(0.05)) == [2, 3]
         await beside
+        ended.clear()
         beside = asyncio.create_task(other())
-        assert await asyncio.to_thread(work) == [2, 3]
+        assert await asyncio.to_thread(work, lambda: ended.wait(600)) == [2, 3]
         await beside
 
     asyncio.run(main())

@@ -69,7 +69,7 @@ def endless() -> Iterator[Endless]:
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition that other threads make true."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < end, "the condition did not become true"
         time.sleep(0.001)
@@ -93,7 +93,7 @@ def test_tasks_await_it(server: dy.Server) -> None:
 
 def test_futures(server: dy.Server) -> None:
     calls = [server.submit(2.0**k) for k in range(60)]
-    assert [call.result(30) for call in calls] == list(range(60))
+    assert [call.result(600) for call in calls] == list(range(60))
     assert calls[0].exception() is None
     assert not calls[0].cancel()
 
@@ -126,7 +126,7 @@ def test_values_are_those_of_a_loop(autobatching: int, longest_pass: float) -> N
 def test_one_pass_for_all_that_wait(server: dy.Server) -> None:
     with server.paused():
         calls = [server.submit(2.0**k) for k in range(20)]
-    assert [call.result(30) for call in calls] == list(range(20))
+    assert [call.result(600) for call in calls] == list(range(20))
     found = server.statistics()
     assert found.passes == 19  # the first value exists before any pass
     assert found.nodes_per_pass == found.nodes / 19
@@ -135,12 +135,12 @@ def test_one_pass_for_all_that_wait(server: dy.Server) -> None:
 def test_a_call_joins_those_under_way(endless: Endless) -> None:
     with dy.Server(lambda f, *arguments: f(*arguments)) as server:
         call = server.submit(endless, "last")
-        assert endless.begun.wait(30)
+        assert endless.begun.wait(600)
         assert server(halvings, 100) == 7
         assert not call.done()
         assert server.statistics().in_flight == 1
         endless.over.set()
-        assert call.result(30) == "last"
+        assert call.result(600) == "last"
 
 
 def test_a_call_joins_in_the_middle_of_a_pass() -> None:
@@ -159,7 +159,7 @@ def test_a_call_joins_in_the_middle_of_a_pass() -> None:
     with dy.Server(chain, longest_pass=1e-9) as server:
         with server.paused():
             long, short = server.submit(3000), server.submit(3)
-        assert (long.result(30), short.result(30)) == (1, 1)
+        assert (long.result(600), short.result(600)) == (1, 1)
         assert order == [3, 3000]
         assert server.statistics().passes > 1000
 
@@ -172,7 +172,7 @@ def test_width_bounds_how_many_run(endless: Endless) -> None:
         found = server.statistics()
         assert (found.waiting, found.in_flight) == (2, 3)
         endless.over.set()
-        assert [call.result(30) for call in calls] == list(range(5))
+        assert [call.result(600) for call in calls] == list(range(5))
 
 
 def test_maps_within_calls() -> None:
@@ -182,7 +182,7 @@ def test_maps_within_calls() -> None:
     with dy.Server(outer) as server:
         with server.paused():
             calls = [server.submit(n) for n in (1, 3, 9)]
-        found = [call.result(30) for call in calls]
+        found = [call.result(600) for call in calls]
         assert server.statistics().passes == 6
     assert found == [sum(halvings(n * k) for k in range(1, 5)) for n in (1, 3, 9)]
 
@@ -223,29 +223,38 @@ def test_graphs_of_callers_stay_theirs(server: dy.Server) -> None:
 # -- deadlines and cancellation ------------------------------------------------------------------
 
 
-def test_a_deadline_ends_a_call_under_way(endless: Endless) -> None:
+def submitted(server: dy.Server, deadline: float) -> None:
+    server.submit(deadline=deadline).result(600)
+
+
+def called_by_a_task(server: dy.Server, deadline: float) -> None:
+    asyncio.run(server.call_async(deadline=deadline))
+
+
+@pytest.mark.parametrize("called", [dy.Server.__call__, submitted, called_by_a_task])
+def test_a_deadline_ends_a_call_under_way(endless: Endless, called: Callable[..., Any]) -> None:
     with dy.Server(endless) as server:
-        with pytest.raises(TimeoutError):
-            server("a", deadline=0.05)
-        call = server.submit("b", deadline=0.05)
-        with pytest.raises(TimeoutError, match=r"no result within 0\.05 s"):
-            call.result(30)
-        with pytest.raises(TimeoutError):
-            asyncio.run(server.call_async("c", deadline=0.05))
-        until(lambda: server.statistics().in_flight == 0)
-        assert endless.ended == ["a", "b", "c"]
-        assert server.statistics().expired == 3
+        # On a busy machine, a call may not have begun by its deadline; then it is made again with a later one.
+        for number in range(1, 12):
+            deadline = 0.05 * 2**number
+            with pytest.raises(TimeoutError, match=f"no result within {deadline:g} s"):
+                called(server, deadline=deadline)
+            until(lambda: server.statistics().in_flight == 0)
+            assert server.statistics().expired == number
+            if endless.begun.is_set():
+                break
+        assert endless.ended == [None]
 
 
 def test_a_deadline_ends_a_call_that_waits(endless: Endless) -> None:
-    with dy.Server(endless, width=1, deadline=60) as server:
+    with dy.Server(endless, width=1, deadline=600) as server:
         first = server.submit("first")
-        assert endless.begun.wait(30)
+        assert endless.begun.wait(600)
         call = server.submit("late", deadline=0.02)
         with pytest.raises(TimeoutError):
-            call.result(30)
+            call.result(600)
         endless.over.set()
-        assert first.result(30) == "first"
+        assert first.result(600) == "first"
         assert server("then") == "then"
         assert endless.ended == ["first", "then"]
 
@@ -255,7 +264,7 @@ def test_a_deadline_while_the_server_is_paused(server: dy.Server) -> None:
         with pytest.raises(TimeoutError):
             server(100, deadline=0.02)
         with pytest.raises(TimeoutError):
-            server.submit(100, deadline=0.02).result(30)
+            server.submit(100, deadline=0.02).result(600)
     assert server(100) == 7
 
 
@@ -278,7 +287,7 @@ def test_a_timeout_of_the_function_is_its_own(server: dy.Server) -> None:
 
     server.reload(function)
     with pytest.raises(TimeoutError, match="of a socket"):
-        server(deadline=60)
+        server(deadline=600)
     assert server.statistics().failed == 1
 
 
@@ -290,11 +299,11 @@ def test_cancelling_a_call_under_way(endless: Endless) -> None:
         assert call.cancelled()
         assert call.cancel()
         with pytest.raises(CancelledError):
-            call.result(30)
+            call.result(600)
         until(lambda: endless.ended == ["call"])
         assert not other.done()
         endless.over.set()
-        assert other.result(30) == "other"
+        assert other.result(600) == "other"
         assert server.statistics().cancelled == 1
 
 
@@ -304,7 +313,7 @@ def test_cancelling_a_call_that_waits(endless: Endless) -> None:
         assert second.cancel()
         until(lambda: server.statistics().waiting == 0)
         endless.over.set()
-        assert first.result(30) == "first"
+        assert first.result(600) == "first"
         assert endless.ended == ["first"]
 
 
@@ -325,7 +334,7 @@ def test_a_task_that_is_cancelled_ends_its_call(endless: Endless) -> None:
 def test_an_inner_map_ends_with_its_call(endless: Endless) -> None:
     with dy.Server(lambda: dy.batched_map(endless, range(3))) as server:
         call = server.submit()
-        assert endless.begun.wait(30)
+        assert endless.begun.wait(600)
         call.cancel()
         until(lambda: sorted(endless.ended) == [0, 1, 2])
 
@@ -348,9 +357,17 @@ def test_a_call_that_asks_on_while_it_is_ended() -> None:
 
 
 def test_an_interrupt_of_the_caller_ends_its_call(endless: Endless) -> None:
+    def caller_waits() -> bool:
+        """Whether it has queued the call and waits for the result."""
+        code = sys._current_frames()[caller].f_code
+        return (code.co_filename, code.co_name) == (threading.__file__, "wait")
+
     def interrupt() -> None:
-        endless.begun.wait(30)
+        endless.begun.wait(600)
+        until(caller_waits)
         os.kill(os.getpid(), signal.SIGINT)
+
+    caller = threading.get_ident()
 
     with dy.Server(endless) as server:
         threading.Thread(target=interrupt).start()
@@ -397,10 +414,10 @@ def test_an_error_of_a_pass_is_that_of_the_call_that_asked() -> None:
     with dy.detect_anomaly(), dy.Server(function) as server:
         with server.paused():
             calls = [server.submit(number) for number in (1.0, -1.0, 2.0)]
-        assert calls[0].result(30) == 0
+        assert calls[0].result(600) == 0
         with pytest.raises(dy.AnomalyError):
-            calls[1].result(30)
-        assert calls[2].result(30) == pytest.approx(math.log(2))
+            calls[1].result(600)
+        assert calls[2].result(600) == pytest.approx(math.log(2))
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
@@ -423,7 +440,7 @@ def test_whatever_a_function_raises_is_its_caller_s_alone(kind: type[BaseExcepti
 def test_stop_iteration_reaches_tasks(server: dy.Server) -> None:
     server.reload(lambda: next(iter([])))
     with pytest.raises(RuntimeError, match="the function has raised StopIteration"):
-        asyncio.run(server.call_async(deadline=60))
+        asyncio.run(server.call_async(deadline=600))
 
 
 @pytest.mark.parametrize(
@@ -459,7 +476,7 @@ def test_a_call_does_not_wait_for_another(how: str) -> None:
 
         with dy.Server(function) as server:
             with pytest.raises(RuntimeError, match="must not wait for another call"):
-                server(deadline=30)
+                server(deadline=600)
         assert other(4) == 2
 
 
@@ -481,9 +498,9 @@ def test_a_full_queue_refuses_or_lets_wait(endless: Endless) -> None:
             time.sleep(0.02)
             assert not third.done()
             endless.over.set()
-            assert third.result(30).result(30) == 3
-            assert fourth.result(30) == 4
-        assert [call.result(30) for call in calls] == [0, 1, 2]
+            assert third.result(600).result(600) == 3
+            assert fourth.result(600) == 4
+        assert [call.result(600) for call in calls] == [0, 1, 2]
         assert sorted(endless.ended) == list(range(5))
 
 
@@ -519,7 +536,7 @@ def test_closing_lets_calls_end() -> None:
 def test_closing_without_waiting(endless: Endless) -> None:
     server = dy.Server(endless, width=1)
     calls = [server.submit(k) for k in range(3)]
-    assert endless.begun.wait(30)
+    assert endless.begun.wait(600)
     with pytest.raises(TimeoutError, match=r"calls are still under way after 0\.02 s"):
         server.close(timeout=0.02)
     with pytest.raises(dy.ServerClosed):
@@ -534,12 +551,12 @@ def test_closing_without_waiting(endless: Endless) -> None:
 def test_a_server_that_is_forgotten_is_closed(endless: Endless) -> None:
     server = dy.Server(endless)
     call, thread = server.submit(), server._engine.thread
-    assert endless.begun.wait(30)
+    assert endless.begun.wait(600)
     del server
     gc.collect()
     with pytest.raises(dy.ServerClosed):
-        call.result(30)
-    thread.join(30)
+        call.result(600)
+    thread.join(600)
     assert not thread.is_alive()
 
 
@@ -550,7 +567,7 @@ def test_loading_another_function_drops_no_call(endless: Endless) -> None:
         waits = server.submit()
         server.reload(lambda: "new")
         old[0].cancel()
-        assert waits.result(30) == "new"
+        assert waits.result(600) == "new"
         assert server() == "new"
         assert not old[1].done()
         loading = threading.Thread(target=server.reload, args=(lambda: "newest",), kwargs={"wait": True})
@@ -560,7 +577,7 @@ def test_loading_another_function_drops_no_call(endless: Endless) -> None:
         endless.over.set()
         loading.join(30)
         assert not loading.is_alive()
-        assert old[1].result(30) == "old"
+        assert old[1].result(600) == "old"
         assert len(server._engine.versions) == 1
 
 
@@ -612,7 +629,7 @@ def test_training_beside_it_tears_no_parameter(longest_pass: float) -> None:
             with server.paused():
                 trainer.update()
         over.set()
-        found = [number for future in running for number in future.result(30)]
+        found = [number for future in running for number in future.result(600)]
     assert found
     assert set(found) == {0.0}
     assert parameters[0].as_array()[0, 0] == -40
@@ -624,7 +641,7 @@ def test_pauses_nest(server: dy.Server) -> None:
         time.sleep(0.02)
         assert not call.done()
         assert server.statistics().waiting == 1
-    assert call.result(30) == 7
+    assert call.result(600) == 7
 
 
 # -- graphs that live long -----------------------------------------------------------------------
@@ -651,7 +668,7 @@ def test_graphs_are_replaced_after_many_calls(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(serving, "CALLS_OF_A_GRAPH", 5)
     with dy.Server(lambda n: (halvings(n), dy.cg())[0]) as server:
         calls = [server.submit(2.0**k) for k in range(23)]
-        assert [call.result(30) for call in calls] == list(range(23))
+        assert [call.result(600) for call in calls] == list(range(23))
         assert server(2) == 1
         until(lambda: len(server._engine.versions) == 1)
         found = server.statistics()
@@ -666,7 +683,7 @@ def test_nothing_is_left_of_calls(server: dy.Server) -> None:
 
     def some(n: int) -> None:
         for _ in range(n):
-            server(100, deadline=60)
+            server(100, deadline=600)
             server.submit(2.0**900).cancel()
             server.reload(fails)
             with pytest.raises(ZeroDivisionError):
@@ -752,7 +769,7 @@ print("ended")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_children_of_a_fork(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", FORKED]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
 
 
@@ -767,7 +784,7 @@ def test_a_process_ends_with_an_open_server(tmp_path: Path) -> None:
         "print('ended')\n"
     )
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
 
 
@@ -841,8 +858,8 @@ def test_a_call_does_not_wait_long_for_company(endless: Endless) -> None:
     with dy.Server(lambda name: endless(name) if name else (dy.scalarInput(2) + 1).value()) as server:
         with server.paused():
             calls = [server.submit(f"call {k}") for k in range(20)]
-        assert endless.begun.wait(60)  # all, in one pass
-        assert server.submit(None).result(timeout=60) == 3
+        assert endless.begun.wait(600)  # all, in one pass
+        assert server.submit(None).result(timeout=600) == 3
         endless.over.set()
         for call in calls:
             call.result()

@@ -288,7 +288,7 @@ def test_several_processes(kind: str, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
     if kind == "same":
         assert done.returncode == 0, done.stderr

@@ -171,7 +171,7 @@ def main(mode, path):
         for sentence in sentences[:8]:
             network.begin()
             with ThreadPoolExecutor(max_workers=1) as pool:
-                _, arcs = pool.submit(network.parse, sentence, False).result(timeout=100)
+                _, arcs = pool.submit(network.parse, sentence, False).result(timeout=600)
             show("arcs", *(arcs.get(i, -1) + 1 for i in range(len(sentence))))
         return
     network.make()
@@ -183,7 +183,7 @@ def main(mode, path):
             if number == 5:
                 too_slow(network, sentence)
             with ThreadPoolExecutor(max_workers=1) as pool:
-                losses, _ = pool.submit(network.parse, sentence, True).result(timeout=100)
+                losses, _ = pool.submit(network.parse, sentence, True).result(timeout=600)
             network.losses += losses
             steps += len(losses)
             if steps >= 30:
