@@ -25,7 +25,7 @@ from dynet_cy.schedule.plan cimport Signatures, has_parameter_value, signature_o
 # A product with ENOUGH_COLUMNS columns gains nothing from more; MOST_COLUMNS limits the memory of a call.
 cdef enum:
     ENOUGH_COLUMNS = 128
-    MOST_COLUMNS = 256
+    MOST_COLUMNS = 512
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
