@@ -5,8 +5,8 @@ is ready when all users of its values have run backward.  Batches that cannot be
 Of the others, those of one signature run when all of them are ready.  If there is no such signature, one whose batches
 depend on each other comes next, since they can never all be ready at once.
 
-After a single pass, batches run in reverse order, but those of one signature run together where the first of them would,
-if all their users have run by then.
+After a single pass, batches run in reverse order, but those of one signature run together where the first of them
+would, if all their users have run by then.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -301,7 +301,7 @@ cdef struct Group:
 
 
 cdef void find_first_users(const Graph* g, uint32_t n, uint32_t* users) noexcept nogil:
-    """For each batch, the first one that passes it a gradient, which is the last to run backward; NONE: there is none."""
+    """For each batch, the first one that passes it a gradient, the last to run backward; NONE: there is none."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint32_t* ids
     cdef const uint32_t* args
