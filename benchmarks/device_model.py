@@ -145,6 +145,14 @@ def errors(rows: Sequence[dict[str, Any]]) -> list[tuple[float, float, float]]:
     return found
 
 
+def ranges(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], str]:
+    """By program and form: the least and the greatest error of costs which are fitted without the program."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row, (_, _, without) in zip(rows, errors(rows)):
+        found.setdefault((row["program"], row["form"]), []).append(100 * without)
+    return {key: " to ".join(dict.fromkeys(f"{x:+.0f}" for x in (min(x), max(x)))) + " %" for key, x in found.items()}
+
+
 def main() -> None:
     rows = measured()
     costs = fit(rows)

@@ -55,7 +55,8 @@ HEADS = [
     "copies back",
     "waits",
 ]
-MODEL_HEADS = ["host ms", "predicted ms"]
+# The last: what the model would say of the measured updates of a program, if it had been fitted without that program.
+MODEL_HEADS = ["host ms", "predicted ms", "error, fitted without it"]
 # The host is timed in this many updates, or for this many seconds, but at least in three updates.
 TIMED, SECONDS = 40, 2.0
 COUNTED = ["launches", "products", "fills", "replays", "uploads", "uploaded_bytes", "fetches", "waits"]
@@ -120,7 +121,9 @@ def measure(name: str, form: str, tiny: bool = False, timed: bool = False) -> di
     return found
 
 
-def rows(found: dict[str, Any], costs: dict[str, float] | None = None, speed: float = 1) -> list[list[str]]:
+def rows(
+    found: dict[str, Any], costs: dict[str, float] | None = None, speed: float = 1, error: str = ""
+) -> list[list[str]]:
     """The rows of the table; with costs of `device_model`, also what it predicts for a host of this speed."""
     lines = []
     for kind in ("fresh", "repeated"):
@@ -130,7 +133,7 @@ def rows(found: dict[str, Any], costs: dict[str, float] | None = None, speed: fl
         lines.append([*(heads if kind == "fresh" else [""] * 4), kind, *(f"{n:,}" for n in counts)])
         if costs is not None:
             ms = device_model.predict(device_model.amounts(found, kind, speed), costs)
-            lines[-1] += [f"{found['host'][kind]:.3g}", f"{ms:.3g}"]
+            lines[-1] += [f"{found['host'][kind]:.3g}", f"{ms:.3g}", error if kind == "fresh" else ""]
     return lines
 
 
@@ -155,6 +158,7 @@ def main() -> None:
         )
     costs = device_model.fit(device_model.measured()) if args.model else None
     speed = device_model.host_speed() if args.model else 1
+    errors = device_model.ranges(device_model.measured()) if args.model else {}
     unknown = set(args.workloads) - set(workloads.NAMES)
     if unknown:
         parser.error(f"no workload {', '.join(sorted(unknown))}")
@@ -165,7 +169,7 @@ def main() -> None:
             if form in args.forms:
                 print(f"{name} {form} ...", file=sys.stderr, flush=True)
                 measured.append(measure(name, form, args.tiny, timed=bool(args.model)))
-                table += rows(measured[-1], costs, speed)
+                table += rows(measured[-1], costs, speed, errors.get((name, form), "not measured"))
                 if args.json:  # after each program, so that nothing is lost
                     args.json.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     print(markdown([*HEADS, *(MODEL_HEADS if args.model else [])], table))

@@ -244,7 +244,7 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     # Hooks must be called in the announced order of gradients, which joined batches would change.
     if g.stretches.top:
         failed = run_backward_in_stretches(w, node.batch)
-    elif g.n_passes > 1 and g.strategy and w.after == NULL:
+    elif (g.n_passes > 1 or g.may_raise) and g.strategy and w.after == NULL:
         failed = run_backward_joined(w, node.batch)
     else:
         failed = run_backward(w, 0, node.batch)

@@ -21,7 +21,7 @@ from dynet_cy.execute.walk cimport (
 from dynet_cy.execute.watch cimport checking
 from dynet_cy.gpu.addresses cimport Place, gradient_there, is_live, stride_of, there
 from dynet_cy.gpu.commands cimport (
-    CELLS, Command, Pass, add_command, allocate_lines, device_forms, on_device, set_lines,
+    CELLS, Command, Pass, add_command, allocate_lines, device_forms, make_tables, on_device, set_lines,
 )
 from dynet_cy.gpu.driver cimport OUTPUT, STATE, SUMS
 from dynet_cy.gpu.registry cimport gpu_op_at, kernel_at, module_at
@@ -393,19 +393,6 @@ cdef inline float* on_device_of(Pass* s, const Node* x) noexcept nogil:
 
 # ---- the batch of outputs, backward ---------------------------------------------------------
 
-cdef int open_cells(Pass* s) noexcept nogil:
-    """Make the table of the cells that have run backward."""
-    cdef Graph* g = s.walk.g
-    s.cells = <uint8_t*>arena_alloc(&s.d.commands, g.n_batches)
-    s.cell_of = <uint32_t*>arena_alloc(&s.d.commands, g.n_nodes * sizeof(uint32_t))
-    if s.cells == NULL or s.cell_of == NULL:
-        s.walk.failure.needed = g.n_nodes * sizeof(uint32_t)
-        return -1
-    memset(s.cells, 0, g.n_batches)
-    memset(s.cell_of, 0, g.n_nodes * sizeof(uint32_t))
-    return 0
-
-
 cdef int cell_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef Pass* s = <Pass*>w
@@ -423,7 +410,8 @@ cdef int cell_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     w.n_live_in_batch += n_live
     if n_live == 0:
         return 0
-    if s.cells == NULL and open_cells(s):
+    if s.cells == NULL and make_tables(
+            s, <void**>&s.cells, g.n_batches, <void**>&s.cell_of, g.n_nodes * sizeof(uint32_t)):
         return -1
     s.cells[number] = True
     if settle(w) or settle_gradients(w, number) or settle_gradients(w, number - 1):

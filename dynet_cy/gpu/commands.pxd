@@ -134,6 +134,8 @@ cdef int copy_later(Pass* s, float* to, const float* source, size_t n) noexcept 
 # Memory for a table of so many bytes, on the device or, if it is small, on the host; let it be that of a command.
 cdef void* allocate_lines(Pass* s, size_t bytes) noexcept nogil
 cdef void set_lines(Pass* s, Command* c, void* table, size_t bytes) noexcept nogil
+# Two tables of so many bytes, all 0, in which a pass makes notes.
+cdef int make_tables(Pass* s, void** first, size_t bytes, void** second, size_t more) noexcept nogil
 # Append a command; the device address for a pointer into an arena of the graph.
 cdef Command* add_command(Pass* s, int kind) noexcept nogil
 cdef float* on_device(Pass* s, const void* p) noexcept nogil

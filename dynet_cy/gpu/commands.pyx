@@ -40,6 +40,16 @@ cdef inline void* reserve(Pass* s, Arena* a, size_t n) noexcept nogil:
     return p
 
 
+cdef int make_tables(Pass* s, void** first, size_t bytes, void** second, size_t more) noexcept nogil:
+    first[0] = reserve(s, &s.d.commands, bytes)
+    second[0] = reserve(s, &s.d.commands, more)
+    if first[0] == NULL or second[0] == NULL:
+        return -1
+    memset(first[0], 0, bytes)
+    memset(second[0], 0, more)
+    return 0
+
+
 cdef inline Move* moves_of(Pass* s) noexcept nogil:
     return <Move*>s.d.moves.base
 
@@ -513,13 +523,8 @@ cdef int open_additions(Pass* s) noexcept nogil:
     """Make the tables of the last additions, by node and by batch."""
     cdef Graph* g = s.walk.g
     cdef size_t batches = g.batches.top // sizeof(Batch) + 1
-    s.last_move = <uint32_t*>reserve(s, &s.d.commands, g.n_nodes * sizeof(uint32_t))
-    s.walk.owed = <uint32_t*>reserve(s, &s.d.commands, batches * sizeof(uint32_t))
-    if s.last_move == NULL or s.walk.owed == NULL:
-        return -1
-    memset(s.last_move, 0, g.n_nodes * sizeof(uint32_t))
-    memset(s.walk.owed, 0, batches * sizeof(uint32_t))
-    return 0
+    return make_tables(s, <void**>&s.last_move, g.n_nodes * sizeof(uint32_t),
+                       <void**>&s.walk.owed, batches * sizeof(uint32_t))
 
 
 # ---- gradients of weights --------------------------------------------------------------

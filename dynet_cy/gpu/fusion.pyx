@@ -27,7 +27,7 @@ from dynet_cy.execute.walk cimport (
 )
 from dynet_cy.gpu.addresses cimport Place, gradient_there, is_live, there
 from dynet_cy.gpu.commands cimport (
-    CELLS, Command, Pass, add_command, allocate_lines, device_forms, on_device, set_lines,
+    CELLS, Command, Pass, add_command, allocate_lines, device_forms, make_tables, on_device, set_lines,
 )
 from dynet_cy.gpu.fused cimport (
     BINARY_ROW, COPY, MOST_NODES, MOST_TERMS, OUTSIDE, SUM, UNARY_ROW, Fused, Signature, fused_kernel, may_fuse,
@@ -578,19 +578,6 @@ cdef int alone_backward(Walk* w, Batch* batch) noexcept nogil:
     return failed
 
 
-cdef int open_fusions(Pass* s) noexcept nogil:
-    """Make the tables of the runs that have run backward, and of the contributions of each."""
-    cdef Graph* g = s.walk.g
-    s.fused = <uint8_t*>arena_alloc(&s.d.commands, g.n_batches)
-    s.contributions = arena_alloc(&s.d.commands, g.n_nodes * sizeof(Contribution))
-    if s.fused == NULL or s.contributions == NULL:
-        s.walk.failure.needed = g.n_nodes * sizeof(Contribution)
-        return -1
-    memset(s.fused, 0, g.n_batches)
-    memset(s.contributions, 0, g.n_nodes * sizeof(Contribution))
-    return 0
-
-
 cdef int fusion_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef Graph* g = w.g
     cdef Pass* s = <Pass*>w
@@ -599,7 +586,8 @@ cdef int fusion_backward(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
     cdef uint32_t k, i, n_live = 0
     if g.whole_gradients:
         return alone_backward(w, batch)
-    if s.fused == NULL and open_fusions(s):
+    if s.fused == NULL and make_tables(
+            s, <void**>&s.fused, g.n_batches, &s.contributions, g.n_nodes * sizeof(Contribution)):
         return -1
     open_run(g, batch, &r)
     r.signature.backward = True

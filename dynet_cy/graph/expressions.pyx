@@ -1161,10 +1161,13 @@ cdef float* value_here(Graph* g, Node* x) except? NULL:
     if not is_elsewhere(g, x):
         return x.val
     batch = &batches_of(g)[x.batch]
-    if batch.count > 1 and batch.bytes <= FETCHED_TOGETHER and batch.form != VIEWS:
+    if batch.count != 1 and batch.bytes <= FETCHED_TOGETHER and batch.form != VIEWS:
         floats_here(g, number, batch.y, batch.bytes // sizeof(float))
         for j in range(batch.count):
             state_of(g)[order_of(g)[batch.first + j]] |= SENT
+        for j in range(g.n_nodes if batch.count == 0 else 0):   # nodes have been renumbered: see `compact_nodes`
+            if nodes_of(g)[j].batch == x.batch:
+                state_of(g)[j] |= SENT
     else:
         floats_here(g, number, x.val, total_of(&x.dim))
         state_of(g)[number] |= SENT

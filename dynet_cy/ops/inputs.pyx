@@ -6,7 +6,8 @@ import numpy as np
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int32_t, uint8_t, uint32_t
+from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport DY_MAX_ND, FLOATS, INTEGERS, MOST_ALONG, Call, Dim, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set
@@ -282,22 +283,45 @@ cdef class InputExpression(Expression):
         copy_floats(array.reshape(-1, order="F"), nodes_of(g)[self.index].val, array.size)
 
 
+cdef enum:
+    MOST_QUICK = 0x7FFFFFFF         # numbers up to this one need no array
+
+
 cdef Expression settable(object array, const Dim* dim, int on):
     cdef float* v
-    cdef Expression plain
-    cdef InputExpression x
+    cdef Expression x
     cdef Graph* g = claim_current()
     try:
-        plain = new_leaf(g, dim, &v, on)
+        x = new_leaf(g, dim, &v, on)
         copy_floats(array, v, total_of(dim))
-        if g.forward_only:
-            return plain
-        x = InputExpression.__new__(InputExpression)
-        refer(x, g, plain.index)
+        return x if g.forward_only else with_shape(g, x, array.shape)
     finally:
         release_current(g)
-    x.whole_shape = array.shape
+
+
+cdef Expression with_shape(Graph* g, Expression plain, tuple shape):
+    """The input as an expression that can be set to numbers of this shape."""
+    cdef InputExpression x = InputExpression.__new__(InputExpression)
+    refer(x, g, plain.index)
+    x.whole_shape = shape
     return x
+
+
+cdef Expression one_number(uint8_t type, const void* number, int on):
+    """An input of one number, a float or an int32: the same as from an array, but sooner made."""
+    cdef float* v
+    cdef Dim dim
+    cdef Expression x
+    cdef Graph* g = claim_current()
+    try:
+        memset(&dim, 0, sizeof(dim))
+        dim.nd = dim.d[0] = dim.bd = 1
+        dim.type = type
+        x = new_leaf(g, &dim, &v, on)
+        memcpy(v, number, sizeof(float))
+        return x if g.forward_only else with_shape(g, x, (1,))
+    finally:
+        release_current(g)
 
 
 cdef Expression from_values(object values, str op, bint batched, int on=0):
@@ -334,6 +358,10 @@ def scalarInput(s: npt.ArrayLike, device="") -> InputExpression:
         3.0
     """
     cdef int on = asked_device(device, "scalarInput")
+    cdef float number
+    if (type(s) is float or type(s) is int) and -MOST_QUICK <= s <= MOST_QUICK:
+        number = s
+        return one_number(FLOATS, &number, on)
     array = floats_in(s, "scalarInput", "s", 7)
     if array.size != 1:
         raise ValueError(f"scalarInput: s has shape {array.shape}, one number is needed")
@@ -590,6 +618,10 @@ def input_indices(indices: npt.ArrayLike, batched=False, device=""):
         ((1,), 2)
     """
     cdef int on = asked_device(device, "input_indices")
+    cdef int32_t index
+    if type(indices) is int and not batched and -MOST_QUICK <= indices <= MOST_QUICK:
+        index = indices
+        return one_number(INTEGERS, &index, on)
     array = integers_in(indices, "input_indices")
     if array.ndim > (8 if batched else 7):
         raise ValueError(f"input_indices: the array has {array.ndim} axes, at most {8 if batched else 7} are possible")

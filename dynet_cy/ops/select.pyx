@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport INTEGERS, Attr, Call, Dim, element, integers, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set, number_in
 from dynet_cy.graph.making cimport apply1x, apply2x, claim_current, expression, refer, release_current
+from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, Graph, items_of, no_extra, nodes_of
 from dynet_cy.graph.table cimport current_graph
 from dynet_cy.kernels.kernels cimport K
@@ -234,7 +235,8 @@ def pick_batch(e, indices: Expression | _Ints, dim=0) -> PickedExpression:
 
     Args:
         e: the expression; a single batch element is used for all indices.
-        indices: a list or an array, one index for each batch element; or an expression of one for each, as for `pick`.
+        indices: a list or an array, one index for each batch element; or a vector of them as an expression, or an
+            expression of one for each batch element, which gets no gradient.
         dim: the axis (default: 0).
 
     Returns:
@@ -252,7 +254,8 @@ def pick_batch(e, indices: Expression | _Ints, dim=0) -> PickedExpression:
     cdef const Dim* d = dim_of(expression(e, "pick_batch", "e"))
     cdef Extra extra = no_extra()
     if isinstance(indices, Expression):
-        return settable(taken(e, indices, axis_in(e, dim, "pick_batch", "dim"), ONE_POSITION, "pick_batch"))
+        index = one_each(indices, "pick_batch")
+        return settable(taken(e, index, axis_in(e, dim, "pick_batch", "dim"), ONE_POSITION, "pick_batch"))
     held = set_indices(&extra, indices, "pick_batch")
     if extra.n_items == 1 and d.bd > 1:
         raise IndexError(f"pick_batch: 1 index given for {d.bd} batch elements")
@@ -368,7 +371,7 @@ def pick_range(x, s: Expression | int, e: int | None = None, d=0, length: int | 
             return range_of(x, 0, 0, axis)
         if size_of(dim_of(expression(s, "pick_range", "s"))) != 1:
             raise DimensionError("pick_range: s must be one number for each batch element")
-        return taken(x, s + np.arange(count, dtype=np.float32), axis, SHARED_POSITIONS, "pick_range")
+        return taken(x, s + np.arange(count), axis, SHARED_POSITIONS, "pick_range")
     start = whole(s, "pick_range")
     return range_of(x, start, start + count if e is None else whole(e, "pick_range"), axis)
 
@@ -879,6 +882,16 @@ cdef Expression taken(object x, object indices, Py_ssize_t axis, uint32_t mode, 
     return taken_by(function_number(name), x, indices, axis, mode)
 
 
+cdef Expression one_each(Expression indices, str name):
+    cdef const Dim* d = dim_of(indices)
+    if size_of(d) == 1:
+        return indices
+    if d.nd > 1 or d.bd > 1:
+        raise DimensionError(
+            f"{name}: the indices must be a vector, or one number for each batch element, not {describe_dim(d)}")
+    return reshape(indices, (1,), d.d[0])
+
+
 cdef Expression taken_at(object x, Expression index, Py_ssize_t axis, str name):
     """The part of x at one index, or the parts at several in a vector."""
     if is_comparison(index):
@@ -1143,8 +1156,6 @@ cdef object sliced(object index):
 
 cdef object listed(object key):
     """A list or an array of indices, or of bools, as an array; None for anything else."""
-    if isinstance(key, Expression):
-        raise TypeError("an expression may be the only index, as in e[i], or stand beside whole axes, as in e[:, i]")
     if not isinstance(key, list) and not (getattr(key, "ndim", 0) and hasattr(key, "__array__")):
         return None
     array = whole_where_possible(np.asarray(key), "[]")
@@ -1229,12 +1240,26 @@ cdef bint is_comparison(Expression x) except -1:
         release_current(g)
 
 
-cdef Expression taken_beside_slices(Expression e, tuple index):
-    """e[:, i]: an expression beside whole axes."""
-    axes = [axis for axis, key in enumerate(index) if isinstance(key, Expression)]
-    if len(axes) > 1 or any([key != slice(None) for axis, key in enumerate(index) if axis != axes[0]]):
-        listed(index[axes[0]])                      # the error
-    return taken_at(e, index[axes[0]], axes[0], "[]")
+cdef Expression taken_beside(Expression e, tuple index):
+    """e[i, 2, :]: expressions beside other indices, which are applied first."""
+    keys = list(index)
+    places = [at for at, key in enumerate(keys) if key is Ellipsis]
+    if places:
+        keys[places[0]:places[0] + 1] = [slice(None)] * max(0, <Py_ssize_t>dim_of(e).nd - len(keys) + 1)
+    found = [axis for axis, key in enumerate(keys) if isinstance(key, Expression)]
+    if len([axis for axis in found if size_of(dim_of(keys[axis])) != 1]) > 1:
+        raise TypeError(
+            "of the expressions in an index, only one may have several numbers; gather takes elements one by one")
+    if not all([isinstance(key, (slice, Expression)) or is_number(key) for key in keys]):
+        raise TypeError("an expression as an index may stand beside numbers, slices and other expressions only")
+    others = tuple([slice(None) if isinstance(key, Expression) else key for key in keys])
+    x = e if all([key == slice(None) for key in others]) else _getitem(e, others)
+    for axis in reversed(found):                    # the last first, so that the numbers of the others stay valid
+        if axis == <Py_ssize_t>dim_of(e).nd:
+            x = pick_batch_elems(x, keys[axis])
+        else:
+            x = taken_at(x, keys[axis], axis - len([key for key in others[:axis] if is_number(key)]), "[]")
+    return x
 
 
 def _getitem(Expression e not None, index):
@@ -1250,7 +1275,7 @@ def _getitem(Expression e not None, index):
     if isinstance(index, Expression):
         return taken_at(e, index, 0, "[]")
     if type(index) is tuple and any([isinstance(key, Expression) for key in index]):
-        return taken_beside_slices(e, index)
+        return taken_beside(e, index)
     if type(index) is slice:
         index = sliced(index)
         if nd and (index.step is None or index.step == 1):

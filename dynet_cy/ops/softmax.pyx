@@ -21,7 +21,7 @@ from dynet_cy.ops.positions cimport function_number, is_position, need_one, need
 from dynet_cy.ops.registry cimport (
     FLAT, SECOND, UNREAD_ARGUMENTS, UNREAD_FIRST, UNREAD_RESULT, Op, Shapes, register, same_dim,
 )
-from dynet_cy.ops.select cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, put, taken
+from dynet_cy.ops.select cimport ONE_POSITION, OWN_POSITIONS, SHARED_POSITIONS, one_each, put, taken
 
 from dynet_cy.graph.nodes import expect
 from dynet_cy.graph.structs import results
@@ -533,11 +533,11 @@ PICKNEGLOGSOFTMAX_AT.raised = refused
 PICKNEGLOGSOFTMAX_AT.integers = SECOND
 
 
-cdef Expression loss_at(object x, object v, str name):
+cdef Expression loss_at(object x, Expression v, str name):
     cdef Extra extra = no_extra()
     note_scores(x)
     extra.attrs[3].u = function_number(name)
-    return apply2x(PICKNEGLOGSOFTMAX_AT, x, v, &extra)
+    return apply2x(PICKNEGLOGSOFTMAX_AT, x, one_each(v, name), &extra)
 
 
 # Arguments of the first calls are looked at: a program that passes a softmax does so from the start.
@@ -627,7 +627,8 @@ def pickneglogsoftmax_batch(x, vs: Expression | _Ints):
 
     Args:
         x: scores, a batch of vectors.
-        vs: list of indices, one for each batch element; or an expression, as for `pickneglogsoftmax`.
+        vs: list of indices, one for each batch element; or a vector of them as an expression, or as for
+            `pickneglogsoftmax`.
 
     Raises:
         IndexError: an index is out of range, or the number of indices is wrong.
@@ -953,7 +954,7 @@ def hinge(x, v: Expression | _Int | _Ints, float m=1.0):
     """
     cdef uint32_t index
     if isinstance(v, Expression):
-        return hinge_at(x, taken(x, v, 0, ONE_POSITION, "hinge"), 0, m)
+        return hinge_at(x, taken(x, one_each(v, "hinge"), 0, ONE_POSITION, "hinge"), 0, m)
     if is_list(v):
         return hinge_batch(x, v, m)
     cdef Extra extra = no_extra()
@@ -967,7 +968,7 @@ def hinge_batch(x, vs: Expression | _Ints, float m=1.0):
 
     Args:
         x: scores, a batch of vectors.
-        vs: list of indices, one for each batch element; or an expression, as for `hinge`.
+        vs: list of indices, one for each batch element; or a vector of them as an expression, or as for `hinge`.
         m: the margin (default: 1).
 
     Example:
@@ -977,7 +978,7 @@ def hinge_batch(x, vs: Expression | _Ints, float m=1.0):
     cdef Extra extra = no_extra()
     extra.attrs[0].f = m
     if isinstance(vs, Expression):
-        return hinge_at(x, taken(x, vs, 0, ONE_POSITION, "hinge_batch"), 0, m)
+        return hinge_at(x, taken(x, one_each(vs, "hinge_batch"), 0, ONE_POSITION, "hinge_batch"), 0, m)
     _held = set_indices(&extra, vs, "hinge_batch")
     extra.attrs[2].i = 1
     return apply1x(HINGE, x, &extra)

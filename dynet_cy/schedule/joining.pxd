@@ -2,7 +2,8 @@
 
 A program that looks at values computes its graph in many passes with few nodes each.  When backward begins, all of them
 are known: batches of different passes that multiply by the same matrix can run backward as one call, if none of them
-needs a gradient that another one computes.
+needs a gradient that another one computes.  So can those of a single pass that reads indices, as in scheduled sampling:
+each step needs the scores of the one before, but backward begins with the losses of all steps.
 """
 
 from libc.stdint cimport uint32_t

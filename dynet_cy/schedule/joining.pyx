@@ -4,6 +4,9 @@ An agenda decides, as in `schedule/plan`, but it schedules batches instead of no
 is ready when all users of its values have run backward.  Batches that cannot be joined run as soon as they are ready.
 Of the others, those of one signature run when all of them are ready.  If there is no such signature, one whose batches
 depend on each other comes next, since they can never all be ready at once.
+
+After a single pass, batches run in reverse order, but those of one signature run together where the first of them
+would, if all their users have run by then.
 """
 
 from libc.stdint cimport uint32_t, uint64_t
@@ -22,7 +25,7 @@ from dynet_cy.schedule.plan cimport Signatures, has_parameter_value, signature_o
 # A product with ENOUGH_COLUMNS columns gains nothing from more; MOST_COLUMNS limits the memory of a call.
 cdef enum:
     ENOUGH_COLUMNS = 128
-    MOST_COLUMNS = 256
+    MOST_COLUMNS = 512
 
 cdef uint32_t NONE = 0xFFFFFFFFu
 
@@ -116,17 +119,22 @@ cdef bint find_signatures(Graph* g, uint32_t n, int kind, JoiningWork* w) noexce
     return w.signatures.n < n_may
 
 
+cdef bint open_plan(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) noexcept nogil:
+    w.next = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    plan.numbers = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    plan.steps = <Step*>arena_alloc(&g.scratch, n * sizeof(Step))
+    plan.n_steps = 0
+    return w.next != NULL and plan.numbers != NULL and plan.steps != NULL
+
+
 cdef bint open_work(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) noexcept nogil:
     w.waits = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
     w.depth = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
-    w.next = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
     w.behind = <uint64_t*>arena_alloc(&g.scratch, n * sizeof(uint64_t))
     w.active = <uint32_t*>arena_alloc(&g.scratch, w.signatures.n * sizeof(uint32_t))
     w.queues = <Queue*>arena_alloc(&g.scratch, w.signatures.n * sizeof(Queue))
-    plan.numbers = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
-    plan.steps = <Step*>arena_alloc(&g.scratch, n * sizeof(Step))
-    if (w.waits == NULL or w.depth == NULL or w.next == NULL or w.behind == NULL or w.active == NULL
-            or w.queues == NULL or plan.numbers == NULL or plan.steps == NULL):
+    if (w.waits == NULL or w.depth == NULL or w.behind == NULL or w.active == NULL or w.queues == NULL
+            or not open_plan(g, n, w, plan)):
         return False
     memset(w.waits, 0, n * sizeof(uint32_t))
     memset(w.depth, 0, n * sizeof(uint32_t))
@@ -134,7 +142,6 @@ cdef bint open_work(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) no
     memset(w.queues, 0, w.signatures.n * sizeof(Queue))
     w.alone = NONE
     w.n_active = 0
-    plan.n_steps = 0
     return True
 
 
@@ -284,17 +291,90 @@ cdef void run_agenda(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) n
             release(g, w, b)
 
 
+# ---- a single pass ------------------------------------------------------------------------------
+
+# Per signature.
+cdef struct Group:
+    uint32_t first                  # the number of its last batch, the first to run backward; `next` leads to others
+    uint32_t count
+    bint apart                      # a user of one of them would run after the first
+
+
+cdef void find_first_users(const Graph* g, uint32_t n, uint32_t* users) noexcept nogil:
+    """For each batch, the first one that passes it a gradient, the last to run backward; NONE: there is none."""
+    cdef const Node* nodes = nodes_of(g)
+    cdef const uint32_t* ids
+    cdef const uint32_t* args
+    cdef uint32_t b, j, k
+    memset(users, 0xFF, n * sizeof(uint32_t))
+    b = n
+    while b:
+        b -= 1
+        ids = order_of(g) + batches_of(g)[b].first
+        for j in range(batches_of(g)[b].count):
+            if not state_of(g)[ids[j]] & NEEDS_GRAD or op_at(nodes[ids[j]].op).backward == NULL:
+                continue                    # as of indices
+            args = args_of(g, &nodes[ids[j]])
+            for k in range(nodes[ids[j]].nargs):
+                if passes_back(g, args[k]):
+                    users[nodes[args[k]].batch] = b
+
+
+cdef bint join_in_order(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) noexcept nogil:
+    """Plan the reverse order with groups; False if there is none, or no memory."""
+    cdef Group* groups = <Group*>arena_alloc(&g.scratch, w.signatures.n * sizeof(Group))
+    cdef uint32_t* users = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    cdef Group* group
+    cdef uint32_t b, at = 0
+    cdef bint found = False
+    if groups == NULL or users == NULL or not open_plan(g, n, w, plan):
+        return False
+    memset(groups, 0, w.signatures.n * sizeof(Group))
+    find_first_users(g, n, users)
+    for b in range(n):
+        if w.sig[b] != NONE:
+            group = &groups[w.sig[b]]
+            w.next[b] = group.first if group.count else NONE
+            group.first = b
+            group.count += 1
+    for b in range(n):
+        if w.sig[b] != NONE:
+            groups[w.sig[b]].apart |= users[b] <= groups[w.sig[b]].first
+    for b in range(w.signatures.n):
+        found |= groups[b].count > 1 and not groups[b].apart
+    if not found:
+        return False
+    b = n
+    while b:
+        b -= 1
+        group = &groups[w.sig[b]] if w.sig[b] != NONE else NULL
+        if group == NULL or group.apart:
+            begin_step(plan, at, 0).count = 1
+            plan.numbers[at] = b
+            at += 1
+        elif b == group.first:
+            write_joined(g, w, b, w.signatures.keys[w.sig[b]].form, at, plan)
+            at += group.count
+    return True
+
+
 cdef bint plan_backward(Graph* g, uint32_t last, int kind, BackwardPlan* plan) noexcept nogil:
     cdef size_t top = g.scratch.top
     cdef uint32_t n = last + 1
     cdef JoiningWork w
-    if not find_signatures(g, n, kind, &w) or not open_work(g, n, &w, plan):
+    cdef bint planned = find_signatures(g, n, kind, &w)
+    if planned and g.n_passes == 1:
+        planned = join_in_order(g, n, &w, plan)
+    elif planned:
+        planned = open_work(g, n, &w, plan)
+        if planned:
+            find_uses(g, n, &w)
+            run_agenda(g, n, &w, plan)
+    if planned:
+        count_joined(plan)
+    else:
         arena_rewind(&g.scratch, top)
-        return False
-    find_uses(g, n, &w)
-    run_agenda(g, n, &w, plan)
-    count_joined(plan)
-    return True
+    return planned
 
 
 cdef void count_joined(const BackwardPlan* plan) noexcept nogil:

@@ -15,6 +15,8 @@ import workloads
 
 sys.path.pop(0)
 
+TAGGER = ("tagger", "autobatch")
+
 
 def made_rows(costs: dict[str, float], n: int = 300) -> list[dict[str, object]]:
     """Rows of programs that take exactly these costs."""
@@ -76,6 +78,13 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("| tagger |") for line in lines) == 5
     assert lines[-1].startswith("fitted without the program: median ")
+
+
+def test_the_errors_of_a_program() -> None:
+    rows = model.measured()
+    found = [100 * e for row, (_, _, e) in zip(rows, model.errors(rows)) if (row["program"], row["form"]) == TAGGER]
+    assert len(found) > 1
+    assert model.ranges(rows)[TAGGER] == f"{min(found):+.0f} to {max(found):+.0f} %"
 
 
 def test_another_machine_takes_another_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ launch ends with, or nothing. Errors of a device stay, so each job has its proce
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -97,6 +98,17 @@ class Device:
         text = ctypes.c_char_p()
         self.cuda.cuGetErrorString(error, ctypes.byref(text))
         return (text.value or b"no text").decode() if error else ""
+
+
+def fused_tanh() -> str:
+    """The source of a fused kernel with a single tanh, which a module of the package writes."""
+    path = ROOT / "dynet_cy" / "gpu" / "fused_source.py"
+    spec = importlib.util.spec_from_file_location("fused_source", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules["fused_source"] = importlib.util.module_from_spec(spec)  # dataclasses look it up there
+    spec.loader.exec_module(module)
+    return str(module.source_of([module.FusedNode("unary", "tanh", (None,))], [0]))
 
 
 def found(file: str, job: str, **variables: str) -> str:

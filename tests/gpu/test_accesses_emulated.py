@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 
 import numpy as np
 import pytest
-from emulated_device import FLOATS, ROOT, WORDS, Device, found, needs_driver, run_job
+from emulated_device import FLOATS, WORDS, Device, found, fused_tanh, needs_driver, run_job
 
 pytestmark = needs_driver
 
@@ -35,12 +34,7 @@ extern "C" __global__ void read_by_all(const float *x, float *y) {
 }
 extern "C" __global__ void bytes(float *x) { reinterpret_cast<double *>(x)[threadIdx.x] = 0.; }
 """
-_spec = importlib.util.spec_from_file_location("fused_source", ROOT / "dynet_cy" / "gpu" / "fused_source.py")
-assert _spec is not None
-assert _spec.loader is not None
-_module = sys.modules["fused_source"] = importlib.util.module_from_spec(_spec)  # without the package
-_spec.loader.exec_module(_module)
-FUSED = _module.source_of([_module.FusedNode("unary", "tanh", (None,))], [0])
+FUSED = fused_tanh()
 
 
 def pointer(at: int) -> bytes:

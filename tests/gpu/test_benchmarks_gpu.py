@@ -88,7 +88,7 @@ def test_table_of_mnist() -> None:
 
 
 def test_a_model_predicts_times(device: str) -> None:
-    """In two more columns; only where the driver computes nothing, or the time of the host would include it."""
+    """In three more columns; only where the driver computes nothing, or the time of the host would include it."""
     command = [sys.executable, launches.__file__, "--tiny", "--workloads", "latency", "--model", "h100"]
     environment = {key: value for key, value in os.environ.items() if key != "EMU_IDLE"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -100,6 +100,7 @@ def test_a_model_predicts_times(device: str) -> None:
     assert done.returncode == 0, done.stderr
     heads, _, *table = ([x.strip() for x in line.split("|")[1:-1]] for line in done.stdout.splitlines())
     assert heads == [*launches.HEADS, *launches.MODEL_HEADS]
-    times = [[float(x) for x in row[-2:]] for row in table]
+    times = [[float(x) for x in row[-3:-1]] for row in table]
     assert len(times) == 2
+    assert [row[-1].endswith(" %") for row in table] == [True, False]  # the errors of the program, once
     assert all(0 < host < predicted < 10 for host, predicted in times)

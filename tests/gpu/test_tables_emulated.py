@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 
 import numpy as np
 import pytest
-from emulated_device import FLOATS, ROOT, WORDS, Device, found, needs_driver, run_job
+from emulated_device import FLOATS, WORDS, Device, found, fused_tanh, needs_driver, run_job
 
 pytestmark = needs_driver
 
@@ -24,12 +23,7 @@ PRODUCT = np.dtype(
     [(name, "u8") for name in ("a", "b", "c", "also")] + [(name, "u4") for name in ("m", "n", "k", "lda", "ldb", "ldc")]
     + [("alpha", "f4"), ("beta", "f4"), ("ta", "u4"), ("tb", "u4")]
 )  # fmt: skip
-_spec = importlib.util.spec_from_file_location("fused_source", ROOT / "dynet_cy" / "gpu" / "fused_source.py")
-assert _spec is not None
-assert _spec.loader is not None
-_module = sys.modules["fused_source"] = importlib.util.module_from_spec(_spec)  # without the package
-_spec.loader.exec_module(_module)
-FUSED = _module.source_of([_module.FusedNode("unary", "tanh", (None,))], [0])
+FUSED = fused_tanh()
 
 
 def moves(d: Device, *rows: tuple[int, int, int, int, int]) -> list[bytes]:

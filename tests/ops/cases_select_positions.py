@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from case import Case, many, name_of, one
+from case import Case, many, name_of, one, whole
 from cases_select import added, slices_added
 
 
@@ -92,6 +92,12 @@ CASES = [
         lambda x, s: x[position_of(s)],
         grad=(True, False),
     ),
+    whole(
+        "pick_batch-vector-at",
+        (4, 3),
+        lambda dy, x: dy.pick_batch(x, dy.input_indices([2, 0, 2])),
+        lambda x: np.stack([np.broadcast_to(x, (4, 3, 3))[i, :, b] for b, i in enumerate([2, 0, 2])], -1),
+    ),
     many(
         "pick_range-at",
         [(6, 3), (4,)],
@@ -106,6 +112,25 @@ CASES = [
         lambda x, s: x[position_of(-s)],
         grad=(True, False),
     ),
+    *[
+        many(
+            name_of("index-at-beside", shape, number),
+            [shape, (shape[0],)],
+            lambda dy, x, s, key=key: x[key(dy.argmax(s), dy.input_indices(1))],
+            lambda x, s, key=key: np.atleast_1d(x[key(position_of(s), 1)]),
+            grad=(True, False),
+        )
+        for number, (shape, key) in enumerate(
+            [
+                ((4, 3), lambda i, j: (i, 2)),
+                ((4, 3), lambda i, j: (i, j)),
+                ((4, 3), lambda i, j: (i, slice(1, None))),
+                ((3, 4, 3), lambda i, j: (i, 1, j)),
+                ((3, 4, 3), lambda i, j: (2, i, slice(None, None, 2))),
+                ((3, 4, 3), lambda i, j: (j, ..., i)),
+            ]
+        )
+    ],
     *taken("index-at", (4, 3), 6, 0, lambda dy, x, i: x[i]),
     *taken("index-at", (4, 3), 5, 1, lambda dy, x, i: x[:, i]),
     *taken("index-at", (2, 3, 4), 5, 2, lambda dy, x, i: x[:, :, i]),

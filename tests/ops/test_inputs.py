@@ -145,3 +145,28 @@ def test_empty_tensors(graph) -> None:
 def test_sizes_of_empty_inputs(make, error, message: str, graph) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize("number", [0, 1, -3, 2.5, -0.0, 2**31 - 1, 2**40, 1e-45, float("inf"), float("nan"), True])
+@pytest.mark.parametrize("forward_only", [False, True])
+def test_one_number_is_an_input_as_an_array_of_it(number, forward_only: bool) -> None:
+    """Numbers that need no array give the same nodes as arrays."""
+    dy.renew_cg(forward_only=forward_only)
+    found, desired = dy.scalarInput(number), dy.scalarInput(np.array([number]))
+    assert type(found) is type(desired)
+    assert (found.dim(), found.dtype) == (desired.dim(), desired.dtype)
+    np.testing.assert_array_equal(found.npvalue().view(np.int32), desired.npvalue().view(np.int32))
+
+
+@pytest.mark.parametrize("number", [0, 7, -3, 2**31 - 1, -(2**31), True])
+@pytest.mark.parametrize("forward_only", [False, True])
+def test_one_index_is_an_input_as_an_array_of_it(number, forward_only: bool) -> None:
+    dy.renew_cg(forward_only=forward_only)
+    found, desired = dy.input_indices(number), dy.input_indices(np.array([number]))
+    assert type(found) is type(desired)
+    assert (found.dim(), found.dtype, found.value()) == (desired.dim(), desired.dtype, desired.value())
+    if not forward_only:
+        found.set(5)
+        assert found.value() == 5
+        with pytest.raises(ValueError, match="the value has shape"):
+            found.set([1, 2])

@@ -90,7 +90,6 @@ def test_a_wrong_index_among_many(graph) -> None:
         (lambda x: dy.gather(x, at(1)), "the indices have 1 axes, they need 2"),
         (lambda x: dy.gather(x, dy.ones((1, 3))), "the indices have 3 elements along axis 1, they need 4"),
         (lambda x: dy.scatter_rows(x, at(1, 2), 5), "the indices must be a vector of 3"),
-        (lambda x: dy.pickneglogsoftmax(x[0], at(1, 2)), "the index must be one number for each batch element"),
         (lambda x: dy.pick_range(x, at(1, 2), length=1), "s must be one number"),
         (lambda x: dy.argmax(x, d=2), "d must be an axis"),
         (lambda x: dy.argmin(x[:0]), "x has no elements along d"),
@@ -105,8 +104,10 @@ def test_shapes_that_do_not_fit(build, message: str, graph) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda x: x[at(1), at(1)], "an expression may be the only index"),
-        (lambda x: x[1, at(1)], "an expression may be the only index"),
+        (lambda x: x[at(1), [0, 1]], "may stand beside numbers, slices and other expressions only"),
+        (lambda x: x[at(1), None], "may stand beside numbers, slices and other expressions only"),
+        (lambda x: x[..., at(1), ...], "may stand beside numbers, slices and other expressions only"),
+        (lambda x: x[at(0, 1), at(0, 1)], "only one may have several numbers; gather"),
         (lambda x: dy.pick_range(x, at(1), 2), "s is an expression, so give length"),
         (lambda x: dy.pick_range(x, 1), "either e or length must be given"),
         (lambda x: dy.pick_range(x, 1, 2, length=1), "either e or length must be given"),
@@ -118,6 +119,30 @@ def test_shapes_that_do_not_fit(build, message: str, graph) -> None:
 def test_uses_that_are_not_possible(build, message: str, graph) -> None:
     with pytest.raises(TypeError, match=message):
         build(dy.inputTensor(X))
+
+
+@pytest.mark.parametrize(
+    ("build", "shape"),
+    [
+        (lambda x: dy.pick_batch(x, at(0, 1, 2), 1), "{3} x 3"),
+        (lambda x: dy.pickneglogsoftmax_batch(x[0], at(0, 1)), "{1} x 2"),
+        (lambda x: dy.hinge(x[0], at(0, 1)), "{1} x 2"),
+    ],
+)
+def test_a_vector_has_an_index_for_each_batch_element(build, shape: str, graph) -> None:
+    assert shape in repr(build(dy.inputTensor(X)))
+
+
+def test_indices_that_fit_neither_a_vector_nor_a_batch(graph) -> None:
+    for function in (dy.pick_batch, dy.pickneglogsoftmax, dy.hinge):
+        with pytest.raises(dy.DimensionError, match=f"^{function.__name__}: the indices must be a vector, or .*2,2"):
+            function(dy.ones(3, batch_size=4), dy.zeros((2, 2)))
+
+
+def test_a_range_beyond_the_whole_numbers_of_floats(graph) -> None:
+    n = 2**24
+    x = dy.concatenate([dy.zeros(n), dy.inputVector([1, 2, 3, 4])])
+    assert dy.pick_range(x, dy.input_indices(n + 1), length=2).npvalue().tolist() == [2, 3]
 
 
 def test_numbers_that_types_do_not_hold(graph) -> None:

@@ -119,10 +119,12 @@ def test_many_columns_are_several_calls(layers: Layers) -> None:
     """A call takes only as many columns as make it faster; a batch that has enough is not joined."""
 
     def program():
-        xs = [dy.lookup_batch(layers.table, [k % 20] * n) for k, n in enumerate((100, 100, 100, 127, 128, 300))]
+        xs = [
+            dy.lookup_batch(layers.table, [k % 20] * n) for k, n in enumerate((100, 100, 100, 100, 127, 127, 128, 300))
+        ]
         return dy.sum_batches(dy.esum([dy.sum_batches(dy.squared_norm(asked(layers.layer(x)))) for x in xs]))
 
-    assert check(layers, program) == (2, 4)
+    assert check(layers, program) == (2, 6)
 
 
 def test_arguments_that_nodes_share_and_that_they_do_not(layers: Layers) -> None:
@@ -210,6 +212,58 @@ def test_one_pass_is_not_planned_anew(layers: Layers) -> None:
         return asked(dy.esum(losses))
 
     assert check(layers, program) == (0, 0)
+
+
+def sampled(layers: Layers, sequences: int, steps: int, chained: bool = False) -> dy.Expression:
+    """Losses of steps that read the index of the best score of the step before; `chained`: and the scores too."""
+    losses = []
+    for k in range(sequences):
+        state, word = layers.table[k], layers.table[k + 1]
+        for t in range(steps):
+            state = dy.tanh(layers.u * state + word)
+            scores = dy.affine_transform([layers.b, layers.w, state])
+            losses.append(dy.pickneglogsoftmax(scores, (k + t) % DIM))
+            word = layers.table[dy.argmax(scores)]
+            if chained:
+                word = word + dy.tanh(scores)
+    return asked(dy.esum(losses))
+
+
+def test_steps_of_one_pass_that_reads_indices(layers: Layers) -> None:
+    assert check(layers, lambda: sampled(layers, 5, 4)) == (1, 4)
+    check(layers, lambda: sampled(layers, 1, 4))  # each loss is computed before the next scores
+
+
+def test_steps_of_one_pass_that_need_each_others_gradients(layers: Layers) -> None:
+    assert check(layers, lambda: sampled(layers, 5, 4, chained=True)) == (0, 0)
+
+
+def test_layers_of_one_pass_with_losses_of_their_own(layers: Layers) -> None:
+    """Products with the same matrix whose users may run backward after the first of them."""
+
+    def program():
+        states = [dy.tanh(layers.u * layers.table[k]) for k in range(4)]
+        first = [dy.affine_transform([layers.b, layers.w, x]) for x in states]
+        words = [layers.table[dy.argmax(x)] for x in first]
+        second = [dy.affine_transform([layers.b, layers.w, dy.tanh(layers.v * x)]) for x in words]
+        both = [dy.squared_norm(x) + dy.squared_norm(dy.tanh(y)) for x, y in zip(first, second)]
+        return asked(dy.esum(both))
+
+    check(layers, program)
+
+
+def test_one_pass_backward_again_and_within_a_limit(layers: Layers) -> None:
+    dy.renew_cg(autobatching=1)
+    loss = sampled(layers, 5, 4)
+    loss.backward()
+    first = layers.gradients()
+    loss.backward()
+    for got, want in zip(layers.gradients(), first):
+        np.testing.assert_array_equal(got, want)
+    dy.renew_cg(autobatching=1, mem=64)
+    sampled(layers, 5, 4).backward()
+    for got, want in zip(layers.gradients(), first):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 def test_small_matrices_are_not_joined(layers: Layers) -> None:
