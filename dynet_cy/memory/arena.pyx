@@ -92,7 +92,8 @@ cdef enum:
     FIRST_ARRAY = 1 << 10
     MAPPED = 1 << 17                # blocks of this size or more are mapped, smaller ones come from malloc
     CHARGE_STEP = 1 << 16           # arenas are charged against the limit in steps of this size
-    AHEAD = 4                       # a mapped segment has address space for this many times what its arena needs
+    AHEAD = 2                       # a mapped segment has address space for this many times what its arena needs,
+    LEAST_ADDRESSES = 1 << 25       # and for so many bytes
     HUGE_FROM = 1 << 22             # segments of which this much or more is used ask for huge pages
     HUGE_PAGE = 1 << 21
     ASK_FROM = 1 << 20              # smaller requests are not checked against the machine's free memory
@@ -317,7 +318,7 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
     want = max(n, total)
     # Parts of a device have the size of their segments; planes of parameters seldom grow.
     if want >= MAPPED and not a.mirrored and not a.zeroed:
-        want = want * AHEAD & ~<size_t>(ALIGN - 1)
+        want = max(want * AHEAD, <size_t>LEAST_ADDRESSES)
     want = max(want, max(<size_t>FIRST_SEGMENT, a.first if a.n == 0 else 0))
     if n >= MAPPED and drops:                   # the empty segments that are too small are not needed beside it
         drop_segments(a, a.now + 1)
