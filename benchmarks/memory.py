@@ -45,6 +45,7 @@ GOAL = 0.6  # of PyTorch's memory
 GOALS = {"language_model": 0.65, "mnist_cnn": 0.65}  # where parameters dominate
 LIMITS = (1e9, 2e9, 4e9)  # of a process, for `fits`
 CLOSE = 0.95  # a minibatch fits closely enough if it takes this share of the limit
+SECOND = 4  # the second size that is tried, as a multiple of the first
 TRIES = 4  # for each limit
 BAR = 30  # characters of the progress bar
 STEPS = (1_000, 10_000, 30_000)
@@ -186,7 +187,7 @@ def largest(
         return peaks[count]
 
     peak(first)
-    peak(2 * first)
+    peak(SECOND * first)
     found = []
     for limit in LIMITS:
         if limit > check:
