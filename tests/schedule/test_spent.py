@@ -12,6 +12,7 @@ from dynet_cy.execute import recompute
 from dynet_cy.graph.expressions import arena_bytes
 
 CLASSES, N, STEPS = 3000, 64, 12
+CHARGED = 1 << 16  # the step in which arenas count what they hold
 Switch = Callable[[bool], None]
 
 
@@ -90,7 +91,7 @@ def test_gradients_use_the_memory_of_values_that_were_read(drops: Switch, autoba
             found.append([w.grad_as_array().copy()])
             w.scale_gradient(0)
     same(*found)
-    assert taken[1] <= taken[0]
+    assert taken[1] <= taken[0] + CHARGED
 
 
 # ---- what can be asked for ------------------------------------------------------------
