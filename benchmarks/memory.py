@@ -160,8 +160,8 @@ class Progress:
 
 
 def on_line(peaks: dict[int, float], limit: float) -> int:
-    """The size at which a line through the two nearest sizes reaches a little less than a limit; they differ by a tenth of
-    it, if there are such, since the line through two that are close is less certain."""
+    """The size at which a line through the two nearest sizes comes close to a limit.  They differ by a tenth of the
+    limit, if there are such, since the line through two that are close is less certain."""
     nearest, *others = sorted(peaks, key=lambda count: abs(peaks[count] - limit))
     apart = [count for count in others if abs(peaks[count] - peaks[nearest]) >= limit / 10] or others
     near = sorted((nearest, apart[0]))
