@@ -1,20 +1,21 @@
 """Memory of dynet_cy compared with PyTorch's and DyNet's.
 
     python benchmarks/memory.py [--torch PYTHON] [--dynet PYTHON] [--programs NAME ...] [--runs N]
-    python benchmarks/memory.py --fits [NAME ...] [--torch PYTHON] [--dynet PYTHON]
+    python benchmarks/memory.py --fits [NAME ...] [--check GB] [--torch PYTHON] [--dynet PYTHON]
     python tools/gpu/emulate.py env EMU_IDLE=1 python benchmarks/memory.py --gpu
 
 First, what training adds to a process: the peak of its resident memory over four updates, less what is resident
 before the first one, when the parameters have their values.  Each form of each program of `workloads/` runs in a
-process of its own, on one thread.  For automatic batching the table says what it consists of: the arenas of the graph,
-and all else (gradients of parameters, the state of the trainer, packed weights, nodes).  The ratio is that of automatic
-batching, or of minibatches where they take more, to PyTorch; beside it stands the goal.  With `--runs N` the least of N
-processes counts, since the allocator of PyTorch varies.  DyNet's pools are set to 8 MB each and grow as needed, which
-automatic batching refuses; its default is 512 MB at the start.
+process of its own, on one thread.  For automatic batching the table says what it consists of: the arenas of the graph
+in the update that had the peak, and all else (gradients of parameters, the state of the trainer, packed weights,
+nodes).  The ratio is that of automatic batching, or of minibatches where they take more, to PyTorch; beside it stands
+the goal.  With `--runs N` the least of N processes counts, since the allocator of PyTorch varies.  DyNet's pools are
+set to 8 MB each and grow as needed, which automatic batching refuses; its default is 512 MB at the start.
 
 With `--fits`, instead, the largest minibatch of these programs, by default of all that have minibatches, with which
 the peak of a process's resident memory is at most 1, 2 and 4 GB.  Memory grows nearly in proportion, so the size that
 is tried next lies on the line through the two nearest ones.  Each has a process of its own, which makes two updates.
+With `--check 1` only sizes for at most 1 GB are tried; the others are those on the line, and have a ~ before them.
 
 With `--gpu`, on a GPU or the emulated driver, only the memory of the device that graphs take, without parameters, their
 gradients and trainers.
@@ -44,6 +45,7 @@ GOAL = 0.6  # of PyTorch's memory
 GOALS = {"language_model": 0.65, "mnist_cnn": 0.65}  # where parameters dominate
 LIMITS = (1e9, 2e9, 4e9)  # of a process, for `fits`
 CLOSE = 0.95  # a minibatch fits closely enough if it takes this share of the limit
+SECOND = 4  # the second size that is tried, as a multiple of the first
 TRIES = 4  # for each limit
 BAR = 30  # characters of the progress bar
 STEPS = (1_000, 10_000, 30_000)
@@ -88,12 +90,12 @@ def decoding(python: str, library: str) -> list[int | None]:
 
 
 def measure(python: str, library: str, form: str, name: str, updates: int, *options: str) -> dict[str, float]:
-    """What the last of some updates of a program reports, in a new process."""
+    """What that of some updates of a program reports that had the peak, in a new process."""
     child = Child(python, library, form, name, options=options)
     try:
         for _ in range(updates):
             child.round()
-        return child.rounds[-1]
+        return next(answer for answer in child.rounds if answer["memory"] == child.rounds[-1]["memory"])
     finally:
         child.close()
 
@@ -157,8 +159,23 @@ class Progress:
             print(f"\r{' ' * (BAR + 63)}\r", end="", file=sys.stderr, flush=True)
 
 
-def largest(python: str, library: str, form: str, name: str, progress: Progress | None = None) -> list[int]:
-    """The largest minibatches with which a process takes at most each of LIMITS; 0: even the first one takes more."""
+def on_line(peaks: dict[int, float], limit: float) -> int:
+    """The size at which a line through the two nearest sizes comes close to a limit.  They differ by a tenth of the
+    limit, if there are such, since the line through two that are close is less certain."""
+    nearest, *others = sorted(peaks, key=lambda count: abs(peaks[count] - limit))
+    apart = [count for count in others if abs(peaks[count] - peaks[nearest]) >= limit / 10] or others
+    near = sorted((nearest, apart[0]))
+    per_item = (peaks[near[1]] - peaks[near[0]]) / (near[1] - near[0])
+    if per_item <= 0:
+        return 2 * near[1]
+    return max(int(near[0] + (limit * (1 + CLOSE) / 2 - peaks[near[0]]) / per_item), 1)
+
+
+def largest(
+    python: str, library: str, form: str, name: str, check: float = LIMITS[-1], progress: Progress | None = None
+) -> list[tuple[int, bool]]:
+    """The largest minibatches with which a process takes at most each of LIMITS, and whether that was measured, as it
+    is for limits up to `check`; 0: even the first one takes more."""
     first = workloads.load(name).sizes["count"]
     peaks: dict[int, float] = {}
 
@@ -170,22 +187,20 @@ def largest(python: str, library: str, form: str, name: str, progress: Progress 
         return peaks[count]
 
     peak(first)
-    peak(2 * first)
+    peak(SECOND * first)
     found = []
     for limit in LIMITS:
+        if limit > check:
+            found.append((on_line(peaks, limit), False))
+            continue
         for _ in range(TRIES):
-            near = sorted(sorted(peaks, key=lambda count: abs(peaks[count] - limit))[:2])
-            per_item = (peaks[near[1]] - peaks[near[0]]) / (near[1] - near[0])
-            count = (
-                int(near[0] + (limit * (1 + CLOSE) / 2 - peaks[near[0]]) / per_item) if per_item > 0 else 2 * near[1]
-            )
-            if CLOSE * limit <= peak(max(count, 1)) <= limit:
+            if CLOSE * limit <= peak(on_line(peaks, limit)) <= limit:
                 break
-        found.append(max((count for count in peaks if peaks[count] <= limit), default=0))
+        found.append((max((count for count in peaks if peaks[count] <= limit), default=0), True))
     return found
 
 
-def fit(names: list[str], pythons: dict[str, str]) -> None:
+def fit(names: list[str], pythons: dict[str, str], check: float) -> None:
     """Print the table of the largest minibatches."""
     rows = [
         (name, library, form)
@@ -197,10 +212,11 @@ def fit(names: list[str], pythons: dict[str, str]) -> None:
     progress = Progress(len(rows))
     print("largest minibatch", "library", *(f"{limit / 1e9:.0f} GB" for limit in LIMITS), sep=" | ")
     for name, library, form in rows:
-        found = largest(pythons[library], library, form, name, progress)
+        found = largest(pythons[library], library, form, name, check, progress)
         progress.done += 1
         progress.clear()
-        print(name, f"{library}, {form}", *(f"{count:,}" for count in found), sep=" | ", flush=True)
+        cells = (f"{'' if measured else '~ '}{count:,}" for count, measured in found)
+        print(name, f"{library}, {form}", *cells, sep=" | ", flush=True)
 
 
 def on_device(names: list[str]) -> None:
@@ -229,6 +245,9 @@ def main() -> None:
     parser.add_argument("--programs", nargs="+", metavar="NAME", default=PROGRAMS, choices=workloads.NAMES)
     parser.add_argument("--runs", type=int, default=1, metavar="N", help="processes for each figure; the least counts")
     parser.add_argument("--fits", nargs="*", metavar="NAME", choices=workloads.NAMES, help="the largest minibatches")
+    parser.add_argument(
+        "--check", type=float, default=LIMITS[-1] / 1e9, metavar="GB", help="try sizes up to this limit"
+    )
     parser.add_argument("--gpu", action="store_true", help="only what graphs take on GPU:0")
     parser.add_argument("--decode", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -243,7 +262,7 @@ def main() -> None:
     pythons = {library: python for library, python in pythons.items() if python}
     titles = {"dynet_cy": "minibatch", "torch": "PyTorch, batched", "dynet": "DyNet, minibatch"}
     if args.fits is not None:
-        fit(args.fits or MINIBATCHED, pythons)
+        fit(args.fits or MINIBATCHED, pythons, args.check * 1e9)
         return
     ratio = ["ratio", "goal"] if args.torch else []
     print("MB added", "autobatch", *ARENAS, "all else", *(titles[library] for library in pythons), *ratio, sep=" | ")

@@ -742,6 +742,8 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     forget_stretches(g)
     for i in range(GRAPH_ARENAS):
         arena_rewind(&g.arenas[i], 0)
+        if engine(ENGINE_GPU).close != NULL:    # a program that uses devices may use them in this graph
+            g.arenas[i].mirrored = True
         if not g.device and g.device_graphs == NULL:    # recorded passes of devices hold addresses of their arenas
             arena_unite(&g.arenas[i])
     limit_memory(&g.memory, most)

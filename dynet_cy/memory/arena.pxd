@@ -14,6 +14,7 @@ cdef extern from "dynet_cy/arena.h" nogil:
         size_t bytes
         size_t begin "from"
         size_t charged
+        size_t huge
         ptrdiff_t gradient
 
     ctypedef struct Arena "dy_arena":

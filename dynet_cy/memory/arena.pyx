@@ -92,7 +92,10 @@ cdef enum:
     FIRST_ARRAY = 1 << 10
     MAPPED = 1 << 17                # blocks of this size or more are mapped, smaller ones come from malloc
     CHARGE_STEP = 1 << 16           # arenas are charged against the limit in steps of this size
-    HUGE_FROM = 1 << 22             # segments of this size or more ask for huge pages
+    AHEAD = 2                       # a mapped segment has address space for this many times what its arena needs,
+    LEAST_ADDRESSES = 1 << 25       # and for so many bytes
+    HUGE_FROM = 1 << 22             # segments of which this much or more is used ask for huge pages
+    HUGE_PAGE = 1 << 21
     ASK_FROM = 1 << 20              # smaller requests are not checked against the machine's free memory
 
 # A gap after each segment, so that the end of one and the beginning of another are never adjacent.
@@ -312,7 +315,11 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
         refuse(MACHINE, n, machine - a.top if machine > a.top else 0)
         return False
     n = (n + ALIGN - 1) & ~<size_t>(ALIGN - 1)
-    want = max(max(n, total), max(<size_t>FIRST_SEGMENT, a.first if a.n == 0 else 0))
+    want = max(n, total)
+    # Parts of a device have the size of their segments; planes of parameters seldom grow.
+    if want >= MAPPED and not a.mirrored and not a.zeroed:
+        want = max(want * AHEAD, <size_t>LEAST_ADDRESSES)
+    want = max(want, max(<size_t>FIRST_SEGMENT, a.first if a.n == 0 else 0))
     if n >= MAPPED and drops:                   # the empty segments that are too small are not needed beside it
         drop_segments(a, a.now + 1)
     while True:
@@ -329,20 +336,29 @@ cdef bint add_segment(Arena* a, size_t n) noexcept nogil:
         else:
             refuse(SYSTEM, n, 0)
         return False
-    # Arenas that begin as zeros hold rows of tables, few of which may ever be written.
-    if want >= HUGE_FROM and not a.zeroed:
-        prefer_huge_pages(p, want)
     memset(&a.segments[a.n], 0, sizeof(Segment))
     a.segments[a.n].p = <char*>p
     a.segments[a.n].bytes = want
+    if a.zeroed:                                # rows of tables, few of which may ever be written
+        a.segments[a.n].huge = want
+    elif a.n == 0:                              # half of it is for what earlier segments held
+        ask_for_huge_pages(&a.segments[0], min(a.first // 2, want))
     if a.n == 0:
         a.origin = <uintptr_t>p
     a.n += 1
     return True
 
 
+cdef void ask_for_huge_pages(Segment* s, size_t end) noexcept nogil:
+    """Request huge pages for the beginning of a segment, all of which will be used: one page of 2 MiB is as much as 512
+    small ones, even if little of it is ever written."""
+    if end >= HUGE_FROM and end >= s.huge + HUGE_PAGE:
+        prefer_huge_pages(s.p, end)
+        s.huge = end
+
+
 cdef bint charge_segment(Memory* of, Segment* s, size_t end, size_t needed) noexcept nogil:
-    """Charge a segment up to an offset, because of a request for `needed` bytes."""
+    """Charge a segment up to an offset, because of a request for `needed` bytes, and request huge pages for it."""
     cdef size_t want
     if end <= s.charged:
         return True
@@ -352,6 +368,8 @@ cdef bint charge_segment(Memory* of, Segment* s, size_t end, size_t needed) noex
         if not charge(of, want - s.charged, needed):
             return False
     s.charged = want
+    # A large allocation will be used. What has grown to so much will grow by a part of it.
+    ask_for_huge_pages(s, min(max(end if needed >= HUGE_FROM else 0, want + want // 8), s.bytes))
     return True
 
 

@@ -3,7 +3,8 @@
  * An arena holds what pointers refer to, so it never moves.  An arena is a chain of segments, each at least as large as
  * all those before it together.  An allocation is within one segment; if it does not fit, it starts the next one.
  * Positions are offsets, which continue from segment to segment, so a bump pointer, a checkpoint and the copy of an
- * arena on a device are one number or one range each.
+ * arena on a device are one number or one range each.  A large segment has more address space than was asked for: memory
+ * comes with the first touch, and what is in few segments leaves few ends unused.
  *
  * An array holds elements that are found by index.  An array is one contiguous range, which moves when it grows, so no
  * pointer into it may be held while it grows.
@@ -44,6 +45,7 @@ typedef struct {
     size_t bytes;               /* a multiple of DY_ALIGN */
     size_t from;                /* the offset of its first byte */
     size_t charged;             /* bytes of it that count against the limit */
+    size_t huge;                /* bytes from its beginning for which huge pages were requested, or never will be */
     ptrdiff_t gradient;         /* in a segment of values: the distance to their gradients */
 } dy_segment;
 

@@ -50,6 +50,16 @@ dy.sum_elems(x).backward(full=True)
     assert asked(tmp_path, program) >= 2 * 32 * 1024
 
 
+def test_address_space_that_is_not_used(tmp_path: Path) -> None:
+    """Segments have more addresses than graphs use, which may be less than one huge page."""
+    program = """
+for _ in range(3):
+    dy.renew_cg()
+    dy.sum_elems(dy.tanh(dy.tanh(dy.inputTensor(np.ones((256, 256), np.float32))))).backward()
+"""
+    assert asked(tmp_path, program) == 0
+
+
 def test_tables_of_which_few_rows_are_used(tmp_path: Path) -> None:
     program = """
 model = dy.ParameterCollection()
