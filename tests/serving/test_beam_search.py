@@ -180,6 +180,7 @@ def test_a_state_can_be_continued() -> None:
 @pytest.mark.fibers
 def test_transformers_whose_memory_is_not_copied_at_each_step() -> None:
     dim, longest = 6, 5
+    dy.reset_random_seed(3)  # with these weights the best of a sentence continue different outputs
     model = dy.ParameterCollection()
     decoder, table = (
         dy.nn.TransformerDecoder(2, dim, 2, 8, model),
