@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -82,6 +84,8 @@ def test_crashes_are_found(soak, monkeypatch, capsys):
     crash = lambda rng: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     crash.__name__ = "crash"
     monkeypatch.setattr(soak, "ROUNDS", [(soak.builders, 1), (crash, 1)])
+    ticks = itertools.count()  # however long rounds take, there are several
+    monkeypatch.setattr(soak, "time", SimpleNamespace(monotonic=lambda: 0.3 * next(ticks)))
     assert soak.soak(0.05, 1, apart=True) > 0
     captured = capsys.readouterr()
     assert "the process was ended by signal 9" in captured.err

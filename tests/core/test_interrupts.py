@@ -114,7 +114,7 @@ def test_forward_stops_and_goes_on(autobatch, forward_only):
     assert value == pytest.approx(chain.loss(layers, autobatching=autobatch).value(), rel=1e-5)
 
 
-@pytest.mark.usefixtures("small_graphs_keep_all")  # values that backward has used would be those of before the update
+@pytest.mark.usefixtures("values_stay")  # those that backward has used would be values of before the update
 @pytest.mark.parametrize("autobatch", [0, 1])
 def test_backward_is_taken_back(autobatch):
     found = []
