@@ -22,7 +22,8 @@ def checkpoint(function, /, *args, **settings):
     there after backward, as without `checkpoint`.
 
     Nothing is dropped of what runs before the function returns (`value()` inside it, graphs that
-    compute immediately), and there is nothing to drop in forward-only graphs. On a GPU, gradients of weight matrices are sums of other parts, so they may round differently.
+    compute immediately), and there is nothing to drop in forward-only graphs. On a GPU, gradients of
+    weight matrices are sums of other parts, so they may round differently.
 
     Args:
         function: makes expressions of the current graph.

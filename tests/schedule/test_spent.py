@@ -94,7 +94,7 @@ def test_gradients_use_the_memory_of_values_that_were_read(drops: Switch, autoba
             w.scale_gradient(0)
     same(*found)
     # With a batch for each layer, the gradients of the first one take most: no values before it are as large.
-    saved = 0 if autobatching else 6 << 17          # six of fifteen results of 128 KiB
+    saved = 0 if autobatching else 6 << 17  # six of fifteen results of 128 KiB
     assert taken[1] <= taken[0] - saved + CHARGED
 
 
