@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -78,14 +78,19 @@ def test_faults_of_other_kinds_are_found(soak, monkeypatch, kind, where, name, w
         [getattr(soak, kind)(np.random.default_rng(number)) for number in range(20)]
 
 
+def set_clock(monkeypatch: pytest.MonkeyPatch, soak: ModuleType, seconds: float) -> None:
+    """Let each look at the clock take so long, so that there are several rounds however busy the machine is."""
+    ticks = itertools.count()
+    monkeypatch.setattr(soak, "time", SimpleNamespace(monotonic=lambda: seconds * next(ticks)))
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_crashes_are_found(soak, monkeypatch, capsys):
     """A round that ends its process by a signal is a failure as any other, and rounds go on."""
     crash = lambda rng: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
     crash.__name__ = "crash"
     monkeypatch.setattr(soak, "ROUNDS", [(soak.builders, 1), (crash, 1)])
-    ticks = itertools.count()  # however long rounds take, there are several
-    monkeypatch.setattr(soak, "time", SimpleNamespace(monotonic=lambda: 0.3 * next(ticks)))
+    set_clock(monkeypatch, soak, 0.3)
     assert soak.soak(0.05, 1, apart=True) > 0
     captured = capsys.readouterr()
     assert "the process was ended by signal 9" in captured.err
@@ -97,6 +102,7 @@ def test_growing_memory_is_found(soak, monkeypatch, capsys):
     sizes = iter(range(10**6))
     monkeypatch.setattr(soak, "memory", lambda: next(sizes) << 20)
     monkeypatch.setattr(soak, "run_round", lambda seed, number: "nothing")
+    set_clock(monkeypatch, soak, 0.002)
     assert soak.soak(0.02, 1) == 1
     assert "memory has grown" in capsys.readouterr().out
 
