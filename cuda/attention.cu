@@ -32,7 +32,7 @@ static __device__ __forceinline__ size_t seen_by(const dy_gpu_attention &p, size
 static __device__ inline float score(const dy_gpu_attention &p, const Head &h, size_t query, size_t key) {
     const float *q = h.q + query * p.heads * p.rows, *k = h.k + key * p.heads * p.rows;
     float total = 0.f;
-    for (size_t r = 0; r < p.rows; r++) total += p.scale * q[r] * k[r];
+    for (size_t r = 0; r < p.rows; r++) total = multiply_add(p.scale * q[r], k[r], total);
     return h.bias ? total + h.bias[(p.bias_columns > 1 ? query * p.n : 0) + key] : total;
 }
 
@@ -57,7 +57,7 @@ static __device__ inline float slope(const dy_gpu_attention &p, const Head &h, s
     size_t at = sum_at(p, h, query);
     float total = 0.f, kept = mask(p, h, query, key);
     float w = expf(score(p, h, query, key) - p.sums[2 * at]) / p.sums[2 * at + 1];
-    for (size_t r = 0; r < p.value_rows; r++) total += dy[r] * v[r];
+    for (size_t r = 0; r < p.value_rows; r++) total = multiply_add(dy[r], v[r], total);
     *weight = w * kept;
     return w * (total * kept - p.means[at]);
 }
@@ -100,7 +100,8 @@ extern "C" __global__ void attention_forward(size_t blocks, dy_gpu_attention p, 
             __syncthreads();
             for (LANES(r, p.value_rows)) {
                 float sum = out[r] * factor;
-                for (size_t i = 0; i < count; i++) sum += weight[i] * h.v[(first + i) * p.heads * p.value_rows + r];
+                for (size_t i = 0; i < count; i++)
+                    sum = multiply_add(weight[i], h.v[(first + i) * p.heads * p.value_rows + r], sum);
                 out[r] = sum;
             }
             __syncthreads();
@@ -149,7 +150,7 @@ extern "C" __global__ void attention_backward_q(size_t blocks, size_t elements, 
                 __syncthreads();
                 for (LANES(r, p.rows)) {
                     float sum = 0.f;
-                    for (size_t i = 0; i < count; i++) sum += slopes[i] * h.k[(first + i) * p.heads * p.rows + r];
+                    for (size_t i = 0; i < count; i++) sum = multiply_add(slopes[i], h.k[(first + i) * p.heads * p.rows + r], sum);
                     out[r] += p.scale * sum;
                 }
                 __syncthreads();
@@ -177,8 +178,10 @@ extern "C" __global__ void attention_backward_kv(size_t blocks, size_t elements,
                 for (LANES(r, rows)) {
                     float sum = 0.f;
                     for (size_t i = 0; i < count; i++)
-                        sum += factors[i] * (of_values ? p.dy[result_at(p, h, first + i) + r]
-                                                       : h.q[(first + i) * p.heads * p.rows + r]);
+                        sum = multiply_add(factors[i],
+                                           of_values ? p.dy[result_at(p, h, first + i) + r]
+                                                     : h.q[(first + i) * p.heads * p.rows + r],
+                                           sum);
                     out[r] += sum;
                 }
                 __syncthreads();

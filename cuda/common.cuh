@@ -146,6 +146,16 @@ static __device__ inline int shares(size_t bstride, float *const *list, size_t b
 // a x; for a = 1 with all bits of x, which may be an integer.
 static __device__ __forceinline__ float times(float a, float x) { return a == 1.f ? x : a * x; }
 
+// a b + c. The compiler does not contract products and sums by itself, so that the numbers do not depend on which ops are
+// computed together; long sums of products are contracted by this function.
+static __device__ __forceinline__ float multiply_add(float a, float b, float c) {
+#ifdef CUDA_EMU
+    return a * b + c;  // without such an instruction a call would be slow
+#else
+    return fmaf(a, b, c);
+#endif
+}
+
 // Add or assign a gradient.
 static __device__ __forceinline__ void store(float *p, int acc, float x) { *p = acc ? *p + x : x; }
 

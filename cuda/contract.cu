@@ -37,7 +37,7 @@ extern "C" __global__ void circular(size_t batch, size_t n, int correlate, const
             const float *a = as + c * stride_a, *b = bs + c * stride_b;
             size_t j = k;
             for (size_t i = 0; i < n; i++) {
-                total += a[i] * b[j];
+                total = multiply_add(a[i], b[j], total);
                 j = correlate ? (j + 1 == n ? 0 : j + 1) : (j == 0 ? n - 1 : j - 1);
             }
         }

@@ -104,7 +104,7 @@ static __device__ __forceinline__ void multiply_by_warps(const dy_group_product 
     for (size_t r = (size_t)blockIdx.x * warps + warp; r < (size_t)p.m * p.n; r += (size_t)gridDim.x * warps) {
         size_t i = r % p.m, j = r / p.m;
         float sum = 0.f;
-        for (size_t l = lane; l < p.k; l += 32) sum += p.a[i * p.lda + l] * factor(p.b, p.ldb, !p.tb, j, l);
+        for (size_t l = lane; l < p.k; l += 32) sum = multiply_add(p.a[i * p.lda + l], factor(p.b, p.ldb, !p.tb, j, l), sum);
         sum = warp_sum(sum);
         if (lane == 0) put(p, i, j, sum);
     }
@@ -131,7 +131,7 @@ static __device__ __forceinline__ void multiply_by_tiles(const dy_group_product 
             __syncthreads();
             for (unsigned l = 0; l < TILE; l++)
                 for (unsigned s = 0; s < 4; s++)
-                    if (warp + s * warps < wide) sum[s] += left[l][lane] * right[l][warp + s * warps];
+                    if (warp + s * warps < wide) sum[s] = multiply_add(left[l][lane], right[l][warp + s * warps], sum[s]);
             __syncthreads();
         }
         for (unsigned s = 0; s < 4; s++)

@@ -3,28 +3,30 @@
 // Steps of LSTMs: products and the cells that use them, in one launch (gpu/cells). Forward, the products are the sums of the
 // gates of the cells, W h; backward, the gradients of their outputs, W' d. Both have few columns, so that a launch takes
 // longer than its work. A block computes all that 8 units of up to 32 cells need, and then their elementwise steps. While it
-// multiplies a tile, it reads the next one, so backward takes up to 98 registers; few blocks run at once anyway.
+// multiplies a tile, it reads the next one. Tiles are long, since each takes as long as a read from memory; that takes many
+// registers, but few blocks run at once anyway.
 #include "dynet_cy/gpu_group.h"
 #include "lstm_cell.cuh"
 
 #define UNITS 8
-#define TILE 32                 // numbers of a sum, rows and columns that are in shared memory at once
+#define TILE 32                 // rows and columns that are in shared memory at once
 #define THREADS 256
-#define LEFT (TILE * (TILE + 1))
-#define QUARTER (TILE * (TILE + 4) + 4)  // in different banks for each quarter
+#define LENGTH(back) ((back) ? 64 : 128)  // numbers of a sum, or of a quarter of it, that are there
+#define LEFT(back) (LENGTH(back) * (TILE + 1))
+#define QUARTER(back) (LENGTH(back) * (TILE + 4) + 4)  // in different banks for each quarter
 
 // The 32 rows of a tile of A are 4 for each unit. Forward, these are its gates. Backward, they are the four quarters of its
 // sum, which are added at the end: so there are as many blocks, and as much work for each thread, in both directions.
 template <bool back> struct Tile {
-    float a[TILE * TILE / THREADS], b[(back ? 4 : 1) * TILE * TILE / THREADS];
+    float a[LENGTH(back) * TILE / THREADS], b[(back ? 4 : 1) * LENGTH(back) * TILE / THREADS];
 
     // Read the numbers of a thread, from number `from` of the sums, or of their quarters, on.
     __device__ __forceinline__ void fetch(const dy_cell_products &p, const float *left, const float *right, unsigned h,
                                           unsigned unit, unsigned wide, unsigned from, unsigned length) {
 #pragma unroll
         for (unsigned s = 0; s < sizeof a / sizeof *a; s++) {
-            unsigned x = threadIdx.x % TILE, y = threadIdx.x / TILE + s * (THREADS / TILE);
-            unsigned r = back ? y : x, l = from + (back ? x : y), u = unit + r % UNITS, part = r / UNITS;
+            unsigned e = threadIdx.x + s * THREADS, r = back ? e / LENGTH(true) : e % TILE;
+            unsigned l = from + (back ? e % LENGTH(true) : e / TILE), u = unit + r % UNITS, part = r / UNITS;
             unsigned at = back ? part * length + l : l;
             a[s] = u < h && l < length && at < p.k
                        ? left[back ? (size_t)u * p.lda + at : (size_t)at * p.lda + part * h + u]
@@ -32,21 +34,23 @@ template <bool back> struct Tile {
         }
 #pragma unroll
         for (unsigned s = 0; s < sizeof b / sizeof *b; s++) {
-            unsigned l = from + threadIdx.x % TILE, y = threadIdx.x / TILE + s * (THREADS / TILE);
+            unsigned e = threadIdx.x + s * THREADS, l = from + e % LENGTH(back), y = e / LENGTH(back);
             unsigned j = y % TILE, at = y / TILE * length + l;
             b[s] = j < wide && l < length && at < p.k ? right[(size_t)j * p.ldb + at] : 0.f;
         }
     }
 
-    __device__ __forceinline__ void put(float *left, float *right) const {
-        unsigned x = threadIdx.x % TILE, y = threadIdx.x / TILE;
+    __device__ __forceinline__ void put(unsigned columns, float *left, float *right) const {
 #pragma unroll
-        for (unsigned s = 0; s < sizeof a / sizeof *a; s++, y += THREADS / TILE)
-            left[back ? x * (TILE + 1) + y : y * (TILE + 1) + x] = a[s];
-        y = threadIdx.x / TILE;
+        for (unsigned s = 0; s < sizeof a / sizeof *a; s++) {
+            unsigned e = threadIdx.x + s * THREADS;
+            left[back ? e % LENGTH(true) * (TILE + 1) + e / LENGTH(true) : e / TILE * (TILE + 1) + e % TILE] = a[s];
+        }
 #pragma unroll
-        for (unsigned s = 0; s < sizeof b / sizeof *b; s++, y += THREADS / TILE)
-            right[y / TILE * QUARTER + x * (TILE + 4) + y % TILE] = b[s];
+        for (unsigned s = 0; s < sizeof b / sizeof *b; s++) {
+            unsigned e = threadIdx.x + s * THREADS, y = e / LENGTH(back);
+            if (y % TILE < columns) right[y / TILE * QUARTER(back) + e % LENGTH(back) * (TILE + 4) + y % TILE] = b[s];
+        }
     }
 };
 
@@ -60,22 +64,23 @@ static __device__ __forceinline__ void multiply(const dy_cell_products &p, const
                                                 unsigned unit, unsigned wide, unsigned columns, float *left, float *right) {
     unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, groups = columns / 4, group = warp % groups;
     unsigned length = back ? (p.k + 3) / 4 : p.k;
-    const float *column = right + (back ? lane / UNITS * QUARTER : 0) + 4 * group;
+    const float *column = right + (back ? lane / UNITS * QUARTER(true) : 0) + 4 * group;
     float sum[4] = {0.f, 0.f, 0.f, 0.f};
     Tile<back> next;
     next.fetch(p, a, b, h, unit, wide, 0, length);
-    for (unsigned from = 0; from < length; from += TILE) {
-        next.put(left, right);
+    for (unsigned from = 0; from < length; from += LENGTH(back)) {
+        unsigned here = length - from < LENGTH(back) ? length - from : LENGTH(back);
+        next.put(columns, left, right);
         __syncthreads();
-        if (from + TILE < length) next.fetch(p, a, b, h, unit, wide, from + TILE, length);
-#pragma unroll 2
-        for (unsigned l = warp / groups; l < TILE; l += THREADS / 32 / groups) {
+        if (from + LENGTH(back) < length) next.fetch(p, a, b, h, unit, wide, from + LENGTH(back), length);
+#pragma unroll 4
+        for (unsigned l = warp / groups; l < here; l += THREADS / 32 / groups) {
             float x = left[l * (TILE + 1) + lane];
             float4 y = *reinterpret_cast<const float4 *>(column + l * (TILE + 4));
-            sum[0] += x * y.x;
-            sum[1] += x * y.y;
-            sum[2] += x * y.z;
-            sum[3] += x * y.w;
+            sum[0] = multiply_add(x, y.x, sum[0]);
+            sum[1] = multiply_add(x, y.y, sum[1]);
+            sum[2] = multiply_add(x, y.z, sum[2]);
+            sum[3] = multiply_add(x, y.w, sum[3]);
         }
         __syncthreads();
     }
@@ -140,31 +145,31 @@ static __device__ __forceinline__ void steps(const dy_cell_products &p, size_t l
 extern "C" __global__ void __launch_bounds__(THREADS)
     lstm_step_forward(const __grid_constant__ dy_cell_products p, size_t n, size_t h,
                       const dy_lstm_cell *__restrict__ cells) {
-    __shared__ float left[LEFT];
-    __shared__ float4 right[QUARTER / 4];
+    __shared__ float left[LEFT(false)];
+    __shared__ float4 right[QUARTER(false) / 4];
     steps<false>(p, n, (unsigned)h, cells, left, right);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     few_lstm_steps_forward(const __grid_constant__ dy_cell_products p, size_t n, size_t h,
                            const __grid_constant__ dy_group cells) {
-    __shared__ float left[LEFT];
-    __shared__ float4 right[QUARTER / 4];
+    __shared__ float left[LEFT(false)];
+    __shared__ float4 right[QUARTER(false) / 4];
     steps<false>(p, n, (unsigned)h, reinterpret_cast<const dy_lstm_cell *>(cells.words), left, right);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     lstm_step_backward(const __grid_constant__ dy_cell_products p, size_t n, size_t h,
                        const dy_lstm_cell_back *__restrict__ cells) {
-    __shared__ float left[LEFT];
-    __shared__ float4 right[QUARTER];
+    __shared__ float left[LEFT(true)];
+    __shared__ float4 right[QUARTER(true)];
     steps<true>(p, n, (unsigned)h, cells, left, right);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     few_lstm_steps_backward(const __grid_constant__ dy_cell_products p, size_t n, size_t h,
                             const __grid_constant__ dy_group cells) {
-    __shared__ float left[LEFT];
-    __shared__ float4 right[QUARTER];
+    __shared__ float left[LEFT(true)];
+    __shared__ float4 right[QUARTER(true)];
     steps<true>(p, n, (unsigned)h, reinterpret_cast<const dy_lstm_cell_back *>(cells.words), left, right);
 }

@@ -25,11 +25,11 @@ from pathlib import Path
 from dynet_cy.files.replacing import write_file
 from dynet_cy.gpu.driver import GpuError, GpuUnavailable
 
-__all__ = ["FUSED_OPTIONS", "OPTIONS", "cubin", "fused_cubin", "module_names", "nvcc", "source_folders"]
+__all__ = ["OPTIONS", "cubin", "fused_cubin", "module_names", "nvcc", "source_folders"]
 
-OPTIONS = ["-O3", "-std=c++17"]
-# Products and sums of different ops are not contracted, so the numbers are those of one op after another.
-FUSED_OPTIONS = [*OPTIONS, "-fmad=false"]
+# Products and sums are contracted only where a source says so. Otherwise numbers would depend on whether a sum is computed
+# in the launch of the product: in a fused kernel, or where a gradient has its own memory instead of being added at once.
+OPTIONS = ["-O3", "-std=c++17", "-fmad=false"]
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -131,7 +131,7 @@ def _write(path: Path, code: bytes) -> None:
         write_file(path, hashlib.sha256(code).digest() + code)
 
 
-def _compile(source: str, what: str, options: list[str], architecture: str, compiler: str) -> bytes:
+def _compile(source: str, what: str, architecture: str, compiler: str) -> bytes:
     import pycuda.compiler
     import pycuda.driver
 
@@ -141,7 +141,7 @@ def _compile(source: str, what: str, options: list[str], architecture: str, comp
             pycuda.compiler.compile(
                 source,
                 nvcc=compiler,
-                options=options,
+                options=OPTIONS,
                 arch=architecture,
                 no_extern_c=True,
                 include_dirs=[str(cuda), str(include)],
@@ -162,7 +162,7 @@ def cubin(name: str, architecture: str) -> bytes:
     """
     source = source_folders()[0] / f"{name}.cu"
     stem = f"{name}-{architecture}-{_source_hash(name)}"
-    return _cached(stem, lambda: source.read_text(encoding="utf-8"), f"in cuda/{name}.cu", OPTIONS, architecture)
+    return _cached(stem, lambda: source.read_text(encoding="utf-8"), f"in cuda/{name}.cu", architecture)
 
 
 def fused_cubin(source: str, architecture: str) -> bytes:
@@ -172,12 +172,12 @@ def fused_cubin(source: str, architecture: str) -> bytes:
         GpuUnavailable: there is no compiler, and no cached file.
         GpuError: the compiler reports errors.
     """
-    digest = hashlib.sha256("\0".join([*FUSED_OPTIONS, _headers(), source]).encode())
+    digest = hashlib.sha256("\0".join([*OPTIONS, _headers(), source]).encode())
     stem = f"fused-{architecture}-{digest.hexdigest()[:32]}"
-    return _cached(stem, lambda: source, "of several elementwise ops", FUSED_OPTIONS, architecture)
+    return _cached(stem, lambda: source, "of several elementwise ops", architecture)
 
 
-def _cached(stem: str, source: Callable[[], str], what: str, options: list[str], architecture: str) -> bytes:
+def _cached(stem: str, source: Callable[[], str], what: str, architecture: str) -> bytes:
     """The code in the cached file whose name begins with `stem`; it is made if there is none."""
     folder = _cache_folder()
     compiler = nvcc()
@@ -192,6 +192,6 @@ def _cached(stem: str, source: Callable[[], str], what: str, options: list[str],
     path = folder / f"{stem}-{_version(compiler)}.cubin"
     code = _read(path)
     if code is None:
-        code = _compile(source(), what, options, architecture, compiler)
+        code = _compile(source(), what, architecture, compiler)
         _write(path, code)
     return code

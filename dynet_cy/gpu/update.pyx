@@ -100,12 +100,18 @@ for which in range(DY_OPTIM_COUNT):
 cdef enum:
     STEP = 16
 
+# The norm is computed over pieces of at most so many numbers.  A row of a table and a whole parameter would be a segment
+# each otherwise, and a few blocks would compute all of the parameter.
+cdef enum:
+    PIECE = 1 << 15
+
 # A growing table of segments, allocated by malloc.
 cdef struct Table:
     Segment* segments
     uint32_t n
     uint32_t capacity
     size_t longest
+    size_t most                                 # how long a segment may become; 0: as long as there are neighbours
 
 # The memory for tables on each device.
 cdef DeviceArena[MOST_GPUS] arenas
@@ -116,8 +122,15 @@ cdef int add_segment(Table* t, size_t at, size_t n) except -1:
     cdef Segment* larger
     if n == 0:
         return 0
-    if t.n and t.segments[t.n - 1].at + t.segments[t.n - 1].n == at:
+    if t.n and t.segments[t.n - 1].at + t.segments[t.n - 1].n == at and (
+            t.most == 0 or t.segments[t.n - 1].n + n <= t.most):
         t.segments[t.n - 1].n += n
+    elif t.most and n > t.most:
+        while n:
+            add_segment(t, at, min(n, t.most))
+            at += t.most
+            n -= min(n, t.most)
+        return 0
     else:
         if t.n == t.capacity:
             t.capacity = 2 * t.capacity + 64
@@ -149,6 +162,7 @@ cdef int add_gradient(Table* t, const Param* p) except -1:
     """Add what the norm is computed over: the gradient of a parameter, or of the rows of a table that have one."""
     if not p.has_gradient:
         return 0
+    t.most = PIECE
     return add_rows(t, p) if p.rows else add_whole(t, p)
 
 
@@ -195,7 +209,8 @@ def prepare(list stored not None, uint32_t n_groups):
     if not stored:
         return
     for x in stored:
-        n += 2 * max(x.p.n_touched, <uint32_t>1) + 1            # segments in the tables of a `GroupPart`
+        # Segments in the tables of a `GroupPart`.
+        n += 2 * max(x.p.n_touched, <uint32_t>1) + x.p.size // PIECE + 2
         n += x.p.n_touched // 4 + 1                             # the list of rows
     x = stored[0]
     gpu = gpu_at(x.p.device - 1)

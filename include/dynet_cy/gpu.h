@@ -410,7 +410,8 @@ static inline int dy_share(const float *x, size_t n, const float *y, size_t m) {
 
 /* Make one more product part of a recorded one, as a batch of matrices at constant distances: both have the same sizes,
  * and none reads or writes what the other writes. Two products nearly always can, such as those of the two directions of a
- * recurrent network. */
+ * recurrent network. But factors that are rounded to TF32 or bfloat16 are multiplied by kernels of cuBLAS 13 that read
+ * illegal addresses at such distances on an H100. */
 static inline int dy_join_products(dy_product *r, const dy_product *p) {
     size_t size_a = (size_t)p->lda * (size_t)(p->ta ? p->m : p->k), size_b = (size_t)p->ldb * (size_t)(p->tb ? p->k : p->n);
     size_t size_c = (size_t)p->ldc * (size_t)p->n, before = r->count > 1 ? (size_t)r->count : 1;
@@ -418,6 +419,7 @@ static inline int dy_join_products(dy_product *r, const dy_product *p) {
     int64_t by_c = before > 1 ? r->stride_c : p->c - r->c;
     if (p->count > 0 || p->ta != r->ta || p->tb != r->tb || p->m != r->m || p->n != r->n || p->k != r->k ||
         p->lda != r->lda || p->ldb != r->ldb || p->ldc != r->ldc || p->alpha != r->alpha || p->beta != r->beta ||
+        p->compute != DY_COMPUTE_FLOAT32 || r->compute != DY_COMPUTE_FLOAT32 ||
         (double)p->m * p->n * p->k > DY_MOST_JOINED)
         return 0;
     if (before == 1 && by_a <= 0 && by_b <= 0 && by_c < 0) { /* the later one comes first */

@@ -150,7 +150,7 @@ def test_the_cache_tells_sources_and_architectures_apart(cache: Path, monkeypatc
     from dynet_cy.gpu import compiler
 
     monkeypatch.setattr(
-        compiler, "_compile", lambda source, what, options, architecture, nvcc: f"{what} {architecture}".encode()
+        compiler, "_compile", lambda source, what, architecture, nvcc: f"{what} {architecture}".encode()
     )
     for name in ("lookup", "unary"):
         for architecture in ("sm_80", "sm_90"):

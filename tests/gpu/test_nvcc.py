@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dynet_cy.gpu.compiler import FUSED_OPTIONS, OPTIONS, module_names, nvcc, source_folders
+from dynet_cy.gpu.compiler import OPTIONS, module_names, nvcc, source_folders
 from dynet_cy.gpu.fused_source import FusedNode, source_of
 
 NVCC = nvcc()
@@ -104,5 +104,5 @@ def test_kernels_that_are_written_at_run_time(
     """They take few registers, too."""
     source = tmp_path / "fused.cu"
     source.write_text(source_of(nodes, [len(nodes) - 2, len(nodes) - 1] if backward else None), encoding="utf-8")
-    said = check(source, FUSED_OPTIONS, families, tmp_path)
+    said = check(source, OPTIONS, families, tmp_path)
     assert max(int(x) for x in re.findall(r"Used (\d+) registers", said)) <= 64

@@ -107,7 +107,7 @@ template <class Cell> void add_products(Uses& u, const dy_cell_products* p, cons
 
 // Of a fused kernel (cuda/fused.cuh), whose layout nvcc_emu has read from its source.  A line may write several times to one
 // place, in the order of its thread.  Low bits of plain addresses stay: they would be mistakes.
-inline Uses of_fused(const uint64_t* table, size_t head, size_t width, std::istringstream words, size_t count, size_t size) {
+inline Uses of_fused(const uint64_t* table, size_t head, size_t width, std::istream& words, size_t count, size_t size) {
   const uint64_t bits = 3, live = 1, kept = 2;
   Uses u;
   char use, where;
@@ -241,7 +241,7 @@ template <class IsMapped> std::string mistake_of(const char* kernel, const char*
     const size_t all = head + width * (n / size);
     if (few && all > DY_GROUP_WORDS) return "its table is too long for a parameter";
     const auto* x = lines<uint64_t>(few, p[2], all, is_mapped);
-    return x ? mistake(of_fused(x, head, width, std::move(words), n / size, size), is_mapped) : none;
+    return x ? mistake(of_fused(x, head, width, words, n / size, size), is_mapped) : none;
   }
   if (name == "multiply_group") return mistake(of_products((const dy_group_product*)p[0], gz), is_mapped);
   return "";
