@@ -236,9 +236,9 @@ def sanitize(session: nox.Session) -> None:
 def sdist(session: nox.Session) -> None:
     """What is in an archive of the source, with the oldest Python and NumPy, and -O1.
 
-    Without the tests of single kernels and ops, half of all, which know neither: they run in readme_tests, and on -O1 in
-    sanitize. What Cython reads is byte for byte that of the clone, so its C may come from there, but for one package: Cython runs with
-    the oldest Python too.
+    Without the tests of single kernels and ops, half of all, which know neither: they run in readme_tests, and on -O1
+    in sanitize. What Cython reads is byte for byte that of the clone, so its C may come from there, but for one
+    package: Cython runs with the oldest Python too.
     """
     source = clone(session, "source")
     unpacked = WORK / "unpacked"
