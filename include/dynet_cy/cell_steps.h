@@ -57,6 +57,9 @@ static inline size_t dy_line_of_columns(const dy_cell_table *t, const float *c, 
     return j == n ? line : t->n;
 }
 
+/* Backward, sums are longer, and a block takes longer than cuBLAS beyond so many numbers, as measured on an H100. */
+#define DY_LONGEST_SUM_BACK 1024
+
 /* Whether the last record is a product of at most `most` multiplications that the launch of the cells can compute; `found`
  * then describes it. */
 static inline int dy_product_of_cells(const dy_gpu *gpu, const dy_cell_table *t, double most, dy_cell_products *found) {
@@ -66,7 +69,7 @@ static inline int dy_product_of_cells(const dy_gpu *gpu, const dy_cell_table *t,
         return 0;
     count = p->count > 1 ? (size_t)p->count : 1;
     if (count > DY_CELL_PRODUCTS || p->ta != t->back || p->tb || (size_t)p->m != (t->back ? 1 : 4) * t->h ||
-        p->alpha != 1 || (p->beta != 0 && p->beta != 1) || p->compute != DY_COMPUTE_FLOAT32 ||
+        (t->back && p->k > DY_LONGEST_SUM_BACK) || p->alpha != 1 || (p->beta != 0 && p->beta != 1) || p->compute != DY_COMPUTE_FLOAT32 ||
         (double)p->m * p->n * p->k * (double)count > most)
         return 0;
     for (size_t z = 0; z < count; z++) {

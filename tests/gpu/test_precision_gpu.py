@@ -85,6 +85,23 @@ def test_captured_passes_are_not_replayed_in_another_precision(on_device: str) -
     assert counts(0)["failed_captures"] == 0
 
 
+@pytest.mark.parametrize(("precision", "products"), [("float32", 1), ("tf32", 2), ("bf16", 2)])
+def test_only_products_of_float32_are_joined(precision: str, products: int, on_device: str) -> None:
+    """Of others, cuBLAS reads illegal addresses if they are some distance apart."""
+    config.set(precision=precision)
+    model = dy.ParameterCollection()
+    ws = [model.parameters_from_numpy(numbers(80, 90, seed=i), device=on_device) for i in range(2)]
+    x = numbers(90, 70, seed=2)
+    with dy.ComputationGraph(autobatching=0):
+        xs = [dy.inputTensor(x, device=on_device) * k for k in (1, 2)]
+        y = dy.concatenate([w * x for w, x in zip(ws, xs)])
+        before = counts(0)["products"]
+        found = y.npvalue()
+        assert counts(0)["products"] - before == products
+    desired = np.concatenate([w.as_array() @ (x * k) for w, k in zip(ws, (1, 2))])
+    np.testing.assert_allclose(found, desired, rtol=0, atol=1 if products > 1 else 1e-3)
+
+
 def test_a_gpu_has_precisions_that_the_cpu_may_lack(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "bf16_missing", lambda: "a CPU without it")
     for precision in ("tf32", "bf16"):

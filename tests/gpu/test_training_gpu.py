@@ -475,6 +475,24 @@ def test_dropped_updates(on, name: str, change, capsys) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
 
 
+def test_the_norm_of_whole_parameters_and_of_rows(on) -> None:
+    """Parameters are longer than a piece of the norm, by a remainder; one has no gradient between two that have."""
+    on(1)
+    model = dy.ParameterCollection()
+    ps = [model.add_parameters(n) for n in (100_003, 1 << 16, 40_000, 3, (1 << 15) + 16)]
+    table = model.add_lookup_parameters((3_000, 24))
+    slopes = [np.sin(np.arange(p.shape()[0]) + k) for k, p in enumerate(ps)]
+    rows = [*range(5, 1_500), 1_700, 2_999]
+    loss = dy.squared_norm(dy.lookup_batch(table, rows))
+    losses = [dy.dot_product(p, dy.inputVector(x)) for p, x in zip(ps, slopes) if len(x) != 1 << 16]
+    dy.esum([dy.sum_batches(loss), *losses]).backward()
+    squares = [np.sum(np.square(x.astype(np.float32), dtype=np.float64)) for x in slopes if len(x) != 1 << 16]
+    squares.append(np.sum(np.square(2 * table.as_array()[rows], dtype=np.float64)))
+    trainer = dy.SimpleSGDTrainer(model)
+    trainer.update()
+    assert trainer.gradient_norm == pytest.approx(np.sqrt(sum(squares)), rel=1e-6)
+
+
 def test_norms(on) -> None:
     desired = mixed_updates(TRAINERS["Adam"], clip, True)[2]
     assert np.isfinite(desired).sum() == 8
