@@ -326,12 +326,21 @@ cdef int multiply_factors(Gpu* gpu, const Command* c) noexcept nogil:
     return contract(gpu, &kept, &reduced, 1, c.left, c.p, 1)
 
 
+# So many numbers of a move, a block should move at most: 32 for each thread.
+cdef enum:
+    LONG_MOVE = 1 << 13
+
+
 cdef int move(Gpu* gpu, const Command* c) noexcept nogil:
     """Run a group of moves: the blocks of one row of the grid share a move, different rows run different moves."""
-    cdef size_t most = 16 * gpu.multiprocessors
-    cdef size_t wide = min((c.n + 1023) // 1024, max(most // c.count, <size_t>1))
+    cdef size_t most = 16 * gpu.multiprocessors, wide = max(most // c.count, <size_t>1)
+    cdef size_t longest = min((c.n + LONG_MOVE - 1) // LONG_MOVE, <size_t>64)
     cdef unsigned rows = min(c.count, <uint32_t>65535)
     cdef bint recorded = gpu.records != NULL
+    if wide < longest:                          # each row of blocks runs several moves, most of which are short
+        wide = longest
+        rows = <unsigned>min(<size_t>rows, max(2 * most // wide, <size_t>1))
+    wide = min((c.n + 1023) // 1024, wide)
     if recorded and join_moves(gpu, c.table, c.count):
         return gpu.error
     if c.cols:
