@@ -796,20 +796,55 @@ cdef int adjacent_backward(Walk* w, Batch* batch, const Op* op, const Needs* nee
     return 0
 
 
-cdef int scattered_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c,
-                            uint32_t i) noexcept nogil:
-    """Compute the gradients of arguments that were copied side by side, and add each to its node's."""
+cdef void gather_earlier(Walk* w, const Batch* batch, uint32_t i, float* to) noexcept nogil:
+    """Copy the gradients so far of argument i of all nodes side by side, zeros for those that have none.
+
+    Their nodes have none then, until `add_each` assigns the results.  An argument that occurs again gets zeros, and its
+    results are added.
+    """
+    cdef const Graph* g = w.g
+    cdef const uint32_t* ids = order_of(g) + batch.first
+    cdef const Node* nodes = nodes_of(g)
+    cdef const Node* a
+    cdef uint8_t* state = state_of(g)
+    cdef uint32_t j, arg
+    cdef size_t n
+    for j in range(batch.count):
+        arg = args_of(g, &nodes[ids[j]])[i]
+        a = &nodes[arg]
+        n = total_of(&a.dim)
+        for _ in range(uses_in(batch, a, &nodes[ids[j]])):
+            if a.val != NULL and (state[arg] & (LIVE | NEEDS_GRAD)) == (LIVE | NEEDS_GRAD):
+                memcpy(to, gradient_of_node(g, a), n * sizeof(float))
+                state[arg] ^= <uint8_t>LIVE
+            else:
+                memset(to, 0, n * sizeof(float))
+            to += n
+
+
+cdef int scattered_backward(Walk* w, const Batch* batch, const Op* op, const Needs* needs, Call* c, uint32_t i,
+                            bint live) noexcept nogil:
+    """Compute the gradients of arguments that were copied side by side, and add each to its node's.
+
+    Args:
+        live: one of them has a gradient already.  On the CPU the call then adds to copies of these gradients, so that
+            sums round as for arguments that are read in place.  On devices additions are listed, and run together.
+    """
     cdef float* at = needs.same(c, i) if needs.same != NULL else NULL
     if at != NULL:                              # they are somewhere already
         return add_each(w, batch, i, at)
-    if w.own_copies and goes_over(op, i) and batch.x[i].bytes and w.reader == NULL:     # no other thread reads the copy
+    live = live and w.at_once
+    # Over the copies of the arguments, if no other thread reads them, and the op finds nothing there to add to.
+    if w.own_copies and goes_over(op, i) and batch.x[i].bytes and w.reader == NULL and not live:
         at = batch.x[i].v
     else:
         at = <float*>allocate(w, total_of(&c.dx.dim) * sizeof(float))
     if at == NULL:
         return -1
+    if live:
+        gather_earlier(w, batch, i, at)
     c.dx.v = place_of(w, at)
-    if backward_into(w, batch, op, needs, c, i, False):
+    if backward_into(w, batch, op, needs, c, i, live):
         return -1
     w.held = not w.at_once
     return add_each(w, batch, i, c.dx.v)
@@ -850,7 +885,7 @@ cdef int argument_backward(Walk* w, Batch* batch, const Op* op, const Needs* nee
     if (n_need == batch.count and lie_together(g, batch, i)
             and (w.at_once or needs.same == NULL or needs.same(c, i) == NULL)):
         return adjacent_backward(w, batch, op, needs, c, i, n_live != 0, over)
-    return scattered_backward(w, batch, op, needs, c, i)
+    return scattered_backward(w, batch, op, needs, c, i, n_live != 0)
 
 
 # ---- the forms ---------------------------------------------------------------------------

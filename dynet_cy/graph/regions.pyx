@@ -12,18 +12,18 @@ cdef Table* table = graph_table()
 def checkpoint(function, /, *args, **settings):
     """Call a function, and let the graph drop the values that it computes until backward needs them.
 
-    The result is that of the call, to the last bit, and so are gradients, but for how a few sums round
-    (docs/memory.md). But of the nodes that the function makes, only those values are kept that other
-    nodes read, and some between, so that memory is least. Backward computes the others again, a part of
-    them at a time: that takes one more forward pass over them. Calls nest.
+    The result is that of the call, to the last bit, and so are gradients. But of the nodes that the
+    function makes, only those values are kept that other nodes read, and some between, so that memory
+    is least. Backward computes the others again, a part of them at a time: that takes one more forward
+    pass over them. Calls nest.
 
     A value inside that the program asks for after forward is computed again, and kept from then on.
     That needs unchanged parameters, and so does backward: call it before an update. Gradients are
     there after backward, as without `checkpoint`.
 
     Nothing is dropped of what runs before the function returns (`value()` inside it, graphs that
-    compute immediately), and there is nothing to drop in forward-only graphs. On a GPU, gradients of
-    weight matrices are sums of other parts, so they may round differently.
+    compute immediately), and there is nothing to drop in forward-only graphs. On a GPU, and in graphs of
+    several passes, gradients are sums of other parts, so they may round differently (docs/memory.md).
 
     Args:
         function: makes expressions of the current graph.

@@ -29,7 +29,12 @@
  * the relative error is 5e-5 with such blocks, and 0.01 without. */
 #define DY_TERMS ((size_t)2048)
 
-/* Stores a gradient: assigns, or adds when `acc` is set. */
-#define DY_GRADIENT(p, acc, x) S(p, (acc) ? L(p) + (x) : (x))
+/* Stores a gradient: assigns, or adds when `acc` is set.  What is added is rounded first, in the tail as in whole vectors, so
+ * that results do not depend on where the tail is. */
+#define DY_GRADIENT(p, acc, x)                                                 \
+    do {                                                                       \
+        vf gradient = DY_N(rounded)(x);                                        \
+        S(p, (acc) ? L(p) + gradient : gradient);                              \
+    } while (0)
 
 #endif

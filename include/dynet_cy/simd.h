@@ -38,6 +38,23 @@ DY_INLINE vf DY_N(ld_lanes)(const float *p) {
 }
 #endif
 
+/* x, as a number that is rounded.  Compilers may contract a product and an addition to one instruction, which does not round
+ * the product, and one copy of a loop may be contracted while another is not: here they cannot. */
+#if DY_W == 16 && defined(DY_AVX512)
+#define DY_REGISTER "+v"
+#elif DY_W == 8 && defined(DY_X86)
+#define DY_REGISTER "+x"
+#elif DY_W == 4 && defined(DY_ARM)
+#define DY_REGISTER "+w"
+#endif
+DY_INLINE vf DY_N(rounded)(vf x) {
+#ifdef DY_REGISTER
+    __asm__("" : DY_REGISTER(x));
+#undef DY_REGISTER
+#endif
+    return x;
+}
+
 #if DY_W == 1
 DY_INLINE vf C(float f) { return f; }
 DY_INLINE vi I(int32_t i) { return i; }
