@@ -71,7 +71,7 @@ cdef double MARGIN = 1.05           # more than was measured
 cdef double SHARE_PACKED = 0.5
 
 cdef enum:
-    LEAST_MEASURED = 1 << 20        # bytes of values
+    LEAST_MEASURED = 1 << 18        # bytes of values
     LEAST_PACKED = 8192             # elements of matrices that products pack
     LEAST_COLLECTED = 1024          # elements of matrices whose factors are collected
     LEAST_COLUMNS = 32              # of factors: fewer gain little

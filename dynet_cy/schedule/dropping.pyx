@@ -58,9 +58,10 @@ cdef struct Search:
     uint32_t first                  # where their nodes begin in graph.order
     uint32_t* around                # by region: the region around it, or NONE
     uint32_t* depth                 # by region: 1, or one more than that of the region around it
-    uint32_t* region                # by position in the plan: the innermost region of a node, or NONE
+    uint32_t* region                # by position in the plan: the innermost region of a node, or NONE; NULL: no regions
     uint32_t* within                # by batch: the innermost stretch of it, or NO_STRETCH
-    uint32_t* batch                 # by node, from `lowest` on: its planned batch, or NONE
+    # By node, from `lowest` on: its planned batch, or NONE.  NULL: each node has a batch, in the order of numbers.
+    uint32_t* batch
     uint32_t lowest, highest
     uint32_t deepest                # depth of the regions of planned nodes
     size_t* bytes                   # by batch
@@ -74,6 +75,7 @@ cdef struct Search:
     bint is_chain                   # all batches have one small node: a search takes longer than they do
     size_t most_along               # of fleeting values; 0: there are none
     uint8_t* kept                   # by batch: whether its values are not fleeting, wherever stretches are
+    double* cost                    # by batch: about how long it takes, in multiplications; NULL: not noted
     uint8_t* cuts                   # by batch: whether a stretch begins there, in the best plan so far, and in this one
     uint8_t* trial
 
@@ -174,6 +176,8 @@ cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n
     cdef bint found
     if left == INFINITY:
         return True
+    if most_values(left, bytes, at_a_time):     # whatever gradients take besides
+        return False
     memset(&s, 0, sizeof(Search))
     s.g = g
     s.limited = True
@@ -243,13 +247,17 @@ cdef uint32_t drop_regions(Search* s) noexcept nogil:
     return first
 
 
-cdef void undo(Search* s) noexcept nogil:
-    """Forget the stretches that were planned."""
-    cdef uint32_t b
+cdef void forget_stretches(Search* s) noexcept nogil:
+    """Forget the stretches that were planned, but not the levels of batches."""
     array_rewind(&s.g.stretches, s.before)
     s.g.last_stretch = s.last_before
     if s.last_before != NO_STRETCH:
         stretches_of(s.g)[s.last_before].next = NO_STRETCH
+
+
+cdef void undo(Search* s) noexcept nogil:
+    cdef uint32_t b
+    forget_stretches(s)
     for b in range(s.begin, s.end):
         batches_of(s.g)[b].level = 0
 
@@ -302,8 +310,12 @@ cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes
     cdef double cost, least
     cdef bint one_by_one = is_worth_choosing(s)
     cdef uint32_t n
-    cdef Choice* choices = choose(s, first, one_by_one, most - bytes, &least, &n)
+    cdef Choice* choices
+    if one_by_one:
+        note_costs(s)
+    choices = choose(s, first, one_by_one, most - bytes, &least, &n)
     if choices == NULL:
+        s.cost = NULL
         return first
     if not one_by_one:
         first = drop_chosen(s, choices, n)
@@ -327,8 +339,21 @@ cdef uint32_t drop_quickest(Search* s, uint32_t first, size_t most, size_t bytes
     if choices != NULL:
         first = keep_batches(s, first, choices, n)
     s.largest = 0
+    s.cost = NULL
     arena_rewind(&s.g.scratch, top)
     return first
+
+
+cdef void note_costs(Search* s) noexcept nogil:
+    """Note how long each batch takes, if there is memory for that: it is read for each length of stretches."""
+    cdef double* cost = <double*>arena_alloc(&s.g.scratch, (s.end - s.begin) * sizeof(double))
+    cdef uint32_t b
+    s.cost = NULL
+    if cost == NULL:
+        return
+    for b in range(s.begin, s.end):
+        cost[b - s.begin] = cost_of_batch(s, b)
+    s.cost = cost
 
 
 cdef bint is_worth_choosing(const Search* s) noexcept nogil:
@@ -408,11 +433,11 @@ cdef uint32_t weigh_batches(Search* s, Choice* choices) noexcept nogil:
         choices[n].cost = 0
         choices[n].drops = True
         if stretches_of(g)[s.within[b - s.begin]].next != NO_STRETCH:   # backward begins with the last one
-            choices[n].cost = cost_of_batch(g, batch)
+            choices[n].cost = cost_of_batch(s, b)
             for k in range(n_read(s, b)):
                 i = read_by(s, b, k)
                 if readers != NULL and i != NONE and batches_of(g)[i].level and not s.kept[i - s.begin]:
-                    choices[n].cost += cost_of_batch(g, &batches_of(g)[i]) / readers[i - s.begin]
+                    choices[n].cost += cost_of_batch(s, i) / readers[i - s.begin]
         n += 1
     arena_rewind(&g.scratch, top)
     return n
@@ -427,7 +452,8 @@ cdef uint32_t keep_batches(Search* s, uint32_t first, const Choice* choices, uin
     if all == NULL:
         return first
     for i in range(n_all):
-        weigh(s, first + i, &all[i])
+        all[i].first = stretches_of(g)[first + i].first
+        all[i].end = stretches_of(g)[first + i].end
         all[i].drops = False
         while k < n and choices[k].first < all[i].end:
             all[i].drops = all[i].drops or choices[k].drops
@@ -468,7 +494,7 @@ cdef bint is_unread_again(const Search* s, uint32_t b) noexcept nogil:
 cdef uint32_t drop_chosen(Search* s, const Choice* choices, uint32_t n) noexcept nogil:
     """Plan the stretches that are chosen; the first of them."""
     cdef uint32_t i, first = NO_STRETCH
-    undo(s)
+    forget_stretches(s)
     memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
     for i in range(n):
         if choices[i].drops and not add_stretch(s, choices[i].first, choices[i].end, 1, NO_STRETCH, &first):
@@ -493,9 +519,9 @@ cdef void weigh(const Search* s, uint32_t number, Choice* x) noexcept nogil:
         if batch.level:
             if s.kept[b - s.begin]:             # else it will be fleeting: its readers are in the stretch too
                 x.bytes += s.bytes[b - s.begin]
-            x.cost += cost_of_batch(s.g, batch)
+            x.cost += cost_of_batch(s, b)
         elif saves(s.g, batch):
-            x.cost += cost_of_batch(s.g, batch)
+            x.cost += cost_of_batch(s, b)
 
 
 cdef inline bint saves(const Graph* g, const Batch* batch) noexcept nogil:
@@ -503,13 +529,20 @@ cdef inline bint saves(const Graph* g, const Batch* batch) noexcept nogil:
     return op_at(nodes_of(g)[order_of(g)[batch.first]].op).needs[CPU].saved != NULL
 
 
-cdef double cost_of_batch(const Graph* g, const Batch* batch) noexcept nogil:
+cdef double cost_of_batch(const Search* s, uint32_t b) noexcept nogil:
     """About how long a batch takes, in multiplications."""
+    cdef const Graph* g = s.g
+    cdef const Batch* batch = &batches_of(g)[b]
     cdef const Node* x
     cdef const Dim* a
-    cdef const Op* op = op_at(nodes_of(g)[order_of(g)[batch.first]].op)
+    cdef const Op* op
     cdef double cost = COST_OF_BATCH, elements
     cdef uint32_t j, k
+    if s.cost != NULL:
+        return s.cost[b - s.begin]
+    if s.is_chain:                              # all batches are small
+        return cost
+    op = op_at(nodes_of(g)[order_of(g)[batch.first]].op)
     for j in range(batch.count):
         x = &nodes_of(g)[order_of(g)[batch.first + j]]
         elements = total_of(&x.dim)
@@ -644,37 +677,34 @@ cdef uint32_t drop_all(Search* s, uint32_t depth) noexcept nogil:
     """Plan stretches of all batches, of a depth; the first of them, or NO_STRETCH."""
     s.deepest = depth
     s.all = True
-    undo(s)
+    forget_stretches(s)
     memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
     return drop_regions(s)
 
 
 cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
-    """Find the region of each planned node; False: there is none, or no memory."""
+    """Find the region and batch of each planned node, and the last reader of each batch; False: there is no memory."""
     cdef Graph* g = s.g
     cdef const Batch* batches = batches_of(g)
     cdef const uint32_t* ids
     cdef uint32_t n_nodes, i, b
-    cdef uint32_t n = n_regions(g)
+    cdef bint as_made                           # as in a chain of single nodes
     s.first = batches[s.begin].first
     n_nodes = batches[s.end - 1].first + batches[s.end - 1].count - s.first
+    as_made = n_nodes == s.end - s.begin
     ids = order_of(g) + s.first
-    s.around = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
-    s.depth = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
-    s.region = <uint32_t*>arena_alloc(&g.scratch, n_nodes * sizeof(uint32_t))
     s.within = <uint32_t*>arena_alloc(&g.scratch, (s.end - s.begin) * sizeof(uint32_t))
-    if s.around == NULL or s.depth == NULL or s.region == NULL or s.within == NULL:
+    if s.within == NULL or not find_regions(s, ids, n_nodes):
         return False
     memset(s.within, 0xFF, (s.end - s.begin) * sizeof(uint32_t))
-    if n:
-        nest_regions(s)
     s.lowest = s.highest = ids[0]
     for i in range(n_nodes):
-        s.region[i] = region_of(s, ids[i])
-        if s.region[i] != NONE:
-            s.deepest = max(s.deepest, s.depth[s.region[i]])
+        as_made = as_made and ids[i] == ids[0] + i
         s.lowest = min(s.lowest, ids[i])
         s.highest = max(s.highest, ids[i])
+    s.batch = NULL
+    if as_made:
+        return find_uses(s, targets, n_targets)
     s.batch = <uint32_t*>arena_alloc(&g.scratch, (s.highest - s.lowest + <size_t>1) * sizeof(uint32_t))
     if s.batch == NULL:
         return False
@@ -683,6 +713,26 @@ cdef bint open_search(Search* s, const uint32_t* targets, uint32_t n_targets) no
         for i in range(batches[b].count):
             s.batch[order_of(g)[batches[b].first + i] - s.lowest] = b
     return find_uses(s, targets, n_targets)
+
+
+cdef bint find_regions(Search* s, const uint32_t* ids, uint32_t n_nodes) noexcept nogil:
+    """Find the region of each planned node, and how deep regions are.  False: there is no memory."""
+    cdef Graph* g = s.g
+    cdef uint32_t n = n_regions(g), i
+    s.region = NULL
+    if n == 0:
+        return True
+    s.around = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    s.depth = <uint32_t*>arena_alloc(&g.scratch, n * sizeof(uint32_t))
+    s.region = <uint32_t*>arena_alloc(&g.scratch, n_nodes * sizeof(uint32_t))
+    if s.around == NULL or s.depth == NULL or s.region == NULL:
+        return False
+    nest_regions(s)
+    for i in range(n_nodes):
+        s.region[i] = region_of(s, ids[i])
+        if s.region[i] != NONE:
+            s.deepest = max(s.deepest, s.depth[s.region[i]])
+    return True
 
 
 cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nogil:
@@ -701,17 +751,16 @@ cdef bint find_uses(Search* s, const uint32_t* targets, uint32_t n) noexcept nog
     memset(s.kept, True, n_batches)
     if s.most_along:
         find_kept(g, <uint32_t>n_batches, targets, n, s.most_along, s.kept)
+    if not list_reads(s):
+        return False
     for b in range(s.begin, s.end):
         s.bytes[b - s.begin] = bytes_of(g, &batches_of(g)[b])
         s.last[b - s.begin] = b
-    if not list_reads(s):
-        return False
-    s.is_chain = s.reads == NULL and not is_worth_choosing(s)
-    for b in range(s.begin, s.end):
-        for k in range(n_read(s, b)):
+        for k in range(n_read(s, b)):           # batches before it
             i = read_by(s, b, k)
             if i != NONE:
                 s.last[i - s.begin] = b
+    s.is_chain = s.reads == NULL and not is_worth_choosing(s)
     for i in range(n):
         b = planned_batch(s, targets[i])
         if b != NONE:
@@ -785,7 +834,9 @@ cdef uint32_t list_reads_of(Search* s, uint32_t b, uint32_t* reader, uint32_t at
 
 cdef inline uint32_t planned_batch(const Search* s, uint32_t node) noexcept nogil:
     """The planned batch of a node, or NONE."""
-    return s.batch[node - s.lowest] if s.lowest <= node <= s.highest else NONE
+    if not s.lowest <= node <= s.highest:
+        return NONE
+    return s.begin + (node - s.lowest) if s.batch == NULL else s.batch[node - s.lowest]
 
 
 # ---- regions ---------------------------------------------------------------------------
@@ -819,7 +870,7 @@ cdef uint32_t region_of(const Search* s, uint32_t node) noexcept nogil:
 
 cdef inline uint32_t region_at(const Search* s, uint32_t position, uint32_t depth) noexcept nogil:
     """The region of a depth that the node at a position of graph.order is in, or NONE."""
-    cdef uint32_t r = s.region[position - s.first]
+    cdef uint32_t r = s.region[position - s.first] if s.region != NULL else NONE
     while r != NONE and s.depth[r] > depth:
         r = s.around[r]
     return NONE if r == NONE or s.depth[r] < depth else r
@@ -1064,13 +1115,26 @@ cdef inline void lower(Batch* batch, uint32_t level) noexcept nogil:
 cdef void set_levels(Search* s) noexcept nogil:
     cdef Graph* g = s.g
     cdef Batch* batches = batches_of(g)
-    cdef uint32_t b, i, k
+    cdef uint32_t b, number, last
     for b in range(s.begin, s.end):
-        if s.within[b - s.begin] != NO_STRETCH:
-            batches[b].level = <uint8_t>stretches_of(g)[s.within[b - s.begin]].depth
-    for b in range(s.begin, s.end):
-        if s.last[b - s.begin] == NONE:
+        number = s.within[b - s.begin]
+        last = s.last[b - s.begin]
+        if number == NO_STRETCH or last == NONE:
             batches[b].level = 0
+        elif s.deepest > 1:
+            batches[b].level = <uint8_t>stretches_of(g)[number].depth
+        else:                                   # all that reads it is in its stretch if the last reader is
+            batches[b].level = s.within[last - s.begin] == number
+        if batches[b].form == VIEWS and s.deepest == 1:
+            keep_viewed(s, b)
+    if s.deepest > 1:
+        lower_levels(s)
+
+
+cdef void lower_levels(Search* s) noexcept nogil:
+    """Lower the level of each batch that something reads outside its innermost stretch."""
+    cdef Batch* batches = batches_of(s.g)
+    cdef uint32_t b, i, k
     for b in range(s.begin, s.end):
         for k in range(n_read(s, b)):
             i = read_by(s, b, k)
