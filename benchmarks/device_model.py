@@ -5,9 +5,10 @@
 `python benchmarks/launches.py --model h100` uses it to say how long an update would take, where no GPU is.  The time
 is a sum: the host makes the graph, plans it and issues it, and when the loss is read, it waits for the device.  So
 each part of the work has a cost, and costs are fitted to the rows of `h100.json`: updates that were timed on
-a device, with the counts of the commit that was timed, or of one close to it.  The fit minimizes the sum of squares of relative errors.  No cost is negative, and each is
-drawn towards an estimate, because some are determined by a single program.  The time of the host is measured where
-updates are counted, and converted to that of the machine that counted the rows by a piece of Python that both run.
+a device, with their counts.  ("counted" names the commit of the counts, which is the one that was timed, or one close
+to it.)  The fit minimizes the sum of squares of relative errors.  No cost is negative, and each is drawn towards an
+estimate, because some are determined by a single program.  The time of the host is measured where updates are counted,
+and converted to that of the machine that counted the first rows by a piece of Python that both run.
 """
 
 from __future__ import annotations
