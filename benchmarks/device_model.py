@@ -5,9 +5,10 @@
 `python benchmarks/launches.py --model h100` uses it to say how long an update would take, where no GPU is.  The time
 is a sum: the host makes the graph, plans it and issues it, and when the loss is read, it waits for the device.  So
 each part of the work has a cost, and costs are fitted to the rows of `h100.json`: updates that were timed on
-a device, with their counts.  The fit minimizes the sum of squares of relative errors.  No cost is negative, and each is
-drawn towards an estimate, because some are determined by a single program.  The time of the host is measured where
-updates are counted, and converted to that of the machine that counted the rows by a piece of Python that both run.
+a device, with their counts.  ("counted" names the commit of the counts, which is the one that was timed, or one close
+to it.)  The fit minimizes the sum of squares of relative errors.  No cost is negative, and each is drawn towards an
+estimate, because some are determined by a single program.  The time of the host is measured where updates are counted,
+and converted to that of the machine that counted the first rows by a piece of Python that both run.
 """
 
 from __future__ import annotations
@@ -91,14 +92,20 @@ def predict(amount: dict[str, float], costs: dict[str, float]) -> float:
     return sum(costs[part] * amount[part] for part in PARTS)
 
 
+def identity(stored: dict[str, Any]) -> tuple[str, str, str]:
+    """What a row and its counts have in common: program, form, and the commit at which updates were counted.  What an
+    update launches changes from commit to commit, so times stay with the counts of their own time."""
+    return stored["program"], stored["form"], stored["counted"]
+
+
 def measured() -> list[dict[str, Any]]:
-    """The rows that were measured on a device: program, form, whether passes were CUDA graphs, when, milliseconds of an
-    update, and its amounts."""
+    """The rows that were measured on a device: program, form, whether passes were CUDA graphs, when, the commit whose
+    counts they have, milliseconds of an update, and its amounts."""
     stored = json.loads(ROWS.read_text(encoding="utf-8"))
-    programs = {(found["program"], found["form"]): found for found in stored["programs"]}
+    programs = {identity(found): found for found in stored["programs"]}
     rows = []
     for row in stored["rows"]:
-        found = programs[row["program"], row["form"]]
+        found = programs[identity(row)]
         rows.append({**row, "amounts": amounts(found, "repeated" if row["graphs"] else "fresh")})
     return rows
 

@@ -73,6 +73,21 @@ def test_stored_counts_belong_to_the_programs() -> None:
         assert found["convolves"] == workload.convolves
 
 
+def test_rows_keep_the_counts_of_their_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Counts of a later commit change nothing for rows that were measured before it."""
+    stored = json.loads(model.ROWS.read_text(encoding="utf-8"))
+    keys = [model.identity(found) for found in stored["programs"]]
+    assert len(keys) == len(set(keys))
+    first, *others = stored["programs"]
+    row = next(row for row in stored["rows"] if model.identity(row) == model.identity(first) and row["graphs"])
+    less = {**first, "counted": "later", "fresh": {**first["fresh"], "launches": 7, "fills": 0}}
+    rows = [row, {**row, "counted": "later"}]
+    monkeypatch.setattr(model, "ROWS", tmp_path / "rows.json")
+    model.ROWS.write_text(json.dumps({"rows": rows, "programs": [less, first, *others]}), encoding="utf-8")
+    before, after = (found["amounts"]["kernel"] for found in model.measured())
+    assert (before, after) == (first["fresh"]["launches"] + first["fresh"]["fills"], 7)
+
+
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     model.main()
     lines = capsys.readouterr().out.splitlines()
