@@ -14,7 +14,7 @@ gradients that the call computes are added to those of the arguments.
 """
 
 from libc.math cimport INFINITY
-from libc.stdint cimport SIZE_MAX, uint8_t
+from libc.stdint cimport SIZE_MAX, UINT32_MAX, uint8_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
@@ -24,7 +24,7 @@ from dynet_cy.execute.accumulation cimport (
 )
 from dynet_cy.execute.gradient_memory cimport give_back, spend_values, take_back
 from dynet_cy.execute.walk cimport (
-    FEW, allocate, allocate_table, arrange, claim, gather, is_divided, is_empty, lay_items, neighbours_before,
+    FEW, allocate, allocate_table, arrange, claim, gather, in_turn, is_divided, is_empty, lay_items, neighbours_before,
     op_raised, open_section, part_views, pieces_backward, place_of, set_call, set_call_of_one, set_one, set_tensor,
     settle, settle_gradients, uses_in, views_backward,
 )
@@ -522,13 +522,6 @@ cdef uint32_t comes_last(const Walk* w, const Batch* batch, const Op* op, uint32
             if takes_place(w, batch, i, n):
                 return i
     return n
-
-
-cdef inline uint32_t in_turn(uint32_t k, uint32_t last, uint32_t n) noexcept nogil:
-    """The k-th of n arguments if `last` comes last; n: they stay in order."""
-    if k < last:
-        return k
-    return last if k == n - 1 else k + 1
 
 
 # ---- gradients that take the place of values ------------------------------------------------
@@ -1155,8 +1148,26 @@ cdef int settle_each(Walk* w, const Batch* batch, const Needs* needs) noexcept n
 
 
 cdef int backward_pieces(Walk* w, Batch* batch, uint32_t n) noexcept nogil:
-    """Compute the gradients of the arguments of n batches that ran in pieces."""
-    return pieces_backward(w, batch, n)
+    """Compute the gradients of the arguments of n batches that ran in pieces.
+
+    Those of an argument of a batch that runs alone may take the place of those of the results, as in one call.
+    """
+    cdef const Graph* g = w.g
+    cdef uint32_t first = order_of(g)[batch.first], n_args = nodes_of(g)[first].nargs
+    cdef const Op* op = &ops[nodes_of(g)[first].op]
+    cdef uint32_t last = n_args
+    cdef Batch* to
+    cdef int failed
+    if n == 1 and op.backward_all == NULL:
+        last = comes_last(w, batch, op, n_args)
+    if last == n_args:
+        return pieces_backward(w, batch, n, UINT32_MAX)
+    to = &batches_of(g)[nodes_of(g)[args_of(g, &nodes_of(g)[first])[last]].batch]
+    to.dy = batch.dy
+    to.live = 1
+    failed = pieces_backward(w, batch, 1, last)
+    batch.dy = NULL
+    return failed
 
 
 cdef int backward_views(Walk* w, Batch* batch, uint32_t n) noexcept nogil:

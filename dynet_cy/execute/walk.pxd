@@ -254,8 +254,17 @@ cdef inline float* place_of(Walk* w, const void* p) noexcept nogil:
 
 
 # ---- pieces: run n batches backward, `batch` being the first of them, and count the nodes that have a gradient to pass
-# on
-cdef int pieces_backward(Walk* w, const Batch* batch, uint32_t n) noexcept nogil
+# on.  `last`: the argument of a single batch whose gradients are written over those of the results, after the others;
+# UINT32_MAX: none is
+cdef int pieces_backward(Walk* w, const Batch* batch, uint32_t n, uint32_t last) noexcept nogil
+
+
+cdef inline uint32_t in_turn(uint32_t k, uint32_t last, uint32_t n) noexcept nogil:
+    """The k-th of n arguments if `last` comes last; n or more: they stay in order."""
+    if k < last:
+        return k
+    return last if k == n - 1 else k + 1
+
 
 # Let the calls that are listed from now on run in any order, except those of one `member`, until `section` is 0.
 cdef int open_section(Walk* w) noexcept nogil

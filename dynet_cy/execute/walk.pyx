@@ -21,7 +21,7 @@ from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.positions cimport locate, located, located_refusal, refused, refused_element
-from dynet_cy.ops.registry cimport CPU, LIST, SHARE, Needs, Op, op_at, rule_of
+from dynet_cy.ops.registry cimport CPU, LIST, SHARE, UNCHANGED, Needs, Op, op_at, rule_of
 from dynet_cy.schedule.fleeting cimport small_too
 from dynet_cy.schedule.plan cimport argument_of, end_of_run, fetch, fetch_from, may_be_value, view_at
 
@@ -246,7 +246,7 @@ cdef void forward_below(const Graph* g, TiledBatch* p, uint32_t limit) noexcept 
 
 # ---- backward -------------------------------------------------------------------------
 
-cdef int pieces_backward(Walk* w, const Batch* batch, uint32_t n) noexcept nogil:
+cdef int pieces_backward(Walk* w, const Batch* batch, uint32_t n, uint32_t last) noexcept nogil:
     cdef Graph* g = w.g
     cdef size_t top = g.scratch.top
     cdef TiledBatch* parts = open_parts(g, batch, n, True, &w.failure.needed)
@@ -260,14 +260,14 @@ cdef int pieces_backward(Walk* w, const Batch* batch, uint32_t n) noexcept nogil
     while limit:
         limit = 0 if leader.at <= tile else leader.ids[leader.at - tile]
         for k in range(n):
-            if backward_from(w, &parts[n - 1 - k], limit):
+            if backward_from(w, &parts[n - 1 - k], limit, last):
                 arena_rewind(&g.scratch, top)
                 return -1
     arena_rewind(&g.scratch, top)
     return 0
 
 
-cdef int backward_from(Walk* w, TiledBatch* p, uint32_t limit) noexcept nogil:
+cdef int backward_from(Walk* w, TiledBatch* p, uint32_t limit, uint32_t last) noexcept nogil:
     """Run the nodes of a part backward that have not run and have numbers from the limit on; count the live ones."""
     cdef const Graph* g = w.g
     cdef const Node* nodes = nodes_of(g)
@@ -292,7 +292,7 @@ cdef int backward_from(Walk* w, TiledBatch* p, uint32_t limit) noexcept nogil:
         after = find_piece(g, p, first, end, True)
         p.call.dy.v = gradient_of_node(g, &nodes[p.ids[first]])
         for i in range(p.call.n):
-            if argument_backward(w, p, i, first, after):
+            if argument_backward(w, p, in_turn(i, last, p.call.n), first, after):
                 return -1
         if p.op.backward_all != NULL:
             p.op.backward_all(&p.call, p.dx, p.adds)
@@ -322,7 +322,7 @@ cdef int argument_backward(Walk* w, TiledBatch* p, uint32_t i, uint32_t first, u
     if p.op.backward_all != NULL:
         p.dx[i] = c.dx.v
         p.adds[i] = c.accumulate
-    else:
+    elif c.dx.v != c.dy.v or p.op.in_place != UNCHANGED:
         p.op.backward(c, i)
     for j in range(first, end):
         state[args_of(g, &nodes_of(g)[p.ids[j]])[i]] |= LIVE
