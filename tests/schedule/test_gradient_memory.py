@@ -459,3 +459,34 @@ def test_gradients_that_sums_would_be_written_over(autobatching: int, op: str) -
     same(gradients[0], gradients[1])
     same(found[0], found[1])
     same(found[0], found[2])
+
+
+def test_a_batch_that_runs_in_pieces_hands_its_gradients_on() -> None:
+    """Long elementwise nodes of several examples run in pieces: they need no more gradients than one minibatch."""
+    rng = np.random.default_rng(2)
+    model = dy.ParameterCollection()
+    first, second = (model.parameters_from_numpy(rng.uniform(-1, 1, (3, 3, n, 8))) for n in (1, 8))
+    images = rng.uniform(-1, 1, (16, 20, 20, 1))
+
+    def scores(x: Any) -> Any:
+        for filters in (first, second):
+            x = dy.rectify(dy.conv2d(x, filters, [1, 1], is_valid=False))
+            x = dy.maxpooling2d(x, [2, 2], [2, 2])
+        return dy.sum_elems(dy.square(x))
+
+    def example_by_example() -> Any:
+        return dy.esum([scores(dy.inputTensor(x)) for x in images])
+
+    def minibatch() -> Any:
+        return dy.sum_batches(scores(dy.inputTensor(np.moveaxis(images, 0, -1), batched=True)))
+
+    def train(program: Any, full: bool = False) -> tuple[int, list[np.ndarray]]:
+        with dy.ComputationGraph(autobatching=1):
+            program().backward(full=full)
+            found = kept(), [p.grad_as_array().copy() for p in (first, second)]
+        model.zero_gradients()
+        return found
+
+    took, gradients = train(example_by_example)
+    assert took <= train(minibatch)[0]
+    same(gradients, train(example_by_example, full=True)[1])
