@@ -15,7 +15,8 @@ set to 8 MB each and grow as needed, which automatic batching refuses; its defau
 With `--fits`, instead, the largest minibatch of these programs, by default of all that have minibatches, with which
 the peak of a process's resident memory is at most 1, 2 and 4 GB.  Memory grows nearly in proportion, so the size that
 is tried next lies on the line through the two nearest ones.  Each has a process of its own, which makes two updates.
-With `--check 1` only sizes for at most 1 GB are tried; the others are those on the line, and have a ~ before them.
+With `--check 1` only sizes for at most 1 GB are tried.  The others are those on the line through the smallest and the
+largest size that were tried, and have a ~ before them: off by a quarter and more where memory comes in steps.
 
 With `--gpu`, on a GPU or the emulated driver, only the memory of the device that graphs take, without parameters, their
 gradients and trainers.
@@ -164,11 +165,13 @@ def on_line(peaks: dict[int, float], limit: float) -> int:
     limit, if there are such, since the line through two that are close is less certain."""
     nearest, *others = sorted(peaks, key=lambda count: abs(peaks[count] - limit))
     apart = [count for count in others if abs(peaks[count] - peaks[nearest]) >= limit / 10] or others
-    near = sorted((nearest, apart[0]))
-    per_item = (peaks[near[1]] - peaks[near[0]]) / (near[1] - near[0])
-    if per_item <= 0:
-        return 2 * near[1]
-    return max(int(near[0] + (limit * (1 + CLOSE) / 2 - peaks[near[0]]) / per_item), 1)
+    return between(peaks, *sorted((nearest, apart[0])), limit * (1 + CLOSE) / 2)
+
+
+def between(peaks: dict[int, float], first: int, second: int, limit: float) -> int:
+    """The size at which a line through two sizes, the smaller one first, reaches a limit."""
+    per_item = (peaks[second] - peaks[first]) / (second - first)
+    return max(int(first + (limit - peaks[first]) / per_item), 1) if per_item > 0 else 2 * second
 
 
 def largest(
@@ -191,7 +194,7 @@ def largest(
     found = []
     for limit in LIMITS:
         if limit > check:
-            found.append((on_line(peaks, limit), False))
+            found.append((between(peaks, min(peaks), max(peaks), limit), False))
             continue
         for _ in range(TRIES):
             if CLOSE * limit <= peak(on_line(peaks, limit)) <= limit:

@@ -8,8 +8,8 @@ from dynet_cy.execute.accumulation cimport Addition, Background, Journal
 from dynet_cy.execute.gradient_memory cimport Lending, gradient_for
 from dynet_cy.execute.watch cimport Finding
 from dynet_cy.graph.structs cimport (
-    COLUMNS, COMPUTED, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, WANTED, Batch, Graph, Node, args_of, batches_of,
-    begin_gradients, claim_level, claim_values, items_of, nodes_of, order_of, state_of, value_of,
+    COLUMNS, COMPUTED, EACH, FLATTENED, NO_BATCH, ONE, STACKED, TILES, VIEWS, WANTED, Batch, Graph, Node, args_of,
+    batches_of, begin_gradients, claim_level, claim_values, items_of, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.memory.arena cimport Arena, arena_alloc
 from dynet_cy.memory.storage cimport Param
@@ -400,6 +400,10 @@ cdef inline float* claim_batch(Graph* g, const Batch* batch) noexcept nogil:
     return <float*>(claim_level(g, batch) if g.stretches.top or g.has_fleeting else claim_values(g, batch.bytes))
 
 
+# The memory to which a batch of views may be copied later; NULL: there is none.
+cdef float* reserve_for_views(Graph* g, const Batch* batch) noexcept nogil
+
+
 cdef inline bint allocate_values(Graph* g, Batch* batch) noexcept nogil:
     """Allocate the values of a batch, side by side; False if there is no memory for `batch.bytes` bytes."""
     cdef const uint32_t* ids = order_of(g) + batch.first
@@ -415,7 +419,7 @@ cdef inline bint allocate_values(Graph* g, Batch* batch) noexcept nogil:
     if is_too_long(batch, bd):
         batch.form = EACH
     batch.live = batch.count
-    batch.y = claim_batch(g, batch)
+    batch.y = reserve_for_views(g, batch) if batch.form == VIEWS else claim_batch(g, batch)
     return batch.y != NULL
 
 

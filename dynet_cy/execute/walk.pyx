@@ -15,10 +15,11 @@ from dynet_cy.graph.structs cimport (
     Node, args_of, batches_of, begin_gradients, gradient_of_node, home_of, is_dropped, join_gradients, nodes_of,
     order_of, release_arguments, state_of, unclaim_values,
 )
+from dynet_cy.graph.thrift cimport is_limited
 from dynet_cy.graph.usage cimport raise_no_memory
 from dynet_cy.kernels.kernels cimport random_seed
 from dynet_cy.kernels.product cimport note_caller
-from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.memory.storage cimport Param
 from dynet_cy.ops.positions cimport locate, located, located_refusal, refused, refused_element
 from dynet_cy.ops.registry cimport CPU, LIST, SHARE, UNCHANGED, Needs, Op, op_at, rule_of
@@ -346,10 +347,19 @@ def reset_pieces():
 #
 # When the batch was planned, the argument had no other users. Nodes that are made later may use the argument, and their
 # contributions would mix with the gradients of the views. So before backward these views are copied to the memory that
-# was reserved for them, and have their own gradients from then on.
+# was reserved for them, and have their own gradients from then on.  This memory lies apart from values, in the arena of
+# tables, which is for devices otherwise: most of it is never written, and among values it would be, by huge pages.
 
 cdef Number n_views = 0           # since `reset_views`
 cdef Number n_copied = 0
+
+
+cdef float* reserve_for_views(Graph* g, const Batch* batch) noexcept nogil:
+    if g.device or g.multi_device or is_limited(g) or batch.planned:
+        return claim_batch(g, batch)
+    if arena_alloc(&g.values, ALIGN) == NULL:   # the values before and after are not adjacent all the same
+        return NULL
+    return <float*>arena_alloc(&g.tables, batch.bytes + ALIGN)
 
 
 cdef void place_views(Graph* g, const Batch* batch) noexcept nogil:

@@ -166,8 +166,17 @@ cdef object usage_of(const Graph* g, list row):
                       scope_at(origin_of(g, largest)))
 
 
+cdef inline bint has_tables(const Graph* g) noexcept nogil:
+    return g.device != 0 or g.multi_device
+
+
+cdef inline size_t bytes_of_values(const Graph* g) noexcept nogil:
+    """Those of all values, and on the CPU those that are reserved for copies of views."""
+    return g.values.top + (0 if has_tables(g) else g.tables.top)
+
+
 cdef object usage(const Graph* g):
-    cdef size_t held = 0, arrays = g.tables.top
+    cdef size_t held = 0, arrays = g.tables.top if has_tables(g) else 0
     cdef uint32_t k
     cdef int i
     for i in range(GRAPH_ARENAS):
@@ -176,9 +185,9 @@ cdef object usage(const Graph* g):
     for i in range(GRAPH_ARRAYS):
         held += g.arrays[i].capacity
         arrays += g.arrays[i].top
-    used = g.values.top + g.grads.top + g.scratch.top + arrays
+    used = bytes_of_values(g) + g.grads.top + g.scratch.top + arrays
     # A bump pointer may be in a gap between segments, which counts for nothing.
-    return GraphUsage(g.values.top, g.grads.top, g.scratch.top, arrays, max(held - used, 0), value_usage(g),
+    return GraphUsage(bytes_of_values(g), g.grads.top, g.scratch.top, arrays, max(held - used, 0), value_usage(g),
                       dropped_usage(g), g.again_ns / 1e9, g.missing, g.memory.limit)
 
 
@@ -239,8 +248,8 @@ pthread_mutex_init(&peak_lock, NULL)
 cdef void note_level(const Graph* g) noexcept nogil:
     global highest
     pthread_mutex_lock(&peak_lock)
-    if g.values.top + g.grads.top + g.scratch.top > highest.values + highest.gradients + highest.scratch:
-        highest = Level(g, g.values.top, g.grads.top, g.scratch.top, False)
+    if bytes_of_values(g) + g.grads.top + g.scratch.top > highest.values + highest.gradients + highest.scratch:
+        highest = Level(g, bytes_of_values(g), g.grads.top, g.scratch.top, False)
     pthread_mutex_unlock(&peak_lock)
 
 

@@ -183,8 +183,9 @@ static inline int dy_open_gradients(dy_graph *g, int whole) {
             batch->joint &= (uint8_t)~DY_PRECEDES;
         batch->keeps = whole ? DY_KEEPS_ASKED : 0;
         batch->dy = NULL;
-        if (g->whole_gradients)
-            batch->dy = (float *)((uintptr_t)batch->y + (uintptr_t)dy_segment_of(values, batch->y)->gradient);
+        const dy_segment *s = g->whole_gradients ? dy_segment_of(values, batch->y) : NULL;
+        if (s)                                  /* memory for copies of views lies elsewhere */
+            batch->dy = (float *)((uintptr_t)batch->y + (uintptr_t)s->gradient);
     }
     g->stale_gradients = 1;
     return 1;

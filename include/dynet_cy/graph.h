@@ -184,7 +184,7 @@ typedef struct {
         struct {
             dy_arena values, grads;
             dy_arena scratch;   /* gathered arguments, saved and temporary floats */
-            dy_arena tables;    /* for devices: items, and lists of pointers */
+            dy_arena tables;    /* for devices: items, and lists of pointers; on the CPU: for copies of views */
         };
     };
     dy_memory memory;           /* of its arrays and arenas: the limit of this graph */

@@ -9,6 +9,7 @@ from gate_programs import N, Program
 import dynet_cy as dy
 from dynet_cy import profiling
 from dynet_cy.execute import walk
+from dynet_cy.graph.expressions import arena_bytes
 from dynet_cy.schedule.rewrite import rewrites
 
 gates = rewrites["gates"]
@@ -120,6 +121,47 @@ def test_a_user_that_comes_later_has_gradients_of_its_own() -> None:
             wanted[N : 2 * N] += 2 * value
             np.testing.assert_allclose(whole.gradient(), wanted, rtol=1e-6)
     assert walk.view_counts() == (5, 5)
+
+
+def test_memory_for_copies_of_views_lies_apart() -> None:
+    """It is reserved, but not among values, which are written."""
+
+    def values(whole: bool) -> int:
+        with dy.ComputationGraph(autobatching=1):
+            tops = [dy.tanh(dy.inputVector(np.linspace(-1, 1, 4096))) for _ in range(40)]
+            dy.forward([w if whole else dy.pick_range(w, 2048, 4096) for w in tops])
+            return arena_bytes()["values"]
+
+    first = values(True)
+    assert walk.view_counts() == (0, 0)
+    assert values(False) - first <= 1 << 16  # in which arenas are charged
+    assert walk.view_counts() == (40, 0)
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_copies_of_views_outlast_a_revert(full: bool) -> None:
+    """Views that were copied after a checkpoint stay what they are when what came after it is gone."""
+    model = dy.ParameterCollection()
+    p = model.parameters_from_numpy(np.linspace(-1, 1, 2 * N))
+    dy.renew_cg(autobatching=1)
+    wholes = [dy.tanh(p * (k + 1)) for k in range(5)]
+    parts = [dy.pick_range(w, 0, N) for w in wholes]
+    loss = dy.esum([dy.sum_elems(dy.square(x)) for x in parts])
+    loss.forward()
+    values = [x.npvalue() for x in parts]
+    loss.backward(full=full)
+    expected = p.grad_as_array().copy()
+    dy.cg_checkpoint()
+    (loss + dy.esum([dy.sum_elems(w) for w in wholes])).backward(full=full)
+    assert walk.view_counts() == (5, 5)
+    dy.cg_revert()
+    later = [dy.inputVector(np.full(4 * N, 7)) * 2 for _ in range(5)]
+    dy.forward(later)
+    for x, value in zip(parts, values):
+        np.testing.assert_array_equal(x.npvalue(), value)
+    model.zero_gradients()
+    loss.backward(full=full)
+    np.testing.assert_allclose(p.grad_as_array(), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_user_beyond_the_target_does_not_matter() -> None:
