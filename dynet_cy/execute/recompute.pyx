@@ -353,6 +353,9 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
     cdef uint32_t b = first, k, n
     if is_divided(w):
         return w.device.divide(w, first, end, run_batches_again, depth, False) if first < end else 0
+    # Devices mark a batch with pending additions to its gradients as one with pending copies of values (gpu/copies).
+    if w.going_back and not w.at_once and w.device.settle(w):
+        return -1
     while b < end:
         batch = &batches_of(g)[b]
         if batch.level < depth and is_computed(g, batch) and not saves(w, batch):

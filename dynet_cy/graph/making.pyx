@@ -488,6 +488,25 @@ cdef Expression apply2(const Op* op, object a, object b):
     return apply2x(op, a, b, NULL)
 
 
+cdef Expression apply2_for(str name, const char* arguments, const Op* op, object a, object b, Extra* extra):
+    """`apply2x` for a public function whose op is shared with others: errors name the function and its arguments.
+
+    Args:
+        arguments: their names, as in `op.args`; NULL: those of the op.
+    """
+    cdef Extra unchanged = extra[0]                 # a shape rule may change attributes
+    cdef Op named
+    try:
+        return apply2x(op, a, b, extra)
+    except (DimensionError, IndexError, TypeError):
+        named = op[0]
+    spelled = name.encode()
+    named.name = spelled
+    if arguments != NULL:
+        named.args = arguments
+    return apply2x(&named, a, b, &unchanged)        # fails again
+
+
 cdef Expression apply(const Op* op, object xs, Extra* extra):
     """The node op(xs...), in the current graph.  xs: a sequence of expressions."""
     cdef list arguments = <list>xs if type(xs) is list else sequence(xs, op.name)

@@ -587,6 +587,68 @@ cdef str describe(const Refusal* r):
     return reason + "; renew_cg() gives back the memory of expressions that are no longer needed"
 
 
+def growth_when_empty(sizes: tuple[int, ...], bint mirrored, size_t more) -> tuple[list[tuple[int, int]], list[tuple[int, int]], bool]:
+    """Fill an arena, empty it, and let it grow beyond what it holds: for tests.
+
+    Args:
+        sizes: bytes of the allocations that fill it, each 2^18 or more.
+        mirrored: whether it is mirrored on a device.
+        more: bytes of the allocation after that.
+
+    Returns:
+        Address and bytes of each segment, before the last allocation and after it; and whether the first 2^18 bytes of the
+        last one that fills it are unchanged, which is False if there is no such segment any more.
+
+    Raises:
+        RuntimeError: memory of the arena still counts as used when it has been closed.
+    """
+    cdef Memory part
+    cdef Arena a
+    cdef char* p = NULL
+    cdef char* q
+    cdef size_t n = 1 << 18, size, i
+    cdef bint unchanged
+    memory_open(&part)
+    arena_open(&a, False, &part)
+    a.mirrored = mirrored
+    try:
+        for size in sizes:
+            p = <char*>arena_alloc(&a, size)
+            if p == NULL:
+                out_of_memory("an arena")
+            memset(p, 7, n)
+        before = segments_as_list(&a)
+        arena_rewind(&a, 0)
+        q = <char*>arena_alloc(&a, more)
+        if q == NULL:
+            out_of_memory("an arena")
+        unchanged = segment_of_any(&a, p)
+        i = 0
+        while unchanged and i < n:
+            unchanged = p[i] == 7
+            i += 1
+        after = segments_as_list(&a)
+    finally:
+        arena_close(&a)
+    if part.used:
+        raise RuntimeError(f"{part.used} bytes still count as used")
+    return before, after, unchanged
+
+
+cdef bint segment_of_any(const Arena* a, const char* p) noexcept nogil:
+    """Whether p points into a segment, be it in use or not."""
+    cdef uint32_t i
+    for i in range(a.n):
+        if a.segments[i].p <= p < a.segments[i].p + a.segments[i].bytes:
+            return True
+    return False
+
+
+cdef list segments_as_list(const Arena* a):
+    cdef uint32_t i
+    return [(<uintptr_t>a.segments[i].p, a.segments[i].bytes) for i in range(a.n)]
+
+
 def available_bytes() -> int | None:
     """Memory available to programs without swapping; None if the system does not say."""
     found = []

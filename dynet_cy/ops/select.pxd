@@ -11,7 +11,7 @@ cdef enum:
     OWN_POSITIONS                   # positions of the shape of y: each element has its own
 
 # The parts of x at positions, or zeros with the parts of x at positions; `name`: the public function, for errors.
-cdef Expression taken(object x, object indices, Py_ssize_t axis, uint32_t mode, str name)
+cdef Expression taken(object x, object indices, Py_ssize_t axis, uint32_t mode, str name, str barred=*)
 cdef Expression put(object x, object indices, Py_ssize_t axis, object n, uint32_t mode, str name)
 # Indices of which each batch element has one: a vector of n numbers becomes n batch elements.
 cdef Expression one_each(Expression indices, str name)

@@ -9,7 +9,9 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport INTEGERS, Attr, Call, Dim, element, integers, size_of, total_of
 from dynet_cy.graph.expressions cimport Expression, dim_of, forget_to_set, number_in
-from dynet_cy.graph.making cimport apply1x, apply2x, claim_current, expression, refer, release_current
+from dynet_cy.graph.making cimport (
+    apply1x, apply2_for, apply2x, claim_current, expression, refer, release_current,
+)
 from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, Graph, items_of, no_extra, nodes_of
 from dynet_cy.graph.table cimport current_graph
@@ -870,16 +872,19 @@ TAKE.work = take_work
 TAKE.raised = refused
 
 
-cdef Expression taken_by(uint32_t function, object x, object indices, Py_ssize_t axis, uint32_t mode):
+# What functions that index one axis call their arguments, where it is not "x indices".
+cdef dict arguments_of = {
+    "pick": b"x index", "select_rows": b"x rs", "select_cols": b"x cs", "hinge": b"x v", "hinge_batch": b"x vs",
+}
+
+
+cdef Expression taken(object x, object indices, Py_ssize_t axis, uint32_t mode, str name, str barred=None):
     cdef Extra extra = no_extra()
+    cdef bytes arguments = arguments_of.get(name, b"x indices")
     set_axis(&extra, axis)
     extra.attrs[1].u = mode
-    extra.attrs[3].u = function
-    return apply2x(TAKE, x, indices, &extra)
-
-
-cdef Expression taken(object x, object indices, Py_ssize_t axis, uint32_t mode, str name):
-    return taken_by(function_number(name), x, indices, axis, mode)
+    extra.attrs[3].u = function_number(name, barred)
+    return apply2_for(name, arguments, TAKE, x, indices, &extra)
 
 
 cdef Expression one_each(Expression indices, str name):
@@ -968,7 +973,7 @@ cdef Expression put(object x, object indices, Py_ssize_t axis, object n, uint32_
     extra.attrs[1].u = mode
     extra.attrs[2].u = <uint32_t>size
     extra.attrs[3].u = function_number(name)
-    return apply2x(PUT, x, indices, &extra)
+    return apply2_for(name, NULL, PUT, x, indices, &extra)
 
 
 def _gathered(x, indices, axis, name):
@@ -979,7 +984,7 @@ def _gathered(x, indices, axis, name):
 def _labelled(x, labels, barred, name, what):
     """The rows of x at labels that may not be the whole number `barred`: for losses. `what`: what is wrong then."""
     indices = where_mask(equal(labels, barred), BARRED, labels)
-    return taken_by(function_number(name, what), x, indices, 0, SHARED_POSITIONS)
+    return taken(x, indices, 0, SHARED_POSITIONS, name, what)
 
 
 def _scattered(x, indices, axis, n, bint own, name):

@@ -9,7 +9,7 @@ from dynet_cy.core.tensor cimport (
     Call, Dim, Tensor, axis_of, cols_of, element, number_at, rows_of, same_shape, size_of, total_of,
 )
 from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x, expression, sequence
+from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2_for, expression, sequence
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_add, DY_BINARY_max, DY_BINARY_mul, DY_BINARY_sub, DY_UNARY_exp, DY_UNARY_log, DY_UNARY_negate,
@@ -537,7 +537,8 @@ cdef Expression loss_at(object x, Expression v, str name):
     cdef Extra extra = no_extra()
     note_scores(x)
     extra.attrs[3].u = function_number(name)
-    return apply2x(PICKNEGLOGSOFTMAX_AT, x, one_each(v, name), &extra)
+    return apply2_for(name, b"x vs" if name == "pickneglogsoftmax_batch" else b"x v", PICKNEGLOGSOFTMAX_AT, x, one_each(v, name),
+                      &extra)
 
 
 # Arguments of the first calls are looked at: a program that passes a softmax does so from the start.

@@ -17,7 +17,7 @@ from dynet_cy.memory import arena
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
 
-from test_recompute import PROGRAMS, gradients, plainly
+from test_recompute import PROGRAMS, gradients, plainly, random_program
 
 N = 32
 
@@ -149,3 +149,12 @@ def test_programs(poisoned, program: Callable, autobatching: int) -> None:
     np.testing.assert_array_equal(got[0], expected[0])
     for x, y in zip(got, expected):
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(y).max(initial=0))))
+
+
+# Copies are made again while additions to gradients are pending.
+@pytest.mark.parametrize("seed", [4, 9, 14])
+def test_random_programs(on_device, seed: int) -> None:
+    _, found, later = random_program(seed, dy.checkpoint)
+    _, expected, expected_later = random_program(seed, plainly)
+    for x, y in zip([*found, *later], [*expected, *expected_later]):
+        np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(y).max())))

@@ -216,3 +216,36 @@ def test_a_range_of_no_elements(graph) -> None:
     assert dy.pick_range(dy.inputTensor(X), at(1), length=0).dim() == ((0, 4), 1)
     with pytest.raises(IndexError, match="length is -1"):
         dy.pick_range(dy.inputTensor(X), at(1), length=-1)
+
+
+def twice(x: dy.Expression) -> dy.Expression:
+    return dy.concatenate_to_batch([x, x])
+
+
+OF_WRONG_SHAPES = {
+    "pick: the axis must be one of x, from 0 to 1": (lambda x, i, v: dy.pick(x, i, dim=5), "x {3,4}", "index {1}"),
+    "pick: the index must be one number": (lambda x, i, v: dy.pick(x, v), "x {3,4}", "index {3}"),
+    "pick_batch: batch sizes 2 and 3 differ": (lambda x, i, v: dy.pick_batch(twice(x), v), "x {3,4}", "indices {1}"),
+    "select_rows: the indices must be a vector": (lambda x, i, v: dy.select_rows(x, x), "x {3,4}", "rs {3,4}"),
+    "select_cols: the indices must be a vector": (lambda x, i, v: dy.select_cols(x, x), "x {3,4}", "cs {3,4}"),
+    "[]: the indices must be a vector": (lambda x, i, v: x[x], "x {3,4}", "indices {3,4}"),
+    "hinge: batch sizes 2 and 3 differ": (lambda x, i, v: dy.hinge(twice(x), v), "x {3,4}", "v {1}"),
+    "pickneglogsoftmax_batch: batch sizes 2": (
+        lambda x, i, v: dy.pickneglogsoftmax_batch(twice(x), v),
+        "x {3,4}",
+        "vs {1}",
+    ),
+}
+
+
+@pytest.mark.parametrize("message", OF_WRONG_SHAPES)
+def test_errors_of_shapes_name_the_function(message: str) -> None:
+    """Not the op that it shares with others; and the arguments, as the function calls them, with their shapes."""
+    call, *arguments = OF_WRONG_SHAPES[message]
+    x, v = dy.inputTensor(X), dy.inputVector([0, 1, 2])
+    with pytest.raises(dy.DimensionError) as raised:
+        call(x, dy.argmax(v), v)
+    first, *lines = str(raised.value).splitlines()
+    assert first.startswith(message)
+    assert [" ".join(line.split()[:2]) for line in lines] == arguments
+    assert raised.value.__context__ is None
