@@ -587,7 +587,9 @@ cdef str describe(const Refusal* r):
     return reason + "; renew_cg() gives back the memory of expressions that are no longer needed"
 
 
-def growth_when_empty(sizes: tuple[int, ...], bint mirrored, size_t more) -> tuple[list[tuple[int, int]], list[tuple[int, int]], bool]:
+def growth_when_empty(
+    sizes: tuple[int, ...], bint mirrored, size_t more
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]], bool]:
     """Fill an arena, empty it, and let it grow beyond what it holds: for tests.
 
     Args:
@@ -596,8 +598,8 @@ def growth_when_empty(sizes: tuple[int, ...], bint mirrored, size_t more) -> tup
         more: bytes of the allocation after that.
 
     Returns:
-        Address and bytes of each segment, before the last allocation and after it; and whether the first 2^18 bytes of the
-        last one that fills it are unchanged, which is False if there is no such segment any more.
+        Address and bytes of each segment, before the last allocation and after it; and whether the first 2^18 bytes
+        of the one before are unchanged, which is False if its segment is gone.
 
     Raises:
         RuntimeError: memory of the arena still counts as used when it has been closed.

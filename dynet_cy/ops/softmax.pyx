@@ -537,8 +537,8 @@ cdef Expression loss_at(object x, Expression v, str name):
     cdef Extra extra = no_extra()
     note_scores(x)
     extra.attrs[3].u = function_number(name)
-    return apply2_for(name, b"x vs" if name == "pickneglogsoftmax_batch" else b"x v", PICKNEGLOGSOFTMAX_AT, x, one_each(v, name),
-                      &extra)
+    return apply2_for(name, b"x vs" if name == "pickneglogsoftmax_batch" else b"x v", PICKNEGLOGSOFTMAX_AT, x,
+                      one_each(v, name), &extra)
 
 
 # Arguments of the first calls are looked at: a program that passes a softmax does so from the start.
