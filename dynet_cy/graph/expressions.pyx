@@ -131,7 +131,7 @@ def set_seed(seed):
 
 
 cdef int free_garbage() except -1:
-    """Free graphs that only cycles of references keep alive: when Python does so depends on all else that it has made."""
+    """Free graphs that only cycles of references keep alive: when Python does so depends on all that it has made."""
     if has_others():
         gc.collect()
     return 0
