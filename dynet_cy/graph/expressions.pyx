@@ -1,5 +1,6 @@
 """Graphs and expressions: an expression is the number of a node and the version of its graph, checked on each use."""
 
+import gc
 import opcode
 import sys
 import warnings
@@ -46,6 +47,7 @@ from dynet_cy.ops.registry cimport op_at
 from dynet_cy.core.devices import check_device, device_name
 from dynet_cy.core.equivalents import of_arguments, of_numpy
 from dynet_cy.graph.structs import operators as functions
+from dynet_cy.graph.table import has_others
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels
 from dynet_cy.memory import storage as parameter_storage
@@ -92,7 +94,10 @@ def set_seed(seed):
     """Set the seed of all random streams, and restart them.
 
     Dropout masks, noise and initial values follow from it and from the order in
-    which graphs, nodes and parameters are made, not from batching.
+    which graphs, nodes and parameters are made, not from batching.  Graphs that the
+    program still refers to keep their places in that order, before all graphs that
+    are made afterwards.  The others do not count, even if Python has not freed them
+    yet: `gc.collect` is called if there may be some.
 
     Example:
         >>> dy.reset_random_seed(3)
@@ -105,6 +110,7 @@ def set_seed(seed):
     global streams
     cdef Graph* g
     cdef uint32_t slot, n = 0
+    free_garbage()
     kernels.set_seed(seed)
     for slot in range(table.n_slots):
         hold(table, slot)
@@ -122,6 +128,13 @@ def set_seed(seed):
         streams = n
     finally:
         release_lock(&streams_lock)
+
+
+cdef int free_garbage() except -1:
+    """Free graphs that only cycles of references keep alive: when Python does so depends on all that it has made."""
+    if has_others():
+        gc.collect()
+    return 0
 
 
 cdef void forget_requests(Graph* g) noexcept:
@@ -155,6 +168,7 @@ cdef list streams_of_graphs(bint reset):
 
 def random_state():
     """The state of all random streams, as plain data for `set_random_state`."""
+    free_garbage()
     renewals = [(number, count) for number, count, _ in streams_of_graphs(True)]
     acquire_lock(&streams_lock)
     try:

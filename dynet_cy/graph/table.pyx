@@ -319,6 +319,16 @@ def share_implicit_graph():
     changed()
 
 
+def has_others() -> bool:
+    """Whether there are graphs besides the implicit one of this thread."""
+    cdef _Entered own = home().implicit
+    cdef uint32_t slot
+    for slot in range(table.n_slots):
+        if table.graphs[slot] != NULL and (own is None or own.g != table.graphs[slot]):
+            return True
+    return False
+
+
 cdef int leave_running(Graph* g) except -1:
     """Replace the shared implicit graph, which another thread is running, by a new one.
 

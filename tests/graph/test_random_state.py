@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.expressions import set_seed
+from dynet_cy.graph.expressions import random_state, set_seed
 
 # Ops that draw.
 DRAWS = {
@@ -73,6 +76,47 @@ def test_graphs_of_their_own(name: str) -> None:
     first = drawn()
     assert not np.array_equal(first[0], first[1])
     np.testing.assert_array_equal(drawn(), first)
+
+
+@pytest.fixture
+def leave_a_graph():
+    """A function that leaves a graph in a cycle of references, which Python does not free by itself before the end."""
+
+    def leave() -> None:
+        cycle: list[object] = [dy.ComputationGraph()]
+        cycle.append(cycle)
+
+    enabled = gc.isenabled()
+    gc.disable()
+    yield leave
+    if enabled:
+        gc.enable()
+
+
+def test_graphs_that_nothing_refers_to_do_not_count(leave_a_graph: Callable[[], None]) -> None:
+    def drawn():
+        set_seed(5)
+        with dy.ComputationGraph():
+            return draw("dropout")
+
+    dy.renew_cg()
+    first = drawn()
+    leave_a_graph()
+    np.testing.assert_array_equal(drawn(), first)
+    held = dy.ComputationGraph()
+    assert not np.array_equal(drawn(), first)
+    del held
+    np.testing.assert_array_equal(drawn(), first)
+
+
+def test_the_random_state_has_graphs_that_something_refers_to(leave_a_graph: Callable[[], None]) -> None:
+    dy.renew_cg()
+    before = random_state()["renewals"]
+    leave_a_graph()
+    assert random_state()["renewals"] == before
+    held = dy.ComputationGraph()
+    assert len(random_state()["renewals"]) == len(before) + 1
+    del held
 
 
 @pytest.mark.parametrize("init", ["glorot", "uniform", "normal", "he", "saxe"])
