@@ -18,7 +18,7 @@ from dynet_cy.graph.structs cimport (
     holder_in, nodes_of, origin_of, sibling_hooks, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport (
-    arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim, has_room,
+    Arena, arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim, has_room,
     out_of_memory, set_reclaim, shortages,
 )
 from dynet_cy.memory.storage cimport give_back_panels, see_whole
@@ -130,7 +130,7 @@ cdef void give_back_unused(const void* asking, bint own, size_t enough) noexcept
     if not own:
         give_back_panels()                          # they are made again quickly
     for slot in range(table.n_slots):
-        if is_part(table.graphs[slot], asking) and frees_enough(table.graphs[slot], enough):
+        if is_part(table.graphs[slot], asking) and frees_enough(table.graphs[slot], asking, enough):
             return
     for slot in range(table.n_slots):
         if is_part(table.graphs[slot], asking):     # this thread owns it: it is running, or its slot is held
@@ -143,16 +143,23 @@ cdef void give_back_unused(const void* asking, bint own, size_t enough) noexcept
             let_go(&table, slot)
 
 
-cdef bint frees_enough(Graph* g, size_t enough) noexcept:
+cdef bint frees_enough(Graph* g, const void* asking, size_t enough) noexcept:
     """Free bytes above the bump pointers of a graph, until its limits have room for enough.  False: that is
     not possible."""
     cdef int i
+    cdef Arena* order[4]
     if enough == SIZE_MAX:
         return False
     if has_room(&g.memory, enough) and has_room(g.memory.around, enough):
         return True
-    for i in range(GRAPH_ARENAS):               # values last: a pass begins with them
-        arena_trim(&g.arenas[GRAPH_ARENAS - 1 - i], max(2 * enough, <size_t>LEAST_FREED))
+    if asking == &g.values:
+        order = [&g.grads, &g.tables, &g.scratch, &g.values]
+    elif asking == &g.grads or g.values.end - g.values.top > g.grads.end - g.grads.top:
+        order = [&g.values, &g.tables, &g.scratch, &g.grads]
+    else:
+        order = [&g.grads, &g.tables, &g.values, &g.scratch]
+    for i in range(GRAPH_ARENAS):
+        arena_trim(order[i], max(2 * enough, <size_t>LEAST_FREED))
         if has_room(&g.memory, enough) and has_room(g.memory.around, enough):
             return True
     return False
