@@ -146,23 +146,37 @@ cdef void give_back_unused(const void* asking, bint own, size_t enough) noexcept
 cdef bint frees_enough(Graph* g, const void* asking, size_t enough) noexcept:
     """Free bytes above the bump pointers of a graph, until its limits have room for enough.  False: that is
     not possible."""
+    cdef Arena* order[4]                        # GRAPH_ARENAS
     cdef int i
-    cdef Arena* order[4]
     if enough == SIZE_MAX:
         return False
     if has_room(&g.memory, enough) and has_room(g.memory.around, enough):
         return True
-    if asking == &g.values:
-        order = [&g.grads, &g.tables, &g.scratch, &g.values]
-    elif asking == &g.grads or g.values.end - g.values.top > g.grads.end - g.grads.top:
-        order = [&g.values, &g.tables, &g.scratch, &g.grads]
-    else:
-        order = [&g.grads, &g.tables, &g.values, &g.scratch]
+    list_arenas(g, asking, order)
     for i in range(GRAPH_ARENAS):
         arena_trim(order[i], max(2 * enough, <size_t>LEAST_FREED))
         if has_room(&g.memory, enough) and has_room(g.memory.around, enough):
             return True
     return False
+
+
+cdef void list_arenas(Graph* g, const void* asking, Arena** order) noexcept:
+    """List the arenas, beginning with those that will need their memory last, since it takes a first touch again then.
+
+    In forward, those are gradients, and in backward values.  Scratch grows and shrinks in both.
+    """
+    cdef bint backward = asking == &g.grads
+    if asking == &g.scratch:                    # forward: gradients need less than they have, all of it later
+        backward = unused_bytes(&g.values) > unused_bytes(&g.grads)
+    order[0] = &g.values if backward else &g.grads
+    order[1] = &g.tables
+    order[2] = &g.scratch
+    order[3] = &g.grads if backward else &g.values
+
+
+cdef inline size_t unused_bytes(const Arena* a) noexcept nogil:
+    """Bytes above the bump pointer, of the current segment."""
+    return a.end - a.top
 
 
 cdef void trim(Graph* g) noexcept:

@@ -117,7 +117,7 @@ cdef size_t GAP = ALIGN
 cdef Memory memory                  # a global of C: all 0
 cdef Reclaim reclaim = NULL
 cdef size_t n_shortages = 0
-cdef bint has_trimmed = False       # memory above a bump pointer has been given back
+cdef size_t has_trimmed = 0         # whether memory above a bump pointer has been given back
 cdef size_t page = <size_t>sysconf(_SC_PAGESIZE)
 # An arena larger than the machine's memory could never be filled.
 cdef size_t machine = <size_t>sysconf(_SC_PHYS_PAGES) * page
@@ -377,7 +377,7 @@ cdef void populate_charged(const Arena* a, const Segment* s, size_t had) noexcep
     Only where memory is short, and moves from arena to arena: elsewhere some of it may never be touched.
     """
     cdef size_t first = had & ~(page - 1)
-    if has_trimmed and not a.zeroed and s.bytes + GAP >= MAPPED and is_limited(a.memory):
+    if atomic_load(&has_trimmed, RELAXED) and not a.zeroed and s.bytes + GAP >= MAPPED and is_limited(a.memory):
         populate(s.p + first, (s.charged - first + page - 1) & ~(page - 1))
 
 
@@ -508,7 +508,6 @@ cdef void arena_unite(Arena* a) noexcept nogil:
 
 
 cdef void arena_trim(Arena* a, size_t most) noexcept nogil:
-    global has_trimmed
     cdef Segment* s
     cdef size_t kept
     if a.memory == NULL or a.n == 0 or a.foreign:
@@ -516,7 +515,7 @@ cdef void arena_trim(Arena* a, size_t most) noexcept nogil:
     if a.top == 0 and most == SIZE_MAX:
         drop_segments(a, 0)
         return
-    has_trimmed = True
+    atomic_store(&has_trimmed, 1, RELAXED)
     drop_segments(a, a.now + 1)
     s = &a.segments[a.now]
     kept = (a.top - s.begin + page - 1) & ~(page - 1)
