@@ -18,8 +18,8 @@ from dynet_cy.graph.structs cimport (
     holder_in, nodes_of, origin_of, sibling_hooks, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport (
-    Arena, arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim, has_room,
-    out_of_memory, set_reclaim, shortages,
+    Arena, arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim,
+    has_room, out_of_memory, set_reclaim, shortages,
 )
 from dynet_cy.memory.storage cimport give_back_panels, see_whole
 from dynet_cy.ops.registry cimport Op
