@@ -18,8 +18,8 @@ from dynet_cy.graph.structs cimport (
     holder_in, nodes_of, origin_of, sibling_hooks, state_of, uses_of,
 )
 from dynet_cy.memory.arena cimport (
-    arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim, has_room,
-    out_of_memory, set_reclaim, shortages,
+    Arena, arena_offset, arena_rewind, arena_trim, array_close, array_open, array_push, array_rewind, array_trim,
+    has_room, out_of_memory, set_reclaim, shortages,
 )
 from dynet_cy.memory.storage cimport give_back_panels, see_whole
 from dynet_cy.ops.registry cimport Op
@@ -130,7 +130,7 @@ cdef void give_back_unused(const void* asking, bint own, size_t enough) noexcept
     if not own:
         give_back_panels()                          # they are made again quickly
     for slot in range(table.n_slots):
-        if is_part(table.graphs[slot], asking) and frees_enough(table.graphs[slot], enough):
+        if is_part(table.graphs[slot], asking) and frees_enough(table.graphs[slot], asking, enough):
             return
     for slot in range(table.n_slots):
         if is_part(table.graphs[slot], asking):     # this thread owns it: it is running, or its slot is held
@@ -143,19 +143,40 @@ cdef void give_back_unused(const void* asking, bint own, size_t enough) noexcept
             let_go(&table, slot)
 
 
-cdef bint frees_enough(Graph* g, size_t enough) noexcept:
+cdef bint frees_enough(Graph* g, const void* asking, size_t enough) noexcept:
     """Free bytes above the bump pointers of a graph, until its limits have room for enough.  False: that is
     not possible."""
+    cdef Arena* order[4]                        # GRAPH_ARENAS
     cdef int i
     if enough == SIZE_MAX:
         return False
     if has_room(&g.memory, enough) and has_room(g.memory.around, enough):
         return True
-    for i in range(GRAPH_ARENAS):               # values last: a pass begins with them
-        arena_trim(&g.arenas[GRAPH_ARENAS - 1 - i], max(2 * enough, <size_t>LEAST_FREED))
+    list_arenas(g, asking, order)
+    for i in range(GRAPH_ARENAS):
+        arena_trim(order[i], max(2 * enough, <size_t>LEAST_FREED))
         if has_room(&g.memory, enough) and has_room(g.memory.around, enough):
             return True
     return False
+
+
+cdef void list_arenas(Graph* g, const void* asking, Arena** order) noexcept:
+    """List the arenas, beginning with those that will need their memory last, since it takes a first touch again then.
+
+    In forward, those are gradients, and in backward values.  Scratch grows and shrinks in both.
+    """
+    cdef bint backward = asking == &g.grads
+    if asking == &g.scratch:                    # forward: gradients need less than they have, all of it later
+        backward = unused_bytes(&g.values) > unused_bytes(&g.grads)
+    order[0] = &g.values if backward else &g.grads
+    order[1] = &g.tables
+    order[2] = &g.scratch
+    order[3] = &g.grads if backward else &g.values
+
+
+cdef inline size_t unused_bytes(const Arena* a) noexcept nogil:
+    """Bytes above the bump pointer, of the current segment."""
+    return a.end - a.top
 
 
 cdef void trim(Graph* g) noexcept:

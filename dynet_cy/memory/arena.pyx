@@ -54,6 +54,18 @@ cdef extern from *:
     #endif
     }
 
+    /* Give memory to whole pages at once, which takes half as long as their first touches, one by one; a hint. */
+    static inline void dy_populate(void *p, size_t bytes) {
+    #ifdef __linux__
+    #ifndef MADV_POPULATE_WRITE
+    #define MADV_POPULATE_WRITE 23          /* since Linux 5.14 */
+    #endif
+        madvise(p, bytes, MADV_POPULATE_WRITE);
+    #else
+        (void)p, (void)bytes;
+    #endif
+    }
+
     /* Free the memory of whole pages but keep their addresses. Their contents are undefined afterwards. */
     static inline void dy_release(void *p, size_t bytes) {
     #ifdef __linux__
@@ -77,6 +89,7 @@ cdef extern from *:
     Refusal* last_refusal "dy_last_refusal"() nogil
     void* remap "dy_remap"(void* p, size_t had, size_t n) nogil
     void prefer_huge_pages "dy_prefer_huge_pages"(void* p, size_t n) nogil
+    void populate "dy_populate"(void* p, size_t n) nogil
     void release "dy_release"(void* p, size_t n) nogil
     size_t atomic_load "__atomic_load_n"(const size_t* p, int order) nogil
     size_t atomic_add "__atomic_add_fetch"(size_t* p, size_t n, int order) nogil
@@ -104,6 +117,7 @@ cdef size_t GAP = ALIGN
 cdef Memory memory                  # a global of C: all 0
 cdef Reclaim reclaim = NULL
 cdef size_t n_shortages = 0
+cdef size_t has_trimmed = 0         # whether memory above a bump pointer has been given back
 cdef size_t page = <size_t>sysconf(_SC_PAGESIZE)
 # An arena larger than the machine's memory could never be filled.
 cdef size_t machine = <size_t>sysconf(_SC_PHYS_PAGES) * page
@@ -357,19 +371,36 @@ cdef void ask_for_huge_pages(Segment* s, size_t end) noexcept nogil:
         s.huge = end
 
 
-cdef bint charge_segment(Memory* of, Segment* s, size_t end, size_t needed) noexcept nogil:
+cdef void populate_charged(const Arena* a, const Segment* s, size_t had) noexcept nogil:
+    """Give memory to what has been charged of a segment since `had` bytes were.
+
+    Only where memory is short, and moves from arena to arena: elsewhere some of it may never be touched.
+    """
+    cdef size_t first = had & ~(page - 1)
+    if atomic_load(&has_trimmed, RELAXED) and not a.zeroed and s.bytes + GAP >= MAPPED and is_limited(a.memory):
+        populate(s.p + first, (s.charged - first + page - 1) & ~(page - 1))
+
+
+cdef inline bint is_limited(const Memory* of) noexcept nogil:
+    while of != NULL and not atomic_load(&of.limit, RELAXED):
+        of = of.around
+    return of != NULL
+
+
+cdef bint charge_segment(const Arena* a, Segment* s, size_t end, size_t needed) noexcept nogil:
     """Charge a segment up to an offset, because of a request for `needed` bytes, and request huge pages for it."""
-    cdef size_t want
+    cdef size_t want, had = s.charged
     if end <= s.charged:
         return True
     want = min((end + CHARGE_STEP - 1) & ~<size_t>(CHARGE_STEP - 1), s.bytes)
-    if not charge(of, want - s.charged, needed):
+    if not charge(a.memory, want - had, needed):
         want = end                              # try again without rounding up
-        if not charge(of, want - s.charged, needed):
+        if not charge(a.memory, want - had, needed):
             return False
     s.charged = want
     # A large allocation will be used. What has grown to so much will grow by a part of it.
     ask_for_huge_pages(s, min(max(end if needed >= HUGE_FROM else 0, want + want // 8), s.bytes))
+    populate_charged(a, s, had)
     return True
 
 
@@ -387,7 +418,7 @@ cdef void* try_to_grow(Arena* a, size_t n) noexcept nogil:
     at = (a.top + ALIGN - 1) & ~<size_t>(ALIGN - 1)
     if fits_behind(a, at, n):
         s = &a.segments[a.now]
-        if not charge_segment(a.memory, s, at - s.begin + n, n):
+        if not charge_segment(a, s, at - s.begin + n, n):
             return NULL
         a.end = s.begin + s.charged
     else:
@@ -400,7 +431,7 @@ cdef void* try_to_grow(Arena* a, size_t n) noexcept nogil:
                 return NULL
             i = a.n - 1
         s = &a.segments[i]
-        if not charge_segment(a.memory, s, n, n):
+        if not charge_segment(a, s, n, n):
             return NULL
         for k in range(a.now + 1 if i else 0, i + 1):       # skipped segments stay empty
             a.segments[k].begin = at
@@ -434,7 +465,7 @@ cdef void* extend(Arena* a, void* p, size_t had, size_t more) noexcept nogil:
     """Slow path of `arena_extend`, for the same case."""
     cdef Segment* s = &a.segments[a.now]
     cdef void* q
-    if more <= s.bytes - (a.top - s.begin) and charge_segment(a.memory, s, a.top - s.begin + more, more):
+    if more <= s.bytes - (a.top - s.begin) and charge_segment(a, s, a.top - s.begin + more, more):
         a.end = s.begin + s.charged
         a.top += more
         return p
@@ -484,6 +515,7 @@ cdef void arena_trim(Arena* a, size_t most) noexcept nogil:
     if a.top == 0 and most == SIZE_MAX:
         drop_segments(a, 0)
         return
+    atomic_store(&has_trimmed, 1, RELAXED)
     drop_segments(a, a.now + 1)
     s = &a.segments[a.now]
     kept = (a.top - s.begin + page - 1) & ~(page - 1)

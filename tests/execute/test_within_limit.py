@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from limits import limited, without_limit  # noqa: F401
+from own_process import run_python
 from test_recompute import layers, nested, parts, plainly, random_program, same_bits
 
 import dynet_cy as dy
@@ -199,3 +200,41 @@ def test_saved_files_are_the_same(tmp_path: Path):
     with limited(2.6):
         found = trained()
     assert np.array_equal(found, expected)
+
+
+SMALL_NODES = """
+import dynet_cy as dy
+from dynet_cy import config
+from dynet_cy.execute import recompute
+from dynet_cy.graph.expressions import arena_bytes
+from dynet_cy.memory import arena
+
+b = dy.ParameterCollection().add_parameters(4)
+
+def update():
+    dy.renew_cg()
+    h = b + b
+    for _ in range(10_000):
+        h = dy.tanh(h + b)
+    dy.sum_elems(h).backward()
+
+update()
+held = sum(arena_bytes().values())
+config.set(mem=(arena.used_bytes() - held / 2) / 2**20)  # the nodes themselves stay outside
+for _ in range(3):
+    recompute.reset()
+    update()
+print(recompute.counts() / 20_000, sum(arena_bytes().values()) / held)
+"""
+
+
+def test_a_chain_of_small_nodes_drops_no_more_than_it_has_to(tmp_path):
+    """Half of the memory is enough for about half of the values: what a graph takes besides is measured.
+
+    In a process of its own, since what earlier graphs hold would make room.
+    """
+    done = run_python(tmp_path, SMALL_NODES, DYNET_CY_DROP_SMALL="0")
+    assert done.returncode == 0, done.stderr
+    again, held = map(float, done.stdout.split())
+    assert 0.3 < again < 0.55
+    assert held < 0.52
