@@ -27,8 +27,9 @@ from dynet_cy.gpu.driver import GpuError, GpuUnavailable
 
 __all__ = ["OPTIONS", "cubin", "fused_cubin", "module_names", "nvcc", "source_folders"]
 
-# Products and sums are contracted only where a source says so. Otherwise numbers would depend on whether a sum is computed
-# in the launch of the product: in a fused kernel, or where a gradient has its own memory instead of being added at once.
+# Products and sums are contracted only where a source says so. Otherwise numbers would depend on whether a sum is
+# computed in the launch of the product: in a fused kernel, or where a gradient has its own memory instead of being
+# added at once.
 OPTIONS = ["-O3", "-std=c++17", "-fmad=false"]
 _DIGEST = hashlib.sha256().digest_size
 
