@@ -25,14 +25,13 @@ from dynet_cy.execute.accumulation cimport finish_background
 from dynet_cy.execute.gradients cimport run_backward
 from dynet_cy.execute.walk cimport (
     MOST_TOGETHER, arrange, assign_values, claim_batch, clear_call, is_divided, lay_items, run_again,
-    run_planned_at_once,
+    run_planned_at_once, settle,
 )
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.structs cimport (
     COLUMNS, COMPUTED, FLATTENED, FLEETING, MOST_DEPTH, NO_BATCH, NO_STRETCH, ONE, SENT, STACKED, TILES, VIEWS, Batch,
-    Node, Read, Room, Stretch, args_of, batches_of, drop_fleeting, drop_stretch, evict, is_dropped,
-    n_stretches, nodes_of,
-    order_of, part_gradients, state_of, stretches_of,
+    Node, Read, Room, Stretch, args_of, batches_of, drop_fleeting, drop_stretch, evict, is_dropped, n_stretches,
+    nodes_of, order_of, part_gradients, state_of, stretches_of,
 )
 from dynet_cy.kernels.product cimport note_caller, pack_for_narrow
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind, arena_trim, array_push, array_rewind
@@ -387,7 +386,7 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
             batch[k].again += 1
             add_to(&n_again, batch[k].count)
         b += n
-    return 0
+    return 0 if w.at_once else settle(w)        # backward reads the arguments that were gathered
 
 
 cdef int arrange_again(Walk* w, Batch* batch) noexcept nogil:

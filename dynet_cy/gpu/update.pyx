@@ -100,8 +100,8 @@ for which in range(DY_OPTIM_COUNT):
 cdef enum:
     STEP = 16
 
-# The norm is computed over pieces of at most so many numbers.  A row of a table and a whole parameter would be a segment
-# each otherwise, and a few blocks would compute all of the parameter.
+# The norm is computed over pieces of at most so many numbers.  A row of a table and a whole parameter would be a
+# segment each otherwise, and a few blocks would compute all of the parameter.
 cdef enum:
     PIECE = 1 << 15
 
