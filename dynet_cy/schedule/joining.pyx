@@ -15,7 +15,8 @@ from libc.string cimport memset
 from dynet_cy.core.threads cimport Number
 from dynet_cy.core.tensor cimport rows_of, size_of
 from dynet_cy.graph.structs cimport (
-    EACH, NEEDS_GRAD, NO_BATCH, SHARED, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of, state_of,
+    EACH, FUSION, IN_FUSION, NEEDS_GRAD, NO_BATCH, SHARED, Batch, Graph, Node, args_of, batches_of, nodes_of, order_of,
+    state_of,
 )
 from dynet_cy.memory.arena cimport arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, FLAT, Needs, Op, op_at
@@ -75,6 +76,8 @@ cdef inline bint may_join(const Graph* g, const Batch* batch, int kind) noexcept
     cdef const Node* x = &nodes_of(g)[id]
     cdef const Op* op = op_at(x.op)
     if batch.form == EACH or not batch.bytes or not state_of(g)[id] & NEEDS_GRAD:
+        return False
+    if batch.cell or batch.form == FUSION or batch.form == IN_FUSION:
         return False
     if columns_of(g, batch) >= ENOUGH_COLUMNS:
         return False
@@ -150,17 +153,44 @@ cdef inline bint passes_back(const Graph* g, uint32_t arg) noexcept nogil:
     return state_of(g)[arg] & NEEDS_GRAD and nodes_of(g)[arg].batch != NO_BATCH
 
 
+cdef inline uint32_t launching(const Graph* g, uint32_t n, uint32_t b) noexcept nogil:
+    """The batch whose launch computes backward what this one does: of a cell or a fused run on a device, the last of
+    its batches, if it is among n; otherwise this one."""
+    cdef const Batch* batches = batches_of(g)
+    cdef uint32_t last = batches[b].cell - 1 if batches[b].cell else b
+    while last < n and batches[last].form == IN_FUSION:
+        last += 1
+    return last if last < n else b
+
+
+cdef inline uint32_t also_waiting(const Graph* g, uint32_t n, uint32_t user, uint32_t b) noexcept nogil:
+    """What has to wait besides a batch until a user of it has run: the one that launches it, unless the user is part of
+    the same launch; NONE."""
+    cdef uint32_t last = launching(g, n, b)
+    return last if last != b and launching(g, n, user) != last else NONE
+
+
+cdef inline void wait_for(JoiningWork* w, uint32_t b, uint32_t user, uint64_t behind) noexcept nogil:
+    """Let a batch wait until a user of its values has run."""
+    w.waits[b] += 1
+    w.behind[b] |= behind
+    w.depth[b] = max(w.depth[b], w.depth[user] + 1)
+
+
 cdef void find_uses(Graph* g, uint32_t n, JoiningWork* w) noexcept nogil:
     """Count the uses of each batch, and find what has to run before it."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint32_t* ids
     cdef const uint32_t* args
-    cdef uint32_t b, a, j, k
+    cdef uint32_t b, a, j, k, last
     cdef uint64_t behind
     cdef Queue* q
     b = n
     while b:
         b -= 1
+        last = launching(g, n, b)
+        if batches_of(g)[b].form == IN_FUSION and last != b:    # no use of its values may say so, as in a cell
+            wait_for(w, b, last, w.behind[last])
         behind = w.behind[b]
         if w.sig[b] != NONE:
             q = &w.queues[w.sig[b]]
@@ -174,9 +204,10 @@ cdef void find_uses(Graph* g, uint32_t n, JoiningWork* w) noexcept nogil:
             for k in range(nodes[ids[j]].nargs):
                 if passes_back(g, args[k]):
                     a = nodes[args[k]].batch
-                    w.waits[a] += 1
-                    w.behind[a] |= behind
-                    w.depth[a] = max(w.depth[a], w.depth[b] + 1)
+                    wait_for(w, a, b, behind)
+                    last = also_waiting(g, n, b, a)
+                    if last != NONE:
+                        wait_for(w, last, b, behind)
 
 
 cdef inline void make_ready(JoiningWork* w, uint32_t b) noexcept nogil:
@@ -197,20 +228,32 @@ cdef inline void make_ready(JoiningWork* w, uint32_t b) noexcept nogil:
     q.ready += 1
 
 
-cdef void release(Graph* g, JoiningWork* w, uint32_t b) noexcept nogil:
+cdef inline void has_run(JoiningWork* w, uint32_t b) noexcept nogil:
+    """A user of a batch has run."""
+    w.waits[b] -= 1
+    if w.waits[b] == 0:
+        make_ready(w, b)
+
+
+cdef void release(Graph* g, uint32_t n, JoiningWork* w, uint32_t b) noexcept nogil:
     """A batch has run: those that waited only for it become ready."""
     cdef const Node* nodes = nodes_of(g)
     cdef const uint32_t* ids = order_of(g) + batches_of(g)[b].first
     cdef const uint32_t* args
-    cdef uint32_t a, j, k
+    cdef uint32_t a, j, k, last
     for j in range(batches_of(g)[b].count):
         args = args_of(g, &nodes[ids[j]])
         for k in range(nodes[ids[j]].nargs):
             if passes_back(g, args[k]):
                 a = nodes[args[k]].batch
-                w.waits[a] -= 1
-                if w.waits[a] == 0:
-                    make_ready(w, a)
+                has_run(w, a)
+                last = also_waiting(g, n, b, a)
+                if last != NONE:
+                    has_run(w, last)
+    a = b
+    while a and batches_of(g)[a - 1].form == IN_FUSION and launching(g, n, a - 1) == b:
+        a -= 1
+        has_run(w, a)
 
 
 cdef inline int rank_of(const Queue* q) noexcept nogil:
@@ -275,7 +318,7 @@ cdef void run_agenda(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) n
             begin_step(plan, at, 0).count = 1
             plan.numbers[at] = b
             at += 1
-            release(g, w, b)
+            release(g, n, w, b)
         if w.n_active == 0:
             return
         sig = next_signature(w)
@@ -288,7 +331,7 @@ cdef void run_agenda(Graph* g, uint32_t n, JoiningWork* w, BackwardPlan* plan) n
             b = plan.numbers[at]
             q.depths -= w.depth[b]
             at += 1
-            release(g, w, b)
+            release(g, n, w, b)
 
 
 # ---- a single pass ------------------------------------------------------------------------------

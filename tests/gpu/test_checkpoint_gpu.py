@@ -151,8 +151,8 @@ def test_programs(poisoned, program: Callable, autobatching: int) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=1e-4 * max(1.0, float(np.abs(y).max(initial=0))))
 
 
-# Copies are made again while additions to gradients are pending.
-@pytest.mark.parametrize("seed", [4, 9, 14])
+# Copies are made again while additions to gradients are pending, or right before backward reads them.
+@pytest.mark.parametrize("seed", [4, 9, 14, 1581, 2310])
 def test_random_programs(on_device, seed: int) -> None:
     _, found, later = random_program(seed, dy.checkpoint)
     _, expected, expected_later = random_program(seed, plainly)

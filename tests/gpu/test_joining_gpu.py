@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import dynet_cy as dy
 from dynet_cy import profiling
-from dynet_cy.gpu import driver, graphs
+from dynet_cy.gpu import driver, fused, graphs
 from dynet_cy.graph.expressions import set_default_device
 from dynet_cy.schedule import joining
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "execute"))
+
+from test_recompute import plainly, random_program
 
 pytestmark = pytest.mark.usefixtures("device", "on_the_cpu_again")
 
@@ -121,6 +127,26 @@ def cells_in_turn(net: Layers) -> dy.Expression:
     return loss_of(ends)
 
 
+def states_of_cells(net: Layers) -> dy.Expression:
+    """Cells in one pass, after others: what uses a state runs backward before the launch of its cell."""
+    ends = [net.layer(x) for x in net.xs[:3]]
+    h, c = (dy.inputTensor(np.zeros(DIM), device=net.device) for _ in range(2))
+    for x in net.xs[:4]:
+        gates = dy.vanilla_lstm_gates(x, h, *net.gates)
+        c = dy.vanilla_lstm_c(c, gates)
+        h = dy.vanilla_lstm_h(c, gates)
+        ends += [dy.tanh(net.w * dy.tanh(net.u * c)), dy.square(h)]
+    return loss_of(ends)
+
+
+def parts_of_runs(net: Layers) -> dy.Expression:
+    """The same for values within a fused run, in the second of two passes."""
+    asked(dy.pick_range(dy.concatenate(net.xs[:2]), 1, 5))
+    within = dy.tanh(dy.affine_transform([net.xs[4], net.w, net.xs[5]]))
+    ends = [dy.cmult(within, dy.logistic(net.xs[6])), dy.tanh(dy.affine_transform([within, net.w, net.xs[7]]))]
+    return loss_of(ends)
+
+
 Program = Callable[[Layers], dy.Expression]
 PROGRAMS: list[Program] = [
     two_layers,
@@ -130,7 +156,16 @@ PROGRAMS: list[Program] = [
     minibatches,
     some_unused,
     cells_in_turn,
+    states_of_cells,
 ]
+
+
+@pytest.fixture(params=[False, True], ids=["apart", "fused"])
+def fuses(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether kernels of several ops are compiled at once."""
+    before = fused.set_limits(256 if request.param else 0, 0)
+    yield request.param
+    fused.set_limits(*before)
 
 
 def gradients(program: Program, device: str, strategy: int, full: bool = False) -> list[np.ndarray]:
@@ -147,11 +182,28 @@ def gradients(program: Program, device: str, strategy: int, full: bool = False) 
 
 @pytest.mark.parametrize("full", [False, True], ids=["parameters", "full"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_the_same_as_on_the_cpu(program: Program, full: bool) -> None:
+def test_the_same_as_on_the_cpu(program: Program, full: bool, fuses: bool) -> None:
     joining.reset()
     found = gradients(program, "GPU:0", 1, full)
     assert joining.counts()[0] > 0
     for got, want in zip(found, gradients(program, "CPU", 0, full)):
+        np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_programs(seed: int, fuses: bool) -> None:
+    """Values that are asked for between random nodes, by the program of tests/execute/test_recompute.py."""
+    set_default_device(0)
+    _, expected, expected_later = random_program(seed, plainly)
+    set_default_device(1)
+    for call in (plainly, dy.checkpoint):
+        _, found, later = random_program(seed, call)
+        for x, y in zip([*found, *later], [*expected, *expected_later]):
+            np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4 * float(np.abs(y).max()) + 1e-6)
+
+
+def test_a_fused_run_waits_for_users_of_its_parts(fuses: bool) -> None:
+    for got, want in zip(gradients(parts_of_runs, "GPU:0", 1), gradients(parts_of_runs, "CPU", 0)):
         np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5)
 
 
