@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import sys
 import threading
@@ -230,28 +229,21 @@ def test_memory_of_threads_that_have_ended_is_given_back() -> None:
 
 @contextmanager
 def meanwhile(*works):
-    """Do each of some works over and over, in a thread of its own, until the block ends; errors are raised then.
-
-    Setting the seed collects garbage, which would take most of the time with what all earlier tests have made.
-    """
+    """Do each of some works over and over, in a thread of its own, until the block ends; errors are raised then."""
     ended = threading.Event()
-    gc.freeze()
 
     def repeat(work):
         while not ended.is_set():
             work()
 
-    try:
-        with ThreadPoolExecutor(len(works)) as pool:
-            repeated = [pool.submit(repeat, work) for work in works]
-            try:
-                yield
-            finally:
-                ended.set()
-            for future in repeated:
-                future.result()
-    finally:
-        gc.unfreeze()
+    with ThreadPoolExecutor(len(works)) as pool:
+        repeated = [pool.submit(repeat, work) for work in works]
+        try:
+            yield
+        finally:
+            ended.set()
+        for future in repeated:
+            future.result()
 
 
 def until_done(*works) -> list:
