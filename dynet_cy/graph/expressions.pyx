@@ -47,7 +47,7 @@ from dynet_cy.ops.registry cimport op_at
 from dynet_cy.core.devices import check_device, device_name
 from dynet_cy.core.equivalents import of_arguments, of_numpy
 from dynet_cy.graph.structs import operators as functions
-from dynet_cy.graph.table import has_others
+from dynet_cy.graph.table import may_be_garbage, note_referred_to
 from dynet_cy.graph.tensor import Tensor
 from dynet_cy.kernels import kernels
 from dynet_cy.memory import storage as parameter_storage
@@ -97,7 +97,7 @@ def set_seed(seed):
     which graphs, nodes and parameters are made, not from batching.  Graphs that the
     program still refers to keep their places in that order, before all graphs that
     are made afterwards.  The others do not count, even if Python has not freed them
-    yet: `gc.collect` is called if there may be some.
+    yet: `gc.collect` is called if there are graphs that were made since the last call.
 
     Example:
         >>> dy.reset_random_seed(3)
@@ -131,9 +131,13 @@ def set_seed(seed):
 
 
 cdef int free_garbage() except -1:
-    """Free graphs that only cycles of references keep alive: when Python does so depends on all that it has made."""
-    if has_others():
+    """Free graphs that only cycles of references keep alive: when Python does so depends on all that it has made.
+
+    A graph that a collection has left once is not looked at again, since a collection takes milliseconds.
+    """
+    if may_be_garbage():
         gc.collect()
+        note_referred_to()
     return 0
 
 

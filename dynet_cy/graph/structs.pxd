@@ -191,6 +191,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint8_t stale_gradients
         uint8_t has_empty
         uint8_t may_raise
+        uint8_t referred_to
         void* device_graphs
         void* plans
         void* siblings

@@ -340,14 +340,24 @@ def share_implicit_graph():
     changed()
 
 
-def has_others() -> bool:
-    """Whether there are graphs besides the implicit one of this thread."""
+def may_be_garbage() -> bool:
+    """Whether there are graphs that were made since `note_referred_to`, besides the implicit one of this thread."""
     cdef _Entered own = home().implicit
+    cdef Graph* g
     cdef uint32_t slot
     for slot in range(table.n_slots):
-        if table.graphs[slot] != NULL and (own is None or own.g != table.graphs[slot]):
+        g = table.graphs[slot]
+        if g != NULL and not g.referred_to and (own is None or own.g != g):
             return True
     return False
+
+
+def note_referred_to() -> None:
+    """After a garbage collection: the program refers to the graphs that are left."""
+    cdef uint32_t slot
+    for slot in range(table.n_slots):
+        if table.graphs[slot] != NULL:
+            table.graphs[slot].referred_to = True
 
 
 cdef int leave_running(Graph* g) except -1:

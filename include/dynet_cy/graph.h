@@ -214,6 +214,7 @@ typedef struct {
     uint8_t stale_gradients;    /* `dy`, `keeps` and `joint` of batches are those of an earlier pass, or before a revert */
     uint8_t has_empty;          /* a node of it has no elements: kernels and BLAS are not called for such */
     uint8_t may_raise;          /* a node of it runs Python code, forward and backward, or reads indices */
+    uint8_t referred_to;        /* a garbage collection has left it: see `set_seed` */
     void *device_graphs;        /* what the backend of devices keeps for it */
     uint64_t shortages;         /* the process's count of shortages when the graph last freed memory */
     void *plans;                /* the cache of schedule/plan; NULL: none yet */
