@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import random
 import subprocess
@@ -53,10 +54,19 @@ SEED = 20240607
 os.environ.setdefault("DYNET_CY_SEED", str(SEED))  # of programs that tests start
 
 
-def pytest_collection_finish() -> None:
-    """Let garbage collections, as setting the seed makes them, look only at what tests make themselves."""
+_AT_ONCE = 200  # tests whose reports garbage collections look at
+_begun = itertools.count(1)
+
+
+def _freeze() -> None:
+    """Let garbage collections, as setting the seed makes them, look only at what the next tests make."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish() -> None:
+    """Collected tests are hundreds of thousands of objects."""
+    _freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,6 +76,8 @@ def pytest_runtest_setup() -> None:
     dynet_cy draws its seed at random, and what a test draws would depend on the tests before it. A hook, since the
     fixtures of a module are made before any fixture of a test.
     """
+    if next(_begun) % _AT_ONCE == 0:  # a report is a dozen of objects, and pytest keeps all reports
+        _freeze()
     set_seed(SEED)
     np.random.seed(SEED)
     random.seed(SEED)
