@@ -15,7 +15,7 @@ from dynet_cy.functions.arguments import expression as checked
 from dynet_cy.functions.arguments import tensor
 from dynet_cy.graph import cg
 from dynet_cy.graph.expressions import ComputationGraph, Expression
-from dynet_cy.graph.nodes import contents, expression, nodes, number, path, trained_rows
+from dynet_cy.graph.nodes import contents, expression, graph_node, number, path, trained_rows
 from dynet_cy.model import LookupParameters
 from dynet_cy.ops.elementwise import esum
 from dynet_cy.ops.inputs import ones, zeros
@@ -168,7 +168,7 @@ def at_rows(table: Expression, rows: Expression, found: dict[int, Expression]) -
     if dy is None:
         return None
     n = math.prod(table.dim()[0][:-1])
-    args = nodes(cg())[number(rows)].args
+    args = graph_node(cg(), number(rows)).args
     if args:  # their numbers are values of the graph
         indices = expression(cg(), args[0])
         count = math.prod(indices.dim()[0]) * indices.batch_size
@@ -238,7 +238,7 @@ class Walk:
             return self.through(step)
         if has_gradient(node.op):
             why = NO_SECOND_ORDER.get(node.op, "it has only `backward`; docs/training.md lists such operations")
-            made_at = nodes(self.graph)[node.number].origin
+            made_at = graph_node(self.graph, node.number).origin
             where = f" (made at {made_at})" if made_at else ""
             raise NotImplementedError(f"gradients: {node.op} has no second order{where}: {why}")
         return [None for _ in node.live]

@@ -92,6 +92,21 @@ def nodes_around(expressions not None):
     return list_of(owner_of(g))
 
 
+def graph_node(ComputationGraph graph not None, uint32_t number):
+    """One node of a graph.
+
+    Raises:
+        IndexError: the graph has no such node.
+    """
+    claim(table_of_graphs, &graph.g)
+    try:
+        if number >= graph.g.n_nodes:
+            raise IndexError(f"graph_node: the graph has {graph.g.n_nodes} nodes, and none with number {number}")
+        return described_node(&graph.g, number)
+    finally:
+        release(table_of_graphs, &graph.g)
+
+
 cdef list list_of(ComputationGraph graph):
     claim(table_of_graphs, &graph.g)
     try:
@@ -101,23 +116,24 @@ cdef list list_of(ComputationGraph graph):
 
 
 cdef list described(Graph* g):
-    cdef Node* x
-    cdef uint32_t i, k
-    found = []
-    for i in range(g.n_nodes):
-        x = nodes_of(g) + i
-        args = tuple([args_of(g, x)[k] for k in range(x.nargs)])
-        name, rows = None, ()
-        if x.object != NULL:
-            name = parameter_names.get((<Param*>x.object).id, "?")
-            if not state_of(g)[i] & SHARED and x.item_count == 1:
-                rows = tuple([items_of(g, x)[k] for k in range(x.dim.bd)])
-        found.append(GraphNode(
-            i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name, rows,
-            bool(state_of(g)[i] & COMPUTED) or is_dropped(g, i),
-            None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i)),
-            scope_at(origin_of(g, i)), x.dim.type == INTEGERS))
-    return found
+    cdef uint32_t i
+    return [described_node(g, i) for i in range(g.n_nodes)]
+
+
+cdef object described_node(Graph* g, uint32_t i):
+    cdef Node* x = nodes_of(g) + i
+    cdef uint32_t k
+    args = tuple([args_of(g, x)[k] for k in range(x.nargs)])
+    name, rows = None, ()
+    if x.object != NULL:
+        name = parameter_names.get((<Param*>x.object).id, "?")
+        if not state_of(g)[i] & SHARED and x.item_count == 1:
+            rows = tuple([items_of(g, x)[k] for k in range(x.dim.bd)])
+    return GraphNode(
+        i, op_at(x.op).name.decode(), args, shape_of(&x.dim), x.dim.bd, name, rows,
+        bool(state_of(g)[i] & COMPUTED) or is_dropped(g, i),
+        None if x.batch == NO_BATCH else x.batch, origin_at(origin_of(g, i)),
+        scope_at(origin_of(g, i)), x.dim.type == INTEGERS)
 
 
 class NodeContents(NamedTuple):
