@@ -129,13 +129,13 @@ cdef struct Choice:
     bint drops
 
 
-cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n,
-                             size_t most_along) noexcept nogil:
+cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                             bint* fleeting) noexcept nogil:
     cdef size_t top = g.scratch.top, bytes, most, block, kept = 0
-    cdef bint fleeting = False
     cdef double left = memory_to_plan(g)
     cdef uint32_t b, first = NO_STRETCH
     cdef Search s
+    fleeting[0] = False
     memset(&s, 0, sizeof(Search))
     s.g = g
     s.limited = left != INFINITY
@@ -165,9 +165,9 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
                     batches_of(g)[b].last = UNREAD_AGAIN if is_unread_again(&s, b) else b
             measure_rooms(&s, True)
             keep_inside(&s)
-            fleeting = lay_out_fleeting(g, n_batches[0], s.kept, &block)
+            fleeting[0] = lay_out_fleeting(g, n_batches[0], s.kept, &block)
     arena_rewind(&g.scratch, top)
-    if fleeting:
+    if fleeting[0]:
         open_fleeting(g, n_batches[0], block)
     return first
 
@@ -1193,11 +1193,3 @@ cdef void keep_inside(Search* s) noexcept nogil:
             i = read_by(s, b, k)
             if i != NONE:
                 s.kept[i - s.begin] = True
-
-
-cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:
-    cdef size_t n = 0
-    cdef uint32_t j
-    for j in range(batch.count):
-        n += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
-    return (n * sizeof(float) + ALIGN - 1) // ALIGN * ALIGN
