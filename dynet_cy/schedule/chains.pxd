@@ -10,10 +10,9 @@ cdef enum Ruled:
     DROPPED                         # into those that are planned now
     FITTING                         # they need none
 
-# Plan the stretches of the next n batches, whose targets are kept, if each batch has one small node, in the order in which
-# nodes were made, and stretches of depth 1 suffice.
-#
-# `left` is the memory that is left, `bytes` what the values take, and `first` is set to the first stretch.
+# Plan the stretches of the next n batches, whose targets are kept, if each batch has one small node, in the order in
+# which nodes were made, and stretches of depth 1 suffice.  `left` is the memory that is left, `bytes` what the values
+# take, and `first` is set to the first stretch.
 cdef Ruled plan_chain(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, double left, size_t bytes,
                       uint32_t* first) noexcept nogil
 

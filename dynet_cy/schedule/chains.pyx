@@ -1,9 +1,9 @@
 """Stretches of a chain, by a rule: a plan of batches of one small node each, in the order in which nodes were made.
 
-A search for the best stretches (schedule/dropping) would take longer than such nodes do. If all nodes of a chain are
-alike, T bytes in all, of which u are read across a cut, k stretches keep k u + T / k bytes, which is least for
-k = sqrt(T / u). So that is their number. Each is cut where least is read across. As many of them stay as there is memory
-for, first those with most nodes for their bytes.
+A search for the best stretches (schedule/dropping) would take longer than such nodes do, and more memory than it saves.
+If all nodes of a chain are alike, T bytes in all, of which u are read across a cut, k stretches keep k u + T / k bytes,
+which is least for k = sqrt(T / u). So that is their number. Each is cut where least is read across. As many of them
+stay as there is memory for, first those with most nodes for their bytes.
 """
 
 from libc.math cimport sqrt
