@@ -55,13 +55,14 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
     cdef uint32_t first
     cdef int ended, i
     cdef size_t[8] needed                       # MOST_DEPTH: by the rooms of earlier passes
+    cdef bint fleeting
     if n_batches == 0:
         return 0
     if g.stretches.top == 0:                    # rooms of a pass that has failed
         memset(g.rooms, 0, sizeof(g.rooms))
     for i in range(MOST_DEPTH):
         needed[i] = g.rooms[i].needed
-    first = plan_stretches(g, &n_batches, targets, n, most_along)
+    first = plan_stretches(g, &n_batches, targets, n, most_along, &fleeting)
     pack_for_narrow(g.missing != 0)
     if is_limited(g) and w.at_once:
         arena_trim(&g.scratch, SIZE_MAX)        # the plan took more than the pass will
@@ -69,14 +70,16 @@ cdef int run_planned_in_stretches(Walk* w, uint32_t n_batches, const uint32_t* t
         if not w.at_once:
             w.device.take_apart(w, n_batches)       # a stretch may end between them
         evict(g, stretches_of(g)[first].before)     # the last stretch of an earlier pass, whose room is needed
-        if note_reads(w, first) or note_fleeting_reads(w, n_batches) or open_rooms(w):
+        if (note_reads(w, first) or (fleeting or g.may_spend) and note_fleeting_reads(w, n_batches)
+                or open_rooms(w)):
             arena_rewind(&g.grads, top)
             cut_short(g)
             need_again(g, needed)
             return -1
     ended = run_to(w, g.n_batches + n_batches, first, True)
     note_caller(0, False)
-    end_fleeting(g, begin, top)
+    if fleeting:
+        end_fleeting(g, begin, top)
     if ended:
         cut_short(g)
     if ended < 0:
@@ -347,11 +350,20 @@ cdef int run_inside(Walk* w, uint32_t number, uint32_t end, uint32_t depth) noex
 cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth) noexcept nogil:
     """Compute the values of batches that were dropped with a stretch of a depth, and bring the arguments of the others
     into the form that backward needs."""
+    cdef uint32_t n = 0
+    cdef int failed
+    if is_divided(w):
+        return w.device.divide(w, first, end, run_batches_again, depth, False) if first < end else 0
+    failed = run_dropped(w, first, end, depth, &n)
+    count_again(n)
+    return failed
+
+
+cdef int run_dropped(Walk* w, uint32_t first, uint32_t end, uint32_t depth, uint32_t* n_nodes) noexcept nogil:
+    """The same on one device; adds to the number of nodes that have been computed."""
     cdef Graph* g = w.g
     cdef Batch* batch
     cdef uint32_t b = first, k, n
-    if is_divided(w):
-        return w.device.divide(w, first, end, run_batches_again, depth, False) if first < end else 0
     # Devices mark a batch with pending additions to its gradients as one with pending copies of values (gpu/copies).
     if w.going_back and not w.at_once and w.device.settle(w):
         return -1
@@ -384,7 +396,7 @@ cdef int run_batches_again(Walk* w, uint32_t first, uint32_t end, uint32_t depth
         for k in range(n):
             mark_computed(g, &batch[k])
             batch[k].again += 1
-            add_to(&n_again, batch[k].count)
+            n_nodes[0] += batch[k].count
         b += n
     return 0 if w.at_once else settle(w)        # backward reads the arguments that were gathered
 

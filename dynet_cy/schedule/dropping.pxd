@@ -2,7 +2,9 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.structs cimport Batch, Graph
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.graph.structs cimport Batch, Graph, nodes_of, order_of
+from dynet_cy.memory.arena cimport ALIGN
 
 # In Batch.last, of a batch in a stretch: nothing that runs again reads its values, so they are not computed
 # for backward.
@@ -12,14 +14,20 @@ cdef enum:
 # Plan the stretches of the next n batches, whose targets are kept; returns the first of depth 1, or NO_STRETCH.  If
 # there is no memory for the plan, nothing is dropped.  Where memory needs it, the plan is divided: then `n_batches` is
 # set to the new number of batches.  Values outside stretches may be fleeting, unless `most_along` is 0
-# (schedule/fleeting).
-cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n,
-                             size_t most_along) noexcept nogil
+# (schedule/fleeting); `fleeting` is set to whether some are.
+cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                             bint* fleeting) noexcept nogil
 
 # Whether there is memory for the next n batches and their backward if their values take so many bytes that stay, and so
 # many at a time that do not.
 cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
                size_t at_a_time) noexcept nogil
 
-# The bytes of memory that the values of a batch take.
-cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil
+
+cdef inline size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:
+    """The bytes of memory that the values of a batch take."""
+    cdef size_t n = 0
+    cdef uint32_t j
+    for j in range(batch.count):
+        n += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
+    return (n * sizeof(float) + ALIGN - 1) // ALIGN * ALIGN

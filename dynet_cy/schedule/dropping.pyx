@@ -27,8 +27,9 @@ from dynet_cy.graph.structs cimport (
 from dynet_cy.graph.thrift cimport (
     ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, divides, memory_to_plan, most_values, note_kept,
 )
-from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, reads, rule_of
+from dynet_cy.schedule.chains cimport SEARCHED, append_stretch, forget_from, plan_chain
 from dynet_cy.schedule.dividing cimport Undivided, divide, keep_undivided
 from dynet_cy.schedule.fleeting cimport find_kept, lay_out_fleeting, open_fleeting
 
@@ -128,13 +129,13 @@ cdef struct Choice:
     bint drops
 
 
-cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n,
-                             size_t most_along) noexcept nogil:
+cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targets, uint32_t n, size_t most_along,
+                             bint* fleeting) noexcept nogil:
     cdef size_t top = g.scratch.top, bytes, most, block, kept = 0
-    cdef bint fleeting = False
     cdef double left = memory_to_plan(g)
     cdef uint32_t b, first = NO_STRETCH
     cdef Search s
+    fleeting[0] = False
     memset(&s, 0, sizeof(Search))
     s.g = g
     s.limited = left != INFINITY
@@ -145,6 +146,9 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
     note_kept(ENOUGH)
     bytes = 0 if left == INFINITY else bytes_of_plan(&s)
     most = most_values(left, bytes, bytes)      # gradients take no more at a time
+    if (most and g.regions.top == 0 and most_along == 0
+            and plan_chain(g, n_batches[0], targets, n, left, bytes, &first) != SEARCHED):
+        return first
     if (g.regions.top or most) and open_search(&s, targets, n):
         most = most_values(left, bytes, s.gradients)
         if most:
@@ -161,9 +165,9 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
                     batches_of(g)[b].last = UNREAD_AGAIN if is_unread_again(&s, b) else b
             measure_rooms(&s, True)
             keep_inside(&s)
-            fleeting = lay_out_fleeting(g, n_batches[0], s.kept, &block)
+            fleeting[0] = lay_out_fleeting(g, n_batches[0], s.kept, &block)
     arena_rewind(&g.scratch, top)
-    if fleeting:
+    if fleeting[0]:
         open_fleeting(g, n_batches[0], block)
     return first
 
@@ -249,10 +253,7 @@ cdef uint32_t drop_regions(Search* s) noexcept nogil:
 
 cdef void forget_stretches(Search* s) noexcept nogil:
     """Forget the stretches that were planned, but not the levels of batches."""
-    array_rewind(&s.g.stretches, s.before)
-    s.g.last_stretch = s.last_before
-    if s.last_before != NO_STRETCH:
-        stretches_of(s.g)[s.last_before].next = NO_STRETCH
+    forget_from(s.g, s.before, s.last_before)
 
 
 cdef void undo(Search* s) noexcept nogil:
@@ -949,28 +950,16 @@ cdef inline bint is_whole(const Stretch* x, uint32_t first, uint32_t end) noexce
 
 cdef bint add_stretch(Search* s, uint32_t first, uint32_t end, uint32_t depth, uint32_t outer,
                       uint32_t* found) noexcept nogil:
-    cdef Stretch* x = <Stretch*>array_push(&s.g.stretches, sizeof(Stretch))
-    cdef Stretch* all
-    cdef uint32_t b, number, before, inner = NO_STRETCH
-    if x == NULL:
+    cdef uint32_t before = s.g.last_stretch if outer == NO_STRETCH else stretches_of(s.g)[outer].last
+    cdef uint32_t b, number = append_stretch(s.g, first, end, depth, before), inner = NO_STRETCH
+    if number == NO_STRETCH:
         return False
-    all = stretches_of(s.g)
-    number = n_stretches(s.g) - 1
-    before = s.g.last_stretch if outer == NO_STRETCH else all[outer].last
-    memset(x, 0, sizeof(Stretch))
-    x.first = first
-    x.end = end
-    x.depth = depth
-    x.before = before
-    x.next = x.child = x.last = NO_STRETCH
-    if before != NO_STRETCH:
-        all[before].next = number
     if found[0] == NO_STRETCH:
         found[0] = number
     if outer == NO_STRETCH:
         s.g.last_stretch = number
     else:
-        all[outer].last = number
+        stretches_of(s.g)[outer].last = number
     for b in range(first, end):
         s.within[b - s.begin] = number
     if depth < s.deepest and depth < MOST_DEPTH:
@@ -1204,11 +1193,3 @@ cdef void keep_inside(Search* s) noexcept nogil:
             i = read_by(s, b, k)
             if i != NONE:
                 s.kept[i - s.begin] = True
-
-
-cdef size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:
-    cdef size_t n = 0
-    cdef uint32_t j
-    for j in range(batch.count):
-        n += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
-    return (n * sizeof(float) + ALIGN - 1) // ALIGN * ALIGN

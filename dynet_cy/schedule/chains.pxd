@@ -1,0 +1,23 @@
+"""Stretches of a chain of small nodes, by a rule."""
+
+from libc.stdint cimport uint32_t
+
+from dynet_cy.graph.structs cimport Batch, Graph
+
+# How the next batches of a plan divide into stretches.
+cdef enum Ruled:
+    SEARCHED                        # there is no rule for them, or memory for it
+    DROPPED                         # into those that are planned now
+    FITTING                         # they need none
+
+# Plan the stretches of the next n batches, whose targets are kept, if each batch has one small node, in the order in
+# which nodes were made, and stretches of depth 1 suffice.  `left` is the memory that is left, `bytes` what the values
+# take, and `first` is set to the first stretch.
+cdef Ruled plan_chain(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, double left, size_t bytes,
+                      uint32_t* first) noexcept nogil
+
+# Append a stretch of batches to those that are planned, after another one of its depth, or NO_STRETCH; returns its
+# number, or NO_STRETCH: there is no memory.
+cdef uint32_t append_stretch(Graph* g, uint32_t first, uint32_t end, uint32_t depth, uint32_t before) noexcept nogil
+# Forget stretches: the array had `top` bytes before, and `last` was the last of depth 1.
+cdef void forget_from(Graph* g, size_t top, uint32_t last) noexcept nogil

@@ -1,0 +1,260 @@
+"""Stretches of a chain, by a rule: a plan of batches of one small node each, in the order in which nodes were made.
+
+A search for the best stretches (schedule/dropping) would take longer than such nodes do, and more memory than it saves.
+If all nodes of a chain are alike, T bytes in all, of which u are read across a cut, k stretches keep k u + T / k bytes,
+which is least for k = sqrt(T / u). So that is their number. Each is cut where least is read across. As many of them
+stay as there is memory for, first those with most nodes for their bytes.
+"""
+
+from libc.math cimport sqrt
+from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
+from libc.stdlib cimport qsort
+from libc.string cimport memset
+
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.graph.structs cimport (
+    NO_STRETCH, ONE, Batch, Graph, Node, Stretch, args_of, batches_of, held_of, n_stretches, nodes_of, order_of,
+    stretches_of,
+)
+from dynet_cy.graph.thrift cimport bytes_missing, most_values
+from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
+
+cdef uint32_t NONE = 0xFFFFFFFFu
+
+cdef enum:
+    MOST_OF_NODE = 1024             # bytes on average: for longer ones a search pays
+    LEAST_OF_CHAIN = 1 << 12        # bytes in all: less is not cut
+
+# A node.
+cdef struct Link:
+    uint32_t bytes
+    uint32_t last                   # the last one that reads it; NONE: the program may
+    uint32_t across                 # bytes that it and later ones read of earlier ones
+
+cdef struct Chain:
+    Link* links                     # by position in the plan, and one more
+    uint32_t n
+    size_t usual                    # the average of `across`
+    size_t gradients                # bytes that they take at a time
+    size_t held                     # bytes of what may be dropped although the program refers to it
+
+# A stretch that may be dropped.
+cdef struct Piece:
+    uint32_t first, end             # its nodes, by position
+    size_t frees                    # bytes of the values that only its nodes read
+    uint32_t n_freed                # of how many nodes
+    bint drops
+
+
+cdef Ruled plan_chain(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, double left, size_t bytes,
+                      uint32_t* first) noexcept nogil:
+    cdef size_t top = g.scratch.top
+    cdef Ruled found = SEARCHED
+    cdef Chain c
+    # Fewer bytes than 2^31: so sums are below 2^32.
+    if (g.device == 0 and not g.multi_device and LEAST_OF_CHAIN <= bytes < <size_t>1 << 31
+            and bytes <= MOST_OF_NODE * <size_t>n_batches and open_chain(&c, g, n_batches, targets, n)):
+        found = plan_pieces(&c, g, left, bytes, first)
+    arena_rewind(&g.scratch, top)
+    return found
+
+
+cdef bint open_chain(Chain* c, Graph* g, uint32_t n, const uint32_t* targets, uint32_t n_targets) noexcept nogil:
+    """Find who reads each node, and what is read across each; False: the plan is no chain, or there is no memory."""
+    cdef const Batch* batches = batches_of(g) + g.n_batches
+    cdef const uint32_t* order = order_of(g) + batches[0].first
+    cdef const Node* nodes = nodes_of(g) + order[0]
+    cdef const uint8_t* held = held_of(g) + order[0]
+    cdef const uint32_t* args
+    cdef size_t stays = 0
+    cdef uint32_t i, k, at
+    c.n = n
+    c.held = 0
+    c.links = <Link*>arena_alloc(&g.scratch, (n + <size_t>1) * sizeof(Link))
+    if c.links == NULL:
+        return False
+    for i in range(n):
+        if batches[i].form != ONE or batches[i].count != 1 or order[i] != order[0] + i:
+            return False
+        c.links[i].bytes = <uint32_t>((total_of(&nodes[i].dim) * sizeof(float) + ALIGN - 1) // ALIGN * ALIGN)
+        c.links[i].last = i
+        c.links[i].across = 0
+        args = args_of(g, &nodes[i])
+        for k in range(nodes[i].nargs):
+            at = args[k] - order[0]                 # unsigned: a lower number is beyond the chain
+            if at < n:
+                c.links[at].last = i
+        if held[i] and nodes[i].nargs:              # its gradient stays
+            stays += c.links[i].bytes
+            c.held += c.links[i].bytes
+    c.links[n].across = 0
+    for i in range(n_targets):
+        at = targets[i] - order[0]
+        if at < n and c.links[at].last != NONE:
+            c.links[at].last = NONE
+            c.held -= c.links[at].bytes if held[at] and nodes[at].nargs else 0
+    measure_across(c)
+    c.gradients += stays
+    return True
+
+
+cdef void measure_across(Chain* c) noexcept nogil:
+    """Find what is read across each node, and the most bytes that gradients take at a time: those of a node from the
+    backward of its last reader to its own."""
+    cdef Link* x
+    cdef uint32_t i, now = 0                        # sums may pass below 0 in between
+    cdef size_t sum = 0
+    c.gradients = 0
+    for i in range(c.n):
+        x = &c.links[i]
+        now += x.across                             # all earlier ones have added to it
+        x.across = now
+        sum += now
+        c.gradients = max(c.gradients, now + x.bytes)
+        if x.last != NONE:
+            c.links[i + 1].across += x.bytes
+            c.links[x.last + 1].across -= x.bytes
+    c.usual = sum // c.n + 1
+
+
+cdef Ruled plan_pieces(Chain* c, Graph* g, double left, size_t bytes, uint32_t* first) noexcept nogil:
+    """Divide a chain, and have as many of its parts dropped as memory needs."""
+    cdef size_t most = most_values(left, bytes, c.gradients), taken
+    cdef Piece* pieces
+    cdef uint32_t n
+    if most == 0:
+        first[0] = NO_STRETCH
+        return FITTING
+    g.missing = max(g.missing, bytes_missing(bytes, most))
+    # What the program refers to may be asked for, so as much is left free.
+    most = max(most_values(left - c.held, SIZE_MAX, c.gradients), <size_t>1)
+    pieces = cut(c, g, bytes, &n, &taken)
+    if pieces == NULL or taken > most:
+        return SEARCHED
+    keep_some(pieces, n, most - taken)
+    return DROPPED if drop(c, g, pieces, n, first) else SEARCHED
+
+
+cdef Piece* cut(const Chain* c, Graph* g, size_t bytes, uint32_t* n, size_t* taken) noexcept nogil:
+    """Cut a chain; NULL: there is no memory.
+
+    Args:
+        n: set to the number of pieces.
+        taken: set to the bytes that values take if all of them are dropped.
+    """
+    cdef size_t most = <size_t>(bytes / sqrt(<double>bytes / c.usual)), kept = 0, largest = 0
+    cdef Piece* pieces = <Piece*>arena_alloc(&g.scratch, (bytes // (most // 2) + 1) * sizeof(Piece))
+    cdef Piece* x
+    cdef uint32_t i, end = 0
+    n[0] = 0
+    while pieces != NULL and end < c.n:
+        x = &pieces[n[0]]
+        n[0] += 1
+        x.first = end
+        x.end = end = end_of_piece(c, end, most)
+        x.frees = x.n_freed = 0
+        x.drops = True
+        for i in range(x.first, end):
+            if c.links[i].last < end:
+                x.frees += c.links[i].bytes
+                x.n_freed += 1
+            else:
+                kept += c.links[i].bytes
+        largest = max(largest, room_of(x))
+    taken[0] = kept + largest
+    return pieces
+
+
+cdef uint32_t end_of_piece(const Chain* c, uint32_t first, size_t most) noexcept nogil:
+    """Where a piece ends: before it has more than some bytes, where least is read across, in its second half."""
+    cdef size_t taken = 0
+    cdef uint32_t i, best = first
+    for i in range(first, c.n):
+        if taken >= most // 2 and i > first and (best == first or c.links[i].across <= c.links[best].across):
+            best = i
+        if taken > most and best > first:
+            return best
+        if c.links[i].last != NONE:
+            taken += c.links[i].bytes
+    return c.n
+
+
+cdef inline size_t room_of(const Piece* x) noexcept nogil:
+    """The memory in which the values of a piece lie: with alignment, and gaps."""
+    return x.frees + x.n_freed * <size_t>2 * ALIGN
+
+
+cdef void keep_some(Piece* pieces, uint32_t n, size_t spare) noexcept nogil:
+    """Have pieces not dropped that free `spare` bytes or less: first those that take longest again for what they free.
+
+    The last one takes nothing again, as backward begins with it.
+    """
+    cdef uint32_t i
+    qsort(pieces, n - 1, sizeof(Piece), longer)
+    for i in range(n - 1):
+        if pieces[i].frees <= spare:
+            spare -= pieces[i].frees
+            pieces[i].drops = False
+    qsort(pieces, n - 1, sizeof(Piece), earlier)
+
+
+cdef int longer(const void* a, const void* b) noexcept nogil:
+    """The order of pieces by their nodes for each byte, the most first."""
+    cdef const Piece* x = <const Piece*>a
+    cdef const Piece* y = <const Piece*>b
+    cdef size_t of_x = x.n_freed * y.frees, of_y = y.n_freed * x.frees
+    return -1 if of_x > of_y else 1 if of_x < of_y else earlier(a, b)
+
+
+cdef int earlier(const void* a, const void* b) noexcept nogil:
+    return -1 if (<const Piece*>a).first < (<const Piece*>b).first else 1
+
+
+cdef bint drop(const Chain* c, Graph* g, const Piece* pieces, uint32_t n, uint32_t* first) noexcept nogil:
+    """Plan the stretches that are dropped; False: there is no memory."""
+    cdef Batch* batches = batches_of(g) + g.n_batches
+    cdef size_t top = g.stretches.top, needed = 0
+    cdef uint32_t i, b, number, last = g.last_stretch
+    cdef bint inside
+    first[0] = NO_STRETCH
+    for i in range(n):
+        if pieces[i].drops:
+            number = append_stretch(g, g.n_batches + pieces[i].first, g.n_batches + pieces[i].end, 1, g.last_stretch)
+            if number == NO_STRETCH:
+                forget_from(g, top, last)
+                return False
+            g.last_stretch = number
+            first[0] = min(first[0], number)
+            needed = max(needed, room_of(&pieces[i]))
+    for i in range(n):
+        for b in range(pieces[i].first, pieces[i].end):
+            inside = pieces[i].drops and c.links[b].last < pieces[i].end
+            batches[b].level = batches[b].planned = inside
+            if inside:
+                batches[b].last = g.n_batches + b
+    g.rooms[0].needed = max(g.rooms[0].needed, needed)
+    return True
+
+
+cdef uint32_t append_stretch(Graph* g, uint32_t first, uint32_t end, uint32_t depth, uint32_t before) noexcept nogil:
+    cdef Stretch* x = <Stretch*>array_push(&g.stretches, sizeof(Stretch))
+    cdef uint32_t number
+    if x == NULL:
+        return NO_STRETCH
+    number = n_stretches(g) - 1
+    memset(x, 0, sizeof(Stretch))
+    x.first = first
+    x.end = end
+    x.depth = depth
+    x.before = before
+    x.next = x.child = x.last = NO_STRETCH
+    if before != NO_STRETCH:
+        stretches_of(g)[before].next = number
+    return number
+
+
+cdef void forget_from(Graph* g, size_t top, uint32_t last) noexcept nogil:
+    array_rewind(&g.stretches, top)
+    g.last_stretch = last
+    if last != NO_STRETCH:
+        stretches_of(g)[last].next = NO_STRETCH
