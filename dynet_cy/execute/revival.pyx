@@ -26,11 +26,11 @@ from dynet_cy.graph.structs cimport (
     COMPUTED, FLEETING, IN_ORDER, NO_BATCH, REVIVING, SPARED, SPENT, Batch, Graph, Node, args_of, batches_of, held_of,
     home_of, is_dropped, nodes_of, order_of, part_gradients, state_of,
 )
-from dynet_cy.graph.thrift cimport is_limited, memory_left
+from dynet_cy.graph.thrift cimport bytes_of, is_limited, memory_left
 from dynet_cy.kernels.product cimport note_caller
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.schedule.dividing cimport slice_large
-from dynet_cy.schedule.dropping cimport bytes_of, fits
+from dynet_cy.schedule.dropping cimport fits
 from dynet_cy.schedule.fleeting cimport open_fleeting, plan_fleeting
 
 cdef enum:

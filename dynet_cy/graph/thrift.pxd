@@ -2,12 +2,23 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.graph.structs cimport Graph
+from dynet_cy.core.tensor cimport total_of
+from dynet_cy.graph.structs cimport Batch, Graph, nodes_of, order_of
+from dynet_cy.memory.arena cimport ALIGN
 
 
 cdef inline bint is_limited(const Graph* g) noexcept nogil:
     """Whether there is a limit for a graph, or for the process."""
     return g.memory.limit or g.memory.around.limit
+
+
+cdef inline size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:
+    """The bytes of memory that the values of a batch take."""
+    cdef size_t n = 0
+    cdef uint32_t j
+    for j in range(batch.count):
+        n += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
+    return (n * sizeof(float) + ALIGN - 1) // ALIGN * ALIGN
 
 
 # The bytes that a graph may still take; infinite if there is no limit, or if it drops nothing.  Arenas are mirrored on

@@ -11,12 +11,11 @@ from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t
 from libc.stdlib cimport qsort
 from libc.string cimport memset
 
-from dynet_cy.core.tensor cimport total_of
 from dynet_cy.graph.structs cimport (
     NO_STRETCH, ONE, Batch, Graph, Node, Stretch, args_of, batches_of, held_of, n_stretches, nodes_of, order_of,
     stretches_of,
 )
-from dynet_cy.graph.thrift cimport bytes_missing, most_values
+from dynet_cy.graph.thrift cimport bytes_missing, bytes_of, most_values
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind, array_push, array_rewind
 
 cdef uint32_t NONE = 0xFFFFFFFFu
@@ -76,7 +75,7 @@ cdef bint open_chain(Chain* c, Graph* g, uint32_t n, const uint32_t* targets, ui
     for i in range(n):
         if batches[i].form != ONE or batches[i].count != 1 or order[i] != order[0] + i:
             return False
-        c.links[i].bytes = <uint32_t>((total_of(&nodes[i].dim) * sizeof(float) + ALIGN - 1) // ALIGN * ALIGN)
+        c.links[i].bytes = <uint32_t>bytes_of(g, &batches[i])
         c.links[i].last = i
         c.links[i].across = 0
         args = args_of(g, &nodes[i])

@@ -2,9 +2,7 @@
 
 from libc.stdint cimport uint32_t
 
-from dynet_cy.core.tensor cimport total_of
-from dynet_cy.graph.structs cimport Batch, Graph, nodes_of, order_of
-from dynet_cy.memory.arena cimport ALIGN
+from dynet_cy.graph.structs cimport Graph
 
 # In Batch.last, of a batch in a stretch: nothing that runs again reads its values, so they are not computed
 # for backward.
@@ -22,12 +20,3 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
 # many at a time that do not.
 cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n, size_t bytes,
                size_t at_a_time) noexcept nogil
-
-
-cdef inline size_t bytes_of(const Graph* g, const Batch* batch) noexcept nogil:
-    """The bytes of memory that the values of a batch take."""
-    cdef size_t n = 0
-    cdef uint32_t j
-    for j in range(batch.count):
-        n += total_of(&nodes_of(g)[order_of(g)[batch.first + j]].dim)
-    return (n * sizeof(float) + ALIGN - 1) // ALIGN * ALIGN

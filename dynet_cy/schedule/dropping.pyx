@@ -25,7 +25,7 @@ from dynet_cy.graph.structs cimport (
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
 from dynet_cy.graph.thrift cimport (
-    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, divides, memory_to_plan, most_values, note_kept,
+    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, divides, memory_to_plan, most_values, note_kept,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, reads, rule_of

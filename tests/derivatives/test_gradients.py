@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
+from dynet_cy.graph import nodes as inspection
 from dynet_cy.graph.expressions import set_autobatching
-from dynet_cy.graph.nodes import nodes
+from dynet_cy.graph.nodes import graph_node, nodes
 from dynet_cy.schedule.rewrite import rewrites
 
 # ---- of what ---------------------------------------------------------------
@@ -253,6 +254,33 @@ def test_parts_of_one_expression(collection: dy.ParameterCollection, graph: dy.C
     product = dy.hessian_vector_product(loss, [x, table], [dy.ones((7, 300)), dy.ones((7, 300))])
     np.testing.assert_allclose(product[0].npvalue(), 18 * values.T, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(product[1].npvalue(), 6 * values.T, rtol=1e-4, atol=1e-5)
+
+
+def test_each_row_is_looked_at_once(
+    collection: dy.ParameterCollection, graph: dy.ComputationGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What many rows of a table cost is in proportion to them, not to their number times that of the nodes."""
+    described = []
+
+    class Described(inspection.GraphNode):
+        def __new__(cls, *values: Any) -> Described:
+            described.append(values[0])
+            return super().__new__(cls, *values)
+
+    table = collection.lookup_parameters_from_numpy(np.ones((300, 7)))
+    loss = dy.esum([dy.sum_elems(dy.cube(table[i])) for i in range(300)])
+    monkeypatch.setattr(inspection, "GraphNode", Described)
+    dy.gradients(loss, table)
+    assert len(described) == 300
+
+
+def test_one_node(graph: dy.ComputationGraph) -> None:
+    x = dy.tanh(dy.inputVector([1, 2]))
+    assert graph_node(graph, 1) == nodes(graph)[1]
+    assert graph_node(graph, 1).op == "tanh"
+    with pytest.raises(IndexError, match="^graph_node: the graph has 2 nodes, and none with number 2"):
+        graph_node(graph, len(nodes(graph)))
+    assert x.value() == pytest.approx(np.tanh([1, 2]))
 
 
 def test_large_parts(graph: dy.ComputationGraph) -> None:
