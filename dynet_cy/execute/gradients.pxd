@@ -25,7 +25,9 @@ cdef int backward_views(Walk* w, Batch* batch, uint32_t n) noexcept nogil
 # Add n numbers, times scale, to the gradient of a node, if it needs one.
 cdef int contribute(Walk* w, uint32_t node, const float* source, size_t n, float scale) noexcept nogil
 # The collected contributions to a parameter; NULL: none so far.
-cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil
+cdef Collected* collected_of(Walk* w, const Param* p) noexcept nogil
+# Note in this memory that contributions to a parameter are collected, of which there are none so far; NULL: no memory.
+cdef Collected* add_collected(Walk* w, Param* p, void* memory) noexcept nogil
 # Add the collected contributions to the gradient of a parameter, or of all parameters.
 cdef int multiply_one(Walk* w, Collected* x) noexcept nogil
 cdef int multiply_collected(Walk* w) noexcept nogil

@@ -14,7 +14,7 @@ gradients that the call computes are added to those of the arguments.
 """
 
 from libc.math cimport INFINITY
-from libc.stdint cimport SIZE_MAX, UINT32_MAX, uint8_t
+from libc.stdint cimport SIZE_MAX, UINT32_MAX, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.mutex cimport pthread_mutex_lock, pthread_mutex_unlock
@@ -255,12 +255,34 @@ cdef inline void* allocate_lasting(Walk* w, size_t bytes) noexcept nogil:
     return claim_memory(w.g, bytes, False)
 
 
-cdef Collected* collected_of(const Walk* w, const Param* p) noexcept nogil:
+cdef inline Collected** collected_at(Walk* w, const Param* p) noexcept nogil:
+    """Where the collected contributions to a parameter are in the tree, or would be: the bits of a hash lead there."""
+    cdef uint64_t bits = <uint64_t><size_t>p * <uint64_t>0x9E3779B97F4A7C15
+    cdef Collected** at = &w.found
+    while at[0] != NULL and at[0].p != p:
+        at = &at[0].below[bits >> 63]
+        bits <<= 1
+    return at
+
+
+cdef Collected* collected_of(Walk* w, const Param* p) noexcept nogil:
     """The collected contributions to a parameter; NULL: none so far."""
-    cdef Collected* x = w.collected
-    while x != NULL and x.p != p:
-        x = x.next
-    return x
+    return collected_at(w, p)[0]
+
+
+cdef Collected* add_collected(Walk* w, Param* p, void* memory) noexcept nogil:
+    cdef Collected* c = <Collected*>memory
+    if c != NULL:
+        c.below[0] = c.below[1] = NULL
+        c.p = p
+        c.sums = NULL
+        c.added = NULL
+        c.product.left = NULL
+        c.product.n = 0
+        c.next = w.collected
+        w.collected = c
+        collected_at(w, p)[0] = c
+    return c
 
 
 cdef int multiply_one(Walk* w, Collected* x) noexcept nogil:
@@ -339,17 +361,10 @@ cdef Collected* products_of(Walk* w, Param* p, const Factors* f) noexcept nogil:
     """The collected factors of a weight matrix; NULL if there is no memory."""
     cdef Collected* c = collected_of(w, p)
     if c == NULL:
-        c = <Collected*>allocate_lasting(w, sizeof(Collected))
-        if c == NULL:
-            return NULL
-        c.product = f[0]
-        c.product.n = 0
-        c.product.left = NULL
-        c.p = p
-        c.sums = NULL
-        c.added = NULL
-        c.next = w.collected
-        w.collected = c
+        c = add_collected(w, p, allocate_lasting(w, sizeof(Collected)))
+        if c != NULL:
+            c.product.rows = f.rows
+            c.product.cols = f.cols
     return c
 
 
@@ -394,23 +409,18 @@ cdef bint multiply_later(Walk* w, Param* p, const Factors* f) noexcept nogil:
 cdef Collected* sums_of(Walk* w, Param* p) noexcept nogil:
     """The sums for the gradient of a small parameter; NULL for a large parameter, and if there is no memory."""
     cdef Collected* c = w.summed
+    cdef float* numbers
     if c != NULL and c.p == p:                  # the common case: the same parameter as last time
         return c
     if p.size >= LEAST_SIZE or checking:        # checks must see each contribution at the node that made it
         return NULL
     c = collected_of(w, p)
     if c == NULL:
-        c = <Collected*>allocate_lasting(w, sizeof(Collected))
+        numbers = <float*>allocate_lasting(w, p.size * sizeof(float))
+        c = add_collected(w, p, allocate_lasting(w, sizeof(Collected)) if numbers != NULL else NULL)
         if c == NULL:
             return NULL
-        c.sums = <float*>allocate_lasting(w, p.size * sizeof(float))
-        if c.sums == NULL:
-            return NULL
-        c.product.n = 0
-        c.added = NULL
-        c.p = p
-        c.next = w.collected
-        w.collected = c
+        c.sums = numbers
     w.summed = c
     return c
 

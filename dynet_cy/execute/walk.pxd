@@ -80,6 +80,7 @@ cdef struct Failure:
 # The gradient of one parameter, collected over many calls.
 cdef struct Collected:
     Collected* next                 # of the next parameter
+    Collected* below[2]             # in the tree in which it is found
     Param* p
     # the sum of a small parameter's gradient in this pass; NULL: the gradient is a product
     float* sums
@@ -97,7 +98,8 @@ cdef struct Walk:
     bint at_once                    # on the CPU; otherwise calls are listed, and ops get translated pointers
     Arena* tables                   # items and lists that ops read
     Journal* journal                # the record of changed gradients of parameters; NULL: the pass cannot be undone
-    Collected* collected            # gradients that are products, and those of small parameters
+    Collected* collected            # gradients that are products, and those of small parameters: a list,
+    Collected* found                # and the same as a tree in which `collected_of` finds them
     Collected* summed               # the element for the small parameter that was added to last
     size_t to_collect               # CPU: the bytes that factors may still take
     uint32_t most_columns           # and how many columns those of one matrix have

@@ -520,7 +520,7 @@ cdef void begin_walk(Walk* w, Graph* g, const Device* device) noexcept nogil:
     w.at_once = device.place == NULL
     w.tables = &g.scratch if w.at_once else &g.tables
     w.journal = NULL
-    w.collected = NULL
+    w.collected = w.found = NULL
     w.background = NULL
     w.reader = NULL
     begin_lending(&w.lending)

@@ -10,7 +10,9 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport Tensor, rows_of, total_of
 from dynet_cy.execute.gradient_memory cimport come_back, end_lending, take_back
-from dynet_cy.execute.gradients cimport backward_call, backward_each, collected_of, multiply_collected
+from dynet_cy.execute.gradients cimport (
+    add_collected, backward_call, backward_each, collected_of, multiply_collected,
+)
 from dynet_cy.execute.walk cimport (
     Collected, Device, allocate, begin_walk, forward_call, forward_each, owed_place, settle,
 )
@@ -561,15 +563,11 @@ cdef int collect(Walk* w, Param* p, const Factors* f) noexcept nogil:
     part.batch = w.number
     part.factors = f[0]
     if x == NULL:
-        x = <Collected*>reserve(s, &s.d.commands, sizeof(Collected))
+        x = add_collected(w, p, reserve(s, &s.d.commands, sizeof(Collected)))
         if x == NULL:
             return -1
-        x.p = p
-        x.sums = NULL
         x.product = f[0]
         x.parts = x.last = part
-        x.next = w.collected
-        w.collected = x
     elif x.parts == NULL:
         x.product = f[0]
         x.parts = x.last = part

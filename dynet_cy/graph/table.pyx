@@ -425,15 +425,25 @@ cdef void forget_current() noexcept:
 
 cdef int release_values(Graph* g) except -1:
     """Release all computed values, so that inputs may change."""
-    cdef uint32_t i
-    cdef uint8_t* state = state_of(g)
-    cdef Node* nodes = nodes_of(g)
-    cdef size_t end, inputs_end = 0
     if g.forward_only:
         raise RuntimeError("recalculate: the graph was renewed with forward_only=True, which drops what that needs")
     lock_graph(g)
     if g.siblings != NULL:
         sibling_hooks().cut(g, 0, False)
+    if g.n_batches:             # otherwise nothing has been computed since the last time
+        forget_batches(g)
+    g.backward_from = -1
+    g.n_forgets += 1
+    unlock_graph(g)
+    return 0
+
+
+cdef void forget_batches(Graph* g) noexcept nogil:
+    """Forget all batches and their values."""
+    cdef uint32_t i
+    cdef uint8_t* state = state_of(g)
+    cdef Node* nodes = nodes_of(g)
+    cdef size_t end, inputs_end = 0
     for i in range(g.n_nodes):
         if nodes[i].batch != NO_BATCH:
             state[i] &= <uint8_t>~(COMPUTED | SENT)
@@ -454,10 +464,6 @@ cdef int release_values(Graph* g) except -1:
     g.n_passes = 0
     array_rewind(&g.batches, 0)
     array_rewind(&g.order, 0)
-    g.backward_from = -1
-    g.n_forgets += 1
-    unlock_graph(g)
-    return 0
 
 
 cdef void release_values_since(Graph* g, uint32_t n_batches, uint32_t n_order, size_t values_top,

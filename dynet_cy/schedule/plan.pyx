@@ -951,6 +951,7 @@ cdef struct Queue:
     uint32_t left                   # nodes that have not run
     uint32_t chained                # some of its nodes may depend on others of them
     uint64_t depths                 # sum over those that have not run
+    uint32_t slot                   # by agenda: its place in the heap
     uint32_t n                      # nodes of this signature in the queue being emptied
     uint32_t at                     # 1 + position of the next one in its own batch; 0: it has no batch of its own
     uint64_t feeds                  # by agenda: the queues of the users of its nodes; those beyond 64 share bits
@@ -962,6 +963,10 @@ cdef uint32_t NONE = 0xFFFFFFFFu
 cdef enum:
     MANY_APART = 8
     SMALL_APART = 64
+
+# The agenda looks for feeders of a queue among so many others, so that planning is not quadratic in the signatures.
+cdef enum:
+    MOST_FEEDERS = 256
 
 
 cdef void* allocate(Graph* g, size_t bytes) noexcept nogil:
@@ -1249,23 +1254,84 @@ cdef inline int rank_of(const Queue* q) noexcept nogil:
     return 0 if q.ready == q.left else 1 if q.chained else 2
 
 
-cdef uint32_t first_feeder(const PlanWork* w, const Queue* queues, const uint32_t* active, uint32_t n,
-                           uint32_t best) noexcept nogil:
-    """The queue to run before the best one: one with ready nodes whose users are in it, or one that feeds that, ..."""
+# Queues with ready nodes, as a heap: each before the two that follow it at 2 k + 1 and 2 k + 2.
+cdef struct Agenda:
+    Queue* queues
+    uint32_t* active
+    uint32_t n
+
+
+cdef inline void move_up(Agenda* a, uint32_t k, uint32_t sig) noexcept nogil:
+    """Put a queue at k or, while it is before them, in place of those above."""
+    cdef uint32_t above
+    while k:
+        above = (k - 1) >> 1
+        if not is_before(&a.queues[sig], &a.queues[a.active[above]]):
+            break
+        a.active[k] = a.active[above]
+        a.queues[a.active[k]].slot = k
+        k = above
+    a.active[k] = sig
+    a.queues[sig].slot = k
+
+
+cdef inline void move_down(Agenda* a, uint32_t k, uint32_t sig) noexcept nogil:
+    """Put a queue at k or, while it is after them, in place of those below."""
+    cdef uint32_t below
+    while True:
+        below = 2 * k + 1
+        if below >= a.n:
+            break
+        if below + 1 < a.n and is_before(&a.queues[a.active[below + 1]], &a.queues[a.active[below]]):
+            below += 1
+        if is_before(&a.queues[sig], &a.queues[a.active[below]]):
+            break
+        a.active[k] = a.active[below]
+        a.queues[a.active[k]].slot = k
+        k = below
+    a.active[k] = sig
+    a.queues[sig].slot = k
+
+
+cdef inline void make_ready(Agenda* a, PlanWork* w, uint32_t i) noexcept nogil:
+    """Add a node to its queue, which may run earlier now."""
+    cdef Queue* q = &a.queues[w.queue[i]]
+    push(w, q, i)
+    if q.ready == 1:
+        a.n += 1
+        move_up(a, a.n - 1, w.queue[i])
+    elif q.ready == q.left:
+        move_up(a, q.slot, w.queue[i])
+
+
+cdef uint32_t take_next(Agenda* a, const PlanWork* w) noexcept nogil:
+    """Take the queue that runs next: the first one, or one that feeds it."""
+    cdef uint32_t k = first_feeder(a, w)
+    cdef uint32_t sig = a.active[k], last
+    a.n -= 1
+    if k < a.n:
+        last = a.active[a.n]
+        move_down(a, k, last)
+        move_up(a, a.queues[last].slot, last)
+    return sig
+
+
+cdef uint32_t first_feeder(const Agenda* a, const PlanWork* w) noexcept nogil:
+    """The queue to run before the first one: one with ready nodes whose users are in it, or one that feeds that, ..."""
     cdef uint64_t seen = 0, own
-    cdef uint32_t k, found
+    cdef uint32_t k, found, best = 0, n = min(a.n, <uint32_t>MOST_FEEDERS)
     cdef const Queue* q
     while True:
-        q = &queues[active[best]]
+        q = &a.queues[a.active[best]]
         if rank_of(q) != 1 or w.signatures.keys[w.sig[q.head]].form == FLATTENED:
             return best
-        own = <uint64_t>1 << (active[best] & 63)
+        own = <uint64_t>1 << (a.active[best] & 63)
         seen |= own
         found = n
         for k in range(n):
-            q = &queues[active[k]]
-            if (q.feeds & own and not seen >> (active[k] & 63) & 1 and rank_of(q) < 2
-                    and (found == n or is_before(q, &queues[active[found]]))):
+            q = &a.queues[a.active[k]]
+            if (q.feeds & own and not seen >> (a.active[k] & 63) & 1 and rank_of(q) < 2
+                    and (found == n or is_before(q, &a.queues[a.active[found]]))):
                 found = k
         if found == n:
             return best
@@ -1279,16 +1345,18 @@ cdef int run_agenda(Graph* g, PlanWork* w, uint32_t lowest, uint32_t count, Inte
     cdef uint64_t* behind = <uint64_t*>allocate(g, w.span * sizeof(uint64_t))
     cdef uint32_t* users = <uint32_t*>allocate(g, (w.span + 1) * sizeof(uint32_t))
     cdef uint32_t* user
-    cdef uint32_t* active = <uint32_t*>allocate(g, w.signatures.n * sizeof(uint32_t))
-    cdef uint32_t i, k, a, sig, best, n_active = 0, n_edges = 0
+    cdef Agenda agenda
+    cdef uint32_t i, k, a, n_edges = 0
     cdef uint32_t at = g.n_order
     cdef uint32_t end = g.n_order + count
     cdef uint32_t ran
     cdef Node* x
     cdef const uint32_t* args
     cdef Queue* q
-    cdef Queue* r
-    if queues == NULL or waits == NULL or behind == NULL or users == NULL or active == NULL:
+    agenda.queues = queues
+    agenda.active = <uint32_t*>allocate(g, w.signatures.n * sizeof(uint32_t))
+    agenda.n = 0
+    if queues == NULL or waits == NULL or behind == NULL or users == NULL or agenda.active == NULL:
         return -1
     # behind[i]: the queues of all ancestors of node i, as a set of 64 bits; queues beyond 64 share bits.
     # users[a] .. users[a + 1]: where in `user` the users of node a are.
@@ -1332,36 +1400,19 @@ cdef int run_agenda(Graph* g, PlanWork* w, uint32_t lowest, uint32_t count, Inte
                 user[users[a - lowest]] = i
     for i in range(w.span):
         if state[lowest + i] & WANTED and waits[i] == 0:
-            sig = w.queue[i]
-            if queues[sig].ready == 0:
-                active[n_active] = sig
-                n_active += 1
-            push(w, &queues[sig], i)
+            make_ready(&agenda, w, i)
     while at < end:
-        best = 0
-        for k in range(1, n_active):
-            if is_before(&queues[active[k]], &queues[active[best]]):
-                best = k
-        best = first_feeder(w, queues, active, n_active, best)
-        sig = active[best]
-        n_active -= 1
-        active[best] = active[n_active]
-        q = &queues[sig]
+        q = &queues[take_next(&agenda, w)]
         ran = at
-        # The search for the best queue has read all active ones: add that to the work since the last check for signals.
-        if emit(g, w, queues, q, lowest, &at) or interrupted(s, n_active * sizeof(Queue)):
+        if emit(g, w, queues, q, lowest, &at) or interrupted(s, 0):
             return -1
+        for k in range(ran, at):                # before any node is ready, which may be one of this queue
+            q.depths -= w.depth[order_of(g)[k] - lowest]
         while ran < at:
             i = order_of(g)[ran] - lowest
             ran += 1
-            q.depths -= w.depth[i]
             for k in range(users[i], users[i + 1]):
-                a = user[k]
-                waits[a] -= 1
-                if waits[a] == 0:
-                    r = &queues[w.queue[a]]
-                    if r.ready == 0:
-                        active[n_active] = w.queue[a]
-                        n_active += 1
-                    push(w, r, a)
+                waits[user[k]] -= 1
+                if waits[user[k]] == 0:
+                    make_ready(&agenda, w, user[k])
     return 0
