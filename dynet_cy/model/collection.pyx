@@ -50,17 +50,17 @@ cdef class _Members:
     Each of them holds a reference to it, so that the memory stays while any of them is in use.  Entries refer only to
     the storage: there is no reference cycle, and the memory is freed with its last user.
 
-    `names` holds the full names of all parameters, tables and sub-collections, each of which is there once.  Those that
-    have been renamed are in `former`, with their first full names, by which older files know them.
+    `content` has the full name of each parameter, table and sub-collection once, in the collection that it belongs to
+    directly. Those that have been renamed are in `former`, with their first full names, by which older files know them.
     """
 
     cdef Storage storage
-    cdef list entries
-    cdef set names
+    cdef dict entries               # by their ids, in the order in which they were added
+    cdef tuple numbered             # they as a list, and their numbers in it by their ids; None: something has changed
+    cdef dict content               # by the name of a collection, what is in it: entries, or None, by their names
     cdef dict former
     cdef set automatic              # the full names of parameters that were not given, or not given in full
-    cdef list collections           # weak references to the collections, in the order in which they were made
-    cdef Py_ssize_t most            # how many of them there may be before those that are gone are looked for
+    cdef dict collections           # lists of weak references to the collections of a name: copies have the same one
     cdef int made                   # how many collections there have been
     cdef bint shares                # whether a layer of these collections holds what is not in its own collection
     cdef object allowance           # the limit of parameters that may be added now; None: no limit
@@ -68,20 +68,20 @@ cdef class _Members:
 
     def __init__(self):
         self.storage = Storage(default_device())
-        self.entries = []
-        self.names = set()
+        self.entries = {}
+        self.content = {"/": {}}
         self.former = {}
         self.automatic = set()
-        self.collections = []
-        self.most = 64
+        self.collections = {}
         self.decay = DynetDecay()
 
     cdef _Stored add(self, int device, cls, const Dim* d, uint32_t rows, str name):
         """A new parameter or table of zeros."""
         cdef Storage storage = self.storage.on(device)
         entry = new_stored(cls, storage, storage.add(d, rows, name), name)
-        self.entries.append(entry)
-        self.names.add(name)
+        self.entries[(<_Stored>entry).p.id] = entry
+        self.numbered = None
+        self.put_in(name, entry)
         self.decay.added((<_Stored>entry).p.id)
         return self.shown(entry)
 
@@ -98,43 +98,62 @@ cdef class _Members:
             release_lock(&users_lock)
         return x
 
+    cdef int put_in(self, str name, _Stored entry) except -1:
+        """Note what a full name is: a parameter or table, or without one a collection."""
+        above = _parent(name)
+        if above not in self.content:
+            self.put_in(above, None)
+        self.content[above][name] = entry
+        if entry is None:
+            self.content.setdefault(name, {})
+        return 0
+
+    cdef _Stored entry(self, str name):
+        """The parameter or table of a full name, or None."""
+        return self.content.get(_parent(name), {}).get(name)
+
+    cdef bint is_used(self, str name):
+        return name in self.content.get(_parent(name), ())
+
+    cdef list names_within(self, str name):
+        """A full name; of a collection also the names of all in it."""
+        found = [name]
+        for name in found:                                  # which grows
+            found += self.content.get(name, ())
+        return found
+
     cdef list below(self, str name):
-        """All entries whose names begin with `name`, in the order in which they were added."""
-        return [self.shown(x) for x in self.entries if (<_Stored>x).full_name.startswith(name)]
+        """All entries in a collection, in the order in which they were added."""
+        cdef dict found = {}
+        for name in self.names_within(name):
+            for entry in self.content.get(name, {}).values():
+                if entry is not None:
+                    found[(<_Stored>entry).p.id] = entry
+        return [self.shown(found[number]) for number in sorted(found)]
 
     cdef add_collection(self, collection):
-        """Note a collection, whose name is set.  What will be below it comes after `_since`."""
-        if len(self.collections) >= self.most:
-            self.collections = [x for x in self.collections if x() is not None]
-            self.most = 2 * len(self.collections) + 64
-        self.collections.append(weakref.ref(collection))
-        self.names.add(collection._name)
+        """Note a collection, whose name is set."""
+        if not self.is_used(collection._name):
+            self.put_in(collection._name, None)
+        self.collections.setdefault(collection._name, []).append(weakref.ref(collection))
         self.made += 1
         collection._number = self.made
-        collection._since = len(self.entries), self.made
+
+    cdef list collections_of(self, str name):
+        """The collections in use that have a name."""
+        return [x for x in [ref() for ref in self.collections.get(name, ())] if x is not None]
 
     cdef tuple tree(self):
         """For the name of each collection, the entries and the names of collections in it; and the collections in use
         by their names."""
         children = {}
-        for entry in self.entries:
+        for entry in self.entries.values():
             child, above = entry, _parent((<_Stored>entry).full_name)
             while above not in children and above != "/":
                 children[above] = [child]
                 child, above = above, _parent(above)
             children.setdefault(above, []).append(child)
-        return children, {x._name: x for x in self.collections_after(0)}
-
-    cdef list collections_after(self, int number):
-        """The collections in use that were made after one, the last one first."""
-        found = []
-        for x in reversed(self.collections):
-            collection = x()
-            if collection is not None:
-                if collection._number <= number:
-                    break
-                found.append(collection)
-        return found
+        return children, {name: x for name in self.collections for x in self.collections_of(name)}
 
     cdef str first_name(self, x):
         """The full name under which a parameter or sub-collection was made."""
@@ -146,47 +165,52 @@ cdef class _Members:
         """A full name, with a number appended if it is in use."""
         stem, end = (name[:-1], "/") if name.endswith("/") else (name, "")
         n = 0
-        while name in self.names:
+        while self.is_used(name):
             n += 1
             name = f"{stem}_{n}{end}"
         return name
 
-    cdef int rename(self, str old, str new, since=(0, 0), str old_first="", str new_first="") except -1:
+    cdef int rename(self, str old, str new, str old_first="", str new_first="") except -1:
         """Change the full name of a parameter; or, where they end with "/", of a sub-collection and all below it.
 
-        Only what was made after `since` is looked at.  First names that begin with `old_first` change too.
+        First names that begin with `old_first` change too.
         """
-        cdef _Stored entry
-        cdef bint whole = not old.endswith("/")
-        cdef Py_ssize_t i, begin = since[0]
+        cdef list names = self.names_within(old)
+        entries = [self.content[_parent(name)].pop(name) for name in names]
+        for name, entry in zip(names, entries):
+            to = new + name[len(old):]
+            if entry is None:
+                del self.content[name]                      # by now it is empty
+                self.rename_collections(name, to, old_first, new_first)
+            else:
+                self.rename_entry(entry, to, old_first, new_first)
+            self.put_in(to, entry)
+        return 0
+
+    cdef int rename_entry(self, _Stored entry, str to, str old_first, str new_first) except -1:
+        first = self.former.pop(entry.full_name, entry.full_name)
+        if first.startswith(old_first):
+            first = new_first + first[len(old_first):]
+        self.automatic.discard(entry.full_name)
         acquire_lock(&users_lock)
         try:
-            for i in range(begin, len(self.entries)):
-                entry = self.entries[i]
-                if entry.full_name == old if whole else entry.full_name.startswith(old):
-                    x = None if entry.user is None else entry.user()
-                    first = self.former.pop(entry.full_name, entry.full_name)
-                    if first.startswith(old_first):
-                        first = new_first + first[len(old_first):]
-                    self.automatic.discard(entry.full_name)
-                    self.names.discard(entry.full_name)
-                    entry.full_name = new + entry.full_name[len(old):]
-                    self.names.add(entry.full_name)
-                    if x is not None:
-                        (<_Stored>x).full_name = entry.full_name
-                    _parameter_names[entry.p.id] = entry.full_name
-                    if first != entry.full_name:
-                        self.former[entry.full_name] = first
+            x = None if entry.user is None else entry.user()
+            entry.full_name = to
+            if x is not None:
+                (<_Stored>x).full_name = to
         finally:
             release_lock(&users_lock)
-        if not whole:
-            for collection in self.collections_after(since[1]):
-                if collection._name.startswith(old):
-                    self.names.discard(collection._name)
-                    collection._name = new + collection._name[len(old):]
-                    self.names.add(collection._name)
-                    if collection._first_name.startswith(old_first):
-                        collection._first_name = new_first + collection._first_name[len(old_first):]
+        _parameter_names[entry.p.id] = to
+        if first != to:
+            self.former[to] = first
+        return 0
+
+    cdef int rename_collections(self, str name, str to, str old_first, str new_first) except -1:
+        for collection in self.collections_of(name):
+            collection._name = to
+            if collection._first_name.startswith(old_first):
+                collection._first_name = new_first + collection._first_name[len(old_first):]
+        self.collections[to] = self.collections.pop(name, [])
         return 0
 
     cdef int remove(self, str name) except -1:
@@ -195,25 +219,30 @@ cdef class _Members:
         The objects of a program can still be used.  Their names no longer begin with "/", as if they had a root of
         their own, so what is added to such a collection is not below this one.
         """
-        cdef _Stored entry
         self.rename(name, "removed:" + name)
-        self.entries = [entry for entry in self.entries if not entry.full_name.startswith("removed:")]
-        for collection in self.collections_after(0):
-            collection._since = 0, 0                        # the numbers of entries have changed
-        gone = ("removed:", name) if name.endswith("/") else ("removed:",)
-        self.names = {name for name in self.names if not name.startswith(gone)}
-        self.former = {name: first for name, first in self.former.items() if not name.startswith("removed:")}
+        for gone in self.names_within("removed:" + name):
+            entry = self.content[_parent(gone)].pop(gone)
+            if entry is not None:
+                del self.entries[(<_Stored>entry).p.id]
+            self.former.pop(gone, None)
+        self.numbered = None
         return 0
+
+    cdef tuple numbers(self):
+        """All entries as a list, and their numbers in it by their ids."""
+        if self.numbered is None:
+            self.numbered = list(self.entries.values()), {number: i for i, number in enumerate(self.entries)}
+        return self.numbered
 
     def reduced(self, _Stored x not None):
         """The function and arguments that restore a parameter from its pickle."""
-        ids = [(<_Stored>entry).p.id for entry in self.entries]
-        if x.p.id not in ids:
+        number = self.numbers()[1].get(x.p.id)
+        if number is None:
             raise ValueError(f"{x.full_name} has been removed from its collection and cannot be pickled")
-        return _restored_member, (self, ids.index(x.p.id))
+        return _restored_member, (self, number)
 
     def __reduce__(self):
-        return _restored_members, ([_entry_state(x) for x in self.entries], self.former)
+        return _restored_members, ([_entry_state(x) for x in self.numbers()[0]], self.former)
 
 
 class _Allowance:
@@ -251,18 +280,28 @@ def rolled_back(collection):
     """A block whose new parameters and names are removed from the collection if it raises.  The memory of these
     parameters stays allocated."""
     cdef _Members members = collection._members
-    cdef _Stored entry
-    count, made = len(members.entries), members.made
-    used, below = dict(collection._taken), dict(collection._taken_below)
+    last, made = next(reversed(members.entries), 0), members.made
+    taken, below = len(collection._taken), len(collection._taken_below)
     try:
         yield
     except BaseException:
-        for name in [x._name for x in members.collections_after(made)]:
-            members.remove(name)
-        for name in [entry.full_name for entry in members.entries[count:]]:
-            members.remove(name)
-        collection._taken, collection._taken_below = used, below
+        new = [x for name in members.collections for x in members.collections_of(name) if x._number > made]
+        for x in sorted(new, key=lambda x: x._number, reverse=True):
+            members.remove(x._name)
+        for number in [number for number in members.entries if number > last]:
+            members.remove((<_Stored>members.entries[number]).full_name)
+        _forget_names(collection._taken, taken)
+        _forget_names(collection._taken_below, below)
         raise
+
+
+cdef int _forget_names(dict used, Py_ssize_t n) except -1:
+    """Keep the first n names, and let those that were numbered after them be numbered so again."""
+    while len(used) > n:
+        stem, _, number = used.popitem()[0].rpartition("_")
+        if number.isdigit() and used.get(stem) == int(number) + 1:
+            used[stem] = int(number)
+    return 0
 
 
 def hold(collection, parts):
@@ -405,13 +444,13 @@ def name_members(collection, wanted):
                 x._named, end = True, "/"
             changes.append((old, f"{collection._name}{name}{end}"))
     changes = [(old, new) for old, new in changes if old != new]
-    if not {new for _, new in changes}.isdisjoint(members.names):   # two may swap their names
+    if any([members.is_used(new) for _, new in changes]):           # two may swap their names
         for i, (old, new) in enumerate(changes):
             between = f"{collection._name} {i}" + "/" * old.endswith("/")
-            members.rename(old, between, collection._since)
+            members.rename(old, between)
             changes[i] = between, new
     for old, new in changes:
-        members.rename(old, members.free(new), collection._since)
+        members.rename(old, members.free(new))
 
 
 def is_unnamed(collection, x):
@@ -434,7 +473,7 @@ def take_place(new, old):
     cdef _Members members = old._members
     name = old._name
     members.remove(name)
-    members.rename(new._name, name, (0, 0), new._first_name, old._first_name)
+    members.rename(new._name, name, new._first_name, old._first_name)
 
 
 cdef str _parent(str name):
@@ -697,11 +736,10 @@ class ParameterCollection:
         last = members.first_name(part).rstrip("/").rpartition("/")[2]
         above = _parent(name)
         members.remove(name)
-        for collection in members.collections_after(0):
-            if collection._name == above:
-                used = collection._taken if isinstance(part, _Stored) else collection._taken_below
-                if used.get(last) == 1:
-                    del used[last]
+        for collection in members.collections_of(above):
+            used = collection._taken if isinstance(part, _Stored) else collection._taken_below
+            if used.get(last) == 1:
+                del used[last]
 
     def set_weight_decay(self, lam):
         """Make every update of a trainer multiply all values by 1 - lambda, after its step.
@@ -811,12 +849,12 @@ class ParameterCollection:
 
         This makes no Python object, since there may be no memory when a trainer is freed.
         """
-        for entry in (<_Members>self._members).entries:
+        for entry in (<_Members>self._members).entries.values():
             all_current((<_Stored>entry).p)
 
     def _clear_deferred(self, Plane states not None):
         """Forget the updates that only states in this plane have not had yet, as after `_catch_up`."""
-        for entry in (<_Members>self._members).entries:
+        for entry in (<_Members>self._members).entries.values():
             if lazy_state((<_Stored>entry).p, states.memory()) >= 0:
                 clear_deferred_shared((<_Stored>entry).p)
 
@@ -880,7 +918,10 @@ class ParameterCollection:
         return True                         # also without parameters
 
     def __contains__(self, name):
-        return name in self._by_name()
+        cdef _Members members = self._members
+        if members.shares or not isinstance(name, str):
+            return name in self._by_name()
+        return members.entry(self._name + name) is not None
 
     def __getitem__(self, name):
         """The parameter or table of this name: "W", "encoder/W", or a full name such as "/encoder/W".
@@ -888,9 +929,14 @@ class ParameterCollection:
         Raises:
             KeyError: there is none.
         """
-        own = self._by_name()
+        cdef _Members members = self._members
         if not isinstance(name, str):
             raise TypeError(f"{self._name}: the name of a parameter is needed, not {name!r}")
+        if not members.shares:
+            entry = members.entry(self._name + name) or (members.entry(name) if name.startswith(self._name) else None)
+            if entry is not None:
+                return members.shown(entry)
+        own = self._by_name()
         found = own.get(name, own.get(name[len(self._name):]) if name.startswith(self._name) else None)
         if found is None:
             found = next((x for x in own.values() if x.name() in (name, self._name + name)), None)
@@ -1139,7 +1185,7 @@ class ParameterCollection:
         return add_entry(self, find_entry(fname, key, True))
 
     def __reduce__(self):
-        own = {k: v for k, v in self.__dict__.items() if k not in (*_RESTORED, "_number", "_since")}
+        own = {k: v for k, v in self.__dict__.items() if k not in (*_RESTORED, "_number")}
         return _restored_collection, (type(self), {k: getattr(self, k) for k in _RESTORED}), own or None
 
     def __setstate__(self, state):
@@ -1236,7 +1282,6 @@ def _restored_collection(cls, state):
     made = cls.__new__(cls)
     made.__dict__.update({"_first_name": state["_name"], **state})
     (<_Members>made._members).add_collection(made)
-    made._since = 0, 0
     return made
 
 
@@ -1252,7 +1297,7 @@ def _restored_members(entries, former=()):
 
 def _restored_member(_Members members, number):
     """A parameter or table from its pickle."""
-    return members.shown(members.entries[number])
+    return members.shown(members.numbers()[0][number])
 
 
 def _entry_state(_Stored x):
