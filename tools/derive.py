@@ -159,10 +159,9 @@ def functions(file: str, kind: str, table: str) -> Iterator[str]:
 
 
 def formulas() -> Iterator[str]:
-    """The formula of each row of unary.def that has a Python function, in Python syntax, for ONNX files."""
+    """The formula of each row of unary.def, in Python syntax, for ONNX files."""
     for row in rows("unary.def"):
-        if row.face:
-            yield f'    "{row.name}": "{in_python(split(row.rest)[0])}",'
+        yield f'    "{row.name}": "{in_python(split(row.rest)[0])}",'
 
 
 def in_python(formula: str) -> str:
