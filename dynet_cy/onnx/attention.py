@@ -32,12 +32,14 @@ def attention(w: Writer, step: Step, args: list[Value]) -> str:
     scores = w.add("MatMul", w.lifted(scaled, 3, has_batch), w.lifted(transposed, 3, has_batch))
     for bias in args[3:]:
         scores = w.add("Add", scores, w.lifted(bias, 3, has_batch))
-    shown = None if place == ANYWHERE else visible(w, view, place, k.dims[1], q.dims[1])
-    if shown is not None:
+    if place == ANYWHERE:
+        weights = w.add("Softmax", scores, axis=-1)
+    else:
+        shown = visible(w, view, place, k.dims[1], q.dims[1])
         scores = w.add("Where", shown, scores, w.constant(float("-inf")))
-    weights = w.add("Softmax", scores, axis=-1)
-    if view.before is not None:  # beyond the window, a query sees no key: the softmax of nothing is nan
-        weights = w.add("Where", shown, weights, w.constant(0))
+        weights = w.add("Softmax", scores, axis=-1)
+        if view.before is not None:  # a query may be too far from all keys: the softmax of nothing is nan
+            weights = w.add("Where", shown, weights, w.constant(0))
     found = w.add("MatMul", weights, w.lifted(v, 3, has_batch))
     each = any(x.each for x in args)
     joined = Value(found, (v.dims[0], q.dims[1], v.dims[2]), step.batch, each)

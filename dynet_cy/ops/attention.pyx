@@ -459,7 +459,9 @@ def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = Non
     if not 0 <= place <= MOST:
         raise ValueError(f"scaled_dot_product_attention: first must be from 0 to {MOST}, not {first}")
     if window is not None and not 0 <= far <= ATTENTION_MOST_WINDOW:
-        raise ValueError(f"scaled_dot_product_attention: window must be from 0 to {ATTENTION_MOST_WINDOW}, not {window}")
+        raise ValueError(
+            f"scaled_dot_product_attention: window must be from 0 to {ATTENTION_MOST_WINDOW}, not {window}"
+        )
     if not 0 <= rate <= 1:
         raise ValueError(f"scaled_dot_product_attention: dropout must be a probability, not {dropout}")
     cdef Extra extra = no_extra()

@@ -20,10 +20,11 @@ from dynet_cy.graph.structs cimport Extra, Graph, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_COUNT, DY_UNARY_COUNT, K, DY_BINARY_add, DY_BINARY_div, DY_BINARY_equal, DY_BINARY_less,
     DY_BINARY_less_equal, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_not_equal, DY_BINARY_pow,
-    DY_BINARY_sub, DY_BINARY_where_false, DY_BINARY_where_true, DY_UNARY_ceil, DY_UNARY_equal_const, DY_UNARY_floor, DY_UNARY_gelu,
-    DY_UNARY_gelu_tanh, DY_UNARY_greater_const, DY_UNARY_greater_equal_const, DY_UNARY_less_const, DY_UNARY_less_equal_const,
-    DY_UNARY_max_const, DY_UNARY_min_const, DY_UNARY_negate, DY_UNARY_not_equal_const, DY_UNARY_pow_const,
-    DY_UNARY_reciprocal_scale, DY_UNARY_round, DY_UNARY_scale, DY_UNARY_shift, dy_kernels,
+    DY_BINARY_sub, DY_BINARY_where_false, DY_BINARY_where_true, DY_UNARY_ceil, DY_UNARY_equal_const,
+    DY_UNARY_floor, DY_UNARY_gelu, DY_UNARY_gelu_tanh, DY_UNARY_greater_const, DY_UNARY_greater_equal_const,
+    DY_UNARY_less_const, DY_UNARY_less_equal_const, DY_UNARY_max_const, DY_UNARY_min_const, DY_UNARY_negate,
+    DY_UNARY_not_equal_const, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale, DY_UNARY_round, DY_UNARY_scale,
+    DY_UNARY_shift, dy_kernels,
 )
 from dynet_cy.kernels.product cimport InRanges, in_ranges
 from dynet_cy.ops.integers cimport (

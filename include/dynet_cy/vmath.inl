@@ -85,8 +85,8 @@ DY_INLINE vf TANH(vf x) {
 }
 
 /* erf(t) = -expm1(-t (1 + q)) for t > 0, where q approximates -log(erfc(t)) / t - 1: nothing cancels near 0, and where t is
- * large, errors of the exponent are multiplied by a small erfc(t).  What rounding takes from the exponent is added back:
- * without it the error exceeds 2 ulp.  Beyond 3.92 the result rounds to one. */
+ * large, errors of the exponent are multiplied by a small erfc(t).  Beyond 3.92 the result rounds to one.  Where products are
+ * rounded before they are added, the error would exceed 2 ulp: what rounding took from the exponent is added back. */
 DY_INLINE vf ERF(vf x) {
     vf t = ABS(x);
     t = SEL(t > C(3.92f), C(3.92f), t);
@@ -99,8 +99,9 @@ DY_INLINE vf ERF(vf x) {
     q = q * t + C(0.102776304f);
     q = q * t + C(0.636619568f);
     q = q * t + C(0.128379166f);
-    vf p = q * t, r = t + p, lost = t - r + p, e = DY_N(expm1_small)(C(0.f) - r);
-    return DY_N(signed_as)(e - lost * (e + C(1.f)), x);
+    vf p = q * t, r = t + p, e = DY_N(expm1_small)(C(0.f) - r);
+    if (!DY_OWN_PRODUCTS) e = e - (t - r + p) * (e + C(1.f));
+    return DY_N(signed_as)(e, x);
 }
 
 /* A quarter of e^t and of expm1(t), for 0 <= t <= 89.5, where e^t overflows but sinh and cosh do not. */
