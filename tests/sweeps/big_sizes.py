@@ -43,6 +43,7 @@ SHAPES = [Shape(s) for s in [(N,), (N, 2), (2, N), (2,), (2, 2), (1, N), (N, 1),
 SHAPES.append(Shape(("batch", 2)))
 LISTS = [[0], [1], [0, 0], [LAST], [0, LAST], [LAST, LAST], [N], [N, 2], [2, N], [1, 0], [1, 1]]
 STRINGS = {
+    "approximate": ["none", "tanh"],
     "gradient_mode": ["zero_gradient", "straight_through_gradient"],
     "reduction": ["none", "sum", "mean"],
     "order": ["F", "C"],

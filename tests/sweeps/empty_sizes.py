@@ -241,6 +241,7 @@ SHAPES.append(Shape((2, 2, 2, 0)))
 LISTS = [[], [0], [1], [0, 0], [0, 1], [1, 1], [2, 0], [0, 1, 0]]
 ARRAYS = [np.zeros(s) for s in [(0,), (2,), (0, 2), (2, 0), (2, 2)]]
 STRINGS = {
+    "approximate": ["none", "tanh"],
     "gradient_mode": ["zero_gradient", "straight_through_gradient"],
     "reduction": ["none", "sum", "mean"],
     "order": ["F", "C"],
