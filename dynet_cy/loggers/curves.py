@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 
-from dynet_cy.files.replacing import replacing
+from dynet_cy.files.replacing import ready, replacing
 from dynet_cy.graph import Expression
 from dynet_cy.graph.nodes import nodes_around
 from dynet_cy.loggers.drawing import drawn
@@ -57,8 +57,8 @@ class Curves(Kept):
     value of a cell. With several processes, each keeps its numbers, and rank 0 draws and writes.
 
     Args:
-        picture: a file for the picture; its ending, ".svg", ".png" or ".pdf", determines the format. It needs
-            matplotlib: ``pip install 'dynet_cy[curves]'``
+        picture: a file for the picture; its ending, ".svg", ".png" or ".pdf", determines the format; its folder is made
+            if there is none. It needs matplotlib: ``pip install 'dynet_cy[curves]'``
         tensorboard: a folder for TensorBoard, with a folder of its own for each training run. TensorBoard needs
             tensorboardX: ``pip install 'dynet_cy[tensorboard]'``
 
@@ -69,7 +69,7 @@ class Curves(Kept):
 
     Raises:
         ImportError: the package is not installed; the message says how to install it
-        OSError: the folder cannot be made or written
+        OSError: the picture or the folder cannot be made or written
         ValueError: the format of the picture is not one of the three
 
     Example:
@@ -87,6 +87,8 @@ class Curves(Kept):
             if not self._picture.endswith((".svg", ".png", ".pdf")):
                 raise ValueError(f"Curves: a picture ends in .svg, .png or .pdf, not as {self._picture!r} does")
             needed("matplotlib", "Curves: picture", "curves")
+            if self.writes:
+                ready(self._picture)
         self._board: TensorBoard | None = None
         if tensorboard is not None:
             needed("tensorboardX", "Curves: tensorboard", "tensorboard")
