@@ -456,8 +456,8 @@ def load_safetensors(
     Args:
         path: name of the file.
         collection: what to fill: a collection or a layer.
-        trainer: a trainer of the same class, to be set as it was when the file was written, weight decay included. If it
-            was made for a collection above, all of that one is filled.
+        trainer: a trainer of the same class, to be set as it was when the file was written, weight decay included. If
+            it was made for a collection above, all of that one is filled.
         random: whether to restore the random streams (dropout, noise, initial values) as well (default: False).
         strict: False: parameters that are missing in the file do not change, what is unexpected in it is left out,
             and a warning names both. Shapes must be equal all the same, and the state of a trainer must fit.

@@ -28,8 +28,8 @@ class Training(Generic[T]):
 
     Each epoch shows a progress bar (with tqdm, if it is installed), and prints a line with loss, speed and scores. The
     last of the scores decides which epoch is the best one: its parameters are kept, in a file if there is a path. The
-    loop ends after all epochs, or when `patience` epochs in a row were no better; then the best score is printed. As long
-    as no epoch has a score that is a number, the file has the parameters after the last one.
+    loop ends after all epochs, or when `patience` epochs in a row were no better; then the best score is printed. As
+    long as no epoch has a score that is a number, the file has the parameters after the last one.
 
     Args:
         collection: the model

@@ -46,7 +46,9 @@ def serve(args: argparse.Namespace) -> None:
             server.reload(dy.load_network(args.model, Tagger).tag)
 
         app = web.application("analyse", analyse, server.statistics, reload)
-        uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
+        # The application limits requests; this, connections whose headers never end.
+        connections = 4 * (args.queue + args.width)
+        uvicorn.run(app, host=args.host, port=args.port, log_level="warning", limit_concurrency=connections)
 
 
 def split(text: str) -> list[str]:
