@@ -19,8 +19,8 @@ from typing import Any
 _IGNORED = str(Path(__file__).parent / "ignored_exceptions")
 # The source tree, which has no compiled modules if the package is installed: Python would import it in place of that.
 _SOURCE = Path(__file__).parent.parent
-# In the background of a script and in services some of these are ignored, and children inherit that. SIGHUP is not among
-# them: that `nohup` ignores it is a part of what is tested.
+# In the background of a script and in services some of these are ignored, and children inherit that. SIGHUP is not
+# among them: that `nohup` ignores it is a part of what is tested.
 SIGNALS = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE)
 # Seconds: for a program whose caller sets no limit, and for a test, in which a thread or a forked process may hang.
 LONGEST_PROGRAM, LONGEST_TEST = 1800.0, 3600.0

@@ -236,14 +236,11 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def ready(path: Path) -> None:
-    """Make the folder of a file that will be written later, and raise the error now that writing it would raise.
+    """Raise the error now that writing a file later would raise.
 
     Raises:
         OSError: the file or its folder cannot be written.
     """
-    name = os.fsdecode(path)
-    with naming(name):
-        os.makedirs(os.path.dirname(name) or ".", exist_ok=True)
     with Replacement(path):
         pass
 

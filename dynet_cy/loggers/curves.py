@@ -57,8 +57,8 @@ class Curves(Kept):
     value of a cell. With several processes, each keeps its numbers, and rank 0 draws and writes.
 
     Args:
-        picture: a file for the picture; its ending, ".svg", ".png" or ".pdf", determines the format; its folder is made
-            if there is none. It needs matplotlib: ``pip install 'dynet_cy[curves]'``
+        picture: a file for the picture; its ending, ".svg", ".png" or ".pdf", determines the format. It needs
+            matplotlib: ``pip install 'dynet_cy[curves]'``
         tensorboard: a folder for TensorBoard, with a folder of its own for each training run. TensorBoard needs
             tensorboardX: ``pip install 'dynet_cy[tensorboard]'``
 

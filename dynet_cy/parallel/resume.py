@@ -134,13 +134,13 @@ def load_checkpoint(
         ModelFileError: the file is truncated or not a checkpoint.
         ValueError: the data have another length, seed or setting of shuffle.
     """
-    collection = checked("load_checkpoint", collection, trainer)
     communicator = current()
     generators = list(generators)
     with together(communicator), everywhere(path, communicator) as own:
         if trainer is not None:
             trainer._settle_rows()  # before some ranks set the state that others still need for their values
         found: dict[str, Any] = stored_state(own).get("extra", {})
+        collection = checked("load_checkpoint", collection, trainer)
         known = found.get(_KEY) if isinstance(found, dict) else None
         if known is None and (data is not None or generators):
             raise ModelMismatchError(

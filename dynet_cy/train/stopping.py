@@ -34,8 +34,7 @@ class EarlyStopping:
         patience: the number of values in a row without improvement after which to stop (default: 3)
         mode: "max" if the greatest value is the best one, as of scores; "min" for losses
         min_delta: by how much a value must be better than the best one to count as better (default: 0)
-        path: a file for the best parameters, as `save_safetensors` writes it; its folder is made if there is none. None
-            keeps them in memory
+        path: a file for the best parameters, as `save_safetensors` writes it; None keeps them in memory
 
     Raises:
         OSError: the file cannot be written

@@ -100,6 +100,8 @@ class Training(Generic[T]):
         if isinstance(data, Iterator):
             raise TypeError(f"Training: data is iterated once for each epoch; a {type(data).__name__} has one only")
         save_safetensors(os.devnull, ParameterCollection(), extra=extra)  # its errors come before the training
+        if path is not None:
+            os.makedirs(os.path.dirname(os.fspath(path)) or ".", exist_ok=True)
         self.stopping = EarlyStopping(collection, sys.maxsize if patience is None else patience, mode, path=path)
         for logger in loggers:
             if not isinstance(logger, Logger):
