@@ -178,9 +178,9 @@ def test_errors_come_before_the_training(model: dy.ParameterCollection, tmp_path
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     for path in (tmp_path / "file" / "best", tmp_path / "folder"):
-        with pytest.raises(OSError, match=path.name):
+        with pytest.raises(OSError, match="file|folder"):
             dy.Training(model, DATA, 1, path=path)
-        with pytest.raises(OSError, match=path.name):
+        with pytest.raises(OSError, match="file|folder"):
             dy.EarlyStopping(model, path=path)
     with pytest.raises(TypeError, match="extra, or an attribute of the trainer, cannot be kept"):
         dy.Training(model, DATA, 1, path=tmp_path / "new" / "best", extra={"words": {1, 2}})
