@@ -99,7 +99,9 @@ def loss(episodes: list[Episode], discount: float) -> dy.Expression:
 
 
 def train(network: Network, environments: list, args: argparse.Namespace) -> None:
+    """Play and learn; save the network at each report."""
     trainer = dy.AdamTrainer(network.pc, args.learning_rate)
+    args.model.parent.mkdir(parents=True, exist_ok=True)
     recent: deque[float] = deque(maxlen=100)
     steps, start, shown = 0, time.perf_counter(), 0
     with Curves(args.curves, args.tensorboard) as curves:
@@ -118,6 +120,7 @@ def train(network: Network, environments: list, args: argparse.Namespace) -> Non
                 curves.add(now, mean_return=mean)
                 speed = f"{steps} steps, {seconds:.1f} s, {steps / seconds:.0f} steps/s"
                 print(f"episode {now}: mean return of the last {len(recent)} {mean:.1f}, {speed}", flush=True)
+                dy.save_safetensors(args.model, network.pc, extra=network.spec)
 
 
 def main(args: argparse.Namespace) -> None:
@@ -126,8 +129,6 @@ def main(args: argparse.Namespace) -> None:
     actions = int(environments[0].action_space.n)
     network = Network({"observation": observation, "actions": actions, "hidden": args.hidden})
     train(network, environments, args)
-    args.model.parent.mkdir(parents=True, exist_ok=True)
-    dy.save_safetensors(args.model, network.pc, extra=network.spec)
     network = dy.load_network(args.model, Network)
     found = dy.data.mean_return(environments[0], network.best_action, episodes=20, seed=10**6)
     print(f"best actions, 20 new episodes: mean return {found:.1f}, model saved in {args.model}")
@@ -142,6 +143,6 @@ if __name__ == "__main__":
     )
     parser.add_argument("--env", default="CartPole-v1", help="an environment of gymnasium with discrete actions")
     parser.add_argument("--episodes", type=int, default=500)
-    parser.add_argument("--report", type=int, default=100, help="episodes between two reports")
+    parser.add_argument("--report", type=int, default=100, help="episodes between two reports; each saves the network")
     parser.add_argument("--discount", type=float, default=0.99)
     parser.run(main)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import itertools
 import os
 import random
-import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+import signal
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
+import starting
 from cannot_run import pytest_leave_out_cases, pytest_pycollect_makeitem  # noqa: F401 - hooks
+from limiting import pytest_configure, pytest_runtest_protocol  # noqa: F401 - hooks
 from quick import pytest_collection_modifyitems, pytest_ignore_collect  # noqa: F401 - hooks
 
 import dynet_cy as dy
@@ -25,30 +23,7 @@ from dynet_cy.kernels import pool
 from dynet_cy.memory import arena
 from dynet_cy.schedule import fleeting
 
-# Exceptions that Python would ignore: pytest turns them into warnings, which are errors here; in processes that tests
-# start, sitecustomize.py in this folder ends the process with an error.
-_IGNORED = str(Path(__file__).parent / "ignored_exceptions")
-# The source tree, which has no compiled modules if the package is installed: Python would import it in place of that.
-_SOURCE = Path(__file__).parent.parent
-_start = subprocess.Popen.__init__
-
-
-def _checking(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment in which Python finds sitecustomize.py."""
-    path = environment.get("PYTHONPATH", "").split(os.pathsep)
-    return {**environment, "PYTHONPATH": os.pathsep.join([_IGNORED, *(p for p in path if p and p != _IGNORED)])}
-
-
-@functools.wraps(_start)
-def _start_checking(self: Any, *args: Any, env: Mapping[str, str] | None = None, **named: Any) -> None:
-    """Start a program with the check, also if the caller passes an environment; not in the source tree by default."""
-    if named.get("cwd") is None and Path.cwd() == _SOURCE:
-        named["cwd"] = sys.prefix
-    _start(self, *args, env=None if env is None else _checking(env), **named)
-
-
-os.environ.update(_checking(os.environ))
-subprocess.Popen.__init__ = _start_checking  # type: ignore[method-assign]
+starting.install()
 
 SEED = 20240607
 os.environ.setdefault("DYNET_CY_SEED", str(SEED))  # of programs that tests start
@@ -81,6 +56,14 @@ def pytest_runtest_setup() -> None:
     set_seed(SEED)
     np.random.seed(SEED)
     random.seed(SEED)
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt in the test, also where the tests were started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -117,8 +117,8 @@ _STATE = record(
 )
 
 
-def _checked(function: str, given: Any, trainer: Any) -> ParameterCollection:
-    """The collection that was given, or that of a layer."""
+def checked(function: str, given: Any, trainer: Any) -> ParameterCollection:
+    """The collection that was given, or that of a layer; that of the trainer if it has more, as its state is whole."""
     collection = as_collection(given)
     if not isinstance(collection, ParameterCollection):
         raise TypeError(f"{function}: collection must be a ParameterCollection, not {type(given).__name__}")
@@ -126,9 +126,17 @@ def _checked(function: str, given: Any, trainer: Any) -> ParameterCollection:
         return collection
     if not isinstance(trainer, Trainer):
         raise TypeError(f"{function}: trainer must be a Trainer, not {type(trainer).__name__}")
-    if not set(collection._below()).issuperset(trainer.collection._below()):
-        raise ValueError(f"{function}: the trainer is not one of {collection.name()} of this model")
-    return collection
+    own, trained = set(collection._below()), set(trainer.collection._below())
+    if own.issuperset(trained):
+        return collection
+    if trained.issuperset(own):
+        return trainer.collection
+    if own.isdisjoint(trained) and trainer.collection.storage is not collection.storage:
+        raise ValueError(f"{function}: the trainer is one of another model, not of {collection.name()} of this one")
+    raise ValueError(
+        f"{function}: the trainer is one of {trainer.collection.name()}, of which {collection.name()} is no part; "
+        "pass the collection that has both, or no trainer"
+    )
 
 
 def _names(collection: ParameterCollection) -> dict[Stored, str]:
@@ -164,12 +172,13 @@ def save_safetensors(
     Args:
         path: name of the file.
         collection: what to save, with all below it: a collection or a layer.
-        trainer: its trainer, whose learning rate, clipping, counts, momentum and moments are saved too.
+        trainer: its trainer, whose learning rate, clipping, counts, momentum and moments are saved too. If it was made
+            for a collection above, all of that one is saved.
         extra: anything that JSON can hold, such as the number of the epoch and the place in the data.
 
     Raises:
         TypeError: `extra` holds what JSON cannot.
-        ValueError: the trainer is one of another model.
+        ValueError: the trainer is one of another model, or of another part of this one.
         OSError: the file cannot be written.
 
     Example:
@@ -179,7 +188,7 @@ def save_safetensors(
         >>> dy.load_safetensors("point.safetensors", model, trainer)
         {'epoch': 3}
     """
-    collection = _checked("save_safetensors", collection, trainer)
+    collection = checked("save_safetensors", collection, trainer)
     tensors: dict[str, np.ndarray[Any, Any]] = {}
     kinds = {}
     for name, x in collection._full_names().items():
@@ -459,7 +468,8 @@ def load_safetensors(
     Args:
         path: name of the file.
         collection: what to fill: a collection or a layer.
-        trainer: a trainer of the same class, to be set as it was when the file was written, weight decay included.
+        trainer: a trainer of the same class, to be set as it was when the file was written, weight decay included. If
+            it was made for a collection above, all of that one is filled.
         random: whether to restore the random streams (dropout, noise, initial values) as well (default: False).
         strict: False: parameters that are missing in the file do not change, what is unexpected in it is left out,
             and a warning names both. Shapes must be equal all the same, and the state of a trainer must fit.
@@ -471,7 +481,7 @@ def load_safetensors(
         FileNotFoundError: there is no such file.
         ModelMismatchError: names, shapes or the class of the trainer differ.
         ModelFileError: the file is cut off or something else.
-        ValueError: the trainer is one of another model.
+        ValueError: the trainer is one of another model, or of another part of this one.
 
     Example:
         >>> W = model.add_parameters((2, 2))
@@ -480,7 +490,7 @@ def load_safetensors(
         >>> dy.load_safetensors("point.safetensors", model, trainer)
         {'epoch': 3}
     """
-    collection = _checked("load_safetensors", collection, trainer)
+    collection = checked("load_safetensors", collection, trainer)
     with _opened(path) as checkpoint:
         stored = checkpoint.check_parameters(collection, strict)
         if trainer is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     Path = Union[str, bytes, os.PathLike[str], os.PathLike[bytes]]
 
-__all__ = ["Replacement", "locked", "naming", "replacing", "write_file"]
+__all__ = ["Replacement", "locked", "naming", "ready", "replacing", "write_file"]
 
 _BLOCK = 1 << 20
 _EFFECTIVE = os.access in os.supports_effective_ids
@@ -233,6 +233,16 @@ def write_file(path: Path, data: bytes) -> None:
     """Write a file whole, or leave the old one: see `replacing`."""
     with replacing(path) as file:
         file.write(data)
+
+
+def ready(path: Path) -> None:
+    """Raise the error now that writing a file later would raise.
+
+    Raises:
+        OSError: the file or its folder cannot be written.
+    """
+    with Replacement(path):
+        pass
 
 
 @contextlib.contextmanager

@@ -2339,7 +2339,7 @@ cdef inline object look(Expression x, bint recalculate, Look* to):
     cdef Graph* g
     cdef Node* node
     if noting:
-        note_read(x.index)
+        note_read(x)
     if not HAS_GIL:
         return copy_of(x, recalculate, to)
     g = compute_here(x, recalculate)

@@ -372,6 +372,11 @@ def number(Expression x not None):
     return own.index
 
 
+def is_of(ComputationGraph graph not None, Expression x not None):
+    """Whether an expression belongs to a graph."""
+    return owned(x).version == graph.g.version
+
+
 cdef object kind_of(Graph* g, uint32_t index, dict known):
     """What the numbers of a result are, "probabilities" or "scores"; None if that is not known.
 

@@ -37,8 +37,8 @@ cdef str place_at(uint32_t number)
 cdef uint32_t current_scope() noexcept
 cdef void set_scope(uint32_t scope) noexcept
 
-# The value of a node is read now: called while `noting` is set.
-cdef int note_read(uint32_t index) except -1
+# The value of an expression is read now: called while `noting` is set.
+cdef int note_read(object x) except -1
 
 # Begin a scope; returns the one before, for `set_scope`.
 cdef uint32_t enter_scope(str name) except? 0xFFFFFFFF

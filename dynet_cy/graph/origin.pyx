@@ -89,8 +89,8 @@ cdef dict numbers = {}
 cdef list scopes = [""]
 cdef dict scope_numbers = {"": 0}
 
-# While `record_reads` runs: the line that first read the value of a node, by its number.
-cdef dict reads = None
+# While `watch_reads` runs: called with each expression whose value is read, and the line that reads it.
+cdef object watcher = None
 
 # Spelled as by the import system, and so as in code objects.
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
@@ -204,9 +204,9 @@ cdef str place_at(uint32_t number):
     return (f" at {line}" if line else "") + (f" in scope {path}" if path else "")
 
 
-cdef int note_read(uint32_t index) except -1:
-    if reads is not None:
-        reads.setdefault(index, origin_at(current_line()))
+cdef int note_read(object x) except -1:
+    if watcher is not None:
+        watcher(x, origin_at(current_line()))
     return 0
 
 
@@ -374,19 +374,20 @@ def record_lines():
 
 
 @contextmanager
-def record_reads():
-    """While the block runs, record which line of the program reads the value of each node first, in all threads.
+def watch_reads(watch not None):
+    """While the block runs, call a function with each expression before its value is read, in all threads.
 
-    Yields:
-        A dict of `Origin`s by number of the node; None where no line is known.
+    Args:
+        watch: a function of the expression and the `Origin` of the line that reads it, which is None where no line is
+            known. The reader raises its exceptions.
     """
-    global reads
+    global watcher
     with record_lines():
-        reads = found = {}
+        watcher = watch
         try:
-            yield found
+            yield
         finally:
-            reads = None
+            watcher = None
 
 
 # ==== messages ====================================================================================

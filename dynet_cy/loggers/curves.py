@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 
-from dynet_cy.files.replacing import replacing
+from dynet_cy.files.replacing import ready, replacing
 from dynet_cy.graph import Expression
 from dynet_cy.graph.nodes import nodes_around
 from dynet_cy.loggers.drawing import drawn
@@ -69,7 +69,7 @@ class Curves(Kept):
 
     Raises:
         ImportError: the package is not installed; the message says how to install it
-        OSError: the folder cannot be made or written
+        OSError: the picture or the folder cannot be made or written
         ValueError: the format of the picture is not one of the three
 
     Example:
@@ -87,6 +87,8 @@ class Curves(Kept):
             if not self._picture.endswith((".svg", ".png", ".pdf")):
                 raise ValueError(f"Curves: a picture ends in .svg, .png or .pdf, not as {self._picture!r} does")
             needed("matplotlib", "Curves: picture", "curves")
+            if self.writes:
+                ready(self._picture)
         self._board: TensorBoard | None = None
         if tensorboard is not None:
             needed("tensorboardX", "Curves: tensorboard", "tensorboard")

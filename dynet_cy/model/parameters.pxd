@@ -19,7 +19,7 @@ cdef inline uint32_t row_number(const Param* p, str name, row, str op) except? 0
     """The row as a number that is in range, or a clear error."""
     cdef int overflows = 0
     cdef long quick
-    if type(row) is int:
+    if isinstance(row, int):
         quick = PyLong_AsLongAndOverflow(row, &overflows)
         if not overflows and 0 <= quick < p.rows:
             return <uint32_t>quick

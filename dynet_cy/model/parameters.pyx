@@ -306,7 +306,7 @@ cdef uint32_t odd_row_number(const Param* p, str name, row, str op) except? 0xFF
     """`row_number` for anything but a small int in range."""
     if not hasattr(row, "__index__") and not (isinstance(row, numbers.Real) and row == int(row)):
         raise TypeError(f"{op}: index {row!r} of {name} must be a whole number")
-    r = int(row)
+    r = int.__int__(row) if isinstance(row, int) else int(row)
     if not 0 <= r < p.rows:
         raise IndexError(f"{op}: index {r} is out of range for {name} with {p.rows} rows")
     return r

@@ -65,9 +65,10 @@ def export(
             Results at the positions of padding have no meaning. Default: all examples of a batch have the same length
 
     Raises:
-        ExportError: an operation has no counterpart in ONNX, the graph is not the same each time, it depends on
-            sizes in a way that is not a simple formula, or with `lengths` it combines positions in a way that padding
-            would change; the message names the operation and the line
+        ExportError: an operation has no counterpart in ONNX, the function reads a value that depends on an input, the
+            graph is not the same each time, it depends on sizes in a way that is not a simple formula, or with
+            `lengths` it combines positions in a way that padding would change; the message names the operation and
+            the line
         ImportError: the package onnx is missing: ``pip install 'dynet_cy[onnx]'``
         TypeError: an input is not `Floats`, `Indices` or `Each`, or the function returns something other than
             expressions

@@ -36,8 +36,7 @@ class Indices:
     """An input of whole numbers, such as words: the function gets a list of ints, or one int.
 
     The function may use them as indices (in `lookup`, `nn.Embedding`, `pick`, `select_cols`, losses). Anything else,
-    such as ``if word == 0``, is not part of a graph. It is an error if `export` notices it, that is, if its calls with
-    random numbers lead to different graphs.
+    such as ``if word == 0``, ``word // 2`` or a NumPy array of them, is not part of a graph, and is an `ExportError`.
 
     Args:
         shape: how many numbers there are: a number, or a string, the name of an axis whose length is known only when

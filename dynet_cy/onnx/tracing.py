@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.graph.expressions import ComputationGraph, Expression
-from dynet_cy.graph.nodes import GraphNode, NodeContents, contents, expression, nodes, number, table
-from dynet_cy.graph.origin import Origin, record_reads
+from dynet_cy.graph.nodes import GraphNode, NodeContents, contents, expression, graph_node, is_of, nodes, number, table
+from dynet_cy.graph.origin import Origin, watch_reads
 from dynet_cy.onnx.errors import ExportError
 from dynet_cy.onnx.folding import Folded, Run, explain, fold, made_at
+from dynet_cy.onnx.index import Index
 from dynet_cy.onnx.inputs import Floats, Indices
 from dynet_cy.onnx.recurrences import chains
 from dynet_cy.onnx.sizes import Size
@@ -68,14 +73,12 @@ class Traced(NamedTuple):
         outputs: names of the results and the numbers of their nodes.
         axes: the size of each named axis in the traces.
         indices: for each input of whole numbers, its numbers in the traces.
-        reads: the lines of the program that read the value of an expression.
     """
 
     steps: list[Step]
     outputs: dict[str, int]
     axes: dict[str, Size]
     indices: dict[str, tuple[tuple[int, ...], ...]]
-    reads: tuple[str, ...]
 
 
 def trace(
@@ -92,22 +95,29 @@ def trace(
         refuse: called with the operation of each node and its line, raises an error if it cannot be exported
 
     Raises:
-        ExportError: its graph is not the same each time, and is not that of a loop; or it reads values
+        ExportError: its graph is not the same each time, and is not that of a loop; or it reads values that depend on
+            an input, or does more with the numbers of an index than use them
     """
     names = list(dict.fromkeys(axis for x in inputs.values() for axis in x.shape if isinstance(axis, str)))
     calls = _Calls(function, inputs, refuse, bool(names))
     count = _enough(inputs, longest)
     axes = {name: _sizes(i, count, shortest, longest) for i, name in enumerate(names)}
+    lengths_tried = _many(shortest, longest)
     try:
-        return _traced(calls, calls.once_each(axes, count), axes)
+        traced = _traced(calls, calls.once_each(axes, count), axes)
     except OtherGraphError:
         if not names:
             raise
+    else:
+        calls.try_lengths(names, lengths_tried)
+        return traced
     # The lengths at which a loop is recognized; at shorter ones, the first words may be the last ones too.
     least = max(shortest, min(4, longest - 4))
     lengths = {name: (least + i, min(least + 3 + 2 * i, longest - 1), longest) for i, name in enumerate(names)}
     repeated = {name: tuple(n for n in size for _ in range(count)) for name, size in lengths.items()}
-    return _traced(calls, calls.folded(lengths, count), repeated)
+    traced = _traced(calls, calls.folded(lengths, count), repeated)
+    calls.try_loops(names, lengths_tried)
+    return traced
 
 
 Drawn = Mapping[str, Sequence[tuple[int, ...]]]
@@ -130,17 +140,29 @@ def _traced(calls: _Calls, found: Iterable[tuple[list[Run], Drawn]], axes: Mappi
         outputs.update(several)
     steps = [_step(i, runs) for i in range(len(runs[0].nodes))]
     drawn_indices = {name: tuple(numbers) for name, numbers in indices.items()}
-    return Traced(steps, outputs, dict(axes), drawn_indices, tuple(sorted(calls.reads)))
+    return Traced(steps, outputs, dict(axes), drawn_indices)
 
 
 def _enough(inputs: Mapping[str, Input], longest: int) -> int:
-    """The number of traces: at least three, for sizes, and enough for each index to have a unique series of numbers."""
+    """The number of traces: at least three, for sizes, and enough for each index to have a unique series of random
+    numbers, besides the ones of `_EXTREMES`."""
     count = 3
     for x in inputs.values():
         if isinstance(x, Indices) and x.count > 1:
             places = np.prod([longest if isinstance(axis, str) else axis for axis in x.shape], initial=1)
-            count = max(count, 3 + int(np.ceil(np.log(places + 2) / np.log(x.count))))
+            count = max(count, 3 + len(_EXTREMES) + int(np.ceil(np.log(places + 2) / np.log(x.count))))
     return count
+
+
+# In the first traces, all numbers of an input of whole numbers are the first, the second or the last one: those that
+# programs often treat in another way, such as padding.
+_EXTREMES = (0, 1, -1)
+
+
+def _many(shortest: int, longest: int) -> list[int]:
+    """Lengths at which a program may decide: short ones, and those around powers of two."""
+    around = [2**k + d for k in range(4, 7) for d in (-1, 0, 1)] + [2**k for k in range(7, longest.bit_length())]
+    return [n for n in dict.fromkeys([*range(shortest, shortest + 15), *around, longest]) if shortest <= n <= longest]
 
 
 def _sizes(which: int, count: int, shortest: int, longest: int) -> Size:
@@ -167,7 +189,8 @@ class _Calls:
         self.lists = lists
         self.stored: dict[int, Floating] = {}  # the parameters and tables that were read
         self.random = np.random.Generator(np.random.PCG64(1))
-        self.reads: set[str] = set()  # the lines that read values
+        self.refusal: ExportError | None = None  # of the run; the program may have caught it
+        self.rows: set[tuple[object, ...]] | None = None  # of tables, which the first run has read
 
     def once_each(self, axes: Mapping[str, Size], count: int) -> Iterator[tuple[list[Run], Drawn]]:
         """A run for each size."""
@@ -203,9 +226,7 @@ class _Calls:
         for name, x in self.inputs.items():
             if not isinstance(x, Indices):
                 continue
-            places = [
-                int(np.prod([size[a] if isinstance(a, str) else a for a in x.shape], initial=1)) for size in sizes
-            ]
+            places = [_places(x, size) for size in sizes]
             columns = []
             for _ in range(max(places)):
                 column = self._column(x.count, len(sizes))
@@ -217,38 +238,136 @@ class _Calls:
         return found
 
     def _column(self, count: int, runs: int) -> tuple[int, ...]:
-        return tuple(self.random.integers(0, count, runs).tolist())
+        return (*(k % count for k in _EXTREMES), *self.random.integers(0, count, runs - len(_EXTREMES)).tolist())
+
+    def try_lengths(self, names: Sequence[str], lengths: Sequence[int]) -> None:
+        """Raise an error if the graph is not the same at other lengths."""
+        first: tuple[Mapping[str, int], list[GraphNode]] | None = None
+        for size in _spread(names, lengths):
+            found = self._sketch(size)
+            if first is None:
+                first = size, found
+            for a, b in zip_longest(first[1], found):
+                if a is None or b is None or _outline(a) != _outline(b):
+                    raise self._other(b or a, first[0], size)
+
+    def try_loops(self, names: Sequence[str], lengths: Sequence[int]) -> None:
+        """Raise an error if the number of nodes of a kind is not a linear function of the lengths."""
+        least = dict.fromkeys(names, lengths[0])
+        base = Counter(map(_kind, self._sketch(least)))
+        more = {name: Counter(map(_kind, self._sketch({**least, name: lengths[0] + 1}))) for name in names}
+        for size in _spread(names, lengths):
+            found = self._sketch(size)
+            kinds = Counter(map(_kind, found))
+            for kind in {*base, *kinds, *(k for counts in more.values() for k in counts)}:
+                steps = ((more[name][kind] - base[kind]) * (size[name] - lengths[0]) for name in names)
+                if kinds[kind] != base[kind] + sum(steps):
+                    node = next((node for node in found if _kind(node) == kind), None)
+                    raise self._other(node, least, size)
+
+    def _sketch(self, size: Mapping[str, int]) -> list[GraphNode]:
+        """The nodes that the results of a run at some lengths need."""
+        numbers = {}
+        for name, x in self.inputs.items():
+            if isinstance(x, Indices):
+                numbers[name] = tuple(self.random.integers(0, x.count, _places(x, size)).tolist())
+        with ComputationGraph() as graph:
+            return self._called(graph, size, numbers)[0]
+
+    def _other(self, node: GraphNode | None, a: Mapping[str, int], b: Mapping[str, int]) -> ExportError:
+        sizes = " and ".join(f"{name} = {a[name]} and {b[name]}" for name in a)
+        return ExportError(
+            f"export: the graph is not the same for {sizes}, so the function decides by a length"
+            f"{'' if node is None else f': it has another {node.op}{made_at(node)}'}. A file holds one graph: compute "
+            "both and choose with dy.where, give the axis a fixed size, or set shortest and longest"
+        )
+
+    def _called(
+        self, graph: ComputationGraph, axes: Mapping[str, int], indices: Mapping[str, tuple[int, ...]]
+    ) -> tuple[list[GraphNode], list[int], dict[int, str], dict[str, int | tuple[int, ...]]]:
+        """Call the function, and refuse what it may not do.
+
+        Returns:
+            The nodes that its results need, numbered from 0; their numbers in the graph; the names of the inputs by
+            these; the numbers of the results.
+        """
+        arguments: list[Any] = []
+        leaves = {}
+        self.refusal, rows = None, set[tuple[object, ...]]()
+        for name, x in self.inputs.items():
+            if isinstance(x, Indices):
+                refuse = partial(self._refuse, name)
+                given = [Index(k, refuse) for k in indices[name]]
+                arguments.append(given if x.shape else given[0])
+            else:
+                shape = tuple(axes[axis] if isinstance(axis, str) else axis for axis in x.shape)
+                arguments.append(inputTensor(self.random.uniform(-1, 1, shape).astype(np.float32)))
+                leaves[number(arguments[-1])] = name
+        try:
+            with watch_reads(partial(self._read, graph, leaves, rows)):
+                outputs = _outputs(self.function(*arguments), self.lists)
+        except Exception:
+            if self.refusal is not None:  # what is raised may be an error of another function about this one
+                raise self.refusal from None
+            raise
+        numbers = {
+            name: number(e) if isinstance(e, Expression) else tuple(map(number, e)) for name, e in outputs.items()
+        }
+        all_nodes = nodes(graph)
+        if self.refusal is not None:
+            raise self.refusal
+        _refuse_computed(all_nodes)
+        self.rows = rows if self.rows is None else self.rows
+        for table_name, _, line in sorted(rows ^ self.rows, key=str):
+            raise ExportError(
+                f"export: the function asks for the value of a row of {table_name}{line} that its inputs choose, so "
+                f"{_WHY}"
+            )
+        needed = _needed(all_nodes, [n for e in numbers.values() for n in ([e] if isinstance(e, int) else e)])
+        new = {old: k for k, old in enumerate(needed)}
+        kept = [
+            all_nodes[i]._replace(number=k, args=tuple(new[a] for a in all_nodes[i].args)) for k, i in enumerate(needed)
+        ]
+        results = {name: new[e] if isinstance(e, int) else tuple(new[n] for n in e) for name, e in numbers.items()}
+        return kept, needed, leaves, results
+
+    def _refuse(self, name: str, what: str) -> None:
+        """Raise an error for what a function does with a number of an input."""
+        self.refusal = ExportError(
+            f"export: the function {what} a number of the input {name}, which can be used as an index only, and not "
+            f"within NumPy arrays: {_WHY}. "
+            "Where the graph has to decide, pass the choice as an input of numbers, and choose with dy.where"
+        )
+        raise self.refusal
+
+    def _read(
+        self,
+        graph: ComputationGraph,
+        leaves: Mapping[int, str],
+        rows: set[tuple[object, ...]],
+        x: Expression,
+        line: Origin | None,
+    ) -> None:
+        """Raise an error if a value that is read depends on an input, or is a random number."""
+        if not is_of(graph, x):
+            return
+        node = graph_node(graph, number(x))
+        if node.rows and not node.args:
+            rows.add((node.parameter, node.rows, f" at {line}" if line else ""))
+        elif node.args or node.number in leaves or (node.op != "input" and node.parameter is None):
+            what = f"the input {leaves[node.number]}" if node.number in leaves else node.op
+            self.refusal = _asks_for(what, node, line)
+            raise self.refusal
 
     def _run(self, axes: Mapping[str, int], indices: Mapping[str, tuple[int, ...]]) -> Run:
-        # Other numbers each time: where a value is read, what is made of it differs.
-        with record_reads() as reads, ComputationGraph() as graph:
-            arguments: list[Any] = []
-            leaves = {}
-            for name, x in self.inputs.items():
-                if isinstance(x, Indices):
-                    arguments.append(list(indices[name]) if x.shape else indices[name][0])
-                else:
-                    shape = tuple(axes[axis] if isinstance(axis, str) else axis for axis in x.shape)
-                    arguments.append(inputTensor(self.random.uniform(-1, 1, shape).astype(np.float32)))
-                    leaves[number(arguments[-1])] = name
-            outputs = _outputs(self.function(*arguments), self.lists)
-            numbers = {
-                name: number(e) if isinstance(e, Expression) else tuple(map(number, e)) for name, e in outputs.items()
-            }
-            all_nodes = nodes(graph)
-            _refuse_computed(all_nodes, reads)
-            self.reads.update(map(str, reads.values()))
-            tops = [n for e in numbers.values() for n in ([e] if isinstance(e, int) else e)]
-            needed = _needed(all_nodes, tops)
-            new = {old: k for k, old in enumerate(needed)}
-            kept = [
-                all_nodes[i]._replace(number=k, args=tuple(new[a] for a in all_nodes[i].args))
-                for k, i in enumerate(needed)
-            ]
+        with ComputationGraph() as graph:
+            kept, needed, leaves, results = self._called(graph, axes, indices)
             for node in kept:
                 self.refuse(node.op, made_at(node))
             all_contents = [contents(graph, i) for i in needed]
-            values = [self._value(graph, i, all_nodes[i], about, i in leaves) for i, about in zip(needed, all_contents)]
+            values = [
+                self._value(graph, i, node, about, i in leaves) for i, node, about in zip(needed, kept, all_contents)
+            ]
             weights: dict[int, Floating] = {}
             for chain in chains(kept, [about.attrs for about in all_contents]):
                 for k in chain.weights:
@@ -261,7 +380,7 @@ class _Calls:
                 all_contents,
                 values,
                 [leaves.get(i) for i in needed],
-                {name: new[e] if isinstance(e, int) else tuple(new[n] for n in e) for name, e in numbers.items()},
+                results,
                 weights,
             )
 
@@ -308,16 +427,39 @@ def _is_list(x: object) -> bool:
     return isinstance(x, Sequence) and not isinstance(x, str)
 
 
-def _refuse_computed(graph: list[GraphNode], lines: Mapping[int, Origin | None]) -> None:
-    """Raise an error if a value was computed; the lines that read values are given by node."""
-    computed = [node for node in graph if node.computed and node.args]
-    if computed:
-        node = min(computed, key=lambda node: node.number not in lines)
-        line = lines.get(node.number)
-        raise ExportError(
-            f"export: the function asks for the value of {node.op}{f' at {line}' if line else ''}, so what it does "
-            f"next may depend on numbers; a file holds one graph{made_at(node)}"
-        )
+_WHY = "what it does next may depend on numbers; a file holds one graph"
+
+
+def _asks_for(what: str, node: GraphNode, line: Origin | None) -> ExportError:
+    at = f" at {line}" if line else ""
+    return ExportError(f"export: the function asks for the value of {what}{at}, so {_WHY}{made_at(node)}")
+
+
+def _refuse_computed(graph: list[GraphNode]) -> None:
+    """Raise an error if a value was computed, as for a gradient."""
+    for node in graph:
+        if node.computed and node.args:
+            raise _asks_for(node.op, node, None)
+
+
+def _places(x: Indices, size: Mapping[str, int]) -> int:
+    """How many numbers an input has."""
+    return math.prod(size[axis] if isinstance(axis, str) else axis for axis in x.shape)
+
+
+def _spread(names: Sequence[str], lengths: Sequence[int]) -> Iterator[dict[str, int]]:
+    """Sizes of all axes: each has all lengths, others at the same time than the axes before it."""
+    for t in range(len(lengths) if names else 0):
+        yield {name: lengths[(t + i) % len(lengths)] for i, name in enumerate(names)}
+
+
+def _outline(node: GraphNode) -> tuple[object, ...]:
+    """What is the same for a node at all lengths."""
+    return node.op, node.args, len(node.shape), node.parameter
+
+
+def _kind(node: GraphNode) -> tuple[object, ...]:
+    return node.op, node.parameter
 
 
 def _needed(graph: list[GraphNode], outputs: Any) -> list[int]:

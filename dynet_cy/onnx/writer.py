@@ -79,8 +79,6 @@ class Writer:
         self.helper = onnx.helper
         self.numpy_helper = onnx.numpy_helper
         self.axes = traced.axes
-        # Where the function reads values, for messages.
-        self.reads = f" (values are read at {'; '.join(traced.reads)})" if traced.reads else ""
         # For each tensor that is an input of whole numbers: these numbers in the traces.
         self.indices: dict[str, tuple[tuple[int, ...], ...]] = {}
         self.parameters: dict[int | None, str] = {}
@@ -165,8 +163,7 @@ class Writer:
             numbers = sorted({f"{as_float(word):g}" for word in self.word(k)})
             raise self.refused(
                 f"takes a number that is another one in each run of the function: {', '.join(numbers[:4])}. A file "
-                f"holds one number: if this one is a value that the function has read{self.reads}, use the expression "
-                "itself"
+                "holds one number"
             )
         return as_float(self.whole(k))
 
@@ -445,6 +442,6 @@ class Writer:
         if any((a != last[tuple(slice(n) for n in a.shape)]).any() for a in arrays):
             raise ExportError(
                 "export: the function makes an input whose numbers depend on its arguments, which a file cannot do; "
-                f"compute them with operations, or pass them as an input of their own{self.reads}"
+                "compute them with operations, or pass them as an input of their own"
             )
         return Value(self._cut([np.ascontiguousarray(a) for a in arrays]), step.dims, step.batch, False)

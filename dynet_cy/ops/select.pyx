@@ -1163,6 +1163,8 @@ cdef object listed(object key):
     """A list or an array of indices, or of bools, as an array; None for anything else."""
     if not isinstance(key, list) and not (getattr(key, "ndim", 0) and hasattr(key, "__array__")):
         return None
+    if isinstance(key, list):  # the numbers of a class of ints too, such as those that a function to be exported gets
+        key = [int.__int__(k) if isinstance(k, int) and type(k) is not bool else k for k in key]
     array = whole_where_possible(np.asarray(key), "[]")
     if array.dtype.kind not in "iub":
         raise TypeError(f"a list of indices must hold whole numbers or bools, not {key!r}")

@@ -16,13 +16,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dynet_cy.files.checkpoint import RANDOM, load_safetensors, save_safetensors, stored_state
+from dynet_cy.files.checkpoint import RANDOM, checked, load_safetensors, save_safetensors, stored_state
 from dynet_cy.files.schema import ANY, COUNT, FLAG, WHOLE, SchemaError, between, check, every, maybe, record
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.graph.expressions import random_state, set_random_state
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import gradient_state, set_gradient_state, settled_array
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.parallel.communicator import Communicator
 from dynet_cy.parallel.files import FileName, everywhere, together
 from dynet_cy.parallel.runtime import current
@@ -78,7 +78,7 @@ def save_checkpoint(
             the trainer belongs to another model.
         OSError: the file cannot be written.
     """
-    collection = as_collection(collection)
+    collection = checked("save_checkpoint", collection, trainer)
     communicator = current()
     state = {
         "random": random_state(),
@@ -134,13 +134,13 @@ def load_checkpoint(
         ModelFileError: the file is truncated or not a checkpoint.
         ValueError: the data have another length, seed or setting of shuffle.
     """
-    collection = as_collection(collection)
     communicator = current()
     generators = list(generators)
     with together(communicator), everywhere(path, communicator) as own:
         if trainer is not None:
             trainer._settle_rows()  # before some ranks set the state that others still need for their values
         found: dict[str, Any] = stored_state(own).get("extra", {})
+        collection = checked("load_checkpoint", collection, trainer)
         known = found.get(_KEY) if isinstance(found, dict) else None
         if known is None and (data is not None or generators):
             raise ModelMismatchError(

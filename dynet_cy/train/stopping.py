@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any, Union
 
 import numpy as np
 
 from dynet_cy.files.checkpoint import load_safetensors, save_safetensors
+from dynet_cy.files.replacing import ready
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.parameters import set_array, settled_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
@@ -35,6 +37,7 @@ class EarlyStopping:
         path: a file for the best parameters, as `save_safetensors` writes it; None keeps them in memory
 
     Raises:
+        OSError: the file cannot be written
         TypeError: it is not a ParameterCollection or layer, or a setting is not a number
         ValueError: `patience` is less than 1, `min_delta` negative or not finite, or there is no such mode
 
@@ -69,13 +72,16 @@ class EarlyStopping:
         self._collection = own
         self._record = Record(patience, mode, min_delta, "EarlyStopping")
         self._path = None if path is None else os.fspath(path)
+        if self._path is not None and current().rank == 0:
+            ready(self._path)
         self._kept: dict[Stored, np.ndarray[Any, Any]] = {}
 
     def report(self, value: float, extra: dict[str, Any] | None = None) -> bool:
         """Report how good the model is now; if it is better than ever, its parameters are kept.
 
         Args:
-            value: a score or a loss; NaN is never better
+            value: a score or a loss; NaN is never better. As long as all values were NaN, the file gets the parameters
+                all the same, so that they are not lost, and a warning says so
             extra: further data for the file, see `save_safetensors`
 
         Returns:
@@ -94,13 +100,25 @@ class EarlyStopping:
         better = self._record.add(value, "EarlyStopping.report")
         if better and self._path is None:
             self._kept = {x: settled_array(x) for x in self._collection._below()}
-        elif better and self._path is not None and current().rank == 0:
+        elif better:
             try:
-                save_safetensors(self._path, self._collection, extra=extra)
+                self._write(extra)
             except BaseException:
                 self._record.restore(before)
                 raise
+        elif not self.best_at and self._path is not None:
+            self._write(extra)
+            warnings.warn(
+                f"EarlyStopping.report: the value is {value}, so no parameters are the best ones; "
+                f"{self._path} has the last ones until a value is a number",
+                stacklevel=2,
+            )
         return better
+
+    def _write(self, extra: dict[str, Any] | None) -> None:
+        """Write the parameters as they are to the file."""
+        if self._path is not None and current().rank == 0:
+            save_safetensors(self._path, self._collection, extra=extra)
 
     @property
     def stopped(self) -> bool:

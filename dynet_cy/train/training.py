@@ -9,7 +9,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, Union
 
+from dynet_cy.files.checkpoint import save_safetensors
 from dynet_cy.loggers import Curves, Logger
+from dynet_cy.model import ParameterCollection
 from dynet_cy.model.whole import CollectionOrLayer
 from dynet_cy.parallel.data import progress
 from dynet_cy.train.stopping import EarlyStopping
@@ -26,7 +28,8 @@ class Training(Generic[T]):
 
     Each epoch shows a progress bar (with tqdm, if it is installed), and prints a line with loss, speed and scores. The
     last of the scores decides which epoch is the best one: its parameters are kept, in a file if there is a path. The
-    loop ends after all epochs, or when `patience` epochs in a row were no better; then the best score is printed.
+    loop ends after all epochs, or when `patience` epochs in a row were no better; then the best score is printed. As
+    long as no epoch has a score that is a number, the file has the parameters after the last one.
 
     Args:
         collection: the model
@@ -54,8 +57,9 @@ class Training(Generic[T]):
 
     Raises:
         ImportError: a picture or a folder for TensorBoard needs a package that is not installed
-        TypeError: `data` is a generator or another iterator, which has the batches of one epoch only; or a logger is
-            none
+        OSError: the file for the best model or the picture cannot be written
+        TypeError: `data` is a generator or another iterator, which has the batches of one epoch only; a logger is none;
+            or JSON cannot represent `extra`
         ValueError: `patience`, `mode` or the ending of the picture is wrong
 
     Example:
@@ -95,6 +99,9 @@ class Training(Generic[T]):
     ) -> None:
         if isinstance(data, Iterator):
             raise TypeError(f"Training: data is iterated once for each epoch; a {type(data).__name__} has one only")
+        save_safetensors(os.devnull, ParameterCollection(), extra=extra)  # its errors come before the training
+        if path is not None:
+            os.makedirs(os.path.dirname(os.fspath(path)) or ".", exist_ok=True)
         self.stopping = EarlyStopping(collection, sys.maxsize if patience is None else patience, mode, path=path)
         for logger in loggers:
             if not isinstance(logger, Logger):
@@ -106,8 +113,9 @@ class Training(Generic[T]):
         self._path, self._extra = path, extra
         self._unit, self._total, self._scored, self._shown = unit, total, scored, shown
         self._best = ""  # the scores of the best epoch, as text
+        self._saved = ""  # the path, once the file is written
         self._begun = updates_made()
-        self._due: dict[int, int] = {}  # of each number that `every` was asked for, when it was due last
+        self._due: dict[int, int] = {}  # of each number that `every` was asked for, how often it was due
 
     def __repr__(self) -> str:
         best = f", best {self._best} after epoch {self.stopping.best_at}" if self._best else ""
@@ -115,6 +123,8 @@ class Training(Generic[T]):
 
     def every(self, updates: int) -> bool:
         """Whether it is time again for what is done after every so many updates, such as a checkpoint.
+
+        A training that ends between two such times has made updates since the last one: do the same at its end.
 
         In training by several processes the answer is the same on all of them, as they make all updates together
         (except with ``--mode async``), unlike that of a count of items or batches. So a checkpoint, which needs all
@@ -124,8 +134,8 @@ class Training(Generic[T]):
             updates: how many, at least 1
 
         Returns:
-            True if the updates of all trainers since the training was made are a multiple of that, but not for the same
-            number of updates twice.
+            True if the updates of all trainers since the training was made have reached or passed a multiple of that
+            since the last True.
 
         Raises:
             ValueError: `updates` is less than 1
@@ -147,30 +157,43 @@ class Training(Generic[T]):
         """
         if updates < 1:
             raise ValueError(f"Training.every: a number of at least 1 is needed, not {updates!r}")
-        made = updates_made() - self._begun
-        due = made % updates == 0 and made > self._due.get(updates, 0)
-        if due:
-            self._due[updates] = made
+        times = (updates_made() - self._begun) // updates
+        due = times > self._due.get(updates, 0)
+        self._due[updates] = times
         return due
 
     def __iter__(self) -> Iterator[Epoch[T]]:
         """The epochs, until the training ends."""
-        if self._path is not None:
-            os.makedirs(os.path.dirname(os.fspath(self._path)) or ".", exist_ok=True)
         with contextlib.ExitStack() as closing:
             for logger in self._loggers:
                 closing.enter_context(logger)
             for number in range(1, self._epochs + 1):
-                yield Epoch(self, number)
+                epoch = Epoch(self, number)
+                try:
+                    yield epoch
+                except GeneratorExit:  # the loop was left
+                    self._keep_last(epoch, whole=epoch._over)
+                    raise
+                self._keep_last(epoch, whole=True)
                 if self.stopping.stopped:
                     print(f"no better for {self._patience} epochs: stopping")
                     break
-            if self._best and self._path is not None:
+            if self._saved:
                 for logger in self._loggers:
-                    logger.log_artefact(self._path)
+                    logger.log_artefact(self._saved)
+        saved = f", model saved in {self._saved}" if self._saved else ""
         if self._best:
-            saved = "" if self._path is None else f", model saved in {os.fspath(self._path)}"
             print(f"best {self._best} after epoch {self.stopping.best_at}{saved}", flush=True)
+        elif saved:
+            print(f"no score that is a number{saved} after epoch {number}", flush=True)
+
+    def _keep_last(self, epoch: Epoch[T], whole: bool) -> None:
+        """Write the parameters after an epoch without a report, as long as none are the best ones."""
+        if self._path is None or self._best or epoch._reported:
+            return
+        if whole or not os.path.exists(self._path):  # what an earlier training wrote is worth more than a part
+            self.stopping._write(self._extra)
+            self._saved = os.fspath(self._path)
 
 
 class Epoch(Generic[T]):
@@ -193,6 +216,7 @@ class Epoch(Generic[T]):
         self.number = number
         self._training = training
         self._summed = self._units = self._seconds = 0.0
+        self._over = self._reported = False
 
     def __repr__(self) -> str:
         training = self._training
@@ -210,6 +234,7 @@ class Epoch(Generic[T]):
                 yield batch
                 within = number / len(data) if training._total is None else self._units / training._total
                 training.done = (self.number - 1 + within) / training._epochs
+            self._over = True
         finally:  # the loop may break
             self._seconds = time.perf_counter() - start
 
@@ -267,6 +292,8 @@ class Epoch(Generic[T]):
         for logger in training._loggers:
             logger.log({"loss": loss, **scores}, self.number)
         better = training.stopping.report(list(scores.values())[-1], extra=training._extra)
+        self._reported = True
+        training._saved = "" if training._path is None else os.fspath(training._path)
         if better:
             training._best = f"{training._scored} {text}"
         return better

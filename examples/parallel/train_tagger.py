@@ -42,7 +42,8 @@ def train(network: Tagger, training: list[Sentence], dev: list[Sentence], args: 
     data = dy.parallel.shard(training, shuffle=True, seed=args.seed, uneven="pad", batch_size=args.batch, cost=size)
     own_dev = dev[rank::processes]  # this process's share of the dev data
     network.rng = random.Random(f"{args.seed} {rank}")  # which words are hidden
-    args.model.parent.mkdir(parents=True, exist_ok=True)
+    for path in filter(None, (args.model, args.checkpoint)):
+        path.parent.mkdir(parents=True, exist_ok=True)
 
     best = {"score": float("-inf"), "epoch": 0}
     restart = {"data": data, "generators": [network.rng]}
@@ -50,7 +51,7 @@ def train(network: Tagger, training: list[Sentence], dev: list[Sentence], args: 
         best = dy.parallel.load_checkpoint(args.checkpoint, network.pc, trainer, **restart)
         tell(f"resuming from {args.checkpoint}: epoch {data.epoch + 1}, item {data.state()['position']}")
 
-    while data.epoch < args.epochs:
+    while data.epoch < args.epochs and data.epoch - best["epoch"] < args.patience:
         epoch = data.epoch + 1
         network.training = True
         summed, units, start = 0.0, 0, time.perf_counter()
@@ -79,8 +80,8 @@ def train(network: Tagger, training: list[Sentence], dev: list[Sentence], args: 
             best = {"score": score, "epoch": epoch}
             if rank == 0:
                 dy.save_safetensors(args.model, network.pc, extra=network.spec)
-        elif epoch - best["epoch"] >= args.patience:
-            break
+        if args.checkpoint:  # an epoch may have fewer updates than there are between two checkpoints
+            dy.parallel.save_checkpoint(args.checkpoint, network.pc, trainer, **restart, extra=best)
     tell(f"best dev accuracy {best['score']:.2%} after epoch {best['epoch']}, model saved in {args.model}")
 
 
@@ -194,6 +195,6 @@ if __name__ == "__main__":
     add = parser.add_argument
     add("--frequent", type=int, default=10, help="a form seen less often is read letter by letter")
     add("--checkpoint", type=Path, metavar="FILE", help="save checkpoints here, and resume if it exists")
-    add("--every", type=int, default=100, metavar="N", help="updates between checkpoints")
+    add("--every", type=int, default=100, metavar="N", help="updates between checkpoints, besides one after each epoch")
     parser.set_defaults(model=Path("runs/tagger.safetensors"))  # so that tagger.py finds it
     parser.run(main)

@@ -46,7 +46,8 @@ def serve(args: argparse.Namespace) -> None:
             server.reload(dy.load_network(args.model, Tagger).tag)
 
         app = web.application("analyse", analyse, server.statistics, reload)
-        uvicorn.run(app, host=args.host, port=args.port, log_level="warning")
+        # The application limits requests, uvicorn the connections, such as those whose headers never end.
+        uvicorn.run(app, host=args.host, port=args.port, log_level="warning", limit_concurrency=args.connections)
 
 
 def split(text: str) -> list[str]:
@@ -137,4 +138,5 @@ if __name__ == "__main__":
     add("--deadline", type=float, default=10.0, help="seconds within which a request must be answered")
     add("--queue", type=int, default=1024, help="requests that may wait; further ones are refused")
     add("--width", type=int, default=256, help="requests that run at once")
+    add("--connections", type=int, default=4096, help="open connections; further ones are refused")
     parser.run(main)

@@ -91,14 +91,21 @@ def test_tree_lstm(tmp_path: Path, way: str) -> None:
     assert re.fullmatch(r"\(\d \(2 very\) \(3 good\)\)\n", labelled.stdout)
 
 
-def test_going_on(tmp_path: Path, treebank: list[object]) -> None:
-    """A stopped run continues, also with another number of processes."""
-    more = ["--batch", 5, "--checkpoint", "point", "--every", 4, "--patience", 100]
-    train("sync", "train_tagger.py", *treebank, *more, "--epochs", 2, cwd=tmp_path)
-    text = train("alone", "train_tagger.py", *treebank, *more, "--epochs", 3, cwd=tmp_path)
-    assert "resuming from point: epoch 2, item 40" in text
-    assert len(re.findall(r"^epoch [23]: ", text, re.M)) == 2
-    assert "epoch 1:" not in text
+@pytest.mark.parametrize("every", [4, 1000])
+def test_going_on(tmp_path: Path, treebank: list[object], every: int) -> None:
+    """A run that was killed continues, also with another number of processes, and if no epoch has `every` updates."""
+    more = ["--batch", 5, "--checkpoint", "new/point", "--every", every, "--patience", 100, "--epochs", 50]
+    command = [*STARTERS["sync"], str(EXAMPLES / "parallel" / "train_tagger.py"), *map(str, [*treebank, *more])]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as job:
+        assert job.stdout is not None
+        found = next(line for line in job.stdout if "epoch 3:" in line)
+        job.kill()
+    assert found
+    text = train("alone", "train_tagger.py", *treebank, *more[:-1], 6, cwd=tmp_path)
+    resumed = re.search(r"resuming from new/point: epoch (\d)", text)
+    assert resumed, text
+    assert int(resumed[1]) >= 3
+    assert re.findall(r"^epoch (\d): ", text, re.M)[0] == resumed[1]
 
 
 WORD = "\ta\ta\tNOUN\t_\t_\t0\troot\t_\t_"  # the columns after the id

@@ -357,9 +357,45 @@ def test_arguments(tmp_path: Path) -> None:
             call(tmp_path / "m", model.rnn)
         with pytest.raises(TypeError, match="trainer must be a Trainer, not dict"):
             call(tmp_path / "m", model.pc, {})
-        with pytest.raises(ValueError, match="is not one of / of this model"):
+        with pytest.raises(ValueError, match="is one of another model, not of / of this one"):
             call(tmp_path / "m", model.pc, other.trainer)
+    part, beside = dy.nn.Linear(2, 2, model.pc), dy.nn.Linear(2, 2, model.pc)
+    trainer = dy.SimpleSGDTrainer(beside)
+    for call in (dy.save_safetensors, dy.load_safetensors, dy.parallel.save_checkpoint):
+        with pytest.raises(ValueError, match="the trainer is one of /linear_1/, of which /linear/ is no part"):
+            call(tmp_path / "m", part, trainer)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize(
+    ("save", "load"),
+    [(dy.save_safetensors, dy.load_safetensors), (dy.parallel.save_checkpoint, dy.parallel.load_checkpoint)],
+)
+def test_a_trainer_of_the_collection_above(tmp_path: Path, others: int, save: Callable, load: Callable) -> None:
+    """All that it trains is saved, so that training continues."""
+
+    def made() -> tuple[list[Any], dy.nn.Linear, dy.Trainer]:
+        pc = dy.ParameterCollection()
+        beside = [pc.add_parameters((3, 2), init=dy.ConstInitializer(0.5)) for _ in range(others)]
+        layer = dy.nn.Linear(2, 3, pc)
+        return [*beside, layer.W], layer, dy.AdamTrainer(pc)
+
+    def step(weights: list[Any], trainer: dy.Trainer) -> list[list]:
+        dy.renew_cg()
+        dy.squared_norm(dy.esum([dy.tanh(w * dy.inputVector([1, 2])) for w in weights]) + 1.0).backward()
+        trainer.update()
+        return [w.as_array().tolist() for w in weights]
+
+    weights, layer, trainer = made()
+    step(weights, trainer)
+    save(tmp_path / "m", layer, trainer)
+    after = step(weights, trainer)
+    weights, layer, trainer = made()
+    load(tmp_path / "m", layer, trainer)
+    assert step(weights, trainer) == after
+    if not others:  # the layer has all
+        load(tmp_path / "m", layer)
 
 
 def test_the_file_is_like_others(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import importlib
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -212,20 +213,14 @@ def first(x: dy.Expression) -> float:
 def test_refusals(path: Path, model: dy.ParameterCollection) -> None:
     x = {"x": Floats((3, "n"))}
     words = {"words": Indices("n", 9)}
-    table = model.add_lookup_parameters((9, 3), name="words")
     refused(lambda x: dy.dropout(x, 0.5), x, path, r"dropout draws random numbers.* in <lambda>")
     refused(lambda x: x if x[0][0].value() > 0 else -x, x, path, "asks for the value of")
-    read = (
-        r"takes a number that is another one in each.*has read \(values are read at .*test_onnx_files.py:\d+ in first"
-    )
+    read = r"asks for the value of the input x at .*test_onnx_files.py:\d+ in first, so what it does next may depend on"
     refused(lambda x: x * first(x), x, path, read)
     refused(lambda x: x * first(x), {"x": Floats((3, 4))}, path, read)  # of one size, so the numbers differ
-    refused(lambda x: x + dy.inputVector([first(x)] * 3), {"x": Floats((3, 1))}, path, "makes an input.*in first")
+    refused(lambda x: x + dy.inputVector([first(x)] * 3), {"x": Floats((3, 1))}, path, read)
     refused(lambda x: x * first(dy.tanh(x)), x, path, r"the value of tanh at .*test_onnx_files.py:\d+ in first, so")
-    refused(lambda words: table[words[0]] if words[0] > 4 else dy.zeros(3), words, path, "graph is not the same|depend")
-    refused(lambda words: table.batch([w // 2 for w in words]), words, path, "lookup has|depend on the sizes")
-    refused(lambda words: table[words[0] // 2], words, path, "lookup has an index")
-    refused(lambda words: dy.inputVector([words[0], 1]), words, path, "makes an input whose numbers depend")
+    refused(lambda words: dy.inputVector([words[0], 1]), words, path, "converts a number of the input")
     refused(
         lambda x: x[:, : x.shape[1] ** 3 % 5 + 1], x, path, "not a simple function|not the same", shortest=6, longest=99
     )
@@ -240,6 +235,97 @@ def test_refusals(path: Path, model: dy.ParameterCollection) -> None:
     refused(lambda x: x, x, path, "batch: expected a name that no axis", ValueError, batch="n")
     dy.renew_cg()
     assert dy.inputVector([1, 2]).npvalue().tolist() == [1, 2]
+
+
+def scratch(x: dy.Expression) -> dy.Expression:
+    """A number from another graph, whose nodes have the same numbers."""
+    with dy.ComputationGraph():
+        found = dy.inputVector([1, 2]).value()
+    return x * found[1]
+
+
+def test_numbers_of_no_input_may_be_read(path: Path, model: dy.ParameterCollection) -> None:
+    W = model.add_parameters((3, 3))
+    table = model.add_lookup_parameters((9, 3))
+    constant = dy.inputVector
+    x, word, words = {"x": Floats(3)}, {"word": Indices((), 9)}, {"words": Indices(4, 9)}
+    rows = [0, 3, 8, 8]
+    for function, inputs, argument in [
+        (scratch, x, np.ones(3)),
+        (lambda x: x * float(W.npvalue()[0, 0]) + float(W.as_array()[1, 1]), x, np.ones(3)),
+        (lambda x: x * constant([2, 3]).value()[1], x, np.ones(3)),
+        (lambda word: table[word] + constant(table[3].npvalue()), word, 8),
+        (lambda words: constant(np.arange(9))[words], words, rows),
+        (lambda words: dy.esum([table[w] for w in [*reversed(words), words[0]][1:]]), words, rows),
+    ]:
+        check(function, inputs, path, [[[argument]]])
+
+
+def swallowed(x: dy.Expression) -> bool:
+    try:
+        return x.value()[0] > 100
+    except Exception:
+        return True
+
+
+def reverted(x: dy.Expression) -> bool:
+    dy.cg_checkpoint()
+    found = dy.tanh(x).value()[0] > 1
+    dy.cg_revert()
+    return found
+
+
+DECISIONS: dict[str, tuple[Any, Any, str]] = {
+    "value": (lambda x: x.value()[0] > 0, Floats(3), "value of the input x"),
+    "beyond what is tried": (lambda x: x.npvalue().max() > 1e6, Floats(3), "value of the input x"),
+    "one number": (lambda x: x.value() < -9, Floats(1), "value of the input x"),
+    "array": (lambda x: (np.asarray(x) > 9).any(), Floats(3), "value of the input x"),
+    "element": (lambda x: float(x[0]) > 9, Floats(3), "value of pick"),
+    "comparison": (lambda x: x[0] > 9, Floats(3), "value of greater_const"),
+    "random": (lambda x: dy.random_normal(1).value() > 9, Floats(3), "value of random_normal"),
+    "swallowed": (swallowed, Floats(3), "value of the input x"),
+    "reverted": (reverted, Floats(3), "value of tanh"),
+    "row": (lambda x: TABLE[x].npvalue()[0] > 9, Indices((), 500), "a row of /_0 at .* that its inputs choose"),
+    "equal": (lambda x: x == 7, Indices((), 500), "compares a number of the input x"),
+    "less": (lambda x: x > 7, Indices((), 500), "compares"),
+    "truth": (lambda x: x, Indices((), 500), "decides by"),
+    "remainder": (lambda x: x % 2, Indices((), 500), "computes with"),
+    "from the right": (lambda x: 3 - x, Indices((), 500), "computes with"),
+    "set": (lambda x: x in {7, 9}, Indices((), 500), "looks up"),
+    "dictionary": (lambda x: {7: True}.get(x), Indices((), 500), "looks up"),
+    "text": (lambda x: str(x) == "7", Indices((), 500), "writes"),
+    "format": (lambda x: f"{x}" == "7", Indices((), 500), "writes"),
+    "int": (lambda x: int(x) == 7, Indices((), 500), "converts"),
+    "within": (lambda x: 7 in x, Indices("n", 500), "compares"),
+    "count": (lambda x: x.count(7), Indices("n", 500), "compares"),
+    "twice": (lambda x: x[0] == x[1], Indices("n", 500), "compares"),
+    "greatest": (lambda x: max(x) == 499, Indices("n", 500), "compares"),
+    "NumPy": (lambda x: (np.array(x) == 7).any(), Indices("n", 500), "converts"),
+    "element of a list": (lambda x: [True, False, False, False][x], Indices((), 4), "graph is not the same"),
+    "a short length": (
+        lambda x: x.shape[1] == 5,
+        Floats((3, "n")),
+        "not the same for n = 2 and 5, so the function decid",
+    ),
+    "parity": (lambda x: x.dim()[0][1] % 3 == 0, Floats((3, "n")), "not the same for n = 2 and 3"),
+    "a power of two": (lambda x: x.shape[1] == 64, Floats((3, "n")), "not the same for n = 2 and 64"),
+    "the longest": (lambda x: x.shape[1] > 511, Floats((3, "n")), "is not the same"),
+    "in a loop": (lambda x: len(x) == 7, Indices("n", 500), "is not the same for n = . and 7"),
+}
+TABLE = dy.ParameterCollection().add_lookup_parameters((500, 3))
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_decisions_are_refused(name: str, path: Path) -> None:
+    """Whatever the numbers are, also where only one of them leads to another graph."""
+    decide, kind, message = DECISIONS[name]
+
+    def function(x: Any) -> dy.Expression:
+        y = dy.esum([TABLE[k] for k in x]) if isinstance(x, list) else dy.ones(3)
+        y = dy.sum_dim(x, [1]) if kind.shape == (3, "n") else y
+        return dy.tanh(y) if decide(x) else y
+
+    refused(function, {"x": kind}, path, message)
 
 
 def test_inputs_are_checked() -> None:

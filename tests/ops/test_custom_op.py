@@ -255,6 +255,7 @@ def test_an_exception_in_backward(weights, accumulated) -> None:
     )
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_ctrl_c_in_a_function() -> None:
     def interrupted(x):
         os.kill(os.getpid(), signal.SIGINT)

@@ -356,6 +356,7 @@ def test_a_call_that_asks_on_while_it_is_ended() -> None:
         until(lambda: server.statistics().in_flight == 0)
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_of_the_caller_ends_its_call(endless: Endless) -> None:
     def caller_waits() -> bool:
         """Whether it has queued the call and waits for the result."""

@@ -244,6 +244,7 @@ def without_state(trainer: Any, p: Any, change: Any) -> Any:
     return change
 
 
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize(
     ("what", "error", "message"),
     [

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import contextlib
+import gc
 import re
 import sys
 import time
@@ -103,6 +105,85 @@ def test_without_reports_nothing_is_the_best(model: dy.ParameterCollection, caps
     for epoch in dy.Training(model, DATA, 1):
         list(epoch)
     assert capsys.readouterr().out == ""
+
+
+def saved(path: Path) -> float | None:
+    """The parameter in a file."""
+    if not path.exists():
+        return None
+    model = dy.ParameterCollection()
+    w = model.add_parameters(1, name="w")
+    dy.load_safetensors(path, model)
+    return float(w.as_array()[0])
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("before", [None, 9.0])
+@pytest.mark.parametrize(
+    ("scores", "leaves", "found"),
+    [
+        ([None, None, None], "", [1, 2, 3]),  # no report: the last parameters
+        ([NAN, NAN, NAN], "", [1, 2, 3]),
+        ([NAN, None, 0.5, None, NAN], "", [1, 2, 3, 3, 3]),  # from a number on, the best ones
+        ([0.5, NAN, None, 0.25], "", [1, 1, 1, 1]),
+        ([None, None], "after the batches", [1, 2]),
+        ([None, None], "in the batches", [1, 1]),
+        ([None], "in the batches", ["before"]),  # a part of an epoch replaces no file
+        ([None], "by an error", ["before"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:EarlyStopping.report. the value is nan")
+def test_no_training_is_lost(
+    model: dy.ParameterCollection, tmp_path: Path, before: float | None, scores: list, leaves: str, found: list
+) -> None:
+    """What is in the file after each epoch."""
+    path = tmp_path / "best"
+    if before is not None:
+        model["w"].set_value([before])
+        dy.save_safetensors(path, model)
+    training = dy.Training(model, DATA, len(scores), path=path)
+    with contextlib.suppress(ZeroDivisionError):
+        for epoch, score in zip(training, scores):
+            if epoch.number > 1:
+                assert saved(path) == found[epoch.number - 2]
+            model["w"].set_value([epoch.number])
+            last = epoch.number == len(scores)
+            for _ in epoch:
+                if last and leaves == "in the batches":
+                    break
+                if last and leaves == "by an error":
+                    raise ZeroDivisionError
+            if score is not None:
+                epoch.report(accuracy=score)
+            if last and leaves:
+                break
+    del training
+    gc.collect()
+    expected = found[-1]
+    if expected == "before":
+        expected = 1 if before is None else before
+    assert saved(path) == expected
+
+
+def test_scores_that_are_no_numbers_are_mentioned(model: dy.ParameterCollection, tmp_path: Path, capsys) -> None:
+    path = tmp_path / "best"
+    with pytest.warns(UserWarning, match=r"the value is nan, so no parameters are the best ones; .*best has the last"):
+        train(dy.Training(model, DATA, 1, path=path), [NAN, 0.5])
+    assert capsys.readouterr().out.splitlines()[-1] == f"no score that is a number, model saved in {path} after epoch 1"
+
+
+def test_errors_come_before_the_training(model: dy.ParameterCollection, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "file" / "best", tmp_path / "folder"):
+        with pytest.raises(OSError, match="file|folder"):
+            dy.Training(model, DATA, 1, path=path)
+        with pytest.raises(OSError, match="file|folder"):
+            dy.EarlyStopping(model, path=path)
+    with pytest.raises(TypeError, match="extra, or an attribute of the trainer, cannot be kept"):
+        dy.Training(model, DATA, 1, path=tmp_path / "new" / "best", extra={"words": {1, 2}})
 
 
 # -- the command line ----------------------------------------------------------------------------
@@ -249,5 +330,11 @@ def test_every_so_many_updates() -> None:
         update()
         due.append([run.every(3), run.every(3), run.every(2)])
     assert due == [[n in (3, 6), False, n % 2 == 0] for n in range(1, 7)]
+    passed = []
+    for _ in range(4):  # two updates between two questions, at odd numbers only
+        update()
+        passed.append(run.every(4))
+        update()
+    assert passed == [True, True, False, True]  # after 7, 9, 11 and 13 updates
     with pytest.raises(ValueError, match=r"Training\.every: a number of at least 1 is needed, not 0"):
         run.every(0)
