@@ -168,7 +168,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
     assert out == ""
     assert f"{old}:2: not a program of Python 3: " in err
     assert f"{missing}: No such file or directory" in err
-    assert f"{binary}: " in err
+    assert f"{binary}:1: " in err
 
 
 @pytest.mark.parametrize(

@@ -157,39 +157,33 @@ def parse_tree(text: str) -> Tree:
         >>> dy.data.parse_tree("(NP the (ADJ big) dog)").words()
         ['the', 'big', 'dog']
     """
-    opened: list[_Opened] = [_Opened("", [])]  # not closed yet; the first one encloses the tree
+    labels: list[str | None] = [""]  # of the brackets not closed yet, with their parts; the first encloses the tree
+    opened: list[list[str | Tree]] = [[]]
     for token in filter(None, _spaced(text).split(" ")):
-        label, parts = opened[-1]
         if token == "(":
-            if label is None and len(opened) > 2:
-                raise ValueError("expected a label after '(', not '('")
-            opened[-1] = _Opened(label or "", parts)
-            opened.append(_Opened(None, []))
+            if labels[-1] is None:
+                if len(labels) > 2:
+                    raise ValueError("expected a label after '(', not '('")
+                labels[-1] = ""
+            labels.append(None)
+            opened.append([])
         elif token == ")":
-            opened.pop()
+            label, parts = labels.pop(), opened.pop()
             if not opened:
                 raise ValueError("a closing bracket without an opening one")
             if label is None:
                 raise ValueError("expected a label after '(', not ')'")
             if not parts:
                 raise ValueError(f"the constituent {label} is empty")
-            alone = parts[0] if not label and len(parts) == 1 else None
-            opened[-1].parts.append(alone or Tree(label, tuple(parts)))
-        elif label is None:
-            opened[-1] = _Opened(token, parts)
+            opened[-1].append(parts[0] if not label and len(parts) == 1 else Tree(label, tuple(parts)))
+        elif labels[-1] is None:
+            labels[-1] = token
         else:
-            parts.append(token)
-    found = opened[0].parts
+            opened[-1].append(token)
+    found = opened[0]
     if len(opened) > 1 or len(found) != 1 or not isinstance(found[0], Tree):
         raise ValueError("expected one whole tree, such as (S (NP the dog) (VP barks))")
     return found[0]
-
-
-class _Opened(NamedTuple):
-    """A bracket that is not closed yet."""
-
-    label: str | None
-    parts: list[str | Tree]
 
 
 def _spaced(text: str) -> str:
@@ -238,9 +232,10 @@ def read_trees(
 
     def tree(lines: Sequence[Line]) -> Tree:
         found = parse_tree("\n".join(line for _, line in lines))
-        _check(found, labels, binary)
+        _check(found, allowed, binary)
         return found
 
+    allowed = None if labels is None else dict.fromkeys(labels)  # of a string, its letters
     source = TextFile(path, "a treebank in brackets", encoding, errors)
     return source.items(_trees([line for line in source if _spaced(line[1]).strip(" ")]), tree, "tree")
 

@@ -249,8 +249,9 @@ class Vocabulary:
             {'a': 2, 'b': 1}
         """
         name = os.fspath(path)
-        text = "".join(f"{line}\n" for _, line in numbered_lines(path, "a vocabulary that Vocabulary.save has written"))
         try:
+            lines = numbered_lines(path, "a vocabulary that Vocabulary.save has written")
+            text = "".join(f"{line}\n" for _, line in lines)
             data = json.loads(text, object_pairs_hook=_unique)
             check(data, _FILE, "the vocabulary")
             return cls(data["words"], 0, None, data["unknown"], data["special"])

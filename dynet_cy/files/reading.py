@@ -72,10 +72,28 @@ def unpacked(path: FileName | bytes | os.PathLike[bytes], what: str) -> io.Buffe
     """
     file = cast("io.BufferedReader", opened(path, what, buffering=_BLOCK))
     if file.peek(2).startswith(_GZIP):
-        packed: Any = gzip.GzipFile(fileobj=file, mode="rb")
-        packed.myfileobj = file  # closed together
-        return io.BufferedReader(packed, _BLOCK)
+        return io.BufferedReader(_Unpacked(file), _BLOCK)
     return file
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes in a gzip file, as many as there are before the place where it is cut off."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file, self._packed = file, gzip.GzipFile(fileobj=file, mode="rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._packed.read1(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._packed.close()
+        self._file.close()
+        super().close()
 
 
 def is_plain(file: io.BufferedIOBase) -> bool:

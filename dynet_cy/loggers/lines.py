@@ -22,8 +22,8 @@ Row = dict[str, Any]
 class Lines(Logger):
     """A file with a line for each record, which is complete after each call: a process that is killed loses nothing.
 
-    A file that is there already is continued, as after a restart from a checkpoint. A last line that has no end was only
-    written in part: it is left out, with a warning.
+    A file that is there already is continued, as after a restart from a checkpoint. A last line that has no end was
+    only written in part: it is left out, with a warning.
     """
 
     def __init__(self, path: FileName) -> None:
@@ -31,13 +31,14 @@ class Lines(Logger):
         if self.writes:
             with naming(self._path):
                 os.makedirs(os.path.dirname(self._path) or ".", exist_ok=True)
+                if os.path.isfile(self._path):
+                    self._remove_part()
                 self._append("")
-                self._remove_part()
 
     def _remove_part(self) -> None:
         """Remove a line without an end, of which the process that wrote it was killed."""
         with open(self._path, "r+b") as file:
-            content = file.read() if file.seekable() else b""
+            content = file.read()
             whole = self._whole(content)
             if whole < len(content):
                 part = content[whole:].decode("utf-8", "replace")
