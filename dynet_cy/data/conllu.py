@@ -144,11 +144,11 @@ class ConlluSentence:
             if len(values) != len(self):
                 raise ValueError(f"ConlluSentence: {len(self)} words, but {len(values)} items in {name}")
             value = values[number]
-            if name == "head" and value is not None:
-                value = _whole(value)
-                if not 0 <= value <= len(self):
-                    raise ValueError(f"ConlluSentence: head {value} is not a word of the sentence, of {len(self)}")
-                value = str(value)
+            if name == "head":
+                head = _whole(value)
+                if head is not None and not 0 <= head <= len(self):
+                    raise ValueError(f"ConlluSentence: head {head} is not a word of the sentence, of {len(self)}")
+                value = head if head is None else str(head)
             cells.append("_" if value is None else _cell(value, name, number))
         return "\t".join(cells)
 

@@ -60,7 +60,7 @@ def read_entities(
     sentences = list(single_lines(source) if separator else _sentences(source))
     # A word may contain the separator, so most words say how many columns there are.
     counts = Counter(len(cells) for lines in sentences for _, cells in _rows(lines, separator))
-    count = counts.most_common(1)[0][0] if counts else 0
+    count = max(counts, key=lambda columns: (columns > 1, counts[columns], -columns), default=0)
     for name, column in (("word", word or 0), ("tag", tag)):
         if counts and not -count <= column < count:
             raise ValueError(f"{source.name}: argument {name}: there are {count} columns, and no column {column}")

@@ -67,10 +67,9 @@ def _with_tags_last(rows: list[tuple[str, ...]], name: str) -> list[tuple[str, .
     if second and third:  # forms in capitals; tags are mostly several
         second, third = (any(_SEVERAL.search(row[place]) for row in rows) for place in (1, 2))
     if second == third:
-        which = "both columns look" if second else "neither column looks"
         raise ValueError(
-            f"{name}: {which} like tags (V;PST or pos=V,tense=PST): {rows[0][1]!r:.60} and {rows[0][2]!r:.60}; "
-            "columns=(0, 1, 2) is for lemma, form and tags, (0, 2, 1) for lemma, tags and form"
+            f"{name}: one column must look like tags (V;PST or pos=V,tense=PST), alone, not {rows[0][1]!r:.60} and "
+            f"{rows[0][2]!r:.60}; columns=(0, 1, 2) is for lemma, form and tags, (0, 2, 1) for lemma, tags and form"
         )
     return rows if third else [(lemma, form, tags) for lemma, tags, form in rows]
 

@@ -96,26 +96,25 @@ class Table:
         if quotes and len(separator) != 1:
             raise ValueError(f"argument separator: expected one character, as quotes=True, got {separator!r:.80}")
         self._separator = separator
+        self._may_be_quoted = quotes is None and separator == "\t"
         self._quotes = (separator != "\t" and len(separator) == 1) if quotes is None else quotes
         self._wanted = list(columns)
-        records = iter(self._records(source) if self._quotes else single_lines(source))
-        first = next(records, None)
-        self._first = "a row"
-        self._number = 0
-        self._count: int | None = None  # of columns; None: as many as the first row has
         self._places = [column if isinstance(column, int) else place for place, column in enumerate(columns)]
-        if all(isinstance(column, str) for column in columns):
-            self._count = len(self._places)
-        self.rows: Iterator[list[Line]] = iter([])
-        if first is not None:
+        by_name = all(isinstance(column, str) for column in columns)
+        self._count = len(self._places) if by_name else None  # of columns; None: as many as the first row has
+        self._quoted: bool | None = None  # whether each row so far has a cell in quotes that are a part of it
+        self._number, self._first = 0, "a row"
+        self.rows: Iterator[list[Line]] = iter(self._records(source) if self._quotes else single_lines(source))
+        for first in itertools.islice(self.rows, 1):
             self._number = first[0][0]
-            cells = self._cells(first)
+            try:
+                cells = self._cells(first)
+            except LineError:  # counted with the rows
+                cells = []
             if self._is_header(cells, header, source.name):
                 self._first, self._count = "the names of the columns", len(cells)
             else:
-                records = itertools.chain([first], records)
-            self.rows = records
-        self._quoted = not self._quotes and quotes is None  # whether each row so far has a cell in quotes
+                self.rows = itertools.chain([first], self.rows)
 
     def _is_header(self, cells: list[str], header: bool | None, name: str) -> bool:
         """Decide what the first line is; of a header, find the places of the columns in it."""
@@ -176,7 +175,8 @@ class Table:
             self._count = len(cells)
         if len(cells) != self._count or not all(-len(cells) <= place < len(cells) for place in self._places):
             raise self.unexpected(lines)
-        self._quoted = self._quoted and any(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
+        if self._may_be_quoted and self._quoted is not False:
+            self._quoted = any(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
         return tuple(cells[place] for place in self._places)
 
     def full_cells(self, lines: Sequence[Line]) -> tuple[str, ...]:
@@ -262,13 +262,31 @@ def read_tsv(
 
 @overload
 def read_labelled(
-    path: FileName, *, label_last: bool = ..., tokenize: None = ..., **layout: Any
+    path: FileName,
+    *,
+    label_last: bool = ...,
+    tokenize: None = ...,
+    columns: tuple[Column, Column] | None = ...,
+    separator: str = ...,
+    quotes: bool | None = ...,
+    header: bool | None = ...,
+    encoding: str = ...,
+    errors: str = ...,
 ) -> list[tuple[list[str], str]]: ...
 
 
 @overload
 def read_labelled(
-    path: FileName, *, label_last: bool = ..., tokenize: Callable[[str], T], **layout: Any
+    path: FileName,
+    *,
+    label_last: bool = ...,
+    tokenize: Callable[[str], T],
+    columns: tuple[Column, Column] | None = ...,
+    separator: str = ...,
+    quotes: bool | None = ...,
+    header: bool | None = ...,
+    encoding: str = ...,
+    errors: str = ...,
 ) -> list[tuple[T, str]]: ...
 
 
@@ -364,13 +382,31 @@ def _are_exchanged(pairs: Sequence[tuple[str, str]]) -> bool:
 
 @overload
 def read_parallel(
-    source: FileName, target: FileName | None = ..., *, tokenize: None = ..., **layout: Any
+    source: FileName,
+    target: FileName | None = ...,
+    *,
+    tokenize: None = ...,
+    columns: tuple[Column, Column] | None = ...,
+    separator: str = ...,
+    quotes: bool | None = ...,
+    header: bool | None = ...,
+    encoding: str = ...,
+    errors: str = ...,
 ) -> list[tuple[list[str], list[str]]]: ...
 
 
 @overload
 def read_parallel(
-    source: FileName, target: FileName | None = ..., *, tokenize: Callable[[str], T], **layout: Any
+    source: FileName,
+    target: FileName | None = ...,
+    *,
+    tokenize: Callable[[str], T],
+    columns: tuple[Column, Column] | None = ...,
+    separator: str = ...,
+    quotes: bool | None = ...,
+    header: bool | None = ...,
+    encoding: str = ...,
+    errors: str = ...,
 ) -> list[tuple[T, T]]: ...
 
 

@@ -333,8 +333,11 @@ def _text_rows(source: _Source) -> tuple[int, Rows]:
             if header and count < header[0] and not line.endswith(b"\n"):
                 source.bad(f"the file ends in word {count} of {header[0]}", number)
                 continue
+            if line[:1].isspace():
+                source.bad("no word before the numbers", number)
+                continue
             parts = _parts(line.rstrip(b" \t\r\n"), dim)
-            if len(parts) != dim + 1 or not parts[0]:
+            if len(parts) != dim + 1:
                 counted = f"{len(parts) - 1} numbers, there should be {dim} behind a word"
                 source.bad(f"{counted}; line 1 was taken for a {taken}: {first.rstrip()!r:.60}", number)
                 continue

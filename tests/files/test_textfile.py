@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import fcntl
-import gzip
 import io
 import lzma
 import os
