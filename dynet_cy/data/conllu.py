@@ -133,8 +133,14 @@ class ConlluSentence:
             if not line or _UNWRITABLE.search(line):
                 raise ValueError(f"ConlluSentence: a line cannot be written: {line!r:.80}")
         for comment in self.comments:
-            if not comment.startswith("#"):
-                raise ValueError(f"ConlluSentence: a comment must begin with '#': {comment!r:.80}")
+            if not comment.startswith("#") or comment.startswith(_GLOBAL):
+                raise ValueError(f"ConlluSentence: a comment must begin with '#', not {comment!r:.80}")
+        for before, line in self.other_lines:
+            name, *cells = line.split("\t")
+            if before > len(self) or len(cells) != len(_NAMES) or not _comes_after(name, before):
+                raise ValueError(f"ConlluSentence: no line to stand behind word {before}: {line!r:.80}")
+        if (end := _last_word(self.other_lines)) > len(self):
+            raise ValueError(f"ConlluSentence: a multiword token goes on to word {end}, there are {len(self)}")
         return "".join(f"{line}\n" for line in lines)
 
     def _row(self, number: int) -> str:
@@ -180,6 +186,8 @@ def _cell(value: Any, name: str, number: int) -> str:
         raise TypeError(f"{place} must be text, not {type(value).__name__} ({value!r:.80})")
     if not value or "\t" in value or _UNWRITABLE.search(value):
         raise ValueError(f"{place} is empty, or has a tab or a line end, which a column cannot hold: {value!r:.80}")
+    if name == "deps" and value.isdigit():
+        raise ValueError(f"{place} must be pairs of a head and a relation, such as 2:nsubj, not {value!r:.80}")
     return value
 
 
@@ -274,7 +282,6 @@ class _Reader:
         rows: list[list[str]] = []
         numbers: list[int] = []
         others: list[tuple[int, str]] = []
-        multiword_end = 0
         for number, line in lines:
             if line.startswith("#"):
                 comments.append(line)
@@ -283,17 +290,13 @@ class _Reader:
             if cells[0] == str(len(rows) + 1):
                 rows.append(cells)
                 numbers.append(number)
-            elif multiword := _MULTIWORD.fullmatch(cells[0]):
-                multiword_end = int(multiword[2])
-                if not len(rows) + 1 == int(multiword[1]) <= multiword_end:
-                    raise LineError(number, _other_id(cells, rows))
-                others.append((len(rows), "\t".join(cells)))
-            elif (node := _EMPTY_NODE.fullmatch(cells[0])) and int(node[1]) == len(rows):
+            elif _comes_after(cells[0], len(rows)):
                 others.append((len(rows), "\t".join(cells)))
             else:
-                raise LineError(number, _other_id(cells, rows))
-        if multiword_end > len(rows):
-            raise LineError(number, f"a multiword token goes on to word {multiword_end}, there are {len(rows)}")
+                place = f"word {len(rows) + 1} of the sentence"
+                raise LineError(number, f"{place} has the id {cells[0]!r:.80} (is a blank line missing?)")
+        if (end := _last_word(others)) > len(rows):
+            raise LineError(number, f"a multiword token goes on to word {end}, there are {len(rows)}")
         for number, cells in zip(numbers, rows):
             self._check(number, cells)
         columns: list[Any] = [list(column) for column in zip(*rows)]
@@ -319,8 +322,18 @@ class _Reader:
             raise LineError(number, f"DEPS {cells[_DEPS]!r:.80} is a head alone, as in CoNLL-X: layout='conllx'")
 
 
-def _other_id(cells: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return f"word {len(rows) + 1} of the sentence has the id {cells[0]!r:.80} (is a blank line missing?)"
+def _comes_after(name: str, words: int) -> bool:
+    """Whether an id is that of a multiword token, or of an empty node, that can come after so many words."""
+    if multiword := _MULTIWORD.fullmatch(name):
+        return words + 1 == int(multiword[1]) <= int(multiword[2])
+    node = _EMPTY_NODE.fullmatch(name)
+    return node is not None and int(node[1]) == words
+
+
+def _last_word(others: Iterable[tuple[int, str]]) -> int:
+    """The last word of the multiword tokens among lines; 0 if there are none."""
+    found = [_MULTIWORD.match(line) for _, line in others]
+    return max((int(multiword[2]) for multiword in found if multiword), default=0)
 
 
 def _head(number: int, cells: Sequence[str], words: int) -> int | None:

@@ -36,7 +36,7 @@ def accuracy(found: Iterable[Any], right: Iterable[Any]) -> float:
     """
     equal: list[bool] = []
     for one, gold in _pairs(found, right):
-        lists = isinstance(gold, (list, tuple, np.ndarray))
+        lists = isinstance(gold, (list, tuple, np.ndarray)) and hasattr(one, "__len__")
         equal += [_is_equal(a, b) for a, b in (_pairs(one, gold) if lists else [(one, gold)])]
     return sum(equal) / max(len(equal), 1)
 
@@ -106,6 +106,8 @@ def precision_recall(found: Iterable[Iterable[Any]], right: Iterable[Iterable[An
     """
     common = guessed = wanted = 0
     for one, gold in _pairs(found, right):
+        for name, given in (("found", one), ("right", gold)):
+            check_no_table("metrics", given, name)
         own, theirs = Counter(one), Counter(gold)
         common += sum((own & theirs).values())
         guessed, wanted = guessed + sum(own.values()), wanted + sum(theirs.values())

@@ -175,6 +175,9 @@ class CSV(Lines):
 
 
 def _text(rows: list[list[Any]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+    lines = []
+    for row in rows:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\r\n").writerow(row)  # so that cells with either end of a line are quoted
+        lines.append(text.getvalue()[:-2])
+    return "".join(f"{line}\n" for line in lines)

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from dynet_cy.core.items import check_no_table
 from dynet_cy.files.missing import opened
 from dynet_cy.files.reading import NOT_WHOLE, is_plain, text_bytes, unpacked
 from dynet_cy.files.textfile import ModelFileError
@@ -139,7 +140,7 @@ class WordVectors:
         """
         if words is None:
             return Embedding.from_numpy(self.array, model, padding, frozen)
-        if not words:
+        if len(words) == 0:
             raise ValueError("WordVectors.embedding: argument words: the vocabulary is empty")
         layer = Embedding(len(words), self.dim, model, padding, frozen, NormalInitializer(0, float(self.array.var())))
         table = layer.table.as_array().copy()
@@ -201,6 +202,7 @@ def read_vectors(
     if format not in readers:
         expected = "expected 'text', 'binary', 'npz' or 'safetensors'"
         raise ValueError(f"read_vectors: argument format: {expected}, got {format!r:.80}")
+    check_no_table("read_vectors", words, "words")
     kept = None if words is None else set(words)
     found: dict[str, None] = {}
     numbers = array("f")
