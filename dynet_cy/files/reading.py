@@ -96,7 +96,7 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
-def is_plain(file: io.BufferedIOBase) -> bool:
+def is_plain(file: object) -> bool:
     """Whether an open file gives the bytes of a file on disk, by their positions."""
     return isinstance(file, io.BufferedReader) and isinstance(file.raw, io.FileIO) and file.seekable()
 

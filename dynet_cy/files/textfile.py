@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
 
-from dynet_cy.files.reading import NOT_WHOLE, other_format, unpacked
+from dynet_cy.files.reading import NOT_WHOLE, is_plain, other_format, unpacked
 from dynet_cy.files.replacing import replacing
 
 if TYPE_CHECKING:
@@ -530,14 +530,30 @@ def write_text_model(path_or_file: Path | IO[bytes], entries: Iterable[Entry | A
         append: whether to keep the present content of the file.
 
     Raises:
+        ModelFileError: the content to keep is not a whole, uncompressed text model.
         ValueError: an entry cannot be written because of its kind, its name, or a number of values that does not match
             its dimensions.
     """
     if isinstance(path_or_file, (str, bytes, os.PathLike)):
+        if append and os.path.isfile(path_or_file):
+            _check_whole(path_or_file)
         with replacing(path_or_file, append) as file:
             _write(file, entries)
     else:
         _write(path_or_file, entries)
+
+
+def _check_whole(path: Path) -> None:
+    """Read a file to which entries will be appended: after a part of an entry, they could not be read."""
+    with _opened(path) as reader:
+        if not is_plain(reader.file):
+            raise NotAModelFileError("it is compressed by gzip; nothing can be appended to it", reader.path)
+        while (header := reader.header()) is not None:
+            reader.skip(header)
+        has_end = not reader.line or (reader.file.seek(-1, os.SEEK_END), reader.file.read())[1] == b"\n"
+    if not has_end:  # perhaps cut off in its last number
+        for _ in read_text_model(path):
+            pass
 
 
 def _write(file: IO[bytes], entries: Iterable[Any]) -> None:

@@ -156,7 +156,7 @@ class CSV(Lines):
         self._append(_text([[row.get(name, "") for name in self._columns]]))
 
     def record_artefact(self, path: str) -> None:
-        """Note the file in the row of the last step: a row of its own would have no step, and no numbers."""
+        # In the row of the last step: a row of its own would have no step, and no numbers.
         rows = self._rows()[1:] or [["0"]]
         columns = dict.fromkeys(["step", *self._columns, "artefact"])
         place = list(columns).index("artefact")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import gzip
 import json
 import math
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import dynet_cy as dy
 from dynet_cy import loggers
 from dynet_cy.data import ConlluSentence, Tree, Vocabulary, parse_tree, read_conllu, read_trees
 from dynet_cy.files import checkpoint
+from dynet_cy.files.textfile import read_text_model
 
 TEXTS = [
     "a b",
@@ -254,6 +256,33 @@ def test_names_of_parameters(way: str, name: str, tmp_path: Path) -> None:
     else:
         dy.load_safetensors(path, other)
     assert q.as_array().tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("grads", [False, True])
+def test_nothing_is_appended_to_a_part_of_a_model(grads: bool, tmp_path: Path) -> None:
+    model, other, path = dy.ParameterCollection(), dy.ParameterCollection(), tmp_path / "m"
+    for name in ("W", "V"):
+        p = model.add_parameters((2, 3), name=name)
+        if grads:
+            dy.renew_cg()
+            dy.sum_elems(p).backward()
+    other.add_parameters(2, name="b")
+    model.save(str(path))
+    content = path.read_bytes()
+    whole = content.index(b"#Parameter# /V")
+    for size in range(len(content) + 1):
+        path.write_bytes(content[:size])
+        refused = refusal(lambda: other.save(str(path), append=True))
+        if refused:
+            assert path.read_bytes() == content[:size]
+            assert str(path) in refused
+        else:
+            ends = (whole, len(content))  # of entries, whose last blank and line end may be missing
+            assert size == 0 or any(end - 2 <= size <= end for end in ends)
+            assert len(list(read_text_model(path))) == 1 + sum(size >= end - 2 for end in ends)
+    path.write_bytes(gzip.compress(content))
+    with pytest.raises(dy.ModelFileError, match="compressed by gzip; nothing can be appended"):
+        other.save(str(path), append=True)
 
 
 def test_a_header_that_no_program_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
