@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from dynet_cy import config
 from dynet_cy.data import ConlluSentence, Vocabulary, hold_out, installed, map_batches, read_conllu
 from dynet_cy.files.checkpoint import load_network
-from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import numbered_lines
 from dynet_cy.graph.expressions import set_seed
 from dynet_cy.model import ParameterCollection
 from dynet_cy.parallel.runtime import current
@@ -164,15 +164,17 @@ def input_lines(file: str | os.PathLike[str] = "-", size: int = 64) -> Iterator[
         >>> list(commandline.input_lines("text", 2))
         [['a dog', 'a cat'], ['a bird']]
     """
-    with sys.stdin if file == "-" else opened(file, "a text", "r", encoding="utf-8") as text:
-        most, batch = 1 if text.isatty() else size, []
-        for line in text:
-            batch.append(line.rstrip("\n"))
-            if len(batch) == most:
-                yield batch
-                batch = []
-        if batch:
+    text: Iterable[str] = sys.stdin
+    if file != "-":
+        text = (line for _, line in numbered_lines(file, "a text"))
+    most, batch = 1 if file == "-" and sys.stdin.isatty() else size, []
+    for line in text:
+        batch.append(line.rstrip("\n"))
+        if len(batch) == most:
             yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def read_data(

@@ -12,6 +12,7 @@ import argparse
 import ast
 import re
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -363,7 +364,7 @@ def findings(text: str, library: str = "") -> list[Finding]:
         found = _of_another_library(tree, program, library)
     else:
         return []
-    lines = text.splitlines()
+    lines = text.split("\n")  # as Python counts them: not at a form feed
     places = {(node.lineno, node.col_offset, says): node for node, says in found}  # type: ignore[attr-defined]
     return [Finding(key[0], _code(text, lines, places[key]), key[2]) for key in sorted(places)]
 
@@ -410,11 +411,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     programs = {}
     for path in _sources(parser.parse_args(argv).files):
         try:
-            programs[path] = path.read_text(encoding="utf-8")
+            with tokenize.open(path) as file:  # a mark, or a comment in the first lines, may say the encoding
+                programs[path] = file.read()
             library = library or _Program(ast.parse(programs[path])).library
         except SyntaxError as error:
-            programs.pop(path)
-            print(f"{path}:{error.lineno}: not a program of Python 3: {error.msg}", file=sys.stderr)
+            programs.pop(path, None)
+            print(f"{path}:{error.lineno or 1}: not a program of Python 3: {error.msg}", file=sys.stderr)
             status = 1
         except (OSError, UnicodeDecodeError) as error:
             print(f"{path}: {getattr(error, 'strerror', None) or error}", file=sys.stderr)

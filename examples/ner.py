@@ -2,7 +2,7 @@
 
     python ner.py                                              # names in a Turkish treebank, then tag a sentence
     python ner.py --train train.conll --dev dev.conll          # one word and its tag per line, as in CoNLL-2003
-    python ner.py --train train.txt --dev dev.txt              # one sentence per line, word|tag word|tag, as in WikiNER
+    python ner.py --train train.txt --dev dev.txt              # one sentence per line, word|POS|tag ..., as in WikiNER
     echo "Alice moved to Paris ." | python ner.py tag          # tag text: one sentence per line, split into words
 
 The BiLSTM is that of `tagger.py`.  The loss is the negative log-likelihood of the right tags, for which the

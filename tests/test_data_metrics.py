@@ -48,6 +48,43 @@ def test_entities() -> None:
         (5, 6, "A"),
     }
     assert entities([]) == set()
-    for tags in (["S-A"], ["B-A", "E-A"], [""]):  # of the format BIOES; no tag
-        with pytest.raises(ValueError, match=r"no tag \(O, B-\.\.\. or I-\.\.\.\)"):
+    for tags in (["PER"], ["B-A", "X-A"], [""], ["B_A"], ["o"], ["B-"], ["O", "*"]):
+        with pytest.raises(ValueError, match=r"no tag \(O, B-\.\.\., I-\.\.\., or of BIOES or BILOU\)"):
             entities(tags)
+
+
+@pytest.mark.parametrize(
+    ("tags", "wanted"),
+    [
+        ("S-A O B-A E-A", "B-A O B-A I-A"),  # BIOES
+        ("B-A I-A E-A S-A S-A", "B-A I-A I-A B-A B-A"),
+        ("U-A O B-A I-A L-A", "B-A O B-A I-A I-A"),  # BILOU
+        ("B-A M-A E-A S-A", "B-A I-A I-A B-A"),  # BMES
+        ("I-A E-A E-A I-A", "B-A I-A B-A B-A"),  # IOE2
+        ("B I O I", "B I O B"),  # no kind
+        ("S O B E", "B O B I"),
+        ("B-GPE.NAM I-GPE.NAM I-GPE-X", "B-GPE.NAM I-GPE.NAM B-GPE-X"),
+        ("(A* * *) * (B) (C*)", "B-A I-A I-A O B-B B-C"),  # OntoNotes
+        ("* *", "O O"),
+        ("", ""),
+    ],
+)
+def test_schemes(tags: str, wanted: str) -> None:
+    assert to_bio(tags.split()) == wanted.split()
+    assert to_bio(wanted.split()) == wanted.split()
+
+
+@pytest.mark.parametrize("tags", ["*) *", "(A* (B*", "(A* (B) *)"])
+def test_brackets_that_do_not_match(tags: str) -> None:
+    with pytest.raises(ValueError, match="within another one, or has no beginning"):
+        to_bio(tags.split())
+
+
+def test_results_of_other_shapes() -> None:
+    column = np.array([[1], [2], [3]])
+    assert accuracy(column, [1, 2, 0]) == accuracy([1, 2, 0], column[:, 0]) == 2 / 3
+    for found, right in (([[1, 2]], [1]), (np.ones((2, 3)), [1, 1])):
+        with pytest.raises(ValueError, match="metrics: a result of shape"):
+            accuracy(found, right)
+    with pytest.raises(ValueError, match="metrics: 1 results, but 3"):
+        accuracy(column.T, [1, 2, 3])

@@ -92,7 +92,7 @@ BLANK = "(is a blank line missing?)"
         (word(1) + "1-2" + NODE, "line 2: word 2 of the sentence has the id '1-2'"),
         (word(1) + "3-2" + NODE, "line 2: word 2 of the sentence has the id '3-2'"),
         (word(1) + "2.1" + NODE, "line 2: word 2 of the sentence has the id '2.1'"),
-        ("1-3" + NODE + word(1) + word(2, 1) + "\n", "line 4: a multiword token goes on to word 3, there are 2"),
+        ("1-3" + NODE + word(1) + word(2, 1) + "\n", "line 3: a multiword token goes on to word 3, there are 2"),
         ("\n" + word(1) + word(2, 3), "line 3: HEAD '3' is not a word of the sentence, which has 2"),
         (word(1, -1), "line 1: HEAD '-1' is not a word"),
         (word(1, "x"), "line 1: HEAD 'x' is not a word"),
@@ -138,7 +138,7 @@ def test_other_heads_than_those_of_a_file() -> None:
     assert not ConlluSentence([]).is_tree()
 
 
-@pytest.mark.parametrize("read", [read_conllu, read_labelled, read_parallel, lambda path: read_tsv(path, ["a", "b"])])
+@pytest.mark.parametrize("read", [read_conllu, read_labelled, read_parallel, lambda path: read_tsv(path, ["x", "y"])])
 def test_damaged_files(tmp_path: Path, read) -> None:
     good = word(1, 0) if read is read_conllu else "a\tb\n"
     path = write(tmp_path / "latin", good.encode() + "\xff\n".encode("latin-1"))
@@ -148,15 +148,12 @@ def test_damaged_files(tmp_path: Path, read) -> None:
     packed.write_bytes(packed.read_bytes()[:-9])
     with pytest.raises(ValueError, match=r"t\.gz, after line \d+: not a whole gzip file"):
         read(packed)
-    plain = tmp_path / "plain.gz"
-    plain.write_text(good)
-    with pytest.raises(ValueError, match=r"plain\.gz, after line 0: not a whole gzip file"):
-        read(plain)
+    (tmp_path / "plain.gz").write_text(good)  # browsers uncompress what they store
+    assert len(read(tmp_path / "plain.gz")) == 1
     with pytest.raises(OSError, match="none"):
         read(tmp_path / "none")
-    if read is not read_conllu:
-        with pytest.raises(ValueError, match="empty: the file is empty"):
-            read(write(tmp_path / "empty", ""))
+    with pytest.raises(ValueError, match=r"empty: no \w+ in 0 lines"):
+        read(write(tmp_path / "empty", ""))
 
 
 def test_lines_of_a_damaged_gzip_file(tmp_path: Path) -> None:
@@ -169,9 +166,9 @@ def test_lines_of_a_damaged_gzip_file(tmp_path: Path) -> None:
 def test_a_text_as_a_whole(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes("\ufeffeins\r\nzwölf".encode())
     (tmp_path / "text.gz").write_bytes(gzip.compress("zwölf\n".encode()))
-    assert dy.data.read_text(tmp_path / "text") == "eins\r\nzwölf"
+    assert dy.data.read_text(tmp_path / "text") == "eins\nzwölf"
     assert dy.data.read_text(tmp_path / "text.gz") == "zwölf\n"
-    for name, content, message in [("a", b"\xff", "not UTF-8"), ("a.gz", b"no gzip", "not a whole gzip file")]:
+    for name, content, message in [("a", b"\xfa", "'utf-8' codec"), ("b", b"\x1f\x8bno", "not a whole gzip file")]:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=f"{name}: {message}"):
             dy.data.read_text(tmp_path / name)
@@ -180,23 +177,27 @@ def test_a_text_as_a_whole(tmp_path: Path) -> None:
 def test_tables(tmp_path: Path) -> None:
     path = write(tmp_path / "t.tsv.gz", 'a\t"b c\td\r\n\u00e9\t \t\u2028\n')
     assert read_tsv(path, ["x", "y", "z"]) == [("a", '"b c', "d"), ("\u00e9", " ", "\u2028")]
-    for text in ("a\tb\n", "a\tb\tc\td\n", "a\t\tc\n", "\n"):
+    for text in ("a\tb\n", "a\tb\tc\td\n", "a\t\tc\n", "\t\n"):
         with pytest.raises(ValueError, match=r"t, line 2: expected x, y and z, separated by tabs, not '"):
             read_tsv(write(tmp_path / "t", f"a\tb\tc\n{text}"), ["x", "y", "z"])
 
 
 def test_texts_with_labels(tmp_path: Path) -> None:
-    path = write(tmp_path / "t", "good\ta  b\tc\nbad\t\n")
+    path = write(tmp_path / "t", "good\ta  b c\nbad\t\n\n")
     assert read_labelled(path) == [(["a", "b", "c"], "good"), ([], "bad")]
-    assert read_labelled(path, tokenize=lambda text: text) == [("a  b\tc", "good"), ("", "bad")]
-    path = write(tmp_path / "t", "a b\tc\tgood\n")
+    assert read_labelled(path, tokenize=lambda text: text) == [("a  b c", "good"), ("", "bad")]
+    path = write(tmp_path / "t", "a b c\tgood\n")
     assert read_labelled(path, label_last=True) == [(["a", "b", "c"], "good")]
     for text, last, message in [
-        ("good\n", False, "a label, a tab and a text are needed, not 'good'"),
-        ("\ttext\n", False, "a label, a tab and a text are needed"),
-        ("\n", False, "a label, a tab and a text are needed, not ''"),
-        ("text\t\n", True, "a text, a tab and a label are needed"),
-        ("text\n", True, "a text, a tab and a label are needed"),
+        (
+            "good\n",
+            False,
+            "expected label and text, separated by tabs, not 'good' .1 column; line 1 was taken for a row",
+        ),
+        ("\ttext\n", False, "expected label and text, separated by tabs"),
+        ("good\ttext\tid\n", False, "expected label and text, separated by tabs, .* .3 columns"),
+        ("text\t\n", True, "expected text and label, separated by tabs"),
+        ("text\n", True, "expected text and label, separated by tabs"),
     ]:
         with pytest.raises(ValueError, match="bad, line 2: " + message):
             read_labelled(write(tmp_path / "bad", "a\tb\n" + text), label_last=last)
@@ -207,11 +208,24 @@ def test_parallel_text(tmp_path: Path) -> None:
     want = [(["das", "Haus"], ["the", "house"]), ([], ["empty"])]
     assert read_parallel(one, other) == want
     assert read_parallel(write(tmp_path / "both", "das Haus\tthe house\n\tempty\n")) == want
+    write(tmp_path / "en", "the house\nempty\n\n\n")  # empty lines at the end of one
+    assert read_parallel(one, other) == want
+    write(one, "das Haus\nleer\n")
     write(tmp_path / "en", "the house\n")
     with pytest.raises(ValueError, match=r"de\.gz has 2 lines, .*en has 1: the sentences"):
         read_parallel(one, other)
-    for text in ("das Haus\n", "a\tb\tc\n", "\n"):
-        with pytest.raises(ValueError, match="both, line 2: expected a sentence, a tab and its translation, not '"):
+    write(tmp_path / "en", b"\xe9\nempty\n")
+    with pytest.raises(ValueError, match=r"de\.gz, line 1: of .*en: 'utf-8' codec"):
+        read_parallel(one, other)
+    with pytest.warns(UserWarning, match=r"de\.gz: 1 of 2 pairs are left out; the first is line 1: of"):
+        assert read_parallel(one, other, errors="skip") == [(["leer"], ["empty"])]
+    write(tmp_path / "en", '<?xml version="1.0"?>\n<seg id="1">the house</seg>\n')
+    with pytest.raises(ValueError, match=r"line 1: '<\?xml .* is XML; a sentence on each line"):
+        read_parallel(one, other)
+    for text in ("das Haus\n", "a\tb\tc\n"):
+        with pytest.raises(
+            ValueError, match="both, line 2: expected sentence and translation, separated by tabs, not '"
+        ):
             read_parallel(write(tmp_path / "both", "a\tb\n" + text))
 
 
@@ -254,7 +268,7 @@ def test_entities_in_columns_and_lines(tmp_path: Path) -> None:
 def test_bad_entities(tmp_path: Path) -> None:
     for name, content, message in [
         ("a.txt", "Bob|I-PER\nsees\n", ", line 2: no tag (O, B-... or I-...) at 'sees'"),
-        ("a.txt", "a|b|NOUN\n", ", line 1: no tag (O, B-... or I-...) at 'a|b'"),
+        ("a.txt", "a|b|NOUN\n", ", line 1: no tag (O, B-... or I-...) at 'a': column 2 of 3 has 'NOUN'"),
         ("a.conll", "Bob I-PER\nsees\n", ", line 2: no tag (O, B-... or I-...) at 'sees'"),
         ("a.conll", "\n\n", ": no sentence in 2 lines"),
     ]:
@@ -285,7 +299,8 @@ def test_trees(tmp_path: Path) -> None:
         ("word", "expected one whole tree"),
         ("(5 a)", "the label '5' is none of 0 1 2 3 4"),
         ("()", "expected a label after '(', not ')'"),
-        ("((2 a) 3)", "expected a label after '(', not '('"),
+        ("((2 a) 3)", "the label '' is none of 0 1 2 3 4"),
+        ("(3 ((2 a)))", "expected a label after '(', not '('"),
         ("(3)", "the constituent 3 is empty"),
         ("(3 a (2 b))", "a node of 2 parts; it must hold one word, or two nodes"),
         ("(3 (2 a) (2 b) (2 c))", "a node of 3 parts"),

@@ -155,7 +155,7 @@ def saved(**changes: object) -> bytes:
     [
         (b"", "v, line 1: not a vocabulary: Expecting value"),
         (b'{\n "format":,\n}', "v, line 2: not a vocabulary: Expecting value"),
-        (b'{\n\n "\xff": 1}', "v, line 3: not a vocabulary: 'utf-8' codec can't decode"),
+        (b'{\n\n "\xff": 1}', "line 3: 'utf-8' codec can't decode"),
         (b"[]", "v: not a vocabulary: the vocabulary is a list of 0, not a dictionary"),
         (b'{"words": {"a": 1, "a": 2}}', "v: not a vocabulary: 'a' is there twice"),
         (b"[" * 100000, "v: not a vocabulary: "),

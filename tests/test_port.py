@@ -168,7 +168,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
     assert out == ""
     assert f"{old}:2: not a program of Python 3: " in err
     assert f"{missing}: No such file or directory" in err
-    assert f"{binary}: " in err
+    assert f"{binary}:1: " in err
 
 
 @pytest.mark.parametrize(
@@ -187,3 +187,20 @@ def test_examples_of_the_page() -> None:
     writes = [text for _, text in found("".join(blocks), "")]
     assert any("class Tagger(dy.nn.Layer)" in text for text in writes)
     assert any("`dy.LSTMBuilder`" in text for text in writes)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "\ufeffimport torch\nx = torch.ones(2) * torch.ones(2)\n".encode(),
+        b"# -*- coding: latin-1 -*-\nimport torch  # caf\xe9\nx = torch.ones(2) * torch.ones(2)\n",
+        b"import torch\r\nx = torch.ones(2) * torch.ones(2)\r\n",
+        b"import torch\rx = torch.ones(2) * torch.ones(2)\r",
+        b"import torch\n\x0c\nx = torch.ones(2) * torch.ones(2)\n",
+    ],
+)
+def test_programs_in_other_encodings(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.py"
+    path.write_bytes(content)
+    assert port.main([str(path)]) == 0
+    assert "  torch.ones(2) * torch.ones(2)" in capsys.readouterr().out

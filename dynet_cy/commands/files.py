@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from dynet_cy.files.checkpoint import stored_state
 from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import unpacked
 from dynet_cy.files.textfile import LOOKUP, PARAMETER, Entry, ModelFileError, read_text_model
 from dynet_cy.files.unpickling import Name, unpickle
 
@@ -46,8 +48,8 @@ def kind_of(path: str) -> str:
     """
     if path.endswith(".meta") or (not os.path.exists(path) and os.path.exists(path + ".meta")):
         return PAIR
-    with opened(path, "a model file") as file:
-        head = file.read(64)
+    with unpacked(path, "a model file") as file:
+        head = file.read(64).removeprefix(codecs.BOM_UTF8)
     if head[:1] == b"#":
         return PAIR if path.endswith(".data") and os.path.exists(path[:-5] + ".meta") else TEXT
     if len(head) > 8 and head[8:].lstrip()[:1] == b"{" and int.from_bytes(head[:8], "little") <= os.path.getsize(path):

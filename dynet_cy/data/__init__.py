@@ -8,10 +8,11 @@ data = dy.data.batches(sentences, 32, shuffle=True, seed=1)
 from dynet_cy.data.batching import Batches, batches, hold_out, map_batches
 from dynet_cy.data.conllu import CONLLU_COLUMNS, ConlluSentence, read_conllu
 from dynet_cy.data.digits import read_digits, read_idx
+from dynet_cy.data.entities import read_entities
 from dynet_cy.data.environments import discounted_returns, make_environment, mean_return
 from dynet_cy.data.files import Lines, installed, lines, read_text
 from dynet_cy.data.inflections import english_inflections, read_inflections
-from dynet_cy.data.text import read_entities, read_labelled, read_parallel, read_tsv
+from dynet_cy.data.text import read_labelled, read_parallel, read_tsv
 from dynet_cy.data.toy_trees import toy_constituents, toy_sentiment
 from dynet_cy.data.transitions import ArcHybrid, ArcHybridOracle
 from dynet_cy.data.trees import Tree, parse_tree, read_trees

@@ -23,6 +23,7 @@ from typing import Any, Callable, Generic, Protocol, TypeVar, Union, cast, overl
 
 import numpy as np
 
+from dynet_cy.core.items import check_items
 from dynet_cy.data.readers import Readers
 from dynet_cy.files.schema import COUNT, FLAG, TEXT, WHOLE, check, maybe, record
 from dynet_cy.parallel.data import UNEVEN, check_same, order_of_epoch, outline
@@ -540,9 +541,7 @@ def batches(
     if isinstance(data, (str, bytes, Mapping)):
         lines_of = "; dy.data.lines(path) has the lines of a file" if isinstance(data, (str, bytes)) else ""
         raise TypeError(f"batches: data must be a sequence or an iterable, not {type(data).__name__}{lines_of}")
-    if hasattr(data, "iloc"):
-        rows = "data.to_dict('records')" if hasattr(data, "columns") else "data.tolist()"
-        raise TypeError(f"batches: data must be a sequence or an iterable, not {type(data).__name__}; write {rows}")
+    check_items("batches", data)
     if _is_columns(data):
         raise ValueError(
             f"batches: data is a tuple of {len(data)} arrays, each of which would be one item; for tuples with a row "
@@ -614,17 +613,20 @@ def hold_out(items: Sequence[T], every: int = 10) -> tuple[list[T], list[T]]:
         every: 10 for every tenth item, the first one included
 
     Raises:
+        TypeError: they are a table or a series of pandas, whose items are found by label
         ValueError: there is only one item or none, so that none is left to train with; or `every` is less than 2
 
     Example:
         >>> dy.data.hold_out([0, 1, 2, 3, 4, 5], every=3)
         ([1, 2, 4, 5], [0, 3])
     """
+    check_items("hold_out", items, "items")
     if every < 2:
         raise ValueError(f"hold_out: every must be at least 2, not {every}")
     if len(items) < 2:
         raise ValueError(f"hold_out: at least 2 items are needed, not {len(items)}")
-    return [item for i, item in enumerate(items) if i % every], [items[i] for i in range(0, len(items), every)]
+    kept = [items[i] for i in range(len(items)) if i % every]
+    return kept, [items[i] for i in range(0, len(items), every)]
 
 
 def map_batches(function: Callable[[list[T]], Iterable[Made]], items: Sequence[T], size: int = 64) -> list[Made]:
@@ -638,8 +640,18 @@ def map_batches(function: Callable[[list[T]], Iterable[Made]], items: Sequence[T
     Returns:
         The results, in the order of the items.
 
+    Raises:
+        TypeError, ValueError: those of `batches`
+        ValueError: the function has returned more or fewer results than it was given items
+
     Example:
         >>> dy.data.map_batches(lambda words: [word.upper() for word in words], ["a", "dog", "barks"], 2)
         ['A', 'DOG', 'BARKS']
     """
-    return [result for batch in batches(items, size) for result in function(batch)]
+    found: list[Made] = []
+    for batch in batches(items, size):
+        results = list(function(batch))
+        if len(results) != len(batch):
+            raise ValueError(f"map_batches: the function has returned {len(results)} results for {len(batch)} items")
+        found += results
+    return found

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from dynet_cy.data.files import FileName, numbered_lines
+from dynet_cy.files.reading import FileName, Line, LineError, TextFile, blocks
 
 __all__ = ["CONLLU_COLUMNS", "ConlluSentence", "read_conllu"]
 
@@ -17,9 +16,16 @@ CONLLU_COLUMNS = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPRE
 Heads = list[Optional[int]]
 
 _NAMES = tuple(column.lower() for column in CONLLU_COLUMNS[1:])
-_HEAD = CONLLU_COLUMNS.index("HEAD")
+_HEAD, _DEPS = CONLLU_COLUMNS.index("HEAD"), CONLLU_COLUMNS.index("DEPS")
+_LAYOUTS: dict[str, tuple[str, ...]] = {
+    "conllu": CONLLU_COLUMNS,
+    "conllx": (*CONLLU_COLUMNS[:-2], "", ""),
+    "conll09": ("ID", "FORM", "LEMMA", "", "XPOS", "", "FEATS", "", "HEAD", "", "DEPREL", "", "", ""),  # and more
+}
+_GLOBAL = "# global.columns = "
 _MULTIWORD = re.compile(r"([1-9]\d*)-([1-9]\d*)", re.ASCII)
 _EMPTY_NODE = re.compile(r"(0|[1-9]\d*)\.[1-9]\d*", re.ASCII)
+_UNWRITABLE = re.compile("[\r\n\ud800-\udfff]")
 _NUMBER = re.compile(r"0|[1-9]\d{0,9}", re.ASCII)
 
 
@@ -64,12 +70,13 @@ class ConlluSentence:
     other_lines: list[tuple[int, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for name in _NAMES:
-            values = getattr(self, name)
-            if not values:
-                setattr(self, name, [None if name == "head" else "_"] * len(self.form))
-            elif len(values) != len(self.form):
+        self.form = _as_list(self.form, "form")
+        for name in _NAMES[1:]:
+            values = _as_list(getattr(self, name), name)
+            if values and len(values) != len(self.form):
                 raise ValueError(f"ConlluSentence: {len(self.form)} words, but {len(values)} items in {name}")
+            setattr(self, name, values or [None if name == "head" else "_"] * len(self.form))
+        self.head = [_whole(head) for head in self.head]
 
     def column(self, name: str) -> list[Any]:
         """A column by its name.
@@ -111,33 +118,111 @@ class ConlluSentence:
         return len(self.form)
 
     def __str__(self) -> str:
-        lines = []
-        others = list(self.other_lines)
-        for number in range(len(self) + 1):
-            if number:
-                cells = [self.column(name)[number - 1] for name in _NAMES]
-                lines.append("\t".join([str(number), *("_" if cell is None else str(cell) for cell in cells)]))
-            lines += [line for before, line in others if before == number]
-        return "".join(f"{line}\n" for line in [*self.comments, *lines])
+        """The sentence in CoNLL-U, which `read_conllu` reads.
+
+        Raises:
+            TypeError: an item of a column but HEAD is no text
+            ValueError: an item is empty, or has a tab or a line end; a head is not a word of the sentence; a comment
+                does not begin with "#"
+        """
+        rows = [self._row(number) for number in range(len(self))]
+        lines = [*self.comments, *(line for before, line in self.other_lines if before == 0)]
+        for number, row in enumerate(rows, 1):
+            lines += [row, *(line for before, line in self.other_lines if before == number)]
+        for line in lines:
+            if not line or _UNWRITABLE.search(line):
+                raise ValueError(f"ConlluSentence: a line cannot be written: {line!r:.80}")
+        for comment in self.comments:
+            if not comment.startswith("#") or comment.startswith(_GLOBAL):
+                raise ValueError(f"ConlluSentence: a comment must begin with '#', not {comment!r:.80}")
+        for before, line in self.other_lines:
+            name, *cells = line.split("\t")
+            if before > len(self) or len(cells) != len(_NAMES) or not _comes_after(name, before):
+                raise ValueError(f"ConlluSentence: no line to stand behind word {before}: {line!r:.80}")
+        if (end := _last_word(self.other_lines)) > len(self):
+            raise ValueError(f"ConlluSentence: a multiword token goes on to word {end}, there are {len(self)}")
+        return "".join(f"{line}\n" for line in lines)
+
+    def _row(self, number: int) -> str:
+        cells = [str(number + 1)]
+        for name in _NAMES:
+            values = getattr(self, name)
+            if len(values) != len(self):
+                raise ValueError(f"ConlluSentence: {len(self)} words, but {len(values)} items in {name}")
+            value = values[number]
+            if name == "head":
+                head = _whole(value)
+                if head is not None and not 0 <= head <= len(self):
+                    raise ValueError(f"ConlluSentence: head {head} is not a word of the sentence, of {len(self)}")
+                value = head if head is None else str(head)
+            cells.append("_" if value is None else _cell(value, name, number))
+        return "\t".join(cells)
 
 
-def read_conllu(path: FileName, required: Iterable[str] = ()) -> list[ConlluSentence]:
-    """Read the sentences of a treebank in CoNLL-U.
+def _as_list(values: Any, name: str) -> list[Any]:
+    """A column as a list: of an array, with numbers of Python."""
+    if isinstance(values, str):
+        raise TypeError(f"ConlluSentence: {name} must be a list with an item for each word, not text ({values!r:.80})")
+    found: list[Any] = values if isinstance(values, list) else list(getattr(values, "tolist", lambda: values)())
+    return found
+
+
+def _whole(head: Any) -> int | None:
+    """A head as a number of Python; floats must be whole."""
+    if head is None:
+        return None
+    try:
+        number = int(head)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or number != head:
+        raise ValueError(f"ConlluSentence: a head must be a whole number or None, not {head!r:.80}")
+    return number
+
+
+def _cell(value: Any, name: str, number: int) -> str:
+    place = f"ConlluSentence: {name} of word {number + 1}"
+    if not isinstance(value, str):
+        raise TypeError(f"{place} must be text, not {type(value).__name__} ({value!r:.80})")
+    if not value or "\t" in value or _UNWRITABLE.search(value):
+        raise ValueError(f"{place} is empty, or has a tab or a line end, which a column cannot hold: {value!r:.80}")
+    if name == "deps" and value.isdigit():
+        raise ValueError(f"{place} must be pairs of a head and a relation, such as 2:nsubj, not {value!r:.80}")
+    return value
+
+
+def read_conllu(
+    path: FileName,
+    required: Iterable[str] = (),
+    *,
+    layout: str | Sequence[str] = "conllu",
+    encoding: str = "utf-8",
+    errors: str = "strict",
+) -> list[ConlluSentence]:
+    """Read the sentences of a treebank in CoNLL-U, or in another layout of CoNLL's tasks.
 
     Multiword tokens and empty nodes are not words, so they are not in the columns; they are kept in `other_lines`.
 
     Args:
-        path: name of the file, UTF-8; gzipped if it ends in ".gz"
+        path: name of the file, plain or gzipped
         required: columns that no word may lack ("_"), such as ``["UPOS", "HEAD"]``. With "HEAD" the heads of each
             sentence must also form a tree with one root.
+        layout: "conllu"; "conllx" (tasks of 2006 and 2007: the two columns behind DEPREL are left out); "conll09"
+            (2009: the columns without a P that have a counterpart, the part of speech as XPOS); or the names of the
+            columns of the file, as in `CONLLU_COLUMNS`, with "" for those to leave out. A first line
+            "# global.columns = ..." of CoNLL-U Plus says them, too.
+        encoding: the encoding of the text
+        errors: "strict" for an error at the first bad sentence; "skip" to leave bad sentences out, with a warning that
+            says how many there are
 
     Returns:
         list[ConlluSentence]: at least one sentence
 
     Raises:
         OSError: the file cannot be read
-        ValueError: a line has not 10 columns, ids are not 1, 2, 3..., a head is not a word of the sentence, a required
-            column is empty, the text is not UTF-8, or there is no sentence. The message names the file and the line.
+        ValueError: a line has not 10 columns (or those of the layout), ids are not 1, 2, 3..., a head is not a word of
+            the sentence, a required column is empty, DEPS are those of another layout, the text is not in the encoding,
+            or there is no sentence. The message names the file and the line.
 
     Example:
         >>> from pathlib import Path
@@ -153,96 +238,108 @@ def read_conllu(path: FileName, required: Iterable[str] = ()) -> list[ConlluSent
     unknown = [name for name in columns if name not in CONLLU_COLUMNS]
     if unknown:
         raise ValueError(f"read_conllu: argument required: {unknown[0]!r:.80} is none of {', '.join(CONLLU_COLUMNS)}")
-    reader = _Reader([CONLLU_COLUMNS.index(name) for name in columns])
-    number = 0
-    for number, line in numbered_lines(path):
-        try:
-            reader.read(number, line)
-        except ValueError as error:
-            raise ValueError(f"{os.fspath(path)}, line {reader.at}: {error}") from None
-    try:
-        reader.end(number)  # the last blank line may be missing
-    except ValueError as error:
-        raise ValueError(f"{os.fspath(path)}, line {reader.at}: {error}") from None
-    if not reader.sentences:
-        raise ValueError(f"{os.fspath(path)}: no sentence in {number} lines")
-    return reader.sentences
+    if isinstance(layout, str) and layout not in _LAYOUTS:
+        raise ValueError(f"read_conllu: argument layout: expected one of {', '.join(_LAYOUTS)}, got {layout!r:.80}")
+    source = TextFile(path, "a treebank", encoding, errors)
+    reader = _Reader(
+        [CONLLU_COLUMNS.index(name) for name in columns], _LAYOUTS[layout] if isinstance(layout, str) else layout
+    )
+    return source.items(reader.sentences(source), reader.sentence, "sentence")
 
 
 class _Reader:
-    """Collects lines into sentences; raises `ValueError` without the place, whose line is `at`."""
+    """Makes sentences of lines.
 
-    def __init__(self, required: list[int]) -> None:
-        self.sentences: list[ConlluSentence] = []
-        self.at = 0
+    Args:
+        required: the places of required columns in CoNLL-U
+        layout: the names of the columns of the file
+    """
+
+    def __init__(self, required: Sequence[int], layout: Sequence[str]) -> None:
         self._required = required
-        self._clear()
+        self._set_layout(layout)
 
-    def _clear(self) -> None:
-        self._rows: list[list[str]] = []
-        self._numbers: list[int] = []  # of the lines of the words
-        self._comments: list[str] = []
-        self._others: list[tuple[int, str]] = []
-        self._multiword_end = 0
+    def _set_layout(self, layout: Sequence[str]) -> None:
+        names = [name.upper() for name in layout]
+        if "ID" not in names or "FORM" not in names:
+            raise ValueError(f"read_conllu: argument layout: no columns ID and FORM in {', '.join(names)!r:.200}")
+        self._width, self._grows = len(names), tuple(layout) == _LAYOUTS["conll09"]
+        self._places = [names.index(name) if name in names else None for name in CONLLU_COLUMNS]
 
-    def read(self, number: int, line: str) -> None:
-        self.at = number
-        if not line.strip():
-            self.end(number)
-        elif line.startswith("#"):
-            self._comments.append(line)
-        else:
-            self._token(number, line)
+    def sentences(self, lines: Iterable[Line]) -> Iterator[list[Line]]:
+        """The lines of each sentence."""
+        for block in blocks(lines):
+            number, first = block[0]
+            if number == 1 and first.startswith(_GLOBAL):
+                self._set_layout(first[len(_GLOBAL) :].split())
+                del block[0]
+            if not all(line.startswith("#") for _, line in block):
+                yield block
 
-    def _token(self, number: int, line: str) -> None:
-        cells = line.split("\t")
-        if len(cells) != len(CONLLU_COLUMNS):
-            raise ValueError(f"{len(cells)} columns separated by tabs, CoNLL-U has {len(CONLLU_COLUMNS)}")
-        if cells[0] == str(len(self._rows) + 1):
-            for column in self._required:
-                if cells[column] in ("", "_"):
-                    raise ValueError(f"no {CONLLU_COLUMNS[column]} for the word {cells[1]!r:.80}")
-            self._rows.append(cells)
-            self._numbers.append(number)
-        elif not self._is_other(cells[0]):
-            place = f"word {len(self._rows) + 1} of the sentence"
-            raise ValueError(f"{place} has the id {cells[0]!r:.80} (is a blank line missing?)")
-        else:
-            self._others.append((len(self._rows), line))
-
-    def _is_other(self, name: str) -> bool:
-        """Whether an id is that of a multiword token, or of an empty node, that can come next."""
-        if multiword := _MULTIWORD.fullmatch(name):
-            self._multiword_end = int(multiword[2])
-            return len(self._rows) + 1 == int(multiword[1]) <= self._multiword_end
-        node = _EMPTY_NODE.fullmatch(name)
-        return node is not None and int(node[1]) == len(self._rows)
-
-    def end(self, number: int) -> None:
-        """End the sentence, if one has begun."""
-        if self._rows:
-            self.sentences.append(self._sentence(number))
-        self._clear()
-
-    def _sentence(self, number: int) -> ConlluSentence:
-        heads = [self._head(i) for i in range(len(self._rows))]
-        self.at = number
-        if self._multiword_end > len(self._rows):
-            raise ValueError(f"a multiword token goes on to word {self._multiword_end}, there are {len(self._rows)}")
-        columns: list[Any] = [list(column) for column in zip(*self._rows)]
-        columns[_HEAD] = heads
-        named = dict(zip(_NAMES, columns[1:]))
-        sentence = ConlluSentence(**named, comments=self._comments, other_lines=self._others)
+    def sentence(self, lines: Sequence[Line]) -> ConlluSentence:
+        """The sentence of some lines."""
+        comments: list[str] = []
+        rows: list[list[str]] = []
+        numbers: list[int] = []
+        others: list[tuple[int, str]] = []
+        for number, line in lines:
+            if line.startswith("#"):
+                comments.append(line)
+                continue
+            cells = self._cells(number, line)
+            if cells[0] == str(len(rows) + 1):
+                rows.append(cells)
+                numbers.append(number)
+            elif _comes_after(cells[0], len(rows)):
+                others.append((len(rows), "\t".join(cells)))
+            else:
+                place = f"word {len(rows) + 1} of the sentence"
+                raise LineError(number, f"{place} has the id {cells[0]!r:.80} (is a blank line missing?)")
+        if (end := _last_word(others)) > len(rows):
+            raise LineError(number, f"a multiword token goes on to word {end}, there are {len(rows)}")
+        for number, cells in zip(numbers, rows):
+            self._check(number, cells)
+        columns: list[Any] = [list(column) for column in zip(*rows)]
+        columns[_HEAD] = [_head(number, cells, len(rows)) for number, cells in zip(numbers, rows)]
+        sentence = ConlluSentence(**dict(zip(_NAMES, columns[1:])), comments=comments, other_lines=others)
         if _HEAD in self._required and not sentence.is_tree():
-            self.at = self._numbers[0]
-            raise ValueError("the sentence that begins here must have one root and no cycle")
+            raise LineError(numbers[0], "the sentence that begins here must have one root and no cycle")
         return sentence
 
-    def _head(self, word: int) -> int | None:
-        self.at = self._numbers[word]
-        text = self._rows[word][_HEAD]
-        if text in ("", "_"):
-            return None
-        if not _NUMBER.fullmatch(text) or int(text) > len(self._rows):
-            raise ValueError(f"HEAD {text!r:.80} is not a word of the sentence, which has {len(self._rows)}")
-        return int(text)
+    def _cells(self, number: int, line: str) -> list[str]:
+        """The ten columns of a line, those of CoNLL-U."""
+        cells = line.split("\t")
+        if len(cells) != self._width and not (self._grows and len(cells) > self._width):
+            has = "CoNLL-U has 10" if self._width == len(CONLLU_COLUMNS) else f"the layout has {self._width}"
+            raise LineError(number, f"{len(cells)} columns separated by tabs, {has}; layout= is for other files")
+        return ["_" if place is None else cells[place] for place in self._places]
+
+    def _check(self, number: int, cells: Sequence[str]) -> None:
+        for column in self._required:
+            if cells[column] in ("", "_"):
+                raise LineError(number, f"no {CONLLU_COLUMNS[column]} for the word {cells[1]!r:.80}")
+        if cells[_DEPS].isdigit():
+            raise LineError(number, f"DEPS {cells[_DEPS]!r:.80} is a head alone, as in CoNLL-X: layout='conllx'")
+
+
+def _comes_after(name: str, words: int) -> bool:
+    """Whether an id is that of a multiword token, or of an empty node, that can come after so many words."""
+    if multiword := _MULTIWORD.fullmatch(name):
+        return words + 1 == int(multiword[1]) <= int(multiword[2])
+    node = _EMPTY_NODE.fullmatch(name)
+    return node is not None and int(node[1]) == words
+
+
+def _last_word(others: Iterable[tuple[int, str]]) -> int:
+    """The last word of the multiword tokens among lines; 0 if there are none."""
+    found = [_MULTIWORD.match(line) for _, line in others]
+    return max((int(multiword[2]) for multiword in found if multiword), default=0)
+
+
+def _head(number: int, cells: Sequence[str], words: int) -> int | None:
+    text = cells[_HEAD]
+    if text in ("", "_"):
+        return None
+    if not _NUMBER.fullmatch(text) or int(text) > words:
+        raise LineError(number, f"HEAD {text!r:.80} is not a word of the sentence, which has {words}")
+    return int(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import importlib
 import os
 import struct
@@ -11,8 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dynet_cy.data.files import NOT_WHOLE, FileName
-from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import NOT_WHOLE, FileName, unpacked
 
 __all__ = ["read_digits", "read_idx"]
 
@@ -23,7 +21,7 @@ def read_idx(path: FileName) -> npt.NDArray[np.uint8]:
     """Read an array of bytes in the format of MNIST: big-endian sizes, then the bytes.
 
     Args:
-        path: name of the file; gzipped if it ends in ".gz". If there is no file of this name, but one with ".gz", that
+        path: name of the file, plain or gzipped. If there is no file of this name, but one with ".gz", that
             one is read.
 
     Raises:
@@ -39,11 +37,9 @@ def read_idx(path: FileName) -> npt.NDArray[np.uint8]:
     name = os.fspath(path)
     if not os.path.exists(name) and os.path.exists(f"{name}.gz"):
         name += ".gz"
-    with opened(name, "a file in the format IDX") as file:
-        data: bytes = file.read()
-    if name.endswith(".gz"):
+    with unpacked(name, "a file in the format IDX") as file:
         try:
-            data = gzip.decompress(data)
+            data = file.read()
         except NOT_WHOLE as error:
             raise ValueError(f"{name}: not a whole gzip file: {error}") from error
     if len(data) < 4 or data[:3] != b"\0\0\x08" or len(data) < 4 + 4 * data[3]:

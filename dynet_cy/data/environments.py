@@ -85,6 +85,6 @@ def discounted_returns(rewards: Sequence[float], discount: float) -> list[float]
         [2.0, 2.0, 4.0]
     """
     found: list[float] = []
-    for reward in reversed(rewards):
+    for reward in reversed(list(rewards)):  # a series of pandas has other items by number
         found.append(reward + discount * (found[-1] if found else 0.0))
     return found[::-1]

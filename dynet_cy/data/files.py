@@ -2,59 +2,30 @@
 
 from __future__ import annotations
 
-import gzip
 import operator
 import os
 import weakref
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Union, overload
+from typing import Any, overload
 
 import numpy as np
 
-from dynet_cy.files.missing import opened, wanted
+from dynet_cy.files.reading import NOT_WHOLE, FileName, is_plain, text_bytes
 
-__all__ = ["NOT_WHOLE", "FileName", "Lines", "installed", "lines", "numbered_lines", "read_text"]
-
-FileName = Union[str, "os.PathLike[str]"]
-
-# Exceptions of reading a truncated file, or a file that is no gzip file although its name says so.
-NOT_WHOLE = (EOFError, zlib.error, gzip.BadGzipFile)
+__all__ = ["Lines", "installed", "lines", "read_text"]
 
 
-def numbered_lines(path: FileName) -> Iterator[tuple[int, str]]:
-    """The lines of a UTF-8 text file, plain or gzipped (".gz"), without their ends; each with its number, from 1 on.
-
-    A byte order mark at the beginning is left out.
-
-    Raises:
-        OSError: the file cannot be read
-        ValueError: a line is not UTF-8, or a gzip file is not whole; it names the file and the line
-    """
-    name = os.fspath(path)
-    number = 0
-    plain = opened(name, "a text file with data")
-    with plain, gzip.open(plain) if name.endswith(".gz") else plain as file:
-        try:
-            for number, line in enumerate(file, 1):
-                text = line.decode("utf-8").rstrip("\r\n")
-                yield number, text.lstrip("\ufeff") if number == 1 else text
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{name}, line {number}: {error}") from error
-        except NOT_WHOLE as error:
-            raise ValueError(f"{name}, after line {number}: not a whole gzip file: {error}") from error
-
-
-def read_text(path: FileName) -> str:
-    """The whole text of a UTF-8 file, plain or gzipped (".gz"), without a byte order mark at the beginning.
+def read_text(path: FileName, encoding: str = "utf-8") -> str:
+    """The whole text of a file, plain or gzipped, without a byte order mark, with line feeds at the ends of lines.
 
     Args:
         path: name of the file
+        encoding: the encoding of the text
 
     Raises:
         OSError: the file cannot be read
-        ValueError: it is not UTF-8, or a gzip file is not whole
+        ValueError: it is not text in that encoding, or a gzip file is not whole
 
     Example:
         >>> from pathlib import Path
@@ -63,12 +34,12 @@ def read_text(path: FileName) -> str:
         'to be or not\\n'
     """
     name = os.fspath(path)
+    file, encoding = text_bytes(name, "a text", encoding)
     try:
-        plain = opened(name, "a text")
-        with plain, gzip.open(plain) if name.endswith(".gz") else plain as file:
-            return file.read().decode("utf-8-sig")
+        with file:
+            return file.read().decode(encoding).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{name}: not UTF-8: {error}") from error
+        raise ValueError(f"{name}: {error}; encoding= is for other text") from error
     except NOT_WHOLE as error:
         raise ValueError(f"{name}: not a whole gzip file: {error}") from error
 
@@ -88,23 +59,22 @@ class Lines(Sequence[str]):
 
     def __init__(self, path: FileName, encoding: str) -> None:
         self._path = os.fspath(path)
-        self._encoding = encoding
-        self._file = -1
-        self._content = b""
-        if self._path.endswith(".gz"):
-            try:
-                with opened(self._path, "a text file") as file, gzip.open(file) as packed:
-                    self._content = packed.read()
-            except NOT_WHOLE as error:
-                raise ValueError(f"lines: {self._path}: not a whole gzip file: {error}") from error
-            self._size = len(self._content)
-        else:
-            with wanted(self._path, "a text file"):
-                self._file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            weakref.finalize(self, os.close, self._file)
-            self._size = os.fstat(self._file).st_size
-        found = [np.zeros(1, np.int64)]
-        for start in range(0, self._size, _BLOCK):
+        self._given = encoding
+        file, self._encoding = text_bytes(self._path, "a text file", encoding)
+        self._file, self._content, begin = -1, b"", 0
+        with file:
+            if is_plain(file):
+                begin, self._file = file.tell(), os.dup(file.fileno())
+                weakref.finalize(self, os.close, self._file)
+                self._size = os.fstat(self._file).st_size
+            else:
+                try:
+                    self._content = file.read()
+                except NOT_WHOLE as error:
+                    raise ValueError(f"lines: {self._path}: not a whole gzip file: {error}") from error
+                self._size = len(self._content)
+        found = [np.array([begin], np.int64)]
+        for start in range(begin, self._size, _BLOCK):
             block = self._read(start, min(start + _BLOCK, self._size))
             found.append(np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n")).astype(np.int64) + start + 1)
         ends = np.concatenate(found)
@@ -142,10 +112,10 @@ class Lines(Sequence[str]):
         try:
             return line.decode(self._encoding).rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"lines: {self._path}, line {i + 1}: {error}") from error
+            raise ValueError(f"lines: {self._path}, line {i + 1}: {error}; encoding= is for other text") from error
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._path, self._encoding)
+        return type(self), (self._path, self._given)
 
     def __repr__(self) -> str:
         return f"<Lines of {self._path}: {len(self)}>"
@@ -158,11 +128,12 @@ def lines(path: FileName, encoding: str = "utf-8") -> Lines:
     """The lines of a text file as data for `batches`: a sequence of text without the ends of the lines.
 
     The file is read once to find the lines, and each line is read when it is needed; so all of them can be shuffled.
-    A file whose name ends in ".gz" is unpacked into memory.
+    A file that is compressed by gzip is unpacked into memory, and so is one in UTF-16, or with carriage returns alone.
+    A byte order mark is left out.
 
     Args:
         path: name of the file
-        encoding: the encoding of the text, in which a newline must be the byte 10
+        encoding: the encoding of the text
 
     Raises:
         OSError: the file cannot be read

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from dynet_cy.core.items import check_no_table
 
 __all__ = ["Attachment", "PrecisionRecall", "accuracy", "attachment", "entities", "precision_recall", "to_bio"]
 
@@ -33,8 +36,8 @@ def accuracy(found: Iterable[Any], right: Iterable[Any]) -> float:
     """
     equal: list[bool] = []
     for one, gold in _pairs(found, right):
-        lists = isinstance(gold, (list, tuple, np.ndarray))
-        equal += [a == b for a, b in _pairs(one, gold)] if lists else [one == gold]
+        lists = isinstance(gold, (list, tuple, np.ndarray)) and hasattr(one, "__len__")
+        equal += [_is_equal(a, b) for a, b in (_pairs(one, gold) if lists else [(one, gold)])]
     return sum(equal) / max(len(equal), 1)
 
 
@@ -103,50 +106,79 @@ def precision_recall(found: Iterable[Iterable[Any]], right: Iterable[Iterable[An
     """
     common = guessed = wanted = 0
     for one, gold in _pairs(found, right):
+        for name, given in (("found", one), ("right", gold)):
+            check_no_table("metrics", given, name)
         own, theirs = Counter(one), Counter(gold)
         common += sum((own & theirs).values())
         guessed, wanted = guessed + sum(own.values()), wanted + sum(theirs.values())
     return PrecisionRecall(common / max(guessed, 1), common / max(wanted, 1), 2 * common / max(guessed + wanted, 1))
 
 
-def is_bio(tag: str) -> bool:
-    """Whether it is a tag of BIO or IOB1."""
-    return tag == "O" or tag[:2] in ("B-", "I-")
+_TAG = re.compile(r"O|[BIESULM](-.+)?")
+_BRACKETS = re.compile(r"(?=.)(?:\(([^()*]+))?\*?(\))?")
+_BEGINS, _ENDS = "BSU", "OESUL"
+
+
+def is_tag(tag: str) -> bool:
+    """Whether `to_bio` reads it as the tag of a word, in any of its schemes."""
+    return _TAG.fullmatch(tag) is not None or _BRACKETS.fullmatch(tag) is not None
 
 
 def to_bio(tags: Sequence[str]) -> list[str]:
     """Tags of entities in the format BIO: B-PER begins one of the kind PER, I-PER continues it, O is outside.
 
-    Tags of IOB1, where B- only separates an entity from one before it, are converted, and so is an I- that continues
-    nothing.
+    Converted are the tags of IOB1, where B- only separates an entity from one before it, and an I- that continues
+    nothing; of BIOES (S-PER is a single word, E-PER the last one), BILOU (U-, L-) and BMES (M- is in the middle); and
+    brackets, as in the files of OntoNotes: (PER*, *, *), (PER). Tags may have no kind: B, I, O.
 
     Args:
-        tags: the tags of a sentence, of either format
+        tags: the tags of a sentence, all of one scheme
 
     Raises:
-        ValueError: a tag of another format, such as S-PER of BIOES
+        ValueError: a tag of another scheme
 
     Example:
         >>> from dynet_cy import metrics
         >>> metrics.to_bio(["I-PER", "I-PER", "O", "I-LOC", "B-LOC"])
         ['B-PER', 'I-PER', 'O', 'B-LOC', 'B-LOC']
+        >>> metrics.to_bio(["S-PER", "O", "B-LOC", "E-LOC"])
+        ['B-PER', 'O', 'B-LOC', 'I-LOC']
+        >>> metrics.to_bio(["(PER)", "*", "(LOC*", "*)"])
+        ['B-PER', 'O', 'B-LOC', 'I-LOC']
     """
+    if tags and all(_BRACKETS.fullmatch(tag) for tag in tags):
+        return _of_brackets(tags)
     for tag in tags:
-        if not is_bio(tag):
-            raise ValueError(f"metrics: no tag (O, B-... or I-...): {tag!r:.80}")
-    return [
-        "B" + tag[1:] if tag[0] == "I" and before[1:] != tag[1:] else tag for before, tag in zip(["O", *tags], tags)
-    ]
+        if not _TAG.fullmatch(tag):
+            raise ValueError(f"metrics: no tag (O, B-..., I-..., or of BIOES or BILOU): {tag!r:.80}")
+    found = []
+    for before, tag in zip(["O", *tags], tags):
+        begins = tag[0] in _BEGINS or before[0] in _ENDS or before[1:] != tag[1:]
+        found.append("O" if tag == "O" else ("B" if begins else "I") + tag[1:])
+    return found
+
+
+def _of_brackets(tags: Sequence[str]) -> list[str]:
+    found, kind = [], ""
+    for tag in tags:
+        match = _BRACKETS.fullmatch(tag)
+        opening, closing = match.groups() if match else (None, None)
+        if (opening and kind) or (closing and not (opening or kind)):
+            raise ValueError(f"metrics: the bracket of {tag!r:.80} is within another one, or has no beginning")
+        kind = opening or kind
+        found.append(f"{'B' if opening else 'I'}-{kind}" if kind else "O")
+        kind = "" if closing else kind
+    return found
 
 
 def entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
     """The entities of a sentence, from its tags: the first word of each, the word after its last, and its kind.
 
     Args:
-        tags: BIO or IOB1
+        tags: BIO, or any other scheme that `to_bio` converts; without a kind, kinds are ""
 
     Raises:
-        ValueError: a tag of another format, such as S-PER of BIOES
+        ValueError: a tag of another scheme
 
     Example:
         >>> from dynet_cy import metrics
@@ -158,7 +190,15 @@ def entities(tags: Sequence[str]) -> set[tuple[int, int, str]]:
     return {(i, next(j for j in range(i + 1, len(bio)) if bio[j][0] != "I"), bio[i][2:]) for i in starts}
 
 
+def _is_equal(one: Any, gold: Any) -> bool:
+    if np.size(one) != 1 and np.size(gold) == 1:
+        raise ValueError(f"metrics: a result of shape {np.shape(one)}, but one right value, {gold!r:.80}")
+    return bool(one == gold)
+
+
 def _pairs(found: Iterable[Any], right: Iterable[Any]) -> list[tuple[Any, Any]]:
+    for name, given in (("found", found), ("right", right)):
+        check_no_table("metrics", given, name)
     results, gold = list(found), list(right)
     if len(results) != len(gold):
         raise ValueError(f"metrics: {len(results)} results, but {len(gold)} right ones to compare with")

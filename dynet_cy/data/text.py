@@ -2,75 +2,325 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from typing import Any, Callable, TypeVar, overload
+import csv
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable, TypeVar, Union, overload
 
-from dynet_cy.data.files import FileName, numbered_lines
-from dynet_cy.data.metrics import is_bio, to_bio
+from dynet_cy.files.reading import FileName, Line, LineError, TextFile, single_lines
 
-__all__ = ["read_entities", "read_labelled", "read_parallel", "read_tsv"]
+__all__ = ["Column", "Table", "read_labelled", "read_parallel", "read_tsv"]
 
 T = TypeVar("T")
+Column = Union[str, int]
+
+# Names of columns in published tables. A first line with these alone is no example.
+_NAMES = frozenset(
+    [
+        "id",
+        "idx",
+        "index",
+        "guid",
+        "label",
+        "labels",
+        "class",
+        "category",
+        "sentiment",
+        "polarity",
+        "target",
+        "rating",
+        "stars",
+        "score",
+        "gold_label",
+        "quality",
+        "is_duplicate",
+        "entailment_judgment",
+        "text",
+        "sentence",
+        "sentence1",
+        "sentence2",
+        "question",
+        "question1",
+        "question2",
+        "qid1",
+        "qid2",
+        "premise",
+        "hypothesis",
+        "review",
+        "tweet",
+        "comment",
+        "title",
+        "headline",
+        "description",
+        "body",
+        "source",
+        "translation",
+        "src",
+        "tgt",
+        "trg",
+        "lemma",
+        "form",
+        "tags",
+        "word",
+        "words",
+        "tag",
+    ]
+)
+_XML = re.compile(r"\s*<(\?xml|!doctype|srcset|refset|tstset|mteval|dataset|tmx|doc|url|seg)\b", re.IGNORECASE)
 
 
-def read_tsv(path: FileName, columns: Sequence[str]) -> list[tuple[str, ...]]:
-    """Read a table: rows are lines, and tabs separate the columns. Nothing is quoted, and no cell may be empty.
+class Table:
+    """The rows of a text file that is a table: how its lines are divided, and which columns are wanted.
 
     Args:
-        path: name of the file, UTF-8; gzipped if it ends in ".gz"
-        columns: what the columns are; only their number counts, and the message of an error names them
+        source: the file.
+        columns: the wanted columns: names, or numbers from 0 on. Without a header, names only describe the columns,
+            which are these in this order.
+        separator: what stands between columns. Blanks around it belong to it if it is longer than a character.
+        quotes: whether cells may be quoted as in CSV. None: unless the separator is a tab.
+        header: whether the first line has the names of the columns. None: if it has all names that are wanted.
+
+    Raises:
+        ValueError: the first line does not fit these settings.
+    """
+
+    def __init__(
+        self,
+        source: TextFile,
+        columns: Sequence[Column],
+        separator: str = "\t",
+        quotes: bool | None = None,
+        header: bool | None = None,
+    ) -> None:
+        if quotes and len(separator) != 1:
+            raise ValueError(f"argument separator: expected one character, as quotes=True, got {separator!r:.80}")
+        self._separator = separator
+        self._may_be_quoted = quotes is None and separator == "\t"
+        self._quotes = (separator != "\t" and len(separator) == 1) if quotes is None else quotes
+        self._wanted = list(columns)
+        self._places = [column if isinstance(column, int) else place for place, column in enumerate(columns)]
+        by_name = all(isinstance(column, str) for column in columns)
+        self._count = len(self._places) if by_name else None  # of columns; None: as many as the first row has
+        self._quoted: bool | None = None  # whether each row so far has a cell in quotes that are a part of it
+        self._number, self._first = 0, "a row"
+        self.rows: Iterator[list[Line]] = iter(self._records(source) if self._quotes else single_lines(source))
+        for first in itertools.islice(self.rows, 1):
+            self._number = first[0][0]
+            try:
+                cells = self._cells(first)
+            except LineError:  # counted with the rows
+                cells = []
+            if self._is_header(cells, header, source.name):
+                self._first, self._count = "the names of the columns", len(cells)
+            else:
+                self.rows = itertools.chain([first], self.rows)
+
+    def _is_header(self, cells: list[str], header: bool | None, name: str) -> bool:
+        """Decide what the first line is; of a header, find the places of the columns in it."""
+        names = [cell.strip().strip('"').casefold() for cell in cells]
+        wanted = [column for column in self._wanted if isinstance(column, str)]
+        known = [column.casefold() in names for column in wanted]
+        if header is None and wanted and all(known):
+            header = True
+        if header is None and len(cells) > 1 and all(one in _NAMES for one in names):
+            raise ValueError(
+                f"{name}, line {self._number}: {', '.join(cells)} look like the names of columns; header=True takes "
+                "them for names, by which columns= can choose, header=False for a row"
+            )
+        if not header:
+            return False
+        if all(known):
+            self._places = [c if isinstance(c, int) else names.index(c.casefold()) for c in self._wanted]
+        elif any(known) or len(wanted) != len(cells):
+            raise ValueError(
+                f"{name}, line {self._number}: the columns are {', '.join(cells)}; wanted are {', '.join(wanted)}; "
+                "columns= chooses some"
+            )
+        return True
+
+    @staticmethod
+    def _records(lines: Iterable[Line]) -> Iterator[list[Line]]:
+        """The lines of each row; a cell in quotes may have several."""
+        record: list[Line] = []
+        quotes = 0
+        for line in lines:
+            if record or line[1].strip(" "):
+                record.append(line)
+                quotes += line[1].count('"')
+                if quotes % 2 == 0:
+                    yield record
+                    record, quotes = [], 0
+        if record:
+            yield record
+
+    def _cells(self, lines: Sequence[Line]) -> list[str]:
+        text = "\n".join(line for _, line in lines)
+        if self._quotes:
+            try:
+                return next(csv.reader([text], delimiter=self._separator, strict=True))
+            except csv.Error as error:
+                raise LineError(lines[0][0], f"not a row in quotes: {error}") from None
+        cells = text.split(self._separator)
+        return cells if len(self._separator) == 1 else [cell.strip(" ") for cell in cells]
+
+    def cells(self, lines: Sequence[Line]) -> tuple[str, ...]:
+        """The wanted cells of a row.
+
+        Raises:
+            ValueError: it has another number of columns than it should have.
+        """
+        cells = self._cells(lines)
+        if self._count is None:
+            self._count = len(cells)
+        if len(cells) != self._count or not all(-len(cells) <= place < len(cells) for place in self._places):
+            raise self.unexpected(lines)
+        if self._may_be_quoted and self._quoted is not False:
+            self._quoted = any(len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in cells)
+        return tuple(cells[place] for place in self._places)
+
+    def full_cells(self, lines: Sequence[Line]) -> tuple[str, ...]:
+        """The wanted cells of a row, none of which may be empty.
+
+        Raises:
+            ValueError: one is, or the row has another number of columns than it should have.
+        """
+        cells = self.cells(lines)
+        if not all(cells):
+            raise self.unexpected(lines)
+        return cells
+
+    def unexpected(self, lines: Sequence[Line]) -> ValueError:
+        """An error for a row that does not have what is wanted."""
+        *most, last = (f"column {column}" if isinstance(column, int) else column for column in self._wanted)
+        named = f"{', '.join(most)} and {last}" if most else last
+        between = {"\t": "tabs"}.get(self._separator, repr(self._separator))
+        cells = self._cells(lines)
+        counts = f"{len(cells)} column{'s' * (len(cells) != 1)}"
+        ways = "separator=, columns= and header= are for other tables"
+        taken = f"line {self._number} was taken for {self._first}; " if lines[0][0] > self._number else ""
+        line = lines[0][1]
+        return ValueError(f"expected {named}, separated by {between}, not {line!r:.80} ({counts}; {taken}{ways})")
+
+    def check_quotes(self, name: str) -> None:
+        """Raise a `ValueError` if each row has a cell in quotes, which have been taken for a part of it."""
+        if self._quoted:
+            raise ValueError(
+                f"{name}: each row has a cell in quotes; quotes=True takes them off, quotes=False does not"
+            )
+
+
+def read_tsv(
+    path: FileName,
+    columns: Sequence[Column],
+    *,
+    separator: str = "\t",
+    quotes: bool | None = None,
+    header: bool | None = None,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+) -> list[tuple[str, ...]]:
+    """Read a table, of which rows are lines, and tabs separate the columns. Empty lines are left out.
+
+    Args:
+        path: name of the file, plain or gzipped
+        columns: the wanted columns, whose cells may not be empty. Names: if the first line has them all, it is a
+            header, and the columns with these names are returned; otherwise the file has these columns alone, in this
+            order. Or numbers from 0 on, which may leave some columns out.
+        separator: what stands between columns, such as "," for CSV
+        quotes: whether cells may stand in quotes, which are taken off, and have separators and line ends in them, as in
+            CSV. None: if the separator is not a tab
+        header: whether the first line has the names of columns. None: if it has all that are wanted; a line with other
+            names that are usual is an error
+        encoding: the encoding of the text
+        errors: "strict" for an error at the first bad row; "skip" to leave bad rows out, with a warning that says how
+            many there are
 
     Returns:
-        A tuple for each line, with a text for each column; at least one.
+        A tuple for each row, with a text for each column; at least one.
 
     Raises:
         OSError: the file cannot be read
-        ValueError: a line has another number of columns or an empty one, the text is not UTF-8, or the file is empty.
-            The message names the file and the line.
+        ValueError: a line has another number of columns or an empty one, is not text in the encoding, or there is no
+            row. The message names the file and the line.
 
     Example:
         >>> from pathlib import Path
         >>> _ = Path("forms.tsv").write_text("go\\twent\\tV;PST\\nox\\toxen\\tN;PL\\n")
         >>> dy.data.read_tsv("forms.tsv", ["lemma", "form", "tags"])
         [('go', 'went', 'V;PST'), ('ox', 'oxen', 'N;PL')]
+        >>> _ = Path("forms.csv").write_text('form,"lemma"\\n"oxen",ox\\n')
+        >>> dy.data.read_tsv("forms.csv", ["lemma", "form"], separator=",")
+        [('ox', 'oxen')]
     """
-    *most, last = columns
-    expected = f"{', '.join(most)} and {last}, separated by tabs" if most else last
-    rows = []
-    for number, line in numbered_lines(path):
-        cells = tuple(line.split("\t"))
-        if len(cells) != len(columns) or not all(cells):
-            raise _unexpected(path, number, expected, line)
-        rows.append(cells)
-    return _some(rows, path)
+    source = TextFile(path, "a table", encoding, errors)
+    table = Table(source, columns, separator, quotes, header)
+    found = source.items(table.rows, table.full_cells, "row")
+    table.check_quotes(source.name)
+    return found
 
 
 @overload
-def read_labelled(path: FileName, *, label_last: bool = ..., tokenize: None = ...) -> list[tuple[list[str], str]]: ...
+def read_labelled(
+    path: FileName,
+    *,
+    label_last: bool = ...,
+    tokenize: None = ...,
+    columns: tuple[Column, Column] | None = ...,
+    separator: str = ...,
+    quotes: bool | None = ...,
+    header: bool | None = ...,
+    encoding: str = ...,
+    errors: str = ...,
+) -> list[tuple[list[str], str]]: ...
 
 
 @overload
-def read_labelled(path: FileName, *, label_last: bool = ..., tokenize: Callable[[str], T]) -> list[tuple[T, str]]: ...
+def read_labelled(
+    path: FileName,
+    *,
+    label_last: bool = ...,
+    tokenize: Callable[[str], T],
+    columns: tuple[Column, Column] | None = ...,
+    separator: str = ...,
+    quotes: bool | None = ...,
+    header: bool | None = ...,
+    encoding: str = ...,
+    errors: str = ...,
+) -> list[tuple[T, str]]: ...
 
 
 def read_labelled(
-    path: FileName, *, label_last: bool = False, tokenize: Callable[[str], Any] | None = None
+    path: FileName,
+    *,
+    label_last: bool = False,
+    tokenize: Callable[[str], Any] | None = None,
+    columns: tuple[Column, Column] | None = None,
+    separator: str = "\t",
+    quotes: bool | None = None,
+    header: bool | None = None,
+    encoding: str = "utf-8",
+    errors: str = "strict",
 ) -> list[tuple[Any, str]]:
     """Read texts with labels, such as reviews and stars: on each line a label, a tab and a text.
 
+    In a file of fastText, whose lines begin with ``__label__good``, a blank stands behind the label, too.
+
     Args:
-        path: name of the file, UTF-8; gzipped if it ends in ".gz"
-        label_last: whether the text comes first, and the label behind the last tab
+        path: name of the file, plain or gzipped
+        label_last: whether the text comes first
         tokenize: a function that splits a text into words; by default at blanks and tabs, as `str.split` does
+        columns: the columns of the label and of the text, for tables with more columns: numbers from 0 on, or the names
+            that the first line has. None: there are two; an error where their contents look exchanged
+        separator, quotes, header, encoding, errors: see `read_tsv`
 
     Returns:
         The words and the label of each line; at least one. A text may be empty.
 
     Raises:
         OSError: the file cannot be read
-        ValueError: a line has no tab or no label, the text is not UTF-8, or the file is empty. The message names the
-            file and the line.
+        ValueError: a line has no label or another number of columns, is not text in the encoding, or there is none. The
+            message names the file and the line.
 
     Example:
         >>> from pathlib import Path
@@ -79,49 +329,119 @@ def read_labelled(
         [(['What', 'a', 'film'], 'good'), (['No', 'plot', 'at', 'all'], 'bad')]
         >>> dy.data.read_labelled("reviews.tsv", tokenize=str.lower)
         [('what a film', 'good'), ('no plot at all', 'bad')]
+        >>> _ = Path("reviews.csv").write_text('id,review,stars\\n1,"Long, dull",2\\n')
+        >>> dy.data.read_labelled("reviews.csv", columns=("stars", "review"), separator=",")
+        [(['Long,', 'dull'], '2')]
     """
     split = tokenize or str.split
-    expected = "a text, a tab and a label are needed" if label_last else "a label, a tab and a text are needed"
-    found = []
-    for number, line in numbered_lines(path):
-        first, tab, second = line.rpartition("\t") if label_last else line.partition("\t")
-        text, label = (first, second) if label_last else (second, first)
-        if not tab or not label:
-            raise ValueError(f"{os.fspath(path)}, line {number}: {expected}, not {line!r:.80}")
-        found.append((split(text), label))
-    return _some(found, path)
+    source = TextFile(path, "a file of texts with labels", encoding, errors)
+    wanted: Sequence[Column] = columns or (("text", "label") if label_last else ("label", "text"))
+    back = label_last and columns is None
+    table = Table(source, wanted, separator, quotes, header)
+    pairs: list[tuple[str, str]] = []
+
+    def labelled(lines: Sequence[Line]) -> tuple[Any, str]:
+        if lines[0][1].startswith(_FASTTEXT):
+            label, text = _of_fasttext(lines[0][1])
+        else:
+            label, text = table.cells(lines)[:: -1 if back else 1]
+            if not label:
+                raise table.unexpected(lines)
+        pairs.append((label, text))
+        return split(text), label
+
+    found = source.items(table.rows, labelled, "text")
+    table.check_quotes(source.name)
+    if columns is None and _are_exchanged(pairs):
+        ways = "label_last=False" if label_last else "label_last=True"
+        order = "(1, 0)" if label_last else "(0, 1)"
+        raise ValueError(
+            f"{source.name}: labels such as {pairs[0][0]!r:.40} and texts such as {pairs[0][1]!r:.40} look exchanged: "
+            f"{ways} is for the other order, columns={order} for this one"
+        )
+    return found
+
+
+_FASTTEXT = "__label__"
+
+
+def _of_fasttext(line: str) -> tuple[str, str]:
+    label, *rest = line.split(None, 1)
+    text = rest[0] if rest else ""
+    if text.startswith(_FASTTEXT):
+        raise ValueError(f"several labels, where one is expected: {line!r:.80}")
+    return label[len(_FASTTEXT) :], text
+
+
+def _are_exchanged(pairs: Sequence[tuple[str, str]]) -> bool:
+    """Whether all labels have several words, and no text has; or all labels differ, and texts are repeated often."""
+    labels, texts = {label for label, _ in pairs}, {text for _, text in pairs}
+    several = all(" " in label for label in labels) and not any(" " in text for text in texts)
+    return len(pairs) > 1 and (several or (len(labels) == len(pairs) > 3 and len(texts) <= len(pairs) // 2))
 
 
 @overload
 def read_parallel(
-    source: FileName, target: FileName | None = ..., *, tokenize: None = ...
+    source: FileName,
+    target: FileName | None = ...,
+    *,
+    tokenize: None = ...,
+    columns: tuple[Column, Column] | None = ...,
+    separator: str = ...,
+    quotes: bool | None = ...,
+    header: bool | None = ...,
+    encoding: str = ...,
+    errors: str = ...,
 ) -> list[tuple[list[str], list[str]]]: ...
 
 
 @overload
 def read_parallel(
-    source: FileName, target: FileName | None = ..., *, tokenize: Callable[[str], T]
+    source: FileName,
+    target: FileName | None = ...,
+    *,
+    tokenize: Callable[[str], T],
+    columns: tuple[Column, Column] | None = ...,
+    separator: str = ...,
+    quotes: bool | None = ...,
+    header: bool | None = ...,
+    encoding: str = ...,
+    errors: str = ...,
 ) -> list[tuple[T, T]]: ...
 
 
 def read_parallel(
-    source: FileName, target: FileName | None = None, *, tokenize: Callable[[str], Any] | None = None
+    source: FileName,
+    target: FileName | None = None,
+    *,
+    tokenize: Callable[[str], Any] | None = None,
+    columns: tuple[Column, Column] | None = None,
+    separator: str = "\t",
+    quotes: bool | None = None,
+    header: bool | None = None,
+    encoding: str = "utf-8",
+    errors: str = "strict",
 ) -> list[tuple[Any, Any]]:
     """Read parallel text: sentences and their translations.
 
     Args:
-        source: name of the file with the sentences, one on each line, UTF-8; gzipped if it ends in ".gz"
+        source: name of the file with the sentences, one on each line, plain or gzipped
         target: name of the file with their translations, on the same lines. None: each line of `source` is a sentence,
             a tab and its translation.
         tokenize: a function that splits a sentence into words; by default at blanks, as `str.split` does
+        columns: of a single file, the columns of the sentence and of its translation, if there are more
+        separator, quotes, header: of a single file, see `read_tsv`; "|||" is the separator of aligners
+        encoding: the encoding of the text
+        errors: "skip" leaves out bad lines, see `read_tsv`, of two files with those of the same numbers
 
     Returns:
         The words of each sentence and of its translation; at least one pair. An empty line is an empty list.
 
     Raises:
         OSError: a file cannot be read
-        ValueError: the files have different numbers of lines, a line of a single file has not two columns, the text is
-            not UTF-8, or there are no lines. The message names the file and, where one is wrong, the line.
+        ValueError: the files have different numbers of lines, but for empty ones at the end; a line of a single file
+            has not two columns, is not text in the encoding, a file is XML, or there are no lines. The message names
+            the file and, where one is wrong, the line.
 
     Example:
         >>> from pathlib import Path
@@ -134,74 +454,36 @@ def read_parallel(
         ['t', 'h', 'e']
     """
     split = tokenize or str.split
+    file = TextFile(source, "a file of sentences", encoding, errors)
     if target is None:
-        pairs = []
-        for number, line in numbered_lines(source):
-            if line.count("\t") != 1:
-                raise _unexpected(source, number, "a sentence, a tab and its translation", line)
-            first, _, second = line.partition("\t")
-            pairs.append((split(first), split(second)))
-        return _some(pairs, source)
-    sides = [[split(line) for _, line in numbered_lines(path)] for path in (source, target)]
-    if len(sides[0]) != len(sides[1]):
-        have = f"{os.fspath(source)} has {len(sides[0])} lines, {os.fspath(target)} has {len(sides[1])}"
+        table = Table(file, columns or ("sentence", "translation"), separator, quotes, header)
+
+        def pair(lines: Sequence[Line]) -> tuple[Any, Any]:
+            first, second = table.cells(lines)
+            return split(first), split(second)
+
+        found = file.items(table.rows, pair, "pair")
+        table.check_quotes(file.name)
+        return found
+    other = TextFile(target, "a file of translations", encoding, errors)
+    sides = [list(file), list(other)]
+    fewer, more = sorted(sides, key=len)
+    while len(more) > len(fewer) and not more[-1][1].strip():
+        more.pop()
+    if len(more) != len(fewer):
+        have = f"{file.name} has {len(sides[0])} lines, {other.name} has {len(sides[1])}"
         raise ValueError(f"{have}: the sentences and their translations must be on the same lines")
-    return _some(list(zip(*sides)), source)
 
+    def both(lines: Sequence[Line]) -> tuple[Any, Any]:
+        number, first = lines[0]
+        second = sides[1][number - 1]
+        try:
+            other.check(second)
+        except LineError as error:
+            raise LineError(number, f"of {other.name}: {error}") from None
+        for one in (first, second[1]):
+            if _XML.match(one):
+                raise LineError(number, f"{one!r:.80} is XML; a sentence on each line is needed")
+        return split(first), split(second[1])
 
-def read_entities(path: FileName, separator: str | None = None) -> list[tuple[list[str], list[str]]]:
-    """Read sentences with named entities, tagged as IOB1 or BIO: I-PER or B-PER begins one of the kind PER.
-
-    Args:
-        path: name of the file, UTF-8; gzipped if it ends in ".gz"
-        separator: None: a line for each word, with columns of which the first is the word and the last its tag, and an
-            empty line behind each sentence, as in CoNLL-2003; lines that begin with "-DOCSTART-" are left out.
-            Otherwise a line for each sentence, with words and tags such as ``Paris|I-LOC``, as in WikiNER, for "|".
-
-    Returns:
-        The words and the tags of each sentence, the tags as BIO; at least one.
-
-    Raises:
-        OSError: the file cannot be read
-        ValueError: a word has no such tag, the text is not UTF-8, or there is no sentence. The message names the file
-            and the line.
-
-    Example:
-        >>> from pathlib import Path
-        >>> _ = Path("train.conll").write_text("Alice NNP I-PER\\nsees VBZ O\\nParis NNP I-LOC\\n\\n")
-        >>> dy.data.read_entities("train.conll")
-        [(['Alice', 'sees', 'Paris'], ['B-PER', 'O', 'B-LOC'])]
-        >>> _ = Path("train.txt").write_text("Alice|I-PER sees|O Paris|I-LOC\\n")
-        >>> dy.data.read_entities("train.txt", "|")
-        [(['Alice', 'sees', 'Paris'], ['B-PER', 'O', 'B-LOC'])]
-    """
-    sentences: list[list[list[str]]] = [[]]
-    number = 0
-    for number, line in numbered_lines(path):
-        fields = [field for field in line.replace("\t", " ").split(" ") if field]  # a word may have a no-break space
-        if separator is not None:
-            pairs = [field.rsplit(separator, 1) for field in fields]
-        elif fields and fields[0] != "-DOCSTART-":
-            pairs = [[fields[0], *fields[1:][-1:]]]
-        else:
-            pairs = []
-        for pair in pairs:
-            if len(pair) < 2 or not is_bio(pair[1]):
-                raise ValueError(f"{os.fspath(path)}, line {number}: no tag (O, B-... or I-...) at {pair[0]!r:.80}")
-        sentences[-1] += pairs
-        if sentences[-1] and (separator is not None or not fields):  # the sentence ends
-            sentences.append([])
-    if not any(sentences):
-        raise ValueError(f"{os.fspath(path)}: no sentence in {number} lines")
-    return [([word for word, _ in pairs], to_bio([tag for _, tag in pairs])) for pairs in sentences if pairs]
-
-
-def _unexpected(path: FileName, number: int, expected: str, line: str) -> ValueError:
-    return ValueError(f"{os.fspath(path)}, line {number}: expected {expected}, not {line!r:.80}")
-
-
-def _some(found: list[T], path: FileName) -> list[T]:
-    """The items of a file, which must not be empty."""
-    if not found:
-        raise ValueError(f"{os.fspath(path)}: the file is empty")
-    return found
+    return file.items(([line] for line in sides[0]), both, "pair")

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, SupportsIndex
 
-from dynet_cy.data.files import FileName
-from dynet_cy.files.missing import opened
+from dynet_cy.core.items import check_no_table
+from dynet_cy.files.reading import FileName, numbered_lines
 from dynet_cy.files.replacing import write_file
 from dynet_cy.files.schema import COUNT, TEXT, check, every, mapping, maybe, one_of, record
 
@@ -206,7 +206,7 @@ class Vocabulary:
 
         Raises:
             OSError: the file cannot be written
-            ValueError: a word cannot be written as UTF-8
+            ValueError: a word cannot be written as UTF-8, or a count has more than 63 bits
 
         Example:
             >>> dy.data.Vocabulary(["a", "b", "a"]).save("words.json")
@@ -225,6 +225,7 @@ class Vocabulary:
         """
         special = self._special if self.unknown is None else self._special[1:]
         data = {"format": _FORMAT, "version": 1, "unknown": self.unknown, "special": special, "words": self.counts}
+        check(data, _FILE, "Vocabulary.save: the vocabulary")
         try:
             text = (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode()
         except UnicodeEncodeError as error:
@@ -248,17 +249,14 @@ class Vocabulary:
             {'a': 2, 'b': 1}
         """
         name = os.fspath(path)
-        with opened(path, "a vocabulary that Vocabulary.save has written") as file:
-            content = file.read()
         try:
-            data = json.loads(content.decode("utf-8"), object_pairs_hook=_unique)
+            lines = numbered_lines(path, "a vocabulary that Vocabulary.save has written")
+            text = "".join(f"{line}\n" for _, line in lines)
+            data = json.loads(text, object_pairs_hook=_unique)
             check(data, _FILE, "the vocabulary")
             return cls(data["words"], 0, None, data["unknown"], data["special"])
         except json.JSONDecodeError as error:
             raise ValueError(f"{name}, line {error.lineno}: not a vocabulary: {error.msg}") from error
-        except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            raise ValueError(f"{name}, line {line}: not a vocabulary: {error}") from error
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{name}: not a vocabulary: {error}") from error
 
@@ -282,10 +280,15 @@ def _check_word(word: object) -> None:
 
 def _checked(words: Iterable[str], name: str) -> list[str]:
     """The items of an iterable; a string, whose items would be letters, is a mistake."""
+    _check_iterable(words, name)
+    return list(words)
+
+
+def _check_iterable(words: Iterable[str], name: str) -> None:
     if isinstance(words, (str, bytes)):
         got = type(words).__name__
         raise TypeError(f"Vocabulary: {name} must be an iterable of words, not {got}; for letters: list(text)")
-    return list(words)
+    check_no_table("Vocabulary", words, name)
 
 
 def _counted(words: Iterable[str] | Mapping[str, int]) -> dict[str, int]:
@@ -295,8 +298,7 @@ def _counted(words: Iterable[str] | Mapping[str, int]) -> dict[str, int]:
         if negative:
             raise ValueError(f"Vocabulary: the count of {negative[0]!r:.80} is {counts[negative[0]]}")
     else:
-        if isinstance(words, (str, bytes)):
-            _checked(words, "words")
+        _check_iterable(words, "words")
         try:
             counts = dict(Counter(words))
         except TypeError as error:  # a list of sentences: their words are needed

@@ -66,6 +66,7 @@ Stored = Union[Parameters, LookupParameters]
 _KEY = "dynet_cy"
 _BLOCK = 1 << 22  # numbers per write
 _FORMAT = 1
+_LARGEST_HEADER = 100_000_000  # of the format; larger ones are not read
 # Settings of trainers that files of earlier versions do not have.
 _LATER = {"_groups", "_decay_due", "_skipped"}
 
@@ -174,11 +175,13 @@ def save_safetensors(
         collection: what to save, with all below it: a collection or a layer.
         trainer: its trainer, whose learning rate, clipping, counts, momentum and moments are saved too. If it was made
             for a collection above, all of that one is saved.
-        extra: anything that JSON can hold, such as the number of the epoch and the place in the data.
+        extra: anything that JSON can hold, such as the number of the epoch and the place in the data. Keys must be
+            texts; a tuple is read as a list.
 
     Raises:
-        TypeError: `extra` holds what JSON cannot.
-        ValueError: the trainer is one of another model, or of another part of this one.
+        TypeError: `extra` holds what JSON cannot, such as a key that is no text or a number of over 400 digits.
+        ValueError: the trainer is one of another model, or of another part of this one; a parameter's name cannot be
+            written as UTF-8; or names and `extra` take over 100 MB.
         OSError: the file cannot be written.
 
     Example:
@@ -218,12 +221,35 @@ def save_safetensors(
             for number, array in enumerate(arrays or ()):
                 tensors[f"trainer:{number}:{names[x]}"] = array
     try:
-        json.dumps(state)
-    except (TypeError, ValueError) as error:
+        text = _encoded(state)
+    except TypeError as error:
         raise TypeError(f"save_safetensors: extra, or an attribute of the trainer, cannot be kept: {error}") from error
     # Packed weights change the rounding. Drop them, so that training continues as it would after loading.
     collection.storage.changed()
-    _write(path, tensors, state)
+    _write(path, tensors, text)
+
+
+def _encoded(state: dict[str, Any]) -> str:
+    """The state as JSON.
+
+    Raises:
+        TypeError: JSON cannot hold it, or what is read would be something else.
+    """
+    try:
+        text = json.dumps(state)
+        json.loads(text, parse_int=_integer)
+        _check_keys(state)
+    except (ValueError, RecursionError) as error:
+        raise TypeError(str(error)) from error
+    return text
+
+
+def _check_keys(value: Any) -> None:
+    for key in value if isinstance(value, dict) else ():
+        if not isinstance(key, str):
+            raise TypeError(f"the key {key!r:.80} is no text, and JSON would make it one: write str(key)")
+    for part in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+        _check_keys(part)
 
 
 def _blocks(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> Iterator[bytes | memoryview]:
@@ -236,7 +262,13 @@ def _blocks(tensors: dict[str, np.ndarray], metadata: dict[str, str]) -> Iterato
         kind = {"float32": "F32", "uint32": "U32"}[array.dtype.name]
         header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [begin, end]}
         begin = end
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    try:
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"a name cannot be written to a safetensors file: {error}") from error
+    if len(text) > _LARGEST_HEADER:
+        message = f"names and metadata of {len(text)} bytes, and a safetensors file may have {_LARGEST_HEADER}"
+        raise ValueError(f"{message}; keep large data in a file of their own")
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for _, array in sorted(tensors.items()):
@@ -443,12 +475,12 @@ def save_tensors(path: FileName, arrays: dict[str, np.ndarray[Any, Any]], kinds:
         arrays: by the full names of the parameters, in the shape that `as_array` has.
         kinds: "Parameters" or "LookupParameters" for each of them.
     """
-    _write(path, arrays, {"format": _FORMAT, "version": __version__, "kinds": kinds})
+    _write(path, arrays, _encoded({"format": _FORMAT, "version": __version__, "kinds": kinds}))
 
 
-def _write(path: FileName, tensors: dict[str, np.ndarray[Any, Any]], state: dict[str, Any]) -> None:
+def _write(path: FileName, tensors: dict[str, np.ndarray[Any, Any]], state: str) -> None:
     with replacing(path) as file:
-        for block in _blocks(tensors, {_KEY: json.dumps(state)}):  # signal handlers run between blocks
+        for block in _blocks(tensors, {_KEY: state}):  # signal handlers run between blocks
             file.write(block)
 
 

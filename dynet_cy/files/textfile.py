@@ -15,6 +15,8 @@ Nothing in a file is executed.
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import math
 import os
 import re
@@ -23,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Union
 
 import numpy as np
 
-from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import NOT_WHOLE, is_plain, other_format, unpacked
 from dynet_cy.files.replacing import replacing
 
 if TYPE_CHECKING:
@@ -59,15 +61,7 @@ _VALUES = 1 << 14  # numbers formatted at a time
 _WIDTH = 16  # bytes of a finite number and the blank after it
 _SHORT = 11  # how many bytes shorter others are, such as "+nan"
 
-# How files of other formats begin, and how to read them.
-_OTHERS = [
-    (b"\x1f\x8b", "it is compressed by gzip; uncompress it first (gunzip)"),
-    (b"BZh", "it is compressed by bzip2; uncompress it first (bunzip2)"),
-    (b"\xfd7zXZ", "it is compressed by xz; uncompress it first (unxz)"),
-    (b"\x28\xb5\x2f\xfd", "it is compressed by zstd; uncompress it first (unzstd)"),
-    (b"PK\x03\x04", "it is a zip archive"),
-    (b"\x80", "it is a pickle, such as the .meta file of dy.save; the parameters are in the .data file beside it"),
-]
+_PICKLE = b"\x80"
 _SAFETENSORS = re.compile(rb".{6}\0\0 *\{", re.DOTALL)
 
 
@@ -207,9 +201,10 @@ def _shown(line: bytes) -> str:
 
 def _other(line: bytes) -> str:
     """The format of a file that is not a text model, judged by its first line, if it is known."""
-    for start, what in _OTHERS:
-        if line.startswith(start):
-            return f": {what}"
+    if other := other_format(line):
+        return other
+    if line.startswith(_PICKLE):
+        return ": it is a pickle, such as the .meta file of dy.save; the parameters are in the .data file beside it"
     return ": it is a safetensors file; load_safetensors reads those" if _SAFETENSORS.match(line) else ""
 
 
@@ -247,6 +242,8 @@ class _Reader:
             if not line:
                 return None
             self.line += 1
+            if self.line == 1:
+                line = line.removeprefix(codecs.BOM_UTF8)
             if line.strip():
                 break
         try:
@@ -385,10 +382,21 @@ def _is_number(word: bytes) -> bool:
     return b"_" not in word
 
 
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[_Reader]:
+    shown = os.fsdecode(path)
+    with unpacked(path, "a text model file") as file:
+        try:
+            yield _Reader(file, shown)
+        except NOT_WHOLE as error:
+            raise TruncatedModelFileError(f"not a whole gzip file: {error}", shown) from error
+
+
 def read_text_model(path: Path, select: Callable[[str, str], bool] | None = None) -> Iterator[Entry]:
     """The entries of a text model file, one after the other as they are requested.
 
-    Blank lines between entries, other line ends, other ways to write a number, nan and inf are accepted.
+    Blank lines between entries, other line ends, a byte order mark, compression by gzip, other ways to write a number,
+    nan and inf are accepted.
 
     Args:
         path: the file.
@@ -400,8 +408,8 @@ def read_text_model(path: Path, select: Callable[[str, str], bool] | None = None
         TruncatedModelFileError: the file ends in the middle of an entry.
         WrongCountError: a line holds more or fewer numbers than its header says, or has more or fewer bytes.
     """
-    with opened(path, "a text model file") as file:
-        yield from _Reader(file, os.fsdecode(path)).entries(select)
+    with _opened(path) as reader:
+        yield from reader.entries(select)
 
 
 def scan_text_model(file: IO[bytes], path: str) -> tuple[list[Header], Iterator[Entry]]:
@@ -473,8 +481,7 @@ def populate_entries(
     label = {PARAMETER: "parameter", LOOKUP: "lookup parameter"}
     below, above = key_filter(key), len(key.rstrip("/")) + 1
     found: dict[str, list[tuple[str, tuple[int, ...], int]]] = {PARAMETER: [], LOOKUP: []}
-    with opened(path, "a text model file") as file:
-        reader = _Reader(file, shown)
+    with _opened(path) as reader:
         while (header := reader.header()) is not None:
             kind, name, dim = header[:3]
             if below(name):
@@ -523,14 +530,30 @@ def write_text_model(path_or_file: Path | IO[bytes], entries: Iterable[Entry | A
         append: whether to keep the present content of the file.
 
     Raises:
+        ModelFileError: the content to keep is not a whole, uncompressed text model.
         ValueError: an entry cannot be written because of its kind, its name, or a number of values that does not match
             its dimensions.
     """
     if isinstance(path_or_file, (str, bytes, os.PathLike)):
+        if append and os.path.isfile(path_or_file):
+            _check_whole(path_or_file)
         with replacing(path_or_file, append) as file:
             _write(file, entries)
     else:
         _write(path_or_file, entries)
+
+
+def _check_whole(path: Path) -> None:
+    """Read a file to which entries will be appended: after a part of an entry, they could not be read."""
+    with _opened(path) as reader:
+        if not is_plain(reader.file):
+            raise NotAModelFileError("it is compressed by gzip; nothing can be appended to it", reader.path)
+        while (header := reader.header()) is not None:
+            reader.skip(header)
+        has_end = not reader.line or (reader.file.seek(-1, os.SEEK_END), reader.file.read())[1] == b"\n"
+    if not has_end:  # perhaps cut off in its last number
+        for _ in read_text_model(path):
+            pass
 
 
 def _write(file: IO[bytes], entries: Iterable[Any]) -> None:
@@ -545,7 +568,11 @@ def _write(file: IO[bytes], entries: Iterable[Any]) -> None:
             raise ValueError(f"not a name for a parameter in a text file: {entry.name!r}")
         size = sum(_WIDTH * line.size + 1 - _SHORT * int((~np.isfinite(line)).sum()) for line in lines)
         flag = "ZERO_GRAD" if entry.grads is None else "FULL_GRAD"
-        file.write(f"#{entry.kind}# {entry.name} {_braces(entry.dim)} {size} {flag}\n".encode())
+        header = f"#{entry.kind}# {entry.name} {_braces(entry.dim)} {size} {flag}\n".encode()
+        if len(header) >= _HEADER_LIMIT:
+            message = f"{entry.name[:60]!r}... of {len(entry.name)} characters is too long for a text file"
+            raise ValueError(f"{message}, whose headers have less than {_HEADER_LIMIT} bytes")
+        file.write(header)
         for line in lines:
             for start in range(0, line.size, _VALUES):
                 file.write(_formatted(line[start : start + _VALUES]))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union, cast
 
 import numpy as np
 
-from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import numbered_lines
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -312,16 +312,15 @@ class FromFileInitializer(PyInitializer):
     def fill(self, out: Array, rng: RandomSource, lookup: bool = False) -> None:
         values = np.empty(out.size, dtype=np.float32)
         count = 0
-        with opened(self.fname, "a file of numbers", "r", encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
-                if count == out.size:
-                    break
-                words = line.split()[: out.size - count]
-                try:
-                    values[count : count + len(words)] = [float(word) for word in words]
-                except ValueError as error:
-                    raise ValueError(f"{self.fname}, line {number}: {error}") from None
-                count += len(words)
+        for number, line in numbered_lines(self.fname, "a file of numbers"):
+            if count == out.size:
+                break
+            words = line.split()[: out.size - count]
+            try:
+                values[count : count + len(words)] = [float(word) for word in words]
+            except ValueError as error:
+                raise ValueError(f"{self.fname}, line {number}: {error}") from None
+            count += len(words)
         if count < out.size:
             raise ValueError(f"{self.fname} has {count} numbers, but dimensions {out.shape} take {out.size}")
         out[...] = values.reshape(out.shape, order="F")

@@ -3,6 +3,7 @@
 import numbers
 import os
 import re
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -1080,8 +1081,12 @@ def lookup_batch(p, indices, update=True):
         if size_of(d) != 1:
             indices = operators["reshape"](indices, (1,), size_of(d) * d.bd)
         return lookup_at(t, indices, update, "lookup_batch")
-    if not hasattr(indices, "__len__"):
-        raise TypeError(f"lookup_batch: a list of indices is needed, not {indices!r}")
+    if isinstance(indices, np.ndarray) and indices.ndim == 1:
+        indices = indices.tolist()
+    elif type(indices) is not list:
+        if not hasattr(indices, "__getitem__") or isinstance(indices, Mapping) or getattr(indices, "ndim", 1) != 1:
+            raise TypeError(f"lookup_batch: a list of indices is needed, not {indices!r}")
+        indices = list(indices)                     # the items of a series of pandas by number are others
     n = len(indices)
     if n == 0:
         raise ValueError("lookup_batch: the list of indices is empty")

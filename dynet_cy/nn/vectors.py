@@ -1,7 +1,7 @@
 """Pretrained word vectors: word2vec, fastText, GloVe, npz and safetensors files.
 
-- text, of word2vec, fastText (`.vec`) and GloVe: a line for each word, followed by its numbers; except in GloVe, the
-  first line has the number of words and the length of a vector
+- text, of word2vec, fastText (`.vec`) and GloVe: a line for each word, followed by its numbers, with blanks or tabs
+  between them; except in GloVe, the first line has the number of words and the length of a vector
 - binary, of word2vec (`.bin`): the same first line; then each word, followed by a space and 32-bit floats
 - `.npz`: arrays `words` (strings) and `vectors` (a row for each word)
 - `.safetensors`: one matrix, with a row for each word; the metadata have `words`, a list in JSON
@@ -11,21 +11,24 @@ The size stated in a file is compared with its contents before memory is allocat
 
 from __future__ import annotations
 
-import gzip
+import itertools
 import json
 import os
 import struct
+import warnings
 import zipfile
 import zlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError, safe_open
 
+from dynet_cy.core.items import check_no_table
 from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import NOT_WHOLE, is_plain, text_bytes, unpacked
 from dynet_cy.files.textfile import ModelFileError
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.initializers import NormalInitializer
@@ -137,7 +140,7 @@ class WordVectors:
         """
         if words is None:
             return Embedding.from_numpy(self.array, model, padding, frozen)
-        if not words:
+        if len(words) == 0:
             raise ValueError("WordVectors.embedding: argument words: the vocabulary is empty")
         layer = Embedding(len(words), self.dim, model, padding, frozen, NormalInitializer(0, float(self.array.var())))
         table = layer.table.as_array().copy()
@@ -158,12 +161,13 @@ def read_vectors(
     """Read word vectors.
 
     Args:
-        path: name of the file; text and binary files may be gzipped (`.gz`)
+        path: name of the file; text and binary files may be gzipped
         format: "text" (word2vec, fastText, GloVe), "binary" (word2vec), "npz" or "safetensors"; None, the default:
             by the extension `.bin`, `.npz` or `.safetensors`, and text for all others
         words: which words to keep; None for all
-        errors: what to do with words that are not UTF-8, as in `bytes.decode`: "strict" for an error, "replace",
-            "ignore"
+        errors: "strict" for an error at the first bad line; "skip" to leave bad lines out, and to read what there is of
+            a file that is cut off or has fewer words than its first line says, with a warning that says how much is
+            missing. Or what to do with words that are not UTF-8, as in `bytes.decode`: "replace", "ignore"
 
     Returns:
         The words and vectors, in the order of the file; of repeated words the first.
@@ -194,34 +198,80 @@ def read_vectors(
         return _chosen(*_read_npz(name), words)
     if format == "safetensors":
         return _chosen(*_read_safetensors(name), words)
-    readers: dict[str, Callable[[IO[bytes], str], tuple[int, Rows]]] = {"text": _text_rows, "binary": _binary_rows}
+    readers: dict[str, Callable[[_Source], tuple[int, Rows]]] = {"text": _text_rows, "binary": _binary_rows}
     if format not in readers:
         expected = "expected 'text', 'binary', 'npz' or 'safetensors'"
         raise ValueError(f"read_vectors: argument format: {expected}, got {format!r:.80}")
+    check_no_table("read_vectors", words, "words")
     kept = None if words is None else set(words)
     found: dict[str, None] = {}
     numbers = array("f")
-    plain = opened(name, "a file of word vectors")
-    with plain, gzip.open(plain) if name.endswith(".gz") else plain as unpacked, np.errstate(over="ignore"):
-        file: Any = unpacked
-        try:
-            dim, rows = readers[format](file, name)
-            for number, (raw, vector) in enumerate(rows, 1):
-                try:
-                    word = raw.decode("utf-8", errors)
-                except UnicodeDecodeError as error:
-                    message = f"word {number} is not UTF-8: {raw!r:.80}; errors= says what to do"
-                    raise ModelFileError(message, name) from error
-                if word in found or (kept is not None and word not in kept):
-                    continue
-                if not np.isfinite(vector).all():
-                    message = f"the vector of word {number}, {word!r:.80}, has numbers that are not finite"
-                    raise ModelFileError(message, name)
-                found[word] = None
-                numbers.frombytes(vector.tobytes())
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise ModelFileError(f"not a whole gzip file: {error}", name) from error
+    with _Source(name, format, errors == "skip") as source, np.errstate(over="ignore"):
+        dim, rows = readers[format](source)
+        for number, (raw, vector) in enumerate(source.whole(rows), 1):
+            try:
+                word = raw.decode("utf-8", "strict" if errors == "skip" else errors)
+            except UnicodeDecodeError:
+                source.bad(f"word {number} is not UTF-8: {raw!r:.80}")
+                continue
+            if word in found or (kept is not None and word not in kept):
+                continue
+            if not np.isfinite(vector).all():
+                source.bad(f"the vector of word {number}, {word!r:.80}, has numbers that are not finite")
+                continue
+            found[word] = None
+            numbers.frombytes(vector.tobytes())
+        if source.missing:
+            lines = "line" if len(source.missing) == 1 else "lines"
+            first = f"{len(source.missing)} bad {lines} left out; the first: {source.missing[0]}"
+            warnings.warn(f"{name}: {first}", stacklevel=2)
     return WordVectors(found, np.frombuffer(numbers, np.float32).reshape(len(found), dim))
+
+
+class _Source:
+    """An open text or binary file of vectors, and what is bad in it: an error, or counted where it is to be skipped."""
+
+    def __init__(self, name: str, format: str, skips: bool) -> None:
+        self.name, self._skips = name, skips
+        self.missing: list[str] = []
+        what = "a file of word vectors"
+        try:
+            self.file: Any = unpacked(name, what) if format == "binary" else text_bytes(name, what)[0]
+        except ValueError as error:
+            raise ModelFileError(str(error).replace(f"{name}: ", "", 1), name) from error
+
+    def bad(self, message: str, line: int | None = None) -> None:
+        if not self._skips:
+            raise ModelFileError(f"{message}; errors= says what to do", self.name, line) from None
+        self.missing.append(message if line is None else f"line {line}: {message}")
+
+    def whole(self, rows: Rows) -> Rows:
+        """The rows, up to the place where a gzip file ends too early."""
+        try:
+            yield from rows
+        except NOT_WHOLE as error:
+            self.bad(f"not a whole gzip file: {error}")
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """The lines that are not empty, with their numbers and ends."""
+        number, empty = 0, 0
+        while line := self.file.readline(_LONGEST_LINE):
+            number += 1
+            if len(line) == _LONGEST_LINE:
+                raise ModelFileError("a line that never ends: not a text file of word vectors", self.name, number)
+            if not line.strip():
+                empty = empty or number
+                continue
+            if empty:
+                self.bad("an empty line within the file", empty)
+                empty = 0
+            yield number, line
+
+    def __enter__(self) -> _Source:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.file.close()
 
 
 def _chosen(names: list[str], vectors: npt.NDArray[Any], words: Collection[str] | None) -> WordVectors:
@@ -235,13 +285,6 @@ def _chosen(names: list[str], vectors: npt.NDArray[Any], words: Collection[str] 
 # ---- text and binary
 
 
-def _line(file: IO[bytes], name: str, number: int) -> bytes:
-    line = file.readline(_LONGEST_LINE)
-    if len(line) == _LONGEST_LINE:
-        raise ModelFileError("a line that never ends: not a text file of word vectors", name, number)
-    return line.rstrip(b" \r\n")
-
-
 def _header(line: bytes) -> tuple[int, int] | None:
     """The number of words and the length of a vector, if the line is a header."""
     parts = line.split()
@@ -250,48 +293,84 @@ def _header(line: bytes) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
-def _text_rows(file: IO[bytes], name: str) -> tuple[int, Rows]:
-    first = _line(file, name, 1)
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _dim(line: bytes) -> int:
+    """How many numbers there are behind a word, which may have blanks, or be a number itself."""
+    parts = line.partition(b"\t")[2].split() if b"\t" in line else line.split()[1:]
+    return next((i for i, part in enumerate(reversed(parts)) if not _is_number(part)), len(parts))
+
+
+def _parts(line: bytes, dim: int) -> list[bytes]:
+    """The word of a line, and its numbers: behind a tab, or the last ones."""
+    if b"\t" in line:
+        word, _, numbers = line.partition(b"\t")
+        return [word.strip(b" "), *numbers.split()]
+    parts = line.rsplit(b" ", dim)
+    return parts if all(parts) else line.rsplit(None, dim)
+
+
+def _text_rows(source: _Source) -> tuple[int, Rows]:
+    lines = source.lines()
+    try:
+        number, first = next(lines, (1, b""))
+    except NOT_WHOLE as error:
+        raise ModelFileError(f"not a whole gzip file: {error}", source.name) from error
     header = _header(first)
-    dim = len(first.split(b" ")) - 1 if header is None else header[1]
+    dim = _dim(first) if header is None else header[1]
     if dim < 1:
-        raise ModelFileError(f"neither a header nor a word with numbers: {first!r:.80}", name, 1)
+        raise ModelFileError(f"neither a header nor a word with numbers: {first.rstrip()!r:.80}", source.name, 1)
+    taken = "first row" if header is None else "header"
 
     def rows() -> Rows:
-        number, line = (1, first) if header is None else (2, _line(file, name, 2))
         count = 0
-        while line:
-            parts = line.rsplit(b" ", dim)  # words may contain spaces
+        for number, line in lines if header else itertools.chain([(1, first)], lines):
+            count += 1
+            if header and count < header[0] and not line.endswith(b"\n"):
+                source.bad(f"the file ends in word {count} of {header[0]}", number)
+                continue
+            if line[:1].isspace():
+                source.bad("no word before the numbers", number)
+                continue
+            parts = _parts(line.rstrip(b" \t\r\n"), dim)
             if len(parts) != dim + 1:
-                raise ModelFileError(f"{len(parts) - 1} numbers, there should be {dim}", name, number)
+                counted = f"{len(parts) - 1} numbers, there should be {dim} behind a word"
+                source.bad(f"{counted}; line 1 was taken for a {taken}: {first.rstrip()!r:.60}", number)
+                continue
             try:
                 vector = np.array(parts[1:], dtype=np.float32)
             except ValueError as error:
-                raise ModelFileError(f"not numbers behind a word: {error}", name, number) from error
+                source.bad(f"not numbers behind a word: {error}", number)
+                continue
             yield parts[0], vector
-            count += 1
-            number += 1
-            line = _line(file, name, number)
-        if file.read(1):
-            raise ModelFileError("an empty line within the file", name, number)
         if header is not None and count != header[0]:
-            raise ModelFileError(f"{count} words, the first line says {header[0]}", name)
+            source.bad(f"{count} words, the first line says {header[0]}")
 
     return dim, rows()
 
 
-def _binary_rows(file: IO[bytes], name: str) -> tuple[int, Rows]:
-    first = file.readline(64)
+def _binary_rows(source: _Source) -> tuple[int, Rows]:
+    name, file = source.name, source.file
+    try:
+        first = file.readline(64)
+    except NOT_WHOLE as error:
+        raise ModelFileError(f"not a whole gzip file: {error}", name) from error
     if first.startswith(_FASTTEXT_MODEL):
         raise ModelFileError("a model of fastText, with parts of words; its vectors are in the .vec file", name)
     header = _header(first)
     if header is None or header[1] < 1 or not first.endswith(b"\n"):
         raise ModelFileError(f"the first line does not say how many words and numbers there are: {first!r:.80}", name)
     count, dim = header
-    if not name.endswith(".gz"):
+    if is_plain(file):
         left = os.fstat(file.fileno()).st_size - file.tell()
         if count * (4 * dim + 2) > left:
-            raise ModelFileError(f"{left} bytes for {count} words of {dim} numbers: the file is not whole", name)
+            source.bad(f"{left} bytes for {count} words of {dim} numbers: the file is not whole")
 
     def rows() -> Rows:
         data, at = b"", 0
@@ -300,14 +379,15 @@ def _binary_rows(file: IO[bytes], name: str) -> tuple[int, Rows]:
             while end < 0 or end + 1 + 4 * dim > len(data):
                 block = file.read(_BLOCK)
                 if not block or (end < 0 and len(data) - at > _LONGEST_WORD):
-                    raise ModelFileError(f"it ends within word {number} of {count}, or is no such file", name)
+                    source.bad(f"it ends within word {number} of {count}, or is no such file")
+                    return
                 data, at = data[at:] + block, 0
                 end = data.find(b" ")
             vector = np.frombuffer(data, "<f4", dim, end + 1)
             yield data[at:end].lstrip(b"\n"), vector
             at = end + 1 + 4 * dim
         if (data[at:] + file.read(2)).strip(b"\n"):
-            raise ModelFileError(f"there is more behind its {count} words", name)
+            source.bad(f"there is more behind its {count} words")
 
     return dim, rows()
 

@@ -14,6 +14,7 @@ from typing import Any, Callable, Generic, Optional, TypeVar, cast, overload
 
 import numpy as np
 
+from dynet_cy.core.items import check_items
 from dynet_cy.parallel.communicator import ParallelError
 from dynet_cy.parallel.runtime import current
 from dynet_cy.parallel.trainer import end_share
@@ -267,7 +268,7 @@ def shard(
 
     Raises:
         ParallelError: the ranks have different data, settings or costs; found when an iteration begins.
-        TypeError: `cost` is not a function.
+        TypeError: `cost` is not a function, or the data are a table or a series of pandas, with items by label.
         ValueError: `uneven` is unknown, `batch_size` is less than 1, or `cost` is given without `batch_size`.
     """
     if uneven not in UNEVEN:
@@ -280,6 +281,7 @@ def shard(
         raise TypeError(f"shard: cost must be a function of an item, not {type(cost).__name__}")
     if cost is not None and batch_size is None:
         raise ValueError("shard: cost goes with batch_size: single items cannot be dealt otherwise")
+    check_items("shard", data)
     by_number = hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, Mapping)
     sequence = cast("Sequence[T]", data) if by_number else list(data)
     return Shard(sequence, bool(shuffle), int(seed), uneven, batch_size, cost)

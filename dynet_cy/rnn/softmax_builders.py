@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar, Union
 
 import numpy as np
 
-from dynet_cy.files.missing import opened
+from dynet_cy.files.reading import numbered_lines
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection, Parameters
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
@@ -484,19 +484,20 @@ def _read_clusters(file: Path, word_dict: Mapping[str, int]) -> list[list[int]]:
     """The numbers of the words of each cluster."""
     clusters: dict[str, list[int]] = {}
     seen: set[int] = set()
-    with opened(file, "a file of clusters of words", "r", encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            parts = line.split()
-            where = f"ClassFactoredSoftmaxBuilder: {os.fspath(file)}, line {number}"
-            if len(parts) < 2:
-                raise ValueError(f"{where}: a cluster and a word are needed, not {line.rstrip()!r}")
-            if parts[1] not in word_dict:
-                raise KeyError(f"{where}: word {parts[1]!r} is not in word_dict")
-            word = word_dict[parts[1]]
-            if word in seen:
-                raise ValueError(f"{where}: word {parts[1]!r} is there for the second time")
-            seen.add(word)
-            clusters.setdefault(parts[0], []).append(word)
+    for number, line in numbered_lines(file, "a file of clusters of words"):
+        parts = line.split("\t") if "\t" in line else line.split()
+        if not any(parts):
+            continue
+        where = f"ClassFactoredSoftmaxBuilder: {os.fspath(file)}, line {number}"
+        if len(parts) not in (2, 3) or (len(parts) == 3 and not parts[2].isdigit()):
+            raise ValueError(f"{where}: a cluster and a word are needed, and perhaps its count, not {line!r:.80}")
+        if parts[1] not in word_dict:
+            raise KeyError(f"{where}: word {parts[1]!r} is not in word_dict")
+        word = word_dict[parts[1]]
+        if word in seen:
+            raise ValueError(f"{where}: word {parts[1]!r} is there for the second time")
+        seen.add(word)
+        clusters.setdefault(parts[0], []).append(word)
     if not clusters:
         raise ValueError(f"ClassFactoredSoftmaxBuilder: {os.fspath(file)} has no words")
     return list(clusters.values())

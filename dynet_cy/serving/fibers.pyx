@@ -31,6 +31,7 @@ from dynet_cy.graph.structs cimport COMPUTED, Graph, Node, args_of, nodes_of, st
 from dynet_cy.kernels.kernels cimport DrawingItem, drawing_item
 from dynet_cy.memory.storage cimport guard
 
+from dynet_cy.core.items import check_no_table
 from dynet_cy.graph.expressions import cg
 
 
@@ -62,7 +63,7 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
         The results, in the order of the items.
 
     Raises:
-        TypeError: function is not callable, or no iterable is given.
+        TypeError: function is not callable, no iterable is given, or one is a table, whose items are columns.
         ValueError: width is less than 1.
         RuntimeError: from `renew_cg`, `cg_checkpoint`, `cg_revert` and `backward` in a call: the graph is not its own.
             From `set`, `set_index`, and from what changes parameters: other calls have begun and may have used the
@@ -87,6 +88,8 @@ def batched_map(function, *iterables, width=None, return_exceptions=False):
         raise TypeError(f"batched_map: function must be callable, not {type(function).__name__}")
     if not iterables:
         raise TypeError("batched_map: an iterable of items is needed")
+    for items in iterables:
+        check_no_table("batched_map", items, "items")
     if width is not None and width < 1:
         raise ValueError(f"batched_map: width must be at least 1, not {width}")
     cdef ComputationGraph graph = cg()

@@ -78,7 +78,7 @@ def test_vectors_know_words_that_no_text_has(more: list[str], texts: Path, tmp_p
 def test_errors(texts: Path, tmp_path: Path) -> None:
     (tmp_path / "text.tsv").write_text("good\tfine\nno label here\n")
     for args, message in [
-        (["--train", tmp_path / "text.tsv"], "line 2: a label, a tab and a text are needed"),
+        (["--train", tmp_path / "text.tsv"], "line 2: expected label and text, separated by tabs"),
         (["classify", "--model", tmp_path / "none"], "none"),
         (["--train", texts / "train.tsv", "--vectors", tmp_path / "text.tsv"], "text.tsv"),
     ]:

@@ -106,7 +106,7 @@ def test_the_first_of_equal_words(tmp_path: Path) -> None:
 
 
 def test_words_that_are_no_text(tmp_path: Path) -> None:
-    (tmp_path / "m.txt").write_bytes(b"\xff\xfe 1 2\n")
+    (tmp_path / "m.txt").write_bytes(b"\xff\xff 1 2\n")
     with pytest.raises(dy.ModelFileError, match="word 1 is not UTF-8"):
         nn.read_vectors(tmp_path / "m.txt")
     assert nn.read_vectors(tmp_path / "m.txt", errors="replace").words == ["\ufffd\ufffd"]
@@ -120,7 +120,7 @@ DAMAGED = {
     "gap.vec": (b"2 2\na 1 2\n\nb 1 2\n", "line 3: an empty line"),
     "nan.txt": (b"a 1 nan\n", "word 1, 'a', has numbers that are not finite"),
     "cut.vec.gz": (gzip.compress(text())[:-9], "not a whole gzip file"),
-    "no.vec.gz": (b"abc", "not a whole gzip file"),
+    "no.vec.gz": (b"\x1f\x8babc", "not a whole gzip file"),
     "cut.bin": (binary()[:-20], "the file is not whole"),
     "end.bin": (binary()[:-5], "it ends within word 5 of 5"),
     "cut.bin.gz": (gzip.compress(binary()[:-5]), "it ends within word 5 of 5"),

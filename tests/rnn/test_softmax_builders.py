@@ -150,7 +150,11 @@ def test_errors(files: Path) -> None:
         dy.ClassFactoredSoftmaxBuilder(3, files.with_name("none"), {}, model)
     with pytest.raises(KeyError, match="line 1: word 'cat' is not in word_dict"):
         dy.ClassFactoredSoftmaxBuilder(3, files, {}, model)
-    for text, error in [("A cat\nB cat\n", "line 2: word 'cat' is there for"), ("\n", "line 1: a cluster and a word")]:
+    for text, error in [
+        ("A cat\nB cat\n", "line 2: word 'cat' is there for"),
+        ("\n", "has no words"),
+        ("A\n", "line 1: a cluster and a word"),
+    ]:
         files.write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=error):
             dy.ClassFactoredSoftmaxBuilder(3, files, WORDS, model)
