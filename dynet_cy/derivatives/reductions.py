@@ -96,6 +96,7 @@ def cumulative(step: Step, i: int) -> Contribution:
 # ---- norms
 
 _TINY = float(np.finfo(np.float32).tiny)
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 @each("squared_norm")
@@ -206,8 +207,10 @@ def extreme(step: Step, i: int) -> Contribution:
 
 @each("logsumexp_dim")
 def log_sum(step: Step, i: int) -> Contribution:
+    """Where all elements are -inf, as in a field with impossible transitions, softmax is NaN, and the gradient 0."""
     x, axis = step.x(0), step.word(0)
-    return cmult(kept(step.dy, x.dim()[0], [axis]), softmax(x, axis))
+    shares = cmult(softmax(bmax(x, _LOWEST), axis), x > -math.inf)
+    return cmult(kept(step.dy, x.dim()[0], [axis]), shares)
 
 
 @composed("logsumexp")

@@ -22,6 +22,7 @@ from dynet_cy.ops.inputs cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.loops cimport (
     Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, terms_work,
 )
+from dynet_cy.ops.positions cimport chooser_number, refuse, refuse_number, refused
 from dynet_cy.ops.registry cimport (
     FLAT, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, register,
 )
@@ -649,6 +650,20 @@ cdef int viterbi_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+cdef void refuse_sequence(const Call* c, uint32_t b) noexcept nogil:
+    """Note why no sequence of a batch element is the best: the first NaN, an inf that meets -inf, or all are -inf."""
+    cdef uint32_t i
+    cdef size_t k
+    cdef const float* x
+    for i in range(4):
+        x = element(&c.x[i], b)
+        for k in range(size_of(&c.x[i].dim)):
+            if x[k] != x[k] or x[k] == INFINITY:
+                refuse(c.attrs[0].u, &c.x[i], b, k, i)
+                return
+    refuse_number(c.attrs[0].u, -INFINITY, b, 0, 0)
+
+
 cdef void viterbi_forward(const Call* c) noexcept nogil:
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j, best
     cdef uint32_t b
@@ -671,10 +686,9 @@ cdef void viterbi_forward(const Call* c) noexcept nogil:
                 next_scores[j] = sums[best] + s.x[t * tags + j]
             memcpy(scores, next_scores, tags * sizeof(float))
         K.add(tags, s.end, scores)
-        best = K.argmax(tags, scores)           # a NaN wins; then there is no best sequence
-        if scores[best] != scores[best]:
-            for t in range(n):
-                y[t] = -1
+        best = K.argmax(tags, scores)           # a NaN wins
+        if not scores[best] > -INFINITY:
+            refuse_sequence(c, b)
             continue
         for t in range(n):
             y[n - 1 - t] = <int32_t>best
@@ -706,6 +720,7 @@ MARGINALS.no_gradient_because = b"they are for decoding; they are themselves the
 cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL)
 VITERBI.work = viterbi_work
 VITERBI.result = INTEGERS
+VITERBI.raised = refused
 VITERBI.no_gradient_because = b"the best sequence is constant almost everywhere"
 
 
@@ -719,8 +734,7 @@ def crf_log_partition(x, transitions, start, end):
 
     Args:
         x: the score of each tag for each word, a column for each word.
-        transitions: the score of a tag (column) after another one (row); give impossible transitions a score such as
-            -10000, not -inf.
+        transitions: the score of a tag (column) after another one (row); -inf: never.
         start, end: scores of the first and of the last tag.
 
     Raises:
@@ -793,7 +807,7 @@ def crf_marginals(x, transitions, start, end):
 
 def crf_viterbi(x, transitions, start, end):
     """The sequence of tags with the greatest score (Viterbi 1967), as a vector of integers; the first if several are
-    equal, and -1 for each word if the greatest score is NaN.  See `crf_log_partition`.
+    equal.  See `crf_log_partition`.
 
     Shapes: ``x {tags,n}`` -> ``{n}``.  There is no gradient.
 
@@ -802,6 +816,7 @@ def crf_viterbi(x, transitions, start, end):
 
     Raises:
         DimensionError: the shapes do not fit.
+        ValueError: a score is NaN, or each sequence has the score -inf, when the value is computed.
 
     Example:
         >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])              # two tags, three words
@@ -809,7 +824,10 @@ def crf_viterbi(x, transitions, start, end):
         >>> dy.crf_viterbi(x, transitions, ends, ends).value()
         [0, 1, 1]
     """
-    return apply(VITERBI, (x, transitions, start, end), NULL)
+    cdef Extra extra = no_extra()
+    extra.attrs[0].u = chooser_number("crf_viterbi", "no sequence of tags{batch} is possible: each has the score -inf",
+                                      ("x", "transitions", "start", "end"))
+    return apply(VITERBI, (x, transitions, start, end), &extra)
 
 
 # ==== label_chain =================================================================================
