@@ -106,15 +106,18 @@ def squared(step: Step, i: int) -> Contribution:
 
 @composed("l2_norm")
 def length(step: Step, xs: list[Expression]) -> Expression:
-    return safe_sqrt(squared_norm(xs[0]))
+    return norm_of(xs[0], ALL_AXES, 2)
 
 
 @composed("norm")
 def norm(step: Step, xs: list[Expression]) -> Expression:
+    return norm_of(xs[0], step.word(0), step.number(1))
+
+
+def norm_of(x: Expression, mask: int, p: float) -> Expression:
     """Of x divided by its greatest element.  The result does not depend on what x is divided by, so that is a
     constant."""
-    mask, p, size = step.word(0), step.number(1), absolute(xs[0])
-    shape = xs[0].dim()[0]
+    size, shape = absolute(x), x.dim()[0]
     if p == 1:
         return reduced(size, mask)
     greatest = size

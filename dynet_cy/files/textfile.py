@@ -65,9 +65,20 @@ _OTHERS = [
     (b"BZh", "it is compressed by bzip2; uncompress it first (bunzip2)"),
     (b"\xfd7zXZ", "it is compressed by xz; uncompress it first (unxz)"),
     (b"\x28\xb5\x2f\xfd", "it is compressed by zstd; uncompress it first (unzstd)"),
-    (b"PK\x03\x04", "it is a zip archive"),
+    (
+        b"PK\x03\x04",
+        "it is a zip archive, such as those of torch.save and numpy.savez: read it there, and give the arrays to "
+        "load_state_dict, or to load_pytorch of the layer",
+    ),
+    (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19", "it is a file of torch.save: read it there, and see load_pytorch"),
     (b"\x80", "it is a pickle, such as the .meta file of dy.save; the parameters are in the .data file beside it"),
+    (b"\x93NUMPY", "it is an array of numpy.save: read it by numpy.load, and set the parameter by set_value"),
+    (b"\x89HDF", "it is an HDF5 file: read it by h5py, and give the arrays to load_state_dict"),
+    (b"#Parameter#", "it is a text model file; populate of a collection reads those"),
+    (b"#LookupParameter#", "it is a text model file; populate of a collection reads those"),
 ]
+# DyNet 1 wrote archives of Boost, as text or binary.
+_BOOST = (b"22 serialization::archive", b"\x16\0\0\0\0\0\0\0serialization::archive")
 _SAFETENSORS = re.compile(rb".{6}\0\0 *\{", re.DOTALL)
 
 
@@ -205,12 +216,14 @@ def _shown(line: bytes) -> str:
     return repr(text) + ("..." if len(line) > 60 else "")
 
 
-def _other(line: bytes) -> str:
-    """The format of a file that is not a text model, judged by its first line, if it is known."""
+def other_format(beginning: bytes) -> str:
+    """The format of a file that is not the wanted one, and what reads it, behind a colon; nothing if it is not known."""
     for start, what in _OTHERS:
-        if line.startswith(start):
+        if beginning.startswith(start):
             return f": {what}"
-    return ": it is a safetensors file; load_safetensors reads those" if _SAFETENSORS.match(line) else ""
+    if beginning.startswith(_BOOST):
+        return ": it is a model of DyNet 1, an archive of Boost: load it with that version, and save its arrays by NumPy"
+    return ": it is a safetensors file; load_safetensors reads those" if _SAFETENSORS.match(beginning) else ""
 
 
 class Header(NamedTuple):
@@ -257,7 +270,7 @@ class _Reader:
             if not line.endswith(b"\n") and len(line) < _HEADER_LIMIT and line.startswith((b"#P", b"#L")):
                 raise TruncatedModelFileError(f"the file ends in a header: {_shown(line)}", self.path, self.line)
             message = f"Bad parameter specification in model: {_shown(line)}"
-            raise NotAModelFileError(message + (_other(line) if self.line == 1 else ""), self.path, self.line)
+            raise NotAModelFileError(message + (other_format(line) if self.line == 1 else ""), self.path, self.line)
         if not line.endswith(b"\n"):
             raise TruncatedModelFileError("the file ends after a header", self.path, self.line, match[2])
         dim = tuple(map(int, match[3].split(","))) if match[3] else ()

@@ -9,22 +9,26 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, axis_of, cols_of, element, integers, rows_of, same_shape, size_of
-from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x, expression
+from dynet_cy.core.threads cimport follows_dynet
+from dynet_cy.graph.expressions cimport Expression, dim_of, number_in
+from dynet_cy.graph.making cimport (
+    apply, apply1x, apply2, apply2x, claim_current, expression, release_current, wrap,
+)
 from dynet_cy.graph.origin cimport describe_dim
-from dynet_cy.graph.structs cimport Extra, no_extra
+from dynet_cy.graph.structs cimport Extra, Graph, Node, args_of, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_abs_difference, DY_BINARY_add, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference, DY_BINARY_sub,
-    DY_UNARY_clip, DY_UNARY_exp, DY_UNARY_huber, DY_UNARY_shift,
+    DY_UNARY_clip, DY_UNARY_exp, DY_UNARY_huber, DY_UNARY_logistic, DY_UNARY_shift,
 )
 from dynet_cy.memory.bridge cimport shape_of
+from dynet_cy.ops.elementwise cimport UNARY
 from dynet_cy.ops.inputs cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.loops cimport (
     Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, terms_work,
 )
 from dynet_cy.ops.positions cimport chooser_number, refuse, refuse_number, refused
 from dynet_cy.ops.registry cimport (
-    FLAT, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, register,
+    FLAT, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, op_at, register,
 )
 
 from dynet_cy.graph.structs import operators
@@ -150,7 +154,7 @@ def l1_distance(x, y):
     return apply2(L1_DISTANCE, x, y)
 
 
-cdef object labels_like(Expression x, object labels):
+cdef object labels_like(Expression x, object labels, str function):
     """Numbers given for an expression of the shape of x, as an input."""
     cdef const Dim* d = dim_of(x)
     shape = shape_of(d)
@@ -163,12 +167,43 @@ cdef object labels_like(Expression x, object labels):
         return inputTensor(array, batched=True)
     if array.shape != shape:
         raise DimensionError(
-            f"binary_log_loss: the labels have shape {array.shape}\n    x  {describe_dim(d)}")
+            f"{function}: the labels have shape {array.shape}\n    x  {describe_dim(d)}")
     return inputTensor(np.asarray(array))
+
+
+cdef Expression logits_of(object x):
+    """What x is the logistic of, if it is one; otherwise None."""
+    cdef Graph* g
+    cdef const Node* node
+    if not isinstance(x, Expression):
+        return None
+    g = claim_current()
+    try:
+        node = &nodes_of(g)[number_in(g, <Expression>x)]
+        # The argument of a value in a forward-only graph may have been dropped.
+        if op_at(node.op) != UNARY[DY_UNARY_logistic] or node.nargs != 1 or g.forward_only:
+            return None
+        return wrap(g, args_of(g, node)[0])
+    finally:
+        release_current(g)
+
+
+def _labels(x, y, function):
+    """The y of a loss, an expression or labels, as an expression."""
+    if not isinstance(y, (Expression, str)) and (is_list(y) or isinstance(y, numbers.Real)):
+        return labels_like(expression(x, function, "x"), y, function)
+    return expression(y, function, "y")
+
+
+operators["labels"] = _labels
 
 
 def binary_log_loss(x, y: Expression | npt.ArrayLike):
     """Negative log-likelihood of yes-or-no decisions: -sum y log x + (1 - y) log(1 - x).
+
+    A probability near 0 or 1 has too few digits: the loss of a certain, wrong one is bounded, and its gradient 0. Of
+    ``dy.logistic(scores)`` the loss is therefore computed from the scores, as by `binary_cross_entropy_with_logits`, but
+    not with ``import dynet``.
 
     Args:
         x: predicted probabilities.
@@ -184,8 +219,10 @@ def binary_log_loss(x, y: Expression | npt.ArrayLike):
         >>> round(dy.binary_log_loss(dy.inputVector([0.5, 0.9]), dy.inputVector([1, 1])).value(), 3)
         0.799
     """
-    if not isinstance(y, (Expression, str)) and (is_list(y) or isinstance(y, numbers.Real)):
-        y = labels_like(expression(x, "binary_log_loss", "x"), y)
+    y = _labels(x, y, "binary_log_loss")
+    logits = None if follows_dynet() else logits_of(x)
+    if logits is not None and same_shape(dim_of(logits), dim_of(y)):
+        return operators["logit_loss"](logits, y).sum()
     return apply2(BINARY_LOG_LOSS, x, y)
 
 
