@@ -216,8 +216,9 @@ GENERAL = (
         "`pc.save(f)`, `pc.populate(f)`; `pc.state_dict()`, `pc.load_state_dict(arrays, strict=False)`"),
     Row("`model.load(f)`, `model.load_weights(f)`",
         "`pc.populate(f)` of a file of `pc.save(f)`; `dy.load(f, pc)` of those of `dy.save(f, ...)`",
-        model="load load_weights load_from_disk from_disk restore", says="`populate` of a file that `save` of a collection "
-        "has written, `dy.load(name, collection)` of those of `dy.save`, or `dy.load_safetensors(file, collection)`"),
+        model="load load_weights load_from_disk from_disk restore",
+        says="`populate` of a file that `save` of a collection has written, `dy.load(name, collection)` of those of "
+        "`dy.save`, or `dy.load_safetensors(file, collection)`"),
     Row("`optimizer.state_dict()`", "`dy.save_safetensors(f, pc, trainer)`, `dy.load_safetensors(f, pc, trainer)`",
         trainer="state_dict load_state_dict"),
     Row("`torch.manual_seed(s)`", "`dynet_cy.config.set(random_seed=s)`", dy="manual_seed"),

@@ -32,7 +32,6 @@ from dynet_cy.ops.reduce import (
     l2_norm,
     logsumexp_dim,
     max_dim,
-    squared_norm,
     sum_dim,
     sum_elems,
 )

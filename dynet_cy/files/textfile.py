@@ -70,7 +70,7 @@ _OTHERS = [
         "it is a zip archive, such as those of torch.save and numpy.savez: read it there, and give the arrays to "
         "load_state_dict, or to load_pytorch of the layer",
     ),
-    (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19", "it is a file of torch.save: read it there, and see load_pytorch"),
+    (b"\x80\x02\x8a\n", "it is a file of torch.save: read it there, and see load_pytorch"),
     (b"\x80", "it is a pickle, such as the .meta file of dy.save; the parameters are in the .data file beside it"),
     (b"\x93NUMPY", "it is an array of numpy.save: read it by numpy.load, and set the parameter by set_value"),
     (b"\x89HDF", "it is an HDF5 file: read it by h5py, and give the arrays to load_state_dict"),
@@ -217,12 +217,12 @@ def _shown(line: bytes) -> str:
 
 
 def other_format(beginning: bytes) -> str:
-    """The format of a file that is not the wanted one, and what reads it, behind a colon; nothing if it is not known."""
+    """The format of a file that is not the wanted one, and what reads it, behind a colon; "" if it is not known."""
     for start, what in _OTHERS:
         if beginning.startswith(start):
             return f": {what}"
     if beginning.startswith(_BOOST):
-        return ": it is a model of DyNet 1, an archive of Boost: load it with that version, and save its arrays by NumPy"
+        return ": it is a model of DyNet 1, an archive of Boost: load it there, and save its arrays by NumPy"
     return ": it is a safetensors file; load_safetensors reads those" if _SAFETENSORS.match(beginning) else ""
 
 

@@ -31,7 +31,14 @@ from dynet_cy.ops.softmax import log_softmax, pickneglogsoftmax
 
 REDUCTIONS = ("mean", "sum", "none")
 
-__all__ = ["binary_cross_entropy_with_logits", "cross_entropy", "focal_loss", "gaussian_nll", "kl_divergence", "triplet_loss"]
+__all__ = [
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "focal_loss",
+    "gaussian_nll",
+    "kl_divergence",
+    "triplet_loss",
+]
 
 
 def reduced(x: Expression, reduction: str, count: float | npt.NDArray[Any] | None, function: str) -> Expression:
@@ -174,7 +181,7 @@ def cross_entropy(
 def binary_cross_entropy_with_logits(
     x: Expression, y: Expression | npt.ArrayLike, reduction: str = "mean"
 ) -> Expression:
-    """Negative log-likelihood of yes-or-no decisions whose probabilities are ``logistic(x)``: -y log p - (1 - y) log(1 - p).
+    """Negative log-likelihood of yes-or-no decisions: -y log p - (1 - y) log(1 - p), where p is ``logistic(x)``.
 
     For one class against the rest, and for several labels of one item. It is computed from the scores: in
     max(x, 0) - x y + log(1 + e^-abs(x)) nothing overflows or cancels, and a score that is certain and wrong keeps its

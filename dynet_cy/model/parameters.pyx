@@ -761,8 +761,8 @@ cdef class Parameters(_Stored):
 
     def __setitem__(self, index, value):
         raise TypeError(
-            "elements of Parameters are not set by `p[i] = value`: set all, by p.set_value(values), where values may be "
-            "p.as_array() with other elements")
+            "elements of Parameters are not set by `p[i] = value`: p.set_value(values) sets all; values may be those "
+            "of p.as_array() with other elements")
 
     def set_value(self, arr):
         """Set the value from numbers of the same shape.

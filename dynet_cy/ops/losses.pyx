@@ -202,8 +202,8 @@ def binary_log_loss(x, y: Expression | npt.ArrayLike):
     """Negative log-likelihood of yes-or-no decisions: -sum y log x + (1 - y) log(1 - x).
 
     A probability near 0 or 1 has too few digits: the loss of a certain, wrong one is bounded, and its gradient 0. Of
-    ``dy.logistic(scores)`` the loss is therefore computed from the scores, as by `binary_cross_entropy_with_logits`, but
-    not with ``import dynet``.
+    ``dy.logistic(scores)`` the loss is therefore computed from the scores, as by `binary_cross_entropy_with_logits`;
+    not so with ``import dynet``.
 
     Args:
         x: predicted probabilities.

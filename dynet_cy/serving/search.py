@@ -460,8 +460,8 @@ def _search_separate(
         every = ((scores if penalties is None else scores + penalties) + totals[:, None]).ravel()
         at = _best_of(every[None], min(width, len(every)))[0]
         if not every[at[0]] > _NEVER:
-            row, token = divmod(int(at[0]), scores.shape[1])
-            raise ValueError(f"beam_search: {why_none(outputs[row], every[at[0]], None if logits else token)}")
+            parent, last_token = divmod(int(at[0]), scores.shape[1])
+            raise ValueError(f"beam_search: {why_none(outputs[parent], every[at[0]], None if logits else last_token)}")
         at = at[every[at] > _NEVER]
         totals, parents, tokens = every[at], at // scores.shape[1], (at % scores.shape[1]).tolist()
         grown = [[*outputs[parent], token] for parent, token in zip(parents, tokens)]

@@ -437,7 +437,7 @@ def test_files_of_other_kinds(tmp_path: Path, data: bytes, words: str) -> None:
 
 def test_a_text_model_is_no_checkpoint(tmp_path: Path) -> None:
     path = save(tmp_path, TEXT)
-    with pytest.raises(ModelFileError, match="not a safetensors file: it is a text model file; populate of a collection"):
+    with pytest.raises(ModelFileError, match="not a safetensors file: it is a text model file; populate"):
         dy.load_safetensors(path, dy.ParameterCollection())
 
 
