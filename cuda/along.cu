@@ -3,15 +3,16 @@
 // Ops along one axis: lines of `length` elements that are `inner` floats apart. Each thread sums in double precision, since
 // it may have many terms. The threads of a block are reduced pairwise in float.
 #include "lines.cuh"
+#include "refused.cuh"
 #include "teams.cuh"
 
-// The maximum of sign x_k, returned in all lanes. Unless `or_nan`, a NaN counts as -inf.
+// The maximum of sign x_k, returned in all lanes. If `ignores`, a NaN counts as -inf; otherwise it is above all numbers.
 static __device__ inline Best greatest(const Team &t, const float *x, size_t length, size_t inner, float sign,
-                                       bool or_nan, Best *part) {
+                                       bool ignores, Best *part) {
     Best top = {-INFINITY, 0xffffffffu};
     for (size_t k = t.lane; k < length; k += t.lanes) {
         float one = sign * x[k * inner];
-        top = best_of(top, Best{or_nan || one == one ? one : -INFINITY, (uint32_t)k});
+        top = best_of(top, Best{ignores && one != one ? -INFINITY : one, (uint32_t)k});
     }
     return team_best(t, top, part);
 }
@@ -25,6 +26,7 @@ static __device__ inline Best greatest(const Team &t, const float *x, size_t len
  *  where = c.saved
  *  forward:
  *      sign = {sign}
+ *      ignores = c.attrs[1].u
  *      lines = inner * outer * batch
  *      extreme_forward(blocks = 1): rows(lines, length) if by_blocks(lines, length, inner == 1)
  *      extreme_forward(blocks = 0): each(lines)
@@ -32,12 +34,12 @@ static __device__ inline Best greatest(const Team &t, const float *x, size_t len
  *      lines = inner * outer * elements
  *      extreme_backward: each(lines) */
 extern "C" __global__ void extreme_forward(size_t lines, size_t inner, size_t length, size_t outer, float sign,
-                                           const float *__restrict__ x, size_t stride_x, uint32_t *where, float *y,
-                                           int blocks) {
+                                           int ignores, const float *__restrict__ x, size_t stride_x, uint32_t *where,
+                                           float *y, int blocks) {
     __shared__ Best part[32];
     Team t = team_of(blocks);
     for (size_t e = t.first; e < lines; e += t.step) {
-        Best top = greatest(t, x + line_at(e, inner, length, outer, stride_x), length, inner, sign, false, part);
+        Best top = greatest(t, x + line_at(e, inner, length, outer, stride_x), length, inner, sign, ignores, part);
         if (t.lane == 0) {
             y[e] = sign * top.x;
             where[e] = top.at;
@@ -61,19 +63,26 @@ extern "C" __global__ void extreme_backward(size_t lines, size_t inner, size_t l
  *  inner = s.pre
  *  length = s.len
  *  outer = s.post
+ *  function = c.attrs[2].u
  *  forward:
  *      sign = {sign}
  *      lines = inner * outer * batch
+ *      refused = refused_of(gpu)
  *      index_forward(blocks = 1): rows(lines, length) if by_blocks(lines, length, inner == 1)
  *      index_forward(blocks = 0): each(lines) */
-// The index of the maximum of sign x in each line; a NaN is above all numbers.
+// The index of the maximum of sign x in each line, which must not be NaN.
 extern "C" __global__ void index_forward(size_t lines, size_t inner, size_t length, size_t outer, float sign,
-                                         const float *__restrict__ x, size_t stride_x, int32_t *y, int blocks) {
+                                         uint32_t function, dy_refused_index *refused, const float *__restrict__ x,
+                                         size_t stride_x, int32_t *y, int blocks) {
     __shared__ Best part[32];
     Team t = team_of(blocks);
     for (size_t e = t.first; e < lines; e += t.step) {
-        Best top = greatest(t, x + line_at(e, inner, length, outer, stride_x), length, inner, sign, true, part);
-        if (t.lane == 0) y[e] = (int32_t)top.at;
+        size_t first = line_at(e, inner, length, outer, stride_x);
+        Best top = greatest(t, x + first, length, inner, sign, false, part);
+        if (t.lane != 0) continue;
+        y[e] = (int32_t)top.at;
+        size_t b = e / (inner * outer);
+        if (top.x != top.x) refuse(refused, function, b, first - b * stride_x + top.at * inner, 0, top.x);
     }
 }
 
@@ -92,7 +101,7 @@ extern "C" __global__ void argmax_forward(size_t batch, size_t n, const float *_
     __shared__ Best part[32];
     Team t = team_of(1);
     for (ROWS(b, batch)) {
-        Best top = greatest(t, x + b * stride_x, n, 1, 1.f, true, part);
+        Best top = greatest(t, x + b * stride_x, n, 1, 1.f, false, part);
         for (LANES(i, n)) y[b * n + i] = i == top.at ? 1.f : 0.f;
     }
 }

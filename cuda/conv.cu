@@ -129,9 +129,9 @@ extern "C" __global__ void maxpool_backward(size_t batch, dy_gpu_window w, const
 // ---- kmax_pooling ------------------------------------------------------------------
 // Lines of `length` elements that are `inner` floats apart; `inner` x `outer` lines in each batch element.
 
-// A number whose order is that of floats, with NaN above all, and 0 equal to -0.
-static __device__ __forceinline__ uint32_t order_of(float x) {
-    if (x != x) return 0xffffffffu;
+// A number whose order is that of floats, with NaN above all, or if `ignores` below all, and 0 equal to -0.
+static __device__ __forceinline__ uint32_t order_of(float x, int ignores) {
+    if (x != x) return ignores ? 0 : 0xffffffffu;
     uint32_t bits = __float_as_uint(x + 0.f);
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
@@ -156,6 +156,7 @@ static __device__ inline size_t count_before(bool holds, unsigned *found, size_t
  *  inner = s.pre
  *  length = s.len
  *  k = c.attrs[0].u
+ *  ignores = c.attrs[2].u
  *  where = c.saved
  *  forward:
  *      outer = s.post
@@ -167,7 +168,7 @@ static __device__ inline size_t count_before(bool holds, unsigned *found, size_t
 // The k largest elements of each line, in the order of the line; of equal elements the first. A block takes a line. It
 // finds the k-th largest bit by bit, by counting how many elements are not below a number, and then chooses all elements
 // above it, and as many of those that equal it as are missing.
-extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t length, size_t outer, size_t k,
+extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t length, size_t outer, size_t k, int ignores,
                                         const float *__restrict__ x, size_t stride_x, uint32_t *where, float *y) {
     __shared__ unsigned found[32];
     for (ROWS(line, lines)) {
@@ -180,7 +181,7 @@ extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t lengt
             size_t reach = 0;
             for (size_t start = 0; start < length; start += blockDim.x) {
                 size_t i = start + threadIdx.x;
-                reach += __syncthreads_count(i < length && order_of(from[i * inner]) >= higher);
+                reach += __syncthreads_count(i < length && order_of(from[i * inner], ignores) >= higher);
             }
             if (reach >= k) bar = higher;
             else above = reach;  // of the lowest number that too few reach, which is the one after `bar` in the end
@@ -188,7 +189,7 @@ extern "C" __global__ void kmax_forward(size_t lines, size_t inner, size_t lengt
         for (size_t start = 0; start < length && chosen < k; start += blockDim.x) {
             size_t i = start + threadIdx.x;
             float v = i < length ? from[i * inner] : 0.f;
-            uint32_t own = i < length ? order_of(v) : 0;
+            uint32_t own = i < length ? order_of(v, ignores) : 0;
             size_t rank = equals + count_before(i < length && own == bar, found, &n);
             equals += n;
             bool is_chosen = i < length && (own > bar || (own == bar && rank < k - above));

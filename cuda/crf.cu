@@ -2,7 +2,7 @@
 //
 // Linear-chain conditional random fields; see dynet_cy/ops/losses.pyx. A block processes a sentence, word by word; its
 // threads share the tags.
-#include "common.cuh"
+#include "refused.cuh"
 
 // The arguments, and for crf_loss the tags of each sentence; otherwise NULL. Batch elements are `stride_*` floats apart; 0 if the argument has batch size 1.
 #define CRF \
@@ -238,16 +238,29 @@ extern "C" __global__ void crf_transitions_backward(size_t own, size_t batch, CR
     }
 }
 
+// Refuses the first score that is NaN or inf; whether there is one. `argument`: the number of the op's argument.
+static __device__ inline bool refuse_score(const float *scores, size_t count, dy_refused_index *refused, uint32_t function,
+                                           size_t b, size_t argument) {
+    for (size_t k = 0; k < count; k++)
+        if (!(scores[k] < INFINITY)) {
+            refuse(refused, function, b, k, argument, scores[k]);
+            return true;
+        }
+    return false;
+}
+
 /** op crf_viterbi(x, transitions, start, end)
  *  tags = rows_of(&c.x[0].dim)
  *  n = cols_of(&c.x[0].dim)
  *  gold = NULL
+ *  function = c.attrs[0].u
  *  forward:
- *      crf_viterbi: rows(batch, tags)
+ *      crf_viterbi(refused = refused_of(gpu)): rows(batch, tags)
  *  work: ((n + 2) * tags + n + 3) * batch */
 // `work` has, for each batch element, the scores of two words, a back pointer for each word and tag, and the greatest
 // scores, which are subtracted.
-extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, int32_t *y) {
+extern "C" __global__ void crf_viterbi(size_t batch, CRF, uint32_t function, dy_refused_index *refused, float *work,
+                                       int32_t *y) {
     __shared__ float part[32];
     (void)gold;
     for (ROWS(b, batch)) {
@@ -287,8 +300,12 @@ extern "C" __global__ void crf_viterbi(size_t batch, CRF, float *work, int32_t *
                     best = i;
                 }
             }
+            if (!(top > -INFINITY) && !refuse_score(own, tags * n, refused, function, b, 0) &&
+                !refuse_score(transition, tags * tags, refused, function, b, 1) &&
+                !refuse_score(first, tags, refused, function, b, 2) && !refuse_score(stop, tags, refused, function, b, 3))
+                refuse(refused, function, b, 0, 0, -INFINITY);  // each sequence has the score -inf
             for (size_t t = n; t > 0; t--) {
-                y[b * n + t - 1] = top == top ? (int32_t)best : -1;  // with a NaN, no sequence is the best
+                y[b * n + t - 1] = (int32_t)best;
                 if (t > 1) best = came[(t - 1) * tags + best];
             }
         }

@@ -4,9 +4,13 @@
 // three axes.
 #include "lines.cuh"
 
-static __device__ __forceinline__ bool goes_first(float a, float b, int descending) {
-    if (b != b) return a == a;
-    return descending ? a > b : a < b;
+// The order of a sort: bits, as in dynet_cy/ops/select.pyx.
+enum { DESCENDING = 1, NAN_FIRST = 2, BEST_FIRST = DESCENDING | NAN_FIRST };
+
+static __device__ __forceinline__ bool goes_first(float a, float b, int order) {
+    if (b != b) return a == a && !(order & NAN_FIRST);
+    if (a != a) return order & NAN_FIRST;
+    return order & DESCENDING ? a > b : a < b;
 }
 
 // ---- sort, argsort: gpu/shape.pyx launches them ----------------------------------------------------
@@ -22,7 +26,7 @@ struct Ranked {
 };
 
 // Where element i of a line goes when sorted runs of `width` elements are merged in pairs.
-static __device__ inline size_t merged_place(const Ranked *runs, size_t length, size_t width, size_t i, int descending) {
+static __device__ inline size_t merged_place(const Ranked *runs, size_t length, size_t width, size_t i, int order) {
     size_t start = i / (2 * width) * (2 * width), middle = start + width < length ? start + width : length;
     size_t end = middle + width < length ? middle + width : length;
     bool in_first = i < middle;
@@ -31,7 +35,7 @@ static __device__ inline size_t merged_place(const Ranked *runs, size_t length, 
     while (low < high) {  // elements of the other run before `low` come before this one, those from `high` on after it
         size_t half = low + (high - low) / 2;
         float other = runs[half].x;
-        if (in_first ? goes_first(other, own, descending) : !goes_first(own, other, descending)) low = half + 1;
+        if (in_first ? goes_first(other, own, order) : !goes_first(own, other, order)) low = half + 1;
         else high = half;
     }
     return low + i - middle;  // start, and the elements before it: up to i in its own run, up to `low` in the other
@@ -64,7 +68,7 @@ static __device__ __forceinline__ void put_ranked(Ranked one, size_t e, size_t k
  *  forward: order(gpu, c, NULL) */
 // Sort each tile of each line; into y, or, if a line has several tiles, into `runs`.
 extern "C" __global__ void sort_tiles(size_t lines, size_t inner, size_t length, size_t outer, size_t count,
-                                      int descending, const float *__restrict__ x, size_t stride_x, void *runs,
+                                      int order, const float *__restrict__ x, size_t stride_x, void *runs,
                                       uint32_t *where, float *y) {
     __shared__ Ranked buffers[2][TILE];
     size_t tiles = (length + TILE - 1) / TILE;
@@ -75,7 +79,7 @@ extern "C" __global__ void sort_tiles(size_t lines, size_t inner, size_t length,
         for (LANES(i, n)) now[i] = Ranked{from[(first + i) * inner], (uint32_t)(first + i)};
         __syncthreads();
         for (size_t width = 1; width < n; width *= 2) {
-            for (LANES(i, n)) next[merged_place(now, n, width, i, descending)] = now[i];
+            for (LANES(i, n)) next[merged_place(now, n, width, i, order)] = now[i];
             __syncthreads();
             Ranked *done = now;
             now = next;
@@ -90,12 +94,12 @@ extern "C" __global__ void sort_tiles(size_t lines, size_t inner, size_t length,
 }
 
 // Merge sorted runs of `width` elements in pairs: into `to`, or, if that is NULL, into y.
-extern "C" __global__ void sort_merge(size_t lines, size_t inner, size_t length, size_t outer, size_t count, int descending,
+extern "C" __global__ void sort_merge(size_t lines, size_t inner, size_t length, size_t outer, size_t count, int order,
                                       size_t width, const void *runs, void *to, uint32_t *where, float *y) {
     for (EACH(t, lines * length)) {
         size_t e = t / length, i = t - e * length;
         const Ranked *line = (const Ranked *)runs + e * length;
-        size_t place = merged_place(line, length, width, i, descending);
+        size_t place = merged_place(line, length, width, i, order);
         if (to) ((Ranked *)to)[e * length + place] = line[i];
         else put_ranked(line[i], e, place, inner, outer, count, where, y);
     }
@@ -138,8 +142,8 @@ struct Chosen {
 };
 
 static __device__ __forceinline__ bool comes_first(Chosen a, Chosen b) {
-    if (goes_first(a.sum, b.sum, 1)) return true;
-    if (goes_first(b.sum, a.sum, 1)) return false;
+    if (goes_first(a.sum, b.sum, BEST_FIRST)) return true;
+    if (goes_first(b.sum, a.sum, BEST_FIRST)) return false;
     return a.line < b.line || (a.line == b.line && a.at < b.at);
 }
 
@@ -176,7 +180,7 @@ extern "C" __global__ void continuations_of_lines(size_t lines, size_t n, size_t
             Chosen best = {0.f, 0, 0};
             bool any = false;
             for (LANES(i, n)) {
-                Chosen own = {x[line * stride_x + i] + total, 0, (uint32_t)i};
+                Chosen own = {total == -INFINITY ? total : x[line * stride_x + i] + total, 0, (uint32_t)i};
                 if ((k == 0 || comes_first(last, own)) && (!any || comes_first(own, best))) {
                     best = own;
                     any = true;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Indices that are values of the graph: integers, or whole numbers in floats; they are checked here.
-#include "common.cuh"
-#include "dynet_cy/gpu_refused.h"
+#include "refused.cuh"
 
 // Whether element i of v, which holds integers or floats, is a whole number from 0 to n - 1, which is stored; NaN is none.
 // Otherwise it is noted, for an error at the next wait.
@@ -16,13 +15,7 @@ static __device__ inline bool is_position(const float *v, int integers, size_t i
         *position = (uint32_t)v[i];
         if (v[i] >= 0.f && v[i] < (float)n && v[i] == (float)*position) return true;
     }
-    if (atomicAdd(&refused->any, 1u) == 0) {
-        refused->function = function;
-        refused->b = (uint32_t)b;
-        refused->n = (uint32_t)n;
-        refused->k = k;
-        refused->v = integers ? (double)((const int32_t *)v)[i] : (double)v[i];
-    }
+    refuse(refused, function, b, k, n, integers ? (double)((const int32_t *)v)[i] : (double)v[i]);
     return false;
 }
 

@@ -3,6 +3,7 @@
 // Dropout, noise and random leaves. Masks are not saved, but drawn again in backward. Seed and stream are read
 // from device memory, so that launches are the same in every step.
 #include "lines.cuh"
+#include "refused.cuh"
 #include "rng.cuh"
 #include "teams.cuh"
 
@@ -96,11 +97,13 @@ extern "C" __global__ void dropout_backward(size_t batch, size_t n, size_t inner
  *  inner = s.pre
  *  length = s.len
  *  outer = s.post
+ *  function = c.attrs[3].u
  *  forward:
- *      sample_forward: rows(inner * outer * batch, length) */
+ *      sample_forward(refused = refused_of(gpu)): rows(inner * outer * batch, length) */
 // The index of the maximum of x plus noise from a Gumbel distribution in each line.
 extern "C" __global__ void sample_forward(size_t batch, size_t inner, size_t length, size_t outer,
                                           const uint64_t *__restrict__ seeds, const uint32_t *__restrict__ items,
+                                          uint32_t function, dy_refused_index *refused,
                                           const float *__restrict__ x, size_t stride_x, int32_t *y) {
     __shared__ Best part[32];
     Team t = team_of(1);
@@ -113,6 +116,9 @@ extern "C" __global__ void sample_forward(size_t batch, size_t inner, size_t len
             top = best_of(top, Best{score, (uint32_t)k});
         }
         top = team_best(t, top, part);
-        if (t.lane == 0) y[e] = (int32_t)top.at;
+        if (t.lane != 0) continue;
+        y[e] = (int32_t)top.at;
+        size_t place = first + top.at * inner;
+        if (!(top.x > -INFINITY)) refuse(refused, function, b, place, 0, x[b * stride_x + place]);
     }
 }

@@ -132,3 +132,30 @@ def test_exploration() -> None:
         assert oracle.explore(parse, scores, 1.0, rng) == (learnt, parse.best(scores, names))
     with pytest.raises(ValueError, match=r"ArcHybridOracle.explore: scores are needed for a rate of 0.5"):
         oracle.explore(parse, None, 0.5, rng)
+
+
+NAMES = ArcHybrid.actions(["r"])
+
+
+def test_actions_that_are_never_taken() -> None:
+    now = ArcHybrid(2)
+    now.apply(NAMES[0])
+    assert NAMES[now.best([-np.inf, 2, 9], NAMES)] == ("left", "r")  # right is not possible
+    with pytest.raises(
+        ValueError, match=r"no action is possible: all of the kinds \['left', 'shift'\] have the score -inf"
+    ):
+        now.best([-np.inf, -np.inf, 0], NAMES)
+    for choose in (
+        now.best,
+        lambda scores, names: oracle_of((2, 0))[0].explore(now, [0, *scores, 0], 0.5, random.Random(1)),
+    ):
+        with pytest.raises(ValueError, match=r"^ArcHybrid.*: the score of action \d, \('.*'\), is NaN"):
+            choose([0, 1, np.nan], NAMES)
+
+
+def test_a_relation_without_an_action() -> None:
+    tree = ConlluSentence(["a", "b"], head=[2, 0], deprel=["new", "r"])
+    now = ArcHybrid(2)
+    now.apply(NAMES[0])
+    with pytest.raises(KeyError, match="the tree has the relation 'new', but no action 'left' makes it.*Relations: r"):
+        ArcHybridOracle(tree, NAMES).best(now)

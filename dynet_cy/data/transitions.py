@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from dynet_cy.data.conllu import ConlluSentence
@@ -84,28 +85,28 @@ class ArcHybrid:
             kinds.add("right")
         return kinds
 
-    def best(self, scores: npt.NDArray[Any], actions: Sequence[Action]) -> int:
+    def best(self, scores: npt.ArrayLike, actions: Sequence[Action]) -> int:
         """The number of the action with the highest score among those that are possible.
 
         Args:
-            scores: array (actions,), with a score for each action
+            scores: array (actions,), with a score for each action; -inf: never
             actions: the actions
 
         Raises:
-            ValueError: there are more or fewer scores than actions, or no action is possible
+            ValueError: there are more or fewer scores than actions, one is NaN, or no action is possible
 
         Example:
             >>> actions = dy.data.ArcHybrid.actions(["nsubj"])
             >>> actions[dy.data.ArcHybrid(2).best(np.array([0.1, 0.8, 0.3]), actions)]  # no word can get a head yet
             ('shift', '')
         """
-        if scores.shape != (len(actions),):
-            raise ValueError(f"ArcHybrid.best: scores of shape ({len(actions)},) are needed, not {scores.shape}")
+        checked = _checked(scores, actions, "ArcHybrid.best")
         allowed = self.allowed()
-        for number in (-scores).argsort():
-            if actions[number][0] in allowed:
+        for number in (-checked).argsort():
+            if actions[number][0] in allowed and checked[number] > -np.inf:
                 return int(number)
-        raise ValueError("ArcHybrid.best: no action is possible")
+        why = f"all of the kinds {sorted(allowed)} have the score -inf" if allowed else "the parse is over"
+        raise ValueError(f"ArcHybrid.best: no action is possible: {why}")
 
     def apply(self, action: Action) -> None:
         """Take an action.
@@ -220,11 +221,21 @@ class ArcHybridOracle:
             if cost == least:
                 head, child = parse.next if kind == "left" else parse.stack[-2:][0], parse.stack[-1]
                 right = kind != "shift" and self._heads[child] == head  # then its relation counts too
-                found += [self._numbers[kind, self._relations[child]]] if right else self._of_kind[kind]
+                found += [self._number(kind, self._relations[child])] if right else self._of_kind[kind]
         return found
 
+    def _number(self, kind: str, relation: str) -> int:
+        number = self._numbers.get((kind, relation))
+        if number is None:
+            known = ", ".join(sorted({name for own, name in self._numbers if own == kind})) or "none"
+            raise KeyError(
+                f"ArcHybridOracle: the tree has the relation {relation!r:.80}, but no action {kind!r} makes it; make "
+                f"the actions from the relations of all training trees (ArcHybrid.actions). Relations: {known:.400}"
+            )
+        return number
+
     def explore(
-        self, parse: ArcHybrid, scores: npt.NDArray[Any] | None, rate: float, rng: random.Random
+        self, parse: ArcHybrid, scores: npt.ArrayLike | None, rate: float, rng: random.Random
     ) -> tuple[int, int]:
         """The numbers of the action to learn in a state and of the one to take, in training with exploration.
 
@@ -257,5 +268,17 @@ class ArcHybridOracle:
             if rate:
                 raise ValueError(f"ArcHybridOracle.explore: scores are needed for a rate of {rate}")
             return best[0], best[0]
-        learnt = max(best, key=scores.__getitem__)
-        return learnt, parse.best(scores, self._actions) if rate > rng.random() else learnt
+        checked = _checked(scores, self._actions, "ArcHybridOracle.explore")
+        learnt = max(best, key=checked.__getitem__)
+        return learnt, parse.best(checked, self._actions) if rate > rng.random() else learnt
+
+
+def _checked(scores: npt.ArrayLike, actions: Sequence[Action], where: str) -> npt.NDArray[Any]:
+    """Scores as an array, one for each action, none of them NaN."""
+    array = np.asarray(scores)
+    if array.shape != (len(actions),):
+        raise ValueError(f"{where}: scores of shape ({len(actions)},) are needed, not {array.shape}")
+    if np.isnan(array).any():
+        number = int(np.isnan(array).argmax())
+        raise ValueError(f"{where}: the score of action {number}, {actions[number]}, is NaN")
+    return array

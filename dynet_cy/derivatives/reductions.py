@@ -32,7 +32,6 @@ from dynet_cy.ops.reduce import (
     l2_norm,
     logsumexp_dim,
     max_dim,
-    squared_norm,
     sum_dim,
     sum_elems,
 )
@@ -96,6 +95,7 @@ def cumulative(step: Step, i: int) -> Contribution:
 # ---- norms
 
 _TINY = float(np.finfo(np.float32).tiny)
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 @each("squared_norm")
@@ -105,15 +105,18 @@ def squared(step: Step, i: int) -> Contribution:
 
 @composed("l2_norm")
 def length(step: Step, xs: list[Expression]) -> Expression:
-    return safe_sqrt(squared_norm(xs[0]))
+    return norm_of(xs[0], ALL_AXES, 2)
 
 
 @composed("norm")
 def norm(step: Step, xs: list[Expression]) -> Expression:
+    return norm_of(xs[0], step.word(0), step.number(1))
+
+
+def norm_of(x: Expression, mask: int, p: float) -> Expression:
     """Of x divided by its greatest element.  The result does not depend on what x is divided by, so that is a
     constant."""
-    mask, p, size = step.word(0), step.number(1), absolute(xs[0])
-    shape = xs[0].dim()[0]
+    size, shape = absolute(x), x.dim()[0]
     if p == 1:
         return reduced(size, mask)
     greatest = size
@@ -206,8 +209,10 @@ def extreme(step: Step, i: int) -> Contribution:
 
 @each("logsumexp_dim")
 def log_sum(step: Step, i: int) -> Contribution:
+    """Where all elements are -inf, as in a field with impossible transitions, softmax is NaN, and the gradient 0."""
     x, axis = step.x(0), step.word(0)
-    return cmult(kept(step.dy, x.dim()[0], [axis]), softmax(x, axis))
+    shares = cmult(softmax(bmax(x, _LOWEST), axis), x > -math.inf)
+    return cmult(kept(step.dy, x.dim()[0], [axis]), shares)
 
 
 @composed("logsumexp")

@@ -347,6 +347,9 @@ cdef int raise_anomaly(const Graph* g, const Finding* f) except -1:
         lines = [f"{name}: a value of {what} is not finite: {trouble(&f.contents, of)}"
                  f"{table_of(g, f.node, &f.contents)}"]
         lines += line_of(g, f.node) + lines_of_arguments(g, f.node) + advice(g, f.node)
+        if not f.contents.nan and (op.infinite or came_in(g, f.node, &f.contents)):
+            whose = f"{name} returns infinities on purpose" if op.infinite else "the infinity comes from an argument"
+            lines.append(f"    {whose}: check_validity accepts none, while --dynet-check and dy.detect_anomaly() do")
     else:
         arg = args_of(g, x)[f.argument]
         of = &nodes_of(g)[arg].dim

@@ -49,7 +49,7 @@ from dynet_cy.files.schema import (
     pair,
     record,
 )
-from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
+from dynet_cy.files.textfile import ModelFileError, ModelMismatchError, known_format
 from dynet_cy.graph.expressions import random_state, set_random_state
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.matching import complaint, matches
@@ -458,13 +458,21 @@ def stored_state(path: FileName) -> dict[str, Any]:
         FileNotFoundError: there is no such file.
         ModelFileError: the file is cut off or something else.
     """
-    with opened(path, "a checkpoint of save_safetensors"):
-        pass
+    with opened(path, "a checkpoint of save_safetensors") as file:
+        beginning = file.read(_BEGINNING)
     try:
         with safe_open(os.fspath(path), "numpy") as file:
             return _Checkpoint(path, file).state
     except SafetensorError as error:
-        raise ModelFileError(f"not a safetensors file, or a part of one: {error}", os.fspath(path)) from error
+        raise _not_safetensors(path, beginning, error) from error
+
+
+_BEGINNING = 64  # bytes that tell formats apart
+
+
+def _not_safetensors(path: FileName, beginning: bytes, error: SafetensorError) -> ModelFileError:
+    known = known_format(beginning)
+    return ModelFileError(f"not a safetensors file{known or f', or a part of one: {error}'}", os.fspath(path))
 
 
 def save_tensors(path: FileName, arrays: dict[str, np.ndarray[Any, Any]], kinds: dict[str, str]) -> None:
@@ -606,10 +614,10 @@ def load_network(path: FileName, make: Callable[[dict[str, Any]], N]) -> N:
 
 @contextmanager
 def _opened(path: FileName) -> Iterator[_Checkpoint]:
-    with opened(path, "a checkpoint of save_safetensors"):
-        pass  # says clearly what is wrong with a name
+    with opened(path, "a checkpoint of save_safetensors") as plain:  # says clearly what is wrong with a name
+        beginning = plain.read(_BEGINNING)
     try:
         with safe_open(os.fspath(path), "numpy") as file:
             yield _Checkpoint(path, file)
     except SafetensorError as error:
-        raise ModelFileError(f"not a safetensors file, or a part of one: {error}", os.fspath(path)) from error
+        raise _not_safetensors(path, beginning, error) from error

@@ -61,7 +61,23 @@ _VALUES = 1 << 14  # numbers formatted at a time
 _WIDTH = 16  # bytes of a finite number and the blank after it
 _SHORT = 11  # how many bytes shorter others are, such as "+nan"
 
-_PICKLE = b"\x80"
+# How files of other models begin, and how to read them.
+_MODELS = [
+    (b"\x1f\x8b", "it is compressed by gzip; uncompress it first (gunzip)"),
+    (
+        b"PK\x03\x04",
+        "it is a zip archive, such as those of torch.save and numpy.savez: read it there, and give the arrays to "
+        "load_state_dict, or to load_pytorch of the layer",
+    ),
+    (b"\x80\x02\x8a\n", "it is a file of torch.save: read it there, and see load_pytorch"),
+    (b"\x80", "it is a pickle, such as the .meta file of dy.save; the parameters are in the .data file beside it"),
+    (b"\x93NUMPY", "it is an array of numpy.save: read it by numpy.load, and set the parameter by set_value"),
+    (b"\x89HDF", "it is an HDF5 file: read it by h5py, and give the arrays to load_state_dict"),
+    (b"#Parameter#", "it is a text model file; populate of a collection reads those"),
+    (b"#LookupParameter#", "it is a text model file; populate of a collection reads those"),
+]
+# DyNet 1 wrote archives of Boost, as text or binary.
+_BOOST = (b"22 serialization::archive", b"\x16\0\0\0\0\0\0\0serialization::archive")
 _SAFETENSORS = re.compile(rb".{6}\0\0 *\{", re.DOTALL)
 
 
@@ -199,13 +215,16 @@ def _shown(line: bytes) -> str:
     return repr(text) + ("..." if len(line) > 60 else "")
 
 
-def _other(line: bytes) -> str:
-    """The format of a file that is not a text model, judged by its first line, if it is known."""
-    if other := other_format(line):
-        return other
-    if line.startswith(_PICKLE):
-        return ": it is a pickle, such as the .meta file of dy.save; the parameters are in the .data file beside it"
-    return ": it is a safetensors file; load_safetensors reads those" if _SAFETENSORS.match(line) else ""
+def known_format(beginning: bytes) -> str:
+    """The format of a file that is not the wanted one, and what reads it, behind a colon; "" if it is not known."""
+    for start, what in _MODELS:
+        if beginning.startswith(start):
+            return f": {what}"
+    if beginning.startswith(_BOOST):
+        return ": it is a model of DyNet 1, an archive of Boost: load it there, and save its arrays by NumPy"
+    if _SAFETENSORS.match(beginning):
+        return ": it is a safetensors file; load_safetensors reads those"
+    return other_format(beginning)
 
 
 class Header(NamedTuple):
@@ -254,7 +273,7 @@ class _Reader:
             if not line.endswith(b"\n") and len(line) < _HEADER_LIMIT and line.startswith((b"#P", b"#L")):
                 raise TruncatedModelFileError(f"the file ends in a header: {_shown(line)}", self.path, self.line)
             message = f"Bad parameter specification in model: {_shown(line)}"
-            raise NotAModelFileError(message + (_other(line) if self.line == 1 else ""), self.path, self.line)
+            raise NotAModelFileError(message + (known_format(line) if self.line == 1 else ""), self.path, self.line)
         if not line.endswith(b"\n"):
             raise TruncatedModelFileError("the file ends after a header", self.path, self.line, match[2])
         dim = tuple(map(int, match[3].split(","))) if match[3] else ()

@@ -4,7 +4,14 @@
 from dynet_cy.functions.choices import gumbel_softmax, straight_through
 from dynet_cy.functions.contraction import einsum
 from dynet_cy.functions.convolutions import conv1d, conv_transpose1d
-from dynet_cy.functions.losses import cross_entropy, focal_loss, gaussian_nll, kl_divergence, triplet_loss
+from dynet_cy.functions.losses import (
+    binary_cross_entropy_with_logits,
+    cross_entropy,
+    focal_loss,
+    gaussian_nll,
+    kl_divergence,
+    triplet_loss,
+)
 from dynet_cy.functions.norms import batch_norm, clip_norm, cosine_similarity, group_norm, normalize, rms_norm
 from dynet_cy.functions.reductions import prod
 from dynet_cy.functions.sequences import crf_score, ctc_loss
@@ -16,6 +23,7 @@ __all__ = [
     # derived: names, by tools/derive.py
     "arange",
     "batch_norm",
+    "binary_cross_entropy_with_logits",
     "clip_norm",
     "conv1d",
     "conv_transpose1d",

@@ -21,6 +21,7 @@ from dynet_cy.functions.arguments import (
 )
 from dynet_cy.functions.shapes import Integers, gather
 from dynet_cy.graph.expressions import Expression
+from dynet_cy.graph.structs import operators
 from dynet_cy.ops import elementwise
 from dynet_cy.ops.inputs import inputTensor
 from dynet_cy.ops.reduce import norm
@@ -30,7 +31,14 @@ from dynet_cy.ops.softmax import log_softmax, pickneglogsoftmax
 
 REDUCTIONS = ("mean", "sum", "none")
 
-__all__ = ["cross_entropy", "focal_loss", "gaussian_nll", "kl_divergence", "triplet_loss"]
+__all__ = [
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "focal_loss",
+    "gaussian_nll",
+    "kl_divergence",
+    "triplet_loss",
+]
 
 
 def reduced(x: Expression, reduction: str, count: float | npt.NDArray[Any] | None, function: str) -> Expression:
@@ -167,6 +175,44 @@ def cross_entropy(
     if batched:
         return elementwise.cdiv(loss.sum(), as_input(total, True))
     return loss.sum() / float(total)
+
+
+@known_arguments
+def binary_cross_entropy_with_logits(
+    x: Expression, y: Expression | npt.ArrayLike, reduction: str = "mean"
+) -> Expression:
+    """Negative log-likelihood of yes-or-no decisions: -y log p - (1 - y) log(1 - p), where p is ``logistic(x)``.
+
+    For one class against the rest, and for several labels of one item. It is computed from the scores: in
+    max(x, 0) - x y + log(1 + e^-abs(x)) nothing overflows or cancels, and a score that is certain and wrong keeps its
+    gradient, logistic(x) - y, while a logarithm of `logistic` has none from 17 on.
+
+    Args:
+        x: scores, of any shape.
+        y: the right decisions, 0 or 1, or probabilities: an expression of the same shape, or labels: one number for all
+            elements, an array of the shape of x (its last axis the batch), or a list with one number for each element
+            or, where elements are scalars, for each batch element.
+        reduction: "mean" over all elements, "sum", or "none". Batch elements are reduced separately.
+
+    Returns:
+        An expression of one element, or with "none" of the shape of x; its elements may then have weights, such as
+        ``1 + (weight - 1) * y``.
+
+    Raises:
+        DimensionError: y has another shape.
+        TypeError: x is no expression, or y neither an expression nor numbers.
+        ValueError: there is no such reduction, or no element for a mean.
+
+    Example:
+        >>> scores = dy.inputVector([2, -1, 30])                        # three labels of one text
+        >>> round(dy.binary_cross_entropy_with_logits(scores, [1, 0, 0], reduction="sum").value(), 3)
+        30.44
+    """
+    name = "binary_cross_entropy_with_logits"
+    labels = operators["labels"](expression(x, name), y, name)
+    if shape_of(labels) != shape_of(x):
+        raise DimensionError(f"{name}: y has shape {shape_of(labels)}, x has {shape_of(x)}")
+    return reduced(operators["logit_loss"](x, labels), reduction, None, name)
 
 
 @known_arguments

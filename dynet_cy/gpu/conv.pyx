@@ -362,9 +362,11 @@ op.assigns = True
 cdef int kmax_pooling_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
-    cdef size_t inner = s.pre, length = s.len, k = c.attrs[0].u, outer = s.post, lines = inner * outer * batch
-    return launch_rows(gpu, KMAX_FORWARD, lines, length, lines, inner, length, outer, k, c.x[0].v, c.x[0].bstride,
-                       c.saved, c.y.v)
+    cdef size_t inner = s.pre, length = s.len, k = c.attrs[0].u
+    cdef int ignores = c.attrs[2].u
+    cdef size_t outer = s.post, lines = inner * outer * batch
+    return launch_rows(gpu, KMAX_FORWARD, lines, length, lines, inner, length, outer, k, ignores, c.x[0].v,
+                       c.x[0].bstride, c.saved, c.y.v)
 
 
 cdef int kmax_pooling_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:

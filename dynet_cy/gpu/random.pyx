@@ -5,6 +5,7 @@ from libc.stdint cimport uint32_t
 
 from dynet_cy.core.tensor cimport Call, size_of
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, launch_each, launch_rows
+from dynet_cy.gpu.refused cimport refused_of
 from dynet_cy.gpu.registry cimport BASE, gpu_op, kernel_at, module_at, needs_module, pass_scaled
 from dynet_cy.ops.loops cimport Split, split_at
 
@@ -153,8 +154,9 @@ cdef int sample_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t inner = s.pre, length = s.len, outer = s.post
+    cdef uint32_t function = c.attrs[3].u
     return launch_rows(gpu, SAMPLE_FORWARD, inner * outer * batch, length, batch, inner, length, outer,
-                       <const void*>c.seed, c.items, c.x[0].v, c.x[0].bstride, c.y.v)
+                       <const void*>c.seed, c.items, function, refused_of(gpu), c.x[0].v, c.x[0].bstride, c.y.v)
 
 
 op = gpu_op(b"sample", CU_RANDOM, sample_forward, NULL)

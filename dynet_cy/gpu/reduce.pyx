@@ -107,6 +107,7 @@ cdef size_t sharing(const Call* c) noexcept nogil:
 
 # derived: launches of reduce, along, vector_norm
 from dynet_cy.gpu.driver cimport launch_each, launch_rows, value_at
+from dynet_cy.gpu.refused cimport refused_of
 from dynet_cy.gpu.registry cimport kernel_at, module_at, needs_module, pass_scaled
 from dynet_cy.ops.loops cimport Split, split_at
 
@@ -185,12 +186,13 @@ cdef int max_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t inner = s.pre, length = s.len, outer = s.post
     cdef float sign = <float>1
+    cdef int ignores = c.attrs[1].u
     cdef size_t lines = inner * outer * batch
     if by_blocks(lines, length, inner == 1):
-        return launch_rows(gpu, EXTREME_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
+        return launch_rows(gpu, EXTREME_FORWARD, lines, length, lines, inner, length, outer, sign, ignores, c.x[0].v,
                            c.x[0].bstride, c.saved, c.y.v, 1)
-    return launch_each(gpu, EXTREME_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride,
-                       c.saved, c.y.v, 0)
+    return launch_each(gpu, EXTREME_FORWARD, lines, lines, inner, length, outer, sign, ignores, c.x[0].v,
+                       c.x[0].bstride, c.saved, c.y.v, 0)
 
 
 cdef int max_dim_backward(Gpu* gpu, const Call* c, uint32_t i) noexcept nogil:
@@ -208,12 +210,13 @@ cdef int min_dim_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t inner = s.pre, length = s.len, outer = s.post
     cdef float sign = <float>(-1)
+    cdef int ignores = c.attrs[1].u
     cdef size_t lines = inner * outer * batch
     if by_blocks(lines, length, inner == 1):
-        return launch_rows(gpu, EXTREME_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
+        return launch_rows(gpu, EXTREME_FORWARD, lines, length, lines, inner, length, outer, sign, ignores, c.x[0].v,
                            c.x[0].bstride, c.saved, c.y.v, 1)
-    return launch_each(gpu, EXTREME_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride,
-                       c.saved, c.y.v, 0)
+    return launch_each(gpu, EXTREME_FORWARD, lines, lines, inner, length, outer, sign, ignores, c.x[0].v,
+                       c.x[0].bstride, c.saved, c.y.v, 0)
 
 
 op = gpu_op(b"min_dim", CU_ALONG, min_dim_forward, max_dim_backward)
@@ -223,12 +226,14 @@ cdef int index_of_max_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t inner = s.pre, length = s.len, outer = s.post
+    cdef uint32_t function = c.attrs[2].u
     cdef float sign = <float>1
     cdef size_t lines = inner * outer * batch
     if by_blocks(lines, length, inner == 1):
-        return launch_rows(gpu, INDEX_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
-                           c.x[0].bstride, c.y.v, 1)
-    return launch_each(gpu, INDEX_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride, c.y.v, 0)
+        return launch_rows(gpu, INDEX_FORWARD, lines, length, lines, inner, length, outer, sign, function,
+                           refused_of(gpu), c.x[0].v, c.x[0].bstride, c.y.v, 1)
+    return launch_each(gpu, INDEX_FORWARD, lines, lines, inner, length, outer, sign, function, refused_of(gpu),
+                       c.x[0].v, c.x[0].bstride, c.y.v, 0)
 
 
 op = gpu_op(b"index_of_max", CU_ALONG, index_of_max_forward, NULL)
@@ -238,12 +243,14 @@ cdef int index_of_min_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t inner = s.pre, length = s.len, outer = s.post
+    cdef uint32_t function = c.attrs[2].u
     cdef float sign = <float>(-1)
     cdef size_t lines = inner * outer * batch
     if by_blocks(lines, length, inner == 1):
-        return launch_rows(gpu, INDEX_FORWARD, lines, length, lines, inner, length, outer, sign, c.x[0].v,
-                           c.x[0].bstride, c.y.v, 1)
-    return launch_each(gpu, INDEX_FORWARD, lines, lines, inner, length, outer, sign, c.x[0].v, c.x[0].bstride, c.y.v, 0)
+        return launch_rows(gpu, INDEX_FORWARD, lines, length, lines, inner, length, outer, sign, function,
+                           refused_of(gpu), c.x[0].v, c.x[0].bstride, c.y.v, 1)
+    return launch_each(gpu, INDEX_FORWARD, lines, lines, inner, length, outer, sign, function, refused_of(gpu),
+                       c.x[0].v, c.x[0].bstride, c.y.v, 0)
 
 
 op = gpu_op(b"index_of_min", CU_ALONG, index_of_min_forward, NULL)

@@ -512,16 +512,16 @@ cdef int order(Gpu* gpu, const Call* c, float* where) noexcept nogil:
     """The sorted values in y and their positions in `where`; if that is NULL, the positions in y."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
     cdef size_t count = c.attrs[1].u, lines = s.pre * s.post * c.y.dim.bd, n = lines * s.len, width = TILE
-    cdef int descending = c.attrs[2].u
+    cdef int how = c.attrs[2].u
     cdef float* runs = c.work
     cdef float* merged
     if total_of(&c.y.dim) == 0:
         return 0
     launch_rows(gpu, SORT_TILES, lines * ((s.len + TILE - 1) // TILE), min(s.len, <size_t>TILE), lines, s.pre, s.len,
-                s.post, count, descending, c.x[0].v, c.x[0].bstride, runs, where, c.y.v)
+                s.post, count, how, c.x[0].v, c.x[0].bstride, runs, where, c.y.v)
     while width < s.len:
         merged = c.work + 2 * n if runs == c.work else c.work
-        launch_each(gpu, SORT_MERGE, n, lines, s.pre, s.len, s.post, count, descending, width, runs,
+        launch_each(gpu, SORT_MERGE, n, lines, s.pre, s.len, s.post, count, how, width, runs,
                     merged if 2 * width < s.len else NULL, where, c.y.v)
         runs = merged
         width *= 2

@@ -138,6 +138,7 @@ cdef Attention attention_backward_of(const Call* c) noexcept nogil:
 
 
 # derived: launches of softmax, constrained, losses, crf, attention
+from dynet_cy.gpu.refused cimport refused_of
 from dynet_cy.ops.loops cimport Split, split_at
 
 cdef int PICKNEGLOGSOFTMAX_FORWARD = kernel_at(CU_SOFTMAX, b"pickneglogsoftmax_forward")
@@ -575,8 +576,10 @@ op.work = crf_marginals_work
 
 cdef int crf_viterbi_forward(Gpu* gpu, const Call* c) noexcept nogil:
     cdef size_t batch = c.y.dim.bd, tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim)
+    cdef uint32_t function = c.attrs[0].u
     return launch_rows(gpu, CRF_VITERBI, batch, tags, batch, c.x[0].v, c.x[0].bstride, c.x[1].v, c.x[1].bstride,
-                       c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, NULL, c.work, c.y.v)
+                       c.x[2].v, c.x[2].bstride, c.x[3].v, c.x[3].bstride, tags, n, NULL, function, refused_of(gpu),
+                       c.work, c.y.v)
 
 
 cdef size_t crf_viterbi_work(const Call* c, int i) noexcept nogil:

@@ -26,8 +26,8 @@ cdef extern from "dynet_cy/kernels.h" nogil:
     enum:
         DY_BINARY_add, DY_BINARY_sub, DY_BINARY_mul, DY_BINARY_div, DY_BINARY_min, DY_BINARY_max, DY_BINARY_pow,
         DY_BINARY_prelu, DY_BINARY_less, DY_BINARY_less_equal, DY_BINARY_equal, DY_BINARY_not_equal,
-        DY_BINARY_where_true, DY_BINARY_where_false, DY_BINARY_squared_difference, DY_BINARY_abs_difference,
-        DY_BINARY_binary_log_loss, DY_BINARY_COUNT
+        DY_BINARY_where_true, DY_BINARY_where_false, DY_BINARY_logit_loss, DY_BINARY_squared_difference,
+        DY_BINARY_abs_difference, DY_BINARY_binary_log_loss, DY_BINARY_COUNT
     enum:
         DY_OPTIM_sgd, DY_OPTIM_momentum, DY_OPTIM_nesterov, DY_OPTIM_adagrad, DY_OPTIM_adadelta, DY_OPTIM_rmsprop,
         DY_OPTIM_adam, DY_OPTIM_amsgrad, DY_OPTIM_signum, DY_OPTIM_lion, DY_OPTIM_COUNT
@@ -171,6 +171,18 @@ cdef extern from "dynet_cy/kernels.h" nogil:
 
 cdef const dy_kernels *K
 cdef const dy_bf16 *BF16          # NULL where this machine has no such kernels
+
+
+cdef inline double squares_of(size_t n, const float* x) noexcept nogil:
+    """The sum of squares, also where it does not fit in a float, as of numbers from 2e19 on."""
+    cdef double total = K.sumsq(n, x)
+    cdef size_t i
+    if 1e-30 < total < 1e30:
+        return total
+    total = 0
+    for i in range(n):
+        total += <double>x[i] * x[i]
+    return total
 
 
 # ==== precision ===================================================================================

@@ -760,6 +760,11 @@ cdef class Parameters(_Stored):
         self.check_made()
         return self.array(self.storage.grads)
 
+    def __setitem__(self, index, value):
+        raise TypeError(
+            "elements of Parameters are not set by `p[i] = value`: p.set_value(values) sets all; values may be those "
+            "of p.as_array() with other elements")
+
     def set_value(self, arr):
         """Set the value from numbers of the same shape.
 
@@ -846,6 +851,11 @@ cdef class LookupParameters(_Stored):
     def __getitem__(self, index):
         self.check_made()
         return _row(self, index, True)
+
+    def __setitem__(self, index, value):
+        raise TypeError(
+            "rows of LookupParameters are not set by `table[i] = row`: table.init_row(i, row) sets one, and "
+            "table.init_from_array(rows) all")
 
     def __iter__(self):
         for i in range(len(self)):

@@ -197,6 +197,14 @@ def prelu(w: Writer, step: Step, args: list[Value]) -> str:
     return broadcast(w, step, args, w.add("Where", w.add("Greater", a, w.constant(0)), a, w.add("Mul", b, a)))
 
 
+@converts("logit_loss")
+def logit_loss(w: Writer, step: Step, args: list[Value]) -> str:
+    """max(a, 0) - a b + log(1 + e^-|a|)."""
+    a, b = pair(w, step, args)
+    linear = w.add("Sub", w.add("Relu", a), w.add("Mul", a, b))
+    return broadcast(w, step, args, w.add("Add", linear, w.add("Softplus", w.add("Neg", w.add("Abs", a)))))
+
+
 @converts("where_true", "where_false")
 def where(w: Writer, step: Step, args: list[Value]) -> str:
     a, b = pair(w, step, args)

@@ -30,7 +30,13 @@ def reduced_axes(w: Writer, x: Value) -> list[int]:
 
 
 def reduce(w: Writer, operator: str, name: str, axes: list[int], keep: bool = False) -> str:
-    return w.add(operator, name, w.ints(*axes), keepdims=int(keep)) if axes else name
+    found = w.add(operator, name, w.ints(*axes), keepdims=int(keep)) if axes else name
+    if not axes or operator not in ("ReduceMax", "ReduceMin"):
+        return found
+    # ONNX does not say what these make of a NaN.
+    strange = w.add("Cast", w.add("IsNaN", name), to=w.helper.TensorProto.FLOAT)
+    any_strange = w.add("Greater", w.add("ReduceMax", strange, w.ints(*axes), keepdims=int(keep)), w.constant(0))
+    return w.add("Where", any_strange, w.constant(np.nan), found)
 
 
 def shaped(w: Writer, x: Value, name: str, axes: list[int], step: Step) -> str:
@@ -154,7 +160,7 @@ def index_along(w: Writer, step: Step, args: list[Value]) -> str:
 @converts("sort", "argsort")
 def ordered(w: Writer, step: Step, args: list[Value]) -> str:
     count = w.size(w.word(1))
-    name = w.add("TopK", args[0].name, count, outputs=2, axis=-w.whole(0) - 1, largest=w.whole(2), sorted=1)
+    name = w.add("TopK", args[0].name, count, outputs=2, axis=-w.whole(0) - 1, largest=w.whole(2) & 1, sorted=1)
     if step.op == "argsort":
         return w.add("Cast", name, to=w.helper.TensorProto.INT32)
     return w.nodes[-1].output[0]  # type: ignore[no-any-return]

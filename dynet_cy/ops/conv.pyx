@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, axis_of, element, size_of, total_of
+from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x
 from dynet_cy.graph.structs cimport Extra, no_extra
@@ -712,7 +713,8 @@ def filter1d_narrow(x, y):
 
 
 # ---- kmax_pooling: the k greatest along axis d, in the order of x ---------------------------
-# Attributes: k, d.  The positions of the elements are saved.
+# Attributes: k, d, and whether NaN is ignored, as in DyNet; otherwise it is above all numbers.  The positions of the
+# elements are saved.
 
 cdef int kmax_dim(const Shapes* s, Dim* y) except -1:
     cdef int32_t k = s.attrs[0].i, d = s.attrs[1].i
@@ -725,7 +727,16 @@ cdef int kmax_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+cdef inline bint is_above(float a, float b, bint nan_above) noexcept nogil:
+    return a > b or (nan_above and a != a and b == b)
+
+
+cdef inline bint is_level(float a, float b, bint nan_above) noexcept nogil:
+    return a == b or (nan_above and a != a and b != b)
+
+
 cdef void kmax_forward(const Call* c) noexcept nogil:
+    cdef bint nan_above = not c.attrs[2].u
     cdef Split s = split_at(&c.x[0].dim, c.attrs[1].u)
     cdef size_t inner = s.pre, n = s.len, k = c.attrs[0].u, o, p, j, m, rank
     cdef uint32_t b
@@ -734,6 +745,7 @@ cdef void kmax_forward(const Call* c) noexcept nogil:
     cdef float* y
     cdef float* best = c.work                   # the k greatest so far, in descending order
     cdef float v
+    cdef bint level
     for b in range(c.y.dim.bd):
         source = <uint32_t*>c.saved + b * size_of(&c.y.dim)
         for o in range(s.post):
@@ -743,10 +755,10 @@ cdef void kmax_forward(const Call* c) noexcept nogil:
                 m = 0
                 for j in range(n):
                     v = x[j * inner]
-                    if m == k and not v > best[k - 1]:
+                    if m == k and not is_above(v, best[k - 1], nan_above):
                         continue
                     rank = m if m < k else k - 1
-                    while rank > 0 and v > best[rank - 1]:
+                    while rank > 0 and is_above(v, best[rank - 1], nan_above):
                         best[rank] = best[rank - 1]
                         rank -= 1
                     best[rank] = v
@@ -754,12 +766,13 @@ cdef void kmax_forward(const Call* c) noexcept nogil:
                 # Take what exceeds the least of them, and the first elements that equal it.
                 rank = 0
                 for j in range(k):
-                    rank += best[j] == best[k - 1]
+                    rank += is_level(best[j], best[k - 1], nan_above)
                 m = 0
                 for j in range(n):
                     v = x[j * inner]
-                    if v > best[k - 1] or (v == best[k - 1] and rank > 0) or n - j <= k - m:
-                        rank -= v == best[k - 1] and rank > 0
+                    level = is_level(v, best[k - 1], nan_above)
+                    if is_above(v, best[k - 1], nan_above) or (level and rank > 0) or n - j <= k - m:
+                        rank -= level and rank > 0
                         y[m * inner] = v
                         source[o * k * inner + m * inner + p] = <uint32_t>j
                         m += 1
@@ -798,6 +811,8 @@ KMAX.work = kmax_work
 def kmax_pooling(x, k: int, d=1):
     """The k greatest elements along an axis, in the order of x; of equal elements the first.
 
+    NaN is above all numbers. With ``import dynet`` it is ignored, as in DyNet, if there are enough numbers.
+
     Args:
         x: any expression.
         k: how many.
@@ -813,6 +828,7 @@ def kmax_pooling(x, k: int, d=1):
     cdef Extra extra = no_extra()
     extra.attrs[0].i = <int>whole(k, "kmax_pooling", "k")
     extra.attrs[1].i = <int>axis_in(x, d, "kmax_pooling")
+    extra.attrs[2].u = follows_dynet()
     return apply1x(KMAX, x, &extra)
 
 

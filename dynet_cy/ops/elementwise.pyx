@@ -19,8 +19,8 @@ from dynet_cy.graph.origin cimport describe_dim
 from dynet_cy.graph.structs cimport Extra, Graph, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_COUNT, DY_UNARY_COUNT, K, DY_BINARY_add, DY_BINARY_div, DY_BINARY_equal, DY_BINARY_less,
-    DY_BINARY_less_equal, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_not_equal, DY_BINARY_pow,
-    DY_BINARY_sub, DY_BINARY_where_false, DY_BINARY_where_true, DY_UNARY_ceil, DY_UNARY_equal_const,
+    DY_BINARY_less_equal, DY_BINARY_logit_loss, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_not_equal,
+    DY_BINARY_pow, DY_BINARY_sub, DY_BINARY_where_false, DY_BINARY_where_true, DY_UNARY_ceil, DY_UNARY_equal_const,
     DY_UNARY_floor, DY_UNARY_gelu, DY_UNARY_gelu_tanh, DY_UNARY_greater_const, DY_UNARY_greater_equal_const,
     DY_UNARY_less_const, DY_UNARY_less_equal_const, DY_UNARY_max_const, DY_UNARY_min_const, DY_UNARY_negate,
     DY_UNARY_not_equal_const, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale, DY_UNARY_round, DY_UNARY_scale,
@@ -804,6 +804,14 @@ for which in (DY_UNARY_less_const, DY_UNARY_less_equal_const, DY_UNARY_greater_c
     is_comparison(UNARY[which])
 
 
+def _logit_loss(x, y):
+    """The negative log-likelihood of yes-or-no decisions, element by element: see binary.def."""
+    return apply2(BINARY[DY_BINARY_logit_loss], x, y)
+
+
+operators["logit_loss"] = _logit_loss
+
+
 # ---- derived: binary, functions of the rows of binary.def, by tools/derive.py
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_div, DY_BINARY_prelu,
@@ -1028,7 +1036,9 @@ def not_equal(x, y: Expression | _Number | npt.ArrayLike):
 
 
 cdef Expression as_expression(object value, str op, str argument):
-    """An expression as it is; a number or an array as an input."""
+    """An expression as it is; a number, an array or a list of numbers as an input."""
+    if isinstance(value, (list, tuple)) and not any(isinstance(part, Expression) for part in value):
+        value = np.asarray(value)
     value = operand(value, op, argument)
     return value if isinstance(value, Expression) else constant(1, value)
 

@@ -88,6 +88,7 @@ DERIVATIVES = {
     "not_equal": ("0", "0"),
     "where_true": ("SEL(b != 0, 1, 0)", "0"),
     "where_false": ("SEL(b != 0, 0, 1)", "0"),
+    "logit_loss": ("(1 - b) * LOGISTIC(a) - b * LOGISTIC(0 - a)", "0 - a"),
     # end of derivatives
 }
 

@@ -5,7 +5,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Attr, Call, Dim, Tensor, axis_of, draw_key, draw_number, element, size_of, total_of
-from dynet_cy.kernels.kernels cimport K, DY_RNG_bernoulli
+from dynet_cy.kernels.kernels cimport K, DY_RNG_bernoulli, squares_of
 
 
 # ==== axes ========================================================================================
@@ -375,13 +375,7 @@ cdef inline bint is_usual(double norm) noexcept nogil:
 
 
 cdef inline double norm_of(size_t n, const float* x) noexcept nogil:
-    cdef double norm = sqrt(K.sumsq(n, x)), total = 0
-    cdef size_t i
-    if is_usual(norm):
-        return norm
-    for i in range(n):
-        total += <double>x[i] * x[i]
-    return sqrt(total)
+    return sqrt(squares_of(n, x))
 
 
 # ---- lines of layer_norm ---------------------------------------------------------

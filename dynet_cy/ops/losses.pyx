@@ -9,21 +9,26 @@ from libc.stdint cimport int32_t, uint32_t
 from libc.string cimport memcpy
 
 from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, axis_of, cols_of, element, integers, rows_of, same_shape, size_of
-from dynet_cy.graph.expressions cimport Expression, dim_of
-from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x, expression
+from dynet_cy.core.threads cimport follows_dynet
+from dynet_cy.graph.expressions cimport Expression, dim_of, number_in
+from dynet_cy.graph.making cimport (
+    apply, apply1x, apply2, apply2x, claim_current, expression, release_current, wrap,
+)
 from dynet_cy.graph.origin cimport describe_dim
-from dynet_cy.graph.structs cimport Extra, no_extra
+from dynet_cy.graph.structs cimport Extra, Graph, Node, args_of, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_abs_difference, DY_BINARY_add, DY_BINARY_binary_log_loss, DY_BINARY_squared_difference, DY_BINARY_sub,
-    DY_UNARY_clip, DY_UNARY_exp, DY_UNARY_huber, DY_UNARY_shift,
+    DY_UNARY_clip, DY_UNARY_exp, DY_UNARY_huber, DY_UNARY_logistic, DY_UNARY_shift,
 )
 from dynet_cy.memory.bridge cimport shape_of
+from dynet_cy.ops.elementwise cimport UNARY
 from dynet_cy.ops.inputs cimport check_count, is_list, set_index, set_indices
 from dynet_cy.ops.loops cimport (
     Terms, begin_terms, dy_terms_begin, dy_terms_next, dy_terms_work, end_terms, log_of, logs_of, next_term, terms_work,
 )
+from dynet_cy.ops.positions cimport chooser_number, refuse, refuse_number, refused
 from dynet_cy.ops.registry cimport (
-    FLAT, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, register,
+    FLAT, SHARE, UNREAD_ARGUMENTS, UNREAD_RESULT, Backward, DimRule, Forward, Op, Shapes, op_at, register,
 )
 
 from dynet_cy.graph.structs import operators
@@ -149,7 +154,7 @@ def l1_distance(x, y):
     return apply2(L1_DISTANCE, x, y)
 
 
-cdef object labels_like(Expression x, object labels):
+cdef object labels_like(Expression x, object labels, str function):
     """Numbers given for an expression of the shape of x, as an input."""
     cdef const Dim* d = dim_of(x)
     shape = shape_of(d)
@@ -162,12 +167,43 @@ cdef object labels_like(Expression x, object labels):
         return inputTensor(array, batched=True)
     if array.shape != shape:
         raise DimensionError(
-            f"binary_log_loss: the labels have shape {array.shape}\n    x  {describe_dim(d)}")
+            f"{function}: the labels have shape {array.shape}\n    x  {describe_dim(d)}")
     return inputTensor(np.asarray(array))
+
+
+cdef Expression logits_of(object x):
+    """What x is the logistic of, if it is one; otherwise None."""
+    cdef Graph* g
+    cdef const Node* node
+    if not isinstance(x, Expression):
+        return None
+    g = claim_current()
+    try:
+        node = &nodes_of(g)[number_in(g, <Expression>x)]
+        # The argument of a value in a forward-only graph may have been dropped.
+        if op_at(node.op) != UNARY[DY_UNARY_logistic] or node.nargs != 1 or g.forward_only:
+            return None
+        return wrap(g, args_of(g, node)[0])
+    finally:
+        release_current(g)
+
+
+def _labels(x, y, function):
+    """The y of a loss, an expression or labels, as an expression."""
+    if not isinstance(y, (Expression, str)) and (is_list(y) or isinstance(y, numbers.Real)):
+        return labels_like(expression(x, function, "x"), y, function)
+    return expression(y, function, "y")
+
+
+operators["labels"] = _labels
 
 
 def binary_log_loss(x, y: Expression | npt.ArrayLike):
     """Negative log-likelihood of yes-or-no decisions: -sum y log x + (1 - y) log(1 - x).
+
+    A probability near 0 or 1 has too few digits: the loss of a certain, wrong one is bounded, and its gradient 0. Of
+    ``dy.logistic(scores)`` the loss is therefore computed from the scores, as by `binary_cross_entropy_with_logits`;
+    not so with ``import dynet``.
 
     Args:
         x: predicted probabilities.
@@ -183,8 +219,10 @@ def binary_log_loss(x, y: Expression | npt.ArrayLike):
         >>> round(dy.binary_log_loss(dy.inputVector([0.5, 0.9]), dy.inputVector([1, 1])).value(), 3)
         0.799
     """
-    if not isinstance(y, (Expression, str)) and (is_list(y) or isinstance(y, numbers.Real)):
-        y = labels_like(expression(x, "binary_log_loss", "x"), y)
+    y = _labels(x, y, "binary_log_loss")
+    logits = None if follows_dynet() else logits_of(x)
+    if logits is not None and same_shape(dim_of(logits), dim_of(y)):
+        return operators["logit_loss"](logits, y).sum()
     return apply2(BINARY_LOG_LOSS, x, y)
 
 
@@ -649,6 +687,20 @@ cdef int viterbi_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
+cdef void refuse_sequence(const Call* c, uint32_t b) noexcept nogil:
+    """Note why no sequence of a batch element is the best: the first NaN, an inf that meets -inf, or all are -inf."""
+    cdef uint32_t i
+    cdef size_t k
+    cdef const float* x
+    for i in range(4):
+        x = element(&c.x[i], b)
+        for k in range(size_of(&c.x[i].dim)):
+            if x[k] != x[k] or x[k] == INFINITY:
+                refuse(c.attrs[0].u, &c.x[i], b, k, i)
+                return
+    refuse_number(c.attrs[0].u, -INFINITY, b, 0, 0)
+
+
 cdef void viterbi_forward(const Call* c) noexcept nogil:
     cdef size_t tags = rows_of(&c.x[0].dim), n = cols_of(&c.x[0].dim), t, j, best
     cdef uint32_t b
@@ -671,10 +723,9 @@ cdef void viterbi_forward(const Call* c) noexcept nogil:
                 next_scores[j] = sums[best] + s.x[t * tags + j]
             memcpy(scores, next_scores, tags * sizeof(float))
         K.add(tags, s.end, scores)
-        best = K.argmax(tags, scores)           # a NaN wins; then there is no best sequence
-        if scores[best] != scores[best]:
-            for t in range(n):
-                y[t] = -1
+        best = K.argmax(tags, scores)           # a NaN wins
+        if not scores[best] > -INFINITY:
+            refuse_sequence(c, b)
             continue
         for t in range(n):
             y[n - 1 - t] = <int32_t>best
@@ -706,6 +757,7 @@ MARGINALS.no_gradient_because = b"they are for decoding; they are themselves the
 cdef Op* VITERBI = new_crf(b"crf_viterbi", viterbi_dim, viterbi_forward, NULL)
 VITERBI.work = viterbi_work
 VITERBI.result = INTEGERS
+VITERBI.raised = refused
 VITERBI.no_gradient_because = b"the best sequence is constant almost everywhere"
 
 
@@ -719,8 +771,7 @@ def crf_log_partition(x, transitions, start, end):
 
     Args:
         x: the score of each tag for each word, a column for each word.
-        transitions: the score of a tag (column) after another one (row); give impossible transitions a score such as
-            -10000, not -inf.
+        transitions: the score of a tag (column) after another one (row); -inf: never.
         start, end: scores of the first and of the last tag.
 
     Raises:
@@ -793,7 +844,7 @@ def crf_marginals(x, transitions, start, end):
 
 def crf_viterbi(x, transitions, start, end):
     """The sequence of tags with the greatest score (Viterbi 1967), as a vector of integers; the first if several are
-    equal, and -1 for each word if the greatest score is NaN.  See `crf_log_partition`.
+    equal.  See `crf_log_partition`.
 
     Shapes: ``x {tags,n}`` -> ``{n}``.  There is no gradient.
 
@@ -802,6 +853,7 @@ def crf_viterbi(x, transitions, start, end):
 
     Raises:
         DimensionError: the shapes do not fit.
+        ValueError: a score is NaN, or each sequence has the score -inf, when the value is computed.
 
     Example:
         >>> x = dy.inputTensor([[2, 0, 0], [0, 3, 1]])              # two tags, three words
@@ -809,7 +861,10 @@ def crf_viterbi(x, transitions, start, end):
         >>> dy.crf_viterbi(x, transitions, ends, ends).value()
         [0, 1, 1]
     """
-    return apply(VITERBI, (x, transitions, start, end), NULL)
+    cdef Extra extra = no_extra()
+    extra.attrs[0].u = chooser_number("crf_viterbi", "no sequence of tags{batch} is possible: each has the score -inf",
+                                      ("x", "transitions", "start", "end"))
+    return apply(VITERBI, (x, transitions, start, end), &extra)
 
 
 # ==== label_chain =================================================================================

@@ -2,6 +2,7 @@
 
 A float holds every whole number up to 2^24, so an op that reads an index from floats refuses longer axes when its node
 is made. An op that reads an index calls `is_position`, and `refuse` if it is none: the pass ends with an IndexError.
+An op that chooses an index calls `refuse` where no element can be chosen, since an index cannot be NaN: a ValueError.
 """
 
 from libc.stdint cimport uint32_t
@@ -28,6 +29,7 @@ cdef inline bint is_position(const Tensor* x, uint32_t b, size_t k, uint32_t n, 
 # `function`: the number of a public function's name, from `function_number`; x: the indices; `b` and `k`: the batch
 # element of the call and the position in it; n: how many there are to choose from.
 cdef void refuse(uint32_t function, const Tensor* x, uint32_t b, size_t k, uint32_t n) noexcept nogil
+cdef void refuse_number(uint32_t function, double v, uint32_t b, size_t k, uint32_t n) noexcept nogil
 # `Op.raised` of ops that read indices: the IndexError for what was refused, or NULL.
 cdef void* refused() noexcept nogil
 # For executors: the batch element of the last call with a refused index, and the node and its own batch element that it
@@ -41,6 +43,9 @@ cdef object refusal(uint32_t function, uint32_t b, size_t k, double v, uint32_t 
 # The number of a public function's name, for an attribute of a node; `barred`: what is wrong with the index BARRED,
 # which stands for one that is in range but not allowed.
 cdef uint32_t function_number(str name, str barred=*) except 0
+# The same of a function that chooses an element.  It refuses one that is NaN, and the last argument of `refuse` is then
+# the number of the op's argument, whose name is in `arguments`; or -inf, the best score, for the error `never`.
+cdef uint32_t chooser_number(str name, str never=*, tuple arguments=*) except 0
 # For shape rules: an axis that is indexed by these must not have more than 2^24 elements if they are floats.
 cdef int need_positions(const Dim* indices, size_t n) except -1
 # For shape rules: argument i must be one number for each batch element.

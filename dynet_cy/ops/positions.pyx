@@ -1,4 +1,6 @@
-"""Indices that are values of the graph: errors for those that are out of range."""
+"""Indices that are values of the graph: errors for those that are out of range, and for choices that are none."""
+
+from typing import NamedTuple
 
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint32_t
@@ -30,17 +32,52 @@ cdef extern from *:
         uint32_t node
     Refusal last "dy_refused"
 
-cdef list functions = [None]                    # by number: the name, and what is wrong with the index BARRED
+cdef list functions = [None]                    # by number: a function from a refusal to its error
 
 
-cdef uint32_t function_number(str name, str barred=None) except 0:
-    cdef tuple function = (name, barred)
+cdef uint32_t number_of(object function) except 0:
     if function not in functions:
         functions.append(function)
     return <uint32_t>functions.index(function)
 
 
+cdef uint32_t function_number(str name, str barred=None) except 0:
+    return number_of(_BadIndex(name, barred))
+
+
+cdef uint32_t chooser_number(str name, str never=None, tuple arguments=("x",)) except 0:
+    return number_of(_NoChoice(name, never, arguments))
+
+
+class _BadIndex(NamedTuple):
+    name: str
+    barred: str                                 # what is wrong with the index BARRED, or None
+
+    def error(self, k, batch, v, n):
+        at = f"element {k}{batch}"
+        if self.barred is not None and v == BARRED:
+            return IndexError(f"{self.name}: {self.barred}, at {at}")
+        value = str(int(v)) if v == v and abs(v) < 2**31 and v == int(v) else repr(float(v))
+        needed = f"it must be a whole number from 0 to {n - 1}" if n else "there is nothing to choose from"
+        return IndexError(f"{self.name}: the index is {value} at {at}; {needed}")
+
+
+class _NoChoice(NamedTuple):
+    name: str
+    never: str                                  # what is said if the best is -inf; may have {k} and {batch}
+    arguments: tuple                            # names
+
+    def error(self, k, batch, v, n):
+        if v < 0:
+            return ValueError(f"{self.name}: {self.never.format(k=k, batch=batch)}")
+        return ValueError(f"{self.name}: {self.arguments[n]} is {'NaN' if v != v else v} at element {k}{batch}")
+
+
 cdef void refuse(uint32_t function, const Tensor* x, uint32_t b, size_t k, uint32_t n) noexcept nogil:
+    refuse_number(function, number_at(x, b, k), b, k, n)
+
+
+cdef void refuse_number(uint32_t function, double v, uint32_t b, size_t k, uint32_t n) noexcept nogil:
     global last
     if last.any:
         return
@@ -48,7 +85,7 @@ cdef void refuse(uint32_t function, const Tensor* x, uint32_t b, size_t k, uint3
     last.function = function
     last.b = b
     last.k = k
-    last.v = number_at(x, b, k)
+    last.v = v
     last.n = n
 
 
@@ -86,13 +123,7 @@ cdef void* error_of_refusal() noexcept with gil:
 
 
 cdef object refusal(uint32_t function, uint32_t b, size_t k, double v, uint32_t n):
-    name, barred = functions[function]
-    at = f"element {k}" + (f" of batch element {b}" if b else "")
-    if barred is not None and v == BARRED:
-        return IndexError(f"{name}: {barred}, at {at}")
-    value = str(int(v)) if v == v and abs(v) < 2**31 and v == int(v) else repr(float(v))
-    needed = f"it must be a whole number from 0 to {n - 1}" if n else "there is nothing to choose from"
-    return IndexError(f"{name}: the index is {value} at {at}; {needed}")
+    return functions[function].error(k, f" of batch element {b}" if b else "", v, n)
 
 
 cdef int need_positions(const Dim* indices, size_t n) except -1:

@@ -5,6 +5,7 @@ batch element got when its node was made, and on j, but not on batching.  A
 dropout mask is therefore not saved, but drawn again in backward.
 """
 
+from libc.math cimport INFINITY
 from libc.stdint cimport int32_t, uint32_t
 
 from dynet_cy.core.tensor cimport INTEGERS, Call, Dim, element, integers, size_of
@@ -14,6 +15,7 @@ from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_mul, DY_RNG_bernoulli, DY_RNG_gumbel, DY_RNG_normal, DY_RNG_uniform
 from dynet_cy.ops.inputs cimport axis_in, dim_with_batch
 from dynet_cy.ops.loops cimport Split, best_of_line, draw, draw_mask, split_at, without
+from dynet_cy.ops.positions cimport chooser_number, refuse, refused
 from dynet_cy.ops.registry cimport UNREAD, Forward, Op, Shapes, register, same_dim
 
 from dynet_cy.ops.registry import DimensionError
@@ -267,14 +269,17 @@ cdef int sample_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void sample_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t line, n = s.pre * s.post
+    cdef size_t line, first, best, n = s.pre * s.post
     cdef uint32_t b
     for b in range(c.y.dim.bd):
         draw(c, b, <int>DY_RNG_gumbel, n * s.len, 0, 1, c.work)
         K.add(n * s.len, element(&c.x[0], b), c.work)
         for line in range(n):
-            integers(element(&c.y, b))[line] = <int32_t>best_of_line(
-                c.work + line // s.pre * s.pre * s.len + line % s.pre, s.pre, s.len, 1)
+            first = line // s.pre * s.pre * s.len + line % s.pre
+            best = best_of_line(c.work + first, s.pre, s.len, 1)
+            integers(element(&c.y, b))[line] = <int32_t>best
+            if not c.work[first + best * s.pre] > -INFINITY:        # NaN is not either
+                refuse(c.attrs[3].u, &c.x[0], b, first + best * s.pre, 0)
 
 
 cdef size_t sample_work(const Call* c, int i) noexcept nogil:
@@ -285,6 +290,7 @@ cdef Op* SAMPLE = register(b"sample", b"x", sample_dim, sample_forward, NULL)
 SAMPLE.random = True
 SAMPLE.work = sample_work
 SAMPLE.result = INTEGERS
+SAMPLE.raised = refused
 SAMPLE.ragged = True
 SAMPLE.no_gradient_because = b"indices have no gradient; gumbel_softmax has one"
 
@@ -297,12 +303,13 @@ def sample(x, d=0):
     through it; that of a policy is ``dy.pickneglogsoftmax(scores, action) * reward``.
 
     Args:
-        x: scores, such as logits or logarithms of probabilities; -inf is never drawn if there is another.
+        x: scores, such as logits or logarithms of probabilities; an element of -inf is never drawn.
             Divide them by a temperature to draw more or less freely.
         d: the axis (default: 0).
 
     Raises:
         DimensionError: x has no axis d, or no elements along it.
+        ValueError: an element is NaN, or all along the axis are -inf, when the value is computed.
 
     Example:
         >>> dy.sample(dy.log(dy.inputVector([0, 1, 0]))).value()
@@ -313,6 +320,8 @@ def sample(x, d=0):
     """
     cdef Extra extra = no_extra()
     extra.attrs[0].u = <uint32_t>axis_in(x, d, "sample")
+    extra.attrs[3].u = chooser_number(
+        "sample", "no element can be drawn: all along the axis are -inf, from element {k}{batch}")
     return apply1x(SAMPLE, x, &extra)
 
 

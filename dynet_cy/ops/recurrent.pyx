@@ -12,7 +12,7 @@ from dynet_cy.graph.making cimport add_node, add_node_like, apply, apply2, apply
 from dynet_cy.graph.structs cimport Extra, Graph, Node, args_of, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport (
     K, DY_BINARY_add, DY_BINARY_mul, DY_BINARY_sub, DY_RNG_normal, DY_UNARY_gelu, DY_UNARY_logistic, DY_UNARY_rectify,
-    DY_UNARY_silu, DY_UNARY_tanh,
+    DY_UNARY_silu, DY_UNARY_tanh, squares_of,
 )
 from dynet_cy.kernels.product cimport ELEMENT_COST, in_ranges
 from dynet_cy.ops.elementwise cimport BINARY, UNARY
@@ -109,7 +109,7 @@ cdef double noise_scale(const Call* c, uint32_t b) noexcept nogil:
     cdef double total = 1
     cdef uint32_t i
     for i in range(2, c.n, 2):
-        total += K.sumsq(rows_of(&c.x[i].dim), element(&c.x[i], b))
+        total += squares_of(rows_of(&c.x[i].dim), element(&c.x[i], b))
     K.rng[<int>DY_RNG_normal](draw_key(c, b), <uint32_t>(c.stream >> 32), draw_number(c, b), 0,
                               rows_of(&c.y.dim), 0, 1, c.saved)
     return sqrt(total)

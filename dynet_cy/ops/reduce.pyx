@@ -7,6 +7,7 @@ from libc.string cimport memcpy, memset
 from dynet_cy.core.tensor cimport (
     INTEGERS, Call, Dim, Tensor, cols_of, element, integers, rows_of, size_of, total_of,
 )
+from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression, dim_of
 from dynet_cy.graph.making cimport apply1, apply1x, expression
 from dynet_cy.graph.structs cimport Extra, no_extra
@@ -19,6 +20,7 @@ from dynet_cy.ops.loops cimport (
     ALL_AXES, BATCH_BIT, Split, Sweep, Walk, best_of_line, count_of, logs_of, norm_of, power, power_run, split_at,
     sum_run, sum_run_backward, sums_of, sweep, sweep_backward, sweep_forward, sweep_work, walk_of, without,
 )
+from dynet_cy.ops.positions cimport chooser_number, refuse, refused
 from dynet_cy.ops.registry cimport UNREAD, UNREAD_RESULT, Op, Shapes, register, same_dim
 
 from dynet_cy.graph.structs import operators
@@ -432,8 +434,9 @@ operators.update(sum=_sum, mean=_mean)
 #
 # Ops along one axis: extremes, cumulative sums, log-sum-exp.
 
-cdef Expression along(const Op* op, object x, Py_ssize_t d):
+cdef Expression along(const Op* op, object x, Py_ssize_t d, uint32_t how=0):
     cdef Extra extra = no_extra()
+    extra.attrs[1].u = how
     extra.attrs[0].u = <uint32_t>d if 0 <= d < 7 else 7
     return apply1x(op, x, &extra)
 
@@ -445,7 +448,7 @@ cdef int need_axis(const Shapes* s) except -1:
 
 
 # ---- max_dim, min_dim: y = max_i x_i; of equal ones the first gets the gradient --
-# As in DyNet, max_dim and min_dim ignore NaN.
+# Attributes: the axis, and whether NaN is ignored, as in DyNet; otherwise the first NaN is the result.
 
 cdef int extreme_dim(const Shapes* s, Dim* y) except -1:
     need_axis(s)
@@ -462,25 +465,17 @@ cdef size_t extreme_saved(const Call* c) noexcept nogil:
 cdef void extreme(const Call* c, float sign) noexcept nogil:
     """The maximum of sign x, and its position in c.saved."""
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
+    cdef bint ignores = c.attrs[1].u
     cdef size_t b, k, p, best
-    cdef float top
+    cdef float v
     cdef const float* x
     cdef float* y = c.y.v
     cdef uint32_t* where = <uint32_t*>c.saved
     for b in range(c.y.dim.bd):
         x = element(&c.x[0], <uint32_t>b)
         for _ in range(s.post):
-            best = K.argmax(s.len, x) if s.pre == 1 and sign > 0 else 0
-            if s.pre == 1 and (sign < 0 or x[best] != x[best]):
-                best = 0
-                top = -sign * INFINITY
-                for k in range(s.len):
-                    if sign * x[k] > sign * top:
-                        top = x[k]
-                        best = k
-                y[0] = top
-                where[0] = <uint32_t>best
-            elif s.pre == 1:
+            best = best_of_line(x, 1, s.len, sign) if s.pre == 1 else 0
+            if s.pre == 1 and (x[best] == x[best] or not ignores):
                 y[0] = x[best]
                 where[0] = <uint32_t>best
             else:
@@ -488,9 +483,9 @@ cdef void extreme(const Call* c, float sign) noexcept nogil:
                 memset(where, 0, s.pre * sizeof(uint32_t))
                 for k in range(s.len):
                     for p in range(s.pre):
-                        top = x[k * s.pre + p]
-                        if sign * top > sign * y[p]:
-                            y[p] = top
+                        v = x[k * s.pre + p]
+                        if sign * v > sign * y[p] or (v != v and y[p] == y[p] and not ignores):
+                            y[p] = v
                             where[p] = <uint32_t>k
             x += s.pre * s.len
             y += s.pre
@@ -534,7 +529,7 @@ MIN_DIM.ragged = True
 def max_dim(x, d=0):
     """Greatest element along axis d, which is removed; if several are equal, the first gets the gradient.
 
-    NaN is ignored; where all elements are NaN, the result is -inf (inf for `min_dim`).
+    Where an element is NaN, the result is NaN. With ``import dynet`` NaN is ignored, as in DyNet.
 
     Raises:
         DimensionError: x has no axis d, or no elements along it.
@@ -543,7 +538,7 @@ def max_dim(x, d=0):
         >>> dy.max_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()
         array([3., 4.])
     """
-    return along(MAX_DIM, x, axis_in(x, d, "max_dim"))
+    return along(MAX_DIM, x, axis_in(x, d, "max_dim"), follows_dynet())
 
 
 def min_dim(x, d=0):
@@ -556,7 +551,7 @@ def min_dim(x, d=0):
         >>> dy.min_dim(dy.inputTensor([[1, 4], [3, 2]])).npvalue()
         array([1., 2.])
     """
-    return along(MIN_DIM, x, axis_in(x, d, "min_dim"))
+    return along(MIN_DIM, x, axis_in(x, d, "min_dim"), follows_dynet())
 
 
 # ---- cumsum: y_i = sum_{j<=i} x_j ---------------------------------------------
@@ -765,8 +760,7 @@ ARGMAX_STRAIGHT_THROUGH.unread = UNREAD
 
 
 # ---- the indices of the greatest and of the least element along an axis, as values ------------
-# Attributes: the axis, and whether the least is meant.  The first of equal elements counts; NaN comes before all
-# numbers, as in NumPy.
+# Attributes: the axis, whether the least is meant, and the function's number.  The first of equal elements counts.
 
 cdef int index_dim(const Shapes* s, Dim* y) except -1:
     need_axis(s)
@@ -778,23 +772,30 @@ cdef int index_dim(const Shapes* s, Dim* y) except -1:
 
 cdef void index_forward(const Call* c) noexcept nogil:
     cdef Split s = split_at(&c.x[0].dim, c.attrs[0].u)
-    cdef size_t line, n = total_of(&c.y.dim) // c.y.dim.bd
+    cdef size_t line, first, best, n = total_of(&c.y.dim) // c.y.dim.bd
     cdef uint32_t b
     cdef int32_t* y = integers(c.y.v)
+    cdef const float* x
     for b in range(c.y.dim.bd):
+        x = element(&c.x[0], b)
         for line in range(n):
-            y[line] = <int32_t>best_of_line(element(&c.x[0], b) + line // s.pre * s.pre * s.len + line % s.pre, s.pre,
-                                            s.len, -1 if c.attrs[1].u else 1)
+            first = line // s.pre * s.pre * s.len + line % s.pre
+            best = best_of_line(x + first, s.pre, s.len, -1 if c.attrs[1].u else 1)
+            y[line] = <int32_t>best
+            if x[first + best * s.pre] != x[first + best * s.pre]:
+                refuse(c.attrs[2].u, &c.x[0], b, first + best * s.pre, 0)
         y += n
 
 
 cdef Op* INDEX_OF_MAX = register(b"index_of_max", b"x", index_dim, index_forward, NULL)
 INDEX_OF_MAX.ragged = True
 INDEX_OF_MAX.result = INTEGERS
+INDEX_OF_MAX.raised = refused
 INDEX_OF_MAX.no_gradient_because = b"indices are constant almost everywhere"
 cdef Op* INDEX_OF_MIN = register(b"index_of_min", b"x", index_dim, index_forward, NULL)
 INDEX_OF_MIN.ragged = True
 INDEX_OF_MIN.result = INTEGERS
+INDEX_OF_MIN.raised = refused
 INDEX_OF_MIN.no_gradient_because = b"indices are constant almost everywhere"
 
 
@@ -803,6 +804,7 @@ cdef Expression index_along(object x, object d, bint least, str name):
     cdef Py_ssize_t axis = axis_in(x, d, name)
     extra.attrs[0].u = <uint32_t>axis if 0 <= axis < 7 else 7
     extra.attrs[1].u = least
+    extra.attrs[2].u = chooser_number(name)
     return apply1x(INDEX_OF_MIN if least else INDEX_OF_MAX, x, &extra)
 
 
@@ -810,7 +812,8 @@ def argmax(x, gradient_mode: str | None = None, d=0):
     """The index of the greatest element along an axis, which is removed, as a value of the graph, an integer; the first
     if several are equal.
 
-    The result can be used as an index: ``table[dy.argmax(scores)]``. No gradient flows through it.
+    The result can be used as an index: ``table[dy.argmax(scores)]``. No gradient flows through it. Of elements that are
+    all -inf, it is the first.
 
     Args:
         x: an expression.
@@ -821,7 +824,7 @@ def argmax(x, gradient_mode: str | None = None, d=0):
 
     Raises:
         DimensionError: x has no axis d, or no elements along it; with a gradient mode, x is not a vector.
-        ValueError: there is no such gradient mode.
+        ValueError: there is no such gradient mode; or, without one, when the value is computed, an element is NaN.
 
     Example:
         >>> dy.argmax(dy.inputVector([1, 5, 3])).value()
@@ -848,6 +851,7 @@ def argmin(x, d=0):
 
     Raises:
         DimensionError: x has no axis d, or no elements along it.
+        ValueError: an element is NaN, when the value is computed.
 
     Example:
         >>> dy.argmin(dy.inputTensor([[1, 5], [3, 4]])).npvalue()
@@ -862,7 +866,7 @@ cdef Expression extreme_of(Expression x, const Op* op, object axis, object keepd
     cdef Expression y = x
     axes = axes_of(x, axis, name)
     for i in reversed(axes):                        # so that the remaining axes keep their numbers
-        y = along(op, y, i)
+        y = along(op, y, i, follows_dynet())
     return with_axes(x, y if axes else reduced(SUM, x, ALL_AXES, 0, 1), axes, keepdims)
 
 

@@ -1362,8 +1362,13 @@ operators.update({"getitem": _getitem, "gather": _gathered, "labelled": _labelle
 # Sorting, cumulative products and cumulative sums of exponentials.
 
 # ---- sort: y = the first elements of x in order along an axis; argsort: their positions ------------
-# Attributes: the axis, the number of elements, whether the greatest comes first.  The sort is stable, and NaN comes
-# last, as in NumPy.
+# Attributes: the axis, the number of elements, the order.  The sort is stable.  NaN comes last, as in NumPy, or first,
+# where only the first elements are kept and a NaN must not get lost.
+
+cdef enum:
+    DESCENDING = 1                  # the greatest comes first
+    NAN_FIRST = 2
+    BEST_FIRST = DESCENDING | NAN_FIRST
 
 cdef int sort_dim(const Shapes* s, Dim* y) except -1:
     cdef uint32_t axis = s.attrs[0].u
@@ -1376,14 +1381,16 @@ cdef int sort_dim(const Shapes* s, Dim* y) except -1:
     return 0
 
 
-cdef inline bint goes_first(float a, float b, bint descending) noexcept nogil:
+cdef inline bint goes_first(float a, float b, uint32_t order) noexcept nogil:
     """Whether a comes strictly before b."""
     if b != b:
-        return a == a
-    return a > b if descending else a < b
+        return a == a and not order & NAN_FIRST
+    if a != a:
+        return order & NAN_FIRST
+    return a > b if order & DESCENDING else a < b
 
 
-cdef uint32_t* order_line(const float* x, size_t step, size_t n, bint descending, uint32_t* a,
+cdef uint32_t* order_line(const float* x, size_t step, size_t n, uint32_t order, uint32_t* a,
                           uint32_t* b) noexcept nogil:
     """The positions of n elements in sorted order, by merge sort; the result is a or b."""
     cdef size_t width = 1, start, middle, end, i, j, k
@@ -1398,7 +1405,7 @@ cdef uint32_t* order_line(const float* x, size_t step, size_t n, bint descending
             i = start
             j = middle
             for k in range(start, end):
-                if i < middle and (j >= end or not goes_first(x[a[j] * step], x[a[i] * step], descending)):
+                if i < middle and (j >= end or not goes_first(x[a[j] * step], x[a[i] * step], order)):
                     b[k] = a[i]
                     i += 1
                 else:
@@ -1412,13 +1419,13 @@ cdef uint32_t* order_line(const float* x, size_t step, size_t n, bint descending
     return a
 
 
-cdef inline bint is_better(const float* x, size_t step, uint32_t a, uint32_t b, bint descending) noexcept nogil:
+cdef inline bint is_better(const float* x, size_t step, uint32_t a, uint32_t b, uint32_t order) noexcept nogil:
     """Whether element a comes before element b in a stable sort."""
     cdef float u = x[a * step], v = x[b * step]
-    return goes_first(u, v, descending) or (a < b and not goes_first(v, u, descending))
+    return goes_first(u, v, order) or (a < b and not goes_first(v, u, order))
 
 
-cdef void sift(const float* x, size_t step, uint32_t* heap, size_t n, size_t i, bint descending) noexcept nogil:
+cdef void sift(const float* x, size_t step, uint32_t* heap, size_t n, size_t i, uint32_t order) noexcept nogil:
     """Move element i of a heap down to its place; the worst is on top."""
     cdef uint32_t moved = heap[i]
     cdef size_t child
@@ -1426,16 +1433,16 @@ cdef void sift(const float* x, size_t step, uint32_t* heap, size_t n, size_t i, 
         child = 2 * i + 1
         if child >= n:
             break
-        if child + 1 < n and is_better(x, step, heap[child], heap[child + 1], descending):
+        if child + 1 < n and is_better(x, step, heap[child], heap[child + 1], order):
             child += 1
-        if not is_better(x, step, moved, heap[child], descending):
+        if not is_better(x, step, moved, heap[child], order):
             break
         heap[i] = heap[child]
         i = child
     heap[i] = moved
 
 
-cdef uint32_t* select_line(const float* x, size_t step, size_t n, size_t count, bint descending,
+cdef uint32_t* select_line(const float* x, size_t step, size_t n, size_t count, uint32_t order,
                            uint32_t* heap) noexcept nogil:
     """The positions of the first `count` of n elements in sorted order: a heap of the best so far, with the worst of
     them on top, so that most elements take one comparison; adjacent ones are compared as vectors."""
@@ -1445,24 +1452,24 @@ cdef uint32_t* select_line(const float* x, size_t step, size_t n, size_t count, 
     for k in range(count):
         heap[k] = <uint32_t>k
     for k in range(count // 2, 0, -1):
-        sift(x, step, heap, count, k - 1, descending)
+        sift(x, step, heap, count, k - 1, order)
     worst = x[heap[0] * step]
     k = count
     while k < n:
         if step == 1 and worst == worst:
-            k += K.next_beyond(n - k, x + k, worst, descending)
+            k += K.next_beyond(n - k, x + k, worst, order & DESCENDING)
             if k == n:
                 break
-        if goes_first(x[k * step], worst, descending):      # of equal ones, the first stays
+        if goes_first(x[k * step], worst, order):           # of equal ones, the first stays
             heap[0] = <uint32_t>k
-            sift(x, step, heap, count, 0, descending)
+            sift(x, step, heap, count, 0, order)
             worst = x[heap[0] * step]
         k += 1
     for i in range(count, 1, -1):                   # the worst goes to the end
         last = heap[i - 1]
         heap[i - 1] = heap[0]
         heap[0] = last
-        sift(x, step, heap, i - 1, 0, descending)
+        sift(x, step, heap, i - 1, 0, order)
     return heap
 
 
@@ -1544,7 +1551,7 @@ ARGSORT.result = INTEGERS
 ARGSORT.no_gradient_because = b"positions are constant almost everywhere"
 
 
-cdef Expression ordered(const Op* op, object x, object axis, object count, bint descending, str name):
+cdef Expression ordered(const Op* op, object x, object axis, object count, uint32_t order, str name):
     cdef Py_ssize_t d = axis_in(x, axis, name)
     cdef Py_ssize_t k
     cdef const Dim* dim = dim_of(expression(x, name, "x"))
@@ -1557,7 +1564,7 @@ cdef Expression ordered(const Op* op, object x, object axis, object count, bint 
         if k < 0:
             raise DimensionError(f"{name}: k is {k}, which is not a number of elements")
         extra.attrs[1].u = <uint32_t>k
-    extra.attrs[2].u = descending
+    extra.attrs[2].u = order
     return apply1x(op, x, &extra)
 
 
@@ -1578,7 +1585,7 @@ def sort(x, d=0, bint descending=False):
         >>> dy.sort(dy.inputVector([3, 1, 2]), descending=True).npvalue()
         array([3., 2., 1.])
     """
-    return ordered(SORT, x, d, None, descending, "sort")
+    return ordered(SORT, x, d, None, DESCENDING if descending else 0, "sort")
 
 
 def argsort(x, d=0, bint descending=False):
@@ -1596,11 +1603,11 @@ def argsort(x, d=0, bint descending=False):
         >>> dy.argsort(dy.inputVector([3, 1, 2])).npvalue()
         array([1, 2, 0], dtype=int32)
     """
-    return ordered(ARGSORT, x, d, None, descending, "argsort")
+    return ordered(ARGSORT, x, d, None, DESCENDING if descending else 0, "argsort")
 
 
 def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
-    """The k greatest elements along an axis, the greatest first, and their positions.
+    """The k greatest elements along an axis, the greatest first, and their positions; before them NaN, if there is one.
 
     Args:
         x: any expression.
@@ -1620,7 +1627,7 @@ def topk(x, k: int, d=0, bint largest=True) -> tuple[Expression, Expression]:
         >>> values.npvalue(), indices.npvalue()
         (array([3., 2.]), array([0, 2], dtype=int32))
     """
-    cdef Expression places = ordered(ARGSORT, x, d, k, largest, "topk")
+    cdef Expression places = ordered(ARGSORT, x, d, k, BEST_FIRST if largest else NAN_FIRST, "topk")
     cdef Py_ssize_t axis = axis_in(x, d, "topk")
     return taken(x, places, axis, OWN_POSITIONS, "topk"), places
 
@@ -1658,9 +1665,9 @@ cdef struct Place:
 
 cdef inline bint place_is_better(const Place* a, const Place* b) noexcept nogil:
     """Whether a comes before b: by its sum, or if they are equal by its line and place."""
-    if goes_first(a.sum, b.sum, True):
+    if goes_first(a.sum, b.sum, BEST_FIRST):
         return True
-    if goes_first(b.sum, a.sum, True):
+    if goes_first(b.sum, a.sum, BEST_FIRST):
         return False
     return a.line < b.line or (a.line == b.line and a.at < b.at)
 
@@ -1682,6 +1689,11 @@ cdef void sift_place(Place* heap, size_t n, size_t i) noexcept nogil:
     heap[i] = moved
 
 
+cdef inline float sum_with(float x, float total) noexcept nogil:
+    """A score and the total of its line, which does not go on if that is -inf, whatever the score is."""
+    return total if total == -INFINITY else x + total
+
+
 cdef inline float below(float worst, float total) noexcept nogil:
     """A number that every score exceeds whose sum with `total`, rounded, exceeds `worst`; NaN: there is none."""
     return <float>(<double>worst - total - 2e-7 * (fabs(<double>worst) + fabs(<double>total)))
@@ -1693,7 +1705,7 @@ cdef void continuations_of_line(const float* x, size_t n, float total, uint32_t 
     cdef size_t k = 0, i
     cdef float bound
     while k < n and filled[0] < count:
-        heap[filled[0]] = Place(x[k] + total, line, <uint32_t>k)
+        heap[filled[0]] = Place(sum_with(x[k], total), line, <uint32_t>k)
         filled[0] += 1
         k += 1
         if filled[0] == count:
@@ -1705,8 +1717,8 @@ cdef void continuations_of_line(const float* x, size_t n, float total, uint32_t 
             k += K.next_beyond(n - k, x + k, bound, True)
             if k == n:
                 break
-        if goes_first(x[k] + total, heap[0].sum, True):     # of equal ones, the first stays
-            heap[0] = Place(x[k] + total, line, <uint32_t>k)
+        if goes_first(sum_with(x[k], total), heap[0].sum, BEST_FIRST):  # of equal ones, the first stays
+            heap[0] = Place(sum_with(x[k], total), line, <uint32_t>k)
             sift_place(heap, count, 0)
         k += 1
 

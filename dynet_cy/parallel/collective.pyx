@@ -16,7 +16,7 @@ from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
 from dynet_cy.execute.accumulation cimport gradient_hooks
 from dynet_cy.execute.watch cimport now
 from dynet_cy.graph.timeline cimport EXCHANGE, begin_span, end_span
-from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.kernels cimport squares_of
 from dynet_cy.kernels.lazy_rows cimport are_states_behind
 from dynet_cy.memory.bridge cimport array_at, memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, note_gradient
@@ -611,7 +611,7 @@ cdef class OverlapReducer(AllreduceReducer):
                 memcpy(p.grad, self.overlap.sums_of(p), p.size * sizeof(float))
                 p.has_gradient = 1
             elif u.measures:
-                u.squares[i] = K.sumsq(p.size, self.overlap.sums_of(p))
+                u.squares[i] = squares_of(p.size, self.overlap.sums_of(p))
         with self.overlap.lock:
             self.overlap.next()
         for i in range(self.n if u.measures else 0):

@@ -12,7 +12,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.threads cimport Unlocked, acquire_lock, release_lock
-from dynet_cy.kernels.kernels cimport K, dy_optim
+from dynet_cy.kernels.kernels cimport K, dy_optim, squares_of
 from dynet_cy.kernels.lazy_rows cimport (
     can_defer, catch_up_all, catch_up_shared, clear_deferred_shared, defer_update, mark_moved,
 )
@@ -378,7 +378,7 @@ cdef class SharedReducer(CollectiveReducer):
                     if entries_of(self.headers[r])[i].has:
                         K.add(n, self.grads[r] + p.offset + at, total)
             if squares:
-                entries_of(self.own)[i].squares += K.sumsq(n, total)
+                entries_of(self.own)[i].squares += squares_of(n, total)
             at += n
 
     cdef void reduce_rows(self, Update* u, Py_ssize_t i, bint squares) noexcept nogil:
@@ -401,7 +401,7 @@ cdef class SharedReducer(CollectiveReducer):
                     K.add(n, self.grads[r] + p.offset + rows[k] * n, p.grad + rows[k] * n)
         if squares:
             for k in range(t.at, t.end):
-                entries_of(self.own)[i].squares += K.sumsq(n, p.grad + t.union_[k] * n)
+                entries_of(self.own)[i].squares += squares_of(n, p.grad + t.union_[k] * n)
 
     cdef double squares_of_row(self, Param* p, Py_ssize_t i, uint32_t row, size_t n) noexcept nogil:
         """Sum of squares of a row of a table that keeps its gradients."""
@@ -414,7 +414,7 @@ cdef class SharedReducer(CollectiveReducer):
             for r in range(self.size):
                 if entries_of(self.headers[r])[i].has:
                     K.add(m, self.grads[r] + p.offset + row * n + at, self.work)
-            total += K.sumsq(m, self.work)
+            total += squares_of(m, self.work)
             at += m
         return total
 

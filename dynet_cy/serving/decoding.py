@@ -66,8 +66,7 @@ def decode(
         TypeError: `step` returns no expression
         ValueError: `max_length` is below 1, `temperature` is not above 0, a list has another number of items than there
             are sentences, the scores have another shape, `every` is below 1, or above 1 with `allowed` or
-            `no_repeat_ngram`, or no token can follow an output: none is allowed, or all
-            scores are -inf or NaN
+            `no_repeat_ngram`, a score is NaN, or no token can follow an output: none is allowed, or all scores are -inf
         IndexError: an allowed or forbidden token, or one of a prefix, has no score
 
     Example:
@@ -135,8 +134,7 @@ def _read(chosen: list[Expression], count: int) -> Numbers:
     if len(chosen) > 1:
         return concatenate(chosen).npvalue().reshape(len(chosen) // 2, 2, count)  # one array is read
     numbers = chosen[0].npvalue().reshape(-1, count)
-    numbers = np.where(np.isnan(numbers), -np.inf, numbers)
-    places = numbers.argmax(0)
+    places = numbers.argmax(0)  # a NaN is found first, as by topk
     return np.stack([numbers[places, np.arange(count)], places])[None]
 
 
@@ -148,10 +146,17 @@ def _continue(
     for values, places in read:
         for i in going:
             if not values[i] > -np.inf:  # nor is NaN
-                raise ValueError(f"decode: no token can follow {outputs[i]}: none is allowed, or all are -inf or NaN")
+                raise ValueError(f"decode: {why_none(outputs[i], values[i], int(places[i]))}")
             outputs[i].append(int(places[i]))
         going = [i for i in going if outputs[i][-1] not in stops and len(outputs[i]) < lengths[i]]
     return going, read[-1, 1].astype(int)
+
+
+def why_none(tokens: list[int], score: float, token: int | None) -> str:
+    """Why no token can follow these, where the first score in order is NaN, that of `token` if it is known, or -inf."""
+    if score != score:
+        return f"the score of {'a token' if token is None else f'token {token}'} after {tokens} is NaN"
+    return f"no token can follow {tokens}: none is allowed, or all are -inf"
 
 
 def checked_scores(where: str, scores: Any, count: int) -> int:

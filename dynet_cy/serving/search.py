@@ -12,6 +12,7 @@ import numpy.typing as npt
 from dynet_cy.graph import Expression
 from dynet_cy.graph.structs import operators
 from dynet_cy.ops.api import (
+    bmax,
     concatenate_to_batch,
     inputTensor,
     log_softmax,
@@ -21,7 +22,7 @@ from dynet_cy.ops.api import (
     to_int,
 )
 from dynet_cy.serving.constraints import Allowed, Constraints, OneOf, Prefixes, list_of
-from dynet_cy.serving.decoding import FEW, Numbers, checked_scores
+from dynet_cy.serving.decoding import FEW, Numbers, checked_scores, why_none
 from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.states import Selection, selected
 
@@ -29,6 +30,7 @@ __all__ = ["Hypothesis", "OneOf", "beam_search", "best_tree"]
 
 _MANY = 2048  # so many numbers are not sorted to find the first ones
 _NEVER = float("-inf")
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 class Hypothesis(NamedTuple):
@@ -108,8 +110,8 @@ def beam_search(
     Raises:
         TypeError: neither of the first two arguments can be called, or `step` returns no expression
         ValueError: `width`, `max_length` or `n_best` is below 1, `length_penalty` below 0, a list has another number of
-            items than there are sentences, the log probabilities have another shape, or no token can follow any of the
-            partial outputs of a sentence: none is allowed, or all have a log probability of -inf or NaN
+            items than there are sentences, the log probabilities have another shape or are NaN, or no token can follow
+            any of the partial outputs of a sentence: none is allowed, or all have a log probability of -inf
         IndexError: an allowed or forbidden token, or one of a prefix, is not among those that have a log probability
 
     Example:
@@ -227,10 +229,6 @@ class _Beam:
         return float(((5 + length) / 6) ** self._exponent)
 
 
-def _no_token(tokens: list[int]) -> str:
-    return f"beam_search: no token can follow {tokens}: none is allowed, or all are -inf or NaN"
-
-
 class _Joined:
     """Partial outputs as the batch elements of one state: rows, of which each sentence has as many.
 
@@ -291,8 +289,9 @@ class _Joined:
         tokens = [self._output(row) for row in range(count)] if self._constraints.read_tokens else [[]] * count
         penalties = self._constraints.penalties(length, tokens, sentences, classes)
         here = self._every == 1 and count * classes <= FEW
-        if logits and (here or penalties is not None):
-            scores, logits = log_softmax(scores), False
+        size = bmax(logsumexp_dim(scores), _LOWEST) if logits and not here else None  # finite, also if all are -inf
+        if logits and here:
+            scores = _log_probabilities(scores)
         if penalties is not None:
             scores = scores + inputTensor(penalties.T, batched=True)
         chosen = min(self._width, self._slots * classes)
@@ -301,15 +300,16 @@ class _Joined:
         before = self._totals
         if not isinstance(before, Expression):
             before = inputTensor(before.reshape(1, -1), batched=True)
-        if logits:
-            before = before - logsumexp_dim(scores)
+        if size is not None:
+            before = before - size
         best = operators["continuations"](scores, before, len(self._beams), chosen, self._end, self._begin)
         return self._state, best
 
     def _chosen_here(self, scores: Expression, count: int, classes: int, chosen: int) -> Numbers:
         """Sums, rows and tokens as `continuations` chooses them."""
         values = scores.npvalue().reshape(classes, -1).T
-        every = (values + self._totals[:, None]).reshape(len(self._beams), -1)
+        totals = self._totals[:, None]
+        every = np.where(totals > _NEVER, values + totals, _NEVER).reshape(len(self._beams), -1)
         at = _best_of(every, chosen)
         where = (at + np.arange(len(at))[:, None] * every.shape[1]).ravel()
         return np.stack([every.ravel()[where], *np.divmod(where, classes)])
@@ -345,10 +345,11 @@ class _Joined:
 
     def _settle_one(self, beam: _Beam, state: Any, totals: Numbers, ends: Numbers, first: int) -> Numbers:
         """The same of one sentence, whose first row is given."""
+        rows, tokens = self._history[-1]
+        if not totals[0] > _NEVER:  # nor is NaN, which comes first
+            token = None if self._logits or tokens is None else int(tokens[first])
+            raise ValueError(f"beam_search: {why_none(self._output(int(rows[first]), 1), totals[0], token)}")
         count = int((totals > _NEVER).sum())  # the others come last
-        rows = self._history[-1][0]
-        if not count:
-            raise ValueError(_no_token(self._output(int(rows[first]), 1)))
 
         def state_of(i: int) -> Callable[[], Any]:
             row = np.array([rows[first + i]])
@@ -446,7 +447,7 @@ def _search_separate(
     def expand(state: Any, token: int) -> tuple[Any, Numbers]:
         state, scores = step(state, token)
         checked_scores("beam_search", scores, 1)
-        return state, (log_softmax(scores) if logits else scores).npvalue()
+        return state, (_log_probabilities(scores) if logits else scores).npvalue()
 
     states, last, totals, outputs = [state], [first], np.zeros(1), [[]]  # type: ignore[var-annotated]
     while not beam.done:
@@ -458,9 +459,10 @@ def _search_separate(
         penalties = constraints.penalties(length, outputs, [beam.sentence] * len(outputs), scores.shape[1])
         every = ((scores if penalties is None else scores + penalties) + totals[:, None]).ravel()
         at = _best_of(every[None], min(width, len(every)))[0]
+        if not every[at[0]] > _NEVER:
+            parent, last_token = divmod(int(at[0]), scores.shape[1])
+            raise ValueError(f"beam_search: {why_none(outputs[parent], every[at[0]], None if logits else last_token)}")
         at = at[every[at] > _NEVER]
-        if not len(at):
-            raise ValueError(_no_token(outputs[0]))
         totals, parents, tokens = every[at], at // scores.shape[1], (at % scores.shape[1]).tolist()
         grown = [[*outputs[parent], token] for parent, token in zip(parents, tokens)]
         before = [states[parent] for parent in parents]
@@ -470,49 +472,106 @@ def _search_separate(
         totals, last = totals[kept], [tokens[i] for i in kept]
 
 
+def _log_probabilities(scores: Expression) -> Expression:
+    """The log_softmax of scores, but -inf where all of them are."""
+    finite = bmax(scores, _LOWEST)
+    return log_softmax(finite) + (scores - finite)
+
+
 def _getters(states: list[Any]) -> list[Callable[[], Any]]:
     """Functions that return these."""
     return [functools.partial(lambda state: state, state) for state in states]
 
 
 def _best_of(every: Numbers, count: int) -> Numbers:
-    """The places of the greatest numbers of each row, the greatest first; NaN comes last."""
+    """The places of the greatest numbers of each row, the greatest first; NaN comes before them."""
+    keys = np.where(np.isnan(every), _NEVER, -every)
     if every.shape[1] <= _MANY:
-        return np.argsort(-every, axis=1, kind="stable")[:, :count]
-    at = np.sort(np.argpartition(-every, count - 1, axis=1)[:, :count], axis=1)
-    order = np.argsort(-np.take_along_axis(every, at, axis=1), axis=1, kind="stable")
+        return np.argsort(keys, axis=1, kind="stable")[:, :count]
+    at = np.sort(np.argpartition(keys, count - 1, axis=1)[:, :count], axis=1)
+    order = np.argsort(np.take_along_axis(keys, at, axis=1), axis=1, kind="stable")
     return np.take_along_axis(at, order, axis=1)
 
 
-def best_tree(scores: npt.NDArray[Any]) -> list[int]:
+def best_tree(scores: npt.ArrayLike) -> list[int]:
     """The heads of words in the dependency tree with the highest total score that has a single root: the maximum
     spanning tree, by the algorithm of Chu and Liu (1965) and Edmonds (1967).
 
     Args:
-        scores: array (n + 1, n), n at least 1: element (i, j) is the score of word i, or of the root 0, as the head of
-            word j + 1
+        scores: numbers of shape (n + 1, n), n at least 1: element (i, j) is the score of word i, or of the root 0, as
+            the head of word j + 1. -inf: never. inf: wherever it is possible. A word is never its own head, so the
+            elements (j + 1, j) have no effect.
 
     Returns:
         The heads of the words 1 to n; 0 for the one below the root.
 
     Raises:
-        ValueError: the shape is another one
+        TypeError: the scores are no numbers; an expression has them in its `npvalue()`
+        ValueError: the shape is another one, a score is NaN, or each tree with a single root has an arc of -inf
 
     Example:
-        >>> dy.best_tree(np.array([[1.0, 2.0], [0.0, 9.0], [9.5, 0.0]]))  # each word prefers the other one
+        >>> dy.best_tree([[1.0, 2.0], [0.0, 9.0], [9.5, 0.0]])  # each word prefers the other one
         [2, 0]
+        >>> dy.best_tree([[1.0, -np.inf], [0.0, 9.0], [9.5, 0.0]])  # but the second one is not the root
+        [0, 1]
     """
-    if scores.ndim != 2 or scores.shape[0] != scores.shape[1] + 1 or not scores.shape[1]:
-        raise ValueError(f"best_tree: scores of shape (n + 1, n) are needed, not {scores.shape}")
+    array = _numbers(scores)
+    if array.ndim != 2 or array.shape[0] != array.shape[1] + 1 or not array.shape[1]:
+        raise ValueError(f"best_tree: scores of shape (n + 1, n) are needed, not {array.shape}")
+    if np.isnan(array).any():
+        i, j = np.argwhere(np.isnan(array))[0]
+        raise ValueError(f"best_tree: scores[{i}, {j}] is NaN: that of {_head(i)} as the head of word {j + 1}")
+    words = array.shape[1]
+    heads = [int(head) for head in _arborescence(_ranked(array))[1:]]
+    if heads.count(0) > 1 or any(array[head, j] == _NEVER for j, head in enumerate(heads)):
+        raise ValueError(f"best_tree: no tree with a single root is possible: {_why_none(array, words)}")
+    return heads
+
+
+def _numbers(scores: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    if isinstance(scores, Expression):
+        raise TypeError(
+            "best_tree: argument scores: expected an array of numbers, got an Expression: use its npvalue()"
+        )
+    try:
+        return np.asarray(scores, np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"best_tree: argument scores: expected an array of numbers: {error}") from None
+
+
+def _head(i: int) -> str:
+    return f"word {i}" if i else "the root"
+
+
+def _why_none(scores: npt.NDArray[np.float64], words: int) -> str:
+    possible = scores > _NEVER
+    possible[np.arange(1, words + 1), np.arange(words)] = False
+    for j in np.flatnonzero(~possible.any(0)):
+        return f"all heads of word {j + 1} have the score -inf"
+    if not possible[0].any():
+        return "the root has the score -inf as the head of each word"
+    return "each one has an arc whose score is -inf"
+
+
+def _ranked(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.complex128]:
+    """Scores of all pairs of nodes, as complex numbers, which NumPy compares by their real part, then by the other.
+
+    The real part has what no sum of scores outweighs: no arc of -inf, then a single root, then as many of inf as
+    possible. A penalty in the score itself would have to exceed the range of all scores, and would round them away.
+    """
     words = scores.shape[1]
-    square = np.full((words + 1, words + 1), -np.inf)
-    square[:, 1:] = scores
-    square[0] -= (np.ptp(scores) + 1) * words  # a second root costs more than anything else can gain
-    np.fill_diagonal(square, -np.inf)
-    return [int(head) for head in _arborescence(square)[1:]]
+    more = words + 1.0
+    ranked = np.full((words + 1, words + 1), -np.inf, np.complex128)
+    pairs = ranked[:, 1:]
+    pairs.real = np.where(scores == _NEVER, -more * more, 0) + (scores == np.inf)
+    pairs.real[0] -= more
+    # By a power of 2, which rounds nothing, so that sums of the scores are finite.
+    pairs.imag = np.ldexp(np.where(np.isinf(scores), 0, scores), -words.bit_length() - 1)
+    np.fill_diagonal(ranked, -np.inf)
+    return ranked
 
 
-def _arborescence(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _arborescence(scores: npt.NDArray[np.complex128]) -> npt.NDArray[Any]:
     """The heads of all nodes in the best tree with root 0: choose heads greedily, and contract cycles."""
     heads = scores[:, 1:].argmax(0)
     heads = np.concatenate([[0], heads])
@@ -523,7 +582,7 @@ def _arborescence(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
     # The cycle becomes one node, the last.  An arc into it costs the arc of the cycle that it replaces.
     into = scores[np.ix_(rest, cycle)] - scores[heads[cycle], cycle]
     out = scores[np.ix_(cycle, rest)]
-    smaller = np.full((len(rest) + 1, len(rest) + 1), -np.inf)
+    smaller = np.full((len(rest) + 1, len(rest) + 1), -np.inf, np.complex128)
     smaller[:-1, :-1] = scores[np.ix_(rest, rest)]
     smaller[:-1, -1] = into.max(1)
     smaller[-1, :-1] = out.max(0)

@@ -9,7 +9,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport size_of
-from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.kernels cimport squares_of
 from dynet_cy.memory.bridge cimport array_at, memory_of
 from dynet_cy.memory.storage cimport Param, Plane, Storage, forget_gradient, touch
 from dynet_cy.model.parameters cimport _Stored
@@ -119,7 +119,7 @@ cdef class DeviceBackend(Backend):
     cdef int keep_sums(self, Update* u, Py_ssize_t i, object rows, object sums) except -1:
         """Keep the sums of an entry until they are sent to the device."""
         if u.measures:
-            u.squares[i] = squares_of(sums)
+            u.squares[i] = squares_in(sums)
         if u.roles[i] == MOVES:
             self.sums.append((self.stored[i], rows, sums))
         return 0
@@ -212,9 +212,9 @@ cdef class DeviceBackend(Backend):
         return 0
 
 
-cdef double squares_of(floats):
+cdef double squares_in(floats):
     cdef size_t n = floats.size
-    return K.sumsq(n, <const float*>memory_of(floats)) if n else 0.0
+    return squares_of(n, <const float*>memory_of(floats)) if n else 0.0
 
 
 # ==== devices =====================================================================================

@@ -9,7 +9,7 @@ from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport size_of
 from dynet_cy.core.threads cimport Interrupts, begin_interrupts, interrupted, raise_interrupt
-from dynet_cy.kernels.kernels cimport K
+from dynet_cy.kernels.kernels cimport K, squares_of
 from dynet_cy.kernels.lazy_rows cimport can_defer, catch_up, catch_up_part, clear_deferred, defer_update, mark_moved
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
 from dynet_cy.memory.arena cimport arena_at
@@ -55,9 +55,9 @@ cdef double squared_norm(Param* p) noexcept nogil:
     if not p.has_gradient:
         return 0
     if not p.rows:
-        return K.sumsq(p.size, p.grad)
+        return squares_of(p.size, p.grad)
     for i in range(p.n_touched):
-        total += K.sumsq(n, p.grad + p.touched[i] * n)
+        total += squares_of(n, p.grad + p.touched[i] * n)
     return total
 
 

@@ -31,7 +31,7 @@ def main() -> None:
     for _ in range(args.epochs):
         dy.renew_cg()
         scores = [W * rbf(dy.inputVector(x), centers, gamma=1.0) + b for x, _ in data]
-        loss = dy.esum([dy.binary_log_loss(dy.logistic(s), dy.scalarInput(t)) for s, (_, t) in zip(scores, data)])
+        loss = dy.esum([dy.binary_cross_entropy_with_logits(s, t) for s, (_, t) in zip(scores, data)])
         loss.backward()
         trainer.update()
     print(f"loss {loss.value():.3f}")

@@ -68,21 +68,21 @@ static size_t DY_N(argmax)(size_t n, const float *x) {
     return i;
 }
 
-#define DY_NEXT(beyond)                                                                                                \
+#define DY_NEXT(within)                                                                                                \
     for (; i + 4 * DY_W <= n; i += 4 * DY_W)                                                                           \
-        if (any((ld(x + i) beyond m) | (ld(x + i + DY_W) beyond m) | (ld(x + i + 2 * DY_W) beyond m) |                 \
-                (ld(x + i + 3 * DY_W) beyond m)))                                                                      \
+        if (any(~((ld(x + i) within m) & (ld(x + i + DY_W) within m) & (ld(x + i + 2 * DY_W) within m) &               \
+                  (ld(x + i + 3 * DY_W) within m))))                                                                   \
             break;                                                                                                     \
-    while (i + DY_W <= n && !any(ld(x + i) beyond m)) i += DY_W;                                                       \
-    while (i < n && !(x[i] beyond limit)) i++;
+    while (i + DY_W <= n && !any(~(ld(x + i) within m))) i += DY_W;                                                    \
+    while (i < n && x[i] within limit) i++;
 
 static size_t DY_N(next_beyond)(size_t n, const float *x, float limit, int above) {
     vf m = C(limit);
     size_t i = 0;
     if (above) {
-        DY_NEXT(>)
+        DY_NEXT(<=)
     } else {
-        DY_NEXT(<)
+        DY_NEXT(>=)
     }
     return i;
 }
@@ -224,7 +224,8 @@ static void DY_N(logsumexp_bwd)(size_t rows, size_t cols, const float *x, const 
                                 int acc) {
     size_t n = rows;
     for (size_t c = 0; c < cols; c++, x += rows, dx += rows) {
-        vf m = C(y[2 * c]), t = C(dy[c] / y[2 * c + 1]);
+        float sum = y[2 * c + 1] == 0 ? 1 : y[2 * c + 1]; /* of numbers that are all -inf: the gradient is 0 */
+        vf m = C(y[2 * c]), t = C(dy[c] / sum);
         DY_EACH(DY_GRADIENT(dx, acc, t * EXP(L(x) - m)););
     }
 }

@@ -370,3 +370,21 @@ def test_another_dynet_would_be_imported(run, tmp_path) -> None:
     assert done.returncode == 1
     where = tmp_path / "_dynet.py"
     assert f"ImportError: dynet_cy.compat: _dynet would be imported, from {where}; install() comes" in done.stderr
+
+
+MAXIMA = """
+import dynet as dy
+nan = float("nan")
+dy.renew_cg()
+for numbers in ([1, nan, 3], [nan, 1, 3], [3, 1, nan], [nan, nan]):
+    x = dy.inputTensor([numbers])
+    print([f(x, 1).value() for f in (dy.max_dim, dy.min_dim)])
+print(dy.kmax_pooling(dy.inputTensor([[1, nan, 3, 2]]), 2, 1).npvalue().tolist())
+"""
+
+
+@both
+def test_maxima_ignore_nan(run, arguments) -> None:
+    assert lines(run(*arguments, program=MAXIMA)) == [
+        "[3.0, 1.0]", "[3.0, 1.0]", "[3.0, 1.0]", "[-inf, inf]", "[[3.0, 2.0]]"
+    ]  # fmt: skip

@@ -415,6 +415,12 @@ def test_right_counts(tmp_path: Path, text: str) -> None:
         (bz2.compress(TEXT.encode()), "compressed by bzip2"),
         (lzma.compress(TEXT.encode()), "compressed by xz"),
         (pickle.dumps(("Parameters", "/W")), "it is a pickle"),
+        (b"PK\x03\x04archive/data.pkl", "such as those of torch.save.*load_state_dict"),
+        (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", "a file of torch.save"),
+        (b"\x93NUMPY\x01\0", "numpy.load"),
+        (b"\x89HDF\r\n", "HDF5"),
+        (b"22 serialization::archive 12 1 0\n", "a model of DyNet 1, an archive of Boost"),
+        (b"\x16\0\0\0\0\0\0\0serialization::archive\x0c", "a model of DyNet 1"),
         (b"\x10\x00\x00\x00\x00\x00\x00\x00{}              ", "it is a safetensors file"),
     ],
 )
@@ -422,6 +428,15 @@ def test_files_of_other_kinds(tmp_path: Path, data: bytes, words: str) -> None:
     (tmp_path / "m").write_bytes(data)
     with pytest.raises(NotAModelFileError, match=words):
         list(read_text_model(tmp_path / "m"))
+    if "safetensors" not in words:
+        with pytest.raises(ModelFileError, match=f"not a safetensors file: .*{words}"):
+            dy.load_safetensors(tmp_path / "m", dy.ParameterCollection())
+
+
+def test_a_text_model_is_no_checkpoint(tmp_path: Path) -> None:
+    path = save(tmp_path, TEXT)
+    with pytest.raises(ModelFileError, match="not a safetensors file: it is a text model file; populate"):
+        dy.load_safetensors(path, dy.ParameterCollection())
 
 
 @pytest.mark.parametrize("dim", ["1" * 5000, ",".join("1" * 9), "99999999999", "1,", ",1"])

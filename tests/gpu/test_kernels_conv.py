@@ -111,8 +111,10 @@ def test_max_pooling(order: str, geometry) -> None:
     ("inner", "length", "k", "block"),
     [(1, 5, 5, 32), (3, 100, 7, 32), (2, 70, 1, 128), (1, 700, 350, 128), (1, 33, 32, 32)],
 )
-def test_k_greatest(order: str, inner: int, length: int, k: int, block: int) -> None:
-    """The k greatest keep their order; the first of equals wins, NaN is greatest; gradients of two results add up."""
+@pytest.mark.parametrize("ignores", [0, 1])
+def test_k_greatest(ignores: int, order: str, inner: int, length: int, k: int, block: int) -> None:
+    """The k greatest keep their order; the first of equals wins, NaN is greatest or least; gradients of two results add
+    up."""
     conv, outer = module("conv"), 2
     x = np.round(2 * np.random.default_rng(0).standard_normal((2, outer, length, inner))).astype(np.float32)
     x[0, 1, 3:5, 0] = np.nan
@@ -120,9 +122,10 @@ def test_k_greatest(order: str, inner: int, length: int, k: int, block: int) -> 
     x[1, 1, :, 0] = np.where(np.arange(length) % 3, -np.inf, np.inf)
     y = poisoned(2, outer, k, inner)
     where = np.zeros(y.shape, np.uint32)
-    order_of = np.argsort(np.where(np.isnan(x), -np.inf, -x), axis=2, kind="stable")
+    order_of = np.lexsort((-x, np.isnan(x) if ignores else ~np.isnan(x)), axis=2)  # stable
     desired = np.sort(order_of[:, :, :k], axis=2)
-    arguments = [size(2 * outer * inner), size(inner), size(length), size(outer), size(k), x, size(x[0].size), where, y]
+    arguments = [size(2 * outer * inner), size(inner), size(length), size(outer), size(k), np.int32(ignores)]
+    arguments += [x, size(x[0].size), where, y]
     conv.launch("kmax_forward", 3, block, arguments, order=order)
     np.testing.assert_array_equal(where, desired)
     np.testing.assert_array_equal(y, np.take_along_axis(x, desired, 2))

@@ -54,17 +54,18 @@ def test_moments_and_deviations(order: str, blocks: int, grid: int, block: int) 
 
 @each_order
 @each_team
-def test_extremes(order: str, blocks: int, grid: int, block: int) -> None:
-    """The first of equal elements wins; NaNs are skipped."""
+@pytest.mark.parametrize("ignores", [0, 1])
+def test_extremes(ignores: int, order: str, blocks: int, grid: int, block: int) -> None:
+    """The first of equal elements wins; a NaN is above all, or skipped."""
     along, x = module("along"), np.round(2 * lines())
     x[0, 1, 70:90, 1] = np.nan
     x[1, 2, :, 0] = -np.inf
     x[1, 1, :, 1] = np.nan
     for sign, best in ((1, np.argmax), (-1, np.argmin)):
         where, y, dx = np.zeros((BATCH, OUTER, INNER), np.uint32), poisoned(BATCH, OUTER, INNER), np.zeros_like(x)
-        arguments = [*LINES, np.float32(sign), x, STRIDE, where, y, np.int32(blocks)]
+        arguments = [*LINES, np.float32(sign), np.int32(ignores), x, STRIDE, where, y, np.int32(blocks)]
         along.launch("extreme_forward", grid, block, arguments, order=order)
-        counted = np.where(np.isnan(x), -sign * np.inf, x)
+        counted = np.where(np.isnan(x), -sign * np.inf, x) if ignores else x
         desired = best(counted, axis=2)
         np.testing.assert_array_equal(where, desired)
         np.testing.assert_array_equal(y, np.take_along_axis(counted, desired[:, :, None], 2)[:, :, 0])
@@ -92,25 +93,28 @@ def test_sums_up_to_each(order: str, blocks: int, grid: int, block: int) -> None
 
 
 @each_order
-@pytest.mark.parametrize("descending", [0, 1])
+@pytest.mark.parametrize("how", [0, 1, 2, 3])
 @pytest.mark.parametrize(("length", "count"), [(1, 1), (7, 7), (1024, 1024), (1025, 3), (2500, 2500), (5000, 40)])
-def test_sort(length: int, count: int, descending: int, order: str) -> None:
-    """Equal elements keep their order, and NaN comes last; from 1,025 elements on, with one launch for each merge."""
+def test_sort(length: int, count: int, how: int, order: str) -> None:
+    """Equal elements keep their order, and NaN comes last, or first if `how` has the bit 2; the greatest comes first
+    if it has the bit 1; from 1,025 elements on, with one launch for each merge."""
     tile, module_, rng = 1024, module("order"), np.random.default_rng(length)
     x = rng.integers(-50, 50, (2, length, 2)).astype(np.float32)
     x[rng.random(x.shape) < 0.05] = np.nan
-    desired = np.argsort(np.where(np.isnan(x), np.inf, -x if descending else x), 1, kind="stable")[:, :count]
+    desired = np.argsort(np.where(np.isnan(x), np.inf if how < 2 else -np.inf, -x if how & 1 else x), 1, kind="stable")[
+        :, :count
+    ]
     where, y, places = np.zeros((2, count, 2), np.uint32), poisoned(2, count, 2), poisoned(2, count, 2)
     shape = [size(4), size(2), size(length), size(2), size(count)]
     for of_positions in (False, True):
         runs, others = poisoned(4, length, 2), poisoned(4, length, 2)
         to = [size(0), places] if of_positions else [where, y]
-        arguments = [*shape, np.int32(descending), x, size(0), runs, *to]
+        arguments = [*shape, np.int32(how), x, size(0), runs, *to]
         module_.launch("sort_tiles", 3, 64, arguments, order=order)
         width = tile
         while width < length:
             last = 2 * width >= length
-            arguments = [*shape, np.int32(descending), size(width), runs, size(0) if last else others, *to]
+            arguments = [*shape, np.int32(how), size(width), runs, size(0) if last else others, *to]
             module_.launch("sort_merge", 3, 64, arguments, order=order)
             runs, others, width = others, runs, 2 * width
     np.testing.assert_array_equal(where, desired)

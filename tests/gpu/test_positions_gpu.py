@@ -74,6 +74,42 @@ def test_an_index_out_of_range_is_an_error_at_the_next_wait(on_device) -> None:
             assert build(dy.inputVector([1])).npvalue().size
 
 
+def test_a_choice_that_is_none_is_an_error_at_the_next_wait(on_device) -> None:
+    scores, ends = np.zeros((3, 4)), dy.zeros(3)
+    moves = dy.zeros((3, 3))
+    chooses = {
+        "argmax": lambda x: dy.argmax(x, d=1),
+        "argmin": lambda x: dy.argmin(x, 0),
+        "sample": lambda x: dy.sample(x, 1),
+        "crf_viterbi": lambda x: dy.crf_viterbi(x, moves, ends, ends),
+    }
+    for odd, expected in ((np.nan, "x is NaN at element 7 of batch element 1$"), (-np.inf, "-inf")):
+        for name, choose in chooses.items():
+            x = np.stack([scores, scores], -1)
+            x[(1, 2, 1) if odd != odd else (..., 1)] = odd
+            if odd == odd and name.startswith("arg"):
+                assert not choose(dy.inputTensor(x, batched=True)).npvalue().any()
+                continue
+            with pytest.raises(ValueError, match=f"^{name}: .*{expected}"):
+                choose(dy.inputTensor(x, batched=True)).npvalue()
+            assert choose(dy.inputTensor(scores)).npvalue().size
+
+
+def test_a_maximum_keeps_nan(on_device) -> None:
+    x = np.arange(12.0).reshape(3, 4)
+    x[1, 2] = np.nan
+    e = dy.inputTensor(x)
+    maxima = [
+        dy.max_dim(e, 1),
+        -dy.min_dim(-e, 1),
+        dy.kmax_pooling(e, 1),
+        dy.topk(e, 1, 1)[0],
+        dy.topk(-e, 1, 1, False)[0],
+    ]
+    for y in maxima:
+        np.testing.assert_array_equal(np.abs(y.npvalue()).ravel(), [3, np.nan, 11])
+
+
 def test_gradients_of_rows_that_do_not_exist(on_device) -> None:
     """They go nowhere, and the rows beside them get theirs."""
     table = dy.ParameterCollection().lookup_parameters_from_numpy(ROWS)

@@ -43,6 +43,18 @@ CASES = [
         0.9,
     ),
     Case(
+        "binary_cross_entropy-none",
+        [(4, 3), (4, 3)],
+        lambda dy, xs: dy.binary_cross_entropy_with_logits(*xs, reduction="none"),
+        lambda xs: np.logaddexp(0, xs[0]) - xs[0] * xs[1],
+    ),
+    Case(
+        "binary_cross_entropy-sum",
+        [(5,), (5,)],
+        lambda dy, xs: dy.binary_cross_entropy_with_logits(*xs, reduction="sum"),
+        lambda xs: (np.logaddexp(0, xs[0]) - xs[0] * xs[1]).sum(),
+    ),
+    Case(
         "pairwise_rank_loss",
         [(1, 5), (1, 5)],
         lambda dy, xs: dy.pairwise_rank_loss(*xs, m=0.4),

@@ -23,31 +23,37 @@ def test_singular_matrix(matrix, graph) -> None:
     assert np.isnan(x.gradient()).all()
 
 
-NAN = math.nan
-EXTREMES = [  # elements; index and value of the greatest and of the least
-    ([1, NAN, 3], (2, 3), (0, 1)),
-    ([NAN, 1, 3], (2, 3), (1, 1)),
-    ([3, 1, NAN], (0, 3), (1, 1)),
-    ([2, NAN, 2, NAN], (0, 2), (0, 2)),
-    ([NAN, NAN], (0, -math.inf), (0, math.inf)),
-    ([-math.inf, NAN], (0, -math.inf), (0, -math.inf)),
-    ([1] + [NAN] * 20 + [0, 5] + [NAN] * 20, (22, 5), (21, 0)),
+NAN, INF = math.nan, math.inf
+MAXIMA = [
+    dy.max_dim,
+    lambda x, d: x.max(d),
+    lambda x, d: -dy.min_dim(-x, d),
+    lambda x, d: -((-x).min(d)),
+    lambda x, d: dy.reshape(dy.kmax_pooling(x, 1, d), 3),
+    lambda x, d: dy.reshape(dy.topk(x, 1, d)[0], 3),
+    lambda x, d: dy.emax([dy.pick(x, i, d) for i in range(x.dim()[0][d])]),
 ]
 
 
+@pytest.mark.parametrize("of", range(len(MAXIMA)))
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize(("numbers", "greatest", "least"), EXTREMES)
-def test_extremes_pass_over_nan(numbers, greatest, least, axis, graph) -> None:
-    """max_dim and min_dim skip NaN, as in DyNet, along any axis."""
-    array = np.array([numbers, numbers[::-1]]).T
-    for op, (place, value) in ((dy.max_dim, greatest), (dy.min_dim, least)):
-        x = dy.inputTensor(array if axis == 0 else array.T)
-        y = op(x, axis)
-        assert y.npvalue()[0] == value
-        dy.sum_elems(y).backward(full=True)
-        gradient = x.gradient() if axis == 0 else x.gradient().T
-        assert gradient[:, 0].argmax() == place
-        assert gradient.sum() == 2
+@pytest.mark.parametrize(
+    "numbers", [[1, NAN, 3], [NAN, 1], [-INF, NAN], [NAN, INF], [NAN] * 2, [1] + [NAN] * 20 + [5] * 20]
+)
+def test_a_maximum_keeps_nan(numbers, axis, of, graph) -> None:
+    """Beside lines without one, along any axis, on all ways to write a maximum; the first NaN gets the gradient."""
+    n = len(numbers)
+    array = np.array([numbers, np.arange(n), numbers[::-1]], np.float32).T
+    x = dy.inputTensor(array if axis == 0 else array.T)
+    y = MAXIMA[of](x, axis)
+    np.testing.assert_array_equal(y.npvalue(), [NAN, n - 1, NAN])
+    dy.sum_elems(y).backward(full=True)
+    gradient = x.gradient() if axis == 0 else x.gradient().T
+    if of < len(MAXIMA) - 1:  # emax has none there
+        np.testing.assert_array_equal(
+            gradient.argmax(0), [np.isnan(a).argmax() for a in array.T[:1]] + [n - 1] + [np.isnan(array[:, 2]).argmax()]
+        )
+        np.testing.assert_array_equal(np.abs(gradient).sum(0), 1)
 
 
 def test_singular_beside_regular(graph) -> None:

@@ -90,3 +90,66 @@ def test_losses_of_a_list(graph, strategy) -> None:
         dy.pickneglogsoftmax_list(scores, [1, 3, 0])
     with pytest.raises(TypeError, match="x must be an Expression, not float"):
         dy.pickneglogsoftmax_list([1.0], [1])
+
+
+def cross_entropy_of(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.where(x > 0, (1 - y) * x, -y * x) + np.log1p(np.exp(-np.abs(x)))
+
+
+@pytest.mark.parametrize("y", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda x, y: dy.binary_cross_entropy_with_logits(x, y, "sum"),
+        lambda x, y: 10 * dy.binary_cross_entropy_with_logits(x, y),
+        lambda x, y: dy.binary_cross_entropy_with_logits(x, y, reduction="none").sum(),
+        lambda x, y: dy.binary_log_loss(dy.logistic(x), y),
+    ],
+    ids=["sum", "mean", "none", "of a logistic"],
+)
+def test_cross_entropy_of_certain_scores(loss, y: float, graph) -> None:
+    """A score that is certain and wrong keeps its gradient, of first and second order."""
+    x = np.array([0, 1, -1, 17, 20, 40, -95, 100, -100, 5.0])
+    slope, curvature = 1 / (1 + np.exp(-x)) - y, np.exp(-np.abs(x)) / (1 + np.exp(-np.abs(x))) ** 2
+    p = dy.ParameterCollection().add_parameters(10, init=x)
+    for labels in (y, [y] * 10, dy.inputVector([y] * 10)):
+        assert loss(p, labels).value() == pytest.approx(cross_entropy_of(x, np.full(10, y)).sum(), rel=1e-5)
+    (slopes,) = dy.gradients(loss(p, y), [p])
+    np.testing.assert_allclose(slopes.npvalue(), slope, rtol=1e-4, atol=1e-6)
+    dy.sum_elems(slopes).backward()
+    np.testing.assert_allclose(p.grad_as_array(), curvature, rtol=1e-4, atol=1e-6)
+
+
+def test_cross_entropy_of_infinite_scores_and_batches(graph) -> None:
+    x = dy.inputVector([-np.inf, np.inf, -np.inf])
+    found = dy.binary_cross_entropy_with_logits(x, [0, 1, 1], "none")
+    np.testing.assert_array_equal(found.npvalue(), [0, 0, np.inf])
+    x = dy.inputTensor([[1.0, -2], [3, 4]], batched=True)
+    expected = cross_entropy_of(np.array([[1.0, -2], [3, 4]]), np.array([[0, 1], [1, 0]])).mean(0)
+    found = dy.binary_cross_entropy_with_logits(x, [[0, 1], [1, 0]])
+    np.testing.assert_allclose(found.npvalue().ravel(), expected, rtol=1e-6)
+
+
+def test_logistic_of_computed_scores(graph) -> None:
+    """The scores are found also after the probabilities have been computed, as parts of larger operations."""
+    model = dy.ParameterCollection()
+    W, b = model.add_parameters((1, 2), init=20.0), model.add_parameters(1, init=0.0)
+    p = dy.logistic(W * dy.inputVector([1, 1]) + b)
+    assert p.value() == 1
+    loss = dy.binary_log_loss(p, [0])
+    assert loss.value() == 40
+    loss.backward()
+    np.testing.assert_array_equal(b.grad_as_array(), [1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (([0, 1],), dy.DimensionError, r"the labels have shape \(2,\)"),
+        (("ab",), TypeError, "y must be an Expression, not str"),
+        (([0, 1, 1], "avg"), ValueError, 'reduction must be "mean", "sum" or "none"'),
+    ],
+)
+def test_wrong_arguments_of_a_cross_entropy(arguments, error: type[Exception], message: str, graph) -> None:
+    with pytest.raises(error, match=f"binary_cross_entropy_with_logits: {message}"):
+        dy.binary_cross_entropy_with_logits(dy.zeros(3), *arguments)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -162,12 +164,26 @@ def test_division_of_whole_numbers_is_exact(graph) -> None:
         np.testing.assert_array_equal((x % y).npvalue(), a % b)
 
 
-def test_nan_is_greatest_and_least(graph) -> None:
-    """As in NumPy, along all axes."""
-    x = np.array([[1, np.nan, 3, 4.0], [5, 6, np.nan, 1], [0, np.nan, 9, 2]])
+@pytest.mark.parametrize("choose", [dy.argmax, dy.argmin, dy.sample])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_choice_among_nan_is_an_error(choose: Any, axis: int, graph) -> None:
+    x = np.zeros((3, 4, 2))
+    x[1, 2, 1] = np.nan
+    with pytest.raises(ValueError, match=rf"^{choose.__name__}: x is NaN at element 7 of batch element 1\n"):
+        choose(dy.inputTensor(x, batched=True), d=axis).npvalue()
+
+
+def test_minus_infinity_is_never_chosen(graph) -> None:
+    x = np.where(np.eye(4), 0, -np.inf)
     for axis in (0, 1):
-        np.testing.assert_array_equal(dy.argmax(dy.inputTensor(x), d=axis).npvalue(), x.argmax(axis))
-        np.testing.assert_array_equal(dy.argmin(dy.inputTensor(x), axis).npvalue(), x.argmin(axis))
+        np.testing.assert_array_equal(dy.sample(dy.inputTensor(x), axis).npvalue(), range(4))
+        np.testing.assert_array_equal(dy.argmax(dy.inputTensor(x), d=axis).npvalue(), range(4))
+    x[2] = -np.inf
+    np.testing.assert_array_equal(dy.argmax(dy.inputTensor(x), d=1).npvalue(), [0, 1, 0, 3])
+    with pytest.raises(
+        ValueError, match="sample: no element can be drawn: all along the axis are -inf, from element 2"
+    ):
+        dy.sample(dy.inputTensor(x), 1).npvalue()
 
 
 def test_samples_have_the_probabilities_of_a_softmax(graph) -> None:
@@ -195,10 +211,9 @@ def test_samples_depend_on_their_position_only() -> None:
 @pytest.mark.parametrize("n", [9, 40, 1000])
 @pytest.mark.parametrize("largest", [True, False])
 def test_a_part_of_an_order_is_its_beginning(n: int, largest: bool, graph) -> None:
-    """`topk` selects, where it is asked for few; equal elements and NaN come in the order of `sort`."""
+    """`topk` selects, where it is asked for few; equal elements come in the order of `sort`."""
     rng = np.random.default_rng(n)
     x = rng.integers(0, 6, (n, 3)).astype(float)
-    x[rng.random(x.shape) < 0.1] = np.nan
     e = dy.inputTensor(x)
     values, places = dy.sort(e, descending=largest).npvalue(), dy.argsort(e, descending=largest).npvalue()
     for k in (1, 2, n // 8, n // 2, n):

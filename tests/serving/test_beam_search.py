@@ -270,7 +270,8 @@ def scores_of(values: Any) -> Any:
         ([[0.0], [0.0]], {}, ValueError, r"a vector of log probabilities, not shape \(2, 1\)"),
         ([0.0, 0.0], {"allowed": lambda tokens: []}, ValueError, r"no token can follow \[\]"),
         ([-np.inf, -np.inf], {}, ValueError, r"no token can follow \[\]"),
-        ([np.nan, np.nan], {}, ValueError, r"no token can follow \[\]"),
+        ([0.0, np.nan], {}, ValueError, r"the score of token 1 after \[\] is NaN"),
+        ([0.0, np.nan], {"every": 2}, ValueError, r"the score of token 1 after \[\] is NaN"),
     ],
 )
 def test_bad_arguments_and_scores(values: Any, options: dict, error: type[Exception], message: str) -> None:
@@ -301,6 +302,6 @@ def test_scores_that_do_not_depend_on_the_outputs() -> None:
     assert found[0].score == pytest.approx(3 * np.log(0.5), rel=1e-5)
 
 
-def test_scores_that_are_not_numbers_are_never_the_best() -> None:
-    found = dy.beam_search(scores_of([np.nan, -1.0, -2.0, np.nan]), None, 3, 2, None, begin=1, n_best=9)
+def test_scores_of_minus_infinity_never_go_on() -> None:
+    found = dy.beam_search(scores_of([-np.inf, -1.0, -2.0, -np.inf]), None, 3, 2, None, begin=1, n_best=9)
     assert [own.tokens for own in found] == [[1, 1], [1, 2], [2, 1]]

@@ -90,7 +90,7 @@ def test_an_output_that_does_not_end_is_the_best_of_the_longest() -> None:
         ([[0.0], [0.0]], {}, r"a vector of log probabilities, not shape \(2, 1\)"),
         ([0.0, 0.0], {"allowed": lambda tokens: []}, r"no token can follow \[\]"),
         ([-np.inf, -np.inf], {}, r"no token can follow \[\]"),
-        ([np.nan, np.nan], {}, r"no token can follow \[\]"),
+        ([0.0, np.nan], {}, r"the score of token 1 after \[\] is NaN"),
     ],
 )
 def test_bad_arguments_and_scores(scores, arguments, message: str) -> None:
@@ -118,6 +118,64 @@ def test_best_tree() -> None:
             best = max(trees, key=lambda heads: sum(scores[head, j] for j, head in enumerate(heads)))
             assert dy.best_tree(scores) == list(best)
         assert is_tree(dy.best_tree(np.zeros((words + 1, words))))
+
+
+@pytest.mark.parametrize("never", [-np.inf, -1e30, -np.finfo(float).max])
+def test_best_tree_without_what_is_masked(never: float) -> None:
+    """What stands where a word is its own head has no effect."""
+    rng, impossible = np.random.default_rng(2), 0
+    for words in (1, 2, 3, 4):
+        own = np.eye(words + 1, words, -1, bool)
+        for unused in (-np.inf, np.inf, 1e30, 0):
+            for share in (0, 0.2, 0.5) * 4:
+                scores = rng.normal(size=(words + 1, words)) * 10 ** rng.uniform(-3, 3)
+                masked = rng.random(scores.shape) < share
+                trees = [t for t in all_trees(words) if not any(masked[head, j] for j, head in enumerate(t))]
+                given = np.where(own, unused, np.where(masked, never, scores))
+                if trees:
+                    best = max(trees, key=lambda heads: sum(scores[head, j] for j, head in enumerate(heads)))
+                    assert dy.best_tree(given) == list(best)
+                impossible += not trees
+                if not trees and never == -np.inf:
+                    with pytest.raises(ValueError, match="best_tree: no tree with a single root is possible: .*-inf"):
+                        dy.best_tree(given)
+    assert impossible
+
+
+@pytest.mark.parametrize("always", [np.inf, 1e30])
+def test_best_tree_with_arcs_that_are_given(always: float) -> None:
+    rng = np.random.default_rng(3)
+    for words in (2, 3, 4):
+        trees = all_trees(words)
+        for _ in range(20):
+            scores, fixed = rng.normal(size=(words + 1, words)), trees[rng.integers(len(trees))]
+            kept = [j for j in range(words) if rng.random() < 0.5]
+            given = scores.copy()
+            given[[fixed[j] for j in kept], kept] = always
+            left = [t for t in trees if all(t[j] == fixed[j] for j in kept)]
+            best = max(left, key=lambda heads: sum(scores[head, j] for j, head in enumerate(heads)))
+            assert dy.best_tree(given) == list(best)
+
+
+@pytest.mark.parametrize(
+    ("scores", "error", "message"),
+    [
+        ([[1, 2], [0, np.nan], [1, 0]], ValueError, r"scores\[1, 1\] is NaN: that of word 1 as the head of word 2"),
+        ([[1, np.nan], [0, 1], [1, 0]], ValueError, r"scores\[0, 1\] is NaN: that of the root as the head of word 2"),
+        ([[1, -np.inf], [0, -np.inf], [1, 0]], ValueError, "all heads of word 2 have the score -inf"),
+        ([[-np.inf] * 2, [0, 1], [1, 0]], ValueError, "the root has the score -inf as the head of each word"),
+        ([[1, 2], [3]], TypeError, "argument scores: expected an array of numbers"),
+        ("ab", TypeError, "argument scores: expected an array of numbers"),
+    ],
+)
+def test_scores_without_a_best_tree(scores, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=f"best_tree: .*{message}"):
+        dy.best_tree(scores)
+
+
+def test_scores_of_a_tree_as_an_expression(graph) -> None:
+    with pytest.raises(TypeError, match=r"best_tree: .*got an Expression: use its npvalue\(\)"):
+        dy.best_tree(dy.zeros((3, 2)))
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (1, 0), (3,)])

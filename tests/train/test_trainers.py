@@ -182,7 +182,7 @@ def test_status(capfd: pytest.CaptureFixture[str]) -> None:
         assert capfd.readouterr().err == pair.reference.status()
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e30])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_bad_gradient_changes_nothing(bad: float) -> None:
     pair = Pair("AdamTrainer", {})
     before = [pair.w.as_array(), pair.b.as_array(), pair.e.as_array()]
