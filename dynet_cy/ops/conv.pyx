@@ -5,6 +5,7 @@ from libc.stdint cimport int32_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from dynet_cy.core.tensor cimport MOST_ALONG, Call, Dim, Tensor, axis_of, element, size_of, total_of
+from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.expressions cimport Expression
 from dynet_cy.graph.making cimport apply, apply1x, apply2, apply2x
 from dynet_cy.graph.structs cimport Extra, no_extra
@@ -39,9 +40,10 @@ cdef int check_image(const Dim* x, const dy_window* w, bint valid, str what) exc
 
 
 cdef int set_pair(Extra* extra, int at, object values, str op, str name) except -1:
-    """Two positive whole numbers, for rows and for columns, into attributes."""
+    """Two positive whole numbers, for rows and for columns, into attributes.  In a program written for DyNet more may
+    follow, which count no more than there."""
     numbers = list(values)
-    if len(numbers) != 2:
+    if len(numbers) < 2 or (len(numbers) > 2 and not follows_dynet()):
         raise ValueError(f"{op}: {name} must have two numbers, for rows and columns, not {values!r}")
     extra.attrs[at].i = <int>whole(numbers[0], op, name)
     extra.attrs[at + 1].i = <int>whole(numbers[1], op, name)

@@ -1,7 +1,6 @@
-"""`import dynet_config` gives dynet_cy.config; see dynet_cy.compat."""
+"""DyNet's module `dynet_config`, with what dynet_cy has; see dynet_cy.compat."""
 
-import sys
+import dynet_cy.compat  # first: options that ask for a GPU are read differently then
+from dynet_cy.compat.names import namespace
 
-import dynet_cy.config
-
-sys.modules[__name__] = dynet_cy.config
+globals().update(namespace(__name__))

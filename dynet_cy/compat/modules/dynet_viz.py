@@ -1,7 +1,6 @@
-"""`import dynet_viz` gives dynet_cy.viz; see dynet_cy.compat."""
+"""DyNet's module `dynet_viz`, with what dynet_cy has; see dynet_cy.compat."""
 
-import sys
+import dynet_cy.compat  # first: options that ask for a GPU are read differently then
+from dynet_cy.compat.names import namespace
 
-import dynet_cy.viz
-
-sys.modules[__name__] = dynet_cy.viz
+globals().update(namespace(__name__))
