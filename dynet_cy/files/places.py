@@ -23,23 +23,25 @@ __all__ = ["FORMER", "PRIVATE", "PUBLIC", "begin", "name_by"]
 # The modules with public names, each of which is named by the first one that has it.
 PUBLIC = tuple(
     f"dynet_cy{name}"
-    for name in ("", ".nn", ".data", ".data.metrics", ".onnx", ".parallel", ".profiling", ".serving", ".loggers")
+    for name in ("", ".config", ".nn", ".data", ".data.metrics", ".onnx", ".parallel", ".profiling", ".serving", ".loggers")
 )
 
-# What pickles of public objects name besides: the package has these, too.
-PRIVATE: dict[str, str] = {
-    "_restored_collection": "model.collection",
-    "_restored_members": "model.collection",
-    "_restored_member": "model.collection",
-    "_Affine": "rnn.softmax_builders",
+# What pickles of public objects name besides: by its name in the package, the module and its name there.
+PRIVATE = {
+    "_restored_collection": ("model.collection", "_restored_collection"),
+    "_restored_members": ("model.collection", "_restored_members"),
+    "_restored_member": ("model.collection", "_restored_member"),
+    "_Affine": ("rnn.softmax_builders", "_Affine"),
+    "_Record": ("train.schedules", "Record"),
+    "_MemoryRow": ("profiling.memory", "MemoryRow"),
 }
 
 _OF_PACKAGE = """
 anomaly checkpoint core.devices derivatives.gradients devices execute.anomaly execute.watch extension fibers
 files.checkpoint files.saving files.textfile functions.choices functions.contraction functions.convolutions
 functions.losses functions.norms functions.reductions functions.sequences functions.shapes graph.drawing
-graph.expressions graph.graph graph.holders graph.input_values graph.making graph.origin graph.regions graph.show
-graph.tensor graph.transfer graph.values initializers model.collection model.initializers model.leaves
+graph.expressions graph.graph graph.holders graph.input_values graph.making graph.origin graph.random_state graph.regions
+graph.show graph.tensor graph.transfer graph.values initializers model.collection model.initializers model.leaves
 model.parameters ops.along ops.arithmetic ops.attention ops.batch_norm ops.batched ops.cells ops.constrained
 ops.contract ops.conv ops.crf ops.custom ops.elementwise ops.gated ops.inputs ops.integers ops.inverse ops.linalg
 ops.losses ops.norm ops.order ops.pooling ops.products ops.random ops.recurrent ops.reduce ops.registry ops.select
@@ -70,7 +72,7 @@ FORMER: dict[str, str] = {
 }
 
 # Names that have changed themselves.
-_RENAMED = {"set_seed": "reset_random_seed"}
+_RENAMED = {"set_seed": "reset_random_seed", **{there: name for name, (_, there) in PRIVATE.items()}}
 
 
 def name_by(place: str, named: Mapping[str, Any], own: Iterable[str] = ()) -> None:
@@ -97,8 +99,11 @@ def begin() -> None:
         module = sys.modules[place]
         name_by(place, {name: getattr(module, name) for name in module.__all__}, PUBLIC[:i])
     package = sys.modules["dynet_cy"]
-    for name, module in PRIVATE.items():
-        setattr(package, name, getattr(sys.modules[f"dynet_cy.{module}"], name))
+    for name, (module, there) in PRIVATE.items():
+        x = getattr(sys.modules[f"dynet_cy.{module}"], there)
+        setattr(package, name, x)
+        if name != there:
+            x.__qualname__ = name
     name_by("dynet_cy", {name: getattr(package, name) for name in PRIVATE})
     for former in FORMER:
         if former in sys.modules:

@@ -293,6 +293,8 @@ warnings.simplefilter("ignore")
 import dynet as dy
 import numpy as np
 
+collections = []
+
 def new(trainer="SimpleSGDTrainer", *settings):
     m = dy.ParameterCollection()
     w = m.add_parameters((2, 3), init=dy.ConstInitializer(0.5))
@@ -301,6 +303,7 @@ def new(trainer="SimpleSGDTrainer", *settings):
     t = getattr(dy, trainer)(m, *(settings or (0.125,)))
     t.set_clip_threshold(0)
     dy.renew_cg()
+    collections.append(m)                           # DyNet's parameters need it
     return w, v, e, t
 
 def x():
@@ -414,7 +417,7 @@ LOOKS = {
     "one": lambda m, w, e: (w.save("w", "/w"), e.save("w", "/e", append=True), again("w")),
     "pair": lambda m, w, e: (dy.save("pair", [w, e]), [x.as_array() for x in dy.load("pair", dy.ParameterCollection())]),
     "arrays": lambda m, w, e: (dynet_cy.save_safetensors("s", m), stored("s")),
-    "graph": lambda m, w, e: (dy.renew_cg(), w.npvalue(), [e[i].npvalue() for i in range(4)]),
+    "graph": lambda m, w, e: (dy.renew_cg() is None or None, w.npvalue(), [e[i].npvalue() for i in range(4)]),
     "other graph": lambda m, w, e: read_elsewhere(w, e),
     "norm": lambda m, w, e: (m.gradient_l2_norm() if hasattr(m, "gradient_l2_norm") else 0, w.as_array(), e.as_array()),
     "gradient": lambda m, w, e: (w.grad_as_array(), e.grad_as_array(), w.as_array(), e.as_array()),

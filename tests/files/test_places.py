@@ -44,7 +44,7 @@ def is_public(module: str, name: str) -> bool:
 
 def test_all_public_names() -> None:
     found = list(public())
-    assert len(found) > 500
+    assert len(found) > 450
     for module, name, x in found:
         for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
             assert pickle.loads(pickle.dumps(x, protocol)) is x, name
@@ -86,11 +86,11 @@ def objects() -> Iterator[Any]:
                 yield x("text")
             except TypeError:
                 continue
-        elif name.endswith("Initializer"):
+        elif name.endswith("Initializer") and name != "PyInitializer":
             try:
                 yield x(*(np.ones(2),) if name.startswith("Numpy") else ())
             except TypeError:
-                yield x(1)
+                yield x("file" if name.startswith("FromFile") else 1)
         elif name.endswith("Schedule") and name != "Schedule":
             try:
                 yield x(10)
@@ -107,6 +107,8 @@ def objects() -> Iterator[Any]:
             yield made
             break
     yield from (dy.get_device_info("CPU"), dy.DynetParams(), dy.data.Vocabulary(["a", "b"]), dy.memory_report())
+    yield from (dy.EarlyStopping(m), dy.data.parse_tree("(S (N a))"), dy.Hypothesis([1], -0.5, None))
+    yield from (dy.metrics.precision_recall([[1]], [[1]]), dy.OneOf([[1, 2]]))
 
 
 def test_objects_name_only_what_is_public() -> None:
@@ -150,7 +152,7 @@ def test_code_may_move(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "dynet_cy.ops.elementwise")
     monkeypatch.setattr(sys, "meta_path", [x for x in sys.meta_path if type(x).__name__ == "_Former"])
     assert pickle.loads(former) is dy.tanh
-    with pytest.raises(AttributeError, match="'dynet_cy.ops.elementwise' has no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="attribute 'nothing'"):
         pickle.loads(b"cdynet_cy.ops.elementwise\nnothing\n.")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("dynet_cy.nowhere")
