@@ -1,7 +1,6 @@
 """The names that DyNet's modules give to a program, and where dynet_cy has them."""
 
 from __future__ import annotations
-
 import __future__
 
 import os
@@ -19,7 +18,7 @@ from dynet_cy.core.equivalents import Elsewhere
 __all__ = ["NAMES", "namespace"]
 
 # DyNet's functions and classes.
-NAMES = """
+_NAMES = """
 AdadeltaTrainer AdagradTrainer AdamTrainer AmsgradTrainer BiRNNBuilder ClassFactoredSoftmaxBuilder
 CompactVanillaLSTMBuilder ComputationGraph ConstInitializer CoupledLSTMBuilder CyclicalSGDTrainer DeviceInfo
 DynetParams Expression FastLSTMBuilder FloatValue FloatVectorValue FromFileInitializer GRUBuilder GlorotInitializer
@@ -43,7 +42,8 @@ softsign sparse_inputTensor sparsemax sqrt square squared_distance squared_norm 
 strided_select sum_batches sum_dim sum_elems tan tanh to_device trace_of_product transpose values vanilla_lstm_c
 vanilla_lstm_gates vanilla_lstm_gates_concat vanilla_lstm_gates_dropout vanilla_lstm_gates_dropout_concat
 vanilla_lstm_h vecInput weight_norm zeroes zeros
-""".split()
+"""
+NAMES = _NAMES.split()
 
 # What its modules import, which programs use: `dy.np.random.choice`.
 _IMPORTED: dict[str, Any] = {"np": np, "os": os, "pickle": pickle, "sys": sys}

@@ -20,8 +20,8 @@ class Row(NamedTuple):
     ours: str
     """What to write here. Errors say this, with the name in place of ``{}``, unless `says` has something else."""
     dy: str = ""
-    """Names of the module. They are attributes of it, whose use is an error (see the end of ``__init__.py``); so none is
-    the name of a builtin function or type, which code and annotations in the module mean."""
+    """Names of the module. They are attributes of it, whose use is an error (see the end of ``__init__.py``); so none
+    is the name of a builtin function or type, which code and annotations in the module mean."""
     nn: str = ""
     """Names of the module `nn`."""
     x: str = ""

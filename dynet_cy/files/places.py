@@ -23,7 +23,18 @@ __all__ = ["FORMER", "PRIVATE", "PUBLIC", "begin", "name_by"]
 # The modules with public names, each of which is named by the first one that has it.
 PUBLIC = tuple(
     f"dynet_cy{name}"
-    for name in ("", ".config", ".nn", ".data", ".data.metrics", ".onnx", ".parallel", ".profiling", ".serving", ".loggers")
+    for name in (
+        "",
+        ".config",
+        ".nn",
+        ".data",
+        ".data.metrics",
+        ".onnx",
+        ".parallel",
+        ".profiling",
+        ".serving",
+        ".loggers",
+    )
 )
 
 # What pickles of public objects name besides: by its name in the package, the module and its name there.
@@ -40,8 +51,8 @@ _OF_PACKAGE = """
 anomaly checkpoint core.devices derivatives.gradients devices execute.anomaly execute.watch extension fibers
 files.checkpoint files.saving files.textfile functions.choices functions.contraction functions.convolutions
 functions.losses functions.norms functions.reductions functions.sequences functions.shapes graph.drawing
-graph.expressions graph.graph graph.holders graph.input_values graph.making graph.origin graph.random_state graph.regions
-graph.show graph.tensor graph.transfer graph.values initializers model.collection model.initializers model.leaves
+graph.expressions graph.graph graph.holders graph.input_values graph.making graph.origin graph.random_state
+graph.regions graph.show graph.tensor graph.transfer graph.values initializers model.collection model.initializers model.leaves
 model.parameters ops.along ops.arithmetic ops.attention ops.batch_norm ops.batched ops.cells ops.constrained
 ops.contract ops.conv ops.crf ops.custom ops.elementwise ops.gated ops.inputs ops.integers ops.inverse ops.linalg
 ops.losses ops.norm ops.order ops.pooling ops.products ops.random ops.recurrent ops.reduce ops.registry ops.select
@@ -58,8 +69,8 @@ FORMER: dict[str, str] = {
         "dynet_cy": _OF_PACKAGE,
         "dynet_cy.nn": "nn.attention nn.basic nn.batch_norm nn.containers nn.convolution nn.crf nn.layer nn.positions "
         "nn.transformer nn.vectors",
-        "dynet_cy.data": "data.batching data.conllu data.digits data.environments data.files data.inflections data.text "
-        "data.toy_trees data.transitions data.trees data.vocabulary",
+        "dynet_cy.data": "data.batching data.conllu data.digits data.environments data.files data.inflections "
+        "data.text data.toy_trees data.transitions data.trees data.vocabulary",
         "dynet_cy.data.metrics": "metrics",
         "dynet_cy.onnx": "onnx.errors onnx.exporting onnx.inputs",
         "dynet_cy.parallel": "parallel.communicator parallel.data parallel.exchange parallel.resume parallel.runtime "
@@ -83,7 +94,7 @@ def name_by(place: str, named: Mapping[str, Any], own: Iterable[str] = ()) -> No
         named: the functions and classes, by their names in it; anything else is left as it is.
         own: places whose functions and classes are named well already.
     """
-    for name, x in named.items():
+    for x in named.values():
         before = getattr(x, "__module__", None)
         if not isinstance(before, str) or not f"{before}.".startswith(("dynet_cy.", "_dynet.")) or before in own:
             continue

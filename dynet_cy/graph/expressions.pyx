@@ -325,8 +325,8 @@ cdef class ComputationGraph:
         self.warned = True
         warnings.warn(
             f"{what}: the graph grew from {self.n_at_backward} to {self.g.n_nodes} nodes across an update of "
-            f"parameters{which}.  Call renew_cg() before each example: else every pass takes longer than the one before",
-            RuntimeWarning, stacklevel=1)
+            f"parameters{which}.  Call renew_cg() before each example: else every pass takes longer than the one "
+            "before", RuntimeWarning, stacklevel=1)
 
     cdef int note_values(self) except -1:
         """At the end of backward: record the number of nodes, and of changes of each storage."""

@@ -415,7 +415,7 @@ LOOKS = {
     "copy": lambda m, w, e: [x.as_array() for x in copy.deepcopy((w, e))],
     "text": lambda m, w, e: (m.save("model"), again("model")),
     "one": lambda m, w, e: (w.save("w", "/w"), e.save("w", "/e", append=True), again("w")),
-    "pair": lambda m, w, e: (dy.save("pair", [w, e]), [x.as_array() for x in dy.load("pair", dy.ParameterCollection())]),
+    "pair": lambda m, w, e: (dy.save("pair", [w, e]), [x.as_array() for x in dy.load("pair", dy.Model())]),
     "arrays": lambda m, w, e: (dynet_cy.save_safetensors("s", m), stored("s")),
     "graph": lambda m, w, e: (dy.renew_cg() is None or None, w.npvalue(), [e[i].npvalue() for i in range(4)]),
     "other graph": lambda m, w, e: read_elsewhere(w, e),

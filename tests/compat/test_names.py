@@ -44,8 +44,9 @@ USES = """
 import dynet as dy, _dynet
 print(dy.np.random.RandomState(1).choice([3]), dy.os.path.join("a", "b"), dy.sys.argv[1:], dy.pickle.loads(b"K\x01."))
 print(_dynet.np is dy.np, _dynet.sys is dy.sys, _dynet.pickle is dy.pickle, _dynet.os is dy.os)
-print(dy.dynet_config.__name__[-6:], callable(dy.dynet_config.set_gpu), isinstance(dy.HAVE_CUDA, bool), type(dy.ERRMSG).__name__)
-print(type(dy.print_function).__name__, dy.Model is dy.ParameterCollection, hasattr(dy, "_RNNBuilder") or hasattr(_dynet, "_RNNBuilder"))
+print(dy.dynet_config.__name__[-6:], callable(dy.dynet_config.set_gpu))
+print(isinstance(dy.HAVE_CUDA, bool), type(dy.ERRMSG).__name__)
+print(type(dy.print_function).__name__, dy.Model is dy.ParameterCollection, hasattr(_dynet, "_RNNBuilder"))
 """
 
 
@@ -55,7 +56,8 @@ def test_modules_that_dynet_imports(run, how) -> None:
     assert done.stdout.splitlines() == [
         "3 a/b ['--x'] 1",
         "True True True True",
-        "config True True str",
+        "config True",
+        "True str",
         "_Feature True True",
     ], done.stderr
 
@@ -78,7 +80,9 @@ def test_stars_leave_names_of_the_program_alone(run) -> None:
 
 
 def test_names_beyond_dynet_can_be_used(run) -> None:
-    done = run(*COMPAT, program="import dynet as dy\nprint(dy.relu(dy.inputVector([-1])).value(), dy.nn.Linear.__name__)")
+    done = run(
+        *COMPAT, program="import dynet as dy\nprint(dy.relu(dy.inputVector([-1])).value(), dy.nn.Linear.__name__)"
+    )
     assert done.stdout == "0.0 Linear\n", done.stderr
 
 

@@ -60,8 +60,6 @@ def test_a_name_is_that_of_the_package_first() -> None:
     assert named_in(pickle.dumps(dy.metrics.accuracy, 2)) == {("dynet_cy.data.metrics", "accuracy")}
 
 
-
-
 def objects() -> Iterator[Any]:
     """Objects that pickle, of all kinds."""
     m = dy.ParameterCollection()
