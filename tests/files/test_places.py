@@ -112,9 +112,7 @@ def objects() -> Iterator[Any]:
 def test_objects_name_only_what_is_public() -> None:
     made = list(objects())
     assert len(made) > 60
-    for x in made:
-        wrong = [place for place in named_in(pickle.dumps(x, 2)) if not is_public(*place)]
-        assert not wrong, (type(x), wrong)
+    assert not {place: type(x) for x in made for place in named_in(pickle.dumps(x, 2)) if not is_public(*place)}
 
 
 @pytest.mark.parametrize(
