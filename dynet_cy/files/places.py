@@ -112,8 +112,8 @@ def begin() -> None:
         module = sys.modules[place]
         name_by(place, {name: getattr(module, name) for name in module.__all__}, PUBLIC[:i])
     package = sys.modules["dynet_cy"]
-    for name, (module, there) in PRIVATE.items():
-        x = getattr(sys.modules[f"dynet_cy.{module}"], there)
+    for name, (home, there) in PRIVATE.items():
+        x = getattr(sys.modules[f"dynet_cy.{home}"], there)
         setattr(package, name, x)
         if name != there:
             x.__qualname__ = name
