@@ -461,3 +461,67 @@ def test_an_update_is_made_before_anything_looks_at_it(tmp_path: Path) -> None:
     (line,) = printed(tmp_path, COMPAT, LOOKS)
     found = eval(line)
     assert set(found.values()) == {found["array"]} == {9 - 1.5 - 1.5}
+
+
+# Random programs that go on after updates, and renew at times.
+RANDOM = """
+import warnings
+warnings.simplefilter("ignore")
+import random
+import numpy as np
+import dynet as dy
+
+kept = []
+TRAINERS = dy.SimpleSGDTrainer, dy.MomentumSGDTrainer, dy.AdagradTrainer
+
+def made(r, ws, e, xs):
+    kind, row, w = r.randrange(6), r.randrange(5), r.choice(ws)
+    if kind == 0 or not xs:
+        return e[row]
+    x = r.choice(xs)
+    if kind == 1:
+        return w * x
+    if kind == 2:
+        return dy.tanh(w * e[row] + x)
+    if kind == 3:
+        return w.expr(r.random() < 0.5) * x
+    if kind == 4:
+        return dy.const_parameter(w) * x
+    return dy.lookup(e, row, update=r.random() < 0.5) + x
+
+for seed in range(60):
+    r, m = random.Random(seed), dy.ParameterCollection()
+    kept.append(m)
+    numbers = np.random.RandomState(seed)
+    ws = [m.add_parameters((3, 3), init=dy.NumpyInitializer(numbers.randn(3, 3) * 0.3)) for _ in range(2)]
+    e = m.lookup_parameters_from_numpy(numbers.randn(5, 3) * 0.5)
+    t = r.choice(TRAINERS)(m, 0.05)
+    dy.renew_cg()
+    xs, out = [], []
+    for _ in range(25):
+        kind = r.randrange(10)
+        if kind < 5:
+            xs.append(made(r, ws, e, xs))
+        elif kind == 5 and xs:
+            out.append(float(np.sum(r.choice(xs).npvalue())))
+        elif kind in (6, 7) and xs:
+            loss = dy.squared_norm(r.choice(xs) + r.choice(ws) * r.choice(xs))
+            out.append(loss.value())
+            loss.backward()
+            t.update()
+        elif kind == 8 and r.random() < 0.3:
+            dy.renew_cg()
+            xs = []
+        elif kind == 9 and r.random() < 0.3:
+            r.choice(ws).scale(0.9)
+    print(seed, *["%.5f" % x for x in out], *["%.5f" % x.as_array().sum() for x in (*ws, e)])
+"""
+
+
+@pytest.mark.peer
+def test_random_programs_that_go_on_after_updates(tmp_path: Path) -> None:
+    if importlib.util.find_spec("dynet") is None:
+        pytest.skip("no DyNet")
+    for mine, theirs in zip(printed(tmp_path, COMPAT, RANDOM), printed(tmp_path, (), RANDOM)):
+        found, wanted = [float(x) for x in mine.split()], [float(x) for x in theirs.split()]
+        assert found == pytest.approx(wanted, rel=2e-4, abs=2e-4), mine
