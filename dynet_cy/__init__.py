@@ -11,8 +11,6 @@ Build expressions for one example, ask for their values or gradients, renew the 
     y.npvalue()
 """
 
-import sys as _sys
-
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
@@ -26,6 +24,7 @@ from dynet_cy.core.keywords import watch as _watch
 from dynet_cy.data import metrics
 from dynet_cy.derivatives import gradients, hessian_vector_product
 from dynet_cy.extension import get_cython_path, get_include
+from dynet_cy.files import places as _places
 from dynet_cy.files.checkpoint import load_network, load_safetensors, read_extra, save_safetensors
 from dynet_cy.files.saving import load, load_generator, save
 from dynet_cy.files.textfile import ModelFileError
@@ -44,7 +43,7 @@ from dynet_cy.graph import (
     values,
 )
 from dynet_cy.graph.drawing import Drawing, draw
-from dynet_cy.graph.expressions import set_seed as reset_random_seed
+from dynet_cy.graph.expressions import reset_random_seed
 from dynet_cy.graph.input_values import FloatValue, FloatVectorValue, UnsignedValue, UnsignedVectorValue
 from dynet_cy.graph.making import to_device
 from dynet_cy.graph.origin import name_scope, record_lines
@@ -296,23 +295,26 @@ __all__ = [
 ]
 __all__ += [*_api.__all__, *functions.__all__]
 
-# Errors of names that other libraries have say what to write.
-globals().update(_equivalents.of_package(globals()))
-setattr(nn, "__getattr__", _equivalents.of_module("nn", nn.__name__))  # noqa: B010 - not for mypy
-for _column, _classes in (
-    ("x", (Expression,)),
-    ("trainer", (Trainer,)),
-    ("model", (ParameterCollection,)),
-    ("state", (RNNState,)),
-    ("layer", (nn.Layer, _RNNBuilder, BiRNNBuilder)),
-):
-    for _class in _classes:
-        _give_attributes(_class, _equivalents.elsewhere(_column, _class))
-# So do errors of arguments that functions do not have.
-for _called in (*map(globals().get, __all__), *vars(Expression).values()):
-    _watch(_called)
-_strictness.begin()
 
-# Pickles of earlier versions name these modules.
-for _module in ("core.devices", "serving.search"):
-    _sys.modules[f"dynet_cy.{_module.partition('.')[2]}"] = _sys.modules[f"dynet_cy.{_module}"]
+def _finish() -> None:
+    """What needs all names of the package; a function, so that its variables are not among them."""
+    # Errors of names that other libraries have say what to write.
+    globals().update(_equivalents.of_package(globals()))
+    setattr(nn, "__getattr__", _equivalents.of_module("nn", nn.__name__))  # noqa: B010 - not for mypy
+    for column, classes in (
+        ("x", (Expression,)),
+        ("trainer", (Trainer,)),
+        ("model", (ParameterCollection,)),
+        ("state", (RNNState,)),
+        ("layer", (nn.Layer, _RNNBuilder, BiRNNBuilder)),
+    ):
+        for cls in classes:
+            _give_attributes(cls, _equivalents.elsewhere(column, cls))
+    # So do errors of arguments that functions do not have.
+    for called in (*map(globals().get, __all__), *vars(Expression).values()):
+        _watch(called)
+    _strictness.begin()
+    _places.begin()
+
+
+_finish()

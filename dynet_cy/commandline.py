@@ -15,7 +15,7 @@ from dynet_cy import config
 from dynet_cy.data import ConlluSentence, Vocabulary, hold_out, installed, map_batches, read_conllu
 from dynet_cy.files.checkpoint import load_network
 from dynet_cy.files.reading import numbered_lines
-from dynet_cy.graph.expressions import set_seed
+from dynet_cy.graph.expressions import reset_random_seed
 from dynet_cy.model import ParameterCollection
 from dynet_cy.parallel.runtime import current
 from dynet_cy.train.training import Training
@@ -127,7 +127,7 @@ class Parser(argparse.ArgumentParser):
             3
         """
         args = self.parse_intermixed_args(argv)
-        set_seed(args.seed)
+        reset_random_seed(args.seed)
         try:
             if getattr(args, "file", "") is None and args.command == self._command:
                 raise ValueError(f"{self._command}: a file is needed")

@@ -44,11 +44,13 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from types import FrameType
 from typing import Any, Optional
 
 from dynet_cy import profiling as _profiling
 from dynet_cy import strictness as _strictness
 from dynet_cy.core.devices import check_device, count_gpus
+from dynet_cy.core.threads import is_dynet as follows_dynet
 from dynet_cy.execute import watch as _watch
 from dynet_cy.graph import expressions as _expressions
 from dynet_cy.kernels import kernels as _kernels
@@ -158,7 +160,7 @@ def set(
     if mem is not None:
         _arena.set_limit(_megabytes(mem))
     if random_seed is not None:
-        _expressions.set_seed(int(random_seed) or _kernels.random_bits())
+        _expressions.reset_random_seed(int(random_seed) or _kernels.random_bits())
     if autobatch is not None:
         _expressions.set_autobatching(autobatch)
     if profiling is not None:
@@ -198,10 +200,42 @@ _gpus: list[int] = []
 def _use_gpus(numbers: list[int], what: str) -> None:
     """Open GPUs, in a job only this process's, and make the first the default device; the CPU if there is none."""
     numbers = _parallel.own_part(numbers)
-    for number in numbers:
-        check_device(f"GPU:{number}", f"dynet_cy.config: {what}")
+    names = [f"GPU:{number}" for number in numbers]
+    if _opened(names, f"dynet_cy.config: {what}") is None:
+        numbers = []
     _gpus[:] = numbers
     _expressions.set_default_device(1 + numbers[0] if numbers else 0)
+
+
+def _opened(names: Sequence[str], where: str) -> list[int] | None:
+    """The numbers of devices that a setting names. None, with a warning, where a program that is written for DyNet asks
+    for GPUs of a machine that has none: DyNet goes on without them."""
+    global _told
+    try:
+        return [check_device(name, where) for name in names]
+    except RuntimeError as error:
+        if type(error).__name__ != "GpuUnavailable" or count_gpus() or not _is_for_dynet():
+            raise
+        if not _told:
+            warnings.warn(f"{error}. The program goes on on the CPU", RuntimeWarning, stacklevel=2)
+        _told = True
+        return None
+
+
+# Whether `_opened` has warned.
+_told = False
+
+
+def _is_for_dynet() -> bool:
+    """Whether the program is written for DyNet: it is known to be, or this module is being imported for
+    `dynet_cy.compat`."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not follows_dynet():
+        importing = frame.f_globals.get("__name__") in ("importlib._bootstrap", "runpy")
+        if importing and "dynet_cy.compat" in map(frame.f_locals.get, ("name", "mod_name")):
+            return True
+        frame = frame.f_back
+    return frame is not None
 
 
 def get() -> dict[str, Any]:
@@ -377,7 +411,7 @@ def _asked_for(options: Mapping[str, str]) -> list[int] | None:
     else:
         return None
     own = _parallel.own_part([name for name in dict.fromkeys(names) if name != "CPU"])
-    numbers = [check_device(name, option) for name in own]
+    numbers = _opened(own, option) or []
     return sorted({number - 1 for number in numbers if number})
 
 

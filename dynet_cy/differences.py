@@ -54,8 +54,8 @@ DIFFERENCES = (
     ),
     Difference(
         "modules that DyNet imports (`dynet.np`, `dynet.os`, ...)",
-        "are attributes of `dynet`",
-        "are not attributes of `dynet_cy`",
+        "are attributes of `dynet`, and among the names of the star",
+        "are not attributes of `dynet_cy`, whose star gives all of its names; with `import dynet` as in DyNet",
         "",
     ),
     Difference(
@@ -204,9 +204,9 @@ DIFFERENCES = (
     ),
     Difference(
         "parameter values in a graph",
-        "copied at the first use",
-        "the current values at each use",
-        "",
+        "copied at the first use, and kept when parameters change",
+        "the current values at each use; a `RuntimeWarning`, once a graph, after an update. Programs with `import dynet` get DyNet's values, on the CPU",
+        "`renew_cg` was forgotten",
     ),
     Difference(
         "`conv2d` and `conv2d_bias` of stride 1 and many channels",
@@ -329,6 +329,18 @@ DIFFERENCES = (
         "",
     ),
     Difference(
+        "names of functions and classes in pickles",
+        "`_dynet tanh`",
+        "`dynet_cy tanh`; in programs with `import dynet` as DyNet for what it has",
+        "a file outlives the layout of the code",
+    ),
+    Difference(
+        "strides and windows of more than two numbers",
+        "the first two count",
+        "`ValueError`; with `import dynet` as in DyNet",
+        "",
+    ),
+    Difference(
         "`gradient()` of a parameter's expression after an update",
         "what the last backward gave it",
         "the same after `backward(full=True)`, or if it was requested before the update too; else `RuntimeError`",
@@ -373,7 +385,7 @@ DIFFERENCES = (
     Difference(
         "backward over a graph that grew across an update",
         "gets slower each time, silently",
-        "a `RuntimeWarning`, once a graph",
+        "a `RuntimeWarning`, once a graph, which speaks of values too, see above",
         "`renew_cg` was forgotten",
     ),
     Difference(
@@ -438,8 +450,8 @@ DIFFERENCES = (
     ),
     Difference(
         "asking for a GPU that is not there",
-        "an error for `--dynet-gpu` and `--dynet-devices`; else ignored",
-        "`RuntimeError` that says what is missing",
+        "an error for `--dynet-gpu`, `--dynet-gpus` and `--dynet-devices`; else ignored",
+        "`RuntimeError` that says what is missing; programs with `import dynet` go on on the CPU, with one `RuntimeWarning`",
         "a program must not silently run on another device",
     ),
     Difference(

@@ -275,6 +275,8 @@ _SIGNS = {
     "'dynet-weight-decay 'dynet_weight_decay",
     "parameters that are not updated (`set_updated(False)`)": "set_updated",
     "pickling models and trainers": "import pickle",
+    "names of functions and classes in pickles": "import pickle",
+    "strides and windows of more than two numbers": "",
     "`gradient()` of several constants of one parameter (`const_parameter(p)`, `p.expr(False)`)": "const_parameter",
     "momentum of a table, or rows of it, in a graph that the loss does not depend on": "MomentumSGDTrainer",
     "tables of matrices made from an array": "lookup_parameters_from_numpy",

@@ -18,7 +18,8 @@ from quick import pytest_collection_modifyitems, pytest_ignore_collect  # noqa: 
 
 import dynet_cy as dy
 from dynet_cy import config
-from dynet_cy.graph.expressions import set_autobatching, set_seed
+from dynet_cy.graph.expressions import reset_random_seed as set_seed
+from dynet_cy.graph.expressions import set_autobatching
 from dynet_cy.kernels import pool
 from dynet_cy.memory import arena
 from dynet_cy.schedule import fleeting

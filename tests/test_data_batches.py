@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import gzip
 import json
 import random
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from module_examples import run_examples
 
 import dynet_cy as dy
 from dynet_cy.train import stopping
@@ -27,13 +27,9 @@ def flat(found: list[list[Any]]) -> list[Any]:
 @pytest.mark.parametrize("module", [dy.data.batching, stopping], ids=lambda module: module.__name__)
 def test_examples(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    finder = doctest.DocTestFinder()
-    runner = doctest.DocTestRunner()
-    for test in finder.find(module):
-        test.globs.update(dy=dy, model=dy.ParameterCollection())
-        runner.run(test)
-    assert runner.summarize().failed == 0
-    assert runner.summarize().attempted > 15
+    found = run_examples(module, dy=dy, model=dy.ParameterCollection())
+    assert found.failed == 0
+    assert found.attempted > 15
 
 
 class Numbered:

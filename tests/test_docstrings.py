@@ -40,7 +40,7 @@ def members(name: str, value: Any) -> Iterator[tuple[str, Any]]:
     """The public methods and properties of a class, including those inherited from other classes of the package."""
     seen: set[str] = set()
     for base in value.__mro__ if isinstance(value, type) else ():
-        for member, found in vars(base).items() if base.__module__.startswith("dynet_cy.") else ():
+        for member, found in vars(base).items() if f"{base.__module__}.".startswith("dynet_cy.") else ():
             found = getattr(found, "__func__", found)  # a class method, whose docstring Python 3.9 hides
             described = inspect.getdoc(found) and (callable(found) or hasattr(found, "__get__"))
             if described and not member.startswith("_") and member not in seen:
@@ -118,7 +118,7 @@ def test_help_shows_signatures_once() -> None:
         for name, value in public()
         for base in (value.__mro__ if isinstance(value, type) else ())
         for member, found in vars(base).items()
-        if base.__module__.startswith("dynet_cy.") and "\n--\n" in (getattr(found, "__doc__", None) or "")
+        if f"{base.__module__}.".startswith("dynet_cy.") and "\n--\n" in (getattr(found, "__doc__", None) or "")
     }
     assert doubled == set()
 

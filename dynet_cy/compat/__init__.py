@@ -10,11 +10,14 @@ or from Python, before the first ``import dynet``::
     import dynet_cy.compat
     dynet_cy.compat.install()
 
-``dynet`` and ``_dynet`` are then the module dynet_cy itself, ``dynet_config`` is `dynet_cy.config` and ``dynet_viz`` is
-`dynet_cy.viz`. Pickles that name ``_dynet.X`` find dynet_cy's X.
+``dynet`` and ``_dynet`` then have all names of dynet_cy, ``dynet_config`` those of `dynet_cy.config` and ``dynet_viz``
+those of `dynet_cy.viz`; their ``from ... import *`` gives DyNet's names and no others. Functions and classes that DyNet
+has pickle as ``_dynet.X``, so that either library reads them.
 
-In such a process NumPy's arrays hold expressions, all threads share the implicit graph, and parameters that are loaded
-keep their names, as in DyNet. Options that the program puts into `sys.argv` before its first ``import dynet`` count.
+In such a process NumPy's arrays hold expressions, all threads share the implicit graph, parameters that are loaded
+keep their names, and a graph keeps the values of parameters that it has read, as in DyNet. Options that the program
+puts into `sys.argv` before its first ``import dynet`` count. Where it asks for a GPU and there is none, it goes on on
+the CPU, with a RuntimeWarning.
 """
 
 from __future__ import annotations
@@ -24,8 +27,12 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import dynet_cy
 from dynet_cy import config
+from dynet_cy.compat import names
 from dynet_cy.core.threads import follow_dynet
+from dynet_cy.files.places import name_by
+from dynet_cy.graph.expressions import keep_values_read
 from dynet_cy.graph.table import share_implicit_graph
 
 __all__ = ["NAMES", "install"]
@@ -80,6 +87,9 @@ def _check(name: str) -> None:
 def _follow() -> None:
     follow_dynet()
     share_implicit_graph()
+    keep_values_read()
+    name_by("_dynet", {name: getattr(dynet_cy, name) for name in names.NAMES})
+    name_by("dynet", {"print_graphviz": dynet_cy.print_graphviz})
 
 
 _begun = False

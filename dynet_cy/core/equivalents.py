@@ -20,7 +20,8 @@ class Row(NamedTuple):
     ours: str
     """What to write here. Errors say this, with the name in place of ``{}``, unless `says` has something else."""
     dy: str = ""
-    """Names of the module. They are attributes of it, whose use is an error (see the end of ``__init__.py``)."""
+    """Names of the module. They are attributes of it, whose use is an error (see the end of ``__init__.py``); so none
+    is the name of a builtin function or type, which code and annotations in the module mean."""
     nn: str = ""
     """Names of the module `nn`."""
     x: str = ""
@@ -118,10 +119,10 @@ GENERAL = (
     Row("`x.shape`, `x.size(0)`, `x.ndim`", "`x.shape` (without the batch, which is `x.batch_size`), `len(x.shape)`",
         x="ndim size rank", says="`x.shape`, without the batch, or `len(x.shape)`; the batch is `x.batch_size`"),
     Row("`x.numel()`", "`math.prod(x.shape)`", dy="numel", x="numel nelement"),
-    Row("`x.sum()`, `x.sum(d)`", "`x.sum()`, `x.sum(d)`", dy="sum", says="`x.sum()`, `x.sum(axis)`"),
+    Row("`x.sum()`, `x.sum(d)`", "`x.sum()`, `x.sum(d)`"),
     Row("`sum(xs)`", "`dy.esum(xs)`"),
     Row("`torch.mean(x)`, `torch.max(x)`, `torch.min(x)`", "`x.mean()`, `x.max()`, `x.min()`",
-        dy="mean max min amax amin", x="amax amin"),
+        dy="mean amax amin", x="amax amin"),
     Row("`torch.argmax(x)`",
         "`dy.argmax(x)`, a position; `dy.argmax(x, \"zero_gradient\")` is a vector with a 1 there", x="argmax",
         says="`dy.argmax(x)`"),
@@ -234,13 +235,13 @@ GENERAL = (
         says="nothing: `--dynet-gpu` runs the same program on a GPU; in graphs over several devices, "
         "`dy.to_device`"),
     Row("`x.float()`, `x.double()`, `x.long()`", "nothing: numbers are float32, indices int32 (`x.dtype`)",
-        dy="float float32 float64 double long int64 dtype", x="type float double half long int astype",
+        dy="float32 float64 double long int64 dtype", x="type float double half long int astype",
         layer="float double half",
         says="nothing: numbers are float32, indices int32, and `x.npvalue()` gives float64"),
     Row("`x.add_(y)`, `x.fill_(0)`, `x[0] = y`", "`x + y` and so on, which make new expressions",
         x="add_ sub_ mul_ div_ fill_ copy_ clamp_ relu_ masked_fill_"),
     Row("`torch.compile(model)`, `torch.jit.script`", "nothing: automatic batching joins what runs alike; see "
-        "[what is not there](not-there.md)", dy="compile jit script trace",
+        "[what is not there](not-there.md)", dy="jit script trace",
         says="nothing: what runs alike is joined by automatic batching, without a compiler"),
     Row("`torch.vmap(f)(xs)`", "`dy.batched_map(f, xs)`", dy="vmap"),
     Row("`x.contiguous()`, `x.retain_grad()`", "nothing", x="contiguous retain_grad is_contiguous",

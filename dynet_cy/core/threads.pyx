@@ -19,6 +19,11 @@ cdef bint follows_dynet() noexcept nogil:
     return follows
 
 
+def is_dynet() -> bool:
+    """Whether the process runs a program written for DyNet."""
+    return follows
+
+
 def follow_dynet():
     """Use DyNet's rules from now on: in arrays of expressions, and for the implicit graph of threads."""
     global follows

@@ -6,7 +6,7 @@ from dynet_cy.core.tensor cimport Dim
 from dynet_cy.core.threads cimport HAS_GIL
 from dynet_cy.graph.structs cimport Graph, Node
 from dynet_cy.graph.table cimport Renumber
-from dynet_cy.memory.storage cimport Param
+from dynet_cy.memory.storage cimport Param, Storage
 
 
 # ==== graph =======================================================================================
@@ -26,13 +26,17 @@ cdef class ComputationGraph:
     cdef dict keep                  # storage of its parameters -> number of changes at the last backward, or None
     cdef tuple further_gradients    # gradients that the last backward did not keep, once requested
     cdef uint32_t n_at_backward     # nodes at the last backward; 0: there was none
-    cdef bint warned                # about growth across updates
+    cdef bint warned                # about updates of parameters
     cdef dict leaves                # (id of a parameter, trainable): number of its node
     cdef list checkpoints
     cdef list reverts               # (revert number, nodes left), rising in both
     cdef Requests requests          # the collector of requests for values, while a batched map runs; else None
+    cdef uint32_t asked             # in programs of DyNet: nodes before this one have the values of their first use
+    cdef uint32_t kept_to           # ... and those before this one keep them when parameters change
+    cdef Storage kept               # entries with the values of changed parameters; None: there are none
+    cdef list kept_of               # by entry: the storage of the parameter, and its number there
 
-    cdef int warn_of_growth(self) except -1
+    cdef int warn_of_update(self, str what) except -1
     cdef int note_values(self) except -1
     cdef bint values_changed(self) except -1
     cdef int compact(self, Renumber renumber) except -1

@@ -41,7 +41,10 @@ from dynet_cy.memory.arena cimport (
     exceeds_limit, limit_memory, memory_open, out_of_memory, shortages,
 )
 from dynet_cy.memory.bridge cimport array_of, capsule_of, shape_of, taking_numbers
-from dynet_cy.memory.storage cimport Param, Storage, default_device, mirrors, note_gradient, see_whole, touch
+from dynet_cy.kernels.kernels cimport K
+from dynet_cy.memory.storage cimport (
+    Param, Storage, default_device, forget_gradient, mirrors, note_gradient, readers, see_whole, touch,
+)
 from dynet_cy.ops.registry cimport op_at
 
 from dynet_cy.core.devices import check_device, device_name
@@ -90,7 +93,7 @@ cdef int next_stream(Graph* g) except -1:
     return 0
 
 
-def set_seed(seed):
+def reset_random_seed(seed):
     """Set the seed of all random streams, and restart them.
 
     Dropout masks, noise and initial values follow from it and from the order in
@@ -191,7 +194,7 @@ def set_random_state(state):
     """
     global streams
     cdef uint32_t slot, number, count
-    set_seed(state["seed"])
+    reset_random_seed(state["seed"])
     kernels.set_host_position(state["host"])
     restored = [(number, count) for number, count in state["renewals"]]
     existing = sorted((number, slot) for number, _, slot in streams_of_graphs(False))
@@ -308,15 +311,22 @@ cdef class ComputationGraph:
         for i in range(GRAPH_ARENAS):
             arena_close(&g.arenas[i])
 
-    cdef int warn_of_growth(self) except -1:
-        """Warn once if the program seems to have forgotten `renew_cg`."""
-        if self.warned or not self.n_at_backward or self.g.n_nodes <= self.n_at_backward or not self.values_changed():
+    cdef int warn_of_update(self, str what) except -1:
+        """Warn once if the graph goes on although parameters have changed since its last backward."""
+        if self.warned or not self.n_at_backward or not self.values_changed():
             return 0
+        if follows_dynet():                         # then it goes on with the values that it has read
+            if self.g.n_nodes <= self.n_at_backward:
+                return 0
+            which = ""
+        else:
+            which = (": it computes with their new values now, whatever it has computed with those before (DyNet keeps "
+                     "the values of first use)")
         self.warned = True
         warnings.warn(
-            f"backward: the graph grew from {self.n_at_backward} to {self.g.n_nodes} nodes across an update of "
-            "parameters.  Call renew_cg() before each example: else every pass takes longer than the one before",
-            RuntimeWarning, stacklevel=1)
+            f"{what}: the graph grew from {self.n_at_backward} to {self.g.n_nodes} nodes across an update of "
+            f"parameters{which}.  Call renew_cg() before each example: else every pass takes longer than the one "
+            "before", RuntimeWarning, stacklevel=1)
 
     cdef int note_values(self) except -1:
         """At the end of backward: record the number of nodes, and of changes of each storage."""
@@ -341,6 +351,8 @@ cdef class ComputationGraph:
         if numbers != NULL:
             try:
                 self.leaves = {key: numbers[index] for key, index in self.leaves.items()}
+                self.asked = self.g.n_nodes
+                self.kept_to = 0
             finally:
                 free(numbers)
         return 0
@@ -402,6 +414,8 @@ cdef class ComputationGraph:
             self.further_gradients = None
             self.n_at_backward = 0
             self.leaves.clear()
+            self.asked = self.kept_to = 0
+            self.kept = self.kept_of = None
             self.checkpoints = []
             self.reverts = []
         finally:
@@ -481,6 +495,8 @@ cdef class ComputationGraph:
         go_back(g, &to)
         let_go(table, g.slot)
         self.leaves = {key: index for key, index in self.leaves.items() if index < g.n_nodes}
+        self.asked = min(self.asked, g.n_nodes)
+        self.kept_to = min(self.kept_to, g.n_nodes)
         self.n_at_backward = 0
 
     def __len__(self):
@@ -1002,6 +1018,7 @@ cdef int forget_values(Graph* g) except -1:
     cdef SharedRequests requests = owner_of(g).requests
     if requests is not None:
         requests.let_read()
+    return_kept(owner_of(g))
     return release_values(g)
 
 
@@ -1067,6 +1084,8 @@ cdef int compute_siblings(Graph* g, uint32_t index) except -1:
 cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
     cdef uint64_t begun
     cdef uint32_t ran = g.n_order
+    if owner_of(g).n_at_backward:
+        owner_of(g).warn_of_update("forward")
     if not passes.on:
         return go_forward(g, targets, n)
     begun = passes.begin_pass()
@@ -1076,6 +1095,8 @@ cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
 
 
 cdef inline int go_forward(Graph* g, const uint32_t* targets, uint32_t n) except -1:
+    if follows_dynet():
+        note_first_use(owner_of(g), targets, n)
     if is_limited(g) or g.device or g.multi_device:     # the memory of a device is a limit too
         return go_forward_within(g, targets, n)
     return engine_of(g).forward(g, targets, n, g.strategy)
@@ -1177,7 +1198,8 @@ cdef float* value_here(Graph* g, Node* x) except? NULL:
     cdef Batch* batch
     cdef uint32_t j
     if x.val == NULL:
-        return parameter_here(<Param*>x.object, False)
+        see_whole()                                 # the graph may keep the value, elsewhere
+        return parameter_here(<Param*>nodes_of(g)[number].object, False)
     if not is_elsewhere(g, x):
         return x.val
     batch = &batches_of(g)[x.batch]
@@ -1354,6 +1376,122 @@ cdef void note_rows(Graph* g, uint32_t leaf) noexcept nogil:
     pthread_mutex_unlock(&p.lock)
 
 
+# ==== kept values =================================================================================
+#
+# A rule of DyNet's, for its programs: a graph goes on with the values of parameters that it has read.
+#
+# DyNet computes all nodes up to the one asked for, among them parameters and rows of tables, which it copies.  Here a
+# graph reads parameters in place.  Before they change, the nodes that DyNet would have computed get what they need to
+# stay as they are: parameters entries of the graph's own, whose gradients backward hands on, and rows are computed.
+
+cdef int note_first_use(ComputationGraph graph, const uint32_t* targets, uint32_t n) except -1:
+    cdef uint32_t i
+    for i in range(n):
+        graph.asked = max(graph.asked, targets[i] + 1)
+    return 0
+
+
+cdef int keep_all() except -1:
+    """Let all graphs of the CPU keep the values that they have read."""
+    cdef uint32_t slot
+    cdef ComputationGraph graph
+    for slot in range(table.n_slots):
+        if table.graphs[slot] == NULL:
+            continue
+        graph = revived(table.owners[slot])
+        if graph is not None and graph.kept_to < graph.asked and not (
+                graph.g.version == RUNNING or graph.g.device or graph.g.multi_device):
+            keep_values(graph)
+    return 0
+
+
+cdef int keep_values(ComputationGraph graph) except -1:
+    cdef Graph* g = &graph.g
+    cdef Node* x
+    cdef uint32_t i, n = 0, end = graph.asked
+    cdef uint32_t* rows = <uint32_t*>malloc((end - graph.kept_to) * sizeof(uint32_t))
+    if rows == NULL:
+        raise MemoryError(f"values of {end} nodes")
+    try:
+        for i in range(graph.kept_to, end):
+            x = &nodes_of(g)[i]
+            if x.nargs == 0 and x.object != NULL and not state_of(g)[i] & SHARED and (
+                    not state_of(g)[i] & COMPUTED or is_dropped(g, i)):
+                rows[n] = i
+                n += 1
+        if n:
+            run_pass(g, rows, n)
+    finally:
+        free(rows)
+    for i in range(graph.kept_to, end):
+        if state_of(g)[i] & SHARED:
+            keep_parameter(graph, i)
+    graph.kept_to = end
+    return 0
+
+
+cdef int keep_parameter(ComputationGraph graph, uint32_t index) except -1:
+    """Let a parameter's node refer to an entry of the graph's own, with the value of now."""
+    cdef Node* x = &nodes_of(&graph.g)[index]
+    cdef Param* p = <Param*>x.object
+    cdef Param* own
+    if graph.kept is None:
+        graph.kept, graph.kept_of = Storage(), []
+    if p.pack.changes == &graph.kept.changes:
+        return 0
+    storage = next(s for s in graph.keep if p.pack.changes == &(<Storage>s).changes)
+    own = graph.kept.add(&x.dim, 0, parameter_storage.parameter_names[p.id])
+    memcpy(own.value, p.value, p.size * sizeof(float))
+    graph.kept_of.append((storage, p.number))
+    x.object = own
+    return 0
+
+
+cdef Param* kept_from(ComputationGraph graph, const Param* own) except NULL:
+    """The parameter whose value an entry of the graph keeps."""
+    storage, number = graph.kept_of[own.number]
+    return (<Storage>storage).entries[<uint32_t>number]
+
+
+cdef int return_kept(ComputationGraph graph) except -1:
+    """The graph is computed anew, from the values of now."""
+    cdef Graph* g = &graph.g
+    cdef Param* p
+    cdef uint32_t i
+    graph.asked = graph.kept_to = 0
+    for i in range(g.n_nodes if graph.kept is not None else 0):
+        p = <Param*>nodes_of(g)[i].object
+        if state_of(g)[i] & SHARED and p.pack.changes == &graph.kept.changes:
+            nodes_of(g)[i].object = kept_from(graph, p)
+    graph.kept = graph.kept_of = None
+    return 0
+
+
+cdef int hand_on_gradients(ComputationGraph graph) except -1:
+    """Add the gradients of kept values to those of the parameters, after backward."""
+    cdef Param* own
+    cdef Param* p
+    cdef uint32_t i
+    for i in range(graph.kept.n_entries):
+        own = graph.kept.entries[i]
+        if not own.has_gradient:
+            continue
+        p = kept_from(graph, own)
+        if p.updated:
+            pthread_mutex_lock(&p.lock)
+            K.axpy(p.size, 1, own.grad, p.grad)
+            note_gradient(p)
+            pthread_mutex_unlock(&p.lock)
+        memset(own.grad, 0, own.size * sizeof(float))
+        forget_gradient(own)
+    return 0
+
+
+def keep_values_read():
+    """From now on, graphs keep the values of parameters that they have read."""
+    readers.keep = keep_all
+
+
 # ==== further gradients ===========================================================================
 #
 # Gradients of parameters' expressions, and of expressions that do not depend on a parameter.
@@ -1373,12 +1511,13 @@ def further_gradient(ComputationGraph graph not None, uint32_t index):
     cdef const uint8_t[:] states
     cdef Graph* g = &graph.g
     cdef uint32_t target
+    see_whole()
     if is_limited(g):
         keep_dropped(g, index)
     if graph.further_gradients is not None:
         made, states = graph.further_gradients
     if graph.further_gradients is None or is_gone(g, index, &states[0]):
-        if graph.values_changed():
+        if graph.kept is None and graph.values_changed():
             raise RuntimeError(
                 "gradient: values of parameters have changed since backward, as by an update; ask for gradients of "
                 "parameters' expressions, of those that no parameter lies behind, and of nodes to which no expression "
@@ -2235,8 +2374,11 @@ cdef Graph* compute_here(Expression x, bint recalculate) except NULL:
             if state_of(g)[x.index] & COMPUTED:
                 return g
         compact_if_due(g)
-    elif g.early:
-        note_asked(g, x.index)
+    else:
+        if follows_dynet():
+            note_first_use(owner_of(g), &x.index, 1)
+        if g.early:
+            note_asked(g, x.index)
     return g
 
 
@@ -2260,7 +2402,8 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
     raise_in_item(graph, "backward", "let the items return their losses, and call backward once, on the sum")
     if g.forward_only:
         raise RuntimeError("backward: the graph was renewed with forward_only=True, which drops what that needs")
-    graph.warn_of_growth()
+    see_whole()
+    graph.warn_of_update("backward")
     if not state_of(g)[index] & COMPUTED:
         run_pass(g, &index, 1)
     x = nodes_of(g) + index
@@ -2277,6 +2420,8 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
         go_backward_within(graph, index, full)
     else:
         engine_of(g).backward(g, index, full)
+    if graph.kept is not None:
+        hand_on_gradients(graph)
     if follows_dynet():
         note_looked_up(g, index)
     g.backward_from = index

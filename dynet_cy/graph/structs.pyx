@@ -36,3 +36,16 @@ def give_attributes(cls, dict attributes):
     """Set attributes of a class, also of one of Cython, where Python's `setattr` refuses."""
     (<dict>(<PyTypeObject*>cls).tp_dict).update(attributes)
     PyType_Modified(cls)
+
+
+cdef list place_names = []          # C strings that classes refer to
+
+
+def set_place(cls, str place):
+    """Set the module that a class says it is of, also of one of Cython, where Python's `setattr` refuses."""
+    try:
+        cls.__module__ = place
+    except TypeError:
+        place_names.append(f"{place}.{cls.__name__}".encode())
+        (<PyTypeObject*>cls).tp_name = place_names[len(place_names) - 1]
+        PyType_Modified(cls)

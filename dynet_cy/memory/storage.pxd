@@ -70,6 +70,20 @@ cdef struct Guard:
 cdef Guard guard
 
 
+# In a program written for DyNet, graphs keep the values of parameters that they have read: filled in by
+# `graph.expressions`, NULL in other programs.  A change that a trainer makes then waits until something reads or
+# changes parameters, which most often is the next graph: a graph that ends at its update has nothing to keep.
+cdef struct Readers:
+    int (*keep)() except -1
+
+cdef Readers readers
+
+
+cdef inline int keep_read() except -1:
+    """Let graphs keep the values that they have read, before values change at once."""
+    return readers.keep() if readers.keep != NULL else 0
+
+
 cdef inline int check_change(object storage, str what) except -1:
     """Raise if this thread runs items that may have used values of parameters, which are about to change."""
     return guard.check(storage, what) if guard.users else 0

@@ -100,11 +100,14 @@ cdef int make_change(Change change) except -1:
     cdef bint waits = kept.raised != NULL
     if not runs_handlers():
         see_whole()
+        keep_read()
         begin_interrupts(&s)
         with nogil:
             change.go_on(&s)
         return 0
-    if not waits:
+    if readers.keep != NULL:
+        waits = True
+    elif not waits:
         see_whole()
     fegetenv(&change.arithmetic)
     changes.append(change)
@@ -131,7 +134,14 @@ def waiting():
 
 
 cdef int finish_changes() except -1:
+    global unfinished
     cdef Interrupts s
+    if readers.keep != NULL:
+        unfinished = False                  # passes that this runs read the values as they are
+        try:
+            readers.keep()
+        finally:
+            unfinished = True
     begin_interrupts(&s)
     run(&s, False)
     return raise_interrupt(&s)

@@ -25,7 +25,6 @@ from dynet_cy.model.parameters cimport (
 )
 
 from dynet_cy.core.devices import check_device, device_name
-from dynet_cy.model import parameters as _parameters
 from dynet_cy.files.textfile import (
     LOOKUP, PARAMETER, ModelMismatchError, populate_entries, read_text_model, write_text_model,
 )
@@ -1320,8 +1319,3 @@ def _add_restored(_Members members, str name, bint is_lookup, value, gradient, b
     made.fill(value, made.storage.values)
     made.p.updated = updated
     set_gradient_state(made, gradient)
-
-
-# Pickles made before this was a module of its own name these in that of parameters.
-for _name in ("ParameterCollection", "_restored_collection", "_restored_members", "_restored_member"):
-    setattr(_parameters, _name, globals()[_name])

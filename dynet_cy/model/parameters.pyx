@@ -24,7 +24,7 @@ from dynet_cy.kernels.lazy_rows cimport (
 )
 from dynet_cy.memory.bridge cimport array_of, capsule_of, copy_floats, floats_in, memory_of, shape_of
 from dynet_cy.memory.storage cimport (
-    Param, Plane, Storage, check_change, forget_gradient, lend, see_whole, touch, value_changed,
+    Param, Plane, Storage, check_change, forget_gradient, keep_read, lend, see_whole, touch, value_changed,
 )
 from dynet_cy.ops.positions cimport function_number, is_position, need_positions, refuse, refused
 from dynet_cy.ops.registry cimport FIRST, Op, Shapes, register
@@ -66,13 +66,17 @@ cdef uint32_t parameter_leaf(Param* p, Storage storage, bint update) except? 0xF
 
 
 cdef uint32_t constant_leaf(Param* p, Storage storage) except? 0xFFFFFFFF:
-    """A constant; in a program written for DyNet each has a gradient of its own."""
+    """A constant; in a program written for DyNet each has a gradient of its own, and the value that the graph has."""
     cdef Graph* g
+    cdef uint32_t trained, index
     if not follows_dynet():
         return parameter_leaf(p, storage, False)
     g = claim_current()
     try:
-        return new_leaf_in(owner_of(g), p, storage, False)
+        trained = leaf_in(owner_of(g), p, storage, True)
+        index = new_leaf_in(owner_of(g), p, storage, False)
+        nodes_of(g)[index].object = nodes_of(g)[trained].object
+        return index
     finally:
         release_current(g)
 
@@ -651,7 +655,8 @@ cdef class _Stored(Expression):
 
 cdef int about_to_change(_Stored x, str what) except -1:
     x.check_made()
-    return check_change(x.storage, f"{what} of {x.full_name}")
+    check_change(x.storage, f"{what} of {x.full_name}")
+    return keep_read()
 
 
 cdef _Stored new_stored(cls, Storage storage, Param* p, str name):
@@ -1272,7 +1277,7 @@ def fill_entry(_Stored x not None, entry, fname):
         raise ModelMismatchError(
             f"has dimensions {entry.dim} in the file, {file_dim(x)} in the collection",
             os.fspath(fname), parameter=x.full_name)
-    check_change(x.storage, f"populate of {x.full_name}")
+    about_to_change(x, "populate")
     fill(x, entry)
 
 

@@ -40,9 +40,10 @@ cdef int check_image(const Dim* x, const dy_window* w, bint valid, str what) exc
 
 
 cdef int set_pair(Extra* extra, int at, object values, str op, str name) except -1:
-    """Two positive whole numbers, for rows and for columns, into attributes."""
+    """Two positive whole numbers, for rows and for columns, into attributes.  In a program written for DyNet more may
+    follow, which count no more than there."""
     numbers = list(values)
-    if len(numbers) != 2:
+    if len(numbers) < 2 or (len(numbers) > 2 and not follows_dynet()):
         raise ValueError(f"{op}: {name} must have two numbers, for rows and columns, not {values!r}")
     extra.attrs[at].i = <int>whole(numbers[0], op, name)
     extra.attrs[at + 1].i = <int>whole(numbers[1], op, name)

@@ -393,6 +393,7 @@ cdef int make_update(trainer, object chosen, bint skips) except -1:
     cdef list rates = None
     cdef bint made = True
     check_change(storage, "update of a trainer")
+    see_whole()
     memset(&found, 0, sizeof(Outcome))
     for i in range(u.n):
         if u.entries[i].updated:
@@ -422,6 +423,8 @@ cdef int make_update(trainer, object chosen, bint skips) except -1:
     if u.deferred:
         rates = rates_if_dropped(trainer, u, &settings, backend.undecided(u), reducer.least_decay)
     reducer.apply(backend, storage, plan, rates)
+    if reducer.collective or not reducer.alone or storage.values.lent:
+        see_whole()                             # others read the values
     if follows_dynet():
         note_decay(trainer._collection, stored, u)
     trainer._count()

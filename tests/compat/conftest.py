@@ -24,6 +24,7 @@ def run(tmp_path: Path):
             env=environment(**variables),
             capture_output=True,
             text=True,
+            timeout=300,
         )
 
     return run

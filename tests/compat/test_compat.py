@@ -20,8 +20,9 @@ def test_all_modules(run) -> None:
         dynet_config.set(random_seed=4)
         import dynet as dy, _dynet, dynet_viz, dynet_cy, dynet_cy.config, dynet_cy.viz
         from dynet import LSTMBuilder
-        assert dy is _dynet is dynet_cy
-        assert dynet_config is dynet_cy.config and dynet_viz is dynet_cy.viz
+        assert dy.tanh is _dynet.tanh is dynet_viz.tanh is dynet_cy.tanh
+        assert dy.dynet_config is dynet_cy.config and dynet_config.set is dynet_cy.config.set
+        assert dy.relu is dynet_cy.relu and dynet_viz.dot is dynet_cy.viz.dot
         print(dy.tanh(dy.inputVector([0.0])).value(), dynet_config.get()["seed"])
         """,
     )
@@ -92,7 +93,7 @@ def test_traceback_begins_in_the_program(run, arguments: tuple[str, ...]) -> Non
     files = [line for line in done.stderr.splitlines() if line.startswith("  File")]
     assert len(files) == 3, done.stderr
     assert all("program.py" in line for line in files)
-    assert done.stderr.splitlines()[-1].startswith("AttributeError: module 'dynet_cy' has no attribute 'nothing'")
+    assert done.stderr.splitlines()[-1].startswith("AttributeError: module 'dynet' has no attribute 'nothing'")
 
 
 def test_own_excepthook(run) -> None:
@@ -171,7 +172,7 @@ def test_child_processes(run, method: str) -> None:
             print(pool.map(work, [2.0]))
     """
     done = run(*COMPAT, "program.py", "--dynet-seed", "3", program=program)
-    assert done.stdout == "[([2.0, 1.0], 'dynet_cy', ['--dynet-seed', '3'])]\n", done.stderr
+    assert done.stdout == "[([2.0, 1.0], 'dynet', ['--dynet-seed', '3'])]\n", done.stderr
 
 
 def test_install_in_a_program(run) -> None:
@@ -185,7 +186,7 @@ def test_install_in_a_program(run) -> None:
     import dynet
     print(dynet.__name__, pickle.loads(b"c_dynet\\nGRUBuilder\\n.").__name__)
     """
-    assert run("program.py", program=program).stdout == "dynet_cy GRUBuilder\n"
+    assert run("program.py", program=program).stdout == "dynet GRUBuilder\n"
 
 
 def test_another_dynet_was_imported(run, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
+import inspect
 import operator
 import pickle
 import re
@@ -16,7 +18,8 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.core.equivalents import TABLES, ElsewhereInModule, Row
+from dynet_cy.core.equivalents import TABLES, Elsewhere, ElsewhereInModule, Row
+from dynet_cy.files.places import PRIVATE
 
 ROWS = [row for rows in TABLES.values() for row in rows]
 PLACES = ("nn", "x", "trainer", "model", "state", "layer", "builder", "birnn")
@@ -82,6 +85,18 @@ def test_names_of_the_package_lead_on() -> None:
     assert not named & {*dir(dy), *dy.__all__}
     assert {*dy.__all__, "nn", "data"} <= {*dir(dy)}
     assert "__getattr__" not in vars(dy)
+
+
+def test_the_package_holds_nothing_by_accident() -> None:
+    """Code and annotations in the package mean Python's builtins; variables of loops are not names of it."""
+    held = {name: value for name, value in vars(dy).items() if not (name.startswith("__") and name.endswith("__"))}
+    assert not [name for name, x in held.items() if hasattr(builtins, name) and isinstance(x, Elsewhere)]
+    imported = {n for n, x in held.items() if n.startswith("_") and n not in PRIVATE and n != "_RNNBuilder"}
+    assert not [n for n in imported if not (inspect.ismodule(held[n]) or callable(held[n]))]
+    assert not [n for n, x in held.items() if type(x) is Elsewhere]
+    public = {*dy.__all__, *(row for rows in ROWS for row in rows.dy.split())}
+    others = {n for n, x in held.items() if n not in public and not n.startswith("_")}
+    assert all(inspect.ismodule(held[n]) for n in others), others
 
 
 @pytest.mark.parametrize("array", [np.ones((3, 3), np.float32), np.ones(3), np.float64(2), np.float32(2), np.int64(2)])

@@ -124,6 +124,32 @@ def test_growth_across_updates(graph, collection, w) -> None:
     grow(w, x)  # warned only once
 
 
+@pytest.mark.parametrize("how", ["value", "forward", "backward"])
+def test_a_graph_that_goes_on_after_an_update_is_warned_of(collection, w, how: str) -> None:
+    """Once, wherever it goes on: forward, or backward of a loss that was computed before."""
+
+    def go_on() -> None:
+        if how == "backward":
+            second.backward()
+        elif how == "value":
+            dy.dot_product(w, x).value()
+        else:
+            dy.forward([dy.cmult(x, w)])
+
+    trainer = dy.SimpleSGDTrainer(collection, 0.1)
+    with dy.ComputationGraph():
+        x = dy.inputVector([1, 2, 3])
+        first, second = dy.dot_product(w, x), dy.squared_norm(dy.tanh(w))
+        first.value(), second.value()
+        first.backward()
+        trainer.update()
+        first.value()  # computed already
+        with pytest.warns(RuntimeWarning, match=r"new values.*DyNet keeps the values of first use") as said:
+            go_on()
+        assert len(said) == 1
+        go_on()
+
+
 def test_no_growth_across_updates(graph, collection, w) -> None:
     """No warning for graphs that are renewed, reverted, or made once and used with new inputs."""
     trainer = dy.SimpleSGDTrainer(collection, 0.1)

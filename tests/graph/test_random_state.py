@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import dynet_cy as dy
-from dynet_cy.graph.expressions import random_state, set_seed
+from dynet_cy.graph.expressions import random_state
+from dynet_cy.graph.expressions import reset_random_seed as set_seed
 
 # Ops that draw.
 DRAWS = {

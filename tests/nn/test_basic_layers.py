@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import doctest
 import importlib
 import inspect
 import pickle
@@ -14,6 +13,7 @@ import numpy as np
 import pytest
 from layer_checks import arrays, check_layer, parameters, randomized, sentences
 from layer_reference import ELSEWHERE, LAYERS, D
+from module_examples import run_examples
 
 import dynet_cy as dy
 from dynet_cy import nn
@@ -301,7 +301,7 @@ MODULES = sorted(path.stem for path in Path(nn.__file__).parent.glob("*.py") if 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
     module = importlib.import_module(f"dynet_cy.nn.{name}")
-    assert doctest.testmod(module).failed == 0
+    assert run_examples(module).failed == 0
 
 
 def test_every_layer_says_what_it_takes() -> None:

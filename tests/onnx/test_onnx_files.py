@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from module_examples import run_examples
 from running import check, onnxruntime, session
 
 import dynet_cy as dy
@@ -349,7 +350,7 @@ def test_docstrings(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     module = importlib.import_module(f"dynet_cy.onnx.{name}")
     monkeypatch.chdir(tmp_path)
     known = {"dy": dy, "model": dy.ParameterCollection()}
-    found = doctest.testmod(module, extraglobs=known, optionflags=doctest.IGNORE_EXCEPTION_DETAIL)
+    found = run_examples(module, doctest.IGNORE_EXCEPTION_DETAIL, **known)
     assert found.attempted > 0
     assert found.failed == 0
 

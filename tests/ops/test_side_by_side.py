@@ -12,7 +12,7 @@ import pytest
 from table import CASES, Case
 
 import dynet_cy as dy
-from dynet_cy.graph.expressions import set_seed
+from dynet_cy.graph.expressions import reset_random_seed as set_seed
 from dynet_cy.graph.nodes import nodes
 
 CALLS = 6

@@ -11,7 +11,8 @@ from table import CASES, Case
 import dynet_cy as dy
 from dynet_cy.execute import recompute
 from dynet_cy.graph import thrift
-from dynet_cy.graph.expressions import arena_bytes, set_seed
+from dynet_cy.graph.expressions import arena_bytes
+from dynet_cy.graph.expressions import reset_random_seed as set_seed
 
 CALLS = 16
 STEPS = 5  # of the search for the smallest limit

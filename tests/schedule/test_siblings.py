@@ -11,7 +11,8 @@ import pytest
 
 import dynet_cy as dy
 from dynet_cy import config, profiling
-from dynet_cy.graph.expressions import random_state, set_random_state, set_seed
+from dynet_cy.graph.expressions import random_state, set_random_state
+from dynet_cy.graph.expressions import reset_random_seed as set_seed
 from dynet_cy.memory import arena
 from dynet_cy.schedule import plan, siblings
 

@@ -26,7 +26,7 @@ import pytest
 from own_process import run_python
 
 import dynet_cy as dy
-from dynet_cy.graph.expressions import set_seed
+from dynet_cy.graph.expressions import reset_random_seed as set_seed
 from dynet_cy.kernels.kernels import HostRandom
 from dynet_cy.memory import arena
 

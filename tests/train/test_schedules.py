@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from module_examples import run_examples
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -24,7 +25,7 @@ from dynet_cy.train import schedules
 
 def test_examples() -> None:
     names = {"dy": dy, "model": dy.ParameterCollection()}
-    assert doctest.testmod(schedules, extraglobs=names).failed == 0
+    assert run_examples(schedules, **names).failed == 0
     text = dy.Trainer.__dict__["schedule"].__doc__
     test = doctest.DocTestParser().get_doctest(text, names, "Trainer.schedule", None, None)
     assert doctest.DocTestRunner().run(test).failed == 0

@@ -31,7 +31,7 @@ import numpy as np
 
 import dynet_cy as dy
 from dynet_cy.execute.watch import is_checking
-from dynet_cy.graph.expressions import set_seed
+from dynet_cy.graph.expressions import reset_random_seed as set_seed
 from dynet_cy.graph.origin import is_recording
 from dynet_cy.parallel import runtime
 from dynet_cy.parallel.board import Board, anonymous_memory

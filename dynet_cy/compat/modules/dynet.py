@@ -1,9 +1,7 @@
-"""`import dynet` gives dynet_cy; see dynet_cy.compat."""
+"""DyNet's module `dynet`, with what dynet_cy has; see dynet_cy.compat."""
 
-import sys
-
-import dynet_cy
 import dynet_cy.compat
+from dynet_cy.compat.names import namespace
 
 dynet_cy.compat.follow_once()
-sys.modules[__name__] = dynet_cy
+globals().update(namespace(__name__))

@@ -1,7 +1,5 @@
-"""`import dynet_config` gives dynet_cy.config; see dynet_cy.compat."""
+"""DyNet's module `dynet_config`, with what dynet_cy has; see dynet_cy.compat."""
 
-import sys
+from dynet_cy.compat.names import namespace
 
-import dynet_cy.config
-
-sys.modules[__name__] = dynet_cy.config
+globals().update(namespace(__name__))

@@ -1,7 +1,5 @@
-"""`import dynet_viz` gives dynet_cy.viz; see dynet_cy.compat."""
+"""DyNet's module `dynet_viz`, with what dynet_cy has; see dynet_cy.compat."""
 
-import sys
+from dynet_cy.compat.names import namespace
 
-import dynet_cy.viz
-
-sys.modules[__name__] = dynet_cy.viz
+globals().update(namespace(__name__))
