@@ -75,7 +75,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         raise
     finally:
         end_journal(&journal)
-        arena_rewind(&g.scratch, scratch_top)
+        arena_rewind(&g.scratch, min(g.scratch.top, scratch_top))
         arena_rewind(&g.tables, tables_top)     # later uploads run after this pass, so the memory can be reused
         unlock_graph(g)
     end_pass(g, BACKWARD_PASS, span)
@@ -322,7 +322,7 @@ cdef void undo(Graph* g, const PassStart* before) noexcept nogil:
         g.n_batches = before.n_batches
     drop_plan(g)
     arena_rewind(&g.values, before.values)
-    arena_rewind(&g.scratch, before.scratch)
+    arena_rewind(&g.scratch, min(g.scratch.top, before.scratch))
     arena_rewind(&g.tables, before.tables)
 
 

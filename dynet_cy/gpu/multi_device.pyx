@@ -471,7 +471,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         raise
     finally:
         end_journal(&journal)
-        arena_rewind(&g.scratch, scratch_top)
+        arena_rewind(&g.scratch, min(g.scratch.top, scratch_top))
         arena_rewind(&g.tables, tables_top)
         unlock_graph(g)
     end_pass(g, BACKWARD_PASS, span)

@@ -1284,6 +1284,12 @@ cdef int keep_if_dropped(Graph* g, uint32_t node) except -1:
     return 0
 
 
+cdef inline bint is_kept(const Graph* g, uint32_t node) noexcept:
+    """Whether a node has a value, which is not dropped later."""
+    cdef uint32_t batch = nodes_of(g)[node].batch
+    return state_of(g)[node] & COMPUTED and (batch == NO_BATCH or batches_of(g)[batch].level == 0)
+
+
 cdef object doubles_of(const float* v, tuple shape):
     """A new float64 array with the floats at v: programs expect NumPy's default precision in further arithmetic."""
     return array_of(v, shape).astype(np.float64)
@@ -2261,7 +2267,7 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
     if g.forward_only:
         raise RuntimeError("backward: the graph was renewed with forward_only=True, which drops what that needs")
     graph.warn_of_growth()
-    if not state_of(g)[index] & COMPUTED:
+    if not is_kept(g, index):                   # backward may drop what other values need before it begins
         run_pass(g, &index, 1)
     x = nodes_of(g) + index
     if size_of(&x.dim) != 1:
