@@ -50,8 +50,9 @@ MOST_GROWTH = 24 << 20
 ROUNDS = [
     (values_and_gradients, 8), (cached_plans, 2), (anomalies, 2), (out_of_memory, 2), (training, 4), (frozen, 2),
     (saving, 1), (reverts, 3), (errors, 3), (maps, 2), (threads, 2), (builders, 3), (interrupts, 1), (changes, 4),
-    (changing_maps, 4), (mixed_requests, 4), (shared_batches, 2), (builders_that_drop, 2), (sharing, 2), (sizes, 4), (offsets, 4), (calls, 4), (huge, 0.5), (fresh, 0.03),
-    (processes, 0.03), (beside, 0.03), (endings, 0.03),
+    (changing_maps, 4), (sharing, 2), (sizes, 4), (offsets, 4), (calls, 4), (huge, 0.5), (fresh, 0.03),
+    (mixed_requests, 4), (shared_batches, 2), (builders_that_drop, 2), (processes, 0.03), (beside, 0.03),
+    (endings, 0.03),
 ]  # fmt: skip
 
 
