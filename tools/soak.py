@@ -28,6 +28,7 @@ from soak_rounds.concurrent import interrupts, sharing, threads
 from soak_rounds.maps import changing_maps, maps
 from soak_rounds.processes import ENDINGS, FILE, beside, endings, fresh, job, processes, repeat, saves
 from soak_rounds.programs import _stop, check
+from soak_rounds.requests import builders_that_drop, mixed_requests, shared_batches
 from soak_rounds.sizes import PAGE, calls, huge, offsets, sizes
 from soak_rounds.training import frozen, gpu, saving, training
 from soak_rounds.values import (
@@ -50,7 +51,8 @@ ROUNDS = [
     (values_and_gradients, 8), (cached_plans, 2), (anomalies, 2), (out_of_memory, 2), (training, 4), (frozen, 2),
     (saving, 1), (reverts, 3), (errors, 3), (maps, 2), (threads, 2), (builders, 3), (interrupts, 1), (changes, 4),
     (changing_maps, 4), (sharing, 2), (sizes, 4), (offsets, 4), (calls, 4), (huge, 0.5), (fresh, 0.03),
-    (processes, 0.03), (beside, 0.03), (endings, 0.03),
+    (mixed_requests, 4), (shared_batches, 2), (builders_that_drop, 2), (processes, 0.03), (beside, 0.03),
+    (endings, 0.03),
 ]  # fmt: skip
 
 

@@ -233,7 +233,7 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
     if open_spending(w, target, full) or open_backward(w, target, full) or begin_at(w, target):
         return -1
     if node.val == NULL or not state_of(g)[target] & COMPUTED or node.batch >= g.n_batches:
-        arena_rewind(&g.scratch, top)
+        arena_rewind(&g.scratch, min(g.scratch.top, top))
         return 0
     uses.n = uses.n_complete = 0
     if gradient_hooks().complete != NULL and not g.aside and announce_uses(w, target, &uses):
@@ -248,7 +248,7 @@ cdef int walk_back(Walk* w, uint32_t target, bint full) noexcept nogil:
         failed = run_backward_joined(w, node.batch)
     else:
         failed = run_backward(w, 0, node.batch)
-    arena_rewind(&g.scratch, top)
+    arena_rewind(&g.scratch, min(g.scratch.top, top))
     return failed
 
 

@@ -34,7 +34,7 @@ from dynet_cy.graph.structs cimport (
     Absorbed, Graph, are_joint, args_of, batches_of, claim_memory, free_memory, gradient_of_node, held_of, home_of,
     is_spendable, keep_gradient, keep_held_gradients, lie_over, nodes_of, open_gradients, order_of, state_of,
 )
-from dynet_cy.graph.thrift cimport MOST_COLUMNS, columns_collected, memory_left
+from dynet_cy.graph.thrift cimport MOST_COLUMNS, memory_left
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.product cimport weight_gradient
 from dynet_cy.memory.arena cimport arena_offset, arena_rewind, array_push, array_rewind, segment_of
@@ -1259,7 +1259,7 @@ cdef int open_backward(Walk* w, uint32_t target, bint full) noexcept nogil:
         w.relieve = give_back_factors
     left = memory_left(g)
     w.to_collect = SIZE_MAX if left == INFINITY else <size_t>(left / COLLECTS)
-    w.most_columns = MOST_COLUMNS if left == INFINITY else columns_collected()
+    w.most_columns = MOST_COLUMNS if left == INFINITY else g.assumed.columns
     return 0
 
 

@@ -33,7 +33,7 @@ cdef int check_batch(Walk* w, const Batch* batch) noexcept nogil
 # Count nodes that were computed again.
 cdef void count_again(uint32_t nodes) noexcept nogil
 
-# Visit each node with a batch, computed or dropped, that the targets need first; -1: no memory.
+# Visit each node with a batch, computed or dropped, that is a target or that the targets need first; -1: no memory.
 ctypedef void (*Visit)(Graph* g, uint32_t node, void* data) noexcept nogil
 
 cdef int visit_needed(Walk* w, const uint32_t* targets, uint32_t n, Visit visit, void* data) noexcept nogil

@@ -538,7 +538,7 @@ cdef int visit_needed(Walk* w, const uint32_t* targets, uint32_t n, Visit visit,
         return -1
     memset(seen, 0, highest + <size_t>1)
     for i in range(n):
-        if is_dropped(g, targets[i]):
+        if nodes_of(g)[targets[i]].batch != NO_BATCH:       # computed or not: what is visited may drop others
             visit(g, targets[i], data)
         elif not state_of(g)[targets[i]] & COMPUTED and not seen[targets[i]]:
             seen[targets[i]] = True

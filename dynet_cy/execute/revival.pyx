@@ -264,8 +264,8 @@ cdef void unmark(Graph* g, uint32_t end) noexcept nogil:
 
 # What is known of a node before a backward pass.
 cdef enum:
-    PASSED = 1                      # the target depends on it
-    NEEDED = 2                      # what an expression refers to and the target does not depend on needs it
+    PASSED = 1                      # backward from the target reads it
+    NEEDED = 2                      # something else needs it that an expression refers to
 
 
 cdef int open_spending(Walk* w, uint32_t target, bint full) noexcept nogil:
@@ -281,7 +281,7 @@ cdef int open_spending(Walk* w, uint32_t target, bint full) noexcept nogil:
         w.failure.needed = g.n_nodes
         return -1
     mark_passed(g, target, marks)
-    failed = g.has_spent and revive_passed(w, target, marks)
+    failed = g.has_spent and revive_passed(w, marks)
     if not failed and not (full or checking or g.multi_device or g.stretches.top):
         spare_needed(g, marks)
         g.spends = IN_ORDER
@@ -290,26 +290,48 @@ cdef int open_spending(Walk* w, uint32_t target, bint full) noexcept nogil:
 
 
 cdef void mark_passed(const Graph* g, uint32_t target, uint8_t* marks) noexcept nogil:
+    """Mark what backward from the target reads, and what other expressions need.
+
+    A batch runs backward as a whole: its call reads the arguments of all of its nodes, also of those that the target
+    does not depend on.
+    """
     cdef const uint8_t* held = held_of(g)
-    cdef const Node* x
-    cdef uint32_t i = g.n_nodes, k
+    cdef uint32_t i = g.n_nodes, b = g.n_batches, j
+    cdef uint8_t needs
     memset(marks, 0, g.n_nodes)
     marks[target] = PASSED
-    while i > 0:
+    while i > 0:                                # only such nodes read nodes without a value
         i -= 1
-        if held[i] and not marks[i] & PASSED:
-            marks[i] = NEEDED
-        if marks[i]:
-            x = &nodes_of(g)[i]
-            for k in range(x.nargs):
-                marks[args_of(g, x)[k]] |= marks[i]
+        if nodes_of(g)[i].batch == NO_BATCH:
+            mark_arguments_of(g, i, mark_held(held, marks, i), marks)
+    while b > 0:
+        b -= 1
+        needs = 0
+        for j in range(batches_of(g)[b].count):
+            needs |= mark_held(held, marks, order_of(g)[batches_of(g)[b].first + j])
+        for j in range(batches_of(g)[b].count if needs else 0):
+            mark_arguments_of(g, order_of(g)[batches_of(g)[b].first + j], needs, marks)
 
 
-cdef int revive_passed(Walk* w, uint32_t target, const uint8_t* marks) noexcept nogil:
-    """Compute the spent values on which the target depends."""
+cdef inline uint8_t mark_held(const uint8_t* held, uint8_t* marks, uint32_t node) noexcept nogil:
+    """Complete the marks of a node, whose users have been looked at, and return them."""
+    if held[node] and not marks[node] & PASSED:
+        marks[node] = NEEDED
+    return marks[node]
+
+
+cdef inline void mark_arguments_of(const Graph* g, uint32_t node, uint8_t needs, uint8_t* marks) noexcept nogil:
+    cdef const Node* x = &nodes_of(g)[node]
+    cdef uint32_t k
+    for k in range(x.nargs):
+        marks[args_of(g, x)[k]] |= needs
+
+
+cdef int revive_passed(Walk* w, const uint8_t* marks) noexcept nogil:
+    """Compute the spent values that backward from the target reads."""
     cdef Graph* g = w.g
     cdef uint32_t i, end = 0
-    for i in range(target + 1):
+    for i in range(g.n_nodes):
         if marks[i] & PASSED and is_dropped(g, i) and batches_of(g)[nodes_of(g)[i].batch].spends & SPENT:
             mark(g, i, &end)
     return revive_marked(w, end)

@@ -27,7 +27,7 @@ from dynet_cy.graph.structs cimport (
     nodes_of, release_arguments, state_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
-from dynet_cy.graph.thrift cimport ENOUGH, is_limited, note_kept
+from dynet_cy.graph.thrift cimport ENOUGH, is_limited
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 from dynet_cy.memory.arena cimport arena_rewind, out_of_memory
 from dynet_cy.memory.storage cimport Param, mirrors
@@ -70,12 +70,12 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         put_gradients_back(&journal)
         if isinstance(e, MemoryError):
             if not is_limited(g):
-                note_kept(ENOUGH)
+                g.assumed.kept = ENOUGH
             limit_by_device(g, d)
         raise
     finally:
         end_journal(&journal)
-        arena_rewind(&g.scratch, scratch_top)
+        arena_rewind(&g.scratch, min(g.scratch.top, scratch_top))
         arena_rewind(&g.tables, tables_top)     # later uploads run after this pass, so the memory can be reused
         unlock_graph(g)
     end_pass(g, BACKWARD_PASS, span)
@@ -186,7 +186,7 @@ cdef int forward(Graph* g, const uint32_t* targets, uint32_t n, int strategy) ex
         run_all(g, d, n_batches, targets, n, &s)
     except MemoryError as error_of_memory:
         if not is_limited(g):
-            note_kept(ENOUGH)                   # nothing has been dropped
+            g.assumed.kept = ENOUGH             # nothing has been dropped
         limit_by_device(g, d)
         raise_of_device(g, d, error_of_memory)
     finally:
@@ -322,7 +322,7 @@ cdef void undo(Graph* g, const PassStart* before) noexcept nogil:
         g.n_batches = before.n_batches
     drop_plan(g)
     arena_rewind(&g.values, before.values)
-    arena_rewind(&g.scratch, before.scratch)
+    arena_rewind(&g.scratch, min(g.scratch.top, before.scratch))
     arena_rewind(&g.tables, before.tables)
 
 

@@ -43,7 +43,7 @@ from dynet_cy.graph.structs cimport (
     device_of, engine, gradient_of_node, nodes_of, order_of, state_of, value_of,
 )
 from dynet_cy.graph.table cimport lock_graph, unlock_graph
-from dynet_cy.graph.thrift cimport ENOUGH, is_limited, note_kept
+from dynet_cy.graph.thrift cimport ENOUGH, is_limited
 from dynet_cy.graph.timeline cimport BACKWARD_PASS, FORWARD_PASS, begin_pass_span
 from dynet_cy.kernels.kernels cimport K
 from dynet_cy.kernels.pool cimport enter_pool, leave_pool
@@ -311,7 +311,7 @@ cdef int raise_of_devices(Graph* g, object error) except -1:
     """After a lack of memory: what devices have left is the limit from now on; the error says whether it was before."""
     cdef DeviceGraph* d = <DeviceGraph*>g.device_graphs
     if not is_limited(g):
-        note_kept(ENOUGH)                       # nothing has been dropped
+        g.assumed.kept = ENOUGH                 # nothing has been dropped
     limit_by_devices(g)
     while d != NULL and not (g.memory.limit and g.memory.limit == d.limit):
         d = d.next
@@ -471,7 +471,7 @@ cdef int backward(Graph* g, uint32_t target, bint full) except -1:
         raise
     finally:
         end_journal(&journal)
-        arena_rewind(&g.scratch, scratch_top)
+        arena_rewind(&g.scratch, min(g.scratch.top, scratch_top))
         arena_rewind(&g.tables, tables_top)
         unlock_graph(g)
     end_pass(g, BACKWARD_PASS, span)

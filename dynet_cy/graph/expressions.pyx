@@ -24,7 +24,7 @@ from dynet_cy.graph.origin cimport describe_dim, made_at, made_by, made_in, note
 from dynet_cy.graph.parting cimport part_batches
 from dynet_cy.graph.structs cimport (
     COMPUTED, ENGINE_CPU, ENGINE_GPU, GRAPH_ARENAS, GRAPH_ARRAYS, LIVE, NEEDS_GRAD, NO_BATCH, NO_NODE, REVERT_BITS,
-    RUNNING, SENT, SHARED, TRAINABLE, VIEWS, Absorbed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of,
+    RUNNING, SENT, SHARED, TRAINABLE, VIEWS, Absorbed, Assumed, Batch, Graph, Node, PassHooks, Siblings, Use, args_of,
     batches_of, device_of, drop_unneeded, engine, engine_of, forget_stretches, gradient_of_node, holder_in, is_dropped,
     is_gradient_gone, items_of, let_node_go, nodes_of, order_of, pass_hooks, same_renewal, set_holder,
     sibling_hooks, state_of, uses_of,
@@ -35,7 +35,7 @@ from dynet_cy.graph.table cimport (
     leave_running, leave_table, let_go, let_move, next_epoch, raise_running, release, release_values,
     release_values_since, set_new_graph, truncate_nodes,
 )
-from dynet_cy.graph.thrift cimport Assumed, assume_again, assumed_now, is_crowded, is_limited, note_taken, save_more
+from dynet_cy.graph.thrift cimport assume_at_first, is_crowded, is_limited, save_more
 from dynet_cy.memory.arena cimport (
     arena_close, arena_open, arena_rewind, arena_trim, arena_unite, array_close, array_open, array_push, array_rewind,
     exceeds_limit, limit_memory, memory_open, out_of_memory, shortages,
@@ -758,6 +758,7 @@ cdef bint begin_renewal(Graph* g, int strategy, bint immediate, bint check_valid
     g.draw_key = 0
     g.n_forgets = 0
     g.again_ns = g.missing = 0
+    assume_at_first(g)
     g.forward_ms = 0
     g.n_passes = 0
     g.stale_gradients = False
@@ -1106,7 +1107,7 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
     """Run a pass within the limit of memory: if it is short, run it again with fewer values that are kept."""
     cdef uint32_t n_batches = g.n_batches, n_order = g.n_order
     cdef size_t values_top = g.values.top, scratch_top = g.scratch.top, tables_top = g.tables.top
-    cdef Assumed before = assumed_now()
+    cdef Assumed before = g.assumed
     note_values_read(g)
     if g.forward_only and is_crowded(g):        # before values have taken what other memory is needed for
         part_batches(g)
@@ -1118,8 +1119,8 @@ cdef int go_forward_within(Graph* g, const uint32_t* targets, uint32_t n) except
             first = first or error
             if g.forward_only and part_batches(g):
                 continue
-            if not may_save(g) or not save_more(False):
-                assume_again(before)
+            if not may_save(g) or not save_more(g, False):
+                g.assumed = before
                 # What a device has left becomes the limit of the graph, so later errors do not speak of the device.
                 raise (first if g.device or g.multi_device else error) from None
             hold(table, g.slot)
@@ -1304,6 +1305,12 @@ cdef int keep_if_dropped(Graph* g, uint32_t node) except -1:
     if is_dropped(g, node):
         run_pass(g, &node, 1)
     return 0
+
+
+cdef inline bint is_kept(const Graph* g, uint32_t node) noexcept:
+    """Whether a node has a value, which is not dropped later."""
+    cdef uint32_t batch = nodes_of(g)[node].batch
+    return state_of(g)[node] & COMPUTED and (batch == NO_BATCH or batches_of(g)[batch].level == 0)
 
 
 cdef object doubles_of(const float* v, tuple shape):
@@ -2402,9 +2409,8 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
     raise_in_item(graph, "backward", "let the items return their losses, and call backward once, on the sum")
     if g.forward_only:
         raise RuntimeError("backward: the graph was renewed with forward_only=True, which drops what that needs")
-    see_whole()
     graph.warn_of_update("backward")
-    if not state_of(g)[index] & COMPUTED:
+    if not is_kept(g, index):                   # backward may drop what other values need before it begins
         run_pass(g, &index, 1)
     x = nodes_of(g) + index
     if size_of(&x.dim) != 1:
@@ -2432,18 +2438,15 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
 cdef int go_backward_within(ComputationGraph graph, uint32_t index, bint full) except -1:
     """Run backward within the limit of memory: if it is short, compute the values again, and keep fewer."""
     cdef Graph* g = &graph.g
-    cdef Assumed before = assumed_now()
+    cdef Assumed before = g.assumed
     while True:
         try:
-            engine_of(g).backward(g, index, full)
-            if is_limited(g):
-                note_taken(g)
-            return 0
+            return engine_of(g).backward(g, index, full)
         except MemoryError as error:
             # Gradients that were changed cannot be computed again, nor values of parameters that have changed.
             if (getattr(error, "partial", False) or not may_save(g) or graph.requests is not None
-                    or graph.values_changed() or not save_more(True)):
-                assume_again(before)
+                    or graph.values_changed() or not save_more(g, True)):
+                g.assumed = before
                 raise
             release_values(g)
             trim_arenas(g)

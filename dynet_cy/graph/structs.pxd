@@ -137,6 +137,13 @@ cdef extern from "dynet_cy/graph.h" nogil:
         const Changes* changes
         Changes before
 
+    ctypedef struct Assumed "dy_assumed":
+        double values
+        double gradients
+        uint32_t columns
+        uint8_t kept
+        uint8_t divides
+
     ctypedef struct Graph "dy_graph":
         Array arrays[15]
         Array nodes
@@ -207,6 +214,7 @@ cdef extern from "dynet_cy/graph.h" nogil:
         uint32_t last_stretch
         uint64_t again_ns
         size_t missing
+        Assumed assumed
 
     Node* nodes_of "dy_nodes"(const Graph* g)
     uint8_t* state_of "dy_state"(const Graph* g)

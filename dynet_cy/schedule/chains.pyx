@@ -118,15 +118,15 @@ cdef void measure_across(Chain* c) noexcept nogil:
 
 cdef Ruled plan_pieces(Chain* c, Graph* g, double left, size_t bytes, uint32_t* first) noexcept nogil:
     """Divide a chain, and have as many of its parts dropped as memory needs."""
-    cdef size_t most = most_values(left, bytes, c.gradients), taken
+    cdef size_t most = most_values(g, left, bytes, c.gradients), taken
     cdef Piece* pieces
     cdef uint32_t n
     if most == 0:
         first[0] = NO_STRETCH
         return FITTING
-    g.missing = max(g.missing, bytes_missing(bytes, most))
+    g.missing = max(g.missing, bytes_missing(g, bytes, most))
     # What the program refers to may be asked for, so as much is left free.
-    most = max(most_values(left - c.held, SIZE_MAX, c.gradients), <size_t>1)
+    most = max(most_values(g, left - c.held, SIZE_MAX, c.gradients), <size_t>1)
     pieces = cut(c, g, bytes, &n, &taken)
     if pieces == NULL or taken > most:
         return SEARCHED

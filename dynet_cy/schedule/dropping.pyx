@@ -25,7 +25,7 @@ from dynet_cy.graph.structs cimport (
     n_stretches, nodes_of, order_of, regions_of, stretches_of,
 )
 from dynet_cy.graph.thrift cimport (
-    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, divides, memory_to_plan, most_values, note_kept,
+    ENOUGH, LEAST, LEAST_UNDIVIDED, bytes_missing, bytes_of, memory_to_plan, most_values,
 )
 from dynet_cy.memory.arena cimport ALIGN, arena_alloc, arena_rewind
 from dynet_cy.ops.registry cimport CPU, PRODUCT, SHARE, Op, op_at, reads, rule_of
@@ -81,46 +81,6 @@ cdef struct Search:
     uint8_t* trial
 
 
-# How plans were divided: the search takes longer than many a pass, and the next graph is often a similar one.
-cdef extern from *:
-    """
-    typedef struct {
-        uint32_t n_batches, n_nodes, parts;     /* 0 parts: none */
-        size_t bytes;
-        double left;                            /* bytes, then */
-        int whole;                              /* or only around the large batches */
-    } dy_divided;
-
-    enum { DY_REMEMBERED = 4 };
-
-    typedef struct {
-        dy_divided plans[DY_REMEMBERED];
-        uint32_t last;
-    } dy_divided_plans;
-
-    static _Thread_local dy_divided_plans dy_divided_now;
-    static inline dy_divided_plans *dy_divided_here(void) { return &dy_divided_now; }
-    """
-    enum:
-        REMEMBERED "DY_REMEMBERED"
-
-    ctypedef struct Divided "dy_divided":
-        uint32_t n_batches
-        uint32_t n_nodes
-        uint32_t parts
-        size_t bytes
-        double left
-        bint whole
-
-    ctypedef struct DividedPlans "dy_divided_plans":
-        Divided* plans
-        uint32_t last
-
-    DividedPlans* divided_here "dy_divided_here"() nogil
-
-cdef double ALIKE = 0.9             # as much memory, or this share
-
-
 # A stretch that may be dropped, or a batch.
 cdef struct Choice:
     uint32_t first, end             # its batches
@@ -143,19 +103,19 @@ cdef uint32_t plan_stretches(Graph* g, uint32_t* n_batches, const uint32_t* targ
     s.before = g.stretches.top
     s.last_before = g.last_stretch
     begin_search(&s, n_batches[0])
-    note_kept(ENOUGH)
+    g.assumed.kept = ENOUGH
     bytes = 0 if left == INFINITY else bytes_of_plan(&s)
-    most = most_values(left, bytes, bytes)      # gradients take no more at a time
+    most = most_values(g, left, bytes, bytes)      # gradients take no more at a time
     if (most and g.regions.top == 0 and most_along == 0
             and plan_chain(g, n_batches[0], targets, n, left, bytes, &first) != SEARCHED):
         return first
     if (g.regions.top or most) and open_search(&s, targets, n):
-        most = most_values(left, bytes, s.gradients)
+        most = most_values(g, left, bytes, s.gradients)
         if most:
-            g.missing = max(g.missing, bytes_missing(bytes, most))
+            g.missing = max(g.missing, bytes_missing(g, bytes, most))
         first = drop_regions(&s) if most == 0 else drop_enough(&s, left, &kept)
-        if kept and not divides():              # it may fit all the same, and batches of fewer nodes take longer
-            note_kept(LEAST_UNDIVIDED)
+        if kept and not g.assumed.divides:      # it may fit all the same, and batches of fewer nodes take longer
+            g.assumed.kept = LEAST_UNDIVIDED
         elif kept:
             first = drop_divided(&s, left, kept, n_batches, targets, n)
         if first != NO_STRETCH:
@@ -180,13 +140,13 @@ cdef bint fits(Graph* g, uint32_t n_batches, const uint32_t* targets, uint32_t n
     cdef bint found
     if left == INFINITY:
         return True
-    if most_values(left, bytes, at_a_time):     # whatever gradients take besides
+    if most_values(g, left, bytes, at_a_time):     # whatever gradients take besides
         return False
     memset(&s, 0, sizeof(Search))
     s.g = g
     s.limited = True
     begin_search(&s, n_batches)
-    found = open_search(&s, targets, n) and most_values(left, bytes, max(s.gradients, at_a_time)) == 0
+    found = open_search(&s, targets, n) and most_values(g, left, bytes, max(s.gradients, at_a_time)) == 0
     arena_rewind(&g.scratch, top)
     return found
 
@@ -276,7 +236,7 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
     cdef size_t bytes, most
     cdef uint32_t depth, first, best = 1
     # What the program refers to may be asked for, so as much is left free.
-    most = max(most_values(left - s.held, SIZE_MAX, s.gradients), <size_t>1)
+    most = max(most_values(s.g, left - s.held, SIZE_MAX, s.gradients), <size_t>1)
     kept[0] = SIZE_MAX
     for depth in range(1, MOST_DEPTH + 1):
         first = drop_all(s, depth)
@@ -289,7 +249,7 @@ cdef uint32_t drop_enough(Search* s, double left, size_t* kept) noexcept nogil:
             best = depth
         elif depth > 1:
             break                               # going deeper gains nothing more
-    note_kept(LEAST)
+    s.g.assumed.kept = LEAST
     return drop_all(s, best)
 
 
@@ -580,31 +540,20 @@ cdef uint32_t drop_divided(Search* s, double left, size_t kept, uint32_t* n_batc
     """
     cdef Graph* g = s.g
     cdef Undivided plan, best
-    cdef size_t top, bytes, total = total_bytes(s)
+    cdef size_t top, bytes
     cdef uint32_t first, parts, best_parts = 1
-    cdef Divided* divided
     if not keep_undivided(g, n_batches[0], &plan):
         return drop_enough(s, left, &bytes)
     top = g.scratch.top
     best = plan
-    divided = divided_before(&plan, total, left)
     find_large(s, &plan)
-    if divided != NULL:                         # as a similar plan was
-        first = drop_parts(s, &best if divided.whole else &plan, divided.parts, left, &bytes, n_batches, targets,
-                           n_targets)
-        if bytes == 0:
-            note_kept(ENOUGH)
-            return first
-        divided.parts = 0
-        arena_rewind(&g.scratch, top)
     while True:                                 # first only what is around the large batches, then the whole plan
         parts = 1
         while parts < MOST_DIVIDED:
             parts += (parts + 1) // 2
             first = drop_parts(s, &plan, parts, left, &bytes, n_batches, targets, n_targets)
             if bytes == 0:
-                note_kept(ENOUGH)
-                note_divided(&plan, total, left, parts)
+                g.assumed.kept = ENOUGH
                 return first
             if n_batches[0] == plan.n_batches:
                 break                           # all nodes depend on each other
@@ -626,25 +575,6 @@ cdef size_t total_bytes(const Search* s) noexcept nogil:
     for b in range(s.begin, s.end):
         sum += s.bytes[b - s.begin]
     return sum
-
-
-cdef Divided* divided_before(const Undivided* plan, size_t bytes, double left) noexcept nogil:
-    """How a plan of the same size was divided with about as much memory, in this thread; NULL: none is remembered."""
-    cdef Divided* x
-    cdef uint32_t i
-    for i in range(<uint32_t>REMEMBERED):
-        x = &divided_here().plans[i]
-        if (x.parts and x.n_batches == plan.n_batches and x.n_nodes == plan.n_nodes and x.bytes == bytes
-                and ALIKE * x.left <= left <= x.left / ALIKE):
-            return x
-    return NULL
-
-
-cdef void note_divided(const Undivided* plan, size_t bytes, double left, uint32_t parts) noexcept nogil:
-    cdef DividedPlans* all = divided_here()
-    all.last = (all.last + 1) % <uint32_t>REMEMBERED
-    all.plans[all.last] = Divided(plan.n_batches, plan.n_nodes, parts, bytes, left,
-                                  plan.first == 0 and plan.end == plan.n_batches)
 
 
 cdef void find_large(const Search* s, Undivided* plan) noexcept nogil:

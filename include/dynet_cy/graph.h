@@ -152,6 +152,14 @@ typedef struct {
     dy_changes before;
 } dy_read;
 
+/* What is assumed of the passes of a graph within a limit of memory, since the renewal: see graph/thrift. */
+typedef struct {
+    double values, gradients;   /* bytes that a pass takes for each byte of values, and of the gradients at a time */
+    uint32_t columns;           /* of the factors of a weight matrix's gradient that are collected, by the last plan */
+    uint8_t kept;               /* what that plan keeps */
+    uint8_t divides;            /* plans that are assumed not to fit are divided */
+} dy_assumed;
+
 #define DY_GRAPH_ARRAYS 15
 #define DY_GRAPH_ARENAS 4
 
@@ -231,6 +239,7 @@ typedef struct {
     uint32_t last_stretch;      /* of depth 1; DY_NO_STRETCH: there is none */
     uint64_t again_ns;          /* nanoseconds that computing values again has taken since the renewal */
     size_t missing;             /* bytes by which memory fell short of keeping all values, at most, since then */
+    dy_assumed assumed;
 } dy_graph;
 
 static inline dy_node *dy_nodes(const dy_graph *g) { return (dy_node *)g->nodes.base; }

@@ -132,7 +132,6 @@ def test_backward_runs_out_of_memory():
     with limited(0.7 * most):
         assert same_bits(gradients(long_chain, 1), expected)
     assert recompute.counts() > 0
-    assert thrift.set_ratio(1.5) > 0.9
 
 
 @pytest.mark.usefixtures("nothing_held")
@@ -229,12 +228,12 @@ print(recompute.counts() / 20_000, sum(arena_bytes().values()) / held)
 
 
 def test_a_chain_of_small_nodes_drops_no_more_than_it_has_to(tmp_path):
-    """Half of the memory is enough for about half of the values: what a graph takes besides is measured.
+    """In half of the memory a third of the values is kept: more is assumed to be taken besides than such nodes take.
 
     In a process of its own, since what earlier graphs hold would make room.
     """
     done = run_python(tmp_path, SMALL_NODES, DYNET_CY_DROP_SMALL="0")
     assert done.returncode == 0, done.stderr
     again, held = map(float, done.stdout.split())
-    assert 0.3 < again < 0.55
+    assert 0.3 < again < 0.7
     assert held < 0.52
