@@ -316,7 +316,7 @@ def test_frozen_base(tmp_path: Path) -> None:
 
 
 def test_joined_in_the_middle_of_training() -> None:
-    """A layer that a layer of another model comes to hold keeps its values, gradients, and the state of its trainers."""
+    """A layer that one of another model comes to hold keeps its values, gradients, and the state of its trainers."""
     dy.reset_random_seed(1)
     encoder, other = Encoder(dy.ParameterCollection()), Encoder(dy.ParameterCollection())
     other.load_state_dict(encoder.state_dict())
@@ -363,7 +363,8 @@ def test_joined_in_the_middle_of_training() -> None:
     del holders[0], more
     trainer = dy.AdamTrainer(holders[0])
     step(holders[0], trainer)
-    del encoder, W, view, y, trainers
+    W = view = y = None
+    trainers.clear()
     step(holders[0], trainer)
     assert len(holders[0].parameters()) == 8
 
