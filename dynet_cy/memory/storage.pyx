@@ -773,7 +773,7 @@ cdef class Storage:
         try:
             for plane in self.planes:
                 plane.extend(top)
-            for plane in states:
+            for _ in states:
                 grown = Plane()
                 grown.extend(top)
                 new.append(grown)

@@ -79,6 +79,10 @@ cdef class _Members:
         self.decay = DynetDecay()
         self.sharing = {weakref.ref(self)}
 
+    cdef bint is_empty(self) noexcept:
+        """Whether there are no parameters, as in the collections of layers like `Dropout`."""
+        return not self.entries and not self.shares
+
     cdef int unite(self, _Members other) except -1:
         """Let two roots have one storage, so that a trainer may train parameters of both."""
         cdef _Members members, first = self, second = other
@@ -304,6 +308,7 @@ def hold(collection, parts):
     They may belong to other collections, even to those of another root.
     """
     cdef _Members members = collection._members
+    parts = {name: part for name, part in parts.items() if not _members_of(part).is_empty()}
     for part in parts.values():
         if not _is_below(collection, part):
             members.unite(_members_of(part))
