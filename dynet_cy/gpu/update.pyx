@@ -390,7 +390,8 @@ def update(Plan plan not None, Clipping clipping, list rates):
         plan: the update.
         clipping: given if norms are needed; the learning rates and factors of gradients in the settings do not count
             then.
-        rates: for each group, a list of (learning rate, factor of eps, share of decoupled weight decay); or None.  Element i holds if
+        rates: for each group, a list of (learning rate, factor of eps, share of decoupled weight decay); or None.
+            Element i holds if
             i of the updates whose outcome `clipping` does not know yet are dropped.
     """
     cdef Update* u = &plan.u

@@ -1175,7 +1175,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         return rate if self._pace is None else self._pace.scaled(rate, back)
 
     def _corrections(self, steps):
-        """The factors of the learning rate and of eps in the update with that number, such as Adam's bias correction."""
+        """The factors of the learning rate and of eps in the update with that number, as in Adam's bias correction."""
         return 1.0, 1.0
 
     @property
