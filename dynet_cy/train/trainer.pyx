@@ -600,8 +600,8 @@ cdef int set_rates(trainer, Update* u, const TrainerSettings* own, double least)
 
 
 cdef list rates_if_dropped(trainer, const Update* u, const TrainerSettings* own, Py_ssize_t coming, double least):
-    """For each group, its learning rate, factor of eps and share of decoupled decay, for each possible number of dropped
-    updates before this one, from 0 to `coming`."""
+    """For each group, its learning rate, factor of eps and share of decoupled decay, for each possible number of
+    dropped updates before this one, from 0 to `coming`."""
     cdef const GroupSettings* s
     cdef uint32_t k
     cdef Py_ssize_t back
@@ -919,12 +919,12 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         return made
 
     def group_by_name(self, rules):
-        """Make groups by the names of parameters: each one gets the settings of the first pattern that matches its name.
+        """Make groups by names: each parameter gets the settings of the first pattern that matches its name.
         Those that are in a group already stay there.
 
         Args:
-            rules: a mapping of patterns to settings, in order.  A pattern is a name as `named_parameters` of the trained
-                layer has it, or a full name, in which ``*`` stands for any letters, ``?`` for one, and ``[ab]`` for one
+            rules: a mapping of patterns to settings, in order.  A pattern is a name as `named_parameters` of the
+                trained layer has it, or a full name, in which ``*`` stands for any letters, ``?`` for one, and ``[ab]`` for one
                 of these; "." and "/" are alike.  The settings are a mapping of what `group` takes:
                 `learning_rate`, `weight_decay`, `clip_threshold`.
 
