@@ -115,8 +115,9 @@ extern "C" __global__ void lazy_defer(dy_lazy *lazy, dy_hyper h, const dy_chosen
     bool made = !left_out(clip);
     double after = 1 - (double)h.decay, kept = after * (1 - (double)decoupled_of(h, chosen));
     double weight = after * dy_lazy_weight(lazy->rule, rate_of(h, chosen), 1.f);
+    float eps_scale = eps_scale_of(h, chosen);
     if (made)
-        for (LANES(s, lazy->n + 1)) dy_lazy_add(lazy, (uint32_t)s, weight, kept);
+        for (LANES(s, lazy->n + 1)) dy_lazy_add(lazy, (uint32_t)s, weight, eps_scale, kept);
     __syncthreads();
-    if (made && threadIdx.x == 0) dy_lazy_added(lazy, rate_of(h, chosen));
+    if (made && threadIdx.x == 0) dy_lazy_added(lazy, rate_of(h, chosen), eps_scale);
 }

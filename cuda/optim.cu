@@ -17,6 +17,7 @@
                                             const dy_chosen *__restrict__ chosen, const dy_clip *__restrict__ clip) { \
         if (left_out(clip)) return; \
         float scale = chosen ? chosen->scale : h.grad_scale, lr = rate_of(h, chosen), decoupled = decoupled_of(h, chosen); \
+        float eps = h.eps * eps_scale_of(h, chosen); \
         for (unsigned k = blockIdx.y; k < count; k += gridDim.y) { \
             dy_range s = segments[k]; \
             for (EACH(j, s.n)) { \
@@ -24,7 +25,7 @@
                 float s0 = states > 0 ? first[i] : 0.f, s1 = states > 1 ? second[i] : 0.f; \
                 float s2 = states > 2 ? third[i] : 0.f; \
                 float v = values[i] - decoupled * values[i]; \
-                v += step_##name(scale * grads[i], lr, h.b1, h.b2, h.eps, s0, s1, s2); \
+                v += step_##name(scale * grads[i], lr, h.b1, h.b2, eps, s0, s1, s2); \
                 values[i] = v - h.decay * v; \
                 grads[i] = 0.f; \
                 if (states > 0) first[i] = s0; \

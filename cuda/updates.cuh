@@ -14,6 +14,10 @@ static __device__ __forceinline__ float rate_of(const dy_hyper &h, const dy_chos
     return chosen ? chosen->rates.lr : h.lr;
 }
 
+static __device__ __forceinline__ float eps_scale_of(const dy_hyper &h, const dy_chosen *chosen) {
+    return chosen ? chosen->rates.eps_scale : h.eps_scale;
+}
+
 // The share of weight decay taken off before the step.
 static __device__ __forceinline__ float decoupled_of(const dy_hyper &h, const dy_chosen *chosen) {
     return chosen && h.decoupled != 0.f ? chosen->rates.decoupled : h.decoupled;

@@ -118,7 +118,9 @@ def rmsprop(eps: float = 1e-8, rho: float = 0.9) -> Rule:
 
 
 @trainer("AdamTrainer", ("m", "v"), ("alpha", 0.001), alpha=0.1, beta_1=0.7, beta_2=0.8, eps=0.3)
-def adam(beta_1: float = 0.9, beta_2: float = 0.999, eps: float = 1e-8, amsgrad: bool = False) -> Rule:
+def adam(
+    beta_1: float = 0.9, beta_2: float = 0.999, eps: float = 1e-8, amsgrad: bool = False, dynet: bool = False
+) -> Rule:
     def rule(state: State, g: np.ndarray, t: int, lr: float) -> np.ndarray:
         state["m"][...] = beta_1 * state["m"] + (1 - beta_1) * g
         state["v"][...] = beta_2 * state["v"] + (1 - beta_2) * g * g
@@ -126,8 +128,9 @@ def adam(beta_1: float = 0.9, beta_2: float = 0.999, eps: float = 1e-8, amsgrad:
         if amsgrad:
             v = state["max"]
             np.maximum(v, state["v"], out=v)
-        correction = math.sqrt(1 - beta_2**t) / (1 - beta_1**t)
-        return -lr * correction * state["m"] / (np.sqrt(v) + eps)
+        root = math.sqrt(1 - beta_2**t)
+        scaled = eps if dynet else eps * root  # DyNet adds eps before the correction
+        return -lr * root / (1 - beta_1**t) * state["m"] / (np.sqrt(v) + scaled)
 
     return rule
 

@@ -95,14 +95,14 @@ def cosine_similarity(x: Expression, y: Expression, axis: Axis = 0, eps: float =
 
 
 @known_arguments
-def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: float = 1e-6) -> Expression:
+def rms_norm(x: Expression, g: Expression | None = None, axis: int = 0, eps: float = 1e-5) -> Expression:
     """x divided by its root mean square along an axis, times g (Zhang and Sennrich 2019).
 
     Args:
         x: any expression.
         g: factors ``{n}`` for the n positions along the axis; none when None.
         axis: the axis that is normalized; by default each column.
-        eps: added to the mean of the squares (default: 1e-6).
+        eps: added to the mean of the squares (default: 1e-5).
 
     Returns:
         An expression of the shape of x.

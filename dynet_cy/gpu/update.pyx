@@ -51,6 +51,7 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
         float b1
         float b2
         float eps
+        float eps_scale
         float decoupled
         float decay
 
@@ -69,6 +70,7 @@ cdef extern from "dynet_cy/gpu_update.h" nogil:
 
     ctypedef struct Rates "dy_rates":
         float lr
+        float eps_scale
         float decoupled
 
     ctypedef struct Chosen "dy_chosen":
@@ -334,16 +336,19 @@ cdef void free_work(Work* w, uint32_t n_groups) noexcept:
 
 
 cdef int set_group(Work* w, uint32_t g, const GroupSettings* s, list rates) except -1:
-    """Copy the settings of a group, and its (learning rate, share of decoupled decay) for each number of drops."""
+    """Copy the settings of a group, and its rates for each number of drops: see `update`."""
     cdef Hyper* h = &w.parts[g].h
+    cdef Rates* own
     cdef uint32_t i
-    h.lr, h.grad_scale, h.b1, h.b2, h.eps = s.h.lr, s.h.grad_scale, s.h.b1, s.h.b2, s.h.eps
+    h.lr, h.grad_scale, h.b1, h.b2 = s.h.lr, s.h.grad_scale, s.h.b1, s.h.b2
+    h.eps, h.eps_scale = s.h.eps, s.h.eps_scale
     h.decoupled, h.decay = <float>s.decoupled, <float>s.decay
     w.limits[g].threshold, w.limits[g].own_norm = s.threshold, s.own_norm
     for i in range(w.n_rates):
-        w.rates[g * w.n_rates + i].lr, w.rates[g * w.n_rates + i].decoupled = rates[g][i]
-        if w.rates[g * w.n_rates + i].decoupled != 0:
-            h.decoupled = w.rates[g * w.n_rates + i].decoupled
+        own = &w.rates[g * w.n_rates + i]
+        own.lr, own.eps_scale, own.decoupled = rates[g][i]
+        if own.decoupled != 0:
+            h.decoupled = own.decoupled
     return 0
 
 
@@ -385,7 +390,8 @@ def update(Plan plan not None, Clipping clipping, list rates):
         plan: the update.
         clipping: given if norms are needed; the learning rates and factors of gradients in the settings do not count
             then.
-        rates: for each group, a list of (learning rate, share of decoupled weight decay); or None.  Element i holds if
+        rates: for each group, a list of (learning rate, factor of eps, share of decoupled weight decay); or None.
+            Element i holds if
             i of the updates whose outcome `clipping` does not know yet are dropped.
     """
     cdef Update* u = &plan.u

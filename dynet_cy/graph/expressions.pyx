@@ -1268,7 +1268,7 @@ cdef object arrived_at(Graph* g, uint32_t index, const uint8_t* states):
         if is_dropped_view(g, index):
             run_pass(g, &index, 1)
         return doubles_of(floats_here(g, index, gradient_of_node(g, x), total_of(&x.dim)), full_shape(&x.dim))
-    return np.zeros(full_shape(&x.dim), order="F")    # the node may not even have a value
+    return np.zeros(full_shape(&x.dim))     # the node may not even have a value
 
 
 cdef inline bint is_dropped_view(const Graph* g, uint32_t index) noexcept:
@@ -1314,14 +1314,15 @@ cdef inline bint is_kept(const Graph* g, uint32_t node) noexcept:
 
 
 cdef object doubles_of(const float* v, tuple shape):
-    """A new float64 array with the floats at v: programs expect NumPy's default precision in further arithmetic."""
-    return array_of(v, shape).astype(np.float64)
+    """A new float64 array with the floats at v: programs expect NumPy's default precision in further arithmetic, and some
+    writers of files its default order."""
+    return array_of(v, shape).astype(np.float64, order="C")
 
 
 cdef object value_array(const Look* x):
     """A new array with a value: float64, or int32."""
     if x.dim.type == INTEGERS:
-        return array_of(x.v, full_shape(x.dim)).view(np.int32)
+        return np.asarray(array_of(x.v, full_shape(x.dim)).view(np.int32), order="C")
     return doubles_of(x.v, full_shape(x.dim))
 
 

@@ -48,7 +48,7 @@ cdef extern from "dynet_cy/kernels.h" nogil:
         DY_STILL, DY_STEADY, DY_RATED, DY_FADING, DY_REPLAYED
 
     ctypedef struct dy_optim:
-        float lr, grad_scale, step_scale, b1, b2, eps
+        float lr, grad_scale, step_scale, b1, b2, eps, eps_scale
 
     ctypedef struct dy_idle:
         float b1_power, b2_power, b1, b2, eps, sum

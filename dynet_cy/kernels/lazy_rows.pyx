@@ -15,8 +15,8 @@ cdef extern from "dynet_cy/lazy.h" nogil:
     int kind_of_rule "dy_kind_of_rule"(int rule)
     void begin_lazy "dy_lazy_begin"(Lazy* lazy, int rule, float b1, float b2, float eps)
     double weight_of "dy_lazy_weight"(int rule, float lr, float step_scale)
-    void add_update "dy_lazy_add"(Lazy* lazy, uint32_t s, double weight, double kept)
-    void count_update "dy_lazy_added"(Lazy* lazy, float lr)
+    void add_update "dy_lazy_add"(Lazy* lazy, uint32_t s, double weight, double eps_scale, double kept)
+    void count_update "dy_lazy_added"(Lazy* lazy, float lr, float eps_scale)
     void combined_step "dy_lazy_step"(const Lazy* lazy, uint32_t had, dy_idle* h, float* weights, float* fades)
 
 cdef extern from *:
@@ -109,8 +109,8 @@ cdef void defer_update(Param* p, const dy_optim* h) noexcept nogil:
     cdef double weight = weight_of(p.lazy.rule, h.lr, h.step_scale)
     cdef uint32_t s
     for s in range(p.lazy.n + 1):
-        add_update(p.lazy, s, weight, 1)
-    count_update(p.lazy, h.lr)
+        add_update(p.lazy, s, weight, h.eps_scale, 1)
+    count_update(p.lazy, h.lr, h.eps_scale)
 
 
 cdef void clear_deferred(Param* p) noexcept nogil:

@@ -632,9 +632,10 @@ cdef class _Stored(Expression):
         return plane.push(self.p.offset + start, n)
 
     cdef object array(self, Plane plane):
-        """Numbers of a plane as a new array, with the axes in the order for users."""
+        """Numbers of a plane as a new array, with the axes in the order for users, and row-major, as some writers of
+        files assume."""
         array = self.part(plane, 0, file_dim(self))
-        return np.moveaxis(array, -1, 0) if self.p.rows else array
+        return np.asarray(np.moveaxis(array, -1, 0) if self.p.rows else array, order="C")
 
     cdef int fill(self, object array, Plane plane) except -1:
         """Write an array to a plane: the inverse of `array`."""
@@ -923,7 +924,7 @@ cdef class LookupParameters(_Stored):
             array([3., 4.], dtype=float32)
         """
         array = stored_array(self, shape_of(&self.p.dim), self.start_of(row, "row_as_array"))
-        return self.members.decay.shown(self.p.id, array)
+        return self.members.decay.shown(self.p.id, np.asarray(array, order="C"))
 
     def row_grad_as_array(self, row):
         """The gradient of one row since the last update, as a new float32 array.
@@ -938,7 +939,7 @@ cdef class LookupParameters(_Stored):
             array([2., 2.], dtype=float32)
         """
         start = self.start_of(row, "row_grad_as_array")
-        return self.part(self.storage.grads, start, shape_of(&self.p.dim))
+        return np.asarray(self.part(self.storage.grads, start, shape_of(&self.p.dim)), order="C")
 
     def rows_as_array(self, rows):
         """Some rows as a new float32 array, the row number first.

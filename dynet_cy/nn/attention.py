@@ -287,8 +287,7 @@ class MultiHeadAttention(Layer):
         return ops.inputTensor(penalties, batched=penalties.ndim == 3)
 
     def _project(self, which: int, x: Expression) -> Expression:
-        weight, bias = self._weights[which], self._biases[which]
-        return weight * x if bias is None else ops.affine_transform([bias, weight, x])
+        return self._affine(self._weights[which], x, self._biases[which])
 
     def _trained(self) -> Any:
         yield from self._weights

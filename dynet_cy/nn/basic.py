@@ -64,8 +64,7 @@ class Linear(Layer):
             TypeError: neither an expression nor numbers
             DimensionError: another number of rows
         """
-        x = self._checked(x, self.input_dim)
-        return self.W * x if self.b is None else ops.affine_transform([self.b, self.W, x])
+        return self._affine(self.W, self._checked(x, self.input_dim), self.b)
 
     def _take_pytorch(self, weights: Weights) -> None:
         weights.put(self.W, weights.pop("weight", (self.output_dim, self.input_dim)))
@@ -150,7 +149,8 @@ class Embedding(Layer):
 
         Raises:
             TypeError: something other than whole numbers
-            ValueError: an empty list, or an array of more than two axes
+            ValueError: an empty list, an array of more than two axes, or one of shape (1, n), as tokenizers give for
+                one sentence
             IndexError: there is no such vector
         """
         numbers = np.asarray(ids)
@@ -158,6 +158,12 @@ class Embedding(Layer):
             raise TypeError(f"Embedding: argument ids: expected whole numbers, got {ids!r:.80}")
         if numbers.ndim > 2 or numbers.size == 0:
             raise ValueError(f"Embedding: argument ids: expected numbers, got an array of shape {numbers.shape}")
+        if numbers.ndim == 2 and numbers.shape[0] == 1 < numbers.shape[1]:
+            one = f"expected one sentence as a list, or an array (n, B) of B sentences, got shape {numbers.shape}"
+            raise ValueError(
+                f"Embedding: argument ids: {one}: write ids[0] for one sentence of {numbers.shape[1]}, ids.T if the "
+                "sentences are its rows, and layer.table.batch(ids[0]) for a minibatch of single numbers"
+            )
         if numbers.ndim == 0:
             x: Expression = self.table[int(numbers)]
         else:
@@ -185,16 +191,19 @@ class LayerNorm(Layer):
     Args:
         dim: length of a column
         model: where the parameters go
-        eps: added to the variance, as in PyTorch; None, the default: 1e-8 is added to the deviation instead
+        eps: added to the variance; None, the default: 1e-5, as in PyTorch, and in programs of DyNet none, see
+            `dynet_cy.layer_norm`
 
     Raises:
         TypeError: `dim` is not an integer, or `model` is not a `ParameterCollection`
-        ValueError: `dim` is less than 1, or `eps` is not above 0
+        ValueError: `dim` is less than 1, or `eps` is negative
     """
 
     def __init__(self, dim: int, model: ParameterCollection, eps: float | None = None) -> None:
         self.dim = self._size(dim, "dim")
-        self.eps = None if eps is None else positive(eps, "LayerNorm", "argument eps")
+        if eps is not None and not 0 <= eps < np.inf:
+            raise ValueError(f"LayerNorm: argument eps: expected a number of at least 0, got {eps!r}")
+        self.eps = None if eps is None else float(eps)
         super().__init__(model, (self.dim, self.eps))
         self.g = self._vector(self.dim, 1.0, "g")
         self.b = self._vector(self.dim)
@@ -254,14 +263,14 @@ class RMSNorm(Layer):
     Args:
         dim: length of a column
         model: where the parameter goes
-        eps: added to the mean of the squares
+        eps: added to the mean of the squares (default: 1e-5)
 
     Raises:
         TypeError: `dim` is not an integer, or `model` is not a `ParameterCollection`
         ValueError: `dim` is less than 1, or `eps` is not above 0
     """
 
-    def __init__(self, dim: int, model: ParameterCollection, eps: float = 1e-6) -> None:
+    def __init__(self, dim: int, model: ParameterCollection, eps: float = 1e-5) -> None:
         self.dim = self._size(dim, "dim")
         self.eps = positive(eps, "RMSNorm", "argument eps")
         super().__init__(model, (self.dim, self.eps))
@@ -384,8 +393,8 @@ class Highway(Layer):
             DimensionError: another number of rows
         """
         x = self._checked(x, self.dim)
-        gate = ops.logistic(ops.affine_transform([self.b_t, self.W_t, x]))
-        new = self.activation(ops.affine_transform([self.b, self.W, x]))
+        gate = ops.logistic(self._affine(self.W_t, x, self.b_t))
+        new = self.activation(self._affine(self.W, x, self.b))
         return x + ops.cmult(gate, new - x)
 
 

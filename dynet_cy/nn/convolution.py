@@ -97,15 +97,22 @@ class Conv1d(Layer):
         if n <= self.reach:
             raise DimensionError(f"Conv1d: argument x: {n} columns, with padding, for windows of {self.reach + 1}")
         if self.groups == 1:
-            x = self._windows(x, n, 0, self.input_dim)
-            return self.W * x if self.b is None else ops.affine_transform([self.b, self.W, x])
+            return self._alike(self._affine(self.W, self._windows(x, n, 0, self.input_dim), self.b), shape)
         rows, outputs = self.input_dim // self.groups, self.output_dim // self.groups
         parts = [
-            ops.pick_range(self.W, g * outputs, (g + 1) * outputs) * self._windows(x, n, g * rows, (g + 1) * rows)
+            self._affine(
+                ops.pick_range(self.W, g * outputs, (g + 1) * outputs),
+                self._windows(x, n, g * rows, (g + 1) * rows),
+                None,
+            )
             for g in range(self.groups)
         ]
         y = ops.concatenate(parts)
-        return y if self.b is None else y + self.b
+        return self._alike(y if self.b is None else y + self.b, shape)
+
+    def _alike(self, y: Expression, shape: tuple[int, ...]) -> Expression:
+        """A vector for a vector."""
+        return ops.reshape(y, (self.output_dim,), y.dim()[1]) if len(shape) == 1 and y.dim()[0][1:] == (1,) else y
 
     def _windows(self, x: Expression, n: int, first: int, end: int) -> Expression:
         """Some rows of the windows of a matrix with n columns, a window in each column."""

@@ -32,7 +32,7 @@ from dynet_cy.nn.construction import (
     note_parts,
     replace_part,
 )
-from dynet_cy.ops import api
+from dynet_cy.ops import api as ops
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.rnn.birnn import BiRNNBuilder
 from dynet_cy.rnn.builder import _RNNBuilder, outline, positive_integer
@@ -49,11 +49,11 @@ _FUNCTIONS = (
     *("softplus", "softsign", "tanh"),
 )
 ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {
-    **{name: getattr(api, name) for name in _FUNCTIONS},
+    **{name: getattr(ops, name) for name in _FUNCTIONS},
     # Names that configurations of `transformers` have.
-    "gelu_new": partial(api.gelu, approximate="tanh"),
-    "gelu_pytorch_tanh": partial(api.gelu, approximate="tanh"),
-    "quick_gelu": partial(api.silu, beta=1.702),
+    "gelu_new": partial(ops.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(ops.gelu, approximate="tanh"),
+    "quick_gelu": partial(ops.silu, beta=1.702),
 }
 """The functions that layers take by name."""
 
@@ -340,6 +340,12 @@ class Layer(metaclass=LayerType):
         if not shape or shape[0] != rows:
             raise DimensionError(f"{type(self).__name__}: argument {argument}: expected {rows} rows, got {shape}")
         return found
+
+    def _affine(self, W: Parameters | Expression, x: Expression, b: Parameters | None) -> Expression:
+        """W x + b, with a column for each one of x: a product with one column is a vector."""
+        y = W * x if b is None else ops.affine_transform([b, W, x])
+        shape, batch = y.dim()
+        return ops.reshape(y, (*shape, 1), batch) if len(shape) < len(x.dim()[0]) else y
 
     def __repr__(self) -> str:
         mode = "" if self.training else ", evaluation mode"

@@ -106,6 +106,8 @@ def _rotation(size: int, heads: int, first: int, count: int) -> tuple[Floats, Fl
 
 def distance_bias(table: LookupParameters, heads: int, keys: int, queries: int, first: int) -> Expression:
     """The bias of each score by the distance of its key from its query, as ``{keys,queries,heads}``."""
+    if not keys * queries:
+        return ops.zeros((keys, queries, heads))
     farthest = (len(table) - 1) // 2
     distances = np.arange(keys)[:, None] - (first + np.arange(queries))[None, :]
     rows = np.clip(distances, -farthest, farthest) + farthest

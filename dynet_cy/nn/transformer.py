@@ -28,6 +28,13 @@ __all__ = [
 Past = Union[KeysValues, None]
 
 
+def _set(options: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Options up to the last one that is set, so that the `spec` of a layer without them stays what it was."""
+    while options and (options[-1] is None or options[-1] is False):
+        options = options[:-1]
+    return options
+
+
 class DecoderState(NamedTuple):
     """The state of a decoder, to which its next step attends. A state belongs to a graph, and is immutable.
 
@@ -61,20 +68,24 @@ class _Block(Layer):
         positions: str | None = None,
         eps: float | None = None,
         max_distance: int = 16,
+        attention_dropout: float | None = None,
+        hidden_dropout: float | None = None,
+        activation_dropout: float | None = None,
     ) -> None:
         self.dim = self._size(dim, "dim")
         self.heads = self._size(heads, "heads")
         self.hidden_dim = self._size(hidden_dim, "hidden_dim")
         self.norm_first = bool(norm_first)
-        self.dropout = Dropout(dropout)
+        rates = [dropout if rate is None else rate for rate in (attention_dropout, hidden_dropout, activation_dropout)]
+        self.dropout = Dropout(rates[1])
         self.activation = Activation(activation)
-        rate = self.dropout.rate
-        super().__init__(
-            model,
-            (self.dim, heads, self.hidden_dim, rate, activation, self.norm_first, positions, eps, max_distance),
-        )
-        self.attention = MultiHeadAttention(dim, heads, self.collection, rate, True, positions, max_distance)
-        self._add_attention(rate)
+        self.activation_dropout = Dropout(rates[2])
+        sizes = (self.dim, heads, self.hidden_dim)
+        options = (float(dropout), activation, self.norm_first, positions, eps, max_distance)
+        further = _set((attention_dropout, hidden_dropout, activation_dropout))
+        super().__init__(model, (*sizes, *options, *further))
+        self.attention = MultiHeadAttention(dim, heads, self.collection, rates[0], True, positions, max_distance)
+        self._add_attention(rates[0])
         self.linear1 = Linear(dim, hidden_dim, self.collection)
         self.linear2 = Linear(hidden_dim, dim, self.collection)
         self.norms = [LayerNorm(dim, self.collection, eps) for _ in range(self._sublayers)]
@@ -96,7 +107,7 @@ class _Block(Layer):
 
     def _feed_forward(self, x: Expression) -> Expression:
         which = self._sublayers - 1
-        hidden = self.dropout(self.activation(self.linear1(self._before(which, x))))
+        hidden = self.activation_dropout(self.activation(self.linear1(self._before(which, x))))
         return self._after(which, x, self.linear2(hidden))
 
     def _take_pytorch(self, weights: Weights) -> None:
@@ -123,13 +134,15 @@ class TransformerEncoderLayer(_Block):
         heads: number of heads, which divides dim
         hidden_dim: length of the vectors between the linear layers
         model: where the parameters go
-        dropout: rate of all dropout in training mode: of the weights of attention, of f(...), and of the outputs of
-            sublayers
+        dropout: the rate of each kind of dropout, in training mode, for which no other is given (default: 0)
         activation: the name of f; see `Activation`
         norm_first: whether norms come first
         positions: None, "rotary" or "relative"; see `MultiHeadAttention`
-        eps: of the norms; see `LayerNorm`. PyTorch uses 1e-5.
+        eps: of the norms; see `LayerNorm`
         max_distance: see `MultiHeadAttention`
+        attention_dropout: of the weights of attention
+        hidden_dropout: of the outputs of sublayers
+        activation_dropout: of f(...), between the linear layers; BERT has none there, torch.nn the same as elsewhere
 
     Raises:
         TypeError: a number is not an integer, or `model` is not a `ParameterCollection`
@@ -179,7 +192,8 @@ class TransformerDecoderLayer(_Block):
     Parameters: those of two `MultiHeadAttention`, two `Linear` and three `LayerNorm`.
 
     Args:
-        dim, heads, hidden_dim, model, dropout, activation, norm_first, eps, max_distance: see `TransformerEncoderLayer`
+        dim, heads, hidden_dim, model, dropout, activation, norm_first, eps, max_distance, attention_dropout,
+            hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
         positions: those of the self-attention; the attention to the memory has none
 
     Raises:
@@ -257,14 +271,17 @@ class _Stack(Layer):
         max_distance: int = 16,
         final_norm: bool | None = None,
         checkpoint: bool = False,
+        attention_dropout: float | None = None,
+        hidden_dropout: float | None = None,
+        activation_dropout: float | None = None,
     ) -> None:
         count = self._size(layers, "layers")
         options = (dropout, activation, bool(norm_first), positions, eps, max_distance)
+        rates = (attention_dropout, hidden_dropout, activation_dropout)
         final = bool(norm_first if final_norm is None else final_norm)
         self.checkpoint = bool(checkpoint)
-        shown = (final, True) if self.checkpoint else (final,)
-        super().__init__(model, (count, dim, heads, hidden_dim, *options, *shown))
-        self.layers = [self._block(dim, heads, hidden_dim, self.collection, *options) for _ in range(count)]
+        super().__init__(model, (count, dim, heads, hidden_dim, *options, final, *_set((self.checkpoint, *rates))))
+        self.layers = [self._block(dim, heads, hidden_dim, self.collection, *options, *rates) for _ in range(count)]
         self.norm = LayerNorm(dim, self.collection, eps) if final else None
 
     def _called(self, layer: Any, x: Expression, *args: Input, **settings: Any) -> Expression:
@@ -286,8 +303,8 @@ class TransformerEncoder(_Stack):
 
     Args:
         layers: number of layers, at least 1
-        dim, heads, hidden_dim, model, dropout, activation, norm_first, positions, eps, max_distance: see
-            `TransformerEncoderLayer`
+        dim, heads, hidden_dim, model, dropout, activation, norm_first, positions, eps, max_distance, attention_dropout,
+            hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
         checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
             `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False
@@ -354,8 +371,8 @@ class TransformerDecoder(_Stack):
 
     Args:
         layers: number of layers, at least 1
-        dim, heads, hidden_dim, model, dropout, activation, norm_first, positions, eps, max_distance: see
-            `TransformerDecoderLayer`
+        dim, heads, hidden_dim, model, dropout, activation, norm_first, positions, eps, max_distance, attention_dropout,
+            hidden_dropout, activation_dropout: see `TransformerDecoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
         checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
             `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False

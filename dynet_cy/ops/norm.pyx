@@ -5,6 +5,7 @@ from libc.stdint cimport uint32_t
 from libc.string cimport memset
 
 from dynet_cy.core.tensor cimport Call, Dim, axis_of, element, size_of
+from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.graph.making cimport apply, apply1x, apply2
 from dynet_cy.graph.structs cimport Extra, no_extra
 from dynet_cy.kernels.kernels cimport K, DY_BINARY_add, DY_BINARY_mul, DY_UNARY_shift
@@ -22,7 +23,7 @@ from dynet_cy.ops.registry import DimensionError
 #
 # Normalization of layers and weights.
 
-# ---- layer_norm: y = g z + b, z = (x - mean x) / (deviation of x + 1e-8) ------------
+# ---- layer_norm: y = g z + b, z = (x - mean x) / sqrt(variance of x + eps) ------------
 # x is divided into lines, which are normalized separately: a line has the elements along
 # some consecutive axes.  g and b have one element for each element of a line, or fewer,
 # which repeat along it, or the shape of x.  The mean and the factor of every line are saved.
@@ -300,11 +301,12 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | No
         b: summands, likewise; without `axis`, b must have the same axes as g.
         axis: the axis to normalize along, or several consecutive axes, separately for each position along the
             others.  Default: the axes of g.
-        eps: added to the variance, as in PyTorch. By default 1e-8 is added to the deviation instead, as in DyNet.
+        eps: added to the variance (default: 1e-5, as in PyTorch); 0: 1e-8 is added to the deviation instead, as in DyNet,
+            which is the default of programs written for it.  A line of equal numbers then has gradients of 1e8.
 
     Raises:
         DimensionError: the shapes do not fit, or there is no such axis.
-        ValueError: eps is not above 0.
+        ValueError: eps is negative.
 
     Example:
         >>> dy.layer_norm(dy.inputVector([1, 2, 3]), dy.ones(3), dy.zeros(3)).npvalue().round(3)
@@ -323,10 +325,12 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | No
 
 
 cdef int set_epsilon(Extra* extra, str op, object eps) except -1:
-    if eps is not None:
-        extra.attrs[EPSILON].f = eps
-        if not 0 < extra.attrs[EPSILON].f < INFINITY:
-            raise ValueError(f"{op}: eps must be a number above 0, not {eps!r}")
+    if eps is None:
+        extra.attrs[EPSILON].f = 0 if follows_dynet() else 1e-5
+        return 0
+    extra.attrs[EPSILON].f = eps
+    if not 0 <= extra.attrs[EPSILON].f < INFINITY:
+        raise ValueError(f"{op}: eps must be a number of at least 0, not {eps!r}")
     return 0
 
 
@@ -450,14 +454,15 @@ def residual_layer_norm(x, r, g, b, double dropout=0.0, eps: float | None = None
         g: factors, ``{d}``.
         b: summands, ``{d}``.
         dropout: the probability that an element of r is set to 0; the others are divided by 1 - dropout (default: 0).
-        eps: added to the variance, as in PyTorch. By default 1e-8 is added to the deviation instead, as in DyNet.
+        eps: added to the variance (default: 1e-5, as in PyTorch); 0: 1e-8 is added to the deviation instead, as in DyNet,
+            which is the default of programs written for it.  A line of equal numbers then has gradients of 1e8.
 
     Returns:
         Expression of the shape of x.
 
     Raises:
         DimensionError: the shape of r is not that of x, or g or b does not have one element per row of x.
-        ValueError: dropout is not a probability, or eps is not above 0.
+        ValueError: dropout is not a probability, or eps is negative.
 
     Example:
         >>> x, r = dy.inputVector([1, 0, 3]), dy.inputVector([0, 2, 0])

@@ -1138,13 +1138,14 @@ cdef inline uint32_t gru_state(Graph* g, uint32_t h, uint32_t z, uint32_t new) e
 cdef int gru_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,
                   uint32_t* c) except -1:
     """The nodes of a GRU for one input.  Weights: Wx, Wh, b of z, then of r, then of g."""
+    cdef uint32_t before = masked_node(g, h[0], masks, OF_H), r, left = NOTHING
+    x = masked_node(g, x, masks, OF_X)
     cdef uint32_t z = projected(g, weights[2], weights[0], x)
     cdef uint32_t new = projected(g, weights[8], weights[6], x)
-    cdef uint32_t r, left = NOTHING
-    if h[0] != NOTHING:
-        r = gate(g, GATED, &logistic_gate, projected(g, weights[5], weights[3], x), weights[4], h[0])
-        left = combined(g, <int>DY_BINARY_mul, r, h[0])
-    z = gate(g, GATED, &logistic_gate, z, weights[1], h[0])
+    if before != NOTHING:
+        r = gate(g, GATED, &logistic_gate, projected(g, weights[5], weights[3], x), weights[4], before)
+        left = combined(g, <int>DY_BINARY_mul, r, before)
+    z = gate(g, GATED, &logistic_gate, z, weights[1], before)
     h[0] = gru_state(g, h[0], z, gate(g, GATED, &tanh_gate, new, weights[7], left))
     return 0
 
@@ -1152,11 +1153,13 @@ cdef int gru_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint
 cdef int gru_reset_after_step(Graph* g, const uint32_t* weights, const uint32_t* masks, uint32_t x, uint32_t* h,
                               uint32_t* c) except -1:
     """The same with r after the product.  Weights: those of `gru_step`, and the bias of Wh h in g."""
+    cdef uint32_t before = masked_node(g, h[0], masks, OF_H)
+    x = masked_node(g, x, masks, OF_X)
     cdef uint32_t z = projected(g, weights[2], weights[0], x)
     cdef uint32_t new = projected(g, weights[8], weights[6], x)
-    cdef uint32_t r = gate(g, GATED, &logistic_gate, projected(g, weights[5], weights[3], x), weights[4], h[0])
-    cdef uint32_t left = weights[9] if h[0] == NOTHING else projected(g, weights[9], weights[7], h[0])
-    z = gate(g, GATED, &logistic_gate, z, weights[1], h[0])
+    cdef uint32_t r = gate(g, GATED, &logistic_gate, projected(g, weights[5], weights[3], x), weights[4], before)
+    cdef uint32_t left = weights[9] if before == NOTHING else projected(g, weights[9], weights[7], before)
+    z = gate(g, GATED, &logistic_gate, z, weights[1], before)
     new = combined(g, <int>DY_BINARY_add, new, combined(g, <int>DY_BINARY_mul, r, left))
     h[0] = gru_state(g, h[0], z, add_node(g, UNARY[<int>DY_UNARY_tanh], &new, 1, NULL))
     return 0

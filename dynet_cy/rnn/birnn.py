@@ -171,6 +171,27 @@ class BiRNNBuilder(LikePyTorch):
             for builder in pair:
                 builder.set_dropout(p)
 
+    def set_dropout_masks(self, batch_size: int = 1) -> None:
+        """Draw new masks for the inputs that come next, such as those of the next sentence, in all networks.
+
+        Args:
+            batch_size: how many different masks there are, one for each element of a batch. Default: 1
+
+        Raises:
+            ValueError: `batch_size` is less than 1
+
+        Example:
+            >>> rnn = dy.BiRNNBuilder(1, 3, 8, model, dy.LSTMBuilder)
+            >>> rnn.set_dropout(0.3)
+            >>> for sentence in [[dy.ones(3)] * 2, [dy.ones(3)] * 4]:
+            ...     rnn.set_dropout_masks()
+            ...     states = rnn.transduce(sentence)
+        """
+        for pair in self.builder_layers:
+            for builder in pair:
+                builder.initial_state()
+                builder.set_dropout_masks(batch_size)
+
     def disable_dropout(self) -> None:
         """Set all dropout rates to 0.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Optional, TypeVar
 
 from dynet_cy.graph import Expression, StaleExpressionError, cg_version
@@ -20,6 +20,24 @@ AS_FEW = 2**32 - 1  # of `_every`
 
 Masks = list[tuple[Optional[Expression], ...]]
 Builder = TypeVar("Builder", bound="_RNNBuilder")
+
+
+class DrawnMasks:
+    """Dropout masks of the layers that states share: for each batch size, drawn when a step first needs them, and again
+    when the rates have changed."""
+
+    def __init__(self, batch_size: int = 0) -> None:
+        self.batch_size = batch_size  # of all steps; 0: that of the step
+        self._rates: tuple[float, ...] = ()
+        self._drawn: dict[int, Masks] = {}
+
+    def of(self, rates: tuple[float, ...], batch_size: int, draw: Callable[[int], Masks]) -> Masks:
+        if self._rates != rates:
+            self._rates, self._drawn = rates, {}
+        masks = self._drawn.get(batch_size)
+        if masks is None or not all(is_fresh(e) for e in masks[-1] if e is not None):
+            masks = self._drawn[batch_size] = draw(batch_size)
+        return masks
 
 
 class _RNNBuilder(LikePyTorch):
@@ -178,6 +196,8 @@ class _RNNBuilder(LikePyTorch):
         binding = self._binding
         if binding is None or binding.version != cg_version() or not is_fresh(binding.exprs[-1][-1]):
             binding = self._bind(update)
+        elif self._dropping:
+            binding = self._binding = binding.again()
         if vecs is None:
             return binding.start
         return self._set_s(binding.start, vecs, "initial_state", "vecs")
@@ -216,7 +236,7 @@ class _RNNBuilder(LikePyTorch):
 
     def _bind(self, update: bool) -> Binding:
         exprs = [[p.expr(update) for p in layer] for layer in self._parameters]
-        binding = Binding(self, cg_version(), exprs)
+        binding = Binding(self, cg_version(), exprs, DrawnMasks())
         self._bind_params(binding, update)
         binding.steps = self._make_steps(binding)
         self._binding = binding
@@ -345,34 +365,44 @@ class _RNNBuilder(LikePyTorch):
         """Set `_plain`: whether steps need no options."""
         self._plain = not self._dropping
 
-    def _masks(self, binding: Binding, batch_size: int) -> Masks:
-        """The masks of the layers in a graph. Drawn when first needed, and again when the rates have changed."""
-        masks = binding.masks
-        if (
-            masks is None
-            or binding.mask_rates != self._rates
-            or not all(is_fresh(e) for e in masks[-1] if e is not None)
-        ):
-            masks = self._draw_masks(binding, batch_size)
-        return masks
+    def set_dropout_masks(self, batch_size: int = 1) -> None:
+        """Draw new masks for the state that `initial_state` returned last, and for later ones. States of before keep
+        theirs, so that each sentence of an automatic minibatch can have its own.
 
-    def _draw_masks(self, binding: Binding, batch_size: int) -> Masks:
-        masks = [
-            tuple(
-                dropout_mask(n, p, batch_size) for n, p in self._mask_shapes(self.hidden_dim if i else self.input_dim)
-            )
-            for i in range(self.layers)
-        ]
-        binding.masks, binding.mask_rates, binding.mask_batch = masks, self._rates, batch_size
-        return masks
+        Args:
+            batch_size: how many different masks there are, one for each element of a batch. Default: 1
 
-    def _set_dropout_masks(self, batch_size: int) -> None:
+        Raises:
+            ValueError: `initial_state` was not called in this graph, or `batch_size` is less than 1
+
+        Example:
+            >>> rnn = dy.LSTMBuilder(1, 3, 4, model)
+            >>> rnn.set_dropout(0.3)
+            >>> state = rnn.initial_state()
+            >>> rnn.set_dropout_masks(batch_size=2)
+            >>> state.add_input(dy.zeros(3, batch_size=2)).output().dim()
+            ((4,), 2)
+        """
         name = f"{type(self).__name__}.set_dropout_masks"
         batch_size = positive_integer(batch_size, name, "batch_size")
         binding = self._binding
         if binding is None or binding.version != cg_version():
             raise ValueError(f"{name}: call initial_state first: the masks belong to the graph")
-        self._draw_masks(binding, batch_size)
+        binding.masks = DrawnMasks(batch_size)
+        self._masks(binding, batch_size)
+
+    def _masks(self, binding: Binding, batch_size: int) -> Masks:
+        """The masks of a step for this batch size, unless `set_dropout_masks` has set another one."""
+        batch_size = binding.mask_batch = binding.masks.batch_size or batch_size
+        return binding.masks.of(self._rates, batch_size, self._draw_masks)
+
+    def _draw_masks(self, batch_size: int) -> Masks:
+        return [
+            tuple(
+                dropout_mask(n, p, batch_size) for n, p in self._mask_shapes(self.hidden_dim if i else self.input_dim)
+            )
+            for i in range(self.layers)
+        ]
 
     # ---- parameters
 

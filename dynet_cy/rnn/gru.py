@@ -33,7 +33,9 @@ class GRUBuilder(_RNNBuilder):
     `initial_state` takes one vector a layer: h.
 
     Dropout masks (`set_dropout`) are drawn at every step: for the input of each layer and the output of the top layer.
-    The state is not dropped out, so `output()` then differs from `h()[-1]`.
+    The state is not dropped out, so `output()` then differs from `h()[-1]`. After `set_dropout_masks` they are those of
+    Gal and Ghahramani (NeurIPS 2016) instead: in each layer one mask on x and one on the h[t-1] of products, the same
+    at all steps.
 
     Args:
         layers: number of layers
@@ -102,5 +104,10 @@ class GRUBuilder(_RNNBuilder):
         w_ih, w_hh, b_ih, b_hh = map(np.concatenate, joined)
         return w_ih, w_hh, b_ih, b_hh
 
+    def _mask_shapes(self, input_dim: int) -> tuple[tuple[int, float], ...]:
+        return (input_dim, self._rates[0]), (self.hidden_dim, self._rates[0])
+
     def _options(self, binding: Binding, batch_size: int) -> tuple[Masks | None, float, float]:
+        if binding.masks.batch_size:
+            return self._masks(binding, batch_size), 0.0, 0.0
         return None, self._rates[0], 0.0

@@ -96,24 +96,6 @@ class _StackedGates(_RNNBuilder):
         """
         self._set_rates((rate(d, self, "set_dropouts", "d"), rate(d_r, self, "set_dropouts", "d_r")))
 
-    def set_dropout_masks(self, batch_size: int = 1) -> None:
-        """Draw new masks, a different one for each of `batch_size` elements of a batch.
-
-        Call it after `initial_state`.
-
-        Raises:
-            ValueError: `initial_state` was not called in this graph, or `batch_size` is less than 1
-
-        Example:
-            >>> rnn = dy.LSTMBuilder(1, 3, 4, model)
-            >>> rnn.set_dropout(0.3)
-            >>> state = rnn.initial_state()
-            >>> rnn.set_dropout_masks(batch_size=2)
-            >>> state.add_input(dy.zeros(3, batch_size=2)).output().dim()
-            ((4,), 2)
-        """
-        self._set_dropout_masks(batch_size)
-
     def _add_layer(self, model: ParameterCollection, input_dim: int) -> list[Parameters]:
         n = self.hidden_dim
         layer = [self._matrix(4 * n, input_dim), self._matrix(4 * n, n), self._bias(4 * n)]
@@ -426,7 +408,7 @@ class CompactVanillaLSTMBuilder(_StackedGates):
     """`VanillaLSTMBuilder` with forget bias 1 and without layer normalization, with the same formulas.
 
     It has parameters of the same shapes in the same order; the sub-collection is `compact-vanilla-lstm-builder`. It
-    differs in the dropout masks, which are drawn for the batch size of the first input, so that the elements of a batch
+    differs in the dropout masks, which are drawn for the batch size of the input, so that the elements of a batch
     have different masks, and in weight noise (`set_weightnoise`).
 
     Args:

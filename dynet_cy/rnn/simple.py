@@ -72,24 +72,6 @@ class SimpleRNNBuilder(_RNNBuilder):
         """
         self._set_rates((rate(d, self, "set_dropouts", "d"), rate(d_h, self, "set_dropouts", "d_h")))
 
-    def set_dropout_masks(self, batch_size: int = 1) -> None:
-        """Draw new masks, a different one for each of `batch_size` elements of a batch.
-
-        Call it after `initial_state`. Without it all elements of a batch share their masks.
-
-        Raises:
-            ValueError: `initial_state` was not called in this graph, or `batch_size` is less than 1
-
-        Example:
-            >>> rnn = dy.SimpleRNNBuilder(1, 3, 4, model)
-            >>> rnn.set_dropout(0.3)
-            >>> state = rnn.initial_state()
-            >>> rnn.set_dropout_masks(batch_size=2)
-            >>> state.add_input(dy.zeros(3, batch_size=2)).output().dim()
-            ((4,), 2)
-        """
-        self._set_dropout_masks(batch_size)
-
     def _add_layer(self, model: ParameterCollection, input_dim: int) -> list[Parameters]:
         n = self.hidden_dim
         return [self._matrix(n, input_dim), self._matrix(n, n), self._bias(n)]

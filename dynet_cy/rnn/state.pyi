@@ -3,7 +3,7 @@ from typing import Any, NoReturn, TypeVar
 
 from dynet_cy.functions.arguments import Input
 from dynet_cy.graph import Expression
-from dynet_cy.rnn.builder import _RNNBuilder
+from dynet_cy.rnn.builder import DrawnMasks, _RNNBuilder
 from dynet_cy.rnn.tree import ChildSumTreeLSTMBuilder, NaryTreeLSTMBuilder, TreeState
 
 _State = TypeVar("_State")
@@ -21,11 +21,13 @@ class Binding:
     @property
     def start(self) -> RNNState: ...
     params: list[Any]
-    masks: list[tuple[Expression | None, ...]] | None
-    mask_rates: tuple[float, ...]
+    masks: DrawnMasks
     mask_batch: int
     steps: Steps | None
-    def __init__(self, builder: _RNNBuilder, version: int, exprs: list[list[Expression]]) -> None: ...
+    def __init__(
+        self, builder: _RNNBuilder, version: int, exprs: list[list[Expression]], masks: DrawnMasks
+    ) -> None: ...
+    def again(self) -> Binding: ...
 
 class StepKind: ...
 

@@ -39,19 +39,24 @@ cdef class Binding:
     cdef readonly object version
     cdef readonly list exprs        # as get_parameter_expressions returns them
     cdef public list params         # what the builder computes with: one item a layer
-    cdef public list masks
-    cdef public tuple mask_rates
-    cdef public int mask_batch
+    cdef public object masks        # those that have been drawn: see `dynet_cy.rnn.builder`
+    cdef public int mask_batch      # the batch size of those of the current step
     cdef public Steps steps         # None: the builder makes each step
     cdef readonly RNNState start
 
-    def __init__(self, builder, version, list exprs):
+    def __init__(self, builder, version, list exprs, masks):
         self.builder = builder
         self.version = version
         self.exprs = exprs
         self.params = exprs
-        self.mask_rates = ()
+        self.masks = masks
         self.start = RNNState(self, None, None, None, None, 0)
+
+    def again(self):
+        """The same for further states, which may get masks of their own."""
+        cdef Binding other = Binding(self.builder, self.version, self.exprs, self.masks)
+        other.params, other.steps = self.params, self.steps
+        return other
 
 
 cdef class StepKind:

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from typing_extensions import Buffer, TypeAlias
@@ -58,6 +58,7 @@ class Trainer(MovingAverages, Restorable):
         weight_decay: float | None = None,
         clip_threshold: float | None = None,
     ) -> ParameterGroup: ...
+    def group_by_name(self, rules: Mapping[str, Mapping[str, float | None]]) -> list[ParameterGroup]: ...
     @property
     def groups(self) -> tuple[ParameterGroup, ...]: ...
     @property

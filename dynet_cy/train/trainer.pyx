@@ -1,8 +1,10 @@
 """Trainers: what they share, one update, moving averages, and their state."""
 
+import difflib
 import hashlib
 import sys
 import warnings
+from fnmatch import fnmatchcase
 from threading import get_ident
 
 import numpy as np
@@ -582,14 +584,14 @@ cdef uint64_t digest(states):
 cdef int set_rates(trainer, Update* u, const TrainerSettings* own, double least) except -1:
     """Set everything that depends on the number of the update, and take the weight decay that is due."""
     cdef double shared = trainer._collection._take_decay(least)
-    cdef double correction = trainer._correction(own.steps)
-    cdef double rate, due
+    cdef double rate, due, correction, eps_scale
     cdef GroupSettings* s
     cdef uint32_t k
+    correction, eps_scale = trainer._corrections(own.steps)
     for k in range(u.n_groups):
         s = &u.settings[k]
         rate = trainer._rate(s.learning_rate, 0) if s.own_rate else own.learning_rate
-        s.h.lr = <float>(rate * correction)
+        s.h.lr, s.h.eps_scale = <float>(rate * correction), <float>eps_scale
         s.decay = 0 if s.own_decay else shared
         # Shares of weight decay less than `least` are collected.
         due = s.collected + rate * s.weight_decay - s.collected * (rate * s.weight_decay)
@@ -601,8 +603,8 @@ cdef int set_rates(trainer, Update* u, const TrainerSettings* own, double least)
 
 
 cdef list rates_if_dropped(trainer, const Update* u, const TrainerSettings* own, Py_ssize_t coming, double least):
-    """For each group, its learning rate and its share of decoupled decay, for each possible number of dropped updates
-    before this one, from 0 to `coming`."""
+    """For each group, its learning rate, factor of eps and share of decoupled decay, for each possible number of
+    dropped updates before this one, from 0 to `coming`."""
     cdef const GroupSettings* s
     cdef uint32_t k
     cdef Py_ssize_t back
@@ -615,8 +617,8 @@ cdef list rates_if_dropped(trainer, const Update* u, const TrainerSettings* own,
         for back in range(coming + 1):
             rate = trainer._rate(learning_rate, back)
             share = max(0.0, s.decoupled + (rate - assumed) * s.weight_decay)
-            correction = trainer._correction(max(own.steps - back, 1))
-            rates.append((rate * correction, share if s.decoupled or share >= least else 0.0))
+            correction, eps_scale = trainer._corrections(max(own.steps - back, 1))
+            rates.append((rate * correction, eps_scale, share if s.decoupled or share >= least else 0.0))
         found.append(rates)
     return found
 
@@ -919,9 +921,53 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         made._pace = self._pace
         return made
 
+    def group_by_name(self, rules):
+        """Make groups by names: each parameter gets the settings of the first pattern that matches its name.
+        Those that are in a group already stay there.
+
+        Args:
+            rules: a mapping of patterns to settings, in order.  A pattern is a name as `named_parameters` of the
+                trained layer has it, or a full name, in which ``*`` stands for any letters, ``?`` for one, and ``[ab]`` for one
+                of these; "." and "/" are alike.  The settings are a mapping of what `group` takes:
+                `learning_rate`, `weight_decay`, `clip_threshold`.
+
+        Returns:
+            The groups, one for each pattern: a list of `ParameterGroup`.
+
+        Raises:
+            ValueError: no name matches a pattern, or a setting is out of its range.
+            TypeError: there is no such setting, or it is not a number.
+
+        Example:
+            >>> net = dy.nn.Sequential([(dy.nn.Linear, 3, 3), "tanh", (dy.nn.Linear, 3, 2)], model)
+            >>> trainer = dy.AdamWTrainer(net, 1e-3)
+            >>> groups = trainer.group_by_name({
+            ...     "0.b": {"learning_rate": 1e-4, "weight_decay": 0},
+            ...     "*.b": {"weight_decay": 0},
+            ...     "0.*": {"learning_rate": 1e-4},
+            ... })
+            >>> [group.names for group in groups]
+            [('/sequential/0/b',), ('/sequential/2/b',), ('/sequential/0/W',)]
+        """
+        full = self._collection._full_names()
+        begin = len(self._collection.name())
+        made = []
+        for pattern, settings in dict(rules).items():
+            wanted = pattern.replace(".", "/")
+            matching = [
+                x for name, x in full.items()
+                if fnmatchcase(name.replace(".", "/"), wanted) or fnmatchcase(name[begin:].replace(".", "/"), wanted)]
+            if not matching:
+                known = [name[begin:] for name in full]
+                near = difflib.get_close_matches(wanted, known, 3) or known[:5]
+                raise ValueError(f"group_by_name: no parameter matches {pattern!r}; there are {', '.join(near)}")
+            grouped = {(<_Stored>x).p.id for group in self._groups for x in group._stored}
+            made.append(self.group([x for x in matching if (<_Stored>x).p.id not in grouped], **settings))
+        return made
+
     @property
     def groups(self):
-        """The groups made by `group`, in the order in which they were made: a tuple.
+        """The groups made by `group` and `group_by_name`, in the order in which they were made: a tuple.
 
         Example:
             >>> w = model.add_parameters(2, init=1.0)
@@ -1131,9 +1177,9 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
         rate = self._learning_rate if own is None else own
         return rate if self._pace is None else self._pace.scaled(rate, back)
 
-    def _correction(self, steps):
-        """The factor of the learning rate in the update with that number, such as Adam's bias correction."""
-        return 1.0
+    def _corrections(self, steps):
+        """The factors of the learning rate and of eps in the update with that number, as in Adam's bias correction."""
+        return 1.0, 1.0
 
     @property
     def _n_states(self):

@@ -7,6 +7,7 @@ The rule of each is one row in `include/dynet_cy/optim.def`.  They share the bas
 
 from libc.math cimport sqrt
 
+from dynet_cy.core.threads cimport follows_dynet
 from dynet_cy.kernels cimport kernels
 from dynet_cy.train.interfaces cimport checked_decay, checked_rate, number, stored_in
 
@@ -280,7 +281,11 @@ class RMSPropTrainer(Trainer):
 
 class AdamTrainer(Trainer):
     """Adam (Kingma and Ba 2015): with means m of g and v of g²,
-    p -= alpha sqrt(1 - beta_2^t) / (1 - beta_1^t) m / (sqrt(v) + eps).
+    p -= alpha m' / (sqrt(v') + eps), where m' = m / (1 - beta_1^t) and v' = v / (1 - beta_2^t), as in PyTorch.
+
+    Programs of DyNet add eps before the correction, as DyNet does: p -= alpha sqrt(1 - beta_2^t) / (1 - beta_1^t) m /
+    (sqrt(v) + eps).  There eps counts 1 / sqrt(1 - beta_2^t) times as much, 32 times in the first update: a gradient of
+    1e-6 moves 23 % less, one of 1e-8 94 % less.
 
     Rows of lookup tables that were not used keep their means unchanged, unless
     sparse updates are off.
@@ -310,8 +315,9 @@ class AdamTrainer(Trainer):
         self._beta_2 = number(beta_2, "beta_2")
         self._eps = number(eps, "eps")
 
-    def _correction(self, steps):
-        return sqrt(1 - self._beta_2 ** steps) / (1 - self._beta_1 ** steps)
+    def _corrections(self, steps):
+        root = sqrt(1 - self._beta_2 ** steps)
+        return root / (1 - self._beta_1 ** steps), 1.0 if follows_dynet() else root
 
 
 class AdamWTrainer(AdamTrainer):

@@ -80,7 +80,7 @@ static void DY_N(add)(size_t n, const float *x, float *y) { DY_EACH(S(y, L(y) + 
 #define OPTIM(name, states, rule, kind, idle)                                  \
     static void DY_N(optim_##name)(size_t n, const dy_optim *h, const float *grad, float *p, float *p_s0, float *p_s1, \
                                    float *p_s2) {                              \
-        vf lr = C(h->lr), b1 = C(h->b1), b2 = C(h->b2), eps = C(h->eps);       \
+        vf lr = C(h->lr), b1 = C(h->b1), b2 = C(h->b2), eps = C(h->eps * h->eps_scale); \
         vf grad_scale = C(h->grad_scale), step_scale = C(h->step_scale);       \
         (void)lr; (void)b1; (void)b2; (void)eps; (void)p_s0; (void)p_s1; (void)p_s2; \
         DY_EACH(                                                               \

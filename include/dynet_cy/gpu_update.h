@@ -24,10 +24,10 @@ DY_SIZE(dy_gather_range, 24);
 
 /* Constants of a rule, for a group of parameters. */
 typedef struct {
-    float lr, grad_scale, b1, b2, eps;
+    float lr, grad_scale, b1, b2, eps, eps_scale;
     float decoupled, decay;     /* shares of weight decay taken off before the step and after it */
 } dy_hyper;
-DY_SIZE(dy_hyper, 28);
+DY_SIZE(dy_hyper, 32);
 
 /* How a group of parameters is clipped, and where the sums of its squares begin. */
 typedef struct {
@@ -49,17 +49,17 @@ DY_SIZE(dy_clip_limits, 24);
 
 /* The constants of a group of parameters that depend on the number of the update. */
 typedef struct {
-    float lr;
+    float lr, eps_scale;
     float decoupled;            /* the share taken off values before the step; see `dy_hyper` */
 } dy_rates;
-DY_SIZE(dy_rates, 8);
+DY_SIZE(dy_rates, 12);
 
 /* The result of clipping for a group of parameters in this update. */
 typedef struct {
     float scale;                /* of its gradients */
     dy_rates rates;
 } dy_chosen;
-DY_SIZE(dy_chosen, 12);
+DY_SIZE(dy_chosen, 16);
 
 /* The record of clipping so far. */
 typedef struct {

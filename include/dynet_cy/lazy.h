@@ -38,13 +38,14 @@ typedef struct dy_lazy {
     void (*close)(struct dy_lazy *lazy);
     double weights[DY_MOST_DEFERRED];
     float rates[DY_MOST_DEFERRED];          /* learning rates */
-    /* of the updates from one on: sums of weight b1^j b2^(j k / 2), j = 1, 2, ... */
+    float eps_scales[DY_MOST_DEFERRED];     /* see dy_optim */
+    /* of the updates from one on: sums of weight / eps_scale b1^j (fade / eps_scale)^k, j = 1, 2, ... */
     double moments[DY_MOST_DEFERRED + 1][4];
     double kept[DY_MOST_DEFERRED + 1];      /* what weight decay leaves of a value in the updates from one on */
     double fades[DY_MOST_DEFERRED + 1];     /* powers of the root of b2, */
     double b1_powers[DY_MOST_DEFERRED + 1];  /* and of b1 */
 } dy_lazy;
-DY_SIZE(dy_lazy, 104 + 12 * DY_MOST_DEFERRED + 56 * (DY_MOST_DEFERRED + 1));
+DY_SIZE(dy_lazy, 104 + 16 * DY_MOST_DEFERRED + 56 * (DY_MOST_DEFERRED + 1));
 
 DY_LAZY int dy_kind_of_rule(int rule) {
     switch (rule) {
@@ -86,11 +87,16 @@ DY_LAZY double dy_lazy_weight(int rule, float lr, float step_scale) {
     return kind == DY_STEADY || kind == DY_REPLAYED ? (double)step_scale : (double)step_scale * lr;
 }
 
+/* The factor to which the divisor of a rule has decayed after j updates. */
+DY_LAZY double dy_lazy_fade(const dy_lazy *lazy, uint32_t j) {
+    return dy_kind_of_rule(lazy->rule) == DY_FADING ? lazy->fades[j] : 1;
+}
+
 /* Add an update of this weight to what rows that have had s updates are missing, for s = 0, ..., late->n. Call
  * `dy_lazy_added` afterwards. `kept` is what weight decay leaves of all values after the step. */
-DY_LAZY void dy_lazy_add(dy_lazy *lazy, uint32_t s, double weight, double kept) {
+DY_LAZY void dy_lazy_add(dy_lazy *lazy, uint32_t s, double weight, double eps_scale, double kept) {
     uint32_t n = lazy->n, j = n - s + 1;
-    double term = weight * lazy->b1_powers[j], fade = lazy->fades[j];
+    double term = weight / eps_scale * lazy->b1_powers[j], fade = dy_lazy_fade(lazy, j) / eps_scale;
     for (int k = 0; k < 4; k++) {
         lazy->moments[s][k] = (s == n ? 0 : kept * lazy->moments[s][k]) + term;
         term *= fade;
@@ -99,9 +105,13 @@ DY_LAZY void dy_lazy_add(dy_lazy *lazy, uint32_t s, double weight, double kept) 
     lazy->weights[s] = s == n ? weight : kept * lazy->weights[s];
 }
 
-DY_LAZY void dy_lazy_added(dy_lazy *lazy, float lr) {
+DY_LAZY void dy_lazy_added(dy_lazy *lazy, float lr, float eps_scale) {
+    /* How fast the divisors of terms shrink because of eps_scale^2 = 1 - b2^t. */
+    double squared = (double)eps_scale * eps_scale, growth = (1 - squared) * (1 - lazy->b2) / (2 * squared);
     lazy->rates[lazy->n] = lr;
+    lazy->eps_scales[lazy->n] = eps_scale;
     if (!(lazy->weights[lazy->n] >= 0)) lazy->each = 1;
+    if (growth + 1 - lazy->fades[1] > DY_MOST_FADING * (1 - lazy->b1_powers[1])) lazy->each = 1;
     lazy->n++;
 }
 
@@ -141,14 +151,15 @@ DY_LAZY void dy_lazy_step(const dy_lazy *lazy, uint32_t had, dy_idle *h, float *
         for (; h->n < n; h->n++) weights[h->n] = (float)lazy->weights[had + h->n];
         return;
     }
-    if (dy_kind_of_rule(lazy->rule) != DY_FADING) return;
+    if (dy_kind_of_rule(lazy->rule) != DY_FADING && dy_kind_of_rule(lazy->rule) != DY_RATED) return;
     if (!lazy->each) {
         h->n = dy_lazy_two_terms(lazy->moments[had], weights, fades);
         return;
     }
     for (uint32_t j = 1; j <= n; j++) {
-        weights[j - 1] = (float)(lazy->weights[had + j - 1] * lazy->b1_powers[j]);
-        fades[j - 1] = (float)lazy->fades[j];
+        double eps_scale = lazy->eps_scales[had + j - 1];
+        weights[j - 1] = (float)(lazy->weights[had + j - 1] / eps_scale * lazy->b1_powers[j]);
+        fades[j - 1] = (float)(dy_lazy_fade(lazy, j) / eps_scale);
         h->n = j;
         if (lazy->b1_powers[j] < DY_LEAST_STEP) break;
     }

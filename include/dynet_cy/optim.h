@@ -14,19 +14,21 @@ enum {
 #undef OPTIM
 
 /* What an optimiser does to a number whose gradient is zero: nothing (STILL); move it by a decaying state, if at all
- * (STEADY); by that times the learning rate (RATED); by that over a divisor that decays, too (FADING); or something of
+ * (STEADY); by that times the learning rate over a divisor that stays (RATED) or decays, too (FADING); or something of
  * which several have no closed form, so that they are made one by one (REPLAYED). */
 enum { DY_STILL, DY_STEADY, DY_RATED, DY_FADING, DY_REPLAYED };
 
 /* Hyperparameters of one update; unused ones are ignored. The gradient is multiplied by grad_scale, the step by
- * step_scale. lr includes bias corrections (Adam: lr sqrt(1 - b2^t) / (1 - b1^t)). */
+ * step_scale. lr includes bias corrections (Adam: lr sqrt(1 - b2^t) / (1 - b1^t)), and rules read eps times eps_scale,
+ * which is sqrt(1 - b2^t) where eps is added to the corrected root of the mean of g^2. */
 typedef struct {
-    float lr, grad_scale, step_scale, b1, b2, eps;
+    float lr, grad_scale, step_scale, b1, b2, eps, eps_scale;
 } dy_optim;
 
 /* Several updates with a zero gradient, combined into one step; see optim.def. The weight of an update is its step_scale,
- * for DY_RATED and DY_FADING times lr. For DY_FADING the updates are n terms, each with a weight and a factor to which the
- * square root of s1 has decayed; for DY_REPLAYED they are n updates, each with a weight and a learning rate. */
+ * for DY_RATED and DY_FADING times lr. For these two the updates are n terms, each with a weight and a factor to which the
+ * divisor without eps has decayed, both over eps_scale, so that eps is the same in all of them; for DY_REPLAYED they are n
+ * updates, each with a weight and a learning rate. */
 typedef struct {
     float b1_power, b2_power, b1, b2, eps, sum;
     uint32_t n;

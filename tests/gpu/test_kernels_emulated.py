@@ -194,7 +194,7 @@ CLIP = np.dtype(
     [("norm", "f8"), *((name, "u4") for name in ("done", "dropped", "clips", "skipped", "drops", "unused"))]
 )
 GROUP = np.dtype([("threshold", "f8"), ("first_sum", "u4"), ("sums", "u4"), ("own_norm", "u4"), ("unused", "u4", 3)])
-CHOSEN = np.dtype([("scale", "f4"), ("lr", "f4"), ("decoupled", "f4")])
+CHOSEN = np.dtype([("scale", "f4"), ("lr", "f4"), ("eps_scale", "f4"), ("decoupled", "f4")])
 SEGMENTS = np.array([[3, 5], [100, 300], [500, 1]], np.uint64)
 
 
@@ -207,7 +207,7 @@ def test_updates(order: str) -> None:
     inside = np.zeros(600, bool)
     for at, n in SEGMENTS.astype(int):
         inside[at : at + n] = True
-    hyper = struct.pack("7f", 0.1, 0.5, 0.9, 0.0, 1e-8, 0.0, 0.01)
+    hyper = struct.pack("8f", 0.1, 0.5, 0.9, 0.0, 1e-8, 1.0, 0.0, 0.01)
     v1, g1, s1 = v.copy(), g.copy(), s.copy()
     nothing = np.uint64(0)
     arguments = [SEGMENTS, np.uint32(3), hyper, v1, g1, s1, nothing, nothing, nothing, nothing]
@@ -223,7 +223,7 @@ def test_updates(order: str) -> None:
 
     # With clipping, the device computes the factor of gradients.
     clip, chosen, group, totals = np.zeros((), CLIP), np.zeros(1, CHOSEN), np.zeros(1, GROUP), np.zeros(1)
-    rates = np.array([[0.1, 0.0]], np.float32)
+    rates = np.array([[0.1, 1.0, 0.0]], np.float32)
     limits = struct.pack("d4I", 0.5, 1, 1, 0, 0)
 
     def choose(sums: np.ndarray) -> None:
@@ -329,8 +329,9 @@ def test_lazy_rows(order: str, case: str) -> None:
         # In turn: constants of the host, constants chosen by the device, and an update that it skips.
         lr, decoupled, decay = 0.01 * (1 + k % 4), 0.02 * (k % 2), 0.01 * (k % 5)
         clip["drops"] = k % 3 == 2
-        chosen[0] = (1, lr, decoupled)
-        hyper = struct.pack("7f", lr if k % 3 == 0 else 9, 1, 9, 9, 9, decoupled, decay)
+        eps_scale = 0.5 + 0.1 * (k % 4) if case in ("adam, a term for each update", "amsgrad") else 1.0
+        chosen[0] = (1, lr, eps_scale, decoupled)
+        hyper = struct.pack("8f", *(x if k % 3 == 0 else 9 for x in (lr, 1, 9, 9, 9, eps_scale)), decoupled, decay)
         outcome = [nothing, nothing] if k % 3 == 0 else [chosen, clip]
         arguments = [record, size(2), size(n), items, size(0), table, np.int32(1), outcome[1]]
         lazy.launch("lazy_catch_up", 1, 64, arguments, order=order)
@@ -340,7 +341,7 @@ def test_lazy_rows(order: str, case: str) -> None:
         if k % 3 != 2:
             others = np.setdiff1d(np.arange(rows), items)
             s = wanted_state[:, others]
-            step = idle(s, lr, np.float32(b1), np.float32(b2), np.float32(eps))
+            step = idle(s, lr, np.float32(b1), np.float32(b2), np.float32(eps * eps_scale))
             wanted_state[:, others] = s
             wanted[others] = (wanted[others] * (1 - decoupled) + step) * (1 - decay)
         if k % 5 == 1:

@@ -523,7 +523,7 @@ def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
     p = model.add_parameters(4, init=0.0)
     decayed = model.add_parameters(4, init=1.0)
     clipping = clips.Clipping(0)
-    constants = dict.fromkeys(("lr", "grad_scale", "step_scale", "b1", "b2", "eps"), 0.0)
+    constants = dict.fromkeys(("lr", "grad_scale", "step_scale", "b1", "b2", "eps", "eps_scale"), 0.0)
     group = {"h": constants, **dict.fromkeys(("decoupled", "decay", "threshold", "own_norm", "squares"), 0)}
     group.update(dict.fromkeys(("learning_rate", "own_rate", "weight_decay", "own_decay", "collected"), 0))
     moved = []
@@ -532,7 +532,7 @@ def test_learning_rates_of_updates_that_may_be_dropped(on) -> None:
         dy.sum_elems(p * float(x)).backward()
         before = p.as_array()[0]
         assert clipping.coming() == sum(moved[i] == 0 for i in range(k))
-        rates = list(zip([0.5, 0.25, 0.125, 2.0], [0.0, 0.5, 0.75, 0.25]))
+        rates = list(zip([0.5, 0.25, 0.125, 2.0], [1.0] * 4, [0.0, 0.5, 0.75, 0.25]))
         plan = Plan([p, decayed], [])
         plan.set([2, 1], [0, 0], [group], True)  # the rule changes p; decayed keeps its gradient
         update.update(plan, clipping, [rates])

@@ -459,7 +459,7 @@ def test_lstm(k: Isa, h: int, acc: int) -> None:
 
 
 class Optim(ctypes.Structure):
-    _fields_ = [(n, c_float) for n in ("lr", "grad_scale", "step_scale", "b1", "b2", "eps")]
+    _fields_ = [(n, c_float) for n in ("lr", "grad_scale", "step_scale", "b1", "b2", "eps", "eps_scale")]
 
 
 def rules() -> dict[str, tuple[Callable, list[str]]]:
@@ -483,7 +483,7 @@ def test_all_rules_are_tested() -> None:
 @pytest.mark.parametrize("name", STATES)
 @pytest.mark.parametrize("n", [0, 1, 7, 8, 35])
 def test_optimisers(k: Isa, name: str, n: int) -> None:
-    hyper = Optim(0.1, 0.5, 0.75, 0.9, 0.99, 1e-3)
+    hyper = Optim(0.1, 0.5, 0.75, 0.9, 0.99, 2e-3, 0.5)
     rule, names = RULES[name]
     assert len(names) == STATES[name]
     states = [Output(n, value=0) for _ in names]
@@ -526,7 +526,7 @@ def test_updates_without_gradients(k: Isa, name: str, n: int, keeps: bool) -> No
         [s * (r if rated else 1) * fading**j for j, (r, s) in enumerate(zip(rates, scales), 1)], np.float32
     )
     given = np.array(rates, np.float32)
-    fades = np.sqrt(0.99 ** np.arange(1, 4)).astype(np.float32)
+    fades = np.sqrt(0.99 ** np.arange(1, 4) if KINDS[name] == "DY_FADING" else np.ones(3)).astype(np.float32)
     h = Idle(
         0.9**3,
         0.99**3,

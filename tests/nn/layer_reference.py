@@ -23,12 +23,12 @@ def linear(p, x, name=""):
 
 def layer_norm(p, x, eps=None, name=""):
     centered = x - x.mean(0)
-    scale = x.std(0) + 1e-8 if eps is None else np.sqrt(x.var(0) + eps)
+    scale = np.sqrt(x.var(0) + (1e-5 if eps is None else eps))
     return p[name + "g"][:, None] * centered / scale + p[name + "b"][:, None]
 
 
 def rms_norm(p, x):
-    return p["g"][:, None] * x / np.sqrt((x**2).mean(0) + 1e-6)
+    return p["g"][:, None] * x / np.sqrt((x**2).mean(0) + 1e-5)
 
 
 def gated_linear(p, x, f):

@@ -340,3 +340,16 @@ def test_embeddings_start_large_enough_to_be_heard_beside_positions() -> None:
     assert abs(table.std() - 1) < 0.01
     small = nn.Embedding(5, 3, dy.ParameterCollection(), init=dy.ConstInitializer(0.25))
     assert (small.table.as_array() == 0.25).all()
+
+
+@pytest.mark.parametrize("ids", [np.ones((1, 7), np.int64), [[1, 2, 3]]])
+def test_indices_of_tokenizers(ids) -> None:
+    """They give an array of one row for one sentence, which would be a minibatch of single words."""
+    words = nn.Embedding(9, D, dy.ParameterCollection())
+    n = len(ids[0])
+    says = rf"shape \(1, {n}\): write ids\[0\] for one sentence of {n}, ids.T if"
+    with pytest.raises(ValueError, match=says):
+        words(ids)
+    assert words(ids[0]).dim() == ((D, n), 1)
+    assert words.table.batch(ids[0]).dim() == ((D,), n)
+    assert words([[5]]).dim() == ((D, 1), 1)

@@ -204,3 +204,43 @@ def test_learns_to_copy() -> None:
         loss.backward()
         trainer.update()
     assert last < 0.3
+
+
+# What each rate drops, and where it is seen: the weights of attention, the outputs of sublayers, and f(...).
+RATES = [
+    ({}, (0.0, 0.0, 0.0)),
+    ({"dropout": 0.2}, (0.2, 0.2, 0.2)),
+    ({"dropout": 0.2, "activation_dropout": 0.0}, (0.2, 0.2, 0.0)),
+    ({"attention_dropout": 0.3, "hidden_dropout": 0.1}, (0.3, 0.1, 0.0)),
+    ({"dropout": 0.2, "attention_dropout": 0.3}, (0.3, 0.2, 0.2)),
+]
+
+
+@pytest.mark.parametrize("cls", [nn.TransformerEncoder, nn.TransformerDecoder])
+@pytest.mark.parametrize(("given", "want"), RATES)
+def test_rates_of_dropout(cls: type, given: dict, want: tuple) -> None:
+    stack = cls(2, D, HEADS, HIDDEN, dy.ParameterCollection(), **given)
+    for layer in (*stack.layers, *cls.from_spec(stack.spec, dy.ParameterCollection()).layers):
+        own = [layer.attention, layer.cross] if isinstance(layer, nn.TransformerDecoderLayer) else [layer.attention]
+        assert {attention.dropout.rate for attention in own} == {want[0]}
+        assert (layer.dropout.rate, layer.activation_dropout.rate) == want[1:]
+        assert layer.from_spec(layer.spec, dy.ParameterCollection()).activation_dropout.rate == want[2]
+    stack.set_dropout(0.5)
+    assert stack.layers[0].activation_dropout.rate == stack.layers[0].attention.dropout.rate == 0.5
+
+
+def test_one_rate_drops_one_thing() -> None:
+    """With all of one kind dropped, what is left is known."""
+    x = np.random.default_rng(0).normal(size=(D, 4))
+    made = [
+        randomized(
+            nn.TransformerEncoderLayer(D, HEADS, HIDDEN, dy.ParameterCollection(), norm_first=True, **rates), 0, 0.4
+        )
+        for rates in ({}, {"hidden_dropout": 1.0}, {"activation_dropout": 1.0}, {"attention_dropout": 1.0})
+    ]
+    plain, hidden, inner, weights = (
+        [e.npvalue() for e in (layer(x), layer.attention(layer.norms[0](x)))] for layer in made
+    )
+    np.testing.assert_allclose(hidden[0], x, rtol=1e-5)
+    np.testing.assert_allclose(inner[0], x + plain[1] + made[0].linear2.b.npvalue()[:, None], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(weights[1], np.tile(made[0].attention._biases[3].npvalue()[:, None], 4), rtol=1e-5)

@@ -155,7 +155,7 @@ VALUES = {
     "normalize": (lambda: dy.normalize(put(SIGNED)), unit(S)),
     "clip_norm": (lambda: dy.clip_norm(put(SIGNED), 1), unit(S)),
     "cosine_similarity": (lambda: dy.cosine_similarity(put(POSITIVE), put(EQUAL)), (unit(P) * unit(E)).sum()),
-    "rms_norm": (lambda: dy.rms_norm(put(SIGNED)), S / np.sqrt((S**2).mean() + 1e-6)),
+    "rms_norm": (lambda: dy.rms_norm(put(SIGNED)), S / np.sqrt((S**2).mean() + 1e-5)),
     "group_norm": (lambda: dy.group_norm(put(SIGNED), 1), centered(S, 1e-5)),
     "batch_moments": (lambda: dy.batch_moments(put(SIGNED[None])), [S.mean(), S.var()]),
     "batch_moments-batch": (lambda: dy.batch_moments(dy.inputTensor(SIGNED[None], batched=True)), [S.mean(), S.var()]),
@@ -208,7 +208,7 @@ def norm_slope(v, d):
 
 
 def rms_slope(v, d):
-    root = np.sqrt((v**2).mean() + 1e-6)
+    root = np.sqrt((v**2).mean() + 1e-5)
     return d / root - v * (d * v).mean() / root**3
 
 

@@ -10,7 +10,7 @@ from dynet_cy import profiling
 from dynet_cy.ops.registry import DimensionError
 
 ROWS, LENGTHS = 6, (3, 1, 4, 2, 7)
-EPS = {"of PyTorch": 0.1, "of DyNet": None}
+EPS = {"of PyTorch": 0.1, "of DyNet": 0.0}
 
 
 def run(strategy: int, fused: bool, dropout: float, eps: float | None, batch: int = 1) -> list[np.ndarray]:
@@ -75,7 +75,7 @@ def test_shapes_that_do_not_fit(sizes) -> None:
     ("more", "message"),
     [
         ({"dropout": 1.5}, "dropout must be a probability, not 1.5"),
-        ({"eps": 0.0}, "eps must be a number above 0, not 0.0"),
+        ({"eps": -1.0}, "eps must be a number of at least 0, not -1.0"),
     ],
 )
 def test_numbers_out_of_range(more, message: str) -> None:

@@ -154,6 +154,83 @@ def test_compact_draws_masks_for_the_batch():
     assert (masks[0] != masks[1]).any()
 
 
+def made(kind, layers):
+    if kind == "gru_reset_after":
+        return dy.GRUBuilder(layers, 3, 4, dy.ParameterCollection(), reset_after=True)
+    return make(dy, kind, layers)[0]
+
+
+def test_compact_has_masks_for_minibatches_of_several_sizes():
+    builder, _ = probe("compact")
+    builder.set_dropout(0.5)
+    dy.renew_cg()
+    found = {}
+    for batch in (4, 1, 3, 4, 1):
+        masks = scale_of(builder.initial_state().transduce([ones(batch)] * 2)[-1])
+        assert masks.shape == (batch, N)
+        np.testing.assert_array_equal(found.setdefault(batch, masks), masks)
+
+
+@pytest.mark.parametrize("kind", ["simple", "vanilla", "compact", "coupled", "gru", "gru_reset_after"])
+def test_masks_for_each_sentence_of_an_automatic_minibatch(kind):
+    """States keep the masks that they began with, whatever comes in between."""
+    builder = made(kind, 2)
+    builder.set_dropout(0.5)
+
+    def run(i):
+        xs = [ones(1, builder.input_dim)] * 3
+        state = builder.initial_state()
+        builder.set_dropout_masks()
+        first = [state.add_inputs(xs)[-1].output() for _ in range(2)]
+        first[0].value()  # the other sentences run meanwhile
+        return [e.npvalue() for e in (*first, state.add_inputs(xs)[-1].output())]
+
+    found = dy.batched_map(run, range(4))
+    for own in found:
+        for again in own[1:]:
+            np.testing.assert_array_equal(again, own[0])
+    assert all((found[i][0] != found[i + 1][0]).any() for i in range(3))
+
+
+@pytest.mark.parametrize("kind", ["gru", "gru_reset_after"])
+def test_masks_of_gru_stay(kind):
+    """One on x and one on the h of products, without rescaling the state itself."""
+    builder = made(kind, 1)
+    builder.set_dropout(0.5)
+    dy.renew_cg()
+    state = builder.initial_state()
+    builder.set_dropout_masks(2)
+    mask_x, mask_h = (m.npvalue() for m in builder._binding.masks.of(builder._rates, 2, None)[0])
+    rng = np.random.default_rng(0)
+    xs = [rng.normal(size=builder.input_dim) for _ in range(3)]
+    found = state.transduce([dy.inputVector(x) for x in xs])[-1].npvalue()
+    p = [w.as_array().astype(float) for w in builder.get_parameters()[0]]
+    for b in range(2):
+        h = np.zeros(builder.hidden_dim)
+        for x in xs:
+            x, m = x * mask_x[:, b], h * mask_h[:, b]
+            z, r = (1 / (1 + np.exp(-(p[k] @ x + p[k + 1] @ m + p[k + 2]))) for k in (0, 3))
+            left = p[7] @ (r * m) if kind == "gru" else r * (p[7] @ m + p[9])
+            h = (1 - z) * h + z * np.tanh(p[6] @ x + left + p[8])
+        np.testing.assert_allclose(found[:, b], h, rtol=1e-4, atol=1e-6)
+
+
+def test_masks_of_birnn():
+    rnn = dy.BiRNNBuilder(2, 3, 8, dy.ParameterCollection(), dy.LSTMBuilder)
+    rnn.set_dropout(0.5)
+    dy.renew_cg()
+    xs = [dy.ones(3)] * 2
+    found = []
+    for _ in range(2):
+        rnn.set_dropout_masks()
+        found += [np.stack([e.npvalue() for e in rnn.transduce(xs)]) for _ in range(2)]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[2], found[3])
+    assert (found[0] != found[2]).any()
+    rnn.set_dropout_masks(3)
+    assert rnn.transduce([dy.ones(3, batch_size=3)])[0].dim() == ((8,), 3)
+
+
 def test_coupled_masks():
     builder, choose = probe("coupled")
     choose("h")
@@ -264,7 +341,7 @@ def test_runs_in_all_shapes(kind):
     n_in, n_out = builder.input_dim, builder.hidden_dim
     rates = [(0.5, 0.0), (0.0, 0.5), (0.5, 0.5)] if hasattr(builder, "set_dropouts") else [(0.5,)]
     for pair in rates:
-        for masks in (None, 1, 3) if len(pair) == 2 else (None,):
+        for masks in (None, 1, 3) if kind != "fast" else (None,):
             for batch in (1, 3):
                 (builder.set_dropouts if len(pair) == 2 else builder.set_dropout)(*pair)
                 dy.renew_cg()

@@ -147,6 +147,33 @@ def test_groups(name: str, sparse: bool) -> None:
     run(pair)
 
 
+def test_groups_by_name() -> None:
+    """The first pattern that matches decides; what is in a group already stays there."""
+    model = dy.ParameterCollection()
+    layers = [(dy.nn.Linear, 3, 3), (dy.nn.Linear, 3, 2)]
+    net = dy.nn.Sequential(layers, model)
+    other = dy.nn.Linear(2, 2, model)
+    trainer = dy.AdamWTrainer(model, 0.1, exclude=[net[1].b])
+    rules = {
+        "sequential.0.b": {"learning_rate": 0.01, "weight_decay": 0.0},
+        "*.b": {"weight_decay": 0.0},
+        "/sequential/[01]/*": {"learning_rate": 0.05},
+    }
+    found = trainer.group_by_name(rules)
+    names = [("/sequential/0/b",), ("/linear/b",), ("/sequential/0/W", "/sequential/1/W")]
+    assert [group.names for group in found] == names
+    assert [(group.learning_rate, group.weight_decay) for group in found] == [(0.01, 0), (None, 0), (0.05, None)]
+    assert [group.names for group in trainer.groups] == [("/sequential/1/b",), *names]
+    assert other.W.name() not in [name for group in trainer.groups for name in group.names]
+    for wrong, error, words in (
+        ({"sequental.0.*": {}}, ValueError, "no parameter matches 'sequental.0.\\*'; there are sequential"),
+        ({"*": {"rate": 1}}, TypeError, "rate"),
+        ({"*": {"weight_decay": -1}}, ValueError, "weight_decay"),
+    ):
+        with pytest.raises(error, match=words):
+            trainer.group_by_name(wrong)
+
+
 def test_group_that_alone_is_clipped() -> None:
     pair = Pair("SimpleSGDTrainer")
     pair.trainer.set_clip_threshold(0)

@@ -41,10 +41,10 @@ class General(SharedCommunicator):
 class Lazy(dy.MomentumSGDTrainer):
     """A trainer whose part of the update is slow on rank 0, so that the others wait."""
 
-    def _correction(self, steps):
+    def _corrections(self, steps):
         if WHERE == "values" and dy.parallel.rank() == 0 and slow:
             time.sleep(1)
-        return super()._correction(steps)
+        return super()._corrections(steps)
 
 
 slow = False
