@@ -15,8 +15,22 @@ row into that of docs/pretrained.md.
 """
 
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
+from dynet_cy.pretrained.deberta import Deberta
 from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.loading import load
+from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.text import Code
 
-__all__ = ["Albert", "Bert", "Code", "DistilBert", "Electra", "Encoder", "MPNet", "Roberta", "load"]
+__all__ = [
+    "Albert",
+    "Bert",
+    "Code",
+    "Deberta",
+    "DistilBert",
+    "Electra",
+    "Encoder",
+    "MPNet",
+    "ModernBert",
+    "Roberta",
+    "load",
+]

@@ -11,7 +11,7 @@ from dynet_cy.nn import Dropout, Layer, LayerNorm, Linear
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.settings import Settings
 
-__all__ = ["ACTIVATIONS", "Attention", "Block"]
+__all__ = ["ACTIVATIONS", "Attention", "Block", "UnbiasedNorm"]
 
 
 def _gelu_by_tanh(x: Expression) -> Expression:
@@ -40,6 +40,25 @@ ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {
     "tanh": ops.tanh,
 }
 """Activations by the names that Hugging Face has for them."""
+
+
+class UnbiasedNorm(Layer):
+    """A `LayerNorm` without b.
+
+    Args:
+        dim: length of a column
+        model: where the parameter goes
+        eps: added to the variance
+    """
+
+    def __init__(self, dim: int, model: ParameterCollection, eps: float) -> None:
+        super().__init__(model, (dim, eps))
+        self.eps = eps
+        self.g = self._vector(dim, 1.0, "g")
+
+    def __call__(self, x: Expression) -> Expression:
+        """The normalized columns, in the shape of x."""
+        return ops.layer_norm(x, self.g, ops.zeros(self.g.shape), eps=self.eps)
 
 
 class Attention(Layer):

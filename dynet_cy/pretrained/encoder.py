@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Union
 
@@ -35,26 +35,40 @@ class Embeddings(Layer):
     Args:
         settings: those of the encoder
         model: where the parameters go
-        first_position: the row of the first position
+        first_position: the row of the first position; None: there are no positions
+        norm: makes the norm, in a collection; None: a `LayerNorm` of the vectors in the tables
     """
 
-    def __init__(self, settings: Settings, model: ParameterCollection, first_position: int = 0) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        model: ParameterCollection,
+        first_position: int | None = 0,
+        norm: Callable[[ParameterCollection], Layer] | None = None,
+    ) -> None:
         s = settings
         super().__init__(model)
-        self.first_position = first_position
+        self.first_position = first_position or 0
         self.pieces = Embedding(s.vocabulary, s.embedding_dim, self.collection)
-        self.positions = Embedding(s.positions, s.embedding_dim, self.collection)
+        self.positions = None
+        if first_position is not None:
+            self.positions = Embedding(s.positions, s.embedding_dim, self.collection)
         self.types = Embedding(s.types, s.embedding_dim, self.collection) if s.types else None
-        self.norm = LayerNorm(s.embedding_dim, self.collection, s.eps)
+        self.norm = LayerNorm(s.embedding_dim, self.collection, s.eps) if norm is None else norm(self.collection)
         self.dropout = Dropout(s.dropout)
 
     def __call__(self, ids: Sequence[int], types: Sequence[int]) -> Expression:
         """The vectors, ``{embedding_dim,n}``."""
-        begin = self.first_position
-        x = self.pieces(ids) + self.positions(range(begin, begin + len(ids)))
+        x = self.pieces(ids)
+        if self.positions is not None:
+            x = x + self.positions(range(self.first_position, self.first_position + len(ids)))
         if self.types is not None:
             x = x + self.types(types)
-        return self.dropout(self.norm(x))
+        return self.dropout(self._normalized(x))
+
+    def _normalized(self, x: Expression) -> Expression:
+        found: Expression = self.norm(x)
+        return found
 
 
 class Encoder(Layer):
@@ -115,14 +129,14 @@ class Encoder(Layer):
         self.layers = self._make_layers()
         self.pooler = Linear(s.dim, s.dim, self.collection) if pooler else None
         self.mixtures: dict[int, Mixture] = {}
-        self.longest = s.positions - self._first_position()
+        self.longest = s.positions - (self._first_position() or 0)
         self.overlap = min(128, self.longest // 4)
         self.eval()
 
     # ---- what architectures change
 
-    def _first_position(self) -> int:
-        """The row of the first position."""
+    def _first_position(self) -> int | None:
+        """The row of the first position; None: there are no positions."""
         return 0
 
     def _make_embeddings(self) -> Layer:
@@ -192,13 +206,18 @@ class Encoder(Layer):
         if self.projection is not None:
             x = self.projection(x)
         states, context = [x], self._context(len(ids))
-        for layer in self._stack():
-            x = checkpoint(layer, x, *context) if self.checkpoint else layer(x, *context)
+        for number, layer in enumerate(self._stack()):
+            x = self._run(number, layer, x, context)
             states.append(x)
         states = self._finished(states)
         if len(ids) == 1:  # some operations make a vector of a single column
             states = [ops.reshape(x, (self.settings.dim, 1)) for x in states]
         return states
+
+    def _run(self, number: int, layer: Any, x: Expression, context: tuple[Expression, ...]) -> Expression:
+        """The result of a block."""
+        found: Expression = checkpoint(layer, x, *context) if self.checkpoint else layer(x, *context)
+        return found
 
     def _finished(self, states: list[Expression]) -> list[Expression]:
         """What comes after the last block."""
@@ -368,7 +387,15 @@ class Encoder(Layer):
             write_bytes(place / name, data)
 
     def _tensors(self) -> dict[str, npt.NDArray[np.float32]]:
-        return {self.tensor_name(name): array for name, array in self.state_dict().items()}
+        return {self.tensor_name(name): self.to_file(name, array) for name, array in self.state_dict().items()}
+
+    def to_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The array that files have for a parameter; see `tensor_name`."""
+        return array
+
+    def from_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The value of a parameter, from the array that files have for it."""
+        return array
 
     def tensor_name(self, parameter: str) -> str:
         """The name in files of a parameter, from that in `named_parameters`."""

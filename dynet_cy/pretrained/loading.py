@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Union
 
+import numpy as np
+
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.collection import rolled_back
@@ -14,7 +16,9 @@ from dynet_cy.model.parameters import set_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
 from dynet_cy.pretrained.config import Config, read_json
+from dynet_cy.pretrained.deberta import Deberta
 from dynet_cy.pretrained.encoder import Encoder
+from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.names import older_name
 from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
 from dynet_cy.pretrained.text import read_tokenizer
@@ -23,7 +27,7 @@ __all__ = ["ARCHITECTURES", "load"]
 
 FileName = Union[str, "os.PathLike[str]"]
 
-_CLASSES: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet)
+_CLASSES: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
 ARCHITECTURES: dict[str, type[Encoder]] = {name: cls for cls in _CLASSES for name in cls.model_types}
 """The class for each `model_type`."""
 
@@ -93,14 +97,14 @@ def _filled(
         full = next((n for n in (prefix + tensor, prefix + older_name(tensor)) if n in tensors), None)
         if full is None:
             raise ModelMismatchError(f"there is no {prefix}{tensor}", source, parameter=prefix + tensor)
-        shape = tensors[full].shape
-        if shape != tuple(parameter.shape):
-            expected = f"has shape {shape}, {Path(config.source).name} says {tuple(parameter.shape)}"
+        shape, wanted = tensors[full].shape, encoder.to_file(name, np.broadcast_to(0, parameter.shape)).shape
+        if shape != wanted:
+            expected = f"has shape {shape}, {Path(config.source).name} says {wanted}"
             raise ModelMismatchError(expected, source, parameter=full)
-        goals.append((parameter, full))
-    for parameter, full in goals:
-        set_array(parameter, tensors[full].floats())
-    used = {full for _, full in goals}
+        goals.append((name, parameter, full))
+    for name, parameter, full in goals:
+        set_array(parameter, encoder.from_file(name, tensors[full].floats()))
+    used = {full for _, _, full in goals}
     encoder.report = _report(tensors, used)
     return encoder
 
