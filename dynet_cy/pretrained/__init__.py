@@ -2,14 +2,13 @@
 
 An architecture is a class derived from `Encoder`: its settings and a table of names.
 
-- `model_types`: the values of `model_type` in `config.json` that mean this class;
-- `saved_as`: its class in `transformers`, which `save` writes to `config.json`;
+- `model_types`: the values of `model_type` in `config.json` that mean this class, and its names in `transformers`;
 - `keys`: the name of each setting of `Settings` in `config.json`, with a default: `KEYS` with the entries that differ;
 - `names`: the name of each module with parameters, by its path of attributes here; see `dynet_cy.pretrained.names`.
 
 Where that is not enough, the class overrides a method: `_make_embeddings`, `_make_projection`, `_make_layers`,
-`_stack`, `_context` (further arguments of all blocks, such as a bias of the scores), `_finished`. The module
-`dynet_cy.pretrained.bert` has architectures of both kinds. Then the class goes into `_CLASSES` in
+`_make_block`, `_stack`, `_context` (further arguments of all blocks, such as a bias of the scores), `_finished`. The
+module `dynet_cy.pretrained.bert` has architectures of both kinds. Then the class goes into `_CLASSES` in
 `dynet_cy.pretrained.loading`, small random models of it into the table of `tests/pretrained/architectures.py`, and a
 row into that of docs/pretrained.md.
 """

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from dynet_cy.graph import Expression
 from dynet_cy.nn import Embedding, Layer, Linear
-from dynet_cy.pretrained.blocks import Block
 from dynet_cy.pretrained.distances import bias_of_buckets, square_of_t5_buckets
 from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.settings import KEYS
@@ -32,8 +31,7 @@ class Bert(Encoder):
     2019). See `Encoder` for arguments and methods.
     """
 
-    model_types: ClassVar[tuple[str, ...]] = ("bert",)
-    saved_as = "BertModel"
+    model_types = {"bert": "BertModel"}
     names = {
         **_EMBEDDINGS,
         "layers.*.attention.query": "encoder.layer.*.attention.self.query",
@@ -52,8 +50,7 @@ class Roberta(Bert):
     methods.
     """
 
-    model_types: ClassVar[tuple[str, ...]] = ("roberta", "camembert", "xlm-roberta")
-    saved_as = "RobertaModel"
+    model_types = {"roberta": "RobertaModel", "camembert": "CamembertModel", "xlm-roberta": "XLMRobertaModel"}
     keys = {**KEYS, "padding": ("pad_token_id", 1)}
 
     def _first_position(self) -> int:
@@ -63,8 +60,7 @@ class Roberta(Bert):
 class Electra(Bert):
     """ELECTRA (Clark et al., ICLR 2020). See `Encoder` for arguments and methods."""
 
-    model_types: ClassVar[tuple[str, ...]] = ("electra",)
-    saved_as = "ElectraModel"
+    model_types = {"electra": "ElectraModel"}
     keys = {**KEYS, "embedding_dim": ("embedding_size", 128)}
     names = {**Bert.names, "projection": "embeddings_project"}
 
@@ -72,8 +68,7 @@ class Electra(Bert):
 class DistilBert(Encoder):
     """DistilBERT (Sanh et al., 2019). See `Encoder` for arguments and methods."""
 
-    model_types: ClassVar[tuple[str, ...]] = ("distilbert",)
-    saved_as = "DistilBertModel"
+    model_types = {"distilbert": "DistilBertModel"}
     keys = {
         **KEYS,
         "dim": ("dim", None),
@@ -101,8 +96,7 @@ class DistilBert(Encoder):
 class Albert(Encoder):
     """ALBERT (Lan et al., ICLR 2020), whose blocks share parameters. See `Encoder` for arguments and methods."""
 
-    model_types: ClassVar[tuple[str, ...]] = ("albert",)
-    saved_as = "AlbertModel"
+    model_types = {"albert": "AlbertModel"}
     keys = {
         **KEYS,
         "embedding_dim": ("embedding_size", 128),
@@ -135,7 +129,8 @@ class Albert(Encoder):
     def _make_layers(self) -> list[Any]:
         groups = self.config.size("num_hidden_groups", 1)
         inner = self.config.size("inner_group_num", 1)
-        return [[Block(self.settings, self.collection) for _ in range(inner)] for _ in range(groups)]
+        self.config.check_room("num_hidden_groups", groups, inner, self.settings.dim, self.settings.dim)
+        return [[self._make_block(i) for i in range(inner)] for _ in range(groups)]
 
     def _stack(self) -> Sequence[Any]:
         count = self.settings.layers
@@ -147,8 +142,7 @@ class MPNet(Encoder):
     and methods.
     """
 
-    model_types: ClassVar[tuple[str, ...]] = ("mpnet",)
-    saved_as = "MPNetModel"
+    model_types = {"mpnet": "MPNetModel"}
     keys = {**KEYS, "types": ("", 0), "padding": ("pad_token_id", 1)}
     names = {
         **_EMBEDDINGS,
@@ -168,6 +162,7 @@ class MPNet(Encoder):
 
     def _make_layers(self) -> list[Any]:
         rows = self.config.size("relative_attention_num_buckets", self.buckets, self.buckets)
+        self.config.check_room("relative_attention_num_buckets", rows, self.settings.heads)
         self.distances = Embedding(rows, self.settings.heads, self.collection)
         return super()._make_layers()
 

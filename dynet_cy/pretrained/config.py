@@ -46,11 +46,13 @@ class Config:
     Args:
         values: the settings
         source: where they stand, for errors
+        numbers: how many numbers the files with tensors hold
     """
 
-    def __init__(self, values: Mapping[str, Any], source: str = "config.json") -> None:
+    def __init__(self, values: Mapping[str, Any], source: str = "config.json", numbers: float = math.inf) -> None:
         self.values = dict(values)
         self.source = source
+        self.numbers = numbers
 
     def wrong(self, key: str, expected: str) -> ModelFileError:
         """The error of a setting."""
@@ -69,6 +71,15 @@ class Config:
         if isinstance(found, bool) or not isinstance(found, int) or not least <= found < _LARGEST:
             raise self.wrong(key, f"a whole number from {least} on")
         return found
+
+    def check_room(self, key: str, *sizes: int) -> None:
+        """Refuse settings of which a part of the model would have more numbers than the files, before it is made."""
+        if math.prod(sizes) > self.numbers:
+            shape = " times ".join(map(str, sizes))
+            raise ModelFileError(
+                f"{key} is {self.values.get(key)!r:.80}, for {shape} numbers, but the files hold {self.numbers:,}",
+                self.source,
+            )
 
     def number(self, key: str, default: float | None = None) -> float:
         """A number above 0."""

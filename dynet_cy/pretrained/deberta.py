@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.functions import gather
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Conv1d, Dropout, Embedding, Layer, LayerNorm, Linear
@@ -61,42 +62,44 @@ class DisentangledAttention(Attention):
         if not shared and "p2c" in kinds:
             self.distance_query = Linear(s.dim, s.dim, self.collection)
 
-    def __call__(
-        self, x: Expression, falling: Expression | None = None, rising: Expression | None = None
-    ) -> Expression:
+    def __call__(self, x: Expression, distances: Expression | None = None) -> Expression:
         """The attention of the columns of x to each other.
 
         Args:
             x: shape ``{dim,n}``
-            falling: the vectors of the distances n - 1 to -n, ``{dim,2n}``
-            rising: those of the distances 1 - n to n
+            distances: the vectors of the distances 0, 1, -1, 2, -2, ..., -(n - 1), n; ``{dim,2n}``
         """
         query, key, value = self.query(x), self.key(x), self.value(x)
-        (rows, columns), _ = ops.reshape(x, (x.dim()[0][0], -1)).dim()
-        scale = (rows // self.heads * (1 + len(self.kinds))) ** -0.5
+        rows = x.dim()[0][0] // self.heads
+        scale = (rows * (1 + len(self.kinds))) ** -0.5
         bias = None
-        if falling is not None and "c2p" in self.kinds:
-            bias = self._skewed((self.distance_key or self.key)(self.distance_dropout(falling)), query, columns)
-        if rising is not None and "p2c" in self.kinds:
-            found = self._skewed((self.distance_query or self.query)(self.distance_dropout(rising)), key, columns)
-            found = ops.transpose(found, (1, 0, 2))
-            bias = found if bias is None else bias + found
-        if bias is not None:
-            bias = bias * scale
+        if distances is not None and self.kinds:
+            distances = self.distance_dropout(distances)
+            parts = []
+            if "c2p" in self.kinds:
+                parts.append(self._products((self.distance_key or self.key)(distances), query, "falling"))
+            if "p2c" in self.kinds:
+                found = self._products((self.distance_query or self.query)(distances), key, "rising")
+                parts.append(ops.transpose(found, (1, 0, 2)))
+            bias = ops.esum(parts) * scale
         found = ops.scaled_dot_product_attention(
             query, key, value, self.heads, bias=bias, dropout=self.dropout.now, scale=scale
         )
         return self.output(found)
 
-    def _skewed(self, distances: Expression, x: Expression, columns: int) -> Expression:
-        """The product of each column i of x with that of column n - 1 - i + j of the distances, ``{n,n,heads}`` with
-        rows j. The products with all distances, one column after the other, have them at n - 1 + i (2 n - 1) + j.
+    def _products(self, distances: Expression, x: Expression, order: str) -> Expression:
+        """The product of each column of x with the vector of its distance from each row, ``{n,n,heads}``.
+
+        Args:
+            distances: ``{dim,2n}``
+            x: ``{dim,n}``
+            order: "falling" for the distance column - row, "rising" for row - column
         """
-        product = ops.transpose(self._heads(distances, 2 * columns)) * self._heads(x, columns)
-        flat = ops.reshape(product, (2 * columns * columns, self.heads), 1)
-        width = 2 * columns - 1
-        parts = ops.pick_range(flat, columns - 1, columns - 1 + columns * width)
-        return ops.pick_range(ops.reshape(parts, (width, columns, self.heads), 1), 0, columns)
+        columns = distances.dim()[0][1] // 2
+        products = ops.transpose(self._heads(distances, 2 * columns)) * self._heads(x, columns)
+        places = _places_of_distances(columns)
+        chosen = gather(products, ops.input_indices(places if order == "rising" else places.T))
+        return ops.reshape(chosen, (columns, columns, self.heads), 1)
 
     def _heads(self, x: Expression, columns: int) -> Expression:
         """The rows of each head, as a batch."""
@@ -133,8 +136,7 @@ class _NearColumns(Layer):
 class Deberta(Encoder):
     """DeBERTa (He et al., ICLR 2021), versions 2 and 3. See `Encoder` for arguments and methods."""
 
-    model_types: ClassVar[tuple[str, ...]] = ("deberta-v2",)
-    saved_as = "DebertaV2Model"
+    model_types = {"deberta-v2": "DebertaV2Model"}
     keys = {**KEYS, "types": ("type_vocab_size", 0), "eps": ("layer_norm_eps", 1e-7)}
     names = {
         "embeddings.pieces": "embeddings.word_embeddings",
@@ -170,20 +172,23 @@ class Deberta(Encoder):
     def _make_layers(self) -> list[Any]:
         s, config = self.settings, self.config
         self.distances = self.distances_norm = self.near = None
-        kinds = self._kinds()
         if config.flag("relative_attention"):
             self.buckets = config.size("position_buckets", 0, -1)
             farthest = config.size("max_relative_positions", -1, -1)
             self.farthest = farthest if farthest > 0 else s.positions
             self.span = self.buckets if self.buckets > 0 else self.farthest
+            config.check_room("position_buckets", 2 * self.span, s.dim)
             self.distances = Embedding(2 * self.span, s.dim, self.collection)
             if "layer_norm" in str(config.get("norm_rel_ebd", "none")).split("|"):
                 self.distances_norm = LayerNorm(s.dim, self.collection, s.eps)
         width = config.size("conv_kernel_size", 0, 0)
         if width:
+            config.check_room("conv_kernel_size", width, s.dim, s.dim // config.size("conv_groups", 1))
             self.near = _NearColumns(s, self.collection, config, width)
-        shared = config.flag("share_att_key")
-        return [_DebertaBlock(s, self.collection, kinds, shared) for _ in range(s.layers)]
+        return super()._make_layers()
+
+    def _make_block(self, number: int) -> Layer:
+        return _DebertaBlock(self.settings, self.collection, self._kinds(), self.config.flag("share_att_key"))
 
     def _kinds(self) -> tuple[str, ...]:
         """Which products with distances count."""
@@ -197,9 +202,8 @@ class Deberta(Encoder):
     def _context(self, columns: int) -> tuple[Expression, ...]:
         if self.distances is None:
             return ()
-        rows = _rows_of_distances(columns, self.buckets, self.farthest, self.span)
-        found = [self.distances(numbers) for numbers in rows]
-        return tuple(found if self.distances_norm is None else map(self.distances_norm, found))
+        found = self.distances(_rows_of_distances(columns, self.buckets, self.farthest, self.span))
+        return (found if self.distances_norm is None else self.distances_norm(found),)
 
     def _run(self, number: int, layer: Any, x: Expression, context: tuple[Expression, ...]) -> Expression:
         found = super()._run(number, layer, x, context)
@@ -218,11 +222,18 @@ class Deberta(Encoder):
 
 
 @lru_cache(maxsize=256)
-def _rows_of_distances(columns: int, buckets: int, farthest: int, span: int) -> tuple[Numbers, Numbers]:
-    """The rows of the table for the distances n - 1 to -n, and for 1 - n to n."""
-    rising = np.arange(1 - columns, columns + 1)
-    found = []
-    for distances in (-rising, rising):
-        numbers = disentangled_buckets(distances, buckets, farthest) if buckets > 0 else distances
-        found.append(np.clip(numbers + span, 0, 2 * span - 1))
-    return found[0], found[1]
+def _rows_of_distances(columns: int, buckets: int, farthest: int, span: int) -> Numbers:
+    """The rows of the table for the distances 0, 1, -1, 2, -2, ..., -(n - 1), n. Those of a shorter text come first, so
+    that texts of any length may be exported."""
+    numbers = np.arange(2 * columns)
+    distances = np.where(numbers % 2, (numbers + 1) // 2, -numbers // 2)
+    found = disentangled_buckets(distances, buckets, farthest) if buckets > 0 else distances
+    return np.clip(found + span, 0, 2 * span - 1)
+
+
+@lru_cache(maxsize=256)
+def _places_of_distances(columns: int) -> Numbers:
+    """For each row and column, the place of their distance in that order."""
+    numbers = np.arange(columns)
+    distances = numbers[:, None] - numbers
+    return np.where(distances > 0, 2 * distances - 1, -2 * distances)

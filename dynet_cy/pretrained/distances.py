@@ -66,8 +66,8 @@ def bias_of_buckets(table: LookupParameters, rows: Numbers) -> Expression:
         table: a row for each bucket, with a number for each head
         rows: the bucket of each key and query, shape (keys, queries)
     """
-    heads = table.shape[1]
-    found = ops.reshape(table.batch(np.ascontiguousarray(rows.ravel(order="F"))), (heads, *rows.shape), 1)
+    # As values of the graph, indices that grow with a text may be exported.
+    found = ops.reshape(table[ops.input_indices(rows)], (table.shape[1], *rows.shape), 1)
     return ops.transpose(found, (1, 2, 0))
 
 

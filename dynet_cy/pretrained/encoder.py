@@ -103,16 +103,12 @@ class Encoder(Layer):
         2
     """
 
-    model_types: ClassVar[tuple[str, ...]] = ()
-    """The values of `model_type` in `config.json` that mean this class."""
+    model_types: ClassVar[Mapping[str, str]] = {}
+    """The values of `model_type` in `config.json` that mean this class, and for each the class in `transformers`."""
     keys: ClassVar[Mapping[str, tuple[str, Any]]] = KEYS
     """The name of each setting in `config.json`, and its value where it is missing."""
     names: ClassVar[Table] = {}
     """The names of the modules; see `dynet_cy.pretrained.names`."""
-    saved_as: ClassVar[str] = ""
-    """The name of the class in `transformers`."""
-    block: ClassVar[type[Any]] = Block
-    """The class of the blocks."""
 
     def __init__(
         self, config: Config | Mapping[str, Any] | str, model: ParameterCollection, pooler: bool = False
@@ -120,6 +116,7 @@ class Encoder(Layer):
         values = json.loads(config) if isinstance(config, str) else config
         self.config = values if isinstance(values, Config) else Config(values)
         self.settings = s = read_settings(self.config, self.keys, ACTIVATIONS)
+        self._check_room()
         super().__init__(model, (json.dumps(self.config.values), bool(pooler)))
         self.text: TextReader | None = None
         self.report = ""
@@ -132,6 +129,17 @@ class Encoder(Layer):
         self.longest = s.positions - (self._first_position() or 0)
         self.overlap = min(128, self.longest // 4)
         self.eval()
+
+    def _check_room(self) -> None:
+        """Check that what the settings say is not larger than the files."""
+        s, check = self.settings, self.config.check_room
+        rows = {"vocabulary": s.vocabulary, "types": s.types}
+        if self._first_position() is not None:
+            rows["positions"] = s.positions
+        for name, count in rows.items():
+            check(self.keys[name][0], count, s.embedding_dim)
+        check(self.keys["dim"][0], s.dim, s.dim)
+        check(self.keys["hidden_dim"][0], s.hidden_dim, s.dim)
 
     # ---- what architectures change
 
@@ -148,7 +156,12 @@ class Encoder(Layer):
         return Linear(s.embedding_dim, s.dim, self.collection) if s.embedding_dim != s.dim else None
 
     def _make_layers(self) -> list[Any]:
-        return [self.block(self.settings, self.collection) for _ in range(self.settings.layers)]
+        s = self.settings
+        self.config.check_room(self.keys["layers"][0], s.layers, s.dim, s.dim)
+        return [self._make_block(number) for number in range(s.layers)]
+
+    def _make_block(self, number: int) -> Layer:
+        return Block(self.settings, self.collection)
 
     def _stack(self) -> Sequence[Any]:
         """The blocks in the order in which they are called."""
@@ -226,7 +239,7 @@ class Encoder(Layer):
     def _windows(self, ids: Sequence[int], types: Sequence[int], code: Input) -> list[Expression]:
         """The results for a text that is too long to be read at once."""
         first, last = (code.first, code.last) if isinstance(code, Code) else (0, 0)
-        if any(types):
+        if isinstance(code, Code) and None in code.word_of[first : len(ids) - last]:
             raise ValueError(
                 f"{type(self).__name__}: a pair of texts has {len(ids)} pieces, which is more than {self.longest}: "
                 f"tokenize(first, second, longest={self.longest}) cuts them off"
@@ -380,9 +393,9 @@ class Encoder(Layer):
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         write_tensors(place / "model.safetensors", self._tensors())
-        config = {**self.config.values, "architectures": [self.saved_as], "dtype": "float32"}
-        config.pop("torch_dtype", None)
-        write_json(place / "config.json", config)
+        kind = self.config.get("model_type", next(iter(self.model_types)))
+        changed = {"model_type": kind, "architectures": [self.model_types[kind]], "dtype": "float32"}
+        write_json(place / "config.json", {**self.config.values, **changed})
         for name, data in (self.text.files if self.text is not None else {}).items():
             write_bytes(place / name, data)
 

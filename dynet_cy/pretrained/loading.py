@@ -65,6 +65,7 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
     cls = _class_of(config)
     file = find_files(folder) if place.is_dir() else place
     tensors = open_tensors(file)
+    config.numbers = tensors.numbers()
     collection = as_collection(model)
     if not isinstance(collection, ParameterCollection):
         raise TypeError(f"load: argument model: expected a ParameterCollection, got {type(model).__name__}")

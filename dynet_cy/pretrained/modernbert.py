@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,8 +94,7 @@ class ModernBert(Encoder):
     methods.
     """
 
-    model_types: ClassVar[tuple[str, ...]] = ("modernbert",)
-    saved_as = "ModernBertModel"
+    model_types = {"modernbert": "ModernBertModel"}
     keys = {
         **KEYS,
         "embedding_dim": ("", 0),
@@ -128,12 +127,15 @@ class ModernBert(Encoder):
         s, config = self.settings, self.config
         self.norm = _norm(s, self.collection, config)
         self.window = config.size("local_attention", 128) // 2
-        kinds = _kinds(config, s.layers)
-        return [_ModernBlock(s, self.collection, config, i, kind) for i, kind in enumerate(kinds)]
+        return super()._make_layers()
+
+    def _make_block(self, number: int) -> Layer:
+        kind = _kinds(self.config, self.settings.layers)[number]
+        return _ModernBlock(self.settings, self.collection, self.config, number, kind)
 
     def _context(self, columns: int) -> tuple[Expression, ...]:
-        """The bias of the scores in blocks that attend to near columns only, if some are not near."""
-        return () if columns <= self.window + 1 else (ops.inputTensor(_near(columns, self.window)),)
+        """The bias of the scores in blocks that attend to near columns only."""
+        return (ops.inputTensor(_near(columns, self.window)),)
 
     def _finished(self, states: list[Expression]) -> list[Expression]:
         return [*states[:-1], self.norm(states[-1])]

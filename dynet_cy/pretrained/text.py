@@ -113,18 +113,19 @@ class TextReader:
         ]
         inner = [at for at, own_piece in enumerate(own_pieces) if not own_piece]
         first, last = (inner[0], len(own_pieces) - 1 - inner[-1]) if inner else (len(own_pieces), 0)
-        return Code(whole.ids, whole.tokens, word_of, sum(words, []), whole.type_ids, first, last, cut)
+        pieces = [self.tokenizer.id_to_token(number) for number in whole.ids]
+        return Code(whole.ids, pieces, word_of, sum(words, []), whole.type_ids, first, last, cut)
 
     def _pieces(self, text: Text) -> tuple[Any, list[str]]:
         """A text as the tokenizer encodes it, without the model's own pieces, and its words."""
         if isinstance(text, str):
             found = self.tokenizer.encode(text, add_special_tokens=False)
             count = 1 + max((number for number in found.word_ids if number is not None), default=-1)
-            return found, [text[slice(*found.word_to_chars(i))] for i in range(count)]
-        words = list(text)
-        wrong = next((word for word in words if not isinstance(word, str)), None)
-        if wrong is not None:
-            raise TypeError(f"tokenize: expected a string or a list of words, got a list with {wrong!r:.80}")
+            return found, [text[slice(*found.word_to_chars(i))].strip() for i in range(count)]
+        words: list[Any] = list(text) if isinstance(text, (list, tuple)) else [text]
+        wrong = [word for word in words if not isinstance(word, str)]
+        if wrong:
+            raise TypeError(f"tokenize: expected a string or a list of words, got {wrong[0]!r:.80}")
         found = self._for_words.encode(words, is_pretokenized=True, add_special_tokens=False)
         lost = set(range(len(words))) - set(found.word_ids)
         if lost:
