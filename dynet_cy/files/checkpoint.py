@@ -18,7 +18,7 @@ import copy
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar, Union
 
@@ -117,10 +117,6 @@ _STATE = record(
 )
 
 
-def _stored(collection: ParameterCollection) -> list[Stored]:
-    return [*collection.parameters_list(), *collection.lookup_parameters_list()]
-
-
 def _checked(function: str, given: Any, trainer: Any) -> ParameterCollection:
     """The collection that was given, or that of a layer."""
     collection = as_collection(given)
@@ -130,10 +126,28 @@ def _checked(function: str, given: Any, trainer: Any) -> ParameterCollection:
         return collection
     if not isinstance(trainer, Trainer):
         raise TypeError(f"{function}: trainer must be a Trainer, not {type(trainer).__name__}")
-    trained = trainer.collection
-    if trained.storage is not collection.storage or not trained.name().startswith(collection.name()):
+    if not set(collection._below()).issuperset(trainer.collection._below()):
         raise ValueError(f"{function}: the trainer is not one of {collection.name()} of this model")
     return collection
+
+
+def _names(collection: ParameterCollection) -> dict[Stored, str]:
+    """The full names of the parameters of a collection, which files have."""
+    return {x: name for name, x in collection._full_names().items()}
+
+
+def _renamed(settings: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of a trainer with other names of parameters."""
+    settings = dict(settings)
+    average = settings["_average"]
+    if average is not None:
+        since = {names.get(name, name): n for name, n in average.get("since", {}).items()}
+        settings["_average"] = {**average, "since": since}
+    if "_groups" in settings:
+        settings["_groups"] = tuple(
+            {**group, "names": [names.get(name, name) for name in group["names"]]} for group in settings["_groups"]
+        )
+    return settings
 
 
 def save_safetensors(
@@ -168,8 +182,7 @@ def save_safetensors(
     collection = _checked("save_safetensors", collection, trainer)
     tensors: dict[str, np.ndarray[Any, Any]] = {}
     kinds = {}
-    for x in _stored(collection):
-        name = x.name()
+    for name, x in collection._full_names().items():
         kinds[name] = type(x).__name__
         tensors[name] = settled_array(x)
         gradient = gradient_state(x)
@@ -185,15 +198,16 @@ def save_safetensors(
         "extra": extra or {},
     }
     if trainer is not None:
-        settings = trainer._settings()
+        names = _names(collection)
+        settings = _renamed(trainer._settings(), {own: names[x] for x, own in _names(trainer.collection).items()})
         state["trainer"] = {"class": type(trainer).__name__, "settings": settings}
         state["trainer"]["weight_decay"] = trainer.collection._decay_state()
         without = state["trainer"]["without_state"] = []
         for x, arrays in zip(trainer.collection._below(), trainer._state_arrays()):
             if arrays is None:
-                without.append(x.name())
+                without.append(names[x])
             for number, array in enumerate(arrays or ()):
-                tensors[f"trainer:{number}:{x.name()}"] = array
+                tensors[f"trainer:{number}:{names[x]}"] = array
     try:
         json.dumps(state)
     except (TypeError, ValueError) as error:
@@ -235,7 +249,8 @@ class _Checkpoint:
         self.path = os.fspath(path)
         self.file = file
         self.names = set(file.keys())
-        self.given: dict[str, str] = {}  # the name in the file for each name in the collection
+        self.own: dict[Stored, str] = {}  # the full names of the collection's parameters,
+        self.given: dict[str, str] = {}  # and the names in the file for them
         text = (file.metadata() or {}).get(_KEY)
         self.state: dict[str, Any] = {}
         if text is not None:
@@ -276,7 +291,8 @@ class _Checkpoint:
         Returns:
             The parameters that are in the file: all of them, if `strict` is True.
         """
-        own = {x.name(): x for x in _stored(collection)}
+        own = collection._full_names()
+        self.own = {x: name for name, x in own.items()}
         # All our parameters' names begin with "/", and may have a colon; those of their gradients and states have one.
         there = sorted(name for name in self.names if name.startswith("/") or ":" not in name)
         self.given, report = matches(there, own, "", None, collection._first_names())
@@ -313,7 +329,7 @@ class _Checkpoint:
             raise self.mismatch("the file has no state of a trainer")
         if there["class"] != type(trainer).__name__:
             raise self.mismatch(f"the file has the state of {there['class']}, not of {type(trainer).__name__}")
-        own = trainer._settings()
+        own = _renamed(trainer._settings(), self.in_files(trainer))
         self.check_schedule(trainer, there["settings"].get("_schedule"))
         different = sorted((there["settings"].keys() ^ own.keys()) - (_LATER - there["settings"].keys()))
         if different:
@@ -322,7 +338,7 @@ class _Checkpoint:
             self.check(value, _SETTINGS.get(name, like(own[name])), f"the trainer's setting {name}")
         if there["settings"]["_swapped"] and there["settings"]["_average"] is None:
             raise self.damaged(ValueError("the parameters are set to a moving average that is not there"))
-        wanted_groups = [[self.in_file(name) for name in group["names"]] for group in own["_groups"]]
+        wanted_groups = [group["names"] for group in own["_groups"]]
         groups = [group["names"] for group in there["settings"].get("_groups", ())]
         if "_groups" not in there["settings"]:
             groups = wanted_groups
@@ -330,9 +346,9 @@ class _Checkpoint:
             raise self.mismatch(f"the trainer has the groups of parameters {wanted_groups}, the file {groups}")
         without = there.get("without_state", ())
         wanted = {
-            f"trainer:{number}:{self.in_file(x.name())}": x
+            f"trainer:{number}:{self.in_file(x)}": x
             for x in trainer.collection._below()
-            if self.in_file(x.name()) not in without
+            if self.in_file(x) not in without
             for number in range(trainer._n_planes(there["settings"]))
         }
         found = {name for name in self.names if name.startswith("trainer:")}
@@ -340,7 +356,7 @@ class _Checkpoint:
             different = sorted(found ^ wanted.keys())[:5]
             raise self.mismatch(f"the file has the state of a trainer of other parameters: {', '.join(different)}")
         for name, x in wanted.items():
-            self.check_tensor(name, x.shape(), x.name())
+            self.check_tensor(name, x.shape(), self.own[x])
 
     def check_schedule(self, trainer: Trainer, state: Any) -> None:
         if state is not None:
@@ -357,13 +373,17 @@ class _Checkpoint:
             except Exception as error:  # of any kind: programs define their own schedules
                 raise self.damaged(error) from error
 
-    def in_file(self, name: str) -> str:
+    def in_file(self, x: Stored) -> str:
         """The name in the file of a parameter."""
-        return self.given.get(name, name)
+        return self.given.get(self.own[x], self.own[x])
+
+    def in_files(self, trainer: Trainer) -> dict[str, str]:
+        """The names in the file of the parameters of a trainer, by their full names there."""
+        return {name: self.in_file(x) for x, name in _names(trainer.collection).items()}
 
     def fill(self, stored: list[Stored]) -> None:
         for x in stored:
-            name = self.in_file(x.name())
+            name = self.in_file(x)
             value = self.file.get_tensor(name)
             set_array(x, value)
             gradient: Any = None
@@ -376,24 +396,15 @@ class _Checkpoint:
     def fill_trainer(self, trainer: Trainer) -> None:
         there = self.state["trainer"]
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in there["settings"].items()}
-        now = {name: own for own, name in self.given.items()}
-        average = there["settings"]["_average"]
-        if average is not None:
-            since = average.get("since", {})
-            settings["_average"] = {**average, "since": {now.get(name, name): n for name, n in since.items()}}
-        if "_groups" in settings:
-            groups = settings["_groups"]
-            settings["_groups"] = tuple(
-                {**group, "names": [now.get(name, name) for name in group["names"]]} for group in groups
-            )
+        settings = _renamed(settings, {name: own for own, name in self.in_files(trainer).items()})
         planes = range(trainer._n_planes(settings))
 
         without = there.get("without_state", ())
 
         def arrays() -> Iterator[list[Any] | None]:
             for x in trainer.collection._below():
-                names = [f"trainer:{number}:{self.in_file(x.name())}" for number in planes]
-                yield None if self.in_file(x.name()) in without else [self.file.get_tensor(name) for name in names]
+                names = [f"trainer:{number}:{self.in_file(x)}" for number in planes]
+                yield None if self.in_file(x) in without else [self.file.get_tensor(name) for name in names]
 
         trainer._restore(settings, arrays())
         trainer.collection._set_decay_state(there["weight_decay"])
@@ -545,8 +556,9 @@ def load_network(path: FileName, make: Callable[[dict[str, Any]], N]) -> N:
         network = make(extra)
     except KeyError as error:
         raise ValueError(f"{os.fspath(path)}: the model of another program: it has no {error}") from error
-    collection: Any = getattr(network, "pc", None) or network.collection  # type: ignore[attr-defined]
-    load_safetensors(path, collection)
+    made: Any = network
+    own = as_collection(made)
+    load_safetensors(path, own if own is not made else getattr(made, "pc", None) or made.collection)
     return network
 
 

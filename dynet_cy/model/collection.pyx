@@ -62,6 +62,7 @@ cdef class _Members:
     cdef list collections           # weak references to the collections, in the order in which they were made
     cdef Py_ssize_t most            # how many of them there may be before those that are gone are looked for
     cdef int made                   # how many collections there have been
+    cdef bint shares                # whether a layer of these collections holds what is not in its own collection
     cdef object allowance           # the limit of parameters that may be added now; None: no limit
     cdef readonly object decay      # what weight decay means in programs written for DyNet
 
@@ -111,6 +112,18 @@ cdef class _Members:
         self.made += 1
         collection._number = self.made
         collection._since = len(self.entries), self.made
+
+    cdef tuple tree(self):
+        """For the name of each collection, the entries and the names of collections in it; and the collections in use
+        by their names."""
+        children = {}
+        for entry in self.entries:
+            child, above = entry, _parent((<_Stored>entry).full_name)
+            while above not in children and above != "/":
+                children[above] = [child]
+                child, above = above, _parent(above)
+            children.setdefault(above, []).append(child)
+        return children, {x._name: x for x in self.collections_after(0)}
 
     cdef list collections_after(self, int number):
         """The collections in use that were made after one, the last one first."""
@@ -252,6 +265,129 @@ def rolled_back(collection):
         raise
 
 
+def hold(collection, parts):
+    """Note what the layer of a collection holds: the parameters and collections that its attributes lead to.
+
+    They may belong to other collections, even to those of another root.
+    """
+    cdef _Members members = collection._members
+    collection._parts = parts
+    for part in parts.values():
+        if not _is_below(collection, part):
+            members.shares = True
+
+
+def remove_unheld(collection, parts):
+    """Remove from a collection what these parts lead to, and its layer holds no longer.
+
+    Returns:
+        Whether there was anything.
+    """
+    held = {(<_Stored>x).p.id for part in _all_parts(collection._parts.values()) for x in _entries(part)}
+    removed = False
+    for part in _all_parts(parts):
+        own = _entries(part) if _is_below(collection, part) else []
+        free = [x for x in own if (<_Stored>x).p.id not in held]
+        for x in free if len(free) < len(own) else [part]:
+            if own:
+                collection.remove(x)
+                removed = True
+    return removed
+
+
+cdef list _all_parts(parts):
+    """Parameters and collections, and those that they hold."""
+    found = list(dict.fromkeys(parts))
+    seen = set(found)
+    for part in found:                                      # which grows
+        for x in part._parts.values() if isinstance(part, ParameterCollection) else ():
+            if x not in seen:
+                seen.add(x)
+                found.append(x)
+    return found
+
+
+cdef list _entries(part):
+    """A parameter, or all that were made in a collection."""
+    return [part] if isinstance(part, _Stored) else (<_Members>part._members).below(part._name)
+
+
+cdef bint _is_below(collection, x):
+    """Whether a parameter or collection belongs to a collection, or to one below it."""
+    name = (<_Stored>x).full_name if isinstance(x, _Stored) else x._name
+    return _members_of(x) is collection._members and name.startswith(collection._name)
+
+
+cdef _Members _members_of(x):
+    return (<_Stored>x).members if isinstance(x, _Stored) else x._members
+
+
+cdef bint _is_removed(x):
+    return (x.full_name if isinstance(x, _Stored) else x._name).startswith("removed:")
+
+
+cdef class _Paths:
+    """The names of all that a collection holds, by the attributes that lead to it from there.
+
+    Each parameter has one name, that of the first path.
+    """
+
+    cdef dict found                 # parameters and tables by name
+    cdef set numbers                # ids of those found
+    cdef set visited                # the collections whose parts have been looked at,
+    cdef dict collections           # and the last one at each place
+    cdef dict trees                 # what is in each collection, for each root: see `_Members.tree`
+
+    def __init__(self, collection):
+        self.found = {}
+        self.numbers = set()
+        self.visited = set()
+        self.collections = {}
+        self.trees = {}
+        self.follow(collection, "")
+
+    cdef int add(self, str name, _Stored x) except -1:
+        cdef int n = 0
+        if x.p.id not in self.numbers:
+            self.numbers.add(x.p.id)
+            free = name
+            while free in self.found:
+                n += 1
+                free = f"{name}_{n}"
+            self.found[free] = x
+        return 0
+
+    cdef int follow(self, collection, str before) except -1:
+        """Add what the attributes of a layer lead to, then what else is in its collection."""
+        cdef _Members members = collection._members
+        self.collections[before] = collection
+        if collection in self.visited or _is_removed(collection):
+            return 0
+        self.visited.add(collection)
+        for name, part in collection._parts.items():
+            if not isinstance(part, _Stored):
+                self.follow(part, f"{before}{name}/")
+            elif _is_below(collection, part):
+                self.add(before + (<_Stored>part).full_name[len(collection._name):], part)
+            elif not _is_removed(part):
+                self.add(before + name, part)
+        if members not in self.trees:
+            self.trees[members] = members.tree()
+        return self.take(members, self.trees[members], collection._name, before)
+
+    cdef int take(self, _Members members, tuple tree, str name, str before) except -1:
+        """Add what is in a collection, by its name there."""
+        children, collections = tree
+        for child in children.get(name, ()):
+            if isinstance(child, _Stored):
+                self.add(before + (<_Stored>child).full_name[len(name):], members.shown(child))
+            elif child in collections:
+                self.follow(collections[child], before + child[len(name):])
+            else:
+                self.take(members, tree, child, before + child[len(name):])
+        return 0
+
+
 def name_members(collection, wanted):
     """Rename parameters and sub-collections whose names were made automatically.
 
@@ -322,6 +458,7 @@ class ParameterCollection:
     """
 
     _named = False              # whether its name follows an attribute
+    _parts = {}                 # what the layer of this collection holds, by the names of its attributes; see `hold`
 
     def __init__(self):
         self._name = self._first_name = "/"
@@ -665,7 +802,9 @@ class ParameterCollection:
         return [x for x in self._below() if isinstance(x, LookupParameters)]
 
     def _below(self):
-        return (<_Members>self._members).below(self._name)
+        """All parameters and tables of this collection: below it, or held by the layers of those below it."""
+        cdef _Members members = self._members
+        return list((<_Paths>_Paths(self)).found.values()) if members.shares else members.below(self._name)
 
     def _catch_up(self):
         """Apply all updates made so far to all rows of all tables of the root, not only those of this collection.
@@ -694,12 +833,23 @@ class ParameterCollection:
     # ---- by name
 
     def _by_name(self):
-        """Parameters and tables by their names relative to this collection, in the order in which they were added."""
-        return {x.name()[len(self._name):]: x for x in self._below()}
+        """Parameters and tables by their names relative to this collection, in the order in which they were added.
+
+        What a layer holds, and is not in its collection, has the name of the attributes that lead to it.
+        """
+        cdef _Members members = self._members
+        if members.shares:
+            return (<_Paths>_Paths(self)).found
+        return {x.name()[len(self._name):]: x for x in members.below(self._name)}
+
+    def _full_names(self):
+        """The same with the name of this collection before them."""
+        return {self._name + name: x for name, x in self._by_name().items()}
 
     def _first_names(self):
         """The full names of all parameters and tables below, by the full names under which they were made."""
-        return {(<_Members>self._members).first_name(x): x.name() for x in self._below()}
+        cdef _Members members = self._members
+        return {members.first_name(x): name for name, x in self._full_names().items() if _is_below(self, x)}
 
     def keys(self):
         """The names of all parameters and tables below, in the order in which they were added: "W", "encoder/W".
@@ -743,6 +893,8 @@ class ParameterCollection:
             raise TypeError(f"{self._name}: the name of a parameter is needed, not {name!r}")
         found = own.get(name, own.get(name[len(self._name):]) if name.startswith(self._name) else None)
         if found is None:
+            found = next((x for x in own.values() if x.name() in (name, self._name + name)), None)
+        if found is None:
             near = difflib.get_close_matches(name, own, 3) or list(own)[:10]
             raise KeyError(f"{self._name} has no parameter {name!r}" + (f"; it has {', '.join(near)}" if near else ""))
         return found
@@ -766,15 +918,18 @@ class ParameterCollection:
             >>> list(model.state_dict()), list(model.state_dict("linear"))
             (['W', 'linear/W', 'linear/b'], ['W', 'b'])
         """
-        found = self._by_name()
-        if layer:
-            before = layer.replace(".", "/") + "/"
-            within = {name[len(before):].replace("/", "."): x for name, x in found.items() if name.startswith(before)}
-            if not within:
-                layers = dict.fromkeys(name.rpartition("/")[0] for name in found if "/" in name)
-                raise KeyError(f"state_dict: {self._name} has no layer {layer!r}, but {', '.join(layers) or 'none'}")
-            found = within
-        return {name: settled_array(x) for name, x in found.items()}
+        cdef _Paths paths
+        if not layer:
+            return {name: settled_array(x) for name, x in self._by_name().items()}
+        place = layer.replace(".", "/") + "/"
+        paths = _Paths(self)
+        within = paths.collections.get(place)
+        found = within._by_name() if within is not None else {
+            name[len(place):]: x for name, x in paths.found.items() if name.startswith(place)}
+        if not found:
+            layers = dict.fromkeys(name.rpartition("/")[0] for name in paths.found if "/" in name)
+            raise KeyError(f"state_dict: {self._name} has no layer {layer!r}, but {', '.join(layers) or 'none'}")
+        return {name.replace("/", "."): settled_array(x) for name, x in found.items()}
 
     def load_state_dict(self, state, strict=True, prefix="", rename=None):
         """Set values from named arrays, such as those of `state_dict`.  Nothing is changed unless all of them fit.
@@ -845,13 +1000,10 @@ class ParameterCollection:
         if name and not name.startswith("/"):
             raise ValueError(f"Key should start with '/': {name}")
         check_key(name)
-        prefix = name if not name or name.endswith("/") else name + "/"
-
-        def renamed(x):
-            return prefix + x.name()[len(self._name):] if prefix else x.name()
-
-        ordered = self.parameters_list() + self.lookup_parameters_list()
-        write_text_model(fname, (entry_of(x, renamed(x)) for x in ordered), append)
+        prefix = self._name if not name else name if name.endswith("/") else name + "/"
+        own = [(prefix + path, x) for path, x in self._by_name().items()]
+        own.sort(key=lambda pair: isinstance(pair[1], LookupParameters))
+        write_text_model(fname, (entry_of(x, path) for path, x in own), append)
 
     def populate(self, fname, key=""):
         """Read all parameters and tables from a text model file, also one written by DyNet.
@@ -877,9 +1029,11 @@ class ParameterCollection:
             array([3., 3.])
         """
         parameters, tables = self.parameters_list(), self.lookup_parameters_list()
+        wanted = [(name, x, file_dim(x)) for name, x in self._full_names().items()]
         entries = list(populate_entries(
-            fname, [(x.name(), file_dim(x)) for x in parameters],
-            [(x.name(), file_dim(x)) for x in tables], key, None if follows_dynet() else self._name))
+            fname, [(name, dim) for name, x, dim in wanted if isinstance(x, Parameters)],
+            [(name, dim) for name, x, dim in wanted if isinstance(x, LookupParameters)], key,
+            None if follows_dynet() else self._name))
         for i, entry in entries:
             fill_entry((tables if entry.kind == LOOKUP else parameters)[i], entry, fname)
 
@@ -988,6 +1142,10 @@ class ParameterCollection:
         own = {k: v for k, v in self.__dict__.items() if k not in (*_RESTORED, "_number", "_since")}
         return _restored_collection, (type(self), {k: getattr(self, k) for k in _RESTORED}), own or None
 
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        hold(self, self._parts)
+
     def __repr__(self):
         return f"<ParameterCollection {self._name} of {len(self)} parameters, {self.parameter_count():,} numbers>"
 
@@ -1005,7 +1163,7 @@ def named(collection, separator="/"):
     """Parameters and tables by their names relative to a collection; and these names by those under which they were
     made, which older files have."""
     below, above = len(collection._name), len(collection._first_name)
-    own = {x.name()[below:].replace("/", separator): x for x in collection._below()}
+    own = {name.replace("/", separator): x for name, x in collection._by_name().items()}
     first = {old[above:].replace("/", separator): new[below:].replace("/", separator)
              for old, new in collection._first_names().items()}
     return own, first

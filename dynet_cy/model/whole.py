@@ -18,10 +18,6 @@ CollectionOrLayer = Union["ParameterCollection", _Layer]
 
 
 def as_collection(x: Any) -> ParameterCollection:
-    """The collection of all parameters of a layer; anything else as it is.
-
-    Raises:
-        ValueError: the layer has parameters outside its collection.
-    """
+    """The collection of a layer, with all that the layer holds; anything else as it is."""
     whole = getattr(type(x), "_whole_collection", None)
     return cast("ParameterCollection", x if whole is None else whole(x))

@@ -20,7 +20,7 @@ import numpy as np
 
 from dynet_cy.core.equivalents import Elsewhere, of_arguments
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
-from dynet_cy.model.collection import are_beside, is_unnamed, name_members, rolled_back, take_place
+from dynet_cy.model.collection import are_beside, hold, is_unnamed, name_members, remove_unheld, rolled_back, take_place
 from dynet_cy.nn.scopes import open_scopes
 
 __all__: list[str] = []
@@ -66,21 +66,42 @@ def stored(part: Any) -> Any:
     return None if method is None else method(part)
 
 
-def replace_part(layer: Any, name: str, before: Any, value: Any) -> None:
-    """Name what has become an attribute of a finished layer, and remove from its collection what it replaces."""
-    collection = layer.collection
-    new = [(stored(part), layer._saved_name(to)) for part, to in parts(value, name)]
-    new = [(part, to) for part, to in new if is_unnamed(collection, part)]
-    if not new:
+def note_parts(layer: Any) -> None:
+    """Let the collection of a layer know all that the layer holds, wherever it was made."""
+    held: dict[str, Any] = {}
+    for part, name in all_parts(layer):
+        held.setdefault(layer._saved_name(name), stored(part))
+    hold(layer.collection, held)
+
+
+def note_all_parts(layer: Any, seen: set[int] | None = None) -> None:
+    """The same for all layers in a layer, whose lists may have changed."""
+    seen = set() if seen is None else seen
+    if id(layer) in seen:
         return
-    used = [stored(part) for part, _ in all_parts(layer)]
+    seen.add(id(layer))
+    note_parts(layer)
+    for part, _ in all_parts(layer):
+        if isinstance(type(part), LayerType):
+            note_all_parts(part, seen)
+
+
+def replace_part(layer: Any, name: str, before: Any, value: Any) -> None:
+    """Name what has become an attribute of a finished layer, and remove from its collection what it replaces.
+
+    What the layer still holds elsewhere, such as the former layer within the new one, stays.
+    """
+    new = [(stored(part), layer._saved_name(to)) for part, to in parts(value, name)]
     old = [stored(part) for part, _ in parts(before, name)]
-    replaced = [
-        part for part in old if not any(part is other for other in used) and part.name().startswith(collection.name())
-    ]
-    for part in replaced:
-        collection.remove(part)
-    name_members(collection, new)
+    if not new and not old:
+        return
+    collection = layer.collection
+    held = list(collection._parts.values())
+    note_parts(layer)
+    unnamed = [(part, to) for part, to in new if is_unnamed(collection, part)]
+    came = unnamed or any(not any(part is other for other in held) for part, _ in new)
+    replaced = came and remove_unheld(collection, old)
+    name_members(collection, unnamed)
     if replaced:
         message = f"{type(layer).__name__}.{name} was made again: its former parameters are removed from the model"
         warnings.warn(message, stacklevel=3)
@@ -144,6 +165,7 @@ class LayerType(abc.ABCMeta):
             finally:
                 stacks.pop()
         name_members(layer.collection, [(stored(part), layer._saved_name(name)) for part, name in all_parts(layer)])
+        note_parts(layer)
         object.__setattr__(layer, "_constructed", True)
         if place is not None:
             _take_place_of_former(layer, place)

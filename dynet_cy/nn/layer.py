@@ -21,7 +21,16 @@ from dynet_cy.model.matching import Matched, Renaming
 from dynet_cy.model.parameters import settled_array
 from dynet_cy.model.weights import Weights
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
-from dynet_cy.nn.construction import LayerType, NotBegun, all_parts, attributes, begin_in, replace_part, stored
+from dynet_cy.nn.construction import (
+    LayerType,
+    NotBegun,
+    all_parts,
+    attributes,
+    begin_in,
+    note_all_parts,
+    note_parts,
+    replace_part,
+)
 from dynet_cy.ops import api
 from dynet_cy.ops.registry import DimensionError
 from dynet_cy.rnn.birnn import BiRNNBuilder
@@ -123,6 +132,7 @@ class Layer(metaclass=LayerType):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _attributes=None)
+        note_parts(self)
 
     def sublayers(self) -> Iterator[Layer | _RNNBuilder | BiRNNBuilder]:
         """The layers and builders of recurrent networks that are attributes, or in lists or dictionaries that are."""
@@ -193,9 +203,6 @@ class Layer(metaclass=LayerType):
     def parameters(self) -> list[Stored]:
         """All parameters and tables of the layer and of all in it, in the order in which they were made.
 
-        Raises:
-            ValueError: some are outside of its collection
-
         Example:
             >>> import dynet_cy as dy
             >>> [p.shape for p in dy.nn.Linear(3, 2, dy.Model()).parameters()]
@@ -205,9 +212,6 @@ class Layer(metaclass=LayerType):
 
     def named_parameters(self) -> Iterator[tuple[str, Stored]]:
         """Pairs of name and parameter (or table): the attributes that lead to it, with dots between them.
-
-        Raises:
-            ValueError: some are outside of its collection
 
         Example:
             >>> import dynet_cy as dy
@@ -221,24 +225,12 @@ class Layer(metaclass=LayerType):
         return named(self._whole_collection(), ".")[0]
 
     def _whole_collection(self) -> ParameterCollection:
-        """The collection, after a check that it holds the parameters of all parts."""
-        below = self.collection._below()
-        own = set(map(id, below))
-        for part, name in all_parts(self):
-            place = part._whole_collection() if isinstance(part, Layer) else stored(part)
-            held = place._below() if isinstance(place, ParameterCollection) else [place]
-            if not own.issuperset(map(id, held)):
-                raise ValueError(
-                    f"{type(self).__name__}: its attribute {name.replace('/', '.')} has parameters in {place.name()}, "
-                    f"outside of {self.collection.name()}: make them with self.collection, or pass the model instead"
-                )
+        """The collection, which knows all that the layer holds now."""
+        note_all_parts(self)
         return self.collection
 
     def state_dict(self) -> dict[str, npt.NDArray[np.float32]]:
         """The values of all parameters and tables by name, as new arrays; see `named_parameters`.
-
-        Raises:
-            ValueError: some are outside of its collection
 
         Example:
             >>> import dynet_cy as dy

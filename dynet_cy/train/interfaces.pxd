@@ -86,4 +86,4 @@ cdef int check_not_scheduled(object pace) except -1
 # Parameters and tables: one, all of a collection, or those of a list of these.
 cdef list stored_in(object params, str op)
 # Groups restored from what `_state` returned; a group of the same parameters keeps its object.
-cdef list restored_groups(object own, object states)
+cdef list restored_groups(object collection, object own, object states)

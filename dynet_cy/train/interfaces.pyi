@@ -1,6 +1,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from dynet_cy.model.collection import ParameterCollection
+from dynet_cy.model.parameters import LookupParameters, Parameters
+
 LEAST_DECAY: float
 
 class Backend: ...
@@ -16,14 +19,16 @@ class Reducer:
     def host_only(self) -> str | None: ...
 
 class ParameterGroup:
-    names: tuple[str, ...]
     def __init__(
         self,
-        names: Iterable[str],
+        collection: ParameterCollection,
+        stored: Iterable[Parameters | LookupParameters],
         learning_rate: float | None = None,
         weight_decay: float | None = None,
         clip_threshold: float | None = None,
     ) -> None: ...
+    @property
+    def names(self) -> tuple[str, ...]: ...
     @property
     def learning_rate(self) -> float | None: ...
     @learning_rate.setter

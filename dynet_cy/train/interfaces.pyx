@@ -135,21 +135,28 @@ class ParameterGroup:
     Each setting may be changed between updates; None means the trainer's own setting.
 
     Attributes:
-        names: full names of the parameters and tables.
+        names: full names of the parameters and tables, from the trainer's collection.
         learning_rate, weight_decay, clip_threshold: see `Trainer.group`.
     """
 
     _SETTINGS = ("learning_rate", "weight_decay", "clip_threshold")
     # No other attribute can be set, so that a misspelt name is an error.
-    __slots__ = ("names", "_learning_rate", "_weight_decay", "_clip_threshold", "_decay_due", "_pace")
+    __slots__ = ("_collection", "_stored", "_learning_rate", "_weight_decay", "_clip_threshold", "_decay_due", "_pace")
 
-    def __init__(self, names, learning_rate=None, weight_decay=None, clip_threshold=None):
-        self.names = tuple(names)
+    def __init__(self, collection, stored, learning_rate=None, weight_decay=None, clip_threshold=None):
+        self._collection = collection           # of the trainer
+        self._stored = list(stored)             # the group follows its parameters, whose names may change
         self._pace = None                       # of the trainer's schedule, if it has one
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.clip_threshold = clip_threshold
         self._decay_due = 0.0
+
+    @property
+    def names(self):
+        """Full names of the parameters and tables, from the trainer's collection: a tuple."""
+        names = {(<_Stored>x).p.id: name for name, x in self._collection._full_names().items()}
+        return tuple([names[(<_Stored>x).p.id] for x in self._stored if (<_Stored>x).p.id in names])
 
     @property
     def learning_rate(self):
@@ -197,9 +204,11 @@ class ParameterGroup:
         return f"<ParameterGroup of {', '.join(self.names)}: {settings or 'as the trainer'}>"
 
 
-cdef list restored_groups(object own, object states):
+cdef list restored_groups(object collection, object own, object states):
     if [list(group.names) for group in own] != [list(state["names"]) for state in states]:
-        own = [ParameterGroup(state["names"]) for state in states]
+        there = collection._full_names()
+        own = [ParameterGroup(collection, [there[name] for name in state["names"] if name in there])
+               for state in states]
     for group, state in zip(own, states):
         group._restore(state)
     return list(own)

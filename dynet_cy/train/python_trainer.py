@@ -157,9 +157,9 @@ class PythonTrainer(Trainer):
     def _backend(self, value: Backend) -> None:
         refuse_devices(self, HOST_ONLY)
 
-    def _compute_update(self, names: set[str] | None, skip_nonfinite: bool) -> None:
+    def _compute_update(self, chosen: set[int] | None, skip_nonfinite: bool) -> None:
         refuse_devices(self, HOST_ONLY)
-        super()._compute_update(names, skip_nonfinite)
+        super()._compute_update(chosen, skip_nonfinite)
 
     def _step_settings(self) -> list[StepSettings]:
         """Of the parameters that are in no group, and of each group."""

@@ -69,7 +69,7 @@ class EarlyStopping:
         self._collection = own
         self._record = Record(patience, mode, min_delta, "EarlyStopping")
         self._path = None if path is None else os.fspath(path)
-        self._kept: dict[str, np.ndarray[Any, Any]] = {}
+        self._kept: dict[Stored, np.ndarray[Any, Any]] = {}
 
     def report(self, value: float, extra: dict[str, Any] | None = None) -> bool:
         """Report how good the model is now; if it is better than ever, its parameters are kept.
@@ -93,7 +93,7 @@ class EarlyStopping:
         before = self._record.state()
         better = self._record.add(value, "EarlyStopping.report")
         if better and self._path is None:
-            self._kept = {x.name(): settled_array(x) for x in self._stored()}
+            self._kept = {x: settled_array(x) for x in self._collection._below()}
         elif better and self._path is not None and current().rank == 0:
             try:
                 save_safetensors(self._path, self._collection, extra=extra)
@@ -160,15 +160,12 @@ class EarlyStopping:
             with together(communicator), everywhere(self._path, communicator) as own:
                 load_safetensors(own, self._collection)
             return
-        stored = self._stored()
-        added = [x.name() for x in stored if x.name() not in self._kept]
+        stored = self._collection._full_names()
+        added = [name for name, x in stored.items() if x not in self._kept]
         if added:
             raise RuntimeError(f"EarlyStopping.reload: {added[0]} was added since the best value")
-        for x in stored:
-            set_array(x, self._kept[x.name()])
-
-    def _stored(self) -> list[Stored]:
-        return [*self._collection.parameters_list(), *self._collection.lookup_parameters_list()]
+        for x in stored.values():
+            set_array(x, self._kept[x])
 
     def state(self) -> dict[str, Any]:
         """The values so far as plain data, for the `extra` of a checkpoint.

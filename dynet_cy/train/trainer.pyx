@@ -255,7 +255,7 @@ class Restorable:
             settings["_schedule"] = self._pace.state()
         if self._average is not None:
             since, values = self._average["since"], self._average["values"]
-            late = {x.name(): since.get((<_Stored>x).p.id, values) for x in self._collection._below()}
+            late = {name: since.get((<_Stored>x).p.id, values) for name, x in self._collection._full_names().items()}
             settings["_average"] = {**self._average, "since": {name: n for name, n in late.items() if n}}
         return settings
 
@@ -282,10 +282,10 @@ class Restorable:
         self.__dict__.update(settings)
         if self._average is not None:                   # earlier versions did not average parameters that came later
             late = self._average.get("since", {})
-            since = {(<_Stored>x).p.id: late.get(x.name(), 0) for x in self._collection._below()}
+            since = {(<_Stored>x).p.id: late.get(name, 0) for name, x in self._collection._full_names().items()}
             self._average = {**self._average, "since": since}
         self._states = planes
-        self._groups = restored_groups(own, settings["_groups"]) if "_groups" in settings else own
+        self._groups = restored_groups(self._collection, own, settings["_groups"]) if "_groups" in settings else own
         self._follow(None if pace is None else self._pace.restored(pace, self._steps))
         for x, own in zip(self._collection._below(), arrays):
             for k, plane in enumerate(planes):
@@ -379,8 +379,8 @@ cdef void note_steps(int64_t steps) noexcept:
     release_lock(&made_updates_lock)
 
 
-cdef int make_update(trainer, object names, bint skips) except -1:
-    """Update the parameters with these names, or all if None."""
+cdef int make_update(trainer, object chosen, bint skips) except -1:
+    """Update the parameters with these ids, or all if None."""
     cdef list stored = trainer._collection._below()
     cdef Plan plan = Plan(stored, trainer._states[:trainer._n_states])
     cdef Update* u = &plan.u
@@ -396,7 +396,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
     memset(&found, 0, sizeof(Outcome))
     for i in range(u.n):
         if u.entries[i].updated:
-            u.roles[i] = MOVES if names is None or (<_Stored>stored[i]).full_name in names else KEPT
+            u.roles[i] = MOVES if chosen is None or u.entries[i].id in chosen else KEPT
     read_settings(trainer, plan, skips, &settings)
     try:
         backend.begin_update(stored, plan.planes, u.measures, &found)
@@ -427,7 +427,7 @@ cdef int make_update(trainer, object names, bint skips) except -1:
     trainer._count()
     add_to(&n_updates, 1)
     note_steps(settings.steps)
-    if u.skips and (trainer._average is not None or names is not None):
+    if u.skips and (trainer._average is not None or chosen is not None):
         made = backend.was_made(u)
     if made and trainer._average is not None:
         trainer._add_to_average()
@@ -457,7 +457,7 @@ cdef int read_settings(trainer, Plan plan, bint skips, TrainerSettings* own) exc
     s.collected = trainer._decay_due
     numbers = {}
     for k, group in enumerate(trainer._groups, 1):
-        numbers.update(dict.fromkeys(group.names, k))
+        numbers.update({(<_Stored>x).p.id: k for x in group._stored})
         s = &u.settings[k]
         s.own_rate = group._learning_rate is not None
         s.learning_rate = group._learning_rate if s.own_rate else 0
@@ -468,7 +468,7 @@ cdef int read_settings(trainer, Plan plan, bint skips, TrainerSettings* own) exc
         s.collected = group._decay_due
     memset(u.group, 0, u.n * sizeof(uint32_t))
     for i in range(u.n if numbers else 0):
-        u.group[i] = numbers.get((<_Stored>plan.stored[i]).full_name, 0)
+        u.group[i] = numbers.get(u.entries[i].id, 0)
     u.rule = trainer._rule
     u.skips = skips
     # Gradients that are not finite are an error, but in programs of DyNet they are used if nothing is clipped.
@@ -556,7 +556,7 @@ cdef int agree(trainer, Reducer reducer, Plan plan, TrainerSettings* own) except
     settings = own[0]
     adopted = reducer.agree(trainer, plan.stored, &plan.u, &settings, groups)
     if adopted is not None:
-        trainer._groups = restored_groups(trainer._groups, adopted)
+        trainer._groups = restored_groups(trainer._collection, trainer._groups, adopted)
         trainer._follow(trainer._pace)
     if settings.learning_rate != own.learning_rate and trainer._pace is None:       # all ranks have one schedule
         trainer._learning_rate = settings.learning_rate
@@ -901,18 +901,17 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
             >>> slow.learning_rate /= 2
         """
         cdef _Stored x
-        own = {y.name(): y for y in self._collection._below()}
-        grouped = {name for group in self._groups for name in group.names}
-        names = []
-        for x in stored_in(params, "group"):
-            name = x.name()
-            if name not in own or (<_Stored>own[name]).p != x.p:
-                raise ValueError(f"group: {name} is not one of the parameters that this {type(self).__name__} trains")
-            if name in grouped:
-                raise ValueError(f"group: {name} is in a group already")
-            grouped.add(name)
-            names.append(name)
-        made = ParameterGroup(names, learning_rate, weight_decay, clip_threshold)
+        own = {(<_Stored>y).p.id for y in self._collection._below()}
+        grouped = {(<_Stored>y).p.id for group in self._groups for y in group._stored}
+        chosen = stored_in(params, "group")
+        for x in chosen:
+            if x.p.id not in own:
+                raise ValueError(
+                    f"group: {x.full_name} is not one of the parameters that this {type(self).__name__} trains")
+            if x.p.id in grouped:
+                raise ValueError(f"group: {x.full_name} is in a group already")
+            grouped.add(x.p.id)
+        made = ParameterGroup(self._collection, chosen, learning_rate, weight_decay, clip_threshold)
         self._groups = [*self._groups, made]
         made._pace = self._pace
         return made
@@ -1063,11 +1062,11 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
                 if not 0 <= k < len(of):
                     raise IndexError(
                         f"update_subset: there is no {what} {number}; the collection has {len(of)}")
-                wanted.add(of[k].name())
+                wanted.add((<_Stored>of[k]).p.id)
         self._compute_update(wanted, skip_nonfinite)
 
-    def _compute_update(self, names, skip_nonfinite):
-        """Update the parameters with these names, or all if None, with the engine's floating-point settings."""
+    def _compute_update(self, chosen, skip_nonfinite):
+        """Update the parameters with these ids, or all if None, with the engine's floating-point settings."""
         cdef uint64_t span = begin_span()
         own = id(self), get_ident()
         if own in updating:
@@ -1078,7 +1077,7 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
             self._check_ready()
             if self._steps < LOOKED_AT:
                 note_nothing(self)
-            make_update(self, names, skip_nonfinite)
+            make_update(self, chosen, skip_nonfinite)
         except BaseException as error:
             (<Reducer>self._reducer).end(error)
             raise
