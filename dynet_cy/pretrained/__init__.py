@@ -17,10 +17,12 @@ from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, R
 from dynet_cy.pretrained.deberta import Deberta
 from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.loading import load
+from dynet_cy.pretrained.lora import Adapters, LoRA, load_lora, lora
 from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.text import Code
 
 __all__ = [
+    "Adapters",
     "Albert",
     "Bert",
     "Code",
@@ -28,8 +30,11 @@ __all__ = [
     "DistilBert",
     "Electra",
     "Encoder",
+    "LoRA",
     "MPNet",
     "ModernBert",
     "Roberta",
     "load",
+    "load_lora",
+    "lora",
 ]

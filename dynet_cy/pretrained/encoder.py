@@ -413,7 +413,9 @@ class Encoder(Layer):
     def tensor_name(self, parameter: str) -> str:
         """The name in files of a parameter, from that in `named_parameters`."""
         found = tensor_name({**self.names, "mixtures.*": "mixtures.*"}, parameter)
-        assert found is not None, f"{type(self).__name__}.names has no place for {parameter}"
+        if found is None:
+            name = type(self).__name__
+            raise ValueError(f"{name}: files have no name for {parameter}; an adapter is merged first, or saved alone")
         return found
 
     def _outline(self) -> str:
