@@ -78,7 +78,7 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
 
 def _class_of(config: Config) -> type[Encoder]:
     kind = config.get("model_type")
-    if kind not in ARCHITECTURES:
+    if not isinstance(kind, str) or kind not in ARCHITECTURES:
         there = ", ".join(sorted(ARCHITECTURES))
         raise ModelFileError(
             f"model_type is {kind!r:.80}; the architectures that can be read are {there}", config.source

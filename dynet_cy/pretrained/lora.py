@@ -143,12 +143,7 @@ class Adapters:
             tensors[f"{_PREFIX}{place.module}.lora_A.weight"] = adapter.A.as_array()
             tensors[f"{_PREFIX}{place.module}.lora_B.weight"] = adapter.B.as_array()
         write_tensors(where / _WEIGHTS, tensors)
-        settings: dict[str, Any] = {
-            "peft_type": "LORA",
-            "task_type": None,
-            "base_model_name_or_path": None,
-            "inference_mode": True,
-        }
+        settings: dict[str, Any] = {"peft_type": "LORA", "task_type": None, "base_model_name_or_path": None}
         settings |= {"r": self.rank, "lora_alpha": self.alpha, "lora_dropout": self.dropout, "bias": "none"}
         write_json(where / _CONFIG, {**settings, "inference_mode": True, "target_modules": self._targets()})
 
