@@ -54,7 +54,7 @@ from dynet_cy.graph.expressions import random_state, set_random_state
 from dynet_cy.model import LookupParameters, ParameterCollection, Parameters
 from dynet_cy.model.matching import complaint, matches
 from dynet_cy.model.parameters import gradient_state, set_array, set_gradient_state, settled_array
-from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.model.whole import CollectionOrLayer, Holder, as_collection
 from dynet_cy.train import Trainer
 
 __all__ = ["load_network", "load_safetensors", "read_extra", "save_safetensors"]
@@ -557,8 +557,7 @@ def load_network(path: FileName, make: Callable[[dict[str, Any]], N]) -> N:
     except KeyError as error:
         raise ValueError(f"{os.fspath(path)}: the model of another program: it has no {error}") from error
     made: Any = network
-    own = as_collection(made)
-    load_safetensors(path, own if own is not made else getattr(made, "pc", None) or made.collection)
+    load_safetensors(path, getattr(made, "pc", None) or (made if isinstance(made, Holder) else made.collection))
     return network
 
 

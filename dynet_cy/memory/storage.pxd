@@ -235,10 +235,12 @@ cdef class Storage:
     cdef size_t top                 # floats in use in every plane
     cdef readonly int device        # 0: the CPU; 1 + n: GPU number n
     cdef readonly dict other_devices  # by device: the collection's other storages; filled in its first storage only
+    cdef Storage follower           # which has taken over the entries, that graphs may still refer to; None: no other
 
     cdef Param* add(self, const Dim* dim, uint32_t rows, str name) except NULL
     cdef Param* new_entry(self, uint32_t rows, str name) except NULL
     cdef void place(self, Param* p) noexcept
+    cdef void adopt(self, Param* p) noexcept
     cdef int zero(self, Plane plane) except -1
     cdef void enlist(self) noexcept
     cdef void unlist(self) noexcept

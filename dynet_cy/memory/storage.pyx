@@ -8,7 +8,7 @@ from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_STRIDES, PyBUF_WRITABLE, P
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport SIZE_MAX, uint8_t, uint32_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from dynet_cy.core.mutex cimport (
     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t, pthread_mutex_trylock,
@@ -191,6 +191,8 @@ cdef Unlocked ids_lock              # of names and ids
 
 # Entries begin on 64-byte boundaries.
 cdef size_t STEP = 16
+# Numbers on a page of memory.
+cdef size_t PAGE = 1024
 
 # All storages, as a list of borrowed pointers; read and changed under the lock.
 cdef void* first_storage = NULL
@@ -392,6 +394,17 @@ cdef class Plane:
         return 0
 
 
+cdef void copy_numbers(Plane source, Plane target, const Param* p, size_t begin) noexcept:
+    """Copy the numbers of an entry to a place further up, in a plane of zeros.  Pages that were never written need no
+    memory there either."""
+    cdef const float* v = source.at(p.offset)
+    cdef size_t i, n
+    for i in range(0, p.size, PAGE):
+        n = min(PAGE, p.size - i)
+        if v[i] != 0 or memcmp(v + i, v + i + 1, (n - 1) * sizeof(float)):
+            memcpy(target.at(begin + p.offset) + i, v + i, n * sizeof(float))
+
+
 @cython.final
 @cython.no_gc_clear
 cdef class Lent:
@@ -551,19 +564,14 @@ cdef class Storage:
         p.offset = self.top
         p.size = size
         pthread_mutex_init(&p.lock, NULL)
-        p.pack.changes = &self.changes
-        p.pack.arena = &self.panels
-        p.pack.lock = &self.pack_lock
-        p.pack.users = &self.panel_users
         p.updated = 1
         p.factor = 1
-        p.device = self.device
         p.in_place = rows == 0
         pthread_mutex_lock(&self.pack_lock)     # `drop_panels` goes through them
         self.n_entries += 1
         pthread_mutex_unlock(&self.pack_lock)
         self.top = top
-        self.place(p)
+        self.adopt(p)
         return p
 
     cdef Param* new_entry(self, uint32_t rows, str name) except NULL:
@@ -735,6 +743,86 @@ cdef class Storage:
         plane.move(mapping, self, copy)
         for i in range(self.n_entries):
             self.place(self.entries[i])
+
+    def take_over(self, Storage other not None):
+        """Move all entries of another storage, and the planes of its trainers, to this one.  No graph may be running.
+
+        Expressions still refer to what they did.  The former values are freed with the graphs that read them.
+
+        Raises:
+            BufferError: arrays of others share the memory of the other storage.
+            RuntimeError: one of both is on a device, or in memory of the caller's.
+        """
+        cdef Param* p
+        cdef Param** entries
+        cdef Plane plane, grown
+        cdef uint32_t i
+        cdef size_t begin = self.top, top = self.top + other.top
+        cdef list states = other.planes[2:], new = []
+        see_whole()
+        for storage in (self, other):
+            if (<Storage>storage).device or (<Storage>storage).other_devices:
+                raise RuntimeError("parameters on devices cannot be held together with those of another model: make "
+                                   "both in one ParameterCollection")
+            if any([(<Plane>own).held is not None for own in (<Storage>storage).planes]):
+                raise RuntimeError("parameters that processes share cannot be held together with those of another "
+                                   "model: join the layers before training begins")
+        if any([(<Plane>own).lent for own in other.planes]):
+            raise BufferError("the values of parameters cannot move while arrays of others share them (DLPack); "
+                              "delete these arrays first")
+        try:
+            for plane in self.planes:
+                plane.extend(top)
+            for plane in states:
+                grown = Plane()
+                grown.extend(top)
+                new.append(grown)
+            pthread_mutex_lock(&self.pack_lock)
+            entries = <Param**>realloc(self.entries, (self.n_entries + other.n_entries + 1) * sizeof(Param*))
+            self.entries = entries if entries != NULL else self.entries
+            pthread_mutex_unlock(&self.pack_lock)
+            if entries == NULL:
+                raise MemoryError("the list of parameters")
+        except BaseException:
+            for plane in self.planes:
+                plane.shrink(self.top)
+            raise
+        other.drop_panels()
+        for i in range(other.n_entries):
+            p = other.entries[i]
+            copy_numbers(other.values, self.values, p, begin)
+            if p.has_gradient:
+                copy_numbers(other.grads, self.grads, p, begin)
+            for plane, grown in zip(states, new):
+                copy_numbers(plane, grown, p, begin)
+            p.offset += begin
+            p.number = self.n_entries + i
+        for plane, grown in zip(states, new):
+            plane.arena, grown.arena = grown.arena, plane.arena
+        pthread_mutex_lock(&self.pack_lock)
+        for i in range(other.n_entries):
+            self.entries[self.n_entries] = other.entries[i]
+            self.n_entries += 1
+        pthread_mutex_unlock(&self.pack_lock)
+        self.top = top
+        self.planes = self.planes + states
+        for i in range(other.n_entries):
+            self.adopt(other.entries[i])
+        pthread_mutex_lock(&other.pack_lock)
+        other.n_entries = 0
+        pthread_mutex_unlock(&other.pack_lock)
+        other.top = 0
+        other.planes = other.planes[:2]
+        other.follower = self
+
+    cdef void adopt(self, Param* p) noexcept:
+        """Let an entry refer to this storage."""
+        p.pack.changes = &self.changes
+        p.pack.arena = &self.panels
+        p.pack.lock = &self.pack_lock
+        p.pack.users = &self.panel_users
+        p.device = self.device
+        self.place(p)
 
     def changed(self):
         """Note that values have been written from outside, into the mapping that holds them."""

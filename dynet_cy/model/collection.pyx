@@ -63,6 +63,8 @@ cdef class _Members:
     cdef Py_ssize_t most            # how many of them there may be before those that are gone are looked for
     cdef int made                   # how many collections there have been
     cdef bint shares                # whether a layer of these collections holds what is not in its own collection
+    cdef set sharing                # weak references to all such data that have the same storage
+    cdef object __weakref__
     cdef object allowance           # the limit of parameters that may be added now; None: no limit
     cdef readonly object decay      # what weight decay means in programs written for DyNet
 
@@ -75,6 +77,37 @@ cdef class _Members:
         self.collections = []
         self.most = 64
         self.decay = DynetDecay()
+        self.sharing = {weakref.ref(self)}
+
+    cdef int unite(self, _Members other) except -1:
+        """Let two roots have one storage, so that a trainer may train parameters of both."""
+        cdef _Members members, first = self, second = other
+        if other.storage is self.storage:
+            return 0
+        if self.storage.top < other.storage.top:
+            first, second = other, self
+        first.storage.take_over(second.storage)
+        first.sharing |= second.sharing
+        for reference in second.sharing:
+            members = reference()
+            if members is not None:
+                members.move_to(first.storage, first.sharing)
+        return 0
+
+    cdef int move_to(self, Storage storage, set sharing) except -1:
+        cdef _Stored entry
+        self.storage, self.sharing = storage, sharing
+        acquire_lock(&users_lock)
+        try:
+            for x in self.entries:
+                entry = x
+                entry.storage = storage
+                user = None if entry.user is None else entry.user()
+                if user is not None:
+                    (<_Stored>user).storage = storage
+        finally:
+            release_lock(&users_lock)
+        return 0
 
     cdef _Stored add(self, int device, cls, const Dim* d, uint32_t rows, str name):
         """A new parameter or table of zeros."""
@@ -271,10 +304,11 @@ def hold(collection, parts):
     They may belong to other collections, even to those of another root.
     """
     cdef _Members members = collection._members
-    collection._parts = parts
     for part in parts.values():
         if not _is_below(collection, part):
+            members.unite(_members_of(part))
             members.shares = True
+    collection._parts = parts
 
 
 def remove_unheld(collection, parts):
@@ -811,14 +845,17 @@ class ParameterCollection:
 
         This makes no Python object, since there may be no memory when a trainer is freed.
         """
-        for entry in (<_Members>self._members).entries:
-            all_current((<_Stored>entry).p)
+        cdef Storage storage
+        for storage in self.storage.everywhere():
+            for i in range(storage.n_entries):
+                all_current(storage.entries[i])
 
     def _clear_deferred(self, Plane states not None):
         """Forget the updates that only states in this plane have not had yet, as after `_catch_up`."""
-        for entry in (<_Members>self._members).entries:
-            if lazy_state((<_Stored>entry).p, states.memory()) >= 0:
-                clear_deferred_shared((<_Stored>entry).p)
+        cdef Storage storage = self.storage
+        for i in range(storage.n_entries):
+            if lazy_state(storage.entries[i], states.memory()) >= 0:
+                clear_deferred_shared(storage.entries[i])
 
     def parameter_count(self):
         """Number of trained numbers, those of lookup tables included.

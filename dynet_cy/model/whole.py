@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, Union, cast
+from typing import TYPE_CHECKING, Any, Protocol, Union, cast, runtime_checkable
 
 if TYPE_CHECKING:
     from dynet_cy.model.collection import ParameterCollection
 
-__all__ = ["CollectionOrLayer", "as_collection"]
+__all__ = ["CollectionOrLayer", "Holder", "as_collection"]
 
 
-class _Layer(Protocol):
+@runtime_checkable
+class Holder(Protocol):
+    """What holds parameters that belong to several collections: a layer."""
+
     def _whole_collection(self) -> ParameterCollection: ...
 
 
-CollectionOrLayer = Union["ParameterCollection", _Layer]
+CollectionOrLayer = Union["ParameterCollection", Holder]
 
 
 def as_collection(x: Any) -> ParameterCollection:

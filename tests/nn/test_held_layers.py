@@ -80,6 +80,8 @@ def assert_equal(found: dict[str, Any], want: dict[str, Any]) -> None:
 # The collection of a tagger, for that of its encoder.
 PLACES: dict[str, Callable[[dy.ParameterCollection], dy.ParameterCollection | None]] = {
     "beside": lambda model: model,
+    "in another model": lambda model: dy.ParameterCollection(),
+    "alone": lambda model: None,
 }
 
 
@@ -94,7 +96,7 @@ def tagger(request: pytest.FixtureRequest) -> Tagger:
 def alike(net: Tagger) -> Tagger:
     """Another tagger, all of whose layers are made in one collection."""
     other = dy.ParameterCollection()
-    return Tagger(Encoder(other), other)
+    return Tagger(Encoder(other), None if net.collection.name() == "/" else other)
 
 
 def test_names(tagger: Tagger) -> None:
@@ -137,7 +139,7 @@ def test_files(tagger: Tagger, tmp_path: Path) -> None:
         lambda net: dy.load_safetensors(tmp_path / "m.st", net),
         lambda net: net.load_state_dict(np.load(tmp_path / "m.npz")),
         lambda net: net.collection.populate(tmp_path / "m.txt"),
-        lambda net: net.collection.populate_by_name(tmp_path / "m.txt", "/tagger"),
+        lambda net: net.collection.populate_by_name(tmp_path / "m.txt", net.collection.name()),
         lambda net: net.collection.copy_from(tagger),
     ]
     for load in loads:
@@ -245,6 +247,8 @@ WAYS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "holder's collection": lambda net, base, model: net.collection,
     "base": lambda net, base, model: base.collection,
     "model": lambda net, base, model: model,
+    "another model": lambda net, base, model: dy.ParameterCollection(),
+    "alone": lambda net, base, model: None,
 }
 WRAPPED = ["words.table", "layers.0.base.W", "layers.0.base.b", "layers.0.A", "layers.0.B", "layers.1.W", "layers.1.b"]
 
@@ -306,3 +310,70 @@ def test_frozen_base(tmp_path: Path) -> None:
     step(net, dy.AdamTrainer(net))
     changed = [name for name, array in values(net).items() if (array != before[name]).any()]
     assert changed == ["encoder.layers.0.A", "encoder.layers.0.B", "out.W", "out.b"]
+
+
+# ---- layers of several models
+
+
+def test_joined_in_the_middle_of_training() -> None:
+    """A layer that one of another model comes to hold keeps its values, gradients, and the state of its trainers."""
+    dy.reset_random_seed(1)
+    encoder, other = Encoder(dy.ParameterCollection()), Encoder(dy.ParameterCollection())
+    other.load_state_dict(encoder.state_dict())
+    large = [net.collection.add_lookup_parameters((500, 20), init=1.0) for net in (encoder, other)]
+    trainers = [dy.AdamTrainer(net, 0.1) for net in (encoder, other)]
+    for trainer in trainers:
+        trainer.set_sparse_updates(False)
+        trainer.exponential_moving_average(0.9, update_freq=2)
+
+    def steps(n: int) -> None:
+        for i in range(n):
+            for net, table, trainer in zip((encoder, other), large, trainers):
+                dy.renew_cg()
+                (loss(net) + dy.squared_norm(table[i])).backward()
+                trainer.update()
+
+    steps(3)
+    dy.renew_cg()
+    W = encoder.layers[0].W
+    view = dy.reshape(W, (9,))
+    before = view.npvalue()
+    y = loss(encoder)
+    value = y.value()
+    dy.squared_norm(encoder.layers[1].b).backward()
+    dy.squared_norm(other.layers[1].b).backward()
+    holders = [Tagger(encoder, dy.ParameterCollection()) for _ in range(2)]  # three models
+    more = holders[0].collection.add_parameters(2, init=1.0)
+    # A graph from before goes on.
+    assert W.storage is holders[1].out.W.storage is more.storage
+    np.testing.assert_array_equal(view.npvalue(), before)
+    assert y.value() == value
+    y.backward()
+    np.testing.assert_array_equal(W.as_array().reshape(9, order="F"), before)
+    dy.renew_cg()
+    loss(other).backward()
+    steps(3)
+    assert_equal(values(encoder), values(other))
+    for trainer in trainers:
+        trainer.swap_params_to_moving_average()
+    assert_equal(values(encoder), values(other))
+    for trainer in trainers:
+        trainer.swap_params_to_weights()
+    # One model may go.
+    del holders[0], more
+    trainer = dy.AdamTrainer(holders[0])
+    step(holders[0], trainer)
+    W = view = y = None
+    trainers.clear()
+    step(holders[0], trainer)
+    assert len(holders[0].parameters()) == 8
+
+
+def test_arrays_that_share_values_keep_them_where_they_are() -> None:
+    small, large = nn.Linear(2, 2, dy.ParameterCollection()), nn.Linear(20, 2, dy.ParameterCollection())
+    lent = np.from_dlpack(small.W)
+    with pytest.raises(BufferError, match="cannot move while arrays of others share them"):
+        Pair(small, large, large.collection)
+    del lent
+    net = Pair(small, large, large.collection)
+    assert list(net.state_dict()) == ["a.W", "a.b", "b.W", "b.b"]
