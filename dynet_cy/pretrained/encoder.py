@@ -289,11 +289,19 @@ class Encoder(Layer):
             raise ValueError(f"{name}: argument code: the text has no words")
         if mix is None:
             return pooled(self(code), spans, pool)
-        states = self(code, all_layers=True)
-        return pooled(self._mixture(mix, len(states))(states[-mix:]), spans, pool)
+        return pooled(self.mixture(mix)(self(code, all_layers=True)[-mix:]), spans, pool)
 
-    def _mixture(self, count: int, most: int) -> Mixture:
-        if not isinstance(count, int) or not 1 <= count <= most:
+    def mixture(self, count: int) -> Mixture:
+        """The learnt mixture of the last layers that `words` uses with `mix`; made when it is first asked for.
+
+        Args:
+            count: the number of layers, from 1 to that of all layers and the tables
+
+        Raises:
+            ValueError: another number
+        """
+        most = 1 + len(self._stack())
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
             name = type(self).__name__
             raise ValueError(f"{name}.words: argument mix: expected a number from 1 to {most}, got {count!r:.80}")
         if count not in self.mixtures:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Union
@@ -92,10 +93,15 @@ def _filled(
     """A new encoder with the values of the tensors."""
     prefix = _prefix(cls, tensors, source)
     encoder = cls(config, collection, f"{prefix}{cls.names.get('pooler')}.weight" in tensors)
+    for name in tensors:
+        mixture = re.fullmatch(r"mixtures\.(\d{1,4})\.weights", name)
+        if mixture is not None:
+            encoder.mixture(int(mixture[1]))
     goals = []
     for name, parameter in encoder.named_parameters():
         tensor = encoder.tensor_name(name)
-        full = next((n for n in (prefix + tensor, prefix + older_name(tensor)) if n in tensors), None)
+        names = (prefix + tensor, prefix + older_name(tensor), tensor)
+        full = next((n for n in names if n in tensors), None)
         if full is None:
             raise ModelMismatchError(f"there is no {prefix}{tensor}", source, parameter=prefix + tensor)
         shape, wanted = tensors[full].shape, encoder.to_file(name, np.broadcast_to(0, parameter.shape)).shape

@@ -16,6 +16,7 @@ from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import set_array
 from dynet_cy.nn import Dropout, Layer, Linear
 from dynet_cy.nn.construction import all_parts
+from dynet_cy.nn.layer import share
 from dynet_cy.pretrained.config import Config, read_json
 from dynet_cy.pretrained.encoder import Encoder
 from dynet_cy.pretrained.names import module_name
@@ -269,6 +270,7 @@ def _added(holder: Layer, places: Sequence[_Place], rank: int, alpha: float, sca
     for place in places:
         if isinstance(place.parent, LoRA):
             raise ValueError(f"lora: {place.path} has an adapter already; merge it first")
+    dropout = share(dropout, "lora", "dropout")
     holder.set_updated(False)
     for place in places:
         adapter = LoRA(place.layer(), rank, place.parent.collection, scale, dropout)

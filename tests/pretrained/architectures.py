@@ -1,7 +1,7 @@
 """Small random models of every architecture: their formulas in NumPy, in float64, with Hugging Face's names.
 
-A formula asks for its tensors by name and shape, and random ones are made with the first request; so it also says what the
-files of such a model hold.
+A formula asks for its tensors by name and shape, and random ones are made with the first request; so it also says what
+the files of such a model hold.
 """
 
 from __future__ import annotations

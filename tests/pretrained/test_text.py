@@ -34,7 +34,7 @@ def byte_pairs(folder):
 
 def unigrams(folder):
     """XLM-R's: tokenizer.json, with limits that a folder may have from earlier use."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     words = ["▁the", "▁cat", "▁sat", "▁wal", "ly", "▁", "t", "s", "▁on"]
     pieces = [(piece, 0.0) for piece in ("<s>", "<pad>", "</s>", "<unk>")] + [(piece, -1.0) for piece in words]
@@ -42,6 +42,8 @@ def unigrams(folder):
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     ends = [("<s>", 0), ("</s>", 2)]
     tokenizer.post_processor = processors.TemplateProcessing("<s> $A </s>", "<s> $A </s> </s> $B </s>", ends)
+    tokenizer.decoder = decoders.Metaspace()
+    tokenizer.add_special_tokens(["<s>", "</s>"])
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=9)
     tokenizer.save(str(folder / "tokenizer.json"))
