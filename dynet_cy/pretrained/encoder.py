@@ -97,10 +97,10 @@ class Encoder(Layer):
     Example:
         >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
         >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+        >>> bert
+        <Bert (1 layers of 8, 2 heads, 10 pieces, 4,808 numbers, no tokenizer), evaluation mode>
         >>> bert([2, 5, 7, 3]).dim()
         ((8, 4), 1)
-        >>> len(bert([2, 5, 7, 3], all_layers=True))
-        2
     """
 
     model_types: ClassVar[Mapping[str, str]] = {}
@@ -191,6 +191,12 @@ class Encoder(Layer):
             TypeError: something other than whole numbers
             ValueError: no pieces, or an array with an axis for several texts
             IndexError: there is no such piece
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> [x.dim()[0] for x in bert([2, 5, 7, 3], all_layers=True)]
+            [(8, 4), (8, 4)]
         """
         ids, types = self._numbers(code)
         states = self._states(ids, types) if len(ids) <= self.longest else self._windows(ids, types, code)
@@ -278,6 +284,13 @@ class Encoder(Layer):
             TypeError: `code` is something else
             ValueError: there is no such `pool`, `mix` is not from 1 to the number of layers and the tables, or the
                 text has no words
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> code = dy.pretrained.Code([2, 7, 8, 3], ["[CLS]", "a", "##b", "[SEP]"], [None, 0, 0, None], ["ab"])
+            >>> bert.words(code, pool="mean").dim()
+            ((8, 1), 1)
         """
         name = f"{type(self).__name__}.words"
         if not isinstance(code, Code):
@@ -299,6 +312,12 @@ class Encoder(Layer):
 
         Raises:
             ValueError: another number
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> [name for name, p in bert.mixture(2).named_parameters()]
+            ['weights', 'scale']
         """
         most = 1 + len(self._stack())
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
@@ -320,6 +339,12 @@ class Encoder(Layer):
 
         Raises:
             ValueError: the files had no such layer
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model, pooler=True)
+            >>> bert.pooled(bert([2, 5, 7, 3])).dim()
+            ((8,), 1)
         """
         if self.pooler is None:
             raise ValueError(f"{type(self).__name__}.pooled: there is no such layer in the files")
@@ -340,7 +365,15 @@ class Encoder(Layer):
             TypeError: neither a string nor words
 
         Example:
-            >>> code = bert.tokenize(["Where", "'s", "Wally"])  # doctest: +SKIP
+            >>> from pathlib import Path
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> bert.save("folder")
+            >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "wal", "##ly"]
+            >>> _ = Path("folder/vocab.txt").write_text(chr(10).join(vocabulary))
+            >>> bert = dy.pretrained.load("folder", model)
+            >>> bert.tokenize(["Wally"]).pieces
+            ['[CLS]', 'wal', '##ly', '[SEP]']
         """
         return self._reader().read(text, second, longest)
 
@@ -352,6 +385,14 @@ class Encoder(Layer):
 
         Raises:
             ValueError: there is no tokenizer
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> bert.decode([2, 3])
+            Traceback (most recent call last):
+                ...
+            ValueError: Bert: there is no tokenizer: it was made without a folder that has one
         """
         return self._reader().decode(ids)
 
@@ -373,6 +414,14 @@ class Encoder(Layer):
 
         Raises:
             ValueError: `decay` is something else, or a parameter belongs to another trainer or to a group already
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> trainer = dy.AdamWTrainer(bert, 1e-4)
+            >>> bert.layerwise(trainer, 0.5)
+            >>> [group.learning_rate for group in trainer.groups]
+            [5e-05, 2.5e-05]
         """
         if not 0 < decay <= 1:
             raise ValueError(f"{type(self).__name__}.layerwise: argument decay: expected above 0 to 1, got {decay!r}")
@@ -397,6 +446,13 @@ class Encoder(Layer):
         Raises:
             ValueError: adapters are in the encoder: merge them first, or save them alone
             OSError: a file cannot be written
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> bert.save("folder")
+            >>> dy.pretrained.load("folder", model)
+            <Bert (...): read 21 tensors of model.safetensors, evaluation mode>
         """
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
@@ -411,15 +467,38 @@ class Encoder(Layer):
         return {self.tensor_name(name): self.to_file(name, array) for name, array in self.state_dict().items()}
 
     def to_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The array that files have for a parameter; see `tensor_name`."""
+        """The array that files have for a parameter.
+
+        Args:
+            parameter: its name in `named_parameters`
+            array: its value
+        """
         return array
 
     def from_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The value of a parameter, from the array that files have for it."""
+        """The value of a parameter.
+
+        Args:
+            parameter: its name in `named_parameters`
+            array: what files have for it
+        """
         return array
 
     def tensor_name(self, parameter: str) -> str:
-        """The name in files of a parameter, from that in `named_parameters`."""
+        """The name in files of a parameter.
+
+        Args:
+            parameter: its name in `named_parameters`
+
+        Raises:
+            ValueError: files have no name for it
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> bert.tensor_name("layers.0.inner.W")
+            'encoder.layer.0.intermediate.dense.weight'
+        """
         found = tensor_name({**self.names, "mixtures.*": "mixtures.*"}, parameter)
         if found is None:
             name = type(self).__name__

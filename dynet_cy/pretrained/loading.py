@@ -54,7 +54,11 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
         TypeError: `model` is not a `ParameterCollection`
 
     Example:
-        >>> bert = dy.pretrained.load("all-MiniLM-L6-v2", model)  # doctest: +SKIP
+        >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+        >>> dy.pretrained.Bert({**config, "intermediate_size": 16}, model).save("folder")
+        >>> bert = dy.pretrained.load("folder", model)
+        >>> bert([2, 5, 7, 3]).dim()
+        ((8, 4), 1)
     """
     place = Path(path)
     if not place.exists():

@@ -72,7 +72,13 @@ class LoRA(Layer):
         return self.base(x) + (self.B * (self.A * self.dropout(x))) * self.scale
 
     def merged(self) -> Linear:
-        """The linear layer, after the product of B and A has been added to its matrix."""
+        """The linear layer, after the product of B and A has been added to its matrix.
+
+        Example:
+            >>> base = dy.nn.Linear(3, 2, model)
+            >>> dy.pretrained.LoRA(base, 1, model).merged() is base
+            True
+        """
         change = self.scale * (self.B.as_array().astype(np.float64) @ self.A.as_array().astype(np.float64))
         set_array(self.base.W, (self.base.W.as_array() + change).astype(np.float32))
         return self.base
@@ -102,6 +108,10 @@ class Adapters:
         rank: that of the adapters
         alpha: `rank` times their scale
         dropout: its rate
+
+    Example:
+        >>> dy.pretrained.lora(dy.nn.GatedLinear(3, 2, model), 1, "all-linear")
+        <Adapters of rank 1 in 2 layers: gate, value>
     """
 
     def __init__(self, holder: Layer, places: Sequence[_Place], rank: int, alpha: float, dropout: float) -> None:
@@ -118,7 +128,15 @@ class Adapters:
         return len(self.places)
 
     def merge(self) -> None:
-        """Add the adapters to the linear layers, which take their places again; they stay frozen. See `lora`."""
+        """Add the adapters to the linear layers, which take their places again; they stay frozen.
+
+        Example:
+            >>> layer = dy.nn.GatedLinear(3, 2, model)
+            >>> adapters = dy.pretrained.lora(layer, 1, "value")
+            >>> adapters.merge()
+            >>> list(layer.state_dict())
+            ['value.W', 'value.b', 'gate.W', 'gate.b']
+        """
         for place in self.places:
             adapter = place.layer()
             linear = adapter.merged()
@@ -135,6 +153,12 @@ class Adapters:
 
         Raises:
             OSError: a file cannot be written
+
+        Example:
+            >>> layer = dy.nn.GatedLinear(3, 2, model)
+            >>> dy.pretrained.lora(layer, 1, "value").save("adapters")
+            >>> dy.pretrained.load_lora("adapters", dy.nn.GatedLinear(3, 2, model))
+            <Adapters of rank 1 in 1 layers: value>
         """
         where = Path(folder)
         where.mkdir(parents=True, exist_ok=True)
@@ -207,6 +231,14 @@ def load_lora(folder: FileName, holder: Layer) -> Adapters:
         ModelFileError: a file is incomplete or something else, or has adapters of another kind
         ModelMismatchError: there is no such linear layer, or its shape is another
         ValueError: a linear layer has an adapter already
+
+    Example:
+        >>> layer = dy.nn.GatedLinear(3, 2, model)
+        >>> dy.pretrained.lora(layer, 1, "gate").save("adapters")
+        >>> other = dy.nn.GatedLinear(3, 2, model)
+        >>> adapters = dy.pretrained.load_lora("adapters", other)
+        >>> [name for name, p in other.named_parameters() if p.is_updated()]
+        ['gate.A', 'gate.B']
     """
     where = Path(folder)
     config = Config(read_json(where / _CONFIG, "the settings of adapters"), str(where / _CONFIG))

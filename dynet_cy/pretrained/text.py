@@ -58,7 +58,12 @@ class Code:
 
     @property
     def spans(self) -> list[tuple[int, int]]:
-        """For each word that was not cut off, its first piece and the one after its last."""
+        """For each word that was not cut off, its first piece and the one after its last.
+
+        Example:
+            >>> dy.pretrained.Code([2, 7, 8, 9], ["[CLS]", "a", "b", "##c"], [None, 0, 1, 1], ["a", "bc"]).spans
+            [(1, 2), (2, 4)]
+        """
         found: dict[int, tuple[int, int]] = {}
         for at, word in enumerate(self.word_of):
             if word is not None:
