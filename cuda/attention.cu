@@ -24,9 +24,19 @@ static __device__ inline Head head_at(const dy_gpu_attention &p, size_t b, size_
     return h;
 }
 
-static __device__ __forceinline__ size_t seen_by(const dy_gpu_attention &p, size_t query) {
-    size_t seen = p.before + query + 1;
-    return p.everywhere || seen > p.n ? p.n : seen;
+// The keys that a query may attend to: from the first one to the end, exclusive.
+static __device__ __forceinline__ size_t first_seen(const dy_gpu_attention &p, size_t query) {
+    size_t place = p.place + query;
+    return place > p.before ? place - p.before : 0;
+}
+
+static __device__ __forceinline__ size_t end_seen(const dy_gpu_attention &p, size_t query) {
+    size_t end = p.place + query + 1 + p.after;
+    return p.after >= p.n || end > p.n ? p.n : end;
+}
+
+static __device__ __forceinline__ bool sees(const dy_gpu_attention &p, size_t query, size_t key) {
+    return first_seen(p, query) <= key && key < end_seen(p, query);
 }
 
 static __device__ inline float score(const dy_gpu_attention &p, const Head &h, size_t query, size_t key) {
@@ -85,10 +95,10 @@ extern "C" __global__ void attention_forward(size_t blocks, dy_gpu_attention p, 
     for (ROWS(u, blocks)) {
         size_t query = u % p.m;
         Head h = head_at(p, u / p.m / p.heads, u / p.m % p.heads);
-        size_t seen = seen_by(p, query);
+        size_t seen = end_seen(p, query);
         float *out = y + result_at(p, h, query), top = -INFINITY, total = 0.f;
         for (LANES(r, p.value_rows)) out[r] = 0.f;
-        for (size_t first = 0; first < seen; first += blockDim.x) {
+        for (size_t first = first_seen(p, query); first < seen; first += blockDim.x) {
             size_t key = first + threadIdx.x, count = seen - first < blockDim.x ? seen - first : blockDim.x;
             float s = key < seen ? score(p, h, query, key) : -INFINITY;
             float most = larger(top, block_max(s, part));
@@ -142,8 +152,8 @@ extern "C" __global__ void attention_backward_q(size_t blocks, size_t elements, 
         float *out = dx + ((element * p.m + column) * p.heads + head) * p.rows;
         for (size_t b = element; b < batch; b += elements) {
             Head h = head_at(p, b, head);
-            size_t seen = seen_by(p, column);
-            for (size_t first = 0; first < seen; first += blockDim.x) {
+            size_t seen = end_seen(p, column);
+            for (size_t first = first_seen(p, column); first < seen; first += blockDim.x) {
                 size_t key = first + threadIdx.x, count = seen - first < blockDim.x ? seen - first : blockDim.x;
                 float weight;
                 slopes[threadIdx.x] = key < seen ? slope(p, h, column, key, &weight) : 0.f;
@@ -172,7 +182,7 @@ extern "C" __global__ void attention_backward_kv(size_t blocks, size_t elements,
             for (size_t first = 0; first < p.m; first += blockDim.x) {
                 size_t query = first + threadIdx.x, count = p.m - first < blockDim.x ? p.m - first : blockDim.x;
                 float weight = 0.f, ds = 0.f;
-                if (query < p.m && column < seen_by(p, query)) ds = slope(p, h, query, column, &weight);
+                if (query < p.m && sees(p, query, column)) ds = slope(p, h, query, column, &weight);
                 factors[threadIdx.x] = of_values ? weight : p.scale * ds;
                 __syncthreads();
                 for (LANES(r, rows)) {
@@ -203,7 +213,7 @@ extern "C" __global__ void attention_backward_bias(size_t blocks, size_t element
             size_t query = queries > 1 ? i % queries : column, head = heads > 1 ? i / queries % heads : matrix;
             Head h = head_at(p, element + i / queries / heads * elements, head);
             float weight;
-            if (key < seen_by(p, query)) own += slope(p, h, query, key, &weight);
+            if (sees(p, query, key)) own += slope(p, h, query, key, &weight);
         }
         float total = block_sum((float)own, part);
         if (threadIdx.x == 0) dx[u] += total;

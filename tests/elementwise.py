@@ -59,6 +59,10 @@ class Binary:
         return self.build(dy, a, b) if self.build else getattr(dy, self.name)(a, b)
 
 
+def gelu_tanh(x):
+    return x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2
+
+
 def logistic(x):
     return 1 / (1 + np.exp(-x))
 
@@ -85,6 +89,7 @@ UNARY = [
     Unary("softsign", lambda x: x / (1 + np.abs(x))),
     Unary("erf", erf, -3, 3),
     Unary("gelu", lambda x: x * (1 + erf(x / math.sqrt(2))) / 2, -3, 3),
+    Unary("gelu_tanh", gelu_tanh, -3, 3),
     Unary("lgamma", lgamma, 0.3, 12, tol=1e-4),
     Unary("sin", np.sin, -9, 9),
     Unary("cos", np.cos, -9, 9),

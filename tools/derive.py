@@ -19,6 +19,7 @@ import json
 import re
 import runpy
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,10 +160,9 @@ def functions(file: str, kind: str, table: str) -> Iterator[str]:
 
 
 def formulas() -> Iterator[str]:
-    """The formula of each row of unary.def that has a Python function, in Python syntax, for ONNX files."""
+    """The formula of each row of unary.def, in Python syntax, for ONNX files."""
     for row in rows("unary.def"):
-        if row.face:
-            yield f'    "{row.name}": "{in_python(split(row.rest)[0])}",'
+        yield f'    "{row.name}": "{in_python(split(row.rest)[0])}",'
 
 
 def in_python(formula: str) -> str:
@@ -175,12 +175,23 @@ def in_python(formula: str) -> str:
 def derivatives(*kinds: str) -> Iterator[str]:
     """The derivatives of each row of unary.def and binary.def of some kinds, in Python syntax."""
     for row in [row for file in ("unary.def", "binary.def") for row in rows(file) if row.kind in kinds]:
-        parts = [f'"{in_python(part)}"' for part in split(row.rest)[1:]]
-        line = f'    "{row.name}": ({", ".join(parts)}{"," * (len(parts) == 1)}),'
+        parts = [in_python(part) for part in split(row.rest)[1:]]
+        line = f'    "{row.name}": ({", ".join(map(in_quotes, parts))}{"," * (len(parts) == 1)}),'
         if len(line) <= WIDTH:
             yield line
         else:
-            yield from [f'    "{row.name}": (', *[f"        {part}," for part in parts], "    ),"]
+            yield from [f'    "{row.name}": (', *[line for part in parts for line in literal(part)], "    ),"]
+
+
+def in_quotes(text: str) -> str:
+    return f'"{text}"'
+
+
+def literal(text: str) -> list[str]:
+    """The lines of a string in a tuple; a long one is several literals."""
+    pieces = textwrap.wrap(text, WIDTH - 12)
+    lines = [f"        {in_quotes(piece + ' ')}" for piece in pieces[:-1]]
+    return [*lines, f"        {in_quotes(pieces[-1])},"]
 
 
 # ---- the table of kernels for Cython ------------------------------------------------------

@@ -8,10 +8,7 @@ from dynet_cy.core.tensor cimport Call, axis_of, cols_of, rows_of, size_of, tota
 from dynet_cy.gpu.driver cimport Gpu, GpuOp, fill, launch_each, launch_rows, value_at
 from dynet_cy.gpu.positions cimport CU_POSITIONS, find_positions
 from dynet_cy.gpu.registry cimport FLAGS, Pointers, gpu_op, kernel_at, module_at, needs_module
-from dynet_cy.ops.attention cimport (
-    ATTENTION_CAUSAL, ATTENTION_FROM, ATTENTION_HEADS, ATTENTION_NOT_CAUSAL, ATTENTION_RATE, ATTENTION_SCALE,
-    ATTENTION_TO_LAST,
-)
+from dynet_cy.ops.attention cimport ATTENTION_RATE, ATTENTION_SCALE, heads_in, keys_after, keys_before, place_of_first
 
 cdef GpuOp* op
 
@@ -82,8 +79,9 @@ cdef extern from "dynet_cy/gpu_attention.h" nogil:
         const uint32_t* items
         size_t m
         size_t n
+        size_t place
         size_t before
-        uint32_t everywhere
+        size_t after
         uint32_t heads
         uint32_t rows
         uint32_t value_rows
@@ -95,14 +93,13 @@ cdef extern from "dynet_cy/gpu_attention.h" nogil:
 
 cdef inline size_t sums_of(const Call* c) noexcept nogil:
     """The number of softmax sums: one for each query of each head of each batch element."""
-    return <size_t>c.attrs[ATTENTION_HEADS].u * cols_of(&c.x[0].dim) * c.y.dim.bd
+    return <size_t>heads_in(c.attrs) * cols_of(&c.x[0].dim) * c.y.dim.bd
 
 
 cdef Attention attention_of(const Call* c) noexcept nogil:
     cdef Attention p
-    cdef int causal = c.attrs[ATTENTION_CAUSAL].i
     memset(&p, 0, sizeof(p))
-    p.heads = c.attrs[ATTENTION_HEADS].u
+    p.heads = heads_in(c.attrs)
     p.m = cols_of(&c.x[0].dim)
     p.n = cols_of(&c.x[1].dim)
     p.rows = rows_of(&c.x[0].dim) // p.heads
@@ -119,11 +116,9 @@ cdef Attention attention_of(const Call* c) noexcept nogil:
         p.bias_step = c.x[3].bstride
         p.bias_columns = axis_of(&c.x[3].dim, 1)
         p.bias_heads = axis_of(&c.x[3].dim, 2)
-    p.everywhere = causal == ATTENTION_NOT_CAUSAL
-    if causal == ATTENTION_TO_LAST:
-        p.before = p.n - p.m
-    elif causal >= ATTENTION_FROM:
-        p.before = causal - ATTENTION_FROM
+    p.place = place_of_first(c.attrs, p.m, p.n)
+    p.before = keys_before(c.attrs)
+    p.after = keys_after(c.attrs)
     p.scale = c.attrs[ATTENTION_SCALE].f
     p.keep = 1 - c.attrs[ATTENTION_RATE].f
     if c.attrs[ATTENTION_RATE].f > 0:

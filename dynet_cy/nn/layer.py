@@ -7,6 +7,7 @@ import inspect
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Callable, TypeVar, Union
 
 import numpy as np
@@ -47,7 +48,13 @@ _FUNCTIONS = (
     *("elu", "gelu", "log_sigmoid", "logistic", "rectify", "relu", "selu", "sigmoid", "silu"),
     *("softplus", "softsign", "tanh"),
 )
-ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {name: getattr(api, name) for name in _FUNCTIONS}
+ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {
+    **{name: getattr(api, name) for name in _FUNCTIONS},
+    # Names that configurations of `transformers` have.
+    "gelu_new": partial(api.gelu, approximate="tanh"),
+    "gelu_pytorch_tanh": partial(api.gelu, approximate="tanh"),
+    "quick_gelu": partial(api.silu, beta=1.702),
+}
 """The functions that layers take by name."""
 
 

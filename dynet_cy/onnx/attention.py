@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dynet_cy.derivatives.attention import FROM, NOT_CAUSAL, TO_LAST
+from dynet_cy.derivatives.attention import ANYWHERE, FROM, TO_LAST, Seen, seen
 from dynet_cy.onnx import sizes
 from dynet_cy.onnx.converters import converts
 from dynet_cy.onnx.sizes import Size
@@ -22,7 +22,8 @@ def heads_of(w: Writer, x: Value, heads: int) -> Value:
 @converts("scaled_dot_product_attention")
 def attention(w: Writer, step: Step, args: list[Value]) -> str:
     """Vaswani et al., "Attention is all you need", 2017. In the file, the order of axes is heads, queries, keys."""
-    heads, causal, scale = w.whole(0), w.whole(1), w.number(3)
+    view, place, scale = seen(w.whole(0)), w.whole(1), w.number(3)
+    heads = view.heads
     q, k, v = (heads_of(w, x, heads) for x in args[:3])
     has_batch = not sizes.is_one(step.batch)
     order = [*range(k.lead), k.lead, k.lead + 2, k.lead + 1]
@@ -31,21 +32,30 @@ def attention(w: Writer, step: Step, args: list[Value]) -> str:
     scores = w.add("MatMul", w.lifted(scaled, 3, has_batch), w.lifted(transposed, 3, has_batch))
     for bias in args[3:]:
         scores = w.add("Add", scores, w.lifted(bias, 3, has_batch))
-    if causal != NOT_CAUSAL:
-        scores = w.add("Where", visible(w, causal, k.dims[1], q.dims[1]), scores, w.constant(float("-inf")))
-    found = w.add("MatMul", w.add("Softmax", scores, axis=-1), w.lifted(v, 3, has_batch))
+    if place == ANYWHERE:
+        weights = w.add("Softmax", scores, axis=-1)
+    else:
+        shown = visible(w, view, place, k.dims[1], q.dims[1])
+        scores = w.add("Where", shown, scores, w.constant(float("-inf")))
+        weights = w.add("Softmax", scores, axis=-1)
+        if view.before is not None:  # a query may be too far from all keys: the softmax of nothing is nan
+            weights = w.add("Where", shown, weights, w.constant(0))
+    found = w.add("MatMul", weights, w.lifted(v, 3, has_batch))
     each = any(x.each for x in args)
     joined = Value(found, (v.dims[0], q.dims[1], v.dims[2]), step.batch, each)
     order = [*range(joined.lead), joined.lead + 1, joined.lead, joined.lead + 2]
     return w.to(w.transpose(found, order), each, step.dims, step.batch)
 
 
-def visible(w: Writer, causal: int, keys: Size, queries: Size) -> str:
-    """The keys to which each query (a row) may attend: those up to its own position."""
-    key, query = (places(w, size, from_end=causal == TO_LAST) for size in (keys, queries))
-    if causal >= FROM:
-        query = w.add("Add", query, w.ints(causal - FROM))
-    return w.add("LessOrEqual", key, w.add("Unsqueeze", query, w.ints(-1)))
+def visible(w: Writer, view: Seen, place: int, keys: Size, queries: Size) -> str:
+    """The keys to which each query (a row) may attend, by their distances from its own position."""
+    key, query = (places(w, size, from_end=place == TO_LAST) for size in (keys, queries))
+    if place >= FROM:
+        query = w.add("Add", query, w.ints(place - FROM))
+    ahead = w.add("Sub", key, w.add("Unsqueeze", query, w.ints(-1)))
+    limits = [("LessOrEqual", view.after), ("GreaterOrEqual", None if view.before is None else -view.before)]
+    found = [w.add(compare, ahead, w.ints(limit)) for compare, limit in limits if limit is not None]
+    return found[0] if len(found) == 1 else w.add("And", *found)
 
 
 def places(w: Writer, size: Size, from_end: bool) -> str:

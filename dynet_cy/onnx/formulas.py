@@ -17,6 +17,7 @@ __all__ = ["FORMULAS", "can_write", "write"]
 
 FORMULAS = {
     # derived: formulas, by tools/derive.py
+    "negate": "0 - x",
     "tanh": "TANH(x)",
     "exp": "EXP(x)",
     "expm1": "EXPM1(x)",
@@ -33,6 +34,7 @@ FORMULAS = {
     "softsign": "x / (1 + ABS(x))",
     "erf": "ERF(x)",
     "gelu": "0.5 * x * (1 + ERF(0.707106781 * x))",
+    "gelu_tanh": "x * LOGISTIC(x * (1.59576912 + 0.0713548163 * x * x))",
     "lgamma": "LGAMMA(x)",
     "sin": "SIN(x)",
     "cos": "COS(x)",
@@ -45,9 +47,18 @@ FORMULAS = {
     "asinh": "ASINH(x)",
     "acosh": "ACOSH(x)",
     "atanh": "ATANH(x)",
+    "floor": "FLOOR(x)",
+    "ceil": "CEIL(x)",
+    "round": "ROUND(x)",
     "elu": "SEL(x > 0, x, p0 * EXPM1(x))",
     "selu": "SEL(x > 0, 1.0507009873554805 * x, 1.7580993408473766 * EXPM1(x))",
     "silu": "x * LOGISTIC(p0 * x)",
+    "scale": "p0 * x",
+    "shift": "x + p0",
+    "reciprocal_scale": "p0 / x",
+    "pow_const": "POW(x, p0)",
+    "min_const": "SEL(x > p0, p0, x)",
+    "max_const": "SEL(x < p0, p0, x)",
     "clip": "SEL(x < p0, p0, SEL(x > p1, p1, x))",
     "huber": "SEL(ABS(x) < p0, x * x, p0 * (2 * ABS(x) - p0))",
     "leaky_relu": "SEL(x > 0, x, p0 * x)",
@@ -55,6 +66,12 @@ FORMULAS = {
     "hard_tanh": "SEL(x < -1, -1, SEL(x > 1, 1, x))",
     "hard_swish": "SEL(x < -3, 0, SEL(x > 3, x, x * (x + 3) / 6))",
     "safe_sqrt": "SQRT(x)",
+    "less_const": "SEL(x < p0, 1, 0)",
+    "less_equal_const": "SEL(x <= p0, 1, 0)",
+    "greater_const": "SEL(x > p0, 1, 0)",
+    "greater_equal_const": "SEL(x >= p0, 1, 0)",
+    "equal_const": "SEL(x == p0, 1, 0)",
+    "not_equal_const": "SEL(x != p0, 1, 0)",
     # end of formulas
 }
 

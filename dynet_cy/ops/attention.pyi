@@ -11,4 +11,5 @@ def scaled_dot_product_attention(
     first: int = 0,
     dropout: float = 0.0,
     scale: float | None = None,
+    window: int | None = None,
 ) -> Expression: ...

@@ -20,7 +20,7 @@ cdef enum:
     QUERIES = 32
     KEYS = 240
     FEW = 8                                     # up to this many queries, keys are not packed
-    MOST = 1 << 30                              # limit of heads, and of keys before the first query
+    MOST = 1 << 30                              # limit of keys before the first query
 
 cdef inline size_t least(size_t a, size_t b) noexcept nogil:
     return a if a < b else b
@@ -30,7 +30,7 @@ cdef int attention_dim(const Shapes* s, Dim* y) except -1:
     cdef const Dim* q = s.x[0]
     cdef const Dim* k = s.x[1]
     cdef const Dim* v = s.x[2]
-    cdef uint32_t heads = s.attrs[ATTENTION_HEADS].u, m = axis_of(q, 1), n = axis_of(k, 1)
+    cdef uint32_t heads = heads_in(s.attrs), m = axis_of(q, 1), n = axis_of(k, 1)
     for name, x in (("q", rows_of(q)), ("k", rows_of(k)), ("v", rows_of(v))):
         if x == 0 or x % heads:
             raise DimensionError(f"{name} has {x} rows, which {heads} heads do not divide")
@@ -45,11 +45,11 @@ cdef int attention_dim(const Shapes* s, Dim* y) except -1:
         raise DimensionError(f"bias must have {n} rows, a column or {m}, and perhaps {heads} matrices as third axis")
     if s.attrs[ATTENTION_SCALE].f != s.attrs[ATTENTION_SCALE].f:    # not given
         s.attrs[ATTENTION_SCALE].f = <float>(1 / sqrt(rows_of(q) // heads))
-    if s.attrs[ATTENTION_CAUSAL].i >= ATTENTION_FROM:               # one value for all lengths, so that they batch
-        if n >= m and s.attrs[ATTENTION_CAUSAL].u - ATTENTION_FROM == n - m:
-            s.attrs[ATTENTION_CAUSAL].i = ATTENTION_TO_LAST
-        elif s.attrs[ATTENTION_CAUSAL].i == ATTENTION_FROM:
-            s.attrs[ATTENTION_CAUSAL].i = ATTENTION_FROM_FIRST
+    if s.attrs[ATTENTION_PLACE].i >= ATTENTION_FROM:                # one value for all lengths, so that they batch
+        if n >= m and s.attrs[ATTENTION_PLACE].u - ATTENTION_FROM == n - m:
+            s.attrs[ATTENTION_PLACE].i = ATTENTION_TO_LAST
+        elif s.attrs[ATTENTION_PLACE].i == ATTENTION_FROM:
+            s.attrs[ATTENTION_PLACE].i = ATTENTION_FROM_FIRST
     y.nd = q.nd
     y.d[0] = rows_of(v)
     if q.nd > 1:
@@ -93,7 +93,7 @@ cdef struct Buffers:
 
 cdef size_t divide_work(const Call* c, bint backward, float* at, Buffers* w) noexcept nogil:
     """Divide the working memory into parts; returns the floats that they take."""
-    cdef size_t m = cols_of(&c.x[0].dim), n = cols_of(&c.x[1].dim), heads = c.attrs[ATTENTION_HEADS].u, total = 0
+    cdef size_t m = cols_of(&c.x[0].dim), n = cols_of(&c.x[1].dim), heads = heads_in(c.attrs), total = 0
     cdef size_t queries = least(m, QUERIES), block = queries * least(n, KEYS), i
     cdef size_t rows = rows_of(&c.x[0].dim) // heads, value_rows = rows_of(&c.x[2].dim) // heads
     cdef bint packed = m > FEW
@@ -112,7 +112,7 @@ cdef size_t divide_work(const Call* c, bint backward, float* at, Buffers* w) noe
 
 cdef void head_of(const Call* c, uint32_t b, size_t number, const Buffers* w, Head* h) noexcept nogil:
     """One head of a batch element; its keys, and in backward its values, are packed if that is faster."""
-    cdef size_t heads = c.attrs[ATTENTION_HEADS].u
+    cdef size_t heads = heads_in(c.attrs)
     h.m = cols_of(&c.x[0].dim)
     h.n = cols_of(&c.x[1].dim)
     h.d = rows_of(&c.x[0].dim)
@@ -140,28 +140,36 @@ cdef inline size_t blocks(size_t n, size_t size) noexcept nogil:
     return (n + size - 1) // size
 
 
+cdef inline size_t spans(size_t low, size_t most) noexcept nogil:
+    """The number of blocks of keys from low on, below most."""
+    return blocks(most - low, KEYS) if most > low else 0
+
+
 cdef inline size_t bias_at(const Dim* bias, size_t head) noexcept nogil:
     """The first bias of a head."""
     return head * bias.d[0] * axis_of(bias, 1) if axis_of(bias, 2) > 1 else 0
 
 
-cdef inline size_t visible(const Call* c, const Head* h, size_t query) noexcept nogil:
-    """The number of keys that a query may attend to: those up to its own position."""
-    cdef int32_t causal = c.attrs[ATTENTION_CAUSAL].i
-    cdef size_t seen = query + 1
-    if causal == ATTENTION_NOT_CAUSAL:
-        return h.n
-    if causal == ATTENTION_TO_LAST:
-        seen += h.n - h.m
-    elif causal >= ATTENTION_FROM:
-        seen += causal - ATTENTION_FROM
-    return least(seen, h.n)
+cdef inline size_t first_seen(const Call* c, const Head* h, size_t query) noexcept nogil:
+    """The first key that a query may attend to, if it may attend to any."""
+    cdef size_t place = query + place_of_first(c.attrs, h.m, h.n), before = keys_before(c.attrs)
+    return place - before if place > before else 0
+
+
+cdef inline size_t seen(const Call* c, const Head* h, size_t query) noexcept nogil:
+    """The end of the keys that a query may attend to."""
+    cdef size_t after = keys_after(c.attrs)
+    return h.n if after >= h.n else least(query + place_of_first(c.attrs, h.m, h.n) + 1 + after, h.n)
+
+
+cdef inline size_t begin(const Call* c, const Head* h, size_t query) noexcept nogil:
+    """The first key for a block of queries that begins with this one, at the beginning of a panel."""
+    return first_seen(c, h, query) // K.panel * K.panel
 
 
 cdef inline size_t reach(const Call* c, const Head* h, size_t query) noexcept nogil:
-    """The number of keys for a block of queries that ends with this one: whole panels, or all keys."""
-    cdef size_t seen = visible(c, h, query)
-    return least(blocks(seen, K.panel) * K.panel, h.n)
+    """The end of the keys for a block of queries that ends with this one: whole panels, or all keys."""
+    return least(blocks(seen(c, h, query), K.panel) * K.panel, h.n)
 
 
 cdef inline void times_keys(const float* panels, size_t at, size_t rows, const float* x, size_t ldx, size_t count,
@@ -176,18 +184,19 @@ cdef inline void times_keys(const float* panels, size_t at, size_t rows, const f
 cdef void make_scores(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries, size_t key,
                       size_t keys) noexcept nogil:
     """Scores of a block of keys for a block of queries, with biases, and -inf where a query must not attend."""
-    cdef size_t j, seen
+    cdef size_t j, low, high
     cdef float* scores
     times_keys(h.keys, key, h.rows, h.k, h.d, keys, queries, w.q, h.rows, w.scores)
     for j in range(queries):
         scores = w.scores + j * keys
         if h.bias != NULL:
             K.add(keys, h.bias + (query + j) * h.next_bias + key, scores)
-        if c.attrs[ATTENTION_CAUSAL].i != ATTENTION_NOT_CAUSAL:
-            seen = visible(c, h, query + j)
-            seen = seen - key if seen > key else 0
-            if seen < keys:
-                K.fill(keys - seen, -INFINITY, scores + seen)
+        if c.attrs[ATTENTION_PLACE].i != ATTENTION_ANYWHERE:
+            low, high = first_seen(c, h, query + j), seen(c, h, query + j)
+            low = least(low - key, keys) if low > key else 0
+            high = least(high - key, keys) if high > key else 0
+            K.fill(low, -INFINITY, scores)
+            K.fill(keys - high, -INFINITY, scores + high)
 
 
 cdef void scaled_queries(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries) noexcept nogil:
@@ -214,23 +223,23 @@ cdef inline void multiply(size_t n, const float* x, float* y) noexcept nogil:
 cdef void queries_forward(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries, float* y,
                           float* sums) noexcept nogil:
     """Results of a block of queries, and the logarithms of their sums as the pairs of loops.pxd."""
-    cdef size_t most = reach(c, h, query + queries - 1), key, keys, t, j, r
+    cdef size_t low = begin(c, h, query), most = reach(c, h, query + queries - 1), key, keys, t, j, r
     cdef float part
     scaled_queries(c, h, w, query, queries)
     K.fill(queries, -INFINITY, w.top)
     memset(w.total, 0, queries * sizeof(float))
-    for t in range(blocks(most, KEYS)):
-        key = t * KEYS
+    for t in range(spans(low, most)):
+        key = low + t * KEYS
         keys = least(most - key, KEYS)
         make_scores(c, h, w, query, queries, key, keys)
         K.softmax_part(keys, queries, w.scores, w.top, w.total, w.factor)
         if w.mask != NULL:
             draw_mask(c, h, w, query, queries, key, keys)
             multiply(keys * queries, w.mask, w.scores)
-        if key:
+        if t:
             for j in range(queries):
                 K.scale(h.value_rows, w.factor[j], y + j * h.e, y + j * h.e)
-        K.sgemm(0, 0, h.value_rows, queries, keys, 1, h.v + key * h.e, h.e, w.scores, keys, 1 if key else 0, y, h.e)
+        K.sgemm(0, 0, h.value_rows, queries, keys, 1, h.v + key * h.e, h.e, w.scores, keys, 1 if t else 0, y, h.e)
     for j in range(queries):
         if w.total[j] == 0:                     # no key to attend to
             memset(y + j * h.e, 0, h.value_rows * sizeof(float))
@@ -245,7 +254,7 @@ cdef void queries_forward(const Call* c, const Head* h, const Buffers* w, size_t
 
 
 cdef void attention_forward(const Call* c) noexcept nogil:
-    cdef size_t heads = c.attrs[ATTENTION_HEADS].u, m = cols_of(&c.x[0].dim), e = rows_of(&c.x[2].dim), i, u, query
+    cdef size_t heads = heads_in(c.attrs), m = cols_of(&c.x[0].dim), e = rows_of(&c.x[2].dim), i, u, query
     cdef uint32_t b
     cdef Head h
     cdef Buffers w
@@ -264,7 +273,7 @@ cdef void attention_forward(const Call* c) noexcept nogil:
 
 cdef inline size_t saved_sums(const Call* c) noexcept nogil:
     """The number of floats for the logarithms of all sums."""
-    return 2 * <size_t>c.attrs[ATTENTION_HEADS].u * cols_of(&c.x[0].dim) * c.y.dim.bd
+    return 2 * <size_t>heads_in(c.attrs) * cols_of(&c.x[0].dim) * c.y.dim.bd
 
 
 cdef inline size_t batch_of(const Tensor* x, uint32_t all) noexcept nogil:
@@ -295,7 +304,7 @@ cdef size_t attention_work(const Call* c, int i) noexcept nogil:
 cdef void make_slopes(const Call* c, const Head* h, const Buffers* w, size_t query, size_t queries, size_t key,
                       size_t keys, float* dv) noexcept nogil:
     """The weights of a block, and the gradients of its scores; adds the gradient of the values unless dv is NULL."""
-    cdef const float* sums = c.saved + 2 * ((h.b * c.attrs[ATTENTION_HEADS].u + h.number) * h.m + query)
+    cdef const float* sums = c.saved + 2 * ((h.b * heads_in(c.attrs) + h.number) * h.m + query)
     cdef const float* dy = element(&c.dy, h.b) + query * h.e + h.number * h.value_rows
     make_scores(c, h, w, query, queries, key, keys)
     K.exp_less(keys, queries, sums, w.scores)
@@ -320,34 +329,34 @@ cdef void make_means(const Call* c, const Head* h, const Buffers* w) noexcept no
 
 
 cdef void head_backward(const Call* c, const Head* h, const Buffers* w, float* dq, float* dk, float* dv) noexcept nogil:
-    cdef size_t query, queries, key, keys, most, u, t, j
+    cdef size_t query, queries, key, keys, low, most, u, t, j
     make_means(c, h, w)
     for u in range(blocks(h.m, QUERIES)):
         query = u * QUERIES
         queries = least(h.m - query, QUERIES)
-        most = reach(c, h, query + queries - 1)
+        low, most = begin(c, h, query), reach(c, h, query + queries - 1)
         scaled_queries(c, h, w, query, queries)
-        for t in range(blocks(most, KEYS)):
-            key = t * KEYS
+        for t in range(spans(low, most)):
+            key = low + t * KEYS
             keys = least(most - key, KEYS)
             make_slopes(c, h, w, query, queries, key, keys, dv)
-            K.sgemm(0, 0, h.rows, queries, keys, 1, h.k + key * h.d, h.d, w.slopes, keys, 1 if key else 0, w.dq, h.rows)
+            K.sgemm(0, 0, h.rows, queries, keys, 1, h.k + key * h.d, h.d, w.slopes, keys, 1 if t else 0, w.dq, h.rows)
             K.sgemm(0, 1, h.rows, keys, queries, 1, w.q, h.rows, w.slopes, keys, 1, dk + key * h.d, h.d)
-        if most:
+        if most > low:
             for j in range(queries):
                 K.axpy(h.rows, c.attrs[ATTENTION_SCALE].f, w.dq + j * h.rows, dq + (query + j) * h.d)
 
 
 cdef void bias_backward(const Call* c, const Head* h, const Buffers* w, float* dbias) noexcept nogil:
-    cdef size_t query, queries, key, keys, most, u, t, j
+    cdef size_t query, queries, key, keys, low, most, u, t, j
     make_means(c, h, w)
     for u in range(blocks(h.m, QUERIES)):
         query = u * QUERIES
         queries = least(h.m - query, QUERIES)
-        most = reach(c, h, query + queries - 1)
+        low, most = begin(c, h, query), reach(c, h, query + queries - 1)
         scaled_queries(c, h, w, query, queries)
-        for t in range(blocks(most, KEYS)):
-            key = t * KEYS
+        for t in range(spans(low, most)):
+            key = low + t * KEYS
             keys = least(most - key, KEYS)
             make_slopes(c, h, w, query, queries, key, keys, NULL)
             for j in range(queries):
@@ -355,7 +364,7 @@ cdef void bias_backward(const Call* c, const Head* h, const Buffers* w, float* d
 
 
 cdef void attention_backward(const Call* c, uint32_t i) noexcept nogil:
-    cdef size_t heads = c.attrs[ATTENTION_HEADS].u, k
+    cdef size_t heads = heads_in(c.attrs), k
     cdef uint32_t b
     cdef float* dbias
     cdef Head h
@@ -394,7 +403,7 @@ ATTENTION_DROPOUT.random = True
 
 
 def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = None, bint causal=False, first=0,
-                                 dropout=0.0, scale: float | None = None):
+                                 dropout=0.0, scale: float | None = None, window: int | None = None):
     """For each query the mean of the values, weighted by the softmax of its products with the keys, in several heads
     (Vaswani et al., "Attention is all you need", NeurIPS 2017).
 
@@ -417,14 +426,21 @@ def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = Non
             heads differ; -inf where a query must not attend.  A query that may attend to no key has the result 0.
             None, the default: no bias.
         causal: whether query j may only attend to keys 0 to ``first`` + j (default: no).
-        first: the position of the first query among the keys (default: 0).
+        first: the position of the first query among the keys (default: 0); it matters if attention is causal or has a
+            window.
         dropout: the probability that a weight is set to 0; the others are divided by 1 - dropout (default: 0).
         scale: what scores are multiplied by; None, the default, for ``(d / heads) ** -0.5``.
+        window: the greatest distance between the positions of a query and a key: query j may only attend to keys
+            ``first + j - window`` to ``first + j + window`` (Beltagy et al., "Longformer", 2020), or to
+            ``first + j`` if attention is causal.  Time and memory grow with the window, not with the number of keys.
+            ModernBERT's `local_attention` is twice this number, Mistral's `sliding_window` one more than it.  None, the
+            default: no window.
 
     Raises:
         DimensionError: the shapes do not fit.
-        TypeError: heads or first is not a whole number.
-        ValueError: heads is less than 1, first less than 0, dropout not a probability, or scale nan.
+        TypeError: heads, first or window is not a whole number.
+        ValueError: heads is less than 1 or more than 4,095, first or window less than 0, window more than 524,286,
+            dropout not a probability, or scale nan.
 
     Example:
         >>> q, k, v = dy.ones((8, 2)), dy.ones((8, 3)), dy.inputTensor(np.eye(4, 3))
@@ -437,15 +453,22 @@ def scaled_dot_product_attention(q, k, v, heads=1, bias: Expression | None = Non
     cdef double rate = dropout
     cdef Py_ssize_t count = whole(heads, "scaled_dot_product_attention", "heads")
     cdef Py_ssize_t place = whole(first, "scaled_dot_product_attention", "first")
-    if not 1 <= count <= MOST:
-        raise ValueError(f"scaled_dot_product_attention: heads must be from 1 to {MOST}, not {heads}")
+    cdef Py_ssize_t far = -1 if window is None else whole(window, "scaled_dot_product_attention", "window")
+    if not 1 <= count <= ATTENTION_MOST_HEADS:
+        raise ValueError(f"scaled_dot_product_attention: heads must be from 1 to {ATTENTION_MOST_HEADS}, not {heads}")
     if not 0 <= place <= MOST:
         raise ValueError(f"scaled_dot_product_attention: first must be from 0 to {MOST}, not {first}")
+    if window is not None and not 0 <= far <= ATTENTION_MOST_WINDOW:
+        raise ValueError(
+            f"scaled_dot_product_attention: window must be from 0 to {ATTENTION_MOST_WINDOW}, not {window}"
+        )
     if not 0 <= rate <= 1:
         raise ValueError(f"scaled_dot_product_attention: dropout must be a probability, not {dropout}")
     cdef Extra extra = no_extra()
-    extra.attrs[ATTENTION_HEADS].u = <uint32_t>count
-    extra.attrs[ATTENTION_CAUSAL].i = ATTENTION_FROM + <int32_t>place if causal else ATTENTION_NOT_CAUSAL
+    extra.attrs[ATTENTION_HEADS].u = <uint32_t>(count | (ATTENTION_IS_CAUSAL if causal else 0)
+                                                | (far + 1) << ATTENTION_WINDOW_AT)
+    extra.attrs[ATTENTION_PLACE].i = (ATTENTION_FROM + <int32_t>place if causal or window is not None
+                                      else ATTENTION_ANYWHERE)
     extra.attrs[ATTENTION_RATE].f = <float>rate
     if scale is not None and not scale == scale:
         raise ValueError("scaled_dot_product_attention: scale must be a number, not nan")

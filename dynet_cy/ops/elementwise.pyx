@@ -20,10 +20,11 @@ from dynet_cy.graph.structs cimport Extra, Graph, no_extra, nodes_of
 from dynet_cy.kernels.kernels cimport (
     DY_BINARY_COUNT, DY_UNARY_COUNT, K, DY_BINARY_add, DY_BINARY_div, DY_BINARY_equal, DY_BINARY_less,
     DY_BINARY_less_equal, DY_BINARY_max, DY_BINARY_min, DY_BINARY_mul, DY_BINARY_not_equal, DY_BINARY_pow,
-    DY_BINARY_sub, DY_BINARY_where_false, DY_BINARY_where_true, DY_UNARY_ceil, DY_UNARY_equal_const, DY_UNARY_floor,
-    DY_UNARY_greater_const, DY_UNARY_greater_equal_const, DY_UNARY_less_const, DY_UNARY_less_equal_const,
-    DY_UNARY_max_const, DY_UNARY_min_const, DY_UNARY_negate, DY_UNARY_not_equal_const, DY_UNARY_pow_const,
-    DY_UNARY_reciprocal_scale, DY_UNARY_round, DY_UNARY_scale, DY_UNARY_shift, dy_kernels,
+    DY_BINARY_sub, DY_BINARY_where_false, DY_BINARY_where_true, DY_UNARY_ceil, DY_UNARY_equal_const,
+    DY_UNARY_floor, DY_UNARY_gelu, DY_UNARY_gelu_tanh, DY_UNARY_greater_const, DY_UNARY_greater_equal_const,
+    DY_UNARY_less_const, DY_UNARY_less_equal_const, DY_UNARY_max_const, DY_UNARY_min_const, DY_UNARY_negate,
+    DY_UNARY_not_equal_const, DY_UNARY_pow_const, DY_UNARY_reciprocal_scale, DY_UNARY_round, DY_UNARY_scale,
+    DY_UNARY_shift, dy_kernels,
 )
 from dynet_cy.kernels.product cimport InRanges, in_ranges
 from dynet_cy.ops.integers cimport (
@@ -100,10 +101,10 @@ cdef Expression apply_unary(int which, object x, float p0, float p1):
 from dynet_cy.kernels.kernels cimport (
     DY_UNARY_abs, DY_UNARY_acos, DY_UNARY_acosh, DY_UNARY_asin, DY_UNARY_asinh, DY_UNARY_atan, DY_UNARY_atanh,
     DY_UNARY_clip, DY_UNARY_cos, DY_UNARY_cosh, DY_UNARY_cube, DY_UNARY_elu, DY_UNARY_erf, DY_UNARY_exp, DY_UNARY_expm1,
-    DY_UNARY_gelu, DY_UNARY_hard_swish, DY_UNARY_hard_tanh, DY_UNARY_huber, DY_UNARY_leaky_relu, DY_UNARY_lgamma,
-    DY_UNARY_log, DY_UNARY_log1p, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_mish, DY_UNARY_rectify,
-    DY_UNARY_safe_sqrt, DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus, DY_UNARY_softsign,
-    DY_UNARY_sqrt, DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
+    DY_UNARY_hard_swish, DY_UNARY_hard_tanh, DY_UNARY_huber, DY_UNARY_leaky_relu, DY_UNARY_lgamma, DY_UNARY_log,
+    DY_UNARY_log1p, DY_UNARY_log_sigmoid, DY_UNARY_logistic, DY_UNARY_mish, DY_UNARY_rectify, DY_UNARY_safe_sqrt,
+    DY_UNARY_selu, DY_UNARY_silu, DY_UNARY_sin, DY_UNARY_sinh, DY_UNARY_softplus, DY_UNARY_softsign, DY_UNARY_sqrt,
+    DY_UNARY_square, DY_UNARY_tan, DY_UNARY_tanh,
 )
 
 
@@ -300,19 +301,6 @@ def erf(x):
         array([0.   , 0.843])
     """
     return apply1(UNARY[DY_UNARY_erf], x)
-
-
-def gelu(x):
-    """Gaussian error linear unit: x times the normal distribution function (Hendrycks and Gimpel 2016).
-
-    Args:
-        x: an expression of any shape, which the result has too.
-
-    Example:
-        >>> dy.gelu(dy.inputVector([-1, 2])).npvalue().round(3)
-        array([-0.159,  1.954])
-    """
-    return apply1(UNARY[DY_UNARY_gelu], x)
 
 
 def lgamma(x):
@@ -620,6 +608,33 @@ def safe_sqrt(x):
 # The names that most programs use today, beside DyNet's.
 relu = rectify
 sigmoid = logistic
+
+
+def gelu(x, approximate="none"):
+    """Gaussian error linear unit: x times the normal distribution function (Hendrycks and Gimpel 2016).
+
+    The names that `transformers` gives to activations are: "gelu" for this function, "gelu_new" and "gelu_pytorch_tanh"
+    for that with ``approximate="tanh"``, and "quick_gelu" for ``silu(x, 1.702)``.
+
+    Args:
+        x: an expression of any shape, which the result has too.
+        approximate: "none", or "tanh" for ``x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2``, which is at most
+            0.0005 from it (default: "none").
+
+    Raises:
+        ValueError: there is no such approximation.
+
+    Example:
+        >>> dy.gelu(dy.inputVector([-1, 2])).npvalue().round(4)
+        array([-0.1587,  1.9545])
+        >>> dy.gelu(dy.inputVector([-1, 2]), approximate="tanh").npvalue().round(4)
+        array([-0.1588,  1.9546])
+    """
+    if approximate == "none":
+        return apply1(UNARY[<int>DY_UNARY_gelu], x)
+    if approximate == "tanh":
+        return apply1(UNARY[<int>DY_UNARY_gelu_tanh], x)
+    raise ValueError(f'gelu: approximate must be "none" or "tanh", not {approximate!r}')
 
 
 # ---- floor, ceil, round: the gradient is zero, or passes straight through ------------

@@ -17,12 +17,12 @@ typedef struct {
     const uint64_t *seeds;
     const uint32_t *items;                                  /* of the random draws; NULL: no dropout */
     size_t m, n;                                            /* queries, keys */
-    size_t before;                                          /* keys before the first query, for causal attention */
-    uint32_t everywhere;                                    /* attention is not causal: queries see all keys */
+    size_t place;                                           /* of the first query among the keys */
+    size_t before, after;                                   /* how many keys on both sides of its place a query sees */
     uint32_t heads, rows, value_rows;                       /* rows of a head */
     uint32_t bias_columns, bias_heads;
     float scale, keep;
 } dy_gpu_attention;
-DY_SIZE(dy_gpu_attention, 168);
+DY_SIZE(dy_gpu_attention, 184);
 
 #endif

@@ -45,6 +45,8 @@ const dy_kernels DY_N(table) = {
 #undef DY_BY_LANE
 #undef DY_SQUARE
 #undef DY_LANE
+#undef DY_TO_DOUBLE
+#undef DY_TO_FLOAT
 #undef DY_OWN_PRODUCTS
 #undef DY_ISA
 #undef DY_W

@@ -29,6 +29,7 @@
 #define vf DY_N(vf)
 #define vi DY_N(vi)
 #define vu DY_N(vu)
+#define vd DY_N(vd)
 #define C DY_N(splat)
 #define I DY_N(splat_i)
 #define SEL DY_N(sel)

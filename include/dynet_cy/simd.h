@@ -16,12 +16,19 @@
 typedef float vf;
 typedef int32_t vi;
 typedef uint32_t vu;
+typedef double vd;
 #define DY_LANE(x, i) (x)
+#define DY_TO_DOUBLE(x) ((double)(x))
+#define DY_TO_FLOAT(x) ((float)(x))
 #else
 typedef float vf __attribute__((vector_size(4 * DY_W)));
 typedef int32_t vi __attribute__((vector_size(4 * DY_W)));
 typedef uint32_t vu __attribute__((vector_size(4 * DY_W)));
+typedef double vd __attribute__((vector_size(8 * DY_W)));
 #define DY_LANE(x, i) (x)[i]
+/* Not functions: where vectors of doubles are longer than registers, compilers warn of how these would be passed. */
+#define DY_TO_DOUBLE(x) __builtin_convertvector(x, vd)
+#define DY_TO_FLOAT(x) __builtin_convertvector(x, vf)
 #endif
 
 DY_INLINE vi as_i(vf x) { vi r; memcpy(&r, &x, sizeof r); return r; }
@@ -219,6 +226,12 @@ DY_INLINE vi DY_N(lanes_below)(size_t r) {
 
 #if defined(DY_NEON)
 DY_INLINE int any(vi m) { return vmaxvq_u32((uint32x4_t)m) != 0; }
+#elif DY_W == 4 && defined(DY_X86)
+DY_INLINE int any(vi m) { return _mm_movemask_ps((__m128)m) != 0; }
+#elif DY_W == 8 && defined(DY_X86)
+DY_INLINE int any(vi m) { return _mm256_movemask_ps((__m256)m) != 0; }
+#elif DY_W == 16 && defined(DY_AVX512)
+DY_INLINE int any(vi m) { return _mm512_test_epi32_mask((__m512i)m, (__m512i)m) != 0; }
 #else
 DY_INLINE int any(vi m) {
     int32_t b[DY_W], r = 0;

@@ -79,6 +79,21 @@ def test_arrays_and_lists_are_inputs(name: str) -> None:
     assert len(layer([1, 2, 3, 4]).dim()[0]) == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "want"),
+    [
+        ("gelu_new", lambda x: dy.gelu(x, "tanh")),
+        ("gelu_pytorch_tanh", lambda x: dy.gelu(x, approximate="tanh")),
+        ("quick_gelu", lambda x: dy.silu(x, 1.702)),
+    ],
+)
+def test_activations_of_transformers(name: str, want) -> None:
+    x = dy.inputVector(np.linspace(-4, 4, 9))
+    np.testing.assert_array_equal(nn.Activation(name)(x).npvalue(), want(x).npvalue())
+    with pytest.raises(ValueError, match='gelu: approximate must be "none" or "tanh", not None'):
+        dy.gelu(x, approximate=None)
+
+
 def test_errors_of_constructors() -> None:
     model = dy.ParameterCollection()
     with pytest.raises(TypeError, match="Linear: argument model: expected a ParameterCollection, got int"):

@@ -145,6 +145,17 @@ def test_transformer(causal: bool, path: Path, model: dy.ParameterCollection) ->
     assert [d.dim_param or d.dim_value for d in shape] == ["batch", "length", 7]
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_windows_of_any_length(causal: bool, path: Path, model: dy.ParameterCollection) -> None:
+    words = dy.nn.Embedding(40, 16, model)
+
+    def attend(given: list[int]) -> dy.Expression:
+        x = words(given)
+        return dy.scaled_dot_product_attention(x, x, x, heads=2, causal=causal, window=2)
+
+    check(attend, {"words": Indices("length", 40)}, path, [[[ids(40, n, k)] for k in range(3)] for n in (1, 2, 5, 17)])
+
+
 def test_fixed_batch_and_none(path: Path, model: dy.ParameterCollection) -> None:
     W = model.add_parameters((3, 5))
     check(lambda x: W * x, {"x": Floats((5, "n"))}, path, [[[floats(5, 4)], [floats(5, 4)]]], batch=2)

@@ -6,7 +6,7 @@ import numpy as np
 from case import Case
 
 
-def attention(q, k, v, bias=None, heads=1, causal=False, first=0, scale=None):
+def attention(q, k, v, bias=None, heads=1, causal=False, first=0, scale=None, window=None):
     """The formula; a query that may not attend to any key gets 0."""
     m, n = (x.shape[1] if x.ndim > 1 else 1 for x in (q, k))
     rows, value_rows = len(q) // heads, len(v) // heads
@@ -17,8 +17,11 @@ def attention(q, k, v, bias=None, heads=1, causal=False, first=0, scale=None):
         if bias is not None:
             of_all = bias.reshape(n, *(bias.shape[1:] or (1,)), *([1] * (3 - max(bias.ndim, 2))))
             scores = scores + of_all[:, :, h % of_all.shape[2]]
+        ahead = np.arange(n)[:, None] - (first + np.arange(m))
         if causal:
-            scores = np.where(np.arange(n)[:, None] <= first + np.arange(m), scores, -np.inf)
+            scores = np.where(ahead <= 0, scores, -np.inf)
+        if window is not None:
+            scores = np.where(abs(ahead) <= window, scores, -np.inf)
         top = scores.max(0, initial=-1e30)
         weights = np.exp(scores - top)
         total = weights.sum(0)
@@ -56,6 +59,14 @@ CASES = [
     case("bias-heads", 4, 4, 3, 5, bias=(5, 3, 2), heads=2, causal=True, first=2),
     case("bias-column-heads", 4, 4, 3, 5, bias=(5, 1, 2), heads=2),
     case("scale", 4, 4, 3, 5, scale=0.1),
+    case("window", 4, 4, 5, 5, heads=2, window=1),
+    case("window-0", 4, 4, 3, 3, window=0),
+    case("window-causal", 4, 6, 6, 6, heads=2, causal=True, window=2),
+    case("window-first", 4, 4, 3, 6, window=1, first=2),
+    case("window-causal-last", 4, 4, 3, 6, causal=True, window=1, first=3),
+    case("window-beyond-keys", 4, 4, 6, 3, window=1),
+    case("window-bias", 4, 4, 4, 5, bias=(5, 4, 2), heads=2, window=2),
+    case("window-blocks", 4, 4, 70, 120, heads=2, first=25, window=4, batches=[(1, 1, 1)]),
     case("blocks", 4, 4, 40, 250, heads=2, causal=True, first=210, batches=[(1, 1, 1)]),
     Case(
         "scaled_dot_product_attention_dropout",

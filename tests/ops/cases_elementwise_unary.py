@@ -63,6 +63,14 @@ UNARY = [
         )
         for name in ("floor", "ceil", "round")
     ],
+    Case(
+        "gelu-approximate",
+        [(4, 3)],
+        lambda dy, xs: dy.gelu(xs[0], approximate="tanh"),
+        lambda xs: elementwise.gelu_tanh(xs[0]),
+        -5.0,
+        5.0,
+    ),
     # Every length of the remainder of a vector loop, and every number of axes.
     *[unary("tanh", np.tanh, shape=(n,), batches=[(1,), (3,)]) for n in (1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65)],
     *[unary("square", np.square, shape=(2,) * n) for n in range(8)],

@@ -58,9 +58,10 @@ def slopes(xs, weights, **options):
 
 @pytest.mark.parametrize("bias", [None, (70, 45), (70, 1, 2)])
 @pytest.mark.parametrize("first", [None, 0, 25])
-def test_blocks_of_queries(first: int | None, bias: tuple[int, ...] | None) -> None:
+@pytest.mark.parametrize("window", [None, 0, 7, 1000])
+def test_blocks_of_queries(first: int | None, bias: tuple[int, ...] | None, window: int | None) -> None:
     """More queries than fit in one block, with a partly filled last block."""
-    options = {"heads": 2, "causal": first is not None, "first": first or 0}
+    options = {"heads": 2, "causal": first is not None, "first": first or 0, "window": window}
     xs = arrays((4, 45), (4, 70), (2, 70), *([bias] if bias else []))
     (weights,) = arrays((2, 45), seed=1)
     value, found = gradients(xs, weights, **options)
@@ -83,10 +84,26 @@ def test_blocks_of_keys() -> None:
         np.testing.assert_allclose(got, want.grad_as_array(), atol=2e-6)
 
 
-@pytest.mark.parametrize("autobatch", [0, 1, 2])
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("m", "n", "window"), [(700, 700, 5), (9, 700, 300), (600, 40, 3), (1, 500, 64)])
+def test_windows_of_keys(m: int, n: int, window: int, causal: bool) -> None:
+    """Windows that begin and end within blocks of keys: values and gradients equal those with a bias of -inf."""
+    xs, first = arrays((6, m), (6, n), (4, n)), max(0, n - m)
+    (weights,) = arrays((4, m), seed=1)
+    value, found = gradients(xs, weights, window=window, causal=causal, first=first, heads=2)
+    ahead = np.arange(n)[:, None] - (first + np.arange(m))
+    hidden = (abs(ahead) > window) | (causal & (ahead > 0))
+    bias = np.where(hidden, np.float32(-np.inf), np.float32(0))
+    want, slopes = gradients([*xs, bias], weights, heads=2)
+    np.testing.assert_allclose(value, want, atol=1e-6)
+    for a, b in zip(found, slopes):
+        np.testing.assert_allclose(a, b, atol=2e-6)
+
+
+@pytest.mark.parametrize("autobatch", [0, 1, 2])
+@pytest.mark.parametrize(("causal", "window"), [(False, None), (True, None), (False, 4), (True, 4)])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
-def test_sentences_of_all_lengths(autobatch: int, causal: bool, dropout: float) -> None:
+def test_sentences_of_all_lengths(autobatch: int, causal: bool, window: int | None, dropout: float) -> None:
     """Sentences of all lengths run in one batch, with the same bits as alone."""
     config.set(autobatch=autobatch)
     collection = dy.ParameterCollection()
@@ -101,7 +118,7 @@ def test_sentences_of_all_lengths(autobatch: int, causal: bool, dropout: float) 
         found = []
         for x in (inputs[i] for i in which):
             q, k, v = (w * dy.inputTensor(x) for w in W)
-            found.append(dy.scaled_dot_product_attention(q, k, v, heads=2, causal=causal, dropout=dropout))
+            found.append(dy.scaled_dot_product_attention(q, k, v, 2, None, causal, 0, dropout, window=window))
         total = dy.esum([dy.squared_norm(y) for y in found])
         with profiling.measure() as profile:
             total.backward()
@@ -223,7 +240,11 @@ def test_described() -> None:
         (((4, 2), (4, 3), (5, 3)), {"heads": 2}, dy.DimensionError, "v has 5 rows, which 2 heads do not divide"),
         (((4, 2, 1), (4, 3), (4, 3)), {}, dy.DimensionError, "must be matrices"),
         (((4, 2), (4, 3), (4, 3), (2, 3)), {}, dy.DimensionError, "bias must have 3 rows, a column or 2"),
-        (((4, 2), (4, 3), (4, 3)), {"heads": 0}, ValueError, "heads must be from 1 to 1073741824, not 0"),
+        (((4, 2), (4, 3), (4, 3)), {"heads": 0}, ValueError, "heads must be from 1 to 4095, not 0"),
+        (((4, 2), (4, 3), (4, 3)), {"heads": 4096}, ValueError, "heads must be from 1 to 4095, not 4096"),
+        (((4, 2), (4, 3), (4, 3)), {"window": -1}, ValueError, "window must be from 0 to 524286, not -1"),
+        (((4, 2), (4, 3), (4, 3)), {"window": 524287}, ValueError, "window must be from 0 to 524286, not 524287"),
+        (((4, 2), (4, 3), (4, 3)), {"window": 1.5}, TypeError, "window"),
         (((4, 2), (4, 3), (4, 3)), {"first": -1}, ValueError, "first must be from 0 to 1073741824, not -1"),
         (((4, 2), (4, 3), (4, 3)), {"dropout": 1.5}, ValueError, "dropout must be a probability, not 1.5"),
         (((4, 2), (4, 3), (4, 3)), {"scale": float("nan")}, ValueError, "scale must be a number"),
