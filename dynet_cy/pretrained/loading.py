@@ -12,7 +12,6 @@ import numpy as np
 
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.model import ParameterCollection
-from dynet_cy.model.collection import rolled_back
 from dynet_cy.model.parameters import set_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
@@ -74,11 +73,15 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
     collection = as_collection(model)
     if not isinstance(collection, ParameterCollection):
         raise TypeError(f"load: argument model: expected a ParameterCollection, got {type(model).__name__}")
+    prefix = _prefix(cls, tensors, str(file))
     text = read_tokenizer(folder)
-    with rolled_back(collection):
-        encoder = _filled(cls, config, tensors, str(file), collection)
+
+    def fill(encoder: Encoder) -> None:
+        _fill(encoder, tensors, prefix, str(file))
         encoder.text = text
-    return encoder
+
+    # Within the constructor: an encoder that a cell of a notebook made before is replaced by one without errors only.
+    return cls(config, collection, f"{prefix}{cls.names.get('pooler')}.weight" in tensors, fill)
 
 
 def _class_of(config: Config) -> type[Encoder]:
@@ -91,12 +94,8 @@ def _class_of(config: Config) -> type[Encoder]:
     return ARCHITECTURES[kind]
 
 
-def _filled(
-    cls: type[Encoder], config: Config, tensors: Tensors, source: str, collection: ParameterCollection
-) -> Encoder:
-    """A new encoder with the values of the tensors."""
-    prefix = _prefix(cls, tensors, source)
-    encoder = cls(config, collection, f"{prefix}{cls.names.get('pooler')}.weight" in tensors)
+def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str) -> None:
+    """Set the parameters of a new encoder to the values of the tensors."""
     for name in tensors:
         mixture = re.fullmatch(r"mixtures\.(\d{1,4})\.weights", name)
         if mixture is not None:
@@ -110,14 +109,13 @@ def _filled(
             raise ModelMismatchError(f"there is no {prefix}{tensor}", source, parameter=prefix + tensor)
         shape, wanted = tensors[full].shape, encoder.to_file(name, np.broadcast_to(0, parameter.shape)).shape
         if shape != wanted:
-            expected = f"has shape {shape}, {Path(config.source).name} says {wanted}"
+            expected = f"has shape {shape}, {Path(encoder.config.source).name} says {wanted}"
             raise ModelMismatchError(expected, source, parameter=full)
         goals.append((name, parameter, full))
     for name, parameter, full in goals:
         set_array(parameter, encoder.from_file(name, tensors[full].floats()))
     used = {full for _, _, full in goals}
     encoder.report = _report(tensors, used)
-    return encoder
 
 
 def _prefix(cls: type[Encoder], tensors: Tensors, source: str) -> str:

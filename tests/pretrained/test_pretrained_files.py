@@ -323,3 +323,17 @@ def test_a_tensor_of_another_kind(folder, tensors):
     write(folder, CASE.config, tensors)
     with pytest.raises(ModelFileError, match=rf"there is no {name}"):
         load(folder)
+
+
+@pytest.mark.filterwarnings("ignore:Bert bert was made again")
+def test_a_cell_that_fails_leaves_what_it_made_before(folder, expected):
+    known = {"dy": dy, "folder": folder, "model": dy.ParameterCollection()}
+    cell = "bert = dy.pretrained.load(folder, model)"
+    for number in range(2):
+        exec(compile(cell, f"<cell {number}>", "exec"), known)
+        assert len(known["model"].keys()) == len(known["bert"].parameters())
+    changed(num_hidden_layers=3)(folder)
+    with pytest.raises(ModelFileError):
+        exec(compile(cell, "<cell 2>", "exec"), known)
+    assert len(known["model"].keys()) == len(known["bert"].parameters()) > 0
+    np.testing.assert_allclose(known["bert"](IDS).npvalue(), expected, atol=1e-5)
