@@ -131,7 +131,7 @@ class Encoder(Layer):
         self.layers = self._make_layers()
         self.pooler = Linear(s.dim, s.dim, self.collection) if pooler else None
         self.mixtures: dict[int, Mixture] = {}
-        self.longest = s.positions - (self._first_position() or 0)
+        self.longest = self._longest()
         self.overlap = min(128, self.longest // 4)
         self.eval()
         if fill is not None:
@@ -143,10 +143,15 @@ class Encoder(Layer):
         rows = {"vocabulary": s.vocabulary, "types": s.types}
         if self._first_position() is not None:
             rows["positions"] = s.positions
+            if self._longest() < 1:
+                raise self.config.wrong(self.keys["padding"][0], f"a piece before position {s.positions - 1}")
         for name, count in rows.items():
             check(self.keys[name][0], count, s.embedding_dim)
         check(self.keys["dim"][0], s.dim, s.dim)
         check(self.keys["hidden_dim"][0], s.hidden_dim, s.dim)
+
+    def _longest(self) -> int:
+        return self.settings.positions - (self._first_position() or 0)
 
     # ---- what architectures change
 
