@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.model import ParameterCollection
 from dynet_cy.model.parameters import set_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.nn import Layer
+from dynet_cy.nn.construction import all_parts
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
 from dynet_cy.pretrained.config import Config, read_json
 from dynet_cy.pretrained.deberta import Deberta
@@ -101,7 +103,7 @@ def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str) -> None:
         if mixture is not None:
             encoder.mixture(int(mixture[1]))
     goals = []
-    for name, parameter in encoder.named_parameters():
+    for name, parameter in _paths(encoder):
         tensor = encoder.tensor_name(name)
         names = (prefix + tensor, prefix + older_name(tensor), tensor)
         full = next((n for n in names if n in tensors), None)
@@ -116,6 +118,16 @@ def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str) -> None:
         set_array(parameter, encoder.from_file(name, tensors[full].floats()))
     used = {full for _, _, full in goals}
     encoder.report = _report(tensors, used)
+
+
+def _paths(layer: Layer, above: str = "") -> Iterator[tuple[str, Any]]:
+    """The parameters of a layer with their paths of attributes, which become their names when it is finished."""
+    for part, name in all_parts(layer):
+        path = above + name.replace("/", ".")
+        if isinstance(part, Layer):
+            yield from _paths(part, f"{path}.")
+        else:
+            yield path, part
 
 
 def _prefix(cls: type[Encoder], tensors: Tensors, source: str) -> str:
