@@ -11,6 +11,8 @@ Build expressions for one example, ask for their values or gradients, renew the 
     y.npvalue()
 """
 
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
 import dynet_cy.execute.cpu  # type: ignore[import-not-found]  # noqa: F401 - puts the executor in place
@@ -21,6 +23,7 @@ from dynet_cy.config import DynetParams, init, init_from_params
 from dynet_cy.core import equivalents as _equivalents
 from dynet_cy.core.devices import HAVE_CUDA, DeviceInfo, available_devices, get_device_info
 from dynet_cy.core.keywords import watch as _watch
+from dynet_cy.core.later import later as _later
 from dynet_cy.data import metrics
 from dynet_cy.derivatives import gradients, hessian_vector_product
 from dynet_cy.extension import get_cython_path, get_include
@@ -135,6 +138,11 @@ from dynet_cy.train import (
 
 # end of packages
 
+if _TYPE_CHECKING:
+    from dynet_cy import pretrained
+else:  # so that programs without it begin sooner
+    pretrained = _later("dynet_cy.pretrained")
+
 # DyNet's other names.
 Model = ParameterCollection
 __gitversion__ = __version__
@@ -231,6 +239,8 @@ __all__ = [
     "StandardSoftmaxBuilder",
     # layers
     "nn",
+    # pretrained encoders
+    "pretrained",
     # files for other programs
     "onnx",
     # decoding

@@ -44,6 +44,7 @@ ELSEWHERE = {
     "dynet-cy-for-pytorch-users": "examples/test_pytorch_page.py",
     "onnx": "onnx/test_onnx_files.py",
     "performance": "test_debugging_page.py",
+    "pretrained": "pretrained/test_pretrained_page.py",
     "your-own-data": "test_your_own_data.py",
     "add-an-op": "test_pages.py",
 }

@@ -15,8 +15,8 @@ hash, twice as long with each further level, and no signal is handled meanwhile;
 these objects. `pickle._Unpickler`, which is written in Python, could be limited, by overriding most of its methods, but
 these are private and differ between versions.
 
-All protocols are read, 0 to 5. Instructions that do not belong in a file of plain data are refused: persistent ids,
-codes of the extension registry, out-of-band buffers.
+All protocols are read, 0 to 5. Instructions that do not belong in a file of plain data are refused: codes of the
+extension registry, out-of-band buffers, and persistent ids unless the maker has a method `persistent`.
 """
 
 from __future__ import annotations
@@ -292,6 +292,12 @@ class _Machine:
         arguments = self.inner(self.since_mark())
         self.new(self.name(self.text_line(), self.text_line()), tuple(arguments))
 
+    def persistent(self) -> None:
+        load = getattr(self.maker, "persistent", None)
+        if load is None:
+            raise PickleError(f"instruction 0x51 at byte {self.at - 1} has no place in plain data")
+        self.push(load(self.arguments(self.pop())))
+
     def build(self) -> None:
         state = self.value(self.pop())
         made = self.top()
@@ -482,4 +488,5 @@ _INSTRUCTIONS: dict[int, Callable[[_Machine], None]] = {
     ord("o"): _Machine.old_object,
     ord("i"): _Machine.old_instance,
     ord("b"): _Machine.build,
+    ord("Q"): _Machine.persistent,
 }

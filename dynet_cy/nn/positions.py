@@ -19,9 +19,9 @@ Floats = npt.NDArray[np.float32]
 
 
 @lru_cache(maxsize=256)
-def angles(dim: int, first: int, count: int) -> npt.NDArray[np.float64]:
+def angles(dim: int, first: int, count: int, base: float = 10000.0) -> npt.NDArray[np.float64]:
     """The angle of each pair of elements at each position: shape (dim / 2, count)."""
-    frequencies = 10000.0 ** (-np.arange(0, dim, 2) / dim)
+    frequencies = base ** (-np.arange(0, dim, 2) / dim)
     found: npt.NDArray[np.float64] = frequencies[:, None] * np.arange(first, first + count)
     return found
 
@@ -81,13 +81,14 @@ def _sinusoids(dim: int, first: int, count: int) -> Floats:
     return table
 
 
-def rotate(x: Expression, heads: int, first: int) -> Expression:
+def rotate(x: Expression, heads: int, first: int, base: float = 10000.0) -> Expression:
     """Rotary positions: for each head, pairs of one element from each half of its rows are rotated by angles that grow
-    with the position of the column, so that the product of two columns depends on their distance.
+    with the position of the column, so that the product of two columns depends on their distance. The greater `base`,
+    the slower most of them grow.
     """
     shape, batch = x.dim()
     size, columns = shape[0] // heads, shape[1] if len(shape) > 1 else 1
-    cosines, sines = _rotation(size, heads, first, columns)
+    cosines, sines = _rotation(size, heads, first, columns, base)
     half = size // 2
     parts = ops.reshape(x, cosines.shape, batch)
     upper, lower = parts[:half], parts[half:]
@@ -97,9 +98,9 @@ def rotate(x: Expression, heads: int, first: int) -> Expression:
 
 
 @lru_cache(maxsize=256)
-def _rotation(size: int, heads: int, first: int, count: int) -> tuple[Floats, Floats]:
+def _rotation(size: int, heads: int, first: int, count: int, base: float) -> tuple[Floats, Floats]:
     """Cosines and sines for each head of each column: shape (size, heads * count)."""
-    rotated = angles(size, first, count)
+    rotated = angles(size, first, count, base)
     both = np.repeat(np.concatenate([rotated, rotated]), heads, axis=1)
     return np.cos(both).astype(np.float32), np.sin(both).astype(np.float32)
 

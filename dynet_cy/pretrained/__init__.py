@@ -1,0 +1,40 @@
+"""Pretrained encoders, from folders in Hugging Face's layout. docs/pretrained.md explains them.
+
+An architecture is a class derived from `Encoder`: its settings and a table of names.
+
+- `model_types`: the values of `model_type` in `config.json` that mean this class, and its names in `transformers`;
+- `keys`: the name of each setting of `Settings` in `config.json`, with a default: `KEYS` with the entries that differ;
+- `names`: the name of each module with parameters, by its path of attributes here; see `dynet_cy.pretrained.names`.
+
+Where that is not enough, the class overrides a method: `_make_embeddings`, `_make_projection`, `_make_layers`,
+`_make_block`, `_stack`, `_context` (further arguments of all blocks, such as a bias of the scores), `_finished`. The
+module `dynet_cy.pretrained.bert` has architectures of both kinds. Then the class goes into `_CLASSES` in
+`dynet_cy.pretrained.loading`, small random models of it into the table of `tests/pretrained/architectures.py`, and a
+row into that of docs/pretrained.md.
+"""
+
+from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
+from dynet_cy.pretrained.deberta import Deberta
+from dynet_cy.pretrained.encoder import Encoder
+from dynet_cy.pretrained.loading import load
+from dynet_cy.pretrained.lora import Adapters, LoRA, load_lora, lora
+from dynet_cy.pretrained.modernbert import ModernBert
+from dynet_cy.pretrained.text import Code
+
+__all__ = [
+    "Adapters",
+    "Albert",
+    "Bert",
+    "Code",
+    "Deberta",
+    "DistilBert",
+    "Electra",
+    "Encoder",
+    "LoRA",
+    "MPNet",
+    "ModernBert",
+    "Roberta",
+    "load",
+    "load_lora",
+    "lora",
+]

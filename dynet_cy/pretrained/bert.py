@@ -1,0 +1,175 @@
+"""BERT, and the encoders that differ from it in settings and names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dynet_cy.graph import Expression
+from dynet_cy.nn import Embedding, Layer, Linear
+from dynet_cy.pretrained.distances import bias_of_buckets, square_of_t5_buckets
+from dynet_cy.pretrained.encoder import Encoder
+from dynet_cy.pretrained.settings import KEYS
+
+__all__ = ["Albert", "Bert", "DistilBert", "Electra", "MPNet", "Roberta"]
+
+_EMBEDDINGS = {
+    "embeddings.pieces": "embeddings.word_embeddings",
+    "embeddings.positions": "embeddings.position_embeddings",
+    "embeddings.types": "embeddings.token_type_embeddings",
+    "embeddings.norm": "embeddings.LayerNorm",
+}
+_FEED_FORWARD = {
+    "layers.*.inner": "encoder.layer.*.intermediate.dense",
+    "layers.*.outer": "encoder.layer.*.output.dense",
+    "layers.*.output_norm": "encoder.layer.*.output.LayerNorm",
+}
+
+
+class Bert(Encoder):
+    """BERT (Devlin et al., "BERT: Pre-training of deep bidirectional Transformers for language understanding", NAACL
+    2019). See `Encoder` for arguments and methods.
+    """
+
+    model_types = {"bert": "BertModel"}
+    names = {
+        **_EMBEDDINGS,
+        "layers.*.attention.query": "encoder.layer.*.attention.self.query",
+        "layers.*.attention.key": "encoder.layer.*.attention.self.key",
+        "layers.*.attention.value": "encoder.layer.*.attention.self.value",
+        "layers.*.attention.output": "encoder.layer.*.attention.output.dense",
+        "layers.*.attention_norm": "encoder.layer.*.attention.output.LayerNorm",
+        **_FEED_FORWARD,
+        "pooler": "pooler.dense",
+    }
+
+
+class Roberta(Bert):
+    """RoBERTa (Liu et al., 2019), and those with its architecture: CamemBERT (Martin et al., ACL 2020), XLM-RoBERTa
+    (Conneau et al., ACL 2020), PhoBERT (Nguyen and Nguyen, Findings of EMNLP 2020). See `Encoder` for arguments and
+    methods.
+    """
+
+    model_types = {"roberta": "RobertaModel", "camembert": "CamembertModel", "xlm-roberta": "XLMRobertaModel"}
+    keys = {**KEYS, "padding": ("pad_token_id", 1)}
+
+    def _first_position(self) -> int:
+        return self.settings.padding + 1
+
+
+class Electra(Bert):
+    """ELECTRA (Clark et al., ICLR 2020). See `Encoder` for arguments and methods."""
+
+    model_types = {"electra": "ElectraModel"}
+    keys = {**KEYS, "embedding_dim": ("embedding_size", 128)}
+    names = {**Bert.names, "projection": "embeddings_project"}
+
+
+class DistilBert(Encoder):
+    """DistilBERT (Sanh et al., 2019). See `Encoder` for arguments and methods."""
+
+    model_types = {"distilbert": "DistilBertModel"}
+    keys = {
+        **KEYS,
+        "dim": ("dim", None),
+        "layers": ("n_layers", None),
+        "heads": ("n_heads", None),
+        "hidden_dim": ("hidden_dim", None),
+        "types": ("", 0),
+        "activation": ("activation", "gelu"),
+        "dropout": ("dropout", 0.1),
+        "attention_dropout": ("attention_dropout", 0.1),
+    }
+    names = {
+        **_EMBEDDINGS,
+        "layers.*.attention.query": "transformer.layer.*.attention.q_lin",
+        "layers.*.attention.key": "transformer.layer.*.attention.k_lin",
+        "layers.*.attention.value": "transformer.layer.*.attention.v_lin",
+        "layers.*.attention.output": "transformer.layer.*.attention.out_lin",
+        "layers.*.attention_norm": "transformer.layer.*.sa_layer_norm",
+        "layers.*.inner": "transformer.layer.*.ffn.lin1",
+        "layers.*.outer": "transformer.layer.*.ffn.lin2",
+        "layers.*.output_norm": "transformer.layer.*.output_layer_norm",
+    }
+
+
+class Albert(Encoder):
+    """ALBERT (Lan et al., ICLR 2020), whose blocks share parameters. See `Encoder` for arguments and methods."""
+
+    model_types = {"albert": "AlbertModel"}
+    keys = {
+        **KEYS,
+        "embedding_dim": ("embedding_size", 128),
+        "activation": ("hidden_act", "gelu_new"),
+        "dropout": ("hidden_dropout_prob", 0.0),
+        "attention_dropout": ("attention_probs_dropout_prob", 0.0),
+    }
+    names = {
+        **_EMBEDDINGS,
+        "projection": "encoder.embedding_hidden_mapping_in",
+        **{
+            f"layers.*.*.{path}": f"encoder.albert_layer_groups.*.albert_layers.*.{name}"
+            for path, name in {
+                "attention.query": "attention.query",
+                "attention.key": "attention.key",
+                "attention.value": "attention.value",
+                "attention.output": "attention.dense",
+                "attention_norm": "attention.LayerNorm",
+                "inner": "ffn",
+                "outer": "ffn_output",
+                "output_norm": "full_layer_layer_norm",
+            }.items()
+        },
+        "pooler": "pooler",
+    }
+
+    def _make_projection(self) -> Layer:
+        return Linear(self.settings.embedding_dim, self.settings.dim, self.collection)
+
+    def _make_layers(self) -> list[Any]:
+        groups = self.config.size("num_hidden_groups", 1)
+        inner = self.config.size("inner_group_num", 1)
+        self.config.check_room("num_hidden_layers", self.settings.layers, self.settings.dim)
+        self.config.check_room("num_hidden_groups", groups, inner, self.settings.dim, self.settings.dim)
+        return [[self._make_block(i) for i in range(inner)] for _ in range(groups)]
+
+    def _stack(self) -> Sequence[Any]:
+        count = self.settings.layers
+        return [block for i in range(count) for block in self.layers[i * len(self.layers) // count]]
+
+
+class MPNet(Encoder):
+    """MPNet (Song et al., NeurIPS 2020), whose scores get a learnt bias for each distance. See `Encoder` for arguments
+    and methods.
+    """
+
+    model_types = {"mpnet": "MPNetModel"}
+    keys = {**KEYS, "types": ("", 0), "padding": ("pad_token_id", 1)}
+    names = {
+        **_EMBEDDINGS,
+        "distances": "encoder.relative_attention_bias",
+        "layers.*.attention.query": "encoder.layer.*.attention.attn.q",
+        "layers.*.attention.key": "encoder.layer.*.attention.attn.k",
+        "layers.*.attention.value": "encoder.layer.*.attention.attn.v",
+        "layers.*.attention.output": "encoder.layer.*.attention.attn.o",
+        "layers.*.attention_norm": "encoder.layer.*.attention.LayerNorm",
+        **_FEED_FORWARD,
+        "pooler": "pooler.dense",
+    }
+    buckets, farthest = 32, 128  # in `transformers` too, whatever the settings say
+
+    def _first_position(self) -> int:
+        return 2  # whatever the piece is that fills short texts
+
+    def _make_layers(self) -> list[Any]:
+        rows = self.config.size("relative_attention_num_buckets", self.buckets, self.buckets)
+        self.config.check_room("relative_attention_num_buckets", rows, self.settings.heads)
+        self.distances = Embedding(rows, self.settings.heads, self.collection)
+        return super()._make_layers()
+
+    def _context(self, columns: int) -> tuple[Expression, ...]:
+        rows = square_of_t5_buckets(columns, self.buckets, self.farthest)
+        return (bias_of_buckets(self.distances.table, rows),)
+
+    def _further_tables(self) -> list[Layer]:
+        return [self.distances]

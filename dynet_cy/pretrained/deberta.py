@@ -1,0 +1,241 @@
+"""DeBERTa, versions 2 and 3: attention to contents and distances apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.functions import gather
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection
+from dynet_cy.nn import Conv1d, Dropout, Embedding, Layer, LayerNorm, Linear
+from dynet_cy.ops import api as ops
+from dynet_cy.pretrained.blocks import ACTIVATIONS, Attention, Block
+from dynet_cy.pretrained.config import Config
+from dynet_cy.pretrained.distances import Numbers, disentangled_buckets
+from dynet_cy.pretrained.encoder import Embeddings, Encoder
+from dynet_cy.pretrained.settings import KEYS, Settings
+
+__all__ = ["Deberta"]
+
+_KINDS = ("c2p", "p2c")
+_FILTERS = "near.convolution.W"
+
+
+class _ProjectedEmbeddings(Embeddings):
+    """Vectors of pieces that get the length of columns before they are normalized."""
+
+    def __init__(self, settings: Settings, model: ParameterCollection, first_position: int | None) -> None:
+        s = settings
+        super().__init__(s, model, first_position, lambda place: LayerNorm(s.dim, place, s.eps))
+        self.projection = None
+        if s.embedding_dim != s.dim:
+            self.projection = Linear(s.embedding_dim, s.dim, self.collection, bias=False)
+
+    def _normalized(self, x: Expression) -> Expression:
+        return super()._normalized(x if self.projection is None else self.projection(x))
+
+
+class DisentangledAttention(Attention):
+    """Attention whose scores are sums of products of contents, of queries with the vectors of distances, and of keys
+    with those vectors (He et al., "DeBERTa", ICLR 2021).
+
+    Args:
+        settings: those of the encoder
+        model: where the parameters go
+        kinds: which products with distances count: "c2p" those of queries, "p2c" those of keys
+        shared: whether vectors of distances are projected as contents are; else by layers of their own
+    """
+
+    def __init__(self, settings: Settings, model: ParameterCollection, kinds: Collection[str], shared: bool) -> None:
+        s = settings
+        super().__init__(s.dim, s.heads, model, s.attention_dropout)
+        self.kinds = kinds
+        self.distance_dropout = Dropout(s.dropout)
+        self.distance_key = self.distance_query = None
+        if not shared and "c2p" in kinds:
+            self.distance_key = Linear(s.dim, s.dim, self.collection)
+        if not shared and "p2c" in kinds:
+            self.distance_query = Linear(s.dim, s.dim, self.collection)
+
+    def __call__(self, x: Expression, distances: Expression | None = None) -> Expression:
+        """The attention of the columns of x to each other.
+
+        Args:
+            x: shape ``{dim,n}``
+            distances: the vectors of the distances 0, 1, -1, 2, -2, ..., -(n - 1), n; ``{dim,2n}``
+        """
+        query, key, value = self.query(x), self.key(x), self.value(x)
+        rows = x.dim()[0][0] // self.heads
+        scale = (rows * (1 + len(self.kinds))) ** -0.5
+        bias = None
+        if distances is not None and self.kinds:
+            distances = self.distance_dropout(distances)
+            parts = []
+            if "c2p" in self.kinds:
+                parts.append(self._products((self.distance_key or self.key)(distances), query, "falling"))
+            if "p2c" in self.kinds:
+                found = self._products((self.distance_query or self.query)(distances), key, "rising")
+                parts.append(ops.transpose(found, (1, 0, 2)))
+            bias = ops.esum(parts) * scale
+        found = ops.scaled_dot_product_attention(
+            query, key, value, self.heads, bias=bias, dropout=self.dropout.now, scale=scale
+        )
+        return self.output(found)
+
+    def _products(self, distances: Expression, x: Expression, order: str) -> Expression:
+        """The product of each column of x with the vector of its distance from each row, ``{n,n,heads}``.
+
+        Args:
+            distances: ``{dim,2n}``
+            x: ``{dim,n}``
+            order: "falling" for the distance column - row, "rising" for row - column
+        """
+        columns = distances.dim()[0][1] // 2
+        products = ops.transpose(self._heads(distances, 2 * columns)) * self._heads(x, columns)
+        places = _places_of_distances(columns)
+        chosen = gather(products, ops.input_indices(places if order == "rising" else places.T))
+        return ops.reshape(chosen, (columns, columns, self.heads), 1)
+
+    def _heads(self, x: Expression, columns: int) -> Expression:
+        """The rows of each head, as a batch."""
+        rows = x.dim()[0][0] // self.heads
+        parts = ops.transpose(ops.reshape(x, (rows, self.heads, columns)), (0, 2, 1))
+        return ops.reshape(parts, (rows, columns), self.heads)
+
+
+class _DebertaBlock(Block):
+    def __init__(self, settings: Settings, model: ParameterCollection, kinds: Collection[str], shared: bool) -> None:
+        self.kinds, self.shared = kinds, shared
+        super().__init__(settings, model)
+
+    def _attention(self, settings: Settings) -> Layer:
+        return DisentangledAttention(settings, self.collection, self.kinds, self.shared)
+
+
+class _NearColumns(Layer):
+    """Adds what a convolution makes of the vectors of pieces to the result of the first block, and normalizes."""
+
+    def __init__(self, settings: Settings, model: ParameterCollection, config: Config, width: int) -> None:
+        s = settings
+        super().__init__(model)
+        groups, padding = config.size("conv_groups", 1), (width - 1) // 2
+        if s.dim % groups:
+            raise config.wrong("conv_groups", f"a divisor of {s.dim}")
+        self.convolution = Conv1d(s.dim, s.dim, width, self.collection, padding=padding, groups=groups)
+        self.norm = LayerNorm(s.dim, self.collection, s.eps)
+        self.activation = ACTIVATIONS[config.choice("conv_act", ACTIVATIONS, "tanh")]
+        self.dropout = Dropout(s.dropout)
+
+    def __call__(self, x: Expression, found: Expression) -> Expression:
+        return self.norm(found + self.activation(self.dropout(self.convolution(x))))
+
+
+class Deberta(Encoder):
+    """DeBERTa (He et al., ICLR 2021), versions 2 and 3. See `Encoder` for arguments and methods."""
+
+    model_types = {"deberta-v2": "DebertaV2Model"}
+    keys = {**KEYS, "types": ("type_vocab_size", 0), "eps": ("layer_norm_eps", 1e-7)}
+    names = {
+        "embeddings.pieces": "embeddings.word_embeddings",
+        "embeddings.positions": "embeddings.position_embeddings",
+        "embeddings.types": "embeddings.token_type_embeddings",
+        "embeddings.projection": "embeddings.embed_proj",
+        "embeddings.norm": "embeddings.LayerNorm",
+        "distances": "encoder.rel_embeddings",
+        "distances_norm": "encoder.LayerNorm",
+        "near.convolution": "encoder.conv.conv",
+        "near.norm": "encoder.conv.LayerNorm",
+        "layers.*.attention.query": "encoder.layer.*.attention.self.query_proj",
+        "layers.*.attention.key": "encoder.layer.*.attention.self.key_proj",
+        "layers.*.attention.value": "encoder.layer.*.attention.self.value_proj",
+        "layers.*.attention.distance_key": "encoder.layer.*.attention.self.pos_key_proj",
+        "layers.*.attention.distance_query": "encoder.layer.*.attention.self.pos_query_proj",
+        "layers.*.attention.output": "encoder.layer.*.attention.output.dense",
+        "layers.*.attention_norm": "encoder.layer.*.attention.output.LayerNorm",
+        "layers.*.inner": "encoder.layer.*.intermediate.dense",
+        "layers.*.outer": "encoder.layer.*.output.dense",
+        "layers.*.output_norm": "encoder.layer.*.output.LayerNorm",
+    }
+
+    def _first_position(self) -> int | None:
+        return 0 if self.config.flag("position_biased_input", True) else None
+
+    def _make_embeddings(self) -> Layer:
+        return _ProjectedEmbeddings(self.settings, self.collection, self._first_position())
+
+    def _make_projection(self) -> None:
+        return None
+
+    def _make_layers(self) -> list[Any]:
+        s, config = self.settings, self.config
+        self.distances = self.distances_norm = self.near = None
+        if config.flag("relative_attention"):
+            self.buckets = config.size("position_buckets", 0, -1)
+            farthest = config.size("max_relative_positions", -1, -1)
+            self.farthest = farthest if farthest > 0 else s.positions
+            self.span = self.buckets if self.buckets > 0 else self.farthest
+            config.check_room("position_buckets", 2 * self.span, s.dim)
+            self.distances = Embedding(2 * self.span, s.dim, self.collection)
+            if "layer_norm" in str(config.get("norm_rel_ebd", "none")).split("|"):
+                self.distances_norm = LayerNorm(s.dim, self.collection, s.eps)
+        width = config.size("conv_kernel_size", 0, 0)
+        if width:
+            config.check_room("conv_kernel_size", width, s.dim, s.dim // config.size("conv_groups", 1))
+            self.near = _NearColumns(s, self.collection, config, width)
+        return super()._make_layers()
+
+    def _make_block(self, number: int) -> Layer:
+        return _DebertaBlock(self.settings, self.collection, self._kinds(), self.config.flag("share_att_key"))
+
+    def _kinds(self) -> tuple[str, ...]:
+        """Which products with distances count."""
+        found = self.config.get("pos_att_type", "")
+        kinds = found.split("|") if isinstance(found, str) else found
+        kinds = [str(kind).strip() for kind in kinds if kind] if isinstance(kinds, list) else [""]
+        if not set(kinds) <= set(_KINDS):
+            raise self.config.wrong("pos_att_type", f"some of {', '.join(_KINDS)}")
+        return tuple(kind for kind in _KINDS if kind in kinds)
+
+    def _context(self, columns: int) -> tuple[Expression, ...]:
+        if self.distances is None:
+            return ()
+        found = self.distances(_rows_of_distances(columns, self.buckets, self.farthest, self.span))
+        return (found if self.distances_norm is None else self.distances_norm(found),)
+
+    def _run(self, number: int, layer: Any, x: Expression, context: tuple[Expression, ...]) -> Expression:
+        found = super()._run(number, layer, x, context)
+        return found if number or self.near is None else self.near(x, found)
+
+    def _further_tables(self) -> list[Layer]:
+        return [part for part in (self.distances, self.distances_norm, self.near) if part is not None]
+
+    def to_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if self.near is None or parameter != _FILTERS:
+            return array
+        return array.reshape(len(array), self.near.convolution.width, -1).transpose(0, 2, 1)
+
+    def from_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return array.transpose(0, 2, 1).reshape(len(array), -1) if parameter == _FILTERS else array
+
+
+@lru_cache(maxsize=256)
+def _rows_of_distances(columns: int, buckets: int, farthest: int, span: int) -> Numbers:
+    """The rows of the table for the distances 0, 1, -1, 2, -2, ..., -(n - 1), n. Those of a shorter text come first, so
+    that texts of any length may be exported."""
+    numbers = np.arange(2 * columns)
+    distances = np.where(numbers % 2, (numbers + 1) // 2, -numbers // 2)
+    found = disentangled_buckets(distances, buckets, farthest) if buckets > 0 else distances
+    return np.clip(found + span, 0, 2 * span - 1)
+
+
+@lru_cache(maxsize=256)
+def _places_of_distances(columns: int) -> Numbers:
+    """For each row and column, the place of their distance in that order."""
+    numbers = np.arange(columns)
+    distances = numbers[:, None] - numbers
+    return np.where(distances > 0, 2 * distances - 1, -2 * distances)

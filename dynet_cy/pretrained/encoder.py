@@ -1,0 +1,527 @@
+"""The base class of pretrained encoders: tables, a stack of blocks, words, and files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from dynet_cy.graph import Expression
+from dynet_cy.graph.regions import checkpoint
+from dynet_cy.model import ParameterCollection
+from dynet_cy.nn import Dropout, Embedding, Layer, LayerNorm, Linear
+from dynet_cy.ops import api as ops
+from dynet_cy.pretrained.blocks import ACTIVATIONS, Block
+from dynet_cy.pretrained.config import Config
+from dynet_cy.pretrained.names import Table, tensor_name
+from dynet_cy.pretrained.saving import FileName, write_bytes, write_json, write_tensors
+from dynet_cy.pretrained.settings import KEYS, Settings, read_settings
+from dynet_cy.pretrained.text import Code, Text, TextReader
+from dynet_cy.pretrained.words import POOLS, Mixture, pooled
+from dynet_cy.train import Trainer
+
+__all__ = ["Embeddings", "Encoder"]
+
+Input = Union[Code, Sequence[int], npt.NDArray[np.integer[Any]]]
+
+
+class Embeddings(Layer):
+    """Vectors of pieces: the sum of one for the piece, one for its position and one for its type, normalized.
+
+    Args:
+        settings: those of the encoder
+        model: where the parameters go
+        first_position: the row of the first position; None: there are no positions
+        norm: makes the norm, in a collection; None: a `LayerNorm` of the vectors in the tables
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        model: ParameterCollection,
+        first_position: int | None = 0,
+        norm: Callable[[ParameterCollection], Layer] | None = None,
+    ) -> None:
+        s = settings
+        super().__init__(model)
+        self.first_position = first_position or 0
+        self.pieces = Embedding(s.vocabulary, s.embedding_dim, self.collection)
+        self.positions = None
+        if first_position is not None:
+            self.positions = Embedding(s.positions, s.embedding_dim, self.collection)
+        self.types = Embedding(s.types, s.embedding_dim, self.collection) if s.types else None
+        self.norm = LayerNorm(s.embedding_dim, self.collection, s.eps) if norm is None else norm(self.collection)
+        self.dropout = Dropout(s.dropout)
+
+    def __call__(self, ids: Sequence[int], types: Sequence[int]) -> Expression:
+        """The vectors, ``{embedding_dim,n}``."""
+        x = self.pieces(ids)
+        if self.positions is not None:
+            x = x + self.positions(range(self.first_position, self.first_position + len(ids)))
+        if self.types is not None:
+            x = x + self.types(types)
+        return self.dropout(self._normalized(x))
+
+    def _normalized(self, x: Expression) -> Expression:
+        found: Expression = self.norm(x)
+        return found
+
+
+class Encoder(Layer):
+    """The base class of encoders: a stack of blocks over the vectors of pieces.
+
+    An architecture is a derived class: its names in `config.json`, `keys`, and its table of names, `names`; the package
+    `dynet_cy.pretrained` says how to add one. `dy.pretrained.load` makes encoders from folders. A new encoder is in
+    evaluation mode, as in `transformers`; the `train` of a layer that holds it sets its mode, too.
+
+    Args:
+        config: the settings in `config.json`, as a dictionary or in JSON
+        model: where the parameters go
+        pooler: whether there is a linear layer for the vector of a text, as in BERT
+        fill: is called with the new encoder; if it raises an error, nothing is left in the model
+
+    Raises:
+        ModelFileError: a setting is missing or out of its range
+
+    Attributes:
+        settings: what `config.json` says, under the names of this library
+        text: the tokenizer, or None
+        longest: how many pieces are read together; longer texts are read in windows
+        overlap: how many pieces two windows have in common
+        checkpoint: whether the values within blocks are dropped and computed again in backward, for less memory; see
+            `dynet_cy.checkpoint`
+
+    Example:
+        >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+        >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+        >>> bert
+        <Bert (1 layers of 8, 2 heads, 10 pieces, 4,808 numbers, no tokenizer), evaluation mode>
+        >>> bert([2, 5, 7, 3]).dim()
+        ((8, 4), 1)
+    """
+
+    model_types: ClassVar[Mapping[str, str]] = {}
+    """The values of `model_type` in `config.json` that mean this class, and for each the class in `transformers`."""
+    keys: ClassVar[Mapping[str, tuple[str, Any]]] = KEYS
+    """The name of each setting in `config.json`, and its value where it is missing."""
+    names: ClassVar[Table] = {}
+    """The names of the modules; see `dynet_cy.pretrained.names`."""
+
+    def __init__(
+        self,
+        config: Config | Mapping[str, Any] | str,
+        model: ParameterCollection,
+        pooler: bool = False,
+        fill: Callable[[Encoder], None] | None = None,
+    ) -> None:
+        values = json.loads(config) if isinstance(config, str) else config
+        self.config = values if isinstance(values, Config) else Config(values)
+        self.settings = s = read_settings(self.config, self.keys, ACTIVATIONS)
+        self._check_room()
+        super().__init__(model, (json.dumps(self.config.values), bool(pooler)))
+        self.text: TextReader | None = None
+        self.report = ""
+        self.checkpoint = False
+        self.embeddings = self._make_embeddings()
+        self.projection = self._make_projection()
+        self.layers = self._make_layers()
+        self.pooler = Linear(s.dim, s.dim, self.collection) if pooler else None
+        self.mixtures: dict[int, Mixture] = {}
+        self.longest = self._longest()
+        self.overlap = min(128, self.longest // 4)
+        self.eval()
+        if fill is not None:
+            fill(self)
+
+    def _check_room(self) -> None:
+        """Check that what the settings say is not larger than the files."""
+        s, check = self.settings, self.config.check_room
+        rows = {"vocabulary": s.vocabulary, "types": s.types}
+        if self._first_position() is not None:
+            rows["positions"] = s.positions
+            if self._longest() < 1:
+                raise self.config.wrong(self.keys["padding"][0], f"a piece before position {s.positions - 1}")
+        for name, count in rows.items():
+            check(self.keys[name][0], count, s.embedding_dim)
+        check(self.keys["dim"][0], s.dim, s.dim)
+        check(self.keys["hidden_dim"][0], s.hidden_dim, s.dim)
+
+    def _longest(self) -> int:
+        return self.settings.positions - (self._first_position() or 0)
+
+    # ---- what architectures change
+
+    def _first_position(self) -> int | None:
+        """The row of the first position; None: there are no positions."""
+        return 0
+
+    def _make_embeddings(self) -> Layer:
+        return Embeddings(self.settings, self.collection, self._first_position())
+
+    def _make_projection(self) -> Layer | None:
+        """The layer between the vectors of pieces and the first block, where they differ in length."""
+        s = self.settings
+        return Linear(s.embedding_dim, s.dim, self.collection) if s.embedding_dim != s.dim else None
+
+    def _make_layers(self) -> list[Any]:
+        s = self.settings
+        self.config.check_room(self.keys["layers"][0], s.layers, s.dim, s.dim)
+        return [self._make_block(number) for number in range(s.layers)]
+
+    def _make_block(self, number: int) -> Layer:
+        return Block(self.settings, self.collection)
+
+    def _stack(self) -> Sequence[Any]:
+        """The blocks in the order in which they are called."""
+        return self.layers
+
+    def _context(self, columns: int) -> tuple[Expression, ...]:
+        """Further arguments of all blocks, for a text of so many pieces."""
+        return ()
+
+    # ---- vectors
+
+    def __call__(self, code: Input, *, all_layers: bool = False) -> Any:
+        """The vectors of the pieces of a text.
+
+        Texts of different lengths need no padding: called for each text of a graph, all of them are computed together.
+        A text of more than `longest` pieces is read in windows that overlap; each piece gets its vector from the window
+        in which it is farther from the ends.
+
+        Args:
+            code: what `tokenize` returns, or the numbers of the pieces, with the model's own
+            all_layers: whether to return the results of all layers, those of the tables first
+
+        Returns:
+            Expression of shape ``{dim,pieces}``; with `all_layers` a list of them.
+
+        Raises:
+            TypeError: something other than whole numbers
+            ValueError: no pieces, or an array with an axis for several texts
+            IndexError: there is no such piece
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> [x.dim()[0] for x in bert([2, 5, 7, 3], all_layers=True)]
+            [(8, 4), (8, 4)]
+        """
+        ids, types = self._numbers(code)
+        states = self._states(ids, types) if len(ids) <= self.longest else self._windows(ids, types, code)
+        return states if all_layers else states[-1]
+
+    def _numbers(self, code: Input) -> tuple[list[int], list[int]]:
+        """The numbers of pieces, and their types."""
+        name = type(self).__name__
+        if isinstance(code, Code):
+            return code.ids, code.types or [0] * len(code.ids)
+        numbers = np.asarray(code)
+        if numbers.dtype.kind not in "iu" and numbers.size:
+            raise TypeError(
+                f"{name}: argument code: expected whole numbers, or what `tokenize` returns, got {code!r:.80}"
+            )
+        if numbers.ndim == 2:
+            hint = "pass code[0]" if len(numbers) == 1 else "call it for each of them"
+            raise ValueError(f"{name}: argument code: expected one text, got an array of shape {numbers.shape}: {hint}")
+        if numbers.ndim != 1 or not numbers.size:
+            raise ValueError(f"{name}: argument code: expected pieces, got an array of shape {numbers.shape}")
+        return numbers.tolist(), [0] * len(numbers)
+
+    def _states(self, ids: Sequence[int], types: Sequence[int]) -> list[Expression]:
+        """The results of all layers for one window."""
+        x = self.embeddings(ids, types)
+        if self.projection is not None:
+            x = self.projection(x)
+        states, context = [x], self._context(len(ids))
+        for number, layer in enumerate(self._stack()):
+            x = self._run(number, layer, x, context)
+            states.append(x)
+        states = self._finished(states)
+        if len(ids) == 1:  # some operations make a vector of a single column
+            states = [ops.reshape(x, (self.settings.dim, 1)) for x in states]
+        return states
+
+    def _run(self, number: int, layer: Any, x: Expression, context: tuple[Expression, ...]) -> Expression:
+        """The result of a block."""
+        found: Expression = checkpoint(layer, x, *context) if self.checkpoint else layer(x, *context)
+        return found
+
+    def _finished(self, states: list[Expression]) -> list[Expression]:
+        """What comes after the last block."""
+        return states
+
+    def _windows(self, ids: Sequence[int], types: Sequence[int], code: Input) -> list[Expression]:
+        """The results for a text that is too long to be read at once."""
+        first, last = (code.first, code.last) if isinstance(code, Code) else (0, 0)
+        if isinstance(code, Code) and None in code.word_of[first : len(ids) - last]:
+            raise ValueError(
+                f"{type(self).__name__}: a pair of texts has {len(ids)} pieces, which is more than {self.longest}: "
+                f"tokenize(first, second, longest={self.longest}) cuts them off"
+            )
+        head, body, tail = list(ids[:first]), list(ids[first : len(ids) - last]), list(ids[len(ids) - last :])
+        room = self.longest - first - last
+        step = room - min(self.overlap, room - 1)
+        begins = [*range(0, len(body) - room, step), len(body) - room]
+        parts: list[list[Expression]] = []
+        done = 0
+        for i, begin in enumerate(begins):
+            window = head + body[begin : begin + room] + tail
+            ends = i == len(begins) - 1
+            # The border of two windows is in the middle of what they have in common.
+            until = len(body) if ends else (begins[i + 1] + begin + room) // 2
+            low = 0 if i == 0 else first + done - begin
+            high = len(window) if ends else first + until - begin
+            states = self._states(window, [0] * len(window))
+            parts.append([x[:, low:high] for x in states])
+            done = until
+        return [ops.concatenate(list(pieces), d=1) for pieces in zip(*parts)]
+
+    def words(self, code: Code, pool: str = "first", mix: int | None = None) -> Expression:
+        """The vectors of the words of a text.
+
+        Args:
+            code: what `tokenize` returns
+            pool: which pieces of a word count: "first", "last", or "mean" for the mean of all of them
+            mix: the number of layers, from the last one down, of which the vectors are a learnt mixture; see
+                `Mixture`, which the first call with a number makes. None, the default: the last layer only.
+
+        Returns:
+            Expression of shape ``{dim,words}``; a word that was cut off has no column.
+
+        Raises:
+            TypeError: `code` is something else
+            ValueError: there is no such `pool`, `mix` is not from 1 to the number of layers and the tables, or the
+                text has no words
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> code = dy.pretrained.Code([2, 7, 8, 3], ["[CLS]", "a", "##b", "[SEP]"], [None, 0, 0, None], ["ab"])
+            >>> bert.words(code, pool="mean").dim()
+            ((8, 1), 1)
+        """
+        name = f"{type(self).__name__}.words"
+        if not isinstance(code, Code):
+            raise TypeError(f"{name}: argument code: expected what `tokenize` returns, got {code!r:.80}")
+        if pool not in POOLS:
+            raise ValueError(f"{name}: argument pool: expected one of {', '.join(POOLS)}, got {pool!r:.80}")
+        spans = code.spans
+        if not spans:
+            raise ValueError(f"{name}: argument code: the text has no words")
+        if mix is None:
+            return pooled(self(code), spans, pool)
+        return pooled(self.mixture(mix)(self(code, all_layers=True)[-mix:]), spans, pool)
+
+    def mixture(self, count: int) -> Mixture:
+        """The learnt mixture of the last layers that `words` uses with `mix`; made when it is first asked for.
+
+        Args:
+            count: the number of layers, from 1 to that of all layers and the tables
+
+        Raises:
+            ValueError: another number
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> [name for name, p in bert.mixture(2).named_parameters()]
+            ['weights', 'scale']
+        """
+        most = 1 + len(self._stack())
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+            name = type(self).__name__
+            raise ValueError(f"{name}.words: argument mix: expected a number from 1 to {most}, got {count!r:.80}")
+        if count not in self.mixtures:
+            self.mixtures = {**self.mixtures, count: Mixture(count, self.collection)}
+        return self.mixtures[count]
+
+    def pooled(self, x: Expression) -> Expression:
+        """The vector of a text as BERT's next sentence prediction reads it: the tanh of a linear layer of the first
+        column.
+
+        Args:
+            x: the vectors of the pieces, ``{dim,pieces}``
+
+        Returns:
+            Expression of shape ``{dim}``.
+
+        Raises:
+            ValueError: the files had no such layer
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model, pooler=True)
+            >>> bert.pooled(bert([2, 5, 7, 3])).dim()
+            ((8,), 1)
+        """
+        if self.pooler is None:
+            raise ValueError(f"{type(self).__name__}.pooled: there is no such layer in the files")
+        return ops.tanh(self.pooler(ops.pick(x, 0, 1)))
+
+    # ---- text
+
+    def tokenize(self, text: Text, second: Text | None = None, *, longest: int | None = None) -> Code:
+        """The pieces of a text, with the model's own, such as `[CLS]` and `[SEP]`.
+
+        Args:
+            text: a string, or a list of words, which stay apart. A word without pieces gets the one for unknown words.
+            second: the second text of a pair
+            longest: cut off pieces beyond so many, with a warning; None, the default: keep all of them
+
+        Raises:
+            ValueError: there is no tokenizer, or `longest` leaves no room for the text
+            TypeError: neither a string nor words
+
+        Example:
+            >>> from pathlib import Path
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> dy.pretrained.Bert({**config, "intermediate_size": 16}, model).save("folder")
+            >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "wal", "##ly"]
+            >>> _ = Path("folder/vocab.txt").write_text(chr(10).join(vocabulary))
+            >>> bert = dy.pretrained.load("folder", model)
+            >>> bert.tokenize(["Wally"]).pieces
+            ['[CLS]', 'wal', '##ly', '[SEP]']
+        """
+        return self._reader().read(text, second, longest)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some pieces, without the model's own.
+
+        Args:
+            ids: the numbers of the pieces
+
+        Raises:
+            ValueError: there is no tokenizer
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> bert.decode([2, 3])
+            Traceback (most recent call last):
+                ...
+            ValueError: Bert: there is no tokenizer: it was made without a folder that has one
+        """
+        return self._reader().decode(ids)
+
+    def _reader(self) -> TextReader:
+        if self.text is None:
+            raise ValueError(f"{type(self).__name__}: there is no tokenizer: it was made without a folder that has one")
+        return self.text
+
+    # ---- training
+
+    def layerwise(self, trainer: Trainer, decay: float) -> None:
+        """Give each layer a learning rate of its own: that of the trainer times `decay` in the last block, times
+        `decay` squared in the one before, and so on down to the tables (Howard and Ruder, "Universal language model
+        fine-tuning", ACL 2018). What comes after the blocks, such as `pooler`, keeps that of the trainer.
+
+        Args:
+            trainer: that of this encoder, or of a layer that holds it
+            decay: from above 0 to 1
+
+        Raises:
+            ValueError: `decay` is something else, or a parameter belongs to another trainer or to a group already
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> trainer = dy.AdamWTrainer(bert, 1e-4)
+            >>> bert.layerwise(trainer, 0.5)
+            >>> [group.learning_rate for group in trainer.groups]
+            [5e-05, 2.5e-05]
+        """
+        if not 0 < decay <= 1:
+            raise ValueError(f"{type(self).__name__}.layerwise: argument decay: expected above 0 to 1, got {decay!r}")
+        tables = [part for part in (self.embeddings, self.projection, *self._further_tables()) if part is not None]
+        rate = trainer.learning_rate
+        for depth, part in enumerate([*self.layers[::-1], tables], 1):
+            trainer.group(part, learning_rate=rate * decay**depth)
+
+    def _further_tables(self) -> list[Any]:
+        """Further tables, such as those of distances."""
+        return []
+
+    # ---- files
+
+    def save(self, folder: FileName) -> None:
+        """Write a folder in Hugging Face's layout, which `load` and `transformers` read: `config.json`,
+        `model.safetensors`, and the files of the tokenizer.
+
+        Args:
+            folder: where to; it is made if it is not there
+
+        Raises:
+            ValueError: adapters are in the encoder: merge them first, or save them alone
+            OSError: a file cannot be written
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> bert.save("folder")
+            >>> dy.pretrained.load("folder", model)
+            <Bert (...): read 21 tensors of model.safetensors, evaluation mode>
+        """
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        write_tensors(place / "model.safetensors", self._tensors())
+        kind = self.config.get("model_type", next(iter(self.model_types)))
+        changed = {"model_type": kind, "architectures": [self.model_types[kind]], "dtype": "float32"}
+        write_json(place / "config.json", {**self.config.values, **changed})
+        for name, data in (self.text.files if self.text is not None else {}).items():
+            write_bytes(place / name, data)
+
+    def _tensors(self) -> dict[str, npt.NDArray[np.float32]]:
+        return {self.tensor_name(name): self.to_file(name, array) for name, array in self.state_dict().items()}
+
+    def to_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The array that files have for a parameter.
+
+        Args:
+            parameter: its name in `named_parameters`
+            array: its value
+        """
+        return array
+
+    def from_file(self, parameter: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The value of a parameter.
+
+        Args:
+            parameter: its name in `named_parameters`
+            array: what files have for it
+        """
+        return array
+
+    def tensor_name(self, parameter: str) -> str:
+        """The name in files of a parameter.
+
+        Args:
+            parameter: its name in `named_parameters`
+
+        Raises:
+            ValueError: files have no name for it
+
+        Example:
+            >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
+            >>> bert.tensor_name("layers.0.inner.W")
+            'encoder.layer.0.intermediate.dense.weight'
+        """
+        found = tensor_name({**self.names, "mixtures.*": "mixtures.*"}, parameter)
+        if found is None:
+            name = type(self).__name__
+            raise ValueError(f"{name}: files have no name for {parameter}; an adapter is merged first, or saved alone")
+        return found
+
+    def _outline(self) -> str:
+        s = self.settings
+        count = sum(int(np.prod(parameter.shape)) for parameter in self.parameters())
+        text = "no tokenizer" if self.text is None else "with tokenizer"
+        shape = f"{s.layers} layers of {s.dim}, {s.heads} heads, {s.vocabulary} pieces, {count:,} numbers, {text}"
+        return f"({shape}){': ' if self.report else ''}{self.report}"
+
+    def _inside(self) -> list[str]:
+        return []

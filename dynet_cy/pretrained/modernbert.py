@@ -1,0 +1,163 @@
+"""ModernBERT: rotary positions, gates, and blocks that attend to near columns only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection
+from dynet_cy.nn import Dropout, Layer, LayerNorm, Linear
+from dynet_cy.nn.positions import rotate
+from dynet_cy.ops import api as ops
+from dynet_cy.pretrained.blocks import ACTIVATIONS, UnbiasedNorm
+from dynet_cy.pretrained.config import Config
+from dynet_cy.pretrained.encoder import Embeddings, Encoder
+from dynet_cy.pretrained.settings import KEYS, Settings
+
+__all__ = ["ModernBert"]
+
+_FULL, _NEAR = "full_attention", "sliding_attention"
+_BASES = {_FULL: ("global_rope_theta", 160000.0), _NEAR: ("local_rope_theta", 10000.0)}
+
+
+class RotaryAttention(Layer):
+    """Self-attention with one `Linear` for queries, keys and values together, which are rotated by their positions.
+
+    Args:
+        settings: those of the encoder
+        model: where the parameters go
+        base: how fast the angles grow: the greater, the slower
+        window: the greatest distance between two columns of which one attends to the other; None: any
+        bias: whether the linear layers have b
+    """
+
+    def __init__(
+        self, settings: Settings, model: ParameterCollection, base: float, window: int | None, bias: bool
+    ) -> None:
+        s = settings
+        super().__init__(model)
+        self.dim, self.heads, self.base, self.window = s.dim, s.heads, base, window
+        self.dropout = Dropout(s.attention_dropout)
+        self.joint = Linear(s.dim, 3 * s.dim, self.collection, bias)
+        self.output = Linear(s.dim, s.dim, self.collection, bias)
+
+    def __call__(self, x: Expression) -> Expression:
+        """The attention of the columns of x to each other.
+
+        Args:
+            x: shape ``{dim,n}``
+        """
+        joint = self.joint(x)
+        both = rotate(ops.pick_range(joint, 0, 2 * self.dim), 2 * self.heads, 0, self.base)
+        query, key = ops.pick_range(both, 0, self.dim), ops.pick_range(both, self.dim, 2 * self.dim)
+        value = ops.pick_range(joint, 2 * self.dim, 3 * self.dim)
+        found = ops.scaled_dot_product_attention(
+            query, key, value, self.heads, dropout=self.dropout.now, window=self.window
+        )
+        return self.dropout(self.output(found))
+
+
+class _ModernBlock(Layer):
+    """A block that normalizes the inputs of its parts; the feed-forward part has a gate."""
+
+    def __init__(self, settings: Settings, model: ParameterCollection, config: Config, number: int, kind: str) -> None:
+        s = settings
+        super().__init__(model)
+        self.activation = ACTIVATIONS[s.activation]
+        self.dropout = Dropout(config.rate("mlp_dropout", 0.0))
+        self.hidden_dim = s.hidden_dim
+        bias = config.flag("mlp_bias")
+        # The vectors of pieces have been normalized.
+        self.attention_norm = _norm(s, self.collection, config) if number else None
+        window = config.size("local_attention", 128) // 2 if kind == _NEAR else None
+        base, biased = _base(config, kind), config.flag("attention_bias")
+        self.attention = RotaryAttention(s, self.collection, base, window, biased)
+        self.norm = _norm(s, self.collection, config)
+        self.inner = Linear(s.dim, 2 * s.hidden_dim, self.collection, bias)
+        self.outer = Linear(s.hidden_dim, s.dim, self.collection, bias)
+
+    def __call__(self, x: Expression) -> Expression:
+        """The columns, each with information from the others.
+
+        Args:
+            x: shape ``{dim,n}``
+        """
+        x = x + self.attention(x if self.attention_norm is None else self.attention_norm(x))
+        both = self.inner(self.norm(x))
+        value, gate = (ops.pick_range(both, i * self.hidden_dim, (i + 1) * self.hidden_dim) for i in range(2))
+        return x + self.outer(self.dropout(ops.cmult(self.activation(value), gate)))
+
+
+class ModernBert(Encoder):
+    """ModernBERT (Warner et al., "Smarter, better, faster, longer", ACL 2025). See `Encoder` for arguments and
+    methods.
+    """
+
+    model_types = {"modernbert": "ModernBertModel"}
+    keys = {
+        **KEYS,
+        "embedding_dim": ("", 0),
+        "types": ("", 0),
+        "positions": ("max_position_embeddings", 8192),
+        "activation": ("hidden_activation", "gelu"),
+        "eps": ("norm_eps", 1e-5),
+        "dropout": ("embedding_dropout", 0.0),
+        "attention_dropout": ("attention_dropout", 0.0),
+    }
+    names = {
+        "embeddings.pieces": "embeddings.tok_embeddings",
+        "embeddings.norm": "embeddings.norm",
+        "layers.*.attention_norm": "layers.*.attn_norm",
+        "layers.*.attention.joint": "layers.*.attn.Wqkv",
+        "layers.*.attention.output": "layers.*.attn.Wo",
+        "layers.*.norm": "layers.*.mlp_norm",
+        "layers.*.inner": "layers.*.mlp.Wi",
+        "layers.*.outer": "layers.*.mlp.Wo",
+        "norm": "final_norm",
+    }
+
+    def _first_position(self) -> None:
+        return None
+
+    def _make_embeddings(self) -> Layer:
+        return Embeddings(self.settings, self.collection, None, lambda place: _norm(self.settings, place, self.config))
+
+    def _make_layers(self) -> list[Any]:
+        self.norm = _norm(self.settings, self.collection, self.config)
+        return super()._make_layers()
+
+    def _make_block(self, number: int) -> Layer:
+        kind = _kinds(self.config, self.settings.layers)[number]
+        return _ModernBlock(self.settings, self.collection, self.config, number, kind)
+
+    def _finished(self, states: list[Expression]) -> list[Expression]:
+        return [*states[:-1], self.norm(states[-1])]
+
+
+def _norm(settings: Settings, model: ParameterCollection, config: Config) -> Layer:
+    cls: Any = LayerNorm if config.flag("norm_bias") else UnbiasedNorm
+    found: Layer = cls(settings.dim, model, settings.eps)
+    return found
+
+
+def _kinds(config: Config, layers: int) -> list[str]:
+    """Which columns each block attends to."""
+    kinds = config.get("layer_types")
+    if kinds is None:
+        every = config.size("global_attn_every_n_layers", 3)
+        return [_NEAR if i % every else _FULL for i in range(layers)]
+    if not isinstance(kinds, list) or len(kinds) != layers or not set(map(str, kinds)) <= {_FULL, _NEAR}:
+        raise config.wrong("layer_types", f"{layers} of {_FULL} and {_NEAR}")
+    return kinds
+
+
+def _base(config: Config, kind: str) -> float:
+    """The base of rotary positions, from the settings of newer files or of older ones."""
+    given = config.get("rope_parameters")
+    if given is None:
+        return config.number(*_BASES[kind])
+    if not isinstance(given, dict) or not isinstance(given.get(kind, {}), dict):
+        raise config.wrong("rope_parameters", "settings for each kind of attention")
+    inner = Config(given.get(kind) or {}, f"{config.source}, rope_parameters")
+    inner.only("rope_type", "default")
+    return inner.number("rope_theta", _BASES[kind][1])

@@ -1,0 +1,39 @@
+"""The blocks of docs/pretrained.md run, with a small model in place of MiniLM, and give what they say."""
+
+from __future__ import annotations
+
+import pytest
+from test_pages import ROOT, blocks
+from test_text import needs_tokenizers, word_pieces
+
+import dynet_cy as dy
+
+CONFIG = {
+    "vocab_size": 20,
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 32,
+}
+
+
+@needs_tokenizers
+@pytest.mark.filterwarnings("ignore:tokenize. 16 of 30 pieces are cut off")
+def test_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    dy.pretrained.Bert(CONFIG, dy.ParameterCollection(), pooler=True).save("minilm")
+    word_pieces(tmp_path / "minilm")
+    page = ROOT / "docs" / "pretrained.md"
+    known = {"dy": dy, "model": dy.ParameterCollection()}
+    for block in blocks(page):
+        if block.language == "python":
+            exec(compile("\n" * block.line + block.text, str(page), "exec"), known)
+    known["bert"].eval()
+    code = known["code"]
+    text = page.read_text(encoding="utf-8")
+    for shown in (code.pieces, code.word_of, code.spans, known["short"].cut):
+        assert f"# {shown}" in text
+    dy.renew_cg()
+    expected = known["bert"]([2, 5, 3]).npvalue()
+    assert (known["again"]([2, 5, 3]).npvalue() == expected).all()
