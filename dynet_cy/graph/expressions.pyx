@@ -1314,8 +1314,8 @@ cdef inline bint is_kept(const Graph* g, uint32_t node) noexcept:
 
 
 cdef object doubles_of(const float* v, tuple shape):
-    """A new float64 array with the floats at v: programs expect NumPy's default precision in further arithmetic, and some
-    writers of files its default order."""
+    """A new float64 array with the floats at v: programs expect NumPy's default precision in further arithmetic, and
+    some writers of files its default order."""
     return array_of(v, shape).astype(np.float64, order="C")
 
 

@@ -169,7 +169,7 @@ cdef class _Members:
 
     cdef add_collection(self, collection):
         """Note a collection, whose name is set."""
-        if not self.is_used(collection._name):
+        if collection._name not in self.content:
             self.put_in(collection._name, None)
         self.collections.setdefault(collection._name, []).append(weakref.ref(collection))
         self.made += 1
@@ -264,7 +264,7 @@ cdef class _Members:
         self.numbered = None
         return 0
 
-    cdef tuple numbers(self):
+    cdef tuple all_numbered(self):
         """All entries as a list, and their numbers in it by their ids."""
         if self.numbered is None:
             self.numbered = list(self.entries.values()), {number: i for i, number in enumerate(self.entries)}
@@ -272,13 +272,13 @@ cdef class _Members:
 
     def reduced(self, _Stored x not None):
         """The function and arguments that restore a parameter from its pickle."""
-        number = self.numbers()[1].get(x.p.id)
+        number = self.all_numbered()[1].get(x.p.id)
         if number is None:
             raise ValueError(f"{x.full_name} has been removed from its collection and cannot be pickled")
         return _restored_member, (self, number)
 
     def __reduce__(self):
-        return _restored_members, ([_entry_state(x) for x in self.numbers()[0]], self.former)
+        return _restored_members, ([_entry_state(x) for x in self.all_numbered()[0]], self.former)
 
 
 class _Allowance:
@@ -1338,7 +1338,7 @@ def _restored_members(entries, former=()):
 
 def _restored_member(_Members members, number):
     """A parameter or table from its pickle."""
-    return members.shown(members.numbers()[0][number])
+    return members.shown(members.all_numbered()[0][number])
 
 
 def _entry_state(_Stored x):

@@ -301,8 +301,8 @@ def layer_norm(x, g, b, axis: int | Sequence[int] | None = None, eps: float | No
         b: summands, likewise; without `axis`, b must have the same axes as g.
         axis: the axis to normalize along, or several consecutive axes, separately for each position along the
             others.  Default: the axes of g.
-        eps: added to the variance (default: 1e-5, as in PyTorch); 0: 1e-8 is added to the deviation instead, as in DyNet,
-            which is the default of programs written for it.  A line of equal numbers then has gradients of 1e8.
+        eps: added to the variance (default: 1e-5, as in PyTorch); 0: 1e-8 is added to the deviation instead, as in
+            DyNet, which is the default of programs written for it.  A line of equal numbers then has gradients of 1e8.
 
     Raises:
         DimensionError: the shapes do not fit, or there is no such axis.
@@ -454,8 +454,8 @@ def residual_layer_norm(x, r, g, b, double dropout=0.0, eps: float | None = None
         g: factors, ``{d}``.
         b: summands, ``{d}``.
         dropout: the probability that an element of r is set to 0; the others are divided by 1 - dropout (default: 0).
-        eps: added to the variance (default: 1e-5, as in PyTorch); 0: 1e-8 is added to the deviation instead, as in DyNet,
-            which is the default of programs written for it.  A line of equal numbers then has gradients of 1e8.
+        eps: added to the variance (default: 1e-5, as in PyTorch); 0: 1e-8 is added to the deviation instead, as in
+            DyNet, which is the default of programs written for it.  A line of equal numbers then has gradients of 1e8.
 
     Returns:
         Expression of the shape of x.

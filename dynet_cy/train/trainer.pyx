@@ -927,8 +927,8 @@ class Trainer(KnownArguments, MovingAverages, Restorable):
 
         Args:
             rules: a mapping of patterns to settings, in order.  A pattern is a name as `named_parameters` of the
-                trained layer has it, or a full name, in which ``*`` stands for any letters, ``?`` for one, and ``[ab]`` for one
-                of these; "." and "/" are alike.  The settings are a mapping of what `group` takes:
+                trained layer has it, or a full name, in which ``*`` stands for any letters, ``?`` for one, and
+                ``[ab]`` for one of these; "." and "/" are alike.  The settings are a mapping of what `group` takes:
                 `learning_rate`, `weight_decay`, `clip_threshold`.
 
         Returns:
