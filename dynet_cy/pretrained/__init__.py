@@ -15,25 +15,35 @@ row into that of docs/pretrained.md.
 
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
 from dynet_cy.pretrained.deberta import Deberta
+from dynet_cy.pretrained.decoder import Decoder
 from dynet_cy.pretrained.encoder import Encoder
+from dynet_cy.pretrained.generation import Sampling
+from dynet_cy.pretrained.gpt import GPT2
+from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3
 from dynet_cy.pretrained.loading import load
 from dynet_cy.pretrained.lora import Adapters, LoRA, load_lora, lora
 from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.text import Code
 
 __all__ = [
+    "GPT2",
     "Adapters",
     "Albert",
     "Bert",
     "Code",
     "Deberta",
+    "Decoder",
     "DistilBert",
     "Electra",
     "Encoder",
+    "Llama",
     "LoRA",
     "MPNet",
     "ModernBert",
+    "Qwen2",
+    "Qwen3",
     "Roberta",
+    "Sampling",
     "load",
     "load_lora",
     "lora",

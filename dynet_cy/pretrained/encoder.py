@@ -109,13 +109,15 @@ class Encoder(Layer):
     """The name of each setting in `config.json`, and its value where it is missing."""
     names: ClassVar[Table] = {}
     """The names of the modules; see `dynet_cy.pretrained.names`."""
+    top: ClassVar[str] = "pooler"
+    """The attribute that not all files have a module for."""
 
     def __init__(
         self, config: Config | Mapping[str, Any] | str, model: ParameterCollection, pooler: bool = False
     ) -> None:
         values = json.loads(config) if isinstance(config, str) else config
         self.config = values if isinstance(values, Config) else Config(values)
-        self.settings = s = read_settings(self.config, self.keys, ACTIVATIONS)
+        self.settings = s = self._read_settings()
         self._check_room()
         super().__init__(model, (json.dumps(self.config.values), bool(pooler)))
         self.text: TextReader | None = None
@@ -124,7 +126,8 @@ class Encoder(Layer):
         self.embeddings = self._make_embeddings()
         self.projection = self._make_projection()
         self.layers = self._make_layers()
-        self.pooler = Linear(s.dim, s.dim, self.collection) if pooler else None
+        self.pooler: Linear | None = None
+        self._add_top(bool(pooler))
         self.mixtures: dict[int, Mixture] = {}
         self.longest = s.positions - (self._first_position() or 0)
         self.overlap = min(128, self.longest // 4)
@@ -139,9 +142,19 @@ class Encoder(Layer):
         for name, count in rows.items():
             check(self.keys[name][0], count, s.embedding_dim)
         check(self.keys["dim"][0], s.dim, s.dim)
+        check(self.keys["heads"][0], s.heads * s.head_dim, s.dim)
         check(self.keys["hidden_dim"][0], s.hidden_dim, s.dim)
 
     # ---- what architectures change
+
+    def _read_settings(self, **changed: tuple[str, Any]) -> Settings:
+        """The settings in `config.json`, some of them under other names or with other values where they are missing."""
+        return read_settings(self.config, {**self.keys, **changed}, ACTIVATIONS)
+
+    def _add_top(self, present: bool) -> None:
+        """Add what comes after the blocks, and is not in all files: `top` says where."""
+        if present:
+            self.pooler = Linear(self.settings.dim, self.settings.dim, self.collection)
 
     def _first_position(self) -> int | None:
         """The row of the first position; None: there are no positions."""

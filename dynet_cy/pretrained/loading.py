@@ -19,6 +19,8 @@ from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, R
 from dynet_cy.pretrained.config import Config, read_json
 from dynet_cy.pretrained.deberta import Deberta
 from dynet_cy.pretrained.encoder import Encoder
+from dynet_cy.pretrained.gpt import GPT2
+from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3
 from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.names import older_name
 from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
@@ -28,7 +30,9 @@ __all__ = ["ARCHITECTURES", "load"]
 
 FileName = Union[str, "os.PathLike[str]"]
 
-_CLASSES: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
+_ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
+_DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3)
+_CLASSES = (*_ENCODERS, *_DECODERS)
 ARCHITECTURES: dict[str, type[Encoder]] = {name: cls for cls in _CLASSES for name in cls.model_types}
 """The class for each `model_type`."""
 
@@ -96,7 +100,8 @@ def _filled(
 ) -> Encoder:
     """A new encoder with the values of the tensors."""
     prefix = _prefix(cls, tensors, source)
-    encoder = cls(config, collection, f"{prefix}{cls.names.get('pooler')}.weight" in tensors)
+    top = f"{cls.names.get(cls.top)}.weight"
+    encoder = cls(config, collection, prefix + top in tensors or top in tensors)
     for name in tensors:
         mixture = re.fullmatch(r"mixtures\.(\d{1,4})\.weights", name)
         if mixture is not None:

@@ -1,0 +1,145 @@
+"""Texts that a decoder continues: the best piece each time, beam search, or draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Union
+
+import numpy as np
+
+from dynet_cy.graph import Expression
+from dynet_cy.ops import api as ops
+from dynet_cy.pretrained.text import Code
+from dynet_cy.serving.decoding import decode
+from dynet_cy.serving.fibers import batched_map
+from dynet_cy.serving.search import beam_search
+
+__all__ = ["Prompt", "Sampling", "generate"]
+
+Prompt = Union[str, Code, Sequence[int]]
+
+
+class Sampling(NamedTuple):
+    """How the next piece is drawn.
+
+    Attributes:
+        temperature: scores are divided by it, so pieces are drawn the more freely, the greater it is. Default: 1
+        top_k: only so many pieces with the highest scores are drawn; 0, the default: all
+        top_p: only the pieces with the highest scores are drawn whose probabilities, at this temperature, sum to
+            `top_p` (Holtzman et al., "The curious case of neural text degeneration", ICLR 2020). 1, the default: all
+
+    Example:
+        >>> dy.pretrained.Sampling(top_p=0.9)
+        Sampling(temperature=1.0, top_k=0, top_p=0.9)
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+
+    def check(self) -> None:
+        """Refuse numbers out of their ranges."""
+        for name, fits, expected in (
+            ("temperature", 0 < self.temperature < math.inf, "above 0"),
+            ("top_k", self.top_k >= 0 and int(self.top_k) == self.top_k, "a whole number from 0 on"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 to 1"),
+        ):
+            if not fits:
+                raise ValueError(f"Sampling: argument {name}: expected {expected}, got {getattr(self, name)!r}")
+
+    def kept(self, scores: Expression) -> Expression:
+        """The scores, -inf for the pieces that must not be drawn."""
+        if 0 < self.top_k < scores.dim()[0][0]:
+            highest, _ = ops.topk(scores, self.top_k)
+            scores = ops.where(scores >= highest[self.top_k - 1], scores, -math.inf)
+        if self.top_p < 1:
+            ordered = ops.sort(scores, descending=True)
+            shares = ops.softmax(ordered / self.temperature)
+            kept = ops.cumsum(shares) - shares < self.top_p
+            scores = ops.where(scores >= ops.min_dim(ops.where(kept, ordered, math.inf)), scores, -math.inf)
+        return scores
+
+
+def generate(
+    model: Any,
+    prompts: Any,
+    longest: int,
+    width: int,
+    sample: Sampling | float | None,
+    end: int | Sequence[int] | None,
+    options: dict[str, Any],
+) -> Any:
+    """See `Decoder.generate`."""
+    name = f"{type(model).__name__}.generate"
+    if sample is not None:
+        sample = sample if isinstance(sample, Sampling) else Sampling(sample)
+        sample.check()
+        if width != 1:
+            raise ValueError(f"{name}: argument sample: a beam search of width {width} draws nothing")
+    ends = _ends(model, end, name)
+    if width != 1 and ends is not None and len(ends) > 1:
+        raise ValueError(f"{name}: argument end: a beam search has one end, got {ends}")
+    single = _is_single(prompts)
+    given = [prompts] if single else list(prompts)
+    texts = [_ids(model, prompt, longest, name) for prompt in given]
+
+    def continued(ids: list[int]) -> list[int]:
+        state = model.step(ids[:-1])[1] if len(ids) > 1 else None
+
+        def step(state: Any, tokens: Any) -> tuple[Any, Expression]:
+            x, state = model._step_of_batch(state, tokens)
+            scores = model._scores_of(x)
+            return state, scores if sample is None else sample.kept(scores)
+
+        if width != 1:
+            last = None if ends is None else ends[0]
+            best = beam_search(step, state, width, longest, last, begin=ids[-1], logits=True, **options)
+            return list(best.tokens)
+        temperature = None if sample is None else sample.temperature
+        found: list[int] = decode(step, state, ends, longest, begin=ids[-1], temperature=temperature, **options)
+        return found
+
+    added = [
+        found[:-1] if ends is not None and found and found[-1] in ends else found
+        for found in batched_map(continued, texts)
+    ]
+    found = [model.decode(ids) if isinstance(prompt, str) else ids for prompt, ids in zip(given, added)]
+    return found[0] if single else found
+
+
+def _ends(model: Any, end: int | Sequence[int] | None, name: str) -> list[int] | None:
+    """The pieces that end a text."""
+    given = model.config.get("eos_token_id") if end is None else end
+    if given is None:
+        return None
+    ends = [given] if isinstance(given, (int, np.integer)) else list(given)
+    for one in ends:
+        if not isinstance(one, (int, np.integer)):
+            raise TypeError(f"{name}: argument end: expected numbers of pieces, got {one!r:.80}")
+    return [int(one) for one in ends]
+
+
+def _is_single(prompts: Any) -> bool:
+    if isinstance(prompts, (str, Code)):
+        return True
+    try:
+        first = next(iter(prompts), None)
+    except TypeError:
+        return False
+    return isinstance(first, (int, np.integer))
+
+
+def _ids(model: Any, prompt: Any, longest: int, name: str) -> list[int]:
+    """The pieces of a prompt."""
+    ids, _ = model._numbers(model.tokenize(prompt) if isinstance(prompt, str) else prompt)
+    if not ids:
+        raise ValueError(f"{name}: argument prompts: a prompt has no pieces")
+    if len(ids) + longest - 1 > model.longest:
+        raise ValueError(
+            f"{name}: a prompt of {len(ids)} pieces and {longest} more need more than the {model.longest} that are read"
+        )
+    wrong = [i for i in ids if not 0 <= i < model.settings.vocabulary]
+    if wrong:
+        raise IndexError(f"{name}: argument prompts: there is no piece {wrong[0]}, there are {model.settings.vocabulary}")
+    return list(ids)
