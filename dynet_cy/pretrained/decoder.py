@@ -111,7 +111,9 @@ class Decoder(Encoder):
         return [ops.reshape(x, (self.settings.dim, 1)) for x in states] if len(ids) == 1 else states
 
     def _windows(self, ids: Sequence[int], types: Sequence[int], code: Input) -> list[Expression]:
-        raise ValueError(f"{type(self).__name__}: a text has {len(ids)} pieces, more than the {self.longest} of `longest`")
+        raise ValueError(
+            f"{type(self).__name__}: a text has {len(ids)} pieces, more than the {self.longest} of `longest`"
+        )
 
     def step(self, ids: Ids, state: State | None = None) -> tuple[Expression, State]:
         """The vectors of the next pieces of a text, from keys and values of the previous ones: those that a call with

@@ -8,9 +8,11 @@ from typing import Any, NamedTuple, Union
 
 import numpy as np
 
+from dynet_cy.functions.arguments import positive
 from dynet_cy.graph import Expression
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.text import Code
+from dynet_cy.rnn.builder import positive_integer
 from dynet_cy.serving.decoding import decode
 from dynet_cy.serving.fibers import batched_map
 from dynet_cy.serving.search import beam_search
@@ -40,13 +42,11 @@ class Sampling(NamedTuple):
 
     def check(self) -> None:
         """Refuse numbers out of their ranges."""
-        for name, fits, expected in (
-            ("temperature", 0 < self.temperature < math.inf, "above 0"),
-            ("top_k", self.top_k >= 0 and int(self.top_k) == self.top_k, "a whole number from 0 on"),
-            ("top_p", 0 < self.top_p <= 1, "above 0 to 1"),
-        ):
-            if not fits:
-                raise ValueError(f"Sampling: argument {name}: expected {expected}, got {getattr(self, name)!r}")
+        positive(self.temperature, "Sampling", "argument temperature")
+        if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
+            raise ValueError(f"Sampling: argument top_k: expected a whole number from 0 on, got {self.top_k!r:.80}")
+        if positive(self.top_p, "Sampling", "argument top_p") > 1:
+            raise ValueError(f"Sampling: argument top_p: expected above 0 to 1, got {self.top_p!r}")
 
     def kept(self, scores: Expression) -> Expression:
         """The scores, -inf for the pieces that must not be drawn."""
@@ -72,6 +72,8 @@ def generate(
 ) -> Any:
     """See `Decoder.generate`."""
     name = f"{type(model).__name__}.generate"
+    positive_integer(longest, name, "longest")
+    positive_integer(width, name, "width")
     if sample is not None:
         sample = sample if isinstance(sample, Sampling) else Sampling(sample)
         sample.check()
@@ -80,7 +82,7 @@ def generate(
     ends = _ends(model, end, name)
     if width != 1 and ends is not None and len(ends) > 1:
         raise ValueError(f"{name}: argument end: a beam search has one end, got {ends}")
-    single = _is_single(prompts)
+    single = _is_single(prompts, name)
     given = [prompts] if single else list(prompts)
     texts = [_ids(model, prompt, longest, name) for prompt in given]
 
@@ -113,21 +115,19 @@ def _ends(model: Any, end: int | Sequence[int] | None, name: str) -> list[int] |
     given = model.config.get("eos_token_id") if end is None else end
     if given is None:
         return None
-    ends = [given] if isinstance(given, (int, np.integer)) else list(given)
+    ends = given if isinstance(given, (list, tuple)) else [given]
     for one in ends:
         if not isinstance(one, (int, np.integer)):
             raise TypeError(f"{name}: argument end: expected numbers of pieces, got {one!r:.80}")
-    return [int(one) for one in ends]
+    return [int(one) for one in ends] or None
 
 
-def _is_single(prompts: Any) -> bool:
+def _is_single(prompts: Any, name: str) -> bool:
     if isinstance(prompts, (str, Code)):
         return True
-    try:
-        first = next(iter(prompts), None)
-    except TypeError:
-        return False
-    return isinstance(first, (int, np.integer))
+    if not isinstance(prompts, (list, tuple, np.ndarray)):
+        raise TypeError(f"{name}: argument prompts: expected a text or a list of them, got {prompts!r:.80}")
+    return len(prompts) > 0 and isinstance(prompts[0], (int, np.integer))
 
 
 def _ids(model: Any, prompt: Any, longest: int, name: str) -> list[int]:
@@ -141,5 +141,7 @@ def _ids(model: Any, prompt: Any, longest: int, name: str) -> list[int]:
         )
     wrong = [i for i in ids if not 0 <= i < model.settings.vocabulary]
     if wrong:
-        raise IndexError(f"{name}: argument prompts: there is no piece {wrong[0]}, there are {model.settings.vocabulary}")
+        raise IndexError(
+            f"{name}: argument prompts: there is no piece {wrong[0]}, there are {model.settings.vocabulary}"
+        )
     return list(ids)

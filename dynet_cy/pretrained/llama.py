@@ -51,9 +51,7 @@ class _RotaryAttention(CachedAttention):
 class _LlamaBlock(Layer):
     """Attention, then a feed-forward part with a gate, both with a norm before and a residual connection."""
 
-    def __init__(
-        self, settings: Settings, model: ParameterCollection, attention: _RotaryAttention, bias: bool
-    ) -> None:
+    def __init__(self, settings: Settings, model: ParameterCollection, attention: _RotaryAttention, bias: bool) -> None:
         s = settings
         super().__init__(model)
         self.activation = ACTIVATIONS[s.activation]

@@ -267,14 +267,6 @@ def modernbert(w, ids, types, config):
     x = w.norm(w.get("embeddings.tok_embeddings.weight", c["vocab_size"], d)[ids], "embeddings.norm", eps, norm_bias)
     states = [x]
 
-    def rotated(x, base):
-        size = d // heads
-        angles = np.arange(n)[:, None] * base ** (-np.arange(0, size, 2) / size)
-        angles = np.tile(np.concatenate([angles, angles], 1), heads)
-        halves = x.reshape(n, heads, 2, size // 2)
-        turned = np.stack([-halves[:, :, 1], halves[:, :, 0]], 2).reshape(n, d)
-        return x * np.cos(angles) + turned * np.sin(angles)
-
     for i in range(c["layers"]):
         near = i % c.get("global_attn_every_n_layers", 3)
         base = c.get("local_rope_theta", 1e4) if near else c.get("global_rope_theta", 1.6e5)
@@ -283,7 +275,7 @@ def modernbert(w, ids, types, config):
         y = w.norm(x, f"layers.{i}.attn_norm", eps, norm_bias) if i else x
         biased = c.get("attention_bias", False)
         q, k, v = np.split(w.linear(y, f"layers.{i}.attn.Wqkv", 3 * d, biased), 3, 1)
-        found = attend(rotated(q, base), rotated(k, base), v, heads, bias)
+        found = attend(rotated(q, heads, base), rotated(k, heads, base), v, heads, bias)
         x = x + w.linear(found, f"layers.{i}.attn.Wo", d, biased)
         y = w.norm(x, f"layers.{i}.mlp_norm", eps, norm_bias)
         biased = c.get("mlp_bias", False)
@@ -291,6 +283,82 @@ def modernbert(w, ids, types, config):
         x = x + w.linear(ACTIVATIONS[c["act"]](value) * gate, f"layers.{i}.mlp.Wo", d, biased)
         states.append(x)
     return [*states[:-1], w.norm(x, "final_norm", eps, norm_bias)], None
+
+
+def causal(n):
+    return np.where(np.tri(n) > 0, 0.0, -np.inf)
+
+
+def gpt2(w, ids, types, config):
+    """The results of all layers of a decoder, and for `scores` its matrix or table."""
+    c = {"activation_function": "gelu_new", "n_inner": 4 * config["n_embd"], **config}
+    d, heads, n, eps, t = c["n_embd"], c["n_head"], len(ids), 1e-5, "transformer"
+    x = w.get(f"{t}.wte.weight", c["vocab_size"], d)[ids] + w.get(f"{t}.wpe.weight", c["n_positions"], d)[:n]
+    states = [x]
+
+    def conv(x, name, rows):  # a matrix that is stored as its transpose
+        return x @ w.get(f"{name}.weight", x.shape[1], rows) + w.get(f"{name}.bias", rows)
+
+    for i in range(c["n_layer"]):
+        h = f"{t}.h.{i}"
+        q, k, v = np.split(conv(w.norm(x, f"{h}.ln_1", eps), f"{h}.attn.c_attn", 3 * d), 3, 1)
+        x = x + conv(attend(q, k, v, heads, causal(n)), f"{h}.attn.c_proj", d)
+        hidden = ACTIVATIONS[c["activation_function"]](conv(w.norm(x, f"{h}.ln_2", eps), f"{h}.mlp.c_fc", c["n_inner"]))
+        x = x + conv(hidden, f"{h}.mlp.c_proj", d)
+        states.append(x)
+    return [*states[:-1], w.norm(x, f"{t}.ln_f", eps)], None
+
+
+def rotated(x, heads, base):
+    """Queries or keys, rotated by their positions."""
+    n, d = x.shape
+    size = d // heads
+    angles = np.arange(n)[:, None] * base ** (-np.arange(0, size, 2) / size)
+    angles = np.tile(np.concatenate([angles, angles], 1), heads)
+    halves = x.reshape(n, heads, 2, size // 2)
+    turned = np.stack([-halves[:, :, 1], halves[:, :, 0]], 2).reshape(n, d)
+    return x * np.cos(angles) + turned * np.sin(angles)
+
+
+def llama(w, ids, types, config):
+    c = {"rope_theta": 1e4, "head_dim": config["hidden_size"] // config["num_attention_heads"], **config}
+    kind, d, heads, n, eps = c["model_type"], c["hidden_size"], c["num_attention_heads"], len(ids), 1e-6
+    size, kv = c["head_dim"], c["num_key_value_heads"]
+    qkv_bias, bias = c.get("attention_bias", kind == "qwen2"), c.get("attention_bias", False)
+
+    def norm(x, name):
+        return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps) * w.get(f"{name}.weight", x.shape[-1])
+
+    x = w.get("model.embed_tokens.weight", c["vocab_size"], d)[ids]
+    states = [x]
+    for i in range(c["num_hidden_layers"]):
+        layer = f"model.layers.{i}"
+        y, at = norm(x, f"{layer}.input_layernorm"), f"{layer}.self_attn"
+        q, k, v = (
+            w.linear(y, f"{at}.{name}_proj", count * size, qkv_bias)
+            for name, count in (("q", heads), ("k", kv), ("v", kv))
+        )
+        if kind == "qwen3":
+            q, k = (
+                norm(z.reshape(n, -1, size), f"{at}.{name}_norm").reshape(n, -1) for z, name in ((q, "q"), (k, "k"))
+            )
+        q, k = rotated(q, heads, c["rope_theta"]), rotated(k, kv, c["rope_theta"])
+        k, v = (np.repeat(z.reshape(n, kv, size), heads // kv, 1).reshape(n, -1) for z in (k, v))
+        x = x + w.linear(attend(q, k, v, heads, causal(n)), f"{at}.o_proj", d, bias)
+        y, biased = norm(x, f"{layer}.post_attention_layernorm"), c.get("mlp_bias", False)
+        gate = ACTIVATIONS["silu"](w.linear(y, f"{layer}.mlp.gate_proj", c["intermediate_size"], biased))
+        inner = gate * w.linear(y, f"{layer}.mlp.up_proj", c["intermediate_size"], biased)
+        x = x + w.linear(inner, f"{layer}.mlp.down_proj", d, biased)
+        states.append(x)
+    if not c["tie_word_embeddings"]:
+        w.get("lm_head.weight", c["vocab_size"], d)
+    return [*states[:-1], norm(x, "model.norm")], None
+
+
+def scores(w, x):
+    """What a decoder has for each piece to follow: products with its table, or with a matrix."""
+    names = ("lm_head.weight", "transformer.wte.weight", "model.embed_tokens.weight")
+    return x @ w[next(name for name in names if name in w)].T.astype(np.float64)
 
 
 class Case(NamedTuple):
@@ -426,6 +494,30 @@ CASES = {
         },
     ),
 }
+_GPT = {"model_type": "gpt2", "vocab_size": 30, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 32}
+_GPT |= {"bos_token_id": 1, "eos_token_id": 2}
+_LLAMA = {**_B, **_OWN, "num_attention_heads": 6, "num_key_value_heads": 3, "tie_word_embeddings": False}
+DECODERS = {
+    "gpt2": Case(gpt2, _GPT),
+    "gpt2, another activation": Case(gpt2, {**_GPT, "activation_function": "quick_gelu", "n_inner": 20}),
+    "llama": Case(llama, {**_LLAMA, "model_type": "llama"}),
+    "llama, biases": Case(
+        llama,
+        {
+            **_LLAMA,
+            "model_type": "llama",
+            "num_key_value_heads": 1,
+            "head_dim": 4,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "rope_theta": 100.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "qwen2": Case(llama, {**_LLAMA, "model_type": "qwen2", "tie_word_embeddings": True}),
+    "qwen3": Case(llama, {**_LLAMA, "model_type": "qwen3", "head_dim": 8}),
+}
+CASES |= DECODERS
 LENGTHS = (1, 2, 5, 20)
 
 
