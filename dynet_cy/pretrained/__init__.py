@@ -17,16 +17,19 @@ from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, R
 from dynet_cy.pretrained.deberta import Deberta
 from dynet_cy.pretrained.decoder import Decoder
 from dynet_cy.pretrained.encoder import Encoder
+from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
 from dynet_cy.pretrained.generation import Sampling
 from dynet_cy.pretrained.gpt import GPT2
 from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3
 from dynet_cy.pretrained.loading import load
 from dynet_cy.pretrained.lora import Adapters, LoRA, load_lora, lora
 from dynet_cy.pretrained.modernbert import ModernBert
+from dynet_cy.pretrained.t5 import T5
 from dynet_cy.pretrained.text import Code
 
 __all__ = [
     "GPT2",
+    "T5",
     "Adapters",
     "Albert",
     "Bert",
@@ -36,6 +39,7 @@ __all__ = [
     "DistilBert",
     "Electra",
     "Encoder",
+    "EncoderDecoder",
     "Llama",
     "LoRA",
     "MPNet",

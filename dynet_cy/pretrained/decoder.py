@@ -16,7 +16,7 @@ from dynet_cy.pretrained.generation import Prompt, Sampling, generate
 from dynet_cy.pretrained.settings import Settings
 from dynet_cy.pretrained.text import Code
 
-__all__ = ["Decoder", "Tables"]
+__all__ = ["Decoder", "Generator", "Tables"]
 
 State = tuple[KeysValues, ...]
 Ids = Union[Sequence[int], Any]
@@ -57,7 +57,119 @@ class Tables(Layer):
         return x + (self.positions(range(first, first + shape[1])) if len(shape) > 1 else self.positions(first))
 
 
-class Decoder(Encoder):
+class Generator(Encoder):
+    """The base class of `Decoder` and `EncoderDecoder`: scores of the piece to come, and generation.
+
+    Args:
+        config: the settings in `config.json`, as a dictionary or in JSON
+        model: where the parameters go
+        head: whether there is a matrix for the scores; models whose scores are products with the table of pieces
+            (`tie_word_embeddings`) need none
+
+    Raises:
+        ModelFileError: a setting is missing or out of its range
+    """
+
+    prefix: ClassVar[str] = ""
+    """What stands before the names in files, except those of the scores."""
+    tied: ClassVar[bool] = False
+    """Whether scores are products with the table of pieces where `config.json` does not say it."""
+    top = "head"
+
+    def __init__(self, config: Any, model: ParameterCollection, head: bool = False) -> None:
+        super().__init__(config, model, head)
+
+    def _add_top(self, present: bool) -> None:
+        s = self.settings
+        self.tie = self._is_tied(present)
+        self.head = None
+        if present and not self.tie:
+            self.head = Linear(s.dim, s.vocabulary, self.collection, bias=False)
+
+    def _is_tied(self, present: bool) -> bool:
+        """Whether scores are products with the table of pieces; `present`: whether files have a matrix for them."""
+        return self.config.flag("tie_word_embeddings", self.tied)
+
+    def _make_embeddings(self) -> Layer:
+        return Tables(self.settings, self.collection, self._first_position())
+
+    def _vectors(self, ids: Sequence[int], types: Sequence[int]) -> Expression:
+        found: Expression = self.embeddings(ids)
+        return found
+
+    def _scores_of(self, x: Expression) -> Expression:
+        if self.tie:
+            return self.embeddings.pieces.table.T * x
+        if self.head is None:
+            raise ValueError(f"{type(self).__name__}.scores: the files have no matrix for the scores")
+        return self.head(x)
+
+    def _begin(self, ids: list[int]) -> tuple[Any, int]:
+        """The state with which a text begins that continues some pieces, or answers to them, and the piece before it."""
+        raise NotImplementedError
+
+    def _go_on(self, state: Any, ids: Any) -> tuple[Expression, Any]:
+        """A step of several continuations, the batch elements of a state, each with one piece."""
+        raise NotImplementedError
+
+    def _check_length(self, ids: list[int], longest: int) -> None:
+        """Refuse texts that are longer than the model reads."""
+
+    # ---- generation
+
+    def generate(
+        self,
+        prompts: Any,
+        longest: int = 50,
+        width: int = 1,
+        sample: Sampling | float | None = None,
+        *,
+        end: int | Sequence[int] | None = None,
+        **options: Any,
+    ) -> Any:
+        """Texts that continue others, piece by piece: by the best piece each time, by beam search, or by chance.
+
+        Prompts of any lengths are continued together. Each has caches of its keys and values, so a step computes one
+        column. After `dy.renew_cg(forward_only=True)`, memory of earlier steps is used again. In a function that
+        `dy.Server` serves, new requests join those that are being computed.
+
+        Args:
+            prompts: a text, or a list of texts, each a string, or the numbers of its pieces; for words, `tokenize` them
+            longest: how many pieces are added at most
+            width: the width of beam search; 1: the best piece is taken each time
+            sample: None; or how pieces are drawn: a `Sampling`, or its temperature. Draws depend on the seed.
+            end: the piece, or pieces, that end a text; None: `eos_token_id` of `config.json`
+            options: those of `dy.beam_search` with a `width` of more than 1, else of `dy.decode`: `allowed`,
+                `min_length`, `no_repeat_ngram`, `forbidden`, `length_penalty` (for `beam_search`)
+
+        Returns:
+            What is added to the text, without its end: a string for a string, else the numbers of the pieces; a list of
+            them for several prompts.
+
+        Raises:
+            ValueError: a prompt has no pieces, or is longer than the model reads with what is to be added; both `width`
+                and `sample`; a number is out of its range; there is no tokenizer for a string
+            TypeError: a prompt is something else
+            IndexError: there is no such piece
+
+        Example:
+            >>> config = dict(vocab_size=10, n_embd=8, n_layer=1, n_head=2, n_positions=16, eos_token_id=0)
+            >>> gpt = dy.pretrained.GPT2(config, model)
+            >>> [len(found) <= 5 for found in gpt.generate([[1, 5, 2], [3]], longest=5)]
+            [True, True]
+        """
+        return generate(self, prompts, longest, width, sample, end, options)
+
+    # ---- files
+
+    def _tensors(self) -> dict[str, np.ndarray[Any, Any]]:
+        bare = (f"{self.names[self.top]}.", "mixtures.")
+        return {
+            name if name.startswith(bare) else self.prefix + name: array for name, array in super()._tensors().items()
+        }
+
+
+class Decoder(Generator):
     """The base class of decoders: a stack of blocks in which each piece attends to the previous ones, and scores of
     the piece to come.
 
@@ -72,25 +184,6 @@ class Decoder(Encoder):
     Raises:
         ModelFileError: a setting is missing or out of its range
     """
-
-    prefix: ClassVar[str] = ""
-    """What stands before the names in files, except that of the matrix for the scores."""
-    tied: ClassVar[bool] = False
-    """Whether scores are products with the table of pieces where `config.json` does not say it."""
-    top = "head"
-
-    def __init__(self, config: Any, model: ParameterCollection, head: bool = False) -> None:
-        super().__init__(config, model, head)
-
-    def _add_top(self, present: bool) -> None:
-        s = self.settings
-        self.tie = self.config.flag("tie_word_embeddings", self.tied)
-        self.head = None
-        if present and not self.tie:
-            self.head = Linear(s.dim, s.vocabulary, self.collection, bias=False)
-
-    def _make_embeddings(self) -> Layer:
-        return Tables(self.settings, self.collection, self._first_position())
 
     def _make_layers(self) -> list[Any]:
         found = super()._make_layers()
@@ -144,11 +237,19 @@ class Decoder(Encoder):
             found.append(past)
         return self.norm(x), tuple(found)
 
-    def _step_of_batch(self, state: State | None, ids: Any) -> tuple[Expression, State]:
-        """A step of several continuations, the batch elements of a state, each with one piece."""
+    def _begin(self, ids: list[int]) -> tuple[State | None, int]:
+        return self.step(ids[:-1])[1] if len(ids) > 1 else None, ids[-1]
+
+    def _go_on(self, state: State | None, ids: Any) -> tuple[Expression, State]:
         first = 0 if state is None else state[0].columns
-        x = self.embeddings.placed(self.embeddings.pieces.table.batch(ids), first)
-        return self._steps(x, state)
+        return self._steps(self.embeddings.placed(self.embeddings.pieces.table.batch(ids), first), state)
+
+    def _check_length(self, ids: list[int], longest: int) -> None:
+        if len(ids) + longest - 1 > self.longest:
+            raise ValueError(
+                f"{type(self).__name__}.generate: a prompt of {len(ids)} pieces and {longest} more need more than the "
+                f"{self.longest} that are read"
+            )
 
     def scores(self, code: Input) -> Expression:
         """The score of each piece to follow each piece of a text: `log_softmax` makes log probabilities of them, and
@@ -170,63 +271,3 @@ class Decoder(Encoder):
             ((10, 3), 1)
         """
         return self._scores_of(self(code))
-
-    def _scores_of(self, x: Expression) -> Expression:
-        if self.tie:
-            return self.embeddings.pieces.table.T * x
-        if self.head is None:
-            raise ValueError(f"{type(self).__name__}.scores: the files have no matrix for the scores")
-        return self.head(x)
-
-    # ---- generation
-
-    def generate(
-        self,
-        prompts: Any,
-        longest: int = 50,
-        width: int = 1,
-        sample: Sampling | float | None = None,
-        *,
-        end: int | Sequence[int] | None = None,
-        **options: Any,
-    ) -> Any:
-        """Texts that continue others, piece by piece: by the best piece each time, by beam search, or by chance.
-
-        Prompts of any lengths are continued together. Each has caches of its keys and values, so a step computes one
-        column. After `dy.renew_cg(forward_only=True)`, memory of earlier steps is used again. In a function that
-        `dy.Server` serves, new requests join those that are being computed.
-
-        Args:
-            prompts: a text, or a list of texts, each a string, or the numbers of its pieces; for words, `tokenize` them
-            longest: how many pieces are added at most
-            width: the width of beam search; 1: the best piece is taken each time
-            sample: None; or how pieces are drawn: a `Sampling`, or its temperature. Draws depend on the seed.
-            end: the piece, or pieces, that end a text; None: `eos_token_id` of `config.json`
-            options: those of `dy.beam_search` with a `width` of more than 1, else of `dy.decode`: `allowed`,
-                `min_length`, `no_repeat_ngram`, `forbidden`, `length_penalty` (for `beam_search`)
-
-        Returns:
-            What is added to the text, without its end: a string for a string, else the numbers of the pieces; a list of
-            them for several prompts.
-
-        Raises:
-            ValueError: a prompt has no pieces, or is longer than the model reads with what is to be added; both `width`
-                and `sample`; a number is out of its range; there is no tokenizer for a string
-            TypeError: a prompt is something else
-            IndexError: there is no such piece
-
-        Example:
-            >>> config = dict(vocab_size=10, n_embd=8, n_layer=1, n_head=2, n_positions=16, eos_token_id=0)
-            >>> gpt = dy.pretrained.GPT2(config, model)
-            >>> [len(found) <= 5 for found in gpt.generate([[1, 5, 2], [3]], longest=5)]
-            [True, True]
-        """
-        return generate(self, prompts, longest, width, sample, end, options)
-
-    # ---- files
-
-    def _tensors(self) -> dict[str, np.ndarray[Any, Any]]:
-        bare = (f"{self.names['head']}.", "mixtures.")
-        return {
-            name if name.startswith(bare) else self.prefix + name: array for name, array in super()._tensors().items()
-        }

@@ -234,7 +234,7 @@ class Encoder(Layer):
 
     def _states(self, ids: Sequence[int], types: Sequence[int]) -> list[Expression]:
         """The results of all layers for one window."""
-        x = self.embeddings(ids, types)
+        x = self._vectors(ids, types)
         if self.projection is not None:
             x = self.projection(x)
         states, context = [x], self._context(len(ids))
@@ -245,6 +245,11 @@ class Encoder(Layer):
         if len(ids) == 1:  # some operations make a vector of a single column
             states = [ops.reshape(x, (self.settings.dim, 1)) for x in states]
         return states
+
+    def _vectors(self, ids: Sequence[int], types: Sequence[int]) -> Expression:
+        """The vectors in the tables."""
+        found: Expression = self.embeddings(ids, types)
+        return found
 
     def _run(self, number: int, layer: Any, x: Expression, context: tuple[Expression, ...]) -> Expression:
         """The result of a block."""

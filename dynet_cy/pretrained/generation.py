@@ -87,19 +87,19 @@ def generate(
     texts = [_ids(model, prompt, longest, name) for prompt in given]
 
     def continued(ids: list[int]) -> list[int]:
-        state = model.step(ids[:-1])[1] if len(ids) > 1 else None
+        state, begin = model._begin(ids)
 
         def step(state: Any, tokens: Any) -> tuple[Any, Expression]:
-            x, state = model._step_of_batch(state, tokens)
+            x, state = model._go_on(state, tokens)
             scores = model._scores_of(x)
             return state, scores if sample is None else sample.kept(scores)
 
         if width != 1:
             last = None if ends is None else ends[0]
-            best = beam_search(step, state, width, longest, last, begin=ids[-1], logits=True, **options)
+            best = beam_search(step, state, width, longest, last, begin=begin, logits=True, **options)
             return list(best.tokens)
         temperature = None if sample is None else sample.temperature
-        found: list[int] = decode(step, state, ends, longest, begin=ids[-1], temperature=temperature, **options)
+        found: list[int] = decode(step, state, ends, longest, begin=begin, temperature=temperature, **options)
         return found
 
     added = [
@@ -135,10 +135,7 @@ def _ids(model: Any, prompt: Any, longest: int, name: str) -> list[int]:
     ids, _ = model._numbers(model.tokenize(prompt) if isinstance(prompt, str) else prompt)
     if not ids:
         raise ValueError(f"{name}: argument prompts: a prompt has no pieces")
-    if len(ids) + longest - 1 > model.longest:
-        raise ValueError(
-            f"{name}: a prompt of {len(ids)} pieces and {longest} more need more than the {model.longest} that are read"
-        )
+    model._check_length(ids, longest)
     wrong = [i for i in ids if not 0 <= i < model.settings.vocabulary]
     if wrong:
         raise IndexError(

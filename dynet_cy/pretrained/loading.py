@@ -23,6 +23,7 @@ from dynet_cy.pretrained.gpt import GPT2
 from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3
 from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.names import older_name
+from dynet_cy.pretrained.t5 import T5
 from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
 from dynet_cy.pretrained.text import read_tokenizer
 
@@ -31,7 +32,7 @@ __all__ = ["ARCHITECTURES", "load"]
 FileName = Union[str, "os.PathLike[str]"]
 
 _ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
-_DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3)
+_DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, T5)
 _CLASSES = (*_ENCODERS, *_DECODERS)
 ARCHITECTURES: dict[str, type[Encoder]] = {name: cls for cls in _CLASSES for name in cls.model_types}
 """The class for each `model_type`."""
