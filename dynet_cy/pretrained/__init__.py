@@ -13,6 +13,7 @@ module `dynet_cy.pretrained.bert` has architectures of both kinds. Then the clas
 row into that of docs/pretrained.md.
 """
 
+from dynet_cy.pretrained.bart import Bart, Marian
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
 from dynet_cy.pretrained.deberta import Deberta
 from dynet_cy.pretrained.decoder import Decoder
@@ -32,6 +33,7 @@ __all__ = [
     "T5",
     "Adapters",
     "Albert",
+    "Bart",
     "Bert",
     "Code",
     "Deberta",
@@ -43,6 +45,7 @@ __all__ = [
     "Llama",
     "LoRA",
     "MPNet",
+    "Marian",
     "ModernBert",
     "Qwen2",
     "Qwen3",

@@ -71,13 +71,17 @@ class Generator(Encoder):
     """
 
     prefix: ClassVar[str] = ""
-    """What stands before the names in files, except those of the scores."""
+    """What stands before the names in files, except those in `bare`."""
+    bare: ClassVar[tuple[str, ...]] = ("lm_head.", "final_logits_bias", "mixtures.")
     tied: ClassVar[bool] = False
     """Whether scores are products with the table of pieces where `config.json` does not say it."""
-    top = "head"
-
     def __init__(self, config: Any, model: ParameterCollection, head: bool = False) -> None:
         super().__init__(config, model, head)
+
+    @classmethod
+    def top_tensor(cls) -> str:
+        """The tensor that files have if there is a matrix for the scores."""
+        return f"{cls.names['head']}.weight"
 
     def _add_top(self, present: bool) -> None:
         s = self.settings
@@ -111,6 +115,10 @@ class Generator(Encoder):
     def _go_on(self, state: Any, ids: Any) -> tuple[Expression, Any]:
         """A step of several continuations, the batch elements of a state, each with one piece."""
         raise NotImplementedError
+
+    def _usual_options(self) -> dict[str, Any]:
+        """Options of `generate` that the settings ask for."""
+        return {}
 
     def _check_length(self, ids: list[int], longest: int) -> None:
         """Refuse texts that are longer than the model reads."""
@@ -163,10 +171,8 @@ class Generator(Encoder):
     # ---- files
 
     def _tensors(self) -> dict[str, np.ndarray[Any, Any]]:
-        bare = (f"{self.names[self.top]}.", "mixtures.")
-        return {
-            name if name.startswith(bare) else self.prefix + name: array for name, array in super()._tensors().items()
-        }
+        found = super()._tensors().items()
+        return {name if name.startswith(self.bare) else self.prefix + name: array for name, array in found}
 
 
 class Decoder(Generator):

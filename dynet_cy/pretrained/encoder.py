@@ -109,8 +109,6 @@ class Encoder(Layer):
     """The name of each setting in `config.json`, and its value where it is missing."""
     names: ClassVar[Table] = {}
     """The names of the modules; see `dynet_cy.pretrained.names`."""
-    top: ClassVar[str] = "pooler"
-    """The attribute that not all files have a module for."""
 
     def __init__(
         self, config: Config | Mapping[str, Any] | str, model: ParameterCollection, pooler: bool = False
@@ -151,8 +149,13 @@ class Encoder(Layer):
         """The settings in `config.json`, some of them under other names or with other values where they are missing."""
         return read_settings(self.config, {**self.keys, **changed}, ACTIVATIONS)
 
+    @classmethod
+    def top_tensor(cls) -> str:
+        """The tensor that files have if they have what `_add_top` adds."""
+        return f"{cls.names.get('pooler')}.weight"
+
     def _add_top(self, present: bool) -> None:
-        """Add what comes after the blocks, and is not in all files: `top` says where."""
+        """Add what comes after the blocks, if files have it."""
         if present:
             self.pooler = Linear(self.settings.dim, self.settings.dim, self.collection)
 

@@ -146,3 +146,7 @@ class EncoderDecoder(Generator):
 
     def _go_on(self, state: DecoderState, ids: Any) -> tuple[Expression, DecoderState]:
         return self._steps(self.embeddings.pieces.table.batch(ids), state)
+
+    def _usual_options(self) -> dict[str, Any]:
+        first = self.config.get("forced_bos_token_id")
+        return {} if first is None else {"prefix": [self.config.size("forced_bos_token_id", least=0)]}

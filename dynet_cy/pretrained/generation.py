@@ -80,6 +80,7 @@ def generate(
         if width != 1:
             raise ValueError(f"{name}: argument sample: a beam search of width {width} draws nothing")
     ends = _ends(model, end, name)
+    options = {**model._usual_options(), **options}
     if width != 1 and ends is not None and len(ends) > 1:
         raise ValueError(f"{name}: argument end: a beam search has one end, got {ends}")
     single = _is_single(prompts, name)

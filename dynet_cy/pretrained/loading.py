@@ -15,6 +15,7 @@ from dynet_cy.model import ParameterCollection
 from dynet_cy.model.collection import rolled_back
 from dynet_cy.model.parameters import set_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.pretrained.bart import Bart, Marian
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
 from dynet_cy.pretrained.config import Config, read_json
 from dynet_cy.pretrained.deberta import Deberta
@@ -32,7 +33,7 @@ __all__ = ["ARCHITECTURES", "load"]
 FileName = Union[str, "os.PathLike[str]"]
 
 _ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
-_DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, T5)
+_DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, T5, Bart, Marian)
 _CLASSES = (*_ENCODERS, *_DECODERS)
 ARCHITECTURES: dict[str, type[Encoder]] = {name: cls for cls in _CLASSES for name in cls.model_types}
 """The class for each `model_type`."""
@@ -101,7 +102,7 @@ def _filled(
 ) -> Encoder:
     """A new encoder with the values of the tensors."""
     prefix = _prefix(cls, tensors, source)
-    top = f"{cls.names.get(cls.top)}.weight"
+    top = cls.top_tensor()
     encoder = cls(config, collection, prefix + top in tensors or top in tensors)
     for name in tensors:
         mixture = re.fullmatch(r"mixtures\.(\d{1,4})\.weights", name)
