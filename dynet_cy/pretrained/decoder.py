@@ -8,13 +8,12 @@ from typing import Any, ClassVar, Union
 import numpy as np
 
 from dynet_cy.graph import Expression
-from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear
 from dynet_cy.model import ParameterCollection
+from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.encoder import Encoder, Input
-from dynet_cy.pretrained.generation import Prompt, Sampling, generate
+from dynet_cy.pretrained.generation import Sampling, generate
 from dynet_cy.pretrained.settings import Settings
-from dynet_cy.pretrained.text import Code
 
 __all__ = ["Decoder", "Generator", "Tables"]
 
@@ -75,6 +74,7 @@ class Generator(Encoder):
     bare: ClassVar[tuple[str, ...]] = ("lm_head.", "final_logits_bias", "mixtures.")
     tied: ClassVar[bool] = False
     """Whether scores are products with the table of pieces where `config.json` does not say it."""
+
     def __init__(self, config: Any, model: ParameterCollection, head: bool = False) -> None:
         super().__init__(config, model, head)
 
@@ -109,7 +109,7 @@ class Generator(Encoder):
         return self.head(x)
 
     def _begin(self, ids: list[int]) -> tuple[Any, int]:
-        """The state with which a text begins that continues some pieces, or answers to them, and the piece before it."""
+        """The state with which the text begins that follows some pieces, and the piece before it."""
         raise NotImplementedError
 
     def _go_on(self, state: Any, ids: Any) -> tuple[Expression, Any]:

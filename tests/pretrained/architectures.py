@@ -361,6 +361,119 @@ def scores(w, x):
     return x @ w[next(name for name in names if name in w)].T.astype(np.float64)
 
 
+def near(distance, buckets, farthest, both):
+    """The bucket of T5 for the distance of a key from a query."""
+    begin = 0
+    if both:
+        buckets //= 2
+        begin = buckets if distance > 0 else 0
+    far, single = abs(distance) if both else max(-distance, 0), buckets // 2
+    if far >= single:
+        wide = np.log(np.float32(far / single)) / np.float32(math.log(farthest / single)) * np.float32(buckets - single)
+        far = min(single + int(wide), buckets - 1)
+    return begin + far
+
+
+def t5_both(w, ids, target, config):
+    """The results of all layers of the encoder, and the scores of the decoder."""
+    d, heads, size, eps = config["d_model"], config["num_heads"], config["d_kv"], 1e-6
+    buckets, farthest = config["relative_attention_num_buckets"], config["relative_attention_max_distance"]
+    gated = config.get("feed_forward_proj", "relu") == "gated-gelu"
+
+    def norm(x, name):
+        return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps) * w.get(f"{name}.weight", d)
+
+    def attention(name, x, memory, bias):
+        q = w.linear(x, f"{name}.q", heads * size, False) * math.sqrt(size)
+        k, v = (w.linear(memory, f"{name}.{part}", heads * size, False) for part in "kv")
+        q, k, v = (z.reshape(len(z), heads, size).transpose(1, 0, 2) for z in (q, k, v))
+        e = np.exp(q @ k.transpose(0, 2, 1) / math.sqrt(size) + bias)
+        found = (e / e.sum(-1, keepdims=True) @ v).transpose(1, 0, 2).reshape(len(x), -1)
+        return w.linear(found, f"{name}.o", d, False)
+
+    def stack(side, ids, memory):
+        n = len(ids)
+        x = w.get("shared.weight", config["vocab_size"], d)[ids]
+        table = w.get(f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", buckets, heads)
+        rows = [[near(j - i, buckets, farthest, memory is None) for j in range(n)] for i in range(n)]
+        bias = table[np.array(rows)].transpose(2, 0, 1) + (0 if memory is None else causal(n))
+        states = [x]
+        for i in range(config["num_layers"]):
+            layer = f"{side}.block.{i}.layer"
+            y = norm(x, f"{layer}.0.layer_norm")
+            x = x + attention(f"{layer}.0.SelfAttention", y, y, bias)
+            last = f"{layer}.1"
+            if memory is not None:
+                x = x + attention(f"{layer}.1.EncDecAttention", norm(x, f"{layer}.1.layer_norm"), memory, 0)
+                last = f"{layer}.2"
+            y, part = norm(x, f"{last}.layer_norm"), f"{last}.DenseReluDense"
+            if gated:
+                hidden = gelu_by_tanh(w.linear(y, f"{part}.wi_0", config["d_ff"], False))
+                hidden = hidden * w.linear(y, f"{part}.wi_1", config["d_ff"], False)
+            else:
+                hidden = np.maximum(w.linear(y, f"{part}.wi", config["d_ff"], False), 0)
+            x = x + w.linear(hidden, f"{part}.wo", d, False)
+            states.append(x)
+        return [*states[:-1], norm(x, f"{side}.final_layer_norm")]
+
+    states = stack("encoder", ids, None)
+    found = stack("decoder", target, states[-1])[-1]
+    if config.get("tie_word_embeddings", True):
+        return states, found @ w["shared.weight"].T.astype(float) / math.sqrt(d)
+    return states, found @ w.get("lm_head.weight", config["vocab_size"], d).T
+
+
+def bart_both(w, ids, target, config):
+    """The results of all layers of the encoder, and the scores of the decoder."""
+    d, eps, learnt = config["d_model"], 1e-5, config["model_type"] == "bart"
+
+    def attention(name, x, memory, heads, bias):
+        q = w.linear(x, f"{name}.q_proj", d)
+        k, v = (w.linear(memory, f"{name}.{part}_proj", d) for part in "kv")
+        q, k, v = (z.reshape(len(z), heads, d // heads).transpose(1, 0, 2) for z in (q, k, v))
+        e = np.exp(q @ k.transpose(0, 2, 1) / math.sqrt(d // heads) + bias)
+        found = (e / e.sum(-1, keepdims=True) @ v).transpose(1, 0, 2).reshape(len(x), d)
+        return w.linear(found, f"{name}.out_proj", d)
+
+    def stack(side, ids, memory):
+        n, heads, name = len(ids), config[f"{side}_attention_heads"], f"model.{side}"
+        x = w.get("model.shared.weight", config["vocab_size"], d)[ids]
+        x = x * math.sqrt(d) if config.get("scale_embedding") else x
+        if learnt:
+            rows = config["max_position_embeddings"] + 2
+            x = w.norm(
+                x + w.get(f"{name}.embed_positions.weight", rows, d)[2 : n + 2], f"{name}.layernorm_embedding", eps
+            )
+        else:
+            angles = np.arange(n)[:, None] / 1e4 ** (np.arange(0, d, 2) / d)
+            x = x + np.concatenate([np.sin(angles), np.cos(angles)], 1)
+        states = [x]
+        for i in range(config[f"{side}_layers"]):
+            layer = f"{name}.layers.{i}"
+            bias = 0 if memory is None else causal(n)
+            x = x + attention(f"{layer}.self_attn", x, x, heads, bias)
+            x = w.norm(x, f"{layer}.self_attn_layer_norm", eps)
+            if memory is not None:
+                x = x + attention(f"{layer}.encoder_attn", x, memory, heads, 0)
+                x = w.norm(x, f"{layer}.encoder_attn_layer_norm", eps)
+            hidden = ACTIVATIONS[config["activation_function"]](w.linear(x, f"{layer}.fc1", config[f"{side}_ffn_dim"]))
+            x = w.norm(x + w.linear(hidden, f"{layer}.fc2", d), f"{layer}.final_layer_norm", eps)
+            states.append(x)
+        return states
+
+    states = stack("encoder", ids, None)
+    found = stack("decoder", target, states[-1])[-1] @ w["model.shared.weight"].T.astype(float)
+    return states, found + w.get("final_logits_bias", 1, config["vocab_size"])
+
+
+def t5(w, ids, types, config):
+    return t5_both(w, ids, [0], config)[0], None
+
+
+def bart(w, ids, types, config):
+    return bart_both(w, ids, [0], config)[0], None
+
+
 class Case(NamedTuple):
     """A model: its formula and `config.json`."""
 
@@ -517,7 +630,26 @@ DECODERS = {
     "qwen2": Case(llama, {**_LLAMA, "model_type": "qwen2", "tie_word_embeddings": True}),
     "qwen3": Case(llama, {**_LLAMA, "model_type": "qwen3", "head_dim": 8}),
 }
-CASES |= DECODERS
+_T5 = {"vocab_size": 30, "d_model": 12, "d_kv": 5, "d_ff": 16, "num_layers": 2, "num_heads": 3}
+_T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
+_T5 |= {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+_BART = {"vocab_size": 30, "d_model": 12, "encoder_layers": 2, "decoder_layers": 1, "max_position_embeddings": 32}
+_BART |= {"encoder_attention_heads": 3, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 20}
+_BART |= {"activation_function": "gelu", "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+_BART |= {"decoder_start_token_id": 2}
+ENCODER_DECODERS = {
+    "t5": Case(t5, {**_T5, "model_type": "t5"}),
+    "t5 1.1": Case(t5, {**_T5, "model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "mt5": Case(t5, {**_T5, "model_type": "mt5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "bart": Case(bart, {**_BART, "model_type": "bart"}),
+    "bart, scaled": Case(bart, {**_BART, "model_type": "bart", "scale_embedding": True, "activation_function": "relu"}),
+    "marian": Case(
+        bart,
+        {**_BART, "model_type": "marian", "scale_embedding": True, "activation_function": "silu", "d_model": 12},
+    ),
+}
+BOTH = {t5: t5_both, bart: bart_both}
+CASES |= DECODERS | ENCODER_DECODERS
 LENGTHS = (1, 2, 5, 20)
 
 

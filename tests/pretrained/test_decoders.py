@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from architectures import CASES, DECODERS, random_ids, scores, write
+from architectures import BOTH, CASES, DECODERS, ENCODER_DECODERS, random_ids, scores, write
 from test_text import byte_pairs, needs_tokenizers
 
 import dynet_cy as dy
@@ -57,6 +57,48 @@ def test_steps_are_the_whole(loaded):
             found.append(x.npvalue().reshape(12, -1))
             at += n
         np.testing.assert_allclose(np.concatenate(found, 1), whole, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ENCODER_DECODERS)
+def test_a_decoder_of_an_encoder(name, tmp_path):
+    case = ENCODER_DECODERS[name]
+    tensors, both = case.write(tmp_path), BOTH[case.formula]
+    model = dy.pretrained.load(tmp_path, dy.ParameterCollection())
+    for n, target in ((1, [3]), (9, [2, 5, 7, 4, 9])):
+        ids = random_ids(n)
+        _, expected = both(tensors, ids, target, case.config)
+        found = model.scores(ids, target)
+        assert found.dim() == (expected.T.shape, 1)
+        np.testing.assert_allclose(found.npvalue(), expected.T, atol=2e-5 * max(1, np.abs(expected).max()))
+    written = []
+    for prompt in PROMPTS:
+        ids = [case.config["decoder_start_token_id"]]
+        for _ in range(6):
+            ids.append(int(both(tensors, prompt, ids, case.config)[1][-1].argmax()))
+        written.append(ids[1:])
+    dy.renew_cg(forward_only=True)
+    assert model.generate(PROMPTS, longest=6, end=[], forbidden=[]) == written
+    assert model.generate(PROMPTS[1], longest=1, width=4, end=[], forbidden=[]) == written[1][:1]
+    assert model.generate(PROMPTS[0], longest=3, end=[], prefix=[7, 8])[:2] == [7, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("t5", {"feed_forward_proj": "gated"}, "feed_forward_proj is 'gated'"),
+        ("t5", {"num_decoder_layers": 3}, "there is no decoder.block.2"),
+        ("t5", {"relative_attention_num_buckets": 2}, "relative_attention_num_buckets is 2"),
+        ("bart", {"decoder_attention_heads": 5}, "decoder_attention_heads is 5, a divisor of 12"),
+        ("bart", {"decoder_layers": None}, "decoder_layers is None"),
+        ("bart", {"tie_word_embeddings": False}, "only True"),
+        ("marian", {"decoder_start_token_id": -1}, "decoder_start_token_id is -1"),
+    ],
+)
+def test_settings_of_both(name, changes, message, tmp_path):
+    case = CASES[name]
+    write(tmp_path, {**case.config, **changes}, case.tensors())
+    with pytest.raises(ModelFileError, match=message):
+        dy.pretrained.load(tmp_path, dy.ParameterCollection())
 
 
 def test_the_best_piece_each_time(loaded):
