@@ -129,6 +129,7 @@ class Albert(Encoder):
     def _make_layers(self) -> list[Any]:
         groups = self.config.size("num_hidden_groups", 1)
         inner = self.config.size("inner_group_num", 1)
+        self.config.check_room("num_hidden_layers", self.settings.layers, self.settings.dim)
         self.config.check_room("num_hidden_groups", groups, inner, self.settings.dim, self.settings.dim)
         return [[self._make_block(i) for i in range(inner)] for _ in range(groups)]
 

@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, Layer, LayerNorm, Linear
+from dynet_cy.nn.layer import ACTIVATIONS as _activations
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.settings import Settings
 
 __all__ = ["ACTIVATIONS", "Attention", "Block", "UnbiasedNorm"]
 
 
-def _gelu_by_tanh(x: Expression) -> Expression:
-    cubic = x + 0.044715 * ops.cube(x)
-    return ops.cmult(0.5 * x, 1 + ops.tanh(math.sqrt(2 / math.pi) * cubic))
-
-
-def _quick_gelu(x: Expression) -> Expression:
-    return ops.cmult(x, ops.logistic(1.702 * x))
-
-
 ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {
-    "elu": ops.elu,
-    "gelu": ops.gelu,
-    "gelu_accurate": _gelu_by_tanh,
-    "gelu_fast": _gelu_by_tanh,
-    "gelu_new": _gelu_by_tanh,
-    "gelu_python": ops.gelu,
-    "gelu_pytorch_tanh": _gelu_by_tanh,
-    "quick_gelu": _quick_gelu,
-    "relu": ops.rectify,
-    "selu": ops.selu,
-    "sigmoid": ops.logistic,
-    "silu": ops.silu,
-    "swish": ops.silu,
-    "tanh": ops.tanh,
+    **_activations,
+    "gelu_accurate": _activations["gelu_new"],
+    "gelu_fast": _activations["gelu_new"],
+    "gelu_python": _activations["gelu"],
+    "swish": _activations["silu"],
 }
 """Activations by the names that Hugging Face has for them."""
 

@@ -124,6 +124,8 @@ class _NearColumns(Layer):
         s = settings
         super().__init__(model)
         groups, padding = config.size("conv_groups", 1), (width - 1) // 2
+        if s.dim % groups:
+            raise config.wrong("conv_groups", f"a divisor of {s.dim}")
         self.convolution = Conv1d(s.dim, s.dim, width, self.collection, padding=padding, groups=groups)
         self.norm = LayerNorm(s.dim, self.collection, s.eps)
         self.activation = ACTIVATIONS[config.choice("conv_act", ACTIVATIONS, "tanh")]
@@ -194,7 +196,7 @@ class Deberta(Encoder):
         """Which products with distances count."""
         found = self.config.get("pos_att_type", "")
         kinds = found.split("|") if isinstance(found, str) else found
-        kinds = [kind.strip() for kind in kinds if kind] if isinstance(kinds, list) else [""]
+        kinds = [str(kind).strip() for kind in kinds if kind] if isinstance(kinds, list) else [""]
         if not set(kinds) <= set(_KINDS):
             raise self.config.wrong("pos_att_type", f"some of {', '.join(_KINDS)}")
         return tuple(kind for kind in _KINDS if kind in kinds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Union
 
 import numpy as np
@@ -11,6 +11,7 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear
 from dynet_cy.ops import api as ops
+from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Encoder, Input
 from dynet_cy.pretrained.generation import Sampling, generate
 from dynet_cy.pretrained.settings import Settings
@@ -64,6 +65,7 @@ class Generator(Encoder):
         model: where the parameters go
         head: whether there is a matrix for the scores; models whose scores are products with the table of pieces
             (`tie_word_embeddings`) need none
+        fill: see `Encoder`
 
     Raises:
         ModelFileError: a setting is missing or out of its range
@@ -75,8 +77,14 @@ class Generator(Encoder):
     tied: ClassVar[bool] = False
     """Whether scores are products with the table of pieces where `config.json` does not say it."""
 
-    def __init__(self, config: Any, model: ParameterCollection, head: bool = False) -> None:
-        super().__init__(config, model, head)
+    def __init__(
+        self,
+        config: Config | Mapping[str, Any] | str,
+        model: ParameterCollection,
+        head: bool = False,
+        fill: Callable[[Encoder], None] | None = None,
+    ) -> None:
+        super().__init__(config, model, head, fill)
 
     @classmethod
     def top_tensor(cls) -> str:
@@ -186,6 +194,7 @@ class Decoder(Generator):
         model: where the parameters go
         head: whether there is a matrix for the scores; models whose scores are products with the table of pieces
             (`tie_word_embeddings`) need none
+        fill: see `Encoder`
 
     Raises:
         ModelFileError: a setting is missing or out of its range

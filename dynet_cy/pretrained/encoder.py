@@ -82,6 +82,7 @@ class Encoder(Layer):
         config: the settings in `config.json`, as a dictionary or in JSON
         model: where the parameters go
         pooler: whether there is a linear layer for the vector of a text, as in BERT
+        fill: is called with the new encoder; if it raises an error, nothing is left in the model
 
     Raises:
         ModelFileError: a setting is missing or out of its range
@@ -111,7 +112,11 @@ class Encoder(Layer):
     """The names of the modules; see `dynet_cy.pretrained.names`."""
 
     def __init__(
-        self, config: Config | Mapping[str, Any] | str, model: ParameterCollection, pooler: bool = False
+        self,
+        config: Config | Mapping[str, Any] | str,
+        model: ParameterCollection,
+        pooler: bool = False,
+        fill: Callable[[Encoder], None] | None = None,
     ) -> None:
         values = json.loads(config) if isinstance(config, str) else config
         self.config = values if isinstance(values, Config) else Config(values)
@@ -127,9 +132,11 @@ class Encoder(Layer):
         self.pooler: Linear | None = None
         self._add_top(bool(pooler))
         self.mixtures: dict[int, Mixture] = {}
-        self.longest = s.positions - (self._first_position() or 0)
+        self.longest = self._longest()
         self.overlap = min(128, self.longest // 4)
         self.eval()
+        if fill is not None:
+            fill(self)
 
     def _check_room(self) -> None:
         """Check that what the settings say is not larger than the files."""
@@ -137,11 +144,16 @@ class Encoder(Layer):
         rows = {"vocabulary": s.vocabulary, "types": s.types}
         if self._first_position() is not None:
             rows["positions"] = s.positions
+            if self._longest() < 1:
+                raise self.config.wrong(self.keys["padding"][0], f"a piece before position {s.positions - 1}")
         for name, count in rows.items():
             check(self.keys[name][0], count, s.embedding_dim)
         check(self.keys["dim"][0], s.dim, s.dim)
         check(self.keys["heads"][0], s.heads * s.head_dim, s.dim)
         check(self.keys["hidden_dim"][0], s.hidden_dim, s.dim)
+
+    def _longest(self) -> int:
+        return self.settings.positions - (self._first_position() or 0)
 
     # ---- what architectures change
 
@@ -388,8 +400,7 @@ class Encoder(Layer):
         Example:
             >>> from pathlib import Path
             >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
-            >>> bert = dy.pretrained.Bert({**config, "intermediate_size": 16}, model)
-            >>> bert.save("folder")
+            >>> dy.pretrained.Bert({**config, "intermediate_size": 16}, model).save("folder")
             >>> vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "wal", "##ly"]
             >>> _ = Path("folder/vocab.txt").write_text(chr(10).join(vocabulary))
             >>> bert = dy.pretrained.load("folder", model)

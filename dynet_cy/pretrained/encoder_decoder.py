@@ -26,6 +26,7 @@ class EncoderDecoder(Generator):
         model: where the parameters go
         head: whether there is a matrix for the scores; models whose scores are products with the table of pieces
             (`tie_word_embeddings`) need none
+        fill: see `Encoder`
 
     Raises:
         ModelFileError: a setting is missing or out of its range

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 
 from dynet_cy.files.textfile import ModelFileError, ModelMismatchError
 from dynet_cy.model import ParameterCollection
-from dynet_cy.model.collection import rolled_back
 from dynet_cy.model.parameters import set_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
+from dynet_cy.nn import Layer
+from dynet_cy.nn.construction import all_parts
 from dynet_cy.pretrained.bart import Bart, Marian
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
 from dynet_cy.pretrained.config import Config, read_json
@@ -80,11 +81,16 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
     collection = as_collection(model)
     if not isinstance(collection, ParameterCollection):
         raise TypeError(f"load: argument model: expected a ParameterCollection, got {type(model).__name__}")
+    prefix = _prefix(cls, tensors, str(file))
     text = read_tokenizer(folder)
-    with rolled_back(collection):
-        encoder = _filled(cls, config, tensors, str(file), collection)
+
+    def fill(encoder: Encoder) -> None:
+        _fill(encoder, tensors, prefix, str(file))
         encoder.text = text
-    return encoder
+
+    # Within the constructor: an encoder that a cell of a notebook made before is replaced by one without errors only.
+    top = cls.top_tensor()
+    return cls(config, collection, prefix + top in tensors or top in tensors, fill)
 
 
 def _class_of(config: Config) -> type[Encoder]:
@@ -97,19 +103,14 @@ def _class_of(config: Config) -> type[Encoder]:
     return ARCHITECTURES[kind]
 
 
-def _filled(
-    cls: type[Encoder], config: Config, tensors: Tensors, source: str, collection: ParameterCollection
-) -> Encoder:
-    """A new encoder with the values of the tensors."""
-    prefix = _prefix(cls, tensors, source)
-    top = cls.top_tensor()
-    encoder = cls(config, collection, prefix + top in tensors or top in tensors)
+def _fill(encoder: Encoder, tensors: Tensors, prefix: str, source: str) -> None:
+    """Set the parameters of a new encoder to the values of the tensors."""
     for name in tensors:
         mixture = re.fullmatch(r"mixtures\.(\d{1,4})\.weights", name)
         if mixture is not None:
             encoder.mixture(int(mixture[1]))
     goals = []
-    for name, parameter in encoder.named_parameters():
+    for name, parameter in _paths(encoder):
         tensor = encoder.tensor_name(name)
         names = (prefix + tensor, prefix + older_name(tensor), tensor)
         full = next((n for n in names if n in tensors), None)
@@ -117,14 +118,23 @@ def _filled(
             raise ModelMismatchError(f"there is no {prefix}{tensor}", source, parameter=prefix + tensor)
         shape, wanted = tensors[full].shape, encoder.to_file(name, np.broadcast_to(0, parameter.shape)).shape
         if shape != wanted:
-            expected = f"has shape {shape}, {Path(config.source).name} says {wanted}"
+            expected = f"has shape {shape}, {Path(encoder.config.source).name} says {wanted}"
             raise ModelMismatchError(expected, source, parameter=full)
         goals.append((name, parameter, full))
     for name, parameter, full in goals:
         set_array(parameter, encoder.from_file(name, tensors[full].floats()))
     used = {full for _, _, full in goals}
     encoder.report = _report(tensors, used)
-    return encoder
+
+
+def _paths(layer: Layer, above: str = "") -> Iterator[tuple[str, Any]]:
+    """The parameters of a layer with their paths of attributes, which become their names when it is finished."""
+    for part, name in all_parts(layer):
+        path = above + name.replace("/", ".")
+        if isinstance(part, Layer):
+            yield from _paths(part, f"{path}.")
+        else:
+            yield path, part
 
 
 def _prefix(cls: type[Encoder], tensors: Tensors, source: str) -> str:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
@@ -31,29 +27,33 @@ class RotaryAttention(Layer):
         settings: those of the encoder
         model: where the parameters go
         base: how fast the angles grow: the greater, the slower
+        window: the greatest distance between two columns of which one attends to the other; None: any
         bias: whether the linear layers have b
     """
 
-    def __init__(self, settings: Settings, model: ParameterCollection, base: float, bias: bool) -> None:
+    def __init__(
+        self, settings: Settings, model: ParameterCollection, base: float, window: int | None, bias: bool
+    ) -> None:
         s = settings
         super().__init__(model)
-        self.dim, self.heads, self.base = s.dim, s.heads, base
+        self.dim, self.heads, self.base, self.window = s.dim, s.heads, base, window
         self.dropout = Dropout(s.attention_dropout)
         self.joint = Linear(s.dim, 3 * s.dim, self.collection, bias)
         self.output = Linear(s.dim, s.dim, self.collection, bias)
 
-    def __call__(self, x: Expression, bias: Expression | None = None) -> Expression:
+    def __call__(self, x: Expression) -> Expression:
         """The attention of the columns of x to each other.
 
         Args:
             x: shape ``{dim,n}``
-            bias: added to the scores, ``{n,n}``
         """
         joint = self.joint(x)
         both = rotate(ops.pick_range(joint, 0, 2 * self.dim), 2 * self.heads, 0, self.base)
         query, key = ops.pick_range(both, 0, self.dim), ops.pick_range(both, self.dim, 2 * self.dim)
         value = ops.pick_range(joint, 2 * self.dim, 3 * self.dim)
-        found = ops.scaled_dot_product_attention(query, key, value, self.heads, bias=bias, dropout=self.dropout.now)
+        found = ops.scaled_dot_product_attention(
+            query, key, value, self.heads, dropout=self.dropout.now, window=self.window
+        )
         return self.dropout(self.output(found))
 
 
@@ -63,27 +63,26 @@ class _ModernBlock(Layer):
     def __init__(self, settings: Settings, model: ParameterCollection, config: Config, number: int, kind: str) -> None:
         s = settings
         super().__init__(model)
-        self.kind = kind
         self.activation = ACTIVATIONS[s.activation]
         self.dropout = Dropout(config.rate("mlp_dropout", 0.0))
         self.hidden_dim = s.hidden_dim
         bias = config.flag("mlp_bias")
         # The vectors of pieces have been normalized.
         self.attention_norm = _norm(s, self.collection, config) if number else None
-        self.attention = RotaryAttention(s, self.collection, _base(config, kind), config.flag("attention_bias"))
+        window = config.size("local_attention", 128) // 2 if kind == _NEAR else None
+        base, biased = _base(config, kind), config.flag("attention_bias")
+        self.attention = RotaryAttention(s, self.collection, base, window, biased)
         self.norm = _norm(s, self.collection, config)
         self.inner = Linear(s.dim, 2 * s.hidden_dim, self.collection, bias)
         self.outer = Linear(s.hidden_dim, s.dim, self.collection, bias)
 
-    def __call__(self, x: Expression, near: Expression | None = None) -> Expression:
+    def __call__(self, x: Expression) -> Expression:
         """The columns, each with information from the others.
 
         Args:
             x: shape ``{dim,n}``
-            near: the bias of the scores that leaves near columns only
         """
-        bias = near if self.kind == _NEAR else None
-        x = x + self.attention(x if self.attention_norm is None else self.attention_norm(x), bias)
+        x = x + self.attention(x if self.attention_norm is None else self.attention_norm(x))
         both = self.inner(self.norm(x))
         value, gate = (ops.pick_range(both, i * self.hidden_dim, (i + 1) * self.hidden_dim) for i in range(2))
         return x + self.outer(self.dropout(ops.cmult(self.activation(value), gate)))
@@ -124,18 +123,12 @@ class ModernBert(Encoder):
         return Embeddings(self.settings, self.collection, None, lambda place: _norm(self.settings, place, self.config))
 
     def _make_layers(self) -> list[Any]:
-        s, config = self.settings, self.config
-        self.norm = _norm(s, self.collection, config)
-        self.window = config.size("local_attention", 128) // 2
+        self.norm = _norm(self.settings, self.collection, self.config)
         return super()._make_layers()
 
     def _make_block(self, number: int) -> Layer:
         kind = _kinds(self.config, self.settings.layers)[number]
         return _ModernBlock(self.settings, self.collection, self.config, number, kind)
-
-    def _context(self, columns: int) -> tuple[Expression, ...]:
-        """The bias of the scores in blocks that attend to near columns only."""
-        return (ops.inputTensor(_near(columns, self.window)),)
 
     def _finished(self, states: list[Expression]) -> list[Expression]:
         return [*states[:-1], self.norm(states[-1])]
@@ -168,10 +161,3 @@ def _base(config: Config, kind: str) -> float:
     inner = Config(given.get(kind) or {}, f"{config.source}, rope_parameters")
     inner.only("rope_type", "default")
     return inner.number("rope_theta", _BASES[kind][1])
-
-
-@lru_cache(maxsize=64)
-def _near(columns: int, window: int) -> npt.NDArray[np.float32]:
-    """0 for near columns, and minus infinity for others."""
-    numbers = np.arange(columns)
-    return np.where(np.abs(numbers[:, None] - numbers) <= window, np.float32(0), np.float32(-np.inf))

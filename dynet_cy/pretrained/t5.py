@@ -106,7 +106,7 @@ class T5(EncoderDecoder):
         "heads": ("num_heads", None),
         "head_dim": ("d_kv", 64),
         "hidden_dim": ("d_ff", None),
-        "positions": ("n_positions", 1 << 20),  # distances have no end
+        "positions": ("", 1 << 20),  # distances have no end
         "types": ("", 0),
         "activation": ("", "relu"),
         "eps": ("layer_norm_epsilon", 1e-6),

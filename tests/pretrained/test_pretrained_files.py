@@ -295,6 +295,31 @@ def test_errors_name_the_file(change, message, folder):
     assert not list(model.named_parameters())
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("roberta", "pad_token_id", 1000),
+        ("albert", "num_hidden_layers", 10**6),
+        ("albert", "num_hidden_groups", 10**6),
+        ("deberta 3", "pos_att_type", [1]),
+        ("deberta 3", "pos_att_type", "c2c"),
+        ("deberta 3", "position_buckets", 10**9),
+        ("deberta 2", "conv_groups", 7),
+        ("deberta 2", "conv_kernel_size", 10**9),
+        ("modernbert", "layer_types", ["full_attention"]),
+        ("modernbert", "layer_types", [1, 2]),
+        ("modernbert", "rope_parameters", {"full_attention": 3}),
+        ("modernbert", "rope_parameters", {"full_attention": {"rope_type": "yarn"}}),
+        ("mpnet", "relative_attention_num_buckets", 8),
+    ],
+)
+def test_settings_of_architectures(name, key, value, tmp_path):
+    tensors = CASES[name].tensors()
+    write(tmp_path, {**CASES[name].config, key: value}, tensors)
+    with pytest.raises(ModelFileError, match=r"config\.json"):
+        load(tmp_path)
+
+
 @pytest.mark.parametrize("older", [False, True])
 def test_files_of_torch_save_that_are_cut(older, folder, tensors, torch_save):
     (folder / "model.safetensors").unlink()
@@ -323,3 +348,17 @@ def test_a_tensor_of_another_kind(folder, tensors):
     write(folder, CASE.config, tensors)
     with pytest.raises(ModelFileError, match=rf"there is no {name}"):
         load(folder)
+
+
+@pytest.mark.filterwarnings("ignore:Bert bert was made again")
+def test_a_cell_that_fails_leaves_what_it_made_before(folder, expected):
+    known = {"dy": dy, "folder": folder, "model": dy.ParameterCollection()}
+    cell = "bert = dy.pretrained.load(folder, model)"
+    for number in range(2):
+        exec(compile(cell, f"<cell {number}>", "exec"), known)
+        assert len(known["model"].keys()) == len(known["bert"].parameters())
+    changed(num_hidden_layers=3)(folder)
+    with pytest.raises(ModelFileError):
+        exec(compile(cell, "<cell 2>", "exec"), known)
+    assert len(known["model"].keys()) == len(known["bert"].parameters()) > 0
+    np.testing.assert_allclose(known["bert"](IDS).npvalue(), expected, atol=1e-5)
