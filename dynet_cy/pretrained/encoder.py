@@ -120,7 +120,7 @@ class Encoder(Layer):
     ) -> None:
         values = json.loads(config) if isinstance(config, str) else config
         self.config = values if isinstance(values, Config) else Config(values)
-        self.settings = s = self._read_settings()
+        self.settings = self._read_settings()
         self._check_room()
         super().__init__(model, (json.dumps(self.config.values), bool(pooler)))
         self.text: TextReader | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from dynet_cy.graph import Expression
@@ -51,12 +52,18 @@ class _RotaryAttention(CachedAttention):
 class _LlamaBlock(Layer):
     """Attention, then a feed-forward part with a gate, both with a norm before and a residual connection."""
 
-    def __init__(self, settings: Settings, model: ParameterCollection, attention: _RotaryAttention, bias: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        model: ParameterCollection,
+        make_attention: Callable[[ParameterCollection], _RotaryAttention],
+        bias: bool,
+    ) -> None:
         s = settings
         super().__init__(model)
         self.activation = ACTIVATIONS[s.activation]
         self.attention_norm = RMSNorm(s.dim, self.collection, s.eps)
-        self.attention = attention
+        self.attention = make_attention(self.collection)
         self.norm = RMSNorm(s.dim, self.collection, s.eps)
         self.gate = Linear(s.dim, s.hidden_dim, self.collection, bias)
         self.inner = Linear(s.dim, s.hidden_dim, self.collection, bias)
@@ -124,8 +131,7 @@ class Llama(Decoder):
         return _RotaryAttention(self.settings, model, _base(self.config), bias, bias, False)
 
     def _make_block(self, number: int) -> Layer:
-        attention = self._make_attention(self.collection)
-        return _LlamaBlock(self.settings, self.collection, attention, self.config.flag("mlp_bias"))
+        return _LlamaBlock(self.settings, self.collection, self._make_attention, self.config.flag("mlp_bias"))
 
     def _make_norm(self) -> Layer:
         return RMSNorm(self.settings.dim, self.collection, self.settings.eps)
