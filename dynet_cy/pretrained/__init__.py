@@ -1,6 +1,6 @@
-"""Pretrained encoders, from folders in Hugging Face's layout. docs/pretrained.md explains them.
+"""Pretrained encoders and decoders, from folders in Hugging Face's layout. docs/pretrained.md explains them.
 
-An architecture is a class derived from `Encoder`: its settings and a table of names.
+An architecture is a class derived from `Encoder`, `Decoder` or `EncoderDecoder`: its settings and a table of names.
 
 - `model_types`: the values of `model_type` in `config.json` that mean this class, and its names in `transformers`;
 - `keys`: the name of each setting of `Settings` in `config.json`, with a default: `KEYS` with the entries that differ;
@@ -8,9 +8,9 @@ An architecture is a class derived from `Encoder`: its settings and a table of n
 
 Where that is not enough, the class overrides a method: `_make_embeddings`, `_make_projection`, `_make_layers`,
 `_make_block`, `_stack`, `_context` (further arguments of all blocks, such as a bias of the scores), `_finished`. The
-module `dynet_cy.pretrained.bert` has architectures of both kinds. Then the class goes into `_CLASSES` in
-`dynet_cy.pretrained.loading`, small random models of it into the table of `tests/pretrained/architectures.py`, and a
-row into that of docs/pretrained.md.
+module `dynet_cy.pretrained.bert` has architectures of both kinds. Blocks of decoders have `step`, too. Then the class
+goes into `_CLASSES` in `dynet_cy.pretrained.loading`, small random models of it into the table of
+`tests/pretrained/architectures.py`, and a row into that of docs/pretrained.md.
 """
 
 from dynet_cy.pretrained.bart import Bart, Marian

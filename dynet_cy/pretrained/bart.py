@@ -67,10 +67,10 @@ def _sinusoids(dim: int, first: int, count: int) -> npt.NDArray[np.float32]:
 class _Vectors(Layer):
     """Vectors of pieces, with positions."""
 
-    def __init__(self, settings: Settings, model: ParameterCollection, places: Layer, scale: float) -> None:
+    def __init__(self, settings: Settings, model: ParameterCollection, places: Any, scale: float) -> None:
         super().__init__(model)
         self.pieces = Embedding(settings.vocabulary, settings.dim, self.collection)
-        self.places = places
+        self.places = places(settings, self.collection)
         self.scale = scale
 
     def __call__(self, ids: Sequence[int]) -> Expression:
@@ -194,7 +194,7 @@ class Bart(EncoderDecoder):
     def _make_embeddings(self) -> Layer:
         s = self.settings
         scale = s.dim**0.5 if self.config.flag("scale_embedding") else 1.0
-        return _Vectors(s, self.collection, self._places(s, self.collection), scale)
+        return _Vectors(s, self.collection, self._places, scale)
 
     def _make_layers(self) -> list[Any]:
         self.inner_dropout = self.config.rate("activation_dropout", 0.0)

@@ -198,6 +198,12 @@ class Decoder(Generator):
 
     Raises:
         ModelFileError: a setting is missing or out of its range
+
+    Example:
+        >>> config = dict(vocab_size=10, n_embd=8, n_layer=1, n_head=2, n_positions=16)
+        >>> gpt = dy.pretrained.GPT2(config, model)
+        >>> gpt([1, 5, 2]).dim()
+        ((8, 3), 1)
     """
 
     def _make_layers(self) -> list[Any]:

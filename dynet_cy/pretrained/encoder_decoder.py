@@ -30,6 +30,12 @@ class EncoderDecoder(Generator):
 
     Raises:
         ModelFileError: a setting is missing or out of its range
+
+    Example:
+        >>> config = dict(vocab_size=10, d_model=8, d_ff=16, num_layers=1, num_heads=2, d_kv=4)
+        >>> t5 = dy.pretrained.T5({**config, "decoder_start_token_id": 0}, model)
+        >>> t5([4, 5, 1]).dim()
+        ((8, 3), 1)
     """
 
     def _make_layers(self) -> list[Any]:
@@ -103,6 +109,13 @@ class EncoderDecoder(Generator):
 
         Returns:
             Expression of shape ``{dim}`` or ``{dim,n}``, and the state after them.
+
+        Example:
+            >>> config = dict(vocab_size=10, d_model=8, d_ff=16, num_layers=1, num_heads=2, d_kv=4)
+            >>> t5 = dy.pretrained.T5({**config, "decoder_start_token_id": 0}, model)
+            >>> x, state = t5.step(0, t5.start(t5([4, 5, 1])))
+            >>> x.dim()
+            ((8,), 1)
         """
         return self._steps(self.embeddings.pieces(ids), state)
 

@@ -40,26 +40,6 @@ class Sampling(NamedTuple):
     top_k: int = 0
     top_p: float = 1.0
 
-    def check(self) -> None:
-        """Refuse numbers out of their ranges."""
-        positive(self.temperature, "Sampling", "argument temperature")
-        if isinstance(self.top_k, bool) or not isinstance(self.top_k, int) or self.top_k < 0:
-            raise ValueError(f"Sampling: argument top_k: expected a whole number from 0 on, got {self.top_k!r:.80}")
-        if positive(self.top_p, "Sampling", "argument top_p") > 1:
-            raise ValueError(f"Sampling: argument top_p: expected above 0 to 1, got {self.top_p!r}")
-
-    def kept(self, scores: Expression) -> Expression:
-        """The scores, -inf for the pieces that must not be drawn."""
-        if 0 < self.top_k < scores.dim()[0][0]:
-            highest, _ = ops.topk(scores, self.top_k)
-            scores = ops.where(scores >= highest[self.top_k - 1], scores, -math.inf)
-        if self.top_p < 1:
-            ordered = ops.sort(scores, descending=True)
-            shares = ops.softmax(ordered / self.temperature)
-            kept = ops.cumsum(shares) - shares < self.top_p
-            scores = ops.where(scores >= ops.min_dim(ops.where(kept, ordered, math.inf)), scores, -math.inf)
-        return scores
-
 
 def generate(
     model: Any,
@@ -76,7 +56,7 @@ def generate(
     positive_integer(width, name, "width")
     if sample is not None:
         sample = sample if isinstance(sample, Sampling) else Sampling(sample)
-        sample.check()
+        _check(sample)
         if width != 1:
             raise ValueError(f"{name}: argument sample: a beam search of width {width} draws nothing")
     ends = _ends(model, end, name)
@@ -93,7 +73,7 @@ def generate(
         def step(state: Any, tokens: Any) -> tuple[Any, Expression]:
             x, state = model._go_on(state, tokens)
             scores = model._scores_of(x)
-            return state, scores if sample is None else sample.kept(scores)
+            return state, scores if sample is None else _kept(sample, scores)
 
         if width != 1:
             last = None if ends is None else ends[0]
@@ -143,3 +123,25 @@ def _ids(model: Any, prompt: Any, longest: int, name: str) -> list[int]:
             f"{name}: argument prompts: there is no piece {wrong[0]}, there are {model.settings.vocabulary}"
         )
     return list(ids)
+
+
+def _check(sampling: Sampling) -> None:
+    """Refuse numbers out of their ranges."""
+    positive(sampling.temperature, "Sampling", "argument temperature")
+    if isinstance(sampling.top_k, bool) or not isinstance(sampling.top_k, int) or sampling.top_k < 0:
+        raise ValueError(f"Sampling: argument top_k: expected a whole number from 0 on, got {sampling.top_k!r:.80}")
+    if positive(sampling.top_p, "Sampling", "argument top_p") > 1:
+        raise ValueError(f"Sampling: argument top_p: expected above 0 to 1, got {sampling.top_p!r}")
+
+
+def _kept(sampling: Sampling, scores: Expression) -> Expression:
+    """The scores, -inf for the pieces that must not be drawn."""
+    if 0 < sampling.top_k < scores.dim()[0][0]:
+        highest, _ = ops.topk(scores, sampling.top_k)
+        scores = ops.where(scores >= highest[sampling.top_k - 1], scores, -math.inf)
+    if sampling.top_p < 1:
+        ordered = ops.sort(scores, descending=True)
+        shares = ops.softmax(ordered / sampling.temperature)
+        kept = ops.cumsum(shares) - shares < sampling.top_p
+        scores = ops.where(scores >= ops.min_dim(ops.where(kept, ordered, math.inf)), scores, -math.inf)
+    return scores
