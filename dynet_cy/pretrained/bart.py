@@ -191,7 +191,7 @@ class Bart(EncoderDecoder):
     def _first_piece(self) -> int | None:
         return 2
 
-    def _make_embeddings(self) -> Layer:
+    def _make_embeddings(self) -> Any:
         s = self.settings
         scale = s.dim**0.5 if self.config.flag("scale_embedding") else 1.0
         return _Vectors(s, self.collection, self._places, scale)

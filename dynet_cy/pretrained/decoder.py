@@ -102,7 +102,7 @@ class Generator(Encoder):
         """Whether scores are products with the table of pieces; `present`: whether files have a matrix for them."""
         return self.config.flag("tie_word_embeddings", self.tied)
 
-    def _make_embeddings(self) -> Layer:
+    def _make_embeddings(self) -> Any:
         return Tables(self.settings, self.collection, self._first_position())
 
     def _vectors(self, ids: Sequence[int], types: Sequence[int]) -> Expression:
@@ -111,7 +111,8 @@ class Generator(Encoder):
 
     def _scores_of(self, x: Expression) -> Expression:
         if self.tie:
-            return self.embeddings.pieces.table.T * x
+            found: Expression = self.embeddings.pieces.table.T * x
+            return found
         if self.head is None:
             raise ValueError(f"{type(self).__name__}.scores: the files have no matrix for the scores")
         return self.head(x)

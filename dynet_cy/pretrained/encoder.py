@@ -175,7 +175,7 @@ class Encoder(Layer):
         """The row of the first position; None: there are no positions."""
         return 0
 
-    def _make_embeddings(self) -> Layer:
+    def _make_embeddings(self) -> Any:
         return Embeddings(self.settings, self.collection, self._first_position())
 
     def _make_projection(self) -> Layer | None:

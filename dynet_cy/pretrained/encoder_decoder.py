@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dynet_cy.graph import Expression
-from dynet_cy.nn import DecoderState, Layer
+from dynet_cy.nn import DecoderState
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.decoder import Generator
 from dynet_cy.pretrained.encoder import Input
@@ -57,7 +57,8 @@ class EncoderDecoder(Generator):
         """The number of blocks of the decoder."""
         raise NotImplementedError
 
-    def _make_decoder_block(self, number: int) -> Layer:
+    def _make_decoder_block(self, number: int) -> Any:
+        """A block of the decoder."""
         raise NotImplementedError
 
     def _decoder_vectors(self, x: Expression, first: int) -> Expression:

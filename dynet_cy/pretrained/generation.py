@@ -93,10 +93,10 @@ def generate(
 
 def _ends(model: Any, end: int | Sequence[int] | None, name: str) -> list[int] | None:
     """The pieces that end a text."""
-    given = model.config.get("eos_token_id") if end is None else end
+    given: Any = model.config.get("eos_token_id") if end is None else end
     if given is None:
         return None
-    ends = given if isinstance(given, (list, tuple)) else [given]
+    ends: Sequence[Any] = given if isinstance(given, (list, tuple)) else [given]
     for one in ends:
         if not isinstance(one, (int, np.integer)):
             raise TypeError(f"{name}: argument end: expected numbers of pieces, got {one!r:.80}")

@@ -23,6 +23,8 @@ __all__ = ["T5"]
 _KINDS = {"relu": (False, "relu"), "gated-gelu": (True, "gelu_new"), "gated-relu": (True, "relu")}
 _KINDS |= {"gated-silu": (True, "silu"), "gelu": (False, "gelu"), "silu": (False, "silu")}
 
+_FEED_FORWARD = {"inner": "wi", "gate": "wi_0", "gated_inner": "wi_1", "outer": "wo"}
+
 
 class _T5Block(Layer):
     """Attention, in a decoder also to the encoder's vectors, and a feed-forward part, each with a norm before and a
@@ -39,8 +41,9 @@ class _T5Block(Layer):
         self.cross_norm = RMSNorm(s.dim, self.collection, s.eps) if decodes else None
         self.cross = CachedAttention(s, self.collection, False, False, 1.0) if decodes else None
         self.norm = RMSNorm(s.dim, self.collection, s.eps)
-        self.gate = Linear(s.dim, s.hidden_dim, self.collection, False) if gated else None
-        self.inner = Linear(s.dim, s.hidden_dim, self.collection, False)
+        self.gate: Any = Linear(s.dim, s.hidden_dim, self.collection, False) if gated else None
+        self.gated_inner: Any = Linear(s.dim, s.hidden_dim, self.collection, False) if gated else None
+        self.inner = None if gated else Linear(s.dim, s.hidden_dim, self.collection, False)
         self.outer = Linear(s.hidden_dim, s.dim, self.collection, False)
 
     def __call__(self, x: Expression, bias: Expression) -> Expression:
@@ -60,14 +63,15 @@ class _T5Block(Layer):
 
     def _fed(self, x: Expression) -> Expression:
         y = self.norm(x)
-        hidden = self.inner(y) if self.gate is None else ops.cmult(self.activation(self.gate(y)), self.inner(y))
-        hidden = self.activation(hidden) if self.gate is None else hidden
+        if self.inner is not None:
+            hidden = self.activation(self.inner(y))
+        else:
+            hidden = ops.cmult(self.activation(self.gate(y)), self.gated_inner(y))
         return x + self.dropout(self.outer(self.dropout(hidden)))
 
 
-def _names(gated: bool) -> dict[str, str]:
+def _names() -> dict[str, str]:
     """The names of the modules of both stacks."""
-    inner = {"gate": "wi_0", "inner": "wi_1"} if gated else {"inner": "wi"}
     found = {"embeddings.pieces": "shared", "head": "lm_head"}
     for here, stack, last in (("", "encoder", 1), ("decoder_", "decoder", 2)):
         block = f"{stack}.block.*.layer"
@@ -79,7 +83,7 @@ def _names(gated: bool) -> dict[str, str]:
             for path, name in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "o")):
                 found[f"{here}layers.*.{part}.{path}"] = f"{place}.{module}.{name}"
         found[f"{here}layers.*.norm"] = f"{block}.{last}.layer_norm"
-        for path, name in {**inner, "outer": "wo"}.items():
+        for path, name in _FEED_FORWARD.items():
             found[f"{here}layers.*.{path}"] = f"{block}.{last}.DenseReluDense.{name}"
         found[f"{here}norm"] = f"{stack}.final_layer_norm"
         found[f"{here}distances"] = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias"
@@ -113,13 +117,12 @@ class T5(EncoderDecoder):
         "dropout": ("dropout_rate", 0.1),
         "attention_dropout": ("dropout_rate", 0.1),
     }
-    names = _names(False)
+    names = _names()
 
     def _read_settings(self, **changed: tuple[str, Any]) -> Settings:
         usual = "gated-gelu" if self.config.get("model_type") == "mt5" else "relu"
         kind = self.config.choice("feed_forward_proj", _KINDS, usual)
         self.gated, activation = _KINDS[kind]
-        self.names = _names(self.gated)
         return dataclasses.replace(super()._read_settings(**changed), activation=activation)
 
     def _first_position(self) -> None:
@@ -166,7 +169,8 @@ class T5(EncoderDecoder):
         return [self.distances]
 
     def _decoder_vectors(self, x: Expression, first: int) -> Expression:
-        return self.embeddings.dropout(x)
+        found: Expression = self.embeddings.dropout(x)
+        return found
 
     def _decoder_context(self, first: int, columns: int) -> tuple[Expression, ...]:
         distances = np.arange(first + columns)[:, None] - (first + np.arange(columns))
