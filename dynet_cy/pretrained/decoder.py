@@ -142,6 +142,7 @@ class Generator(Encoder):
         sample: Sampling | float | None = None,
         *,
         end: int | Sequence[int] | None = None,
+        each: Callable[[int, int], None] | None = None,
         **options: Any,
     ) -> Any:
         """Texts that continue others, piece by piece: by the best piece each time, by beam search, or by chance.
@@ -156,6 +157,8 @@ class Generator(Encoder):
             width: the width of beam search; 1: the best piece is taken each time
             sample: None; or how pieces are drawn: a `Sampling`, or its temperature. Draws depend on the seed.
             end: the piece, or pieces, that end a text; None: `eos_token_id` of `config.json`
+            each: is called with the number of a prompt and a piece, for each piece once it is known, to show texts
+                while they are written; not for ends. Needs a `width` of 1
             options: those of `dy.beam_search` with a `width` of more than 1, else of `dy.decode`: `allowed`,
                 `min_length`, `no_repeat_ngram`, `forbidden`, `length_penalty` (for `beam_search`)
 
@@ -175,7 +178,7 @@ class Generator(Encoder):
             >>> [len(found) <= 5 for found in gpt.generate([[1, 5, 2], [3]], longest=5)]
             [True, True]
         """
-        return generate(self, prompts, longest, width, sample, end, options)
+        return generate(self, prompts, longest, width, sample, end, each, options)
 
     # ---- files
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Union
 
 import numpy as np
@@ -48,6 +48,7 @@ def generate(
     width: int,
     sample: Sampling | float | None,
     end: int | Sequence[int] | None,
+    each: Callable[[int, int], None] | None,
     options: dict[str, Any],
 ) -> Any:
     """See `Decoder.generate`."""
@@ -59,6 +60,8 @@ def generate(
         _check(sample)
         if width != 1:
             raise ValueError(f"{name}: argument sample: a beam search of width {width} draws nothing")
+    if each is not None and (width != 1 or options.get("every", 1) != 1):
+        raise ValueError(f"{name}: argument each: pieces are known one by one only with width=1 and every=1")
     ends = _ends(model, end, name)
     options = {**model._usual_options(), **options}
     if width != 1 and ends is not None and len(ends) > 1:
@@ -67,10 +70,21 @@ def generate(
     given = [prompts] if single else list(prompts)
     texts = [_ids(model, prompt, longest, name) for prompt in given]
 
-    def continued(ids: list[int]) -> list[int]:
+    def continued(number: int, ids: list[int]) -> list[int]:
+        told = -1  # the first piece that is read belongs to the prompt
+
+        def tell(pieces: Sequence[int]) -> None:
+            nonlocal told
+            for piece in pieces:
+                if each is not None and told >= 0 and piece not in (ends or ()):
+                    each(number, int(piece))
+                told += 1
+
         state, begin = model._begin(ids)
 
         def step(state: Any, tokens: Any) -> tuple[Any, Expression]:
+            if each is not None:
+                tell(tokens)
             x, state = model._go_on(state, tokens)
             scores = model._scores_of(x)
             return state, scores if sample is None else _kept(sample, scores)
@@ -81,11 +95,12 @@ def generate(
             return list(best.tokens)
         temperature = None if sample is None else sample.temperature
         found: list[int] = decode(step, state, ends, longest, begin=begin, temperature=temperature, **options)
+        tell(found[told:])
         return found
 
     added = [
         found[:-1] if ends is not None and found and found[-1] in ends else found
-        for found in batched_map(continued, texts)
+        for found in batched_map(continued, range(len(texts)), texts)
     ]
     found = [model.decode(ids) if isinstance(prompt, str) else ids for prompt, ids in zip(given, added)]
     return found[0] if single else found

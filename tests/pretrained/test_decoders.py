@@ -143,6 +143,16 @@ def test_draws_follow_the_probabilities(gpt):
     assert few <= set(order[:count])
 
 
+def test_pieces_are_told_as_they_are_known(gpt):
+    end = gpt.generate(PROMPTS[0], longest=4, end=[])[3]
+    told = [[] for _ in PROMPTS]
+    found = gpt.generate(PROMPTS, longest=6, end=end, each=lambda i, piece: told[i].append(piece))
+    assert told == found
+    order = []
+    gpt.generate(PROMPTS[:2], longest=3, end=[], each=lambda i, piece: order.append(i))
+    assert sorted(order[:2]) == sorted(order[2:4]) == [0, 1]
+
+
 def test_a_server_generates(gpt):
     expected = gpt.generate(PROMPTS, longest=6, end=[])
     with dy.Server(lambda prompt: gpt.generate(prompt, longest=6, end=[])) as server:
@@ -226,6 +236,8 @@ def test_settings(name, changes, message, tmp_path):
         (lambda g: g.generate([[1]], longest=0), ValueError, "argument longest"),
         (lambda g: g.generate([[1]], longest=2, width=0), ValueError, "argument width"),
         (lambda g: g.generate([[1]], longest=2, width=2, sample=1.0), ValueError, "argument sample"),
+        (lambda g: g.generate([[1]], longest=2, width=2, each=print), ValueError, "argument each"),
+        (lambda g: g.generate([[1]], longest=2, every=2, each=print), ValueError, "argument each"),
         (lambda g: g.generate([[1]], longest=2, width=2, end=[1, 2]), ValueError, "argument end"),
         (lambda g: g.generate([[1]], longest=2, end="x"), TypeError, "argument end"),
         (lambda g: g.generate([[1]], longest=2, sample=0.0), ValueError, "argument temperature"),
