@@ -70,6 +70,8 @@ def generate(
     given = [prompts] if single else list(prompts)
     texts = [_ids(model, prompt, longest, name) for prompt in given]
 
+    matrix = model._matrix()
+
     def continued(number: int, ids: list[int]) -> list[int]:
         told = -1  # the first piece that is read belongs to the prompt
 
@@ -86,7 +88,7 @@ def generate(
             if each is not None:
                 tell(tokens)
             x, state = model._go_on(state, tokens)
-            scores = model._scores_of(x)
+            scores = model._scores_of(x, matrix)
             return state, scores if sample is None else _kept(sample, scores)
 
         if width != 1:
