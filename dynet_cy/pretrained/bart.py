@@ -220,7 +220,7 @@ class Bart(EncoderDecoder):
         found: Expression = self.embeddings.placed(x, self.decoder_places, first)
         return found
 
-    def _scores_of(self, x: Expression, matrix: Expression | None) -> Expression:
+    def _scores_of(self, x: Expression, matrix: Expression | None = None) -> Expression:
         found = super()._scores_of(x, matrix)
         return found if self.bias is None else found + self.bias.final_logits_bias
 

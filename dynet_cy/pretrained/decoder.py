@@ -109,15 +109,17 @@ class Generator(Encoder):
         found: Expression = self.embeddings(ids)
         return found
 
-    def _matrix(self) -> Expression | None:
+    def _score_matrix(self) -> Expression | None:
         """The table of pieces as a matrix, if scores are products with it; it is a copy, so many steps share it."""
         found: Expression | None = self.embeddings.pieces.table.T if self.tie else None
         return found
 
-    def _scores_of(self, x: Expression, matrix: Expression | None) -> Expression:
-        """The scores of vectors, from what `_matrix` returns."""
+    def _scores_of(self, x: Expression, matrix: Expression | None = None) -> Expression:
+        """The scores of vectors; `matrix`: what `_score_matrix` returns, for steps."""
         if matrix is not None:
             return matrix * x
+        if self.tie:  # both transposes are smaller than that of the table
+            return ops.transpose(ops.transpose(x) * self.embeddings.pieces.table.expr())
         if self.head is None:
             raise ValueError(f"{type(self).__name__}.scores: the files have no matrix for the scores")
         return self.head(x)
@@ -300,4 +302,4 @@ class Decoder(Generator):
             >>> dy.pretrained.GPT2(config, model).scores([1, 5, 2]).dim()
             ((10, 3), 1)
         """
-        return self._scores_of(self(code), self._matrix())
+        return self._scores_of(self(code))

@@ -153,7 +153,7 @@ class EncoderDecoder(Generator):
             ((10, 2), 1)
         """
         ids, _ = self._numbers(target)
-        found = self._scores_of(self.step(ids, self.start(self(code)))[0], self._matrix())
+        found = self._scores_of(self.step(ids, self.start(self(code)))[0])
         return ops.reshape(found, (self.settings.vocabulary, 1)) if len(ids) == 1 else found
 
     def _begin(self, ids: list[int]) -> tuple[DecoderState, int]:

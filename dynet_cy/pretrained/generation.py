@@ -70,7 +70,7 @@ def generate(
     given = [prompts] if single else list(prompts)
     texts = [_ids(model, prompt, longest, name) for prompt in given]
 
-    matrix = model._matrix()
+    matrix = model._score_matrix()
 
     def continued(number: int, ids: list[int]) -> list[int]:
         told = -1  # the first piece that is read belongs to the prompt

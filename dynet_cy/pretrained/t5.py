@@ -180,5 +180,5 @@ class T5(EncoderDecoder):
     def _decoder_finished(self, x: Expression) -> Expression:
         return self.decoder_norm(x)
 
-    def _scores_of(self, x: Expression, matrix: Expression | None) -> Expression:
+    def _scores_of(self, x: Expression, matrix: Expression | None = None) -> Expression:
         return super()._scores_of(x * self.settings.dim**-0.5 if self.scaled else x, matrix)
