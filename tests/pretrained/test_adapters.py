@@ -156,6 +156,17 @@ def test_adapters_that_do_not_fit(settings, tensors, message, bert, tmp_path):
     assert len(dy.pretrained.load_lora(tmp_path, bert)) == 1
 
 
+@pytest.mark.parametrize(("settings", "scale"), [({}, 2.0), ({"use_rslora": True}, 4 / 2**0.5)])
+def test_the_scale_of_adapters(settings, scale, bert, tmp_path):
+    (tmp_path / "adapter_config.json").write_text(json.dumps(adapter(**settings)))
+    (tmp_path / "adapter_model.safetensors").write_bytes(safetensors(MATRICES))
+    x = bert.layers[0].attention.query(dy.ones(12)).npvalue()
+    dy.pretrained.load_lora(tmp_path, bert)
+    dy.renew_cg()
+    found = bert.layers[0].attention.query(dy.ones(12)).npvalue()
+    np.testing.assert_allclose(found, x + scale * 2 * 12, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

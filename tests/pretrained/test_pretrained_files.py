@@ -19,6 +19,8 @@ from architectures import CASES, random_ids, safetensors, write
 
 import dynet_cy as dy
 from dynet_cy.files.textfile import ModelFileError
+from dynet_cy.files.unpickling import PickleError
+from dynet_cy.pretrained import torch_files
 
 CASE = CASES["bert"]
 IDS = random_ids(6)
@@ -330,6 +332,16 @@ def test_files_of_torch_save_that_are_cut(older, folder, tensors, torch_save):
         file.write_bytes(whole[:at])
         with pytest.raises(ModelFileError, match=r"pytorch_model\.bin"):
             load(folder)
+
+
+@pytest.mark.parametrize(
+    ("offset", "shape", "strides"),
+    [(0, (3,), (1,)), (1, (2,), (1,)), (0, (2, 2), (1, 1)), (0, (2,), (2,)), (5, (1,), (1,))],
+)
+def test_tensors_beyond_their_storage(offset, shape, strides):
+    view = torch_files._View(torch_files._Storage("0", "F32", 4, 2), offset, shape, strides)
+    with pytest.raises(PickleError, match="reaches beyond its storage"):
+        view.numbers(bytes(8))
 
 
 def test_a_folder_that_is_not_there(tmp_path):
