@@ -1,6 +1,6 @@
-"""Pretrained encoders, from folders in Hugging Face's layout. docs/pretrained.md explains them.
+"""Pretrained encoders and decoders, from folders in Hugging Face's layout. docs/pretrained.md explains them.
 
-An architecture is a class derived from `Encoder`: its settings and a table of names.
+An architecture is a class derived from `Encoder`, `Decoder` or `EncoderDecoder`: its settings and a table of names.
 
 - `model_types`: the values of `model_type` in `config.json` that mean this class, and its names in `transformers`;
 - `keys`: the name of each setting of `Settings` in `config.json`, with a default: `KEYS` with the entries that differ;
@@ -8,32 +8,49 @@ An architecture is a class derived from `Encoder`: its settings and a table of n
 
 Where that is not enough, the class overrides a method: `_make_embeddings`, `_make_projection`, `_make_layers`,
 `_make_block`, `_stack`, `_context` (further arguments of all blocks, such as a bias of the scores), `_finished`. The
-module `dynet_cy.pretrained.bert` has architectures of both kinds. Then the class goes into `_CLASSES` in
-`dynet_cy.pretrained.loading`, small random models of it into the table of `tests/pretrained/architectures.py`, and a
-row into that of docs/pretrained.md.
+module `dynet_cy.pretrained.bert` has architectures of both kinds. Blocks of decoders have `step`, too. Then the class
+goes into `_CLASSES` in `dynet_cy.pretrained.loading`, small random models of it into the table of
+`tests/pretrained/architectures.py`, and a row into that of docs/pretrained.md.
 """
 
+from dynet_cy.pretrained.bart import Bart, Marian
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
 from dynet_cy.pretrained.deberta import Deberta
+from dynet_cy.pretrained.decoder import Decoder
 from dynet_cy.pretrained.encoder import Encoder
+from dynet_cy.pretrained.encoder_decoder import EncoderDecoder
+from dynet_cy.pretrained.generation import Sampling
+from dynet_cy.pretrained.gpt import GPT2
+from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3
 from dynet_cy.pretrained.loading import load
 from dynet_cy.pretrained.lora import Adapters, LoRA, load_lora, lora
 from dynet_cy.pretrained.modernbert import ModernBert
+from dynet_cy.pretrained.t5 import T5
 from dynet_cy.pretrained.text import Code
 
 __all__ = [
+    "GPT2",
+    "T5",
     "Adapters",
     "Albert",
+    "Bart",
     "Bert",
     "Code",
     "Deberta",
+    "Decoder",
     "DistilBert",
     "Electra",
     "Encoder",
+    "EncoderDecoder",
+    "Llama",
     "LoRA",
     "MPNet",
+    "Marian",
     "ModernBert",
+    "Qwen2",
+    "Qwen3",
     "Roberta",
+    "Sampling",
     "load",
     "load_lora",
     "lora",

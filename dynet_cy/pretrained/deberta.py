@@ -165,7 +165,7 @@ class Deberta(Encoder):
     def _first_position(self) -> int | None:
         return 0 if self.config.flag("position_biased_input", True) else None
 
-    def _make_embeddings(self) -> Layer:
+    def _make_embeddings(self) -> Any:
         return _ProjectedEmbeddings(self.settings, self.collection, self._first_position())
 
     def _make_projection(self) -> None:

@@ -120,7 +120,7 @@ class Encoder(Layer):
     ) -> None:
         values = json.loads(config) if isinstance(config, str) else config
         self.config = values if isinstance(values, Config) else Config(values)
-        self.settings = s = read_settings(self.config, self.keys, ACTIVATIONS)
+        self.settings = self._read_settings()
         self._check_room()
         super().__init__(model, (json.dumps(self.config.values), bool(pooler)))
         self.text: TextReader | None = None
@@ -129,7 +129,8 @@ class Encoder(Layer):
         self.embeddings = self._make_embeddings()
         self.projection = self._make_projection()
         self.layers = self._make_layers()
-        self.pooler = Linear(s.dim, s.dim, self.collection) if pooler else None
+        self.pooler: Linear | None = None
+        self._add_top(bool(pooler))
         self.mixtures: dict[int, Mixture] = {}
         self.longest = self._longest()
         self.overlap = min(128, self.longest // 4)
@@ -148,6 +149,7 @@ class Encoder(Layer):
         for name, count in rows.items():
             check(self.keys[name][0], count, s.embedding_dim)
         check(self.keys["dim"][0], s.dim, s.dim)
+        check(self.keys["heads"][0], s.heads * s.head_dim, s.dim)
         check(self.keys["hidden_dim"][0], s.hidden_dim, s.dim)
 
     def _longest(self) -> int:
@@ -155,11 +157,25 @@ class Encoder(Layer):
 
     # ---- what architectures change
 
+    def _read_settings(self, **changed: tuple[str, Any]) -> Settings:
+        """The settings in `config.json`, some of them under other names or with other values where they are missing."""
+        return read_settings(self.config, {**self.keys, **changed}, ACTIVATIONS)
+
+    @classmethod
+    def top_tensor(cls) -> str:
+        """The tensor that files have if they have what `_add_top` adds."""
+        return f"{cls.names.get('pooler')}.weight"
+
+    def _add_top(self, present: bool) -> None:
+        """Add what comes after the blocks, if files have it."""
+        if present:
+            self.pooler = Linear(self.settings.dim, self.settings.dim, self.collection)
+
     def _first_position(self) -> int | None:
         """The row of the first position; None: there are no positions."""
         return 0
 
-    def _make_embeddings(self) -> Layer:
+    def _make_embeddings(self) -> Any:
         return Embeddings(self.settings, self.collection, self._first_position())
 
     def _make_projection(self) -> Layer | None:
@@ -233,7 +249,7 @@ class Encoder(Layer):
 
     def _states(self, ids: Sequence[int], types: Sequence[int]) -> list[Expression]:
         """The results of all layers for one window."""
-        x = self.embeddings(ids, types)
+        x = self._vectors(ids, types)
         if self.projection is not None:
             x = self.projection(x)
         states, context = [x], self._context(len(ids))
@@ -244,6 +260,11 @@ class Encoder(Layer):
         if len(ids) == 1:  # some operations make a vector of a single column
             states = [ops.reshape(x, (self.settings.dim, 1)) for x in states]
         return states
+
+    def _vectors(self, ids: Sequence[int], types: Sequence[int]) -> Expression:
+        """The vectors in the tables."""
+        found: Expression = self.embeddings(ids, types)
+        return found
 
     def _run(self, number: int, layer: Any, x: Expression, context: tuple[Expression, ...]) -> Expression:
         """The result of a block."""

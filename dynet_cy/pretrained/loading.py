@@ -16,12 +16,16 @@ from dynet_cy.model.parameters import set_array
 from dynet_cy.model.whole import CollectionOrLayer, as_collection
 from dynet_cy.nn import Layer
 from dynet_cy.nn.construction import all_parts
+from dynet_cy.pretrained.bart import Bart, Marian
 from dynet_cy.pretrained.bert import Albert, Bert, DistilBert, Electra, MPNet, Roberta
 from dynet_cy.pretrained.config import Config, read_json
 from dynet_cy.pretrained.deberta import Deberta
 from dynet_cy.pretrained.encoder import Encoder
+from dynet_cy.pretrained.gpt import GPT2
+from dynet_cy.pretrained.llama import Llama, Qwen2, Qwen3
 from dynet_cy.pretrained.modernbert import ModernBert
 from dynet_cy.pretrained.names import older_name
+from dynet_cy.pretrained.t5 import T5
 from dynet_cy.pretrained.tensors import Tensors, find_files, open_tensors
 from dynet_cy.pretrained.text import read_tokenizer
 
@@ -29,7 +33,9 @@ __all__ = ["ARCHITECTURES", "load"]
 
 FileName = Union[str, "os.PathLike[str]"]
 
-_CLASSES: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
+_ENCODERS: tuple[type[Encoder], ...] = (Bert, Roberta, Electra, DistilBert, Albert, MPNet, Deberta, ModernBert)
+_DECODERS: tuple[type[Encoder], ...] = (GPT2, Llama, Qwen2, Qwen3, T5, Bart, Marian)
+_CLASSES = (*_ENCODERS, *_DECODERS)
 ARCHITECTURES: dict[str, type[Encoder]] = {name: cls for cls in _CLASSES for name in cls.model_types}
 """The class for each `model_type`."""
 
@@ -83,7 +89,8 @@ def load(path: FileName, model: CollectionOrLayer) -> Encoder:
         encoder.text = text
 
     # Within the constructor: an encoder that a cell of a notebook made before is replaced by one without errors only.
-    return cls(config, collection, f"{prefix}{cls.names.get('pooler')}.weight" in tensors, fill)
+    top = cls.top_tensor()
+    return cls(config, collection, prefix + top in tensors or top in tensors, fill)
 
 
 def _class_of(config: Config) -> type[Encoder]:

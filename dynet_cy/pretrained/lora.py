@@ -244,8 +244,7 @@ def load_lora(folder: FileName, holder: Layer) -> Adapters:
     config = Config(read_json(where / _CONFIG, "the settings of adapters"), str(where / _CONFIG))
     config.choice("peft_type", ("LORA",))
     config.choice("bias", ("none",), "none")
-    for key in ("use_dora", "fan_in_fan_out"):
-        config.only(key, False)
+    config.only("use_dora", False)
     for key in ("rank_pattern", "alpha_pattern", "modules_to_save"):
         if config.get(key):
             raise config.wrong(key, "nothing else")

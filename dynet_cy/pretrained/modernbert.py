@@ -119,7 +119,7 @@ class ModernBert(Encoder):
     def _first_position(self) -> None:
         return None
 
-    def _make_embeddings(self) -> Layer:
+    def _make_embeddings(self) -> Any:
         return Embeddings(self.settings, self.collection, None, lambda place: _norm(self.settings, place, self.config))
 
     def _make_layers(self) -> list[Any]:

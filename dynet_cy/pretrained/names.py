@@ -33,7 +33,9 @@ def tensor_name(table: Table, parameter: str) -> str | None:
     """The name of the tensor of a parameter, such as `layers.0.inner.W`; None if the table has none."""
     path, _, leaf = parameter.rpartition(".")
     module = module_name(table, path)
-    return None if module is None else f"{module}.{_LEAVES.get(leaf, leaf)}"
+    if module is None:
+        return None
+    return f"{module}.{_LEAVES.get(leaf, leaf)}" if module else leaf
 
 
 def older_name(name: str) -> str:

@@ -24,6 +24,10 @@ class Settings:
     """The length of the vectors in the tables."""
     layers: int
     heads: int
+    head_dim: int
+    """The length of a head's part of queries and keys."""
+    kv_heads: int
+    """The number of heads of keys and values; each of them serves as many heads of queries."""
     hidden_dim: int
     """The length of the vectors between the linear layers of a block."""
     positions: int
@@ -45,6 +49,8 @@ KEYS: dict[str, tuple[str, Any]] = {
     "embedding_dim": ("embedding_size", 0),
     "layers": ("num_hidden_layers", None),
     "heads": ("num_attention_heads", None),
+    "head_dim": ("", 0),
+    "kv_heads": ("", 0),
     "hidden_dim": ("intermediate_size", None),
     "positions": ("max_position_embeddings", 512),
     "types": ("type_vocab_size", 2),
@@ -56,7 +62,7 @@ KEYS: dict[str, tuple[str, Any]] = {
 }
 """The name of each setting in `config.json`, and its value where it is missing; None: it has to be there."""
 
-_LEAST = {"embedding_dim": 0, "types": 0, "padding": 0}
+_LEAST = {"embedding_dim": 0, "head_dim": 0, "kv_heads": 0, "types": 0, "padding": 0}
 _FLOATS = {"eps": Config.number, "dropout": Config.rate, "attention_dropout": Config.rate}
 
 
@@ -80,6 +86,12 @@ def read_settings(config: Config, keys: Mapping[str, tuple[str, Any]], activatio
         else:
             found[name] = config.size(key, default, _LEAST.get(name, 1))
     found["embedding_dim"] = found["embedding_dim"] or found["dim"]
-    if found["dim"] % found["heads"]:
+    if not found["head_dim"] and found["dim"] % found["heads"]:
         raise ModelFileError(f"{found['heads']} heads do not divide columns of {found['dim']}", config.source)
+    found["head_dim"] = found["head_dim"] or found["dim"] // found["heads"]
+    found["kv_heads"] = found["kv_heads"] or found["heads"]
+    if found["heads"] % found["kv_heads"]:
+        raise ModelFileError(
+            f"{found['kv_heads']} heads of keys and values do not divide {found['heads']} heads", config.source
+        )
     return Settings(**found)

@@ -267,14 +267,6 @@ def modernbert(w, ids, types, config):
     x = w.norm(w.get("embeddings.tok_embeddings.weight", c["vocab_size"], d)[ids], "embeddings.norm", eps, norm_bias)
     states = [x]
 
-    def rotated(x, base):
-        size = d // heads
-        angles = np.arange(n)[:, None] * base ** (-np.arange(0, size, 2) / size)
-        angles = np.tile(np.concatenate([angles, angles], 1), heads)
-        halves = x.reshape(n, heads, 2, size // 2)
-        turned = np.stack([-halves[:, :, 1], halves[:, :, 0]], 2).reshape(n, d)
-        return x * np.cos(angles) + turned * np.sin(angles)
-
     for i in range(c["layers"]):
         near = i % c.get("global_attn_every_n_layers", 3)
         base = c.get("local_rope_theta", 1e4) if near else c.get("global_rope_theta", 1.6e5)
@@ -283,7 +275,7 @@ def modernbert(w, ids, types, config):
         y = w.norm(x, f"layers.{i}.attn_norm", eps, norm_bias) if i else x
         biased = c.get("attention_bias", False)
         q, k, v = np.split(w.linear(y, f"layers.{i}.attn.Wqkv", 3 * d, biased), 3, 1)
-        found = attend(rotated(q, base), rotated(k, base), v, heads, bias)
+        found = attend(rotated(q, heads, base), rotated(k, heads, base), v, heads, bias)
         x = x + w.linear(found, f"layers.{i}.attn.Wo", d, biased)
         y = w.norm(x, f"layers.{i}.mlp_norm", eps, norm_bias)
         biased = c.get("mlp_bias", False)
@@ -291,6 +283,195 @@ def modernbert(w, ids, types, config):
         x = x + w.linear(ACTIVATIONS[c["act"]](value) * gate, f"layers.{i}.mlp.Wo", d, biased)
         states.append(x)
     return [*states[:-1], w.norm(x, "final_norm", eps, norm_bias)], None
+
+
+def causal(n):
+    return np.where(np.tri(n) > 0, 0.0, -np.inf)
+
+
+def gpt2(w, ids, types, config):
+    """The results of all layers of a decoder, and for `scores` its matrix or table."""
+    c = {"activation_function": "gelu_new", "n_inner": 4 * config["n_embd"], **config}
+    d, heads, n, eps, t = c["n_embd"], c["n_head"], len(ids), 1e-5, "transformer"
+    x = w.get(f"{t}.wte.weight", c["vocab_size"], d)[ids] + w.get(f"{t}.wpe.weight", c["n_positions"], d)[:n]
+    states = [x]
+
+    def conv(x, name, rows):  # a matrix that is stored as its transpose
+        return x @ w.get(f"{name}.weight", x.shape[1], rows) + w.get(f"{name}.bias", rows)
+
+    for i in range(c["n_layer"]):
+        h = f"{t}.h.{i}"
+        q, k, v = np.split(conv(w.norm(x, f"{h}.ln_1", eps), f"{h}.attn.c_attn", 3 * d), 3, 1)
+        x = x + conv(attend(q, k, v, heads, causal(n)), f"{h}.attn.c_proj", d)
+        hidden = ACTIVATIONS[c["activation_function"]](conv(w.norm(x, f"{h}.ln_2", eps), f"{h}.mlp.c_fc", c["n_inner"]))
+        x = x + conv(hidden, f"{h}.mlp.c_proj", d)
+        states.append(x)
+    return [*states[:-1], w.norm(x, f"{t}.ln_f", eps)], None
+
+
+def rotated(x, heads, base):
+    """Queries or keys, rotated by their positions."""
+    n, d = x.shape
+    size = d // heads
+    angles = np.arange(n)[:, None] * base ** (-np.arange(0, size, 2) / size)
+    angles = np.tile(np.concatenate([angles, angles], 1), heads)
+    halves = x.reshape(n, heads, 2, size // 2)
+    turned = np.stack([-halves[:, :, 1], halves[:, :, 0]], 2).reshape(n, d)
+    return x * np.cos(angles) + turned * np.sin(angles)
+
+
+def llama(w, ids, types, config):
+    c = {"rope_theta": 1e4, "head_dim": config["hidden_size"] // config["num_attention_heads"], **config}
+    kind, d, heads, n, eps = c["model_type"], c["hidden_size"], c["num_attention_heads"], len(ids), 1e-6
+    size, kv = c["head_dim"], c["num_key_value_heads"]
+    qkv_bias, bias = c.get("attention_bias", kind == "qwen2"), c.get("attention_bias", False)
+
+    def norm(x, name):
+        return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps) * w.get(f"{name}.weight", x.shape[-1])
+
+    x = w.get("model.embed_tokens.weight", c["vocab_size"], d)[ids]
+    states = [x]
+    for i in range(c["num_hidden_layers"]):
+        layer = f"model.layers.{i}"
+        y, at = norm(x, f"{layer}.input_layernorm"), f"{layer}.self_attn"
+        q, k, v = (
+            w.linear(y, f"{at}.{name}_proj", count * size, qkv_bias)
+            for name, count in (("q", heads), ("k", kv), ("v", kv))
+        )
+        if kind == "qwen3":
+            q, k = (
+                norm(z.reshape(n, -1, size), f"{at}.{name}_norm").reshape(n, -1) for z, name in ((q, "q"), (k, "k"))
+            )
+        q, k = rotated(q, heads, c["rope_theta"]), rotated(k, kv, c["rope_theta"])
+        k, v = (np.repeat(z.reshape(n, kv, size), heads // kv, 1).reshape(n, -1) for z in (k, v))
+        x = x + w.linear(attend(q, k, v, heads, causal(n)), f"{at}.o_proj", d, bias)
+        y, biased = norm(x, f"{layer}.post_attention_layernorm"), c.get("mlp_bias", False)
+        gate = ACTIVATIONS["silu"](w.linear(y, f"{layer}.mlp.gate_proj", c["intermediate_size"], biased))
+        inner = gate * w.linear(y, f"{layer}.mlp.up_proj", c["intermediate_size"], biased)
+        x = x + w.linear(inner, f"{layer}.mlp.down_proj", d, biased)
+        states.append(x)
+    if not c["tie_word_embeddings"]:
+        w.get("lm_head.weight", c["vocab_size"], d)
+    return [*states[:-1], norm(x, "model.norm")], None
+
+
+def scores(w, x):
+    """What a decoder has for each piece to follow: products with its table, or with a matrix."""
+    names = ("lm_head.weight", "transformer.wte.weight", "model.embed_tokens.weight")
+    return x @ w[next(name for name in names if name in w)].T.astype(np.float64)
+
+
+def near(distance, buckets, farthest, both):
+    """The bucket of T5 for the distance of a key from a query."""
+    begin = 0
+    if both:
+        buckets //= 2
+        begin = buckets if distance > 0 else 0
+    far, single = abs(distance) if both else max(-distance, 0), buckets // 2
+    if far >= single:
+        wide = np.log(np.float32(far / single)) / np.float32(math.log(farthest / single)) * np.float32(buckets - single)
+        far = min(single + int(wide), buckets - 1)
+    return begin + far
+
+
+def t5_both(w, ids, target, config):
+    """The results of all layers of the encoder, and the scores of the decoder."""
+    d, heads, size, eps = config["d_model"], config["num_heads"], config["d_kv"], 1e-6
+    buckets, farthest = config["relative_attention_num_buckets"], config["relative_attention_max_distance"]
+    gated = config.get("feed_forward_proj", "relu") == "gated-gelu"
+
+    def norm(x, name):
+        return x / np.sqrt(np.square(x).mean(-1, keepdims=True) + eps) * w.get(f"{name}.weight", d)
+
+    def attention(name, x, memory, bias):
+        q = w.linear(x, f"{name}.q", heads * size, False) * math.sqrt(size)
+        k, v = (w.linear(memory, f"{name}.{part}", heads * size, False) for part in "kv")
+        q, k, v = (z.reshape(len(z), heads, size).transpose(1, 0, 2) for z in (q, k, v))
+        e = np.exp(q @ k.transpose(0, 2, 1) / math.sqrt(size) + bias)
+        found = (e / e.sum(-1, keepdims=True) @ v).transpose(1, 0, 2).reshape(len(x), -1)
+        return w.linear(found, f"{name}.o", d, False)
+
+    def stack(side, ids, memory):
+        n = len(ids)
+        x = w.get("shared.weight", config["vocab_size"], d)[ids]
+        table = w.get(f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight", buckets, heads)
+        rows = [[near(j - i, buckets, farthest, memory is None) for j in range(n)] for i in range(n)]
+        bias = table[np.array(rows)].transpose(2, 0, 1) + (0 if memory is None else causal(n))
+        states = [x]
+        for i in range(config["num_layers"]):
+            layer = f"{side}.block.{i}.layer"
+            y = norm(x, f"{layer}.0.layer_norm")
+            x = x + attention(f"{layer}.0.SelfAttention", y, y, bias)
+            last = f"{layer}.1"
+            if memory is not None:
+                x = x + attention(f"{layer}.1.EncDecAttention", norm(x, f"{layer}.1.layer_norm"), memory, 0)
+                last = f"{layer}.2"
+            y, part = norm(x, f"{last}.layer_norm"), f"{last}.DenseReluDense"
+            if gated:
+                hidden = gelu_by_tanh(w.linear(y, f"{part}.wi_0", config["d_ff"], False))
+                hidden = hidden * w.linear(y, f"{part}.wi_1", config["d_ff"], False)
+            else:
+                hidden = np.maximum(w.linear(y, f"{part}.wi", config["d_ff"], False), 0)
+            x = x + w.linear(hidden, f"{part}.wo", d, False)
+            states.append(x)
+        return [*states[:-1], norm(x, f"{side}.final_layer_norm")]
+
+    states = stack("encoder", ids, None)
+    found = stack("decoder", target, states[-1])[-1]
+    if config.get("tie_word_embeddings", True):
+        return states, found @ w["shared.weight"].T.astype(float) / math.sqrt(d)
+    return states, found @ w.get("lm_head.weight", config["vocab_size"], d).T
+
+
+def bart_both(w, ids, target, config):
+    """The results of all layers of the encoder, and the scores of the decoder."""
+    d, eps, learnt = config["d_model"], 1e-5, config["model_type"] == "bart"
+
+    def attention(name, x, memory, heads, bias):
+        q = w.linear(x, f"{name}.q_proj", d)
+        k, v = (w.linear(memory, f"{name}.{part}_proj", d) for part in "kv")
+        q, k, v = (z.reshape(len(z), heads, d // heads).transpose(1, 0, 2) for z in (q, k, v))
+        e = np.exp(q @ k.transpose(0, 2, 1) / math.sqrt(d // heads) + bias)
+        found = (e / e.sum(-1, keepdims=True) @ v).transpose(1, 0, 2).reshape(len(x), d)
+        return w.linear(found, f"{name}.out_proj", d)
+
+    def stack(side, ids, memory):
+        n, heads, name = len(ids), config[f"{side}_attention_heads"], f"model.{side}"
+        x = w.get("model.shared.weight", config["vocab_size"], d)[ids]
+        x = x * math.sqrt(d) if config.get("scale_embedding") else x
+        if learnt:
+            rows = config["max_position_embeddings"] + 2
+            x = w.norm(
+                x + w.get(f"{name}.embed_positions.weight", rows, d)[2 : n + 2], f"{name}.layernorm_embedding", eps
+            )
+        else:
+            angles = np.arange(n)[:, None] / 1e4 ** (np.arange(0, d, 2) / d)
+            x = x + np.concatenate([np.sin(angles), np.cos(angles)], 1)
+        states = [x]
+        for i in range(config[f"{side}_layers"]):
+            layer = f"{name}.layers.{i}"
+            bias = 0 if memory is None else causal(n)
+            x = x + attention(f"{layer}.self_attn", x, x, heads, bias)
+            x = w.norm(x, f"{layer}.self_attn_layer_norm", eps)
+            if memory is not None:
+                x = x + attention(f"{layer}.encoder_attn", x, memory, heads, 0)
+                x = w.norm(x, f"{layer}.encoder_attn_layer_norm", eps)
+            hidden = ACTIVATIONS[config["activation_function"]](w.linear(x, f"{layer}.fc1", config[f"{side}_ffn_dim"]))
+            x = w.norm(x + w.linear(hidden, f"{layer}.fc2", d), f"{layer}.final_layer_norm", eps)
+            states.append(x)
+        return states
+
+    states = stack("encoder", ids, None)
+    found = stack("decoder", target, states[-1])[-1] @ w["model.shared.weight"].T.astype(float)
+    return states, found + w.get("final_logits_bias", 1, config["vocab_size"])
+
+
+def t5(w, ids, types, config):
+    return t5_both(w, ids, [0], config)[0], None
+
+
+def bart(w, ids, types, config):
+    return bart_both(w, ids, [0], config)[0], None
 
 
 class Case(NamedTuple):
@@ -426,6 +607,49 @@ CASES = {
         },
     ),
 }
+_GPT = {"model_type": "gpt2", "vocab_size": 30, "n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 32}
+_GPT |= {"bos_token_id": 1, "eos_token_id": 2}
+_LLAMA = {**_B, **_OWN, "num_attention_heads": 6, "num_key_value_heads": 3, "tie_word_embeddings": False}
+DECODERS = {
+    "gpt2": Case(gpt2, _GPT),
+    "gpt2, another activation": Case(gpt2, {**_GPT, "activation_function": "quick_gelu", "n_inner": 20}),
+    "llama": Case(llama, {**_LLAMA, "model_type": "llama"}),
+    "llama, biases": Case(
+        llama,
+        {
+            **_LLAMA,
+            "model_type": "llama",
+            "num_key_value_heads": 1,
+            "head_dim": 4,
+            "attention_bias": True,
+            "mlp_bias": True,
+            "rope_theta": 100.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "qwen2": Case(llama, {**_LLAMA, "model_type": "qwen2", "tie_word_embeddings": True}),
+    "qwen3": Case(llama, {**_LLAMA, "model_type": "qwen3", "head_dim": 8}),
+}
+_T5 = {"vocab_size": 30, "d_model": 12, "d_kv": 5, "d_ff": 16, "num_layers": 2, "num_heads": 3}
+_T5 |= {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 12}
+_T5 |= {"pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+_BART = {"vocab_size": 30, "d_model": 12, "encoder_layers": 2, "decoder_layers": 1, "max_position_embeddings": 32}
+_BART |= {"encoder_attention_heads": 3, "decoder_attention_heads": 2, "encoder_ffn_dim": 16, "decoder_ffn_dim": 20}
+_BART |= {"activation_function": "gelu", "bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2}
+_BART |= {"decoder_start_token_id": 2}
+ENCODER_DECODERS = {
+    "t5": Case(t5, {**_T5, "model_type": "t5"}),
+    "t5 1.1": Case(t5, {**_T5, "model_type": "t5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "mt5": Case(t5, {**_T5, "model_type": "mt5", "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "bart": Case(bart, {**_BART, "model_type": "bart"}),
+    "bart, scaled": Case(bart, {**_BART, "model_type": "bart", "scale_embedding": True, "activation_function": "relu"}),
+    "marian": Case(
+        bart,
+        {**_BART, "model_type": "marian", "scale_embedding": True, "activation_function": "silu", "d_model": 12},
+    ),
+}
+BOTH = {t5: t5_both, bart: bart_both}
+CASES |= DECODERS | ENCODER_DECODERS
 LENGTHS = (1, 2, 5, 20)
 
 

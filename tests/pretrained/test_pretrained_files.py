@@ -254,7 +254,7 @@ WRONG = [
     (bytes_in("model.safetensors", b"nothing of the kind"), "model.safetensors: not a safetensors file"),
     (cut("model.safetensors", -10), "model.safetensors: not a safetensors file, or not all of one"),
     (cut("model.safetensors", 100), "model.safetensors: not a safetensors file, or not all of one"),
-    (changed(model_type="unheard of"), "the architectures that can be read are albert, bert, "),
+    (changed(model_type="unheard of"), "the architectures that can be read are albert, bart, bert, "),
     (changed(model_type=["bert"]), "the architectures that can be read are"),
     (changed(hidden_size=14), "config.json: 3 heads do not divide columns of 14"),
     (changed(hidden_size=24), "embeddings.word_embeddings.weight: has shape (30, 12), config.json says (30, 24)"),

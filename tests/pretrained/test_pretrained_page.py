@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from architectures import DECODERS, ENCODER_DECODERS
 from test_pages import ROOT, blocks
-from test_text import needs_tokenizers, word_pieces
+from test_text import byte_pairs, needs_tokenizers, word_pieces
 
 import dynet_cy as dy
 
@@ -24,6 +25,9 @@ def test_page(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     dy.pretrained.Bert(CONFIG, dy.ParameterCollection(), pooler=True).save("minilm")
     word_pieces(tmp_path / "minilm")
+    DECODERS["gpt2"].write(tmp_path / "gpt2")
+    byte_pairs(tmp_path / "gpt2")
+    ENCODER_DECODERS["t5"].write(tmp_path / "t5")
     page = ROOT / "docs" / "pretrained.md"
     known = {"dy": dy, "model": dy.ParameterCollection()}
     for block in blocks(page):

@@ -6,7 +6,7 @@ import importlib.util
 
 import numpy as np
 import pytest
-from architectures import CASES, LENGTHS, random_ids
+from architectures import CASES, DECODERS, ENCODER_DECODERS, LENGTHS, random_ids
 
 import dynet_cy as dy
 
@@ -27,6 +27,7 @@ def theirs(folder):
 def result(model, ids):
     import torch
 
+    model = model.get_encoder() if model.config.is_encoder_decoder else model
     with torch.no_grad():
         return model(torch.tensor([ids]), output_hidden_states=True)
 
@@ -50,6 +51,37 @@ def test_states_and_files(name, tmp_path):
     np.testing.assert_array_equal(result(again, ids).last_hidden_state, result(model, ids).last_hidden_state)
 
 
+@needs_transformers
+@pytest.mark.parametrize("name", [*DECODERS, *ENCODER_DECODERS])
+def test_scores_and_generation(name, tmp_path):
+    import torch
+    from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    CASES[name].write(tmp_path / "one")
+    ours = dy.pretrained.load(tmp_path / "one", dy.ParameterCollection())
+    both = name in ENCODER_DECODERS
+    cls = AutoModelForSeq2SeqLM if both else AutoModelForCausalLM
+    model = cls.from_pretrained(tmp_path / "one").eval()
+    target = [2, 5, 7, 4]
+    further = {"decoder_input_ids": torch.tensor([target])} if both else {}
+    ids = random_ids(9)
+
+    def scores(model):
+        with torch.no_grad():
+            return model(torch.tensor([ids]), **further).logits[0].numpy().T
+
+    np.testing.assert_allclose(ours.scores(*([ids, target] if both else [ids])).npvalue(), scores(model), atol=1e-4)
+    ours.save(tmp_path / "two")
+    np.testing.assert_array_equal(scores(cls.from_pretrained(tmp_path / "two").eval()), scores(model))
+    prompts, options = [[5, 6, 7], [4], [9, 8, 7, 6, 5]], {"do_sample": False, "num_beams": 1, "eos_token_id": None}
+    expected = []
+    for prompt in prompts:
+        found = model.generate(torch.tensor([prompt]), max_new_tokens=7, pad_token_id=1, **options)[0].tolist()
+        expected.append(found[1 if both else len(prompt) :])
+    dy.renew_cg(forward_only=True)
+    assert ours.generate(prompts, longest=7, end=[], forbidden=[]) == expected
+
+
 @needs_peft
 @pytest.mark.parametrize(
     ("name", "of", "modules"),
@@ -61,6 +93,8 @@ def test_states_and_files(name, tmp_path):
         ("distilbert", ("query", "value"), ["q_lin", "v_lin"]),
         ("deberta 3", ("query_proj", "value_proj"), ["query_proj", "value_proj"]),
         ("modernbert", ("Wqkv", "inner"), ["Wqkv", "Wi"]),
+        ("gpt2", ("joint",), ["c_attn"]),
+        ("llama", ("query", "value"), ["q_proj", "v_proj"]),
     ],
 )
 def test_adapters_both_ways(name, of, modules, tmp_path):

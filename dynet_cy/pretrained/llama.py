@@ -1,0 +1,174 @@
+"""Llama, and the decoders that differ from it in settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from dynet_cy.graph import Expression
+from dynet_cy.model import ParameterCollection
+from dynet_cy.nn import KeysValues, Layer, Linear, RMSNorm
+from dynet_cy.nn.positions import rotate
+from dynet_cy.ops import api as ops
+from dynet_cy.pretrained.blocks import ACTIVATIONS
+from dynet_cy.pretrained.caching import CachedAttention
+from dynet_cy.pretrained.config import Config
+from dynet_cy.pretrained.decoder import Decoder
+from dynet_cy.pretrained.settings import KEYS, Settings
+
+__all__ = ["Llama", "Qwen2", "Qwen3"]
+
+
+class _RotaryAttention(CachedAttention):
+    """Attention whose queries and keys are rotated by their positions, and perhaps normalized for each head before."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        model: ParameterCollection,
+        base: float,
+        bias: bool,
+        output_bias: bool,
+        norms: bool,
+    ) -> None:
+        super().__init__(settings, model, bias, output_bias)
+        self.base = base
+        self.query_norm = RMSNorm(self.head_dim, self.collection, settings.eps) if norms else None
+        self.key_norm = RMSNorm(self.head_dim, self.collection, settings.eps) if norms else None
+
+    def _projected(self, x: Expression, first: int) -> tuple[Expression, KeysValues]:
+        queries = self._placed(self.query(x), self.heads, self.query_norm, first)
+        keys = self._placed(self.key(x), self.kv_heads, self.key_norm, first)
+        return queries, KeysValues(keys, self.value(x))
+
+    def _placed(self, x: Expression, heads: int, norm: RMSNorm | None, first: int) -> Expression:
+        if norm is not None:
+            shape, batch = x.dim()
+            columns = shape[1] if len(shape) > 1 else 1
+            x = ops.reshape(norm(ops.reshape(x, (self.head_dim, heads * columns), batch)), shape, batch)
+        return rotate(x, heads, first, self.base)
+
+
+class _LlamaBlock(Layer):
+    """Attention, then a feed-forward part with a gate, both with a norm before and a residual connection."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        model: ParameterCollection,
+        make_attention: Callable[[ParameterCollection], _RotaryAttention],
+        bias: bool,
+    ) -> None:
+        s = settings
+        super().__init__(model)
+        self.activation = ACTIVATIONS[s.activation]
+        self.attention_norm = RMSNorm(s.dim, self.collection, s.eps)
+        self.attention = make_attention(self.collection)
+        self.norm = RMSNorm(s.dim, self.collection, s.eps)
+        self.gate = Linear(s.dim, s.hidden_dim, self.collection, bias)
+        self.inner = Linear(s.dim, s.hidden_dim, self.collection, bias)
+        self.outer = Linear(s.hidden_dim, s.dim, self.collection, bias)
+
+    def __call__(self, x: Expression) -> Expression:
+        """The columns, each with information from the previous ones."""
+        return self.step(x)[0]
+
+    def step(self, x: Expression, past: KeysValues | None = None) -> tuple[Expression, KeysValues]:
+        """The same for the next columns, and keys and values of all."""
+        found, past = self.attention.step(self.attention_norm(x), past)
+        x = x + found
+        y = self.norm(x)
+        return x + self.outer(ops.cmult(self.activation(self.gate(y)), self.inner(y))), past
+
+
+class Llama(Decoder):
+    """Llama 1 to 3 without scaled positions (Touvron et al., 2023), SmolLM 1 and 2, and others with this architecture.
+    See `Encoder` and `Decoder` for arguments and methods.
+
+    Example:
+        >>> config = dict(vocab_size=10, hidden_size=8, num_hidden_layers=1, num_attention_heads=4)
+        >>> llama = dy.pretrained.Llama({**config, "intermediate_size": 16, "num_key_value_heads": 2}, model, head=True)
+        >>> llama.scores([1, 5, 2]).dim()
+        ((10, 3), 1)
+    """
+
+    model_types = {"llama": "LlamaForCausalLM"}
+    keys = {
+        **KEYS,
+        "embedding_dim": ("", 0),
+        "head_dim": ("head_dim", 0),
+        "kv_heads": ("num_key_value_heads", 0),
+        "positions": ("max_position_embeddings", 2048),
+        "types": ("", 0),
+        "activation": ("hidden_act", "silu"),
+        "eps": ("rms_norm_eps", 1e-6),
+        "dropout": ("", 0.0),
+        "attention_dropout": ("attention_dropout", 0.0),
+    }
+    prefix = "model."
+    names = {
+        "embeddings.pieces": "embed_tokens",
+        "layers.*.attention_norm": "layers.*.input_layernorm",
+        "layers.*.attention.query": "layers.*.self_attn.q_proj",
+        "layers.*.attention.key": "layers.*.self_attn.k_proj",
+        "layers.*.attention.value": "layers.*.self_attn.v_proj",
+        "layers.*.attention.output": "layers.*.self_attn.o_proj",
+        "layers.*.attention.query_norm": "layers.*.self_attn.q_norm",
+        "layers.*.attention.key_norm": "layers.*.self_attn.k_norm",
+        "layers.*.norm": "layers.*.post_attention_layernorm",
+        "layers.*.gate": "layers.*.mlp.gate_proj",
+        "layers.*.inner": "layers.*.mlp.up_proj",
+        "layers.*.outer": "layers.*.mlp.down_proj",
+        "norm": "norm",
+        "head": "lm_head",
+    }
+
+    def _first_position(self) -> None:
+        return None
+
+    def _make_attention(self, model: ParameterCollection) -> _RotaryAttention:
+        bias = self.config.flag("attention_bias")
+        return _RotaryAttention(self.settings, model, _base(self.config), bias, bias, False)
+
+    def _make_block(self, number: int) -> Layer:
+        return _LlamaBlock(self.settings, self.collection, self._make_attention, self.config.flag("mlp_bias"))
+
+    def _make_norm(self) -> Layer:
+        return RMSNorm(self.settings.dim, self.collection, self.settings.eps)
+
+
+class Qwen2(Llama):
+    """Qwen 2 and 2.5 (Qwen Team, 2024). See `Encoder` and `Decoder` for arguments and methods."""
+
+    model_types = {"qwen2": "Qwen2ForCausalLM"}
+    keys = {**Llama.keys, "head_dim": ("", 0), "kv_heads": ("num_key_value_heads", 32)}
+
+    def _make_attention(self, model: ParameterCollection) -> _RotaryAttention:
+        self.config.only("use_sliding_window", False)
+        return _RotaryAttention(self.settings, model, _base(self.config), True, False, False)
+
+
+class Qwen3(Llama):
+    """Qwen 3 (Qwen Team, 2025), which normalizes queries and keys. See `Encoder` and `Decoder` for arguments and
+    methods.
+    """
+
+    model_types = {"qwen3": "Qwen3ForCausalLM"}
+    keys = {**Llama.keys, "head_dim": ("head_dim", 128), "kv_heads": ("num_key_value_heads", 32)}
+
+    def _make_attention(self, model: ParameterCollection) -> _RotaryAttention:
+        self.config.only("use_sliding_window", False)
+        bias = self.config.flag("attention_bias")
+        return _RotaryAttention(self.settings, model, _base(self.config), bias, bias, True)
+
+
+def _base(config: Config) -> float:
+    """The base of rotary positions, from the settings of newer files or of older ones."""
+    newer = config.get("rope_parameters")
+    given: Any = config.get("rope_scaling", {}) if newer is None else newer
+    if not isinstance(given, dict):
+        raise config.wrong("rope_scaling" if newer is None else "rope_parameters", "settings of rotary positions")
+    inner = Config(given, f"{config.source}, settings of rotary positions")
+    inner.only("type", "default")
+    inner.only("rope_type", "default")
+    return inner.number("rope_theta", config.number("rope_theta", 10000.0))
