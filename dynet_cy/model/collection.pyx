@@ -55,6 +55,8 @@ cdef class _Members:
 
     cdef Storage storage
     cdef dict entries               # by their ids, in the order in which they were added
+    cdef dict order                 # their numbers in this order by their ids, which are used again
+    cdef int added                  # how many there have been
     cdef tuple numbered             # they as a list, and their numbers in it by their ids; None: something has changed
     cdef dict content               # by the name of a collection, what is in it: entries, or None, by their names
     cdef dict former
@@ -70,6 +72,7 @@ cdef class _Members:
     def __init__(self):
         self.storage = Storage(default_device())
         self.entries = {}
+        self.order = {}
         self.content = {"/": {}}
         self.former = {}
         self.automatic = set()
@@ -116,6 +119,8 @@ cdef class _Members:
         cdef Storage storage = self.storage.on(device)
         entry = new_stored(cls, storage, storage.add(d, rows, name), name)
         self.entries[(<_Stored>entry).p.id] = entry
+        self.added += 1
+        self.order[(<_Stored>entry).p.id] = self.added
         self.numbered = None
         self.put_in(name, entry)
         self.decay.added((<_Stored>entry).p.id)
@@ -164,7 +169,7 @@ cdef class _Members:
         for name in self.names_within(name):
             for entry in self.content.get(name, {}).values():
                 if entry is not None:
-                    found[(<_Stored>entry).p.id] = entry
+                    found[self.order[(<_Stored>entry).p.id]] = entry
         return [self.shown(found[number]) for number in sorted(found)]
 
     cdef add_collection(self, collection):
@@ -259,7 +264,7 @@ cdef class _Members:
         for gone in self.names_within("removed:" + name):
             entry = self.content[_parent(gone)].pop(gone)
             if entry is not None:
-                del self.entries[(<_Stored>entry).p.id]
+                del self.entries[(<_Stored>entry).p.id], self.order[(<_Stored>entry).p.id]
             self.former.pop(gone, None)
         self.numbered = None
         return 0
@@ -316,7 +321,7 @@ def rolled_back(collection):
     """A block whose new parameters and names are removed from the collection if it raises.  The memory of these
     parameters stays allocated."""
     cdef _Members members = collection._members
-    last, made = next(reversed(members.entries), 0), members.made
+    added, made = members.added, members.made
     taken, below = len(collection._taken), len(collection._taken_below)
     try:
         yield
@@ -324,7 +329,7 @@ def rolled_back(collection):
         new = [x for name in members.collections for x in members.collections_of(name) if x._number > made]
         for x in sorted(new, key=lambda x: x._number, reverse=True):
             members.remove(x._name)
-        for number in [number for number in members.entries if number > last]:
+        for number in [number for number, order in members.order.items() if order > added]:
             members.remove((<_Stored>members.entries[number]).full_name)
         _forget_names(collection._taken, taken)
         _forget_names(collection._taken_below, below)
