@@ -11,7 +11,7 @@ Build expressions for one example, ask for their values or gradients, renew the 
     y.npvalue()
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 
 import dynet_cy._built  # first: says what is wrong where the others would fail without a reason
 import dynet_cy.config  # reads options of the command line and the environment
@@ -138,7 +138,7 @@ from dynet_cy.train import (
 
 # end of packages
 
-if _TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
     from dynet_cy import pretrained
 else:  # so that programs without it begin sooner
     pretrained = _later("dynet_cy.pretrained")

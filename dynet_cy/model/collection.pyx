@@ -216,17 +216,22 @@ cdef class _Members:
 
         First names that begin with `old_first` change too.
         """
-        cdef list names = self.names_within(old)
-        entries = [self.content[_parent(name)].pop(name) for name in names]
-        for name, entry in zip(names, entries):
+        for name, entry in self.taken_out(old):
             to = new + name[len(old):]
             if entry is None:
-                del self.content[name]                      # by now it is empty
                 self.rename_collections(name, to, old_first, new_first)
             else:
                 self.rename_entry(entry, to, old_first, new_first)
             self.put_in(to, entry)
         return 0
+
+    cdef list taken_out(self, str name):
+        """Take a full name out, and all names in it: pairs of name and entry, or None for collections."""
+        found = [(x, self.content[_parent(x)].pop(x)) for x in self.names_within(name)]
+        for x, entry in found:
+            if entry is None:
+                del self.content[x]
+        return found
 
     cdef int rename_entry(self, _Stored entry, str to, str old_first, str new_first) except -1:
         first = self.former.pop(entry.full_name, entry.full_name)
@@ -260,12 +265,13 @@ cdef class _Members:
         The objects of a program can still be used.  Their names no longer begin with "/", as if they had a root of
         their own, so what is added to such a collection is not below this one.
         """
-        self.rename(name, "removed:" + name)
-        for gone in self.names_within("removed:" + name):
-            entry = self.content[_parent(gone)].pop(gone)
-            if entry is not None:
+        for x, entry in self.taken_out(name):
+            if entry is None:
+                self.rename_collections(x, "removed:" + x, "", "")
+            else:
+                self.rename_entry(entry, "removed:" + x, "", "")
                 del self.entries[(<_Stored>entry).p.id], self.order[(<_Stored>entry).p.id]
-            self.former.pop(gone, None)
+                self.former.pop("removed:" + x, None)
         self.numbered = None
         return 0
 
