@@ -40,6 +40,7 @@ cdef extern from *:
 
 cdef Table table
 table.n_slots = 0
+cdef uint32_t first_free = 0         # all slots before it are taken
 # Held while slots are taken and freed.
 cdef pthread_mutex_t slots_lock
 pthread_mutex_init(&slots_lock, NULL)
@@ -63,11 +64,15 @@ cdef Table* graph_table() noexcept:
 
 cdef int enter_table(Graph* g, void* owner) except -1:
     """Put a graph into the first free slot."""
-    cdef uint32_t slot = 0
+    global first_free
+    cdef uint32_t slot
     pthread_mutex_lock(&slots_lock)
+    slot = first_free
     while slot < table.n_slots and table.graphs[slot] != NULL:
         slot += 1
+    first_free = slot
     if slot < <uint32_t>MAX_GRAPHS:
+        first_free += 1
         g.slot = slot
         table.graphs[slot] = g
         table.owners[slot] = owner
@@ -80,11 +85,13 @@ cdef int enter_table(Graph* g, void* owner) except -1:
 
 cdef void leave_table(Graph* g) noexcept:
     """Free the slot of a graph, if it has one.  Afterwards no other thread can find the graph."""
+    global first_free
     hold(&table, g.slot)
     pthread_mutex_lock(&slots_lock)
     if table.graphs[g.slot] == g:
         table.graphs[g.slot] = NULL
         table.owners[g.slot] = NULL
+        first_free = min(first_free, g.slot)
     pthread_mutex_unlock(&slots_lock)
     let_go(&table, g.slot)
 
