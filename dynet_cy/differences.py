@@ -233,6 +233,24 @@ DIFFERENCES = (
         "what the formula means for a column, as Transformers need it",
     ),
     Difference(
+        "epsilon of `layer_norm`, also in LSTMs with norms",
+        "1e-8, added to the deviation",
+        "1e-5, added to the variance; with `eps=0`, and with `import dynet`, as in DyNet",
+        "as in PyTorch: gradients at equal numbers stay bounded",
+    ),
+    Difference(
+        "`eps` of `AdamTrainer`, `AmsgradTrainer`",
+        "added before the correction of bias",
+        "added after it; with `import dynet` as in DyNet",
+        "as in PyTorch",
+    ),
+    Difference(
+        "NaN in `max_dim`, `min_dim`, `kmax_pooling`",
+        "ignored",
+        "kept; with `import dynet` as in DyNet",
+        "nothing should break silently",
+    ),
+    Difference(
         "numbers below 1.2e-38 (denormal ones)",
         "computed exactly, up to a hundred times slower",
         "count as 0 during forward, backward and updates; `--dynet-flush-denormals 0`",

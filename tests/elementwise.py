@@ -13,6 +13,8 @@ from typing import Any, Union
 
 import numpy as np
 
+from dynet_cy.graph.structs import operators
+
 Range = Union[float, "tuple[float, float]"]
 
 
@@ -144,6 +146,7 @@ BINARY = [
     Binary("not_equal", lambda a, b: 1.0 * (a != b)),
     Binary("where_true", lambda a, b: np.where(b != 0, a, 0), lambda dy, a, b: dy.where(b, a, 0)),
     Binary("where_false", lambda a, b: np.where(b != 0, 0, a), lambda dy, a, b: dy.where(b, 0, a)),
+    Binary("logit_loss", lambda a, b: np.logaddexp(0, a) - a * b, lambda dy, a, b: operators["logit_loss"](a, b)),
     Binary("squared_difference", lambda a, b: (a - b) ** 2, is_part=True),
     Binary("abs_difference", lambda a, b: np.abs(a - b), is_part=True),
     Binary("binary_log_loss", lambda a, b: -(b * np.log(a) + (1 - b) * np.log(1 - a)), is_part=True),

@@ -136,8 +136,12 @@ def adam(
 
 
 @trainer("AmsgradTrainer", ("m", "v", "max"), ("alpha", 0.001), alpha=0.1, beta_1=0.7, beta_2=0.6, eps=0.3)
-def amsgrad(**arguments: float) -> Rule:
+def amsgrad(**arguments: Any) -> Rule:
     return adam(amsgrad=True, **arguments)
+
+
+# Rules that are others in DyNet: they take `dynet`.
+OTHER_IN_DYNET = ("AdamTrainer", "AmsgradTrainer")
 
 
 def cyclical_rate(it: int, low: float, high: float, step_size: float, gamma: float) -> float:
@@ -158,7 +162,8 @@ class ReferenceTrainer:
         dense: initial values of the parameters.
         lookups: initial values of the lookup tables, rows first.
         weight_decay: the coefficient.
-        frozen_count: whether gradients of parameters that are not updated count for clipping, as in DyNet.
+        dynet: whether DyNet's rules hold: eps of Adam, and gradients of parameters that are not updated, which count
+            for clipping.
         arguments: arguments of the trainer.
     """
 
@@ -168,17 +173,17 @@ class ReferenceTrainer:
         dense: Sequence[np.ndarray] = (),
         lookups: Sequence[np.ndarray] = (),
         weight_decay: float = 0.0,
-        frozen_count: bool = False,
+        dynet: bool = False,
         **arguments: float,
     ) -> None:
-        self.frozen_count = frozen_count
+        self.dynet = dynet
         make, names, (rate_name, rate) = RULES[name]
         self.learning_rate = float(arguments.pop(rate_name, rate))
         self.cyclical: tuple[float, ...] = ()
         if name == "CyclicalSGDTrainer":
             high, size = arguments.pop("learning_rate_max", 0.1), arguments.pop("step_size", 2000)
             self.cyclical = (self.learning_rate, high, size, arguments.pop("gamma", 1.0))
-        self.rule = make(**arguments)
+        self.rule = make(**arguments, dynet=dynet) if name in OTHER_IN_DYNET else make(**arguments)
         self.raw = [np.array(a, dtype=np.float64) for a in [*dense, *lookups]]
         self.dense = len(dense)
         self.state: list[State] = [{n: np.zeros_like(a) for n in names} for a in self.raw]
@@ -222,7 +227,7 @@ class ReferenceTrainer:
             touched: the rows of each lookup table that were looked up; default: those with a gradient.
         """
         full = [np.zeros_like(a) if g is None else np.asarray(g, dtype=np.float64) for a, g in zip(self.raw, grads)]
-        scale = self.clip_factor([g for g, updated in zip(full, self.updated) if updated or self.frozen_count])
+        scale = self.clip_factor([g for g, updated in zip(full, self.updated) if updated or self.dynet])
         self.steps += 1
         self.updates += 1
         for number, (raw, state, g) in enumerate(zip(self.raw, self.state, full)):

@@ -729,11 +729,12 @@ cdef int kmax_dim(const Shapes* s, Dim* y) except -1:
 
 
 cdef inline bint is_above(float a, float b, bint nan_above) noexcept nogil:
-    return a > b or (nan_above and a != a and b == b)
+    """Whether a comes before b; NaN before all numbers, or after them."""
+    return a > b or ((a != a and b == b) if nan_above else (a == a and b != b))
 
 
-cdef inline bint is_level(float a, float b, bint nan_above) noexcept nogil:
-    return a == b or (nan_above and a != a and b != b)
+cdef inline bint is_level(float a, float b) noexcept nogil:
+    return a == b or (a != a and b != b)
 
 
 cdef void kmax_forward(const Call* c) noexcept nogil:
@@ -767,12 +768,12 @@ cdef void kmax_forward(const Call* c) noexcept nogil:
                 # Take what exceeds the least of them, and the first elements that equal it.
                 rank = 0
                 for j in range(k):
-                    rank += is_level(best[j], best[k - 1], nan_above)
+                    rank += is_level(best[j], best[k - 1])
                 m = 0
                 for j in range(n):
                     v = x[j * inner]
-                    level = is_level(v, best[k - 1], nan_above)
-                    if is_above(v, best[k - 1], nan_above) or (level and rank > 0) or n - j <= k - m:
+                    level = is_level(v, best[k - 1])
+                    if is_above(v, best[k - 1], nan_above) or (level and rank > 0):
                         rank -= level and rank > 0
                         y[m * inner] = v
                         source[o * k * inner + m * inner + p] = <uint32_t>j

@@ -43,13 +43,13 @@ CASES = [
         0.9,
     ),
     Case(
-        "binary_cross_entropy-none",
+        "binary_cross_entropy_with_logits-none",
         [(4, 3), (4, 3)],
         lambda dy, xs: dy.binary_cross_entropy_with_logits(*xs, reduction="none"),
         lambda xs: np.logaddexp(0, xs[0]) - xs[0] * xs[1],
     ),
     Case(
-        "binary_cross_entropy-sum",
+        "binary_cross_entropy_with_logits-sum",
         [(5,), (5,)],
         lambda dy, xs: dy.binary_cross_entropy_with_logits(*xs, reduction="sum"),
         lambda xs: (np.logaddexp(0, xs[0]) - xs[0] * xs[1]).sum(),

@@ -131,6 +131,10 @@ VALUES = {
         lambda: dy.binary_log_loss(put(EQUAL), put(POSITIVE)),
         -(P * np.log(E) + (1 - P) * np.log(1 - E)).sum(),
     ),
+    "binary_cross_entropy_with_logits": (
+        lambda: dy.binary_cross_entropy_with_logits(put(SIGNED), put(POSITIVE), "sum"),
+        (np.logaddexp(0, S) - S * P).sum(),
+    ),
     "cross_entropy": (lambda: dy.cross_entropy(put(TWO), LABELS), NORMALS.mean()),
     "cross_entropy-sum": (lambda: dy.cross_entropy(put(TWO), LABELS, reduction="sum"), NORMALS.sum()),
     "kl_divergence": (

@@ -38,6 +38,8 @@ OURS = {
     *("renew_cg.forward_only", "renew_cg.mem"),
     "reshape.order",
 }
+# Our functions whose formula is DyNet's only with these arguments, or in programs of DyNet.
+DYNET_FORMULA = {"layer_norm": {"eps": 0}}
 
 
 class Library:
@@ -60,6 +62,8 @@ class Library:
         self.called.add(name)
 
         def call(*args: Any, **keywords: Any) -> Any:
+            if self.module is dynet_cy:
+                keywords = {**DYNET_FORMULA.get(name, {}), **keywords}
             if self.named:
                 args, keywords = (), self.by_name(name, args, keywords)
             result = value(*args, **keywords)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from libraries import Library, both
+from in_compat import results_in_compat
+from libraries import Library, both, dynet
 from own_process import run_python
 from program_meant import MEANT, WRONG
 from purpose import DIFFERENCES, ONE_BY_ONE
@@ -106,6 +107,47 @@ def test_kmax_pooling_of_equal_numbers() -> None:
     for library, expected in zip(both(), ([5, 5], [5, 7])):
         library.renew_cg()
         assert library.kmax_pooling(library.inputTensor([[5, 5, 7]]), 2, 1).npvalue()[0].tolist() == expected
+
+
+def norm_of_small_numbers(dy: Any) -> list[float]:
+    dy.renew_cg()
+    x, g, b = dy.inputVector([1e-3, 2e-3, 4e-3]), dy.inputVector([1, 1, 1]), dy.inputVector([0, 0, 0])
+    return dy.layer_norm(x, g, b).vec_value()
+
+
+def adam_of_small_gradients(dy: Any) -> list[float]:
+    model = dy.ParameterCollection()
+    p = model.add_parameters((2,), init=0.0)
+    trainer = dy.AdamTrainer(model)
+    for _ in range(3):
+        dy.renew_cg()
+        loss = dy.sum_elems(p) * 1e-6
+        loss.forward()
+        loss.backward()
+        trainer.update()
+    return [float(v) for v in p.as_array()]
+
+
+def maxima_with_nan(dy: Any) -> list[float]:
+    dy.renew_cg()
+    found = []
+    for numbers in ([1, np.nan, 3], [np.nan, 1, 3], [3, 1, np.nan]):
+        x = dy.inputTensor([numbers])
+        found += [f(x, 1).value() for f in (dy.max_dim, dy.min_dim)]
+    return found + dy.kmax_pooling(dy.inputTensor([[1, np.nan, 3]]), 2, 1).vec_value()
+
+
+@pytest.mark.parametrize("name", ["norm_of_small_numbers", "adam_of_small_gradients", "maxima_with_nan"])
+def test_as_dynet_in_its_programs_only(name: str) -> None:
+    function = globals()[name]
+    theirs = function(dynet)
+    [in_compat] = results_in_compat("test_differences_peer", "numbers_of", [(name,)])
+    np.testing.assert_allclose(in_compat, theirs, rtol=2e-5)
+    assert not np.allclose(numbers_of(name), theirs, rtol=1e-3)
+
+
+def numbers_of(name: str) -> list[float]:
+    return globals()[name](both()[1].module)
 
 
 def test_momentum_of_a_table_that_the_loss_does_not_depend_on() -> None:

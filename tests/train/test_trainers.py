@@ -71,9 +71,8 @@ class Pair:
         self.b = self.model.add_parameters((4,), init=start[1])
         self.e = self.model.add_lookup_parameters((5, 3), init=start[2])
         self.trainer = class_of(name)(self.model, **arguments)
-        like_dynet = dy.__name__ == "dynet"
         self.reference = reference.ReferenceTrainer(
-            name, start[:2], start[2:], weight_decay, frozen_count=like_dynet, **arguments
+            name, start[:2], start[2:], weight_decay, dynet=dy.__name__ == "dynet", **arguments
         )
 
     def step(self, gw: np.ndarray | None, gb: np.ndarray | None, rows: dict[int, np.ndarray]) -> None:
