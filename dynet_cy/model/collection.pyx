@@ -73,7 +73,7 @@ cdef class _Members:
         self.storage = Storage(default_device())
         self.entries = {}
         self.order = {}
-        self.content = {"/": {}}
+        self.content = {"/": {}, "removed:/": {}}
         self.former = {}
         self.automatic = set()
         self.collections = {}
@@ -190,7 +190,7 @@ cdef class _Members:
         children = {}
         for entry in self.entries.values():
             child, above = entry, _parent((<_Stored>entry).full_name)
-            while above not in children and above != "/":
+            while above not in children and above != _parent(above):
                 children[above] = [child]
                 child, above = above, _parent(above)
             children.setdefault(above, []).append(child)
@@ -334,7 +334,8 @@ def rolled_back(collection):
     except BaseException:
         new = [x for name in members.collections for x in members.collections_of(name) if x._number > made]
         for x in sorted(new, key=lambda x: x._number, reverse=True):
-            members.remove(x._name)
+            if not _is_removed(x):
+                members.remove(x._name)
         for number in [number for number, order in members.order.items() if order > added]:
             members.remove((<_Stored>members.entries[number]).full_name)
         _forget_names(collection._taken, taken)
@@ -526,7 +527,8 @@ def take_place(new, old):
 
 
 cdef str _parent(str name):
-    return name.rstrip("/").rpartition("/")[0] + "/"
+    """The name of the collection that has something of a full name; of a root its own name."""
+    return name[:name.rstrip("/").rfind("/") + 1] or name
 
 
 @cython.embedsignature(False)
