@@ -86,7 +86,7 @@ def test_formula_of_dynet() -> None:
         "y = dy.layer_norm(dy.inputVector([1e-3, 2e-3, 4e-3]), dy.ones(3), dy.zeros(3))\n"
         "print(*y.npvalue())\n"
         "m = dy.ParameterCollection()\np = m.add_parameters(1, init=dy.ConstInitializer(0))\n"
-        "t = dy.AdamTrainer(m, alpha=1.0)\ndy.sum_elems(p * 1e-6).backward()\nt.update()\nprint(p.npvalue()[0])\n"
+        "t = dy.AdamTrainer(m, alpha=1.0)\ndy.sum_elems(p * 1e-6).backward()\nt.update()\nprint(p.as_array()[0])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     norm, adam = done.stdout.splitlines()
