@@ -54,7 +54,7 @@ class SignSGD(dy.PythonTrainer):
         return -settings.learning_rate * np.sign(p.gradient)
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e30])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("clip", [5.0, 0.0], ids=["clipped", "unclipped"])
 @pytest.mark.parametrize("make", [*TRAINERS, SignSGD])
 def test_dropped(make: type[dy.Trainer], clip: float, bad: float, capfd: pytest.CaptureFixture[str]) -> None:
