@@ -30,8 +30,8 @@ class Adam(dy.PythonTrainer):
         mean, square = p.state["mean"], p.state["square"]
         mean += np.float32(0.1) * (p.gradient - mean)
         p.state["square"] = np.float32(0.999) * square + np.float32(0.001) * p.gradient * p.gradient
-        rate = settings.learning_rate * (1 - 0.999**t) ** 0.5 / (1 - 0.9**t)
-        return -np.float32(rate) * mean / (np.sqrt(p.state["square"]) + np.float32(self.eps))
+        root = np.sqrt(p.state["square"] / np.float32(1 - 0.999**t))
+        return -np.float32(settings.learning_rate / (1 - 0.9**t)) * mean / (root + np.float32(self.eps))
 
 
 class ManyStates(dy.PythonTrainer):
