@@ -71,8 +71,8 @@ FORMER: dict[str, str] = {
         "dynet_cy": _OF_PACKAGE,
         "dynet_cy.nn": "nn.attention nn.basic nn.batch_norm nn.containers nn.convolution nn.crf nn.layer nn.positions "
         "nn.transformer nn.vectors",
-        "dynet_cy.data": "data.batching data.conllu data.digits data.environments data.files data.inflections "
-        "data.text data.toy_trees data.transitions data.trees data.vocabulary",
+        "dynet_cy.data": "data.batching data.conllu data.digits data.entities data.environments data.files "
+        "data.inflections data.text data.toy_trees data.transitions data.trees data.vocabulary",
         "dynet_cy.data.metrics": "metrics",
         "dynet_cy.onnx": "onnx.errors onnx.exporting onnx.inputs",
         "dynet_cy.parallel": "parallel.communicator parallel.data parallel.exchange parallel.resume parallel.runtime "

@@ -216,15 +216,21 @@ def _shown(line: bytes) -> str:
 
 
 def known_format(beginning: bytes) -> str:
-    """The format of a file that is not the wanted one, and what reads it, behind a colon; "" if it is not known."""
+    """The format of a file that is neither a text file nor one of safetensors, and what reads it, behind a colon; ""
+    if it is not known."""
     for start, what in _MODELS:
         if beginning.startswith(start):
             return f": {what}"
     if beginning.startswith(_BOOST):
         return ": it is a model of DyNet 1, an archive of Boost: load it there, and save its arrays by NumPy"
-    if _SAFETENSORS.match(beginning):
-        return ": it is a safetensors file; load_safetensors reads those"
     return other_format(beginning)
+
+
+def _known_to_text(line: bytes) -> str:
+    """`known_format` of the first line of a file that is no text file."""
+    if _SAFETENSORS.match(line):
+        return ": it is a safetensors file; load_safetensors reads those"
+    return known_format(line)
 
 
 class Header(NamedTuple):
@@ -273,7 +279,7 @@ class _Reader:
             if not line.endswith(b"\n") and len(line) < _HEADER_LIMIT and line.startswith((b"#P", b"#L")):
                 raise TruncatedModelFileError(f"the file ends in a header: {_shown(line)}", self.path, self.line)
             message = f"Bad parameter specification in model: {_shown(line)}"
-            raise NotAModelFileError(message + (known_format(line) if self.line == 1 else ""), self.path, self.line)
+            raise NotAModelFileError(message + (_known_to_text(line) if self.line == 1 else ""), self.path, self.line)
         if not line.endswith(b"\n"):
             raise TruncatedModelFileError("the file ends after a header", self.path, self.line, match[2])
         dim = tuple(map(int, match[3].split(","))) if match[3] else ()

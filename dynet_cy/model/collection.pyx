@@ -61,7 +61,7 @@ cdef class _Members:
     cdef dict content               # by the name of a collection, what is in it: entries, or None, by their names
     cdef dict former
     cdef set automatic              # the full names of parameters that were not given, or not given in full
-    cdef dict collections           # lists of weak references to the collections of a name: copies have the same one
+    cdef dict collections           # by name, pairs of number and weak reference: copies have the same name
     cdef int made                   # how many collections there have been
     cdef bint shares                # whether a layer of these collections holds what is not in its own collection
     cdef set sharing                # weak references to all such data that have the same storage
@@ -73,7 +73,7 @@ cdef class _Members:
         self.storage = Storage(default_device())
         self.entries = {}
         self.order = {}
-        self.content = {"/": {}}
+        self.content = {"/": {}, "removed:/": {}}
         self.former = {}
         self.automatic = set()
         self.collections = {}
@@ -176,13 +176,12 @@ cdef class _Members:
         """Note a collection, whose name is set."""
         if collection._name not in self.content:
             self.put_in(collection._name, None)
-        self.collections.setdefault(collection._name, []).append(weakref.ref(collection))
         self.made += 1
-        collection._number = self.made
+        self.collections.setdefault(collection._name, []).append((self.made, weakref.ref(collection)))
 
     cdef list collections_of(self, str name):
         """The collections in use that have a name."""
-        return [x for x in [ref() for ref in self.collections.get(name, ())] if x is not None]
+        return [x for x in [ref() for _, ref in self.collections.get(name, ())] if x is not None]
 
     cdef tuple tree(self):
         """For the name of each collection, the entries and the names of collections in it; and the collections in use
@@ -190,7 +189,7 @@ cdef class _Members:
         children = {}
         for entry in self.entries.values():
             child, above = entry, _parent((<_Stored>entry).full_name)
-            while above not in children and above != "/":
+            while above not in children and above != _parent(above):
                 children[above] = [child]
                 child, above = above, _parent(above)
             children.setdefault(above, []).append(child)
@@ -332,9 +331,10 @@ def rolled_back(collection):
     try:
         yield
     except BaseException:
-        new = [x for name in members.collections for x in members.collections_of(name) if x._number > made]
-        for x in sorted(new, key=lambda x: x._number, reverse=True):
-            members.remove(x._name)
+        new = [name for name, numbered in members.collections.items() if numbered and numbered[0][0] > made]
+        for name in new:
+            if members.is_used(name):                       # and has not been removed with one above it
+                members.remove(name)
         for number in [number for number, order in members.order.items() if order > added]:
             members.remove((<_Stored>members.entries[number]).full_name)
         _forget_names(collection._taken, taken)
@@ -526,7 +526,8 @@ def take_place(new, old):
 
 
 cdef str _parent(str name):
-    return name.rstrip("/").rpartition("/")[0] + "/"
+    """The name of the collection that has something of a full name; of a root its own name."""
+    return name[:name.rstrip("/").rfind("/") + 1] or name
 
 
 @cython.embedsignature(False)
@@ -1237,7 +1238,7 @@ class ParameterCollection:
         return add_entry(self, find_entry(fname, key, True))
 
     def __reduce__(self):
-        own = {k: v for k, v in self.__dict__.items() if k not in (*_RESTORED, "_number")}
+        own = {k: v for k, v in self.__dict__.items() if k not in _RESTORED}
         return _restored_collection, (type(self), {k: getattr(self, k) for k in _RESTORED}), own or None
 
     def __setstate__(self, state):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Union
 import numpy as np
 import numpy.typing as npt
 
+from dynet_cy.files.replacing import write_file
 from dynet_cy.graph import Expression
 from dynet_cy.graph.regions import checkpoint
 from dynet_cy.model import ParameterCollection
@@ -18,7 +19,7 @@ from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.blocks import ACTIVATIONS, Block
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.names import Table, tensor_name
-from dynet_cy.pretrained.saving import FileName, write_bytes, write_json, write_tensors
+from dynet_cy.pretrained.saving import FileName, write_json, write_tensors
 from dynet_cy.pretrained.settings import KEYS, Settings, read_settings
 from dynet_cy.pretrained.text import Code, Text, TextReader
 from dynet_cy.pretrained.words import POOLS, Mixture, pooled
@@ -493,7 +494,7 @@ class Encoder(Layer):
         changed = {"model_type": kind, "architectures": [self.model_types[kind]], "dtype": "float32"}
         write_json(place / "config.json", {**self.config.values, **changed})
         for name, data in (self.text.files if self.text is not None else {}).items():
-            write_bytes(place / name, data)
+            write_file(place / name, data)
 
     def _tensors(self) -> dict[str, npt.NDArray[np.float32]]:
         return {self.tensor_name(name): self.to_file(name, array) for name, array in self.state_dict().items()}

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save
 
-from dynet_cy.files.replacing import replacing
+from dynet_cy.files.replacing import write_file
 
-__all__ = ["FileName", "write_bytes", "write_json", "write_tensors"]
+__all__ = ["FileName", "write_json", "write_tensors"]
 
 FileName = Union[str, "os.PathLike[str]"]
 
@@ -22,15 +22,9 @@ FileName = Union[str, "os.PathLike[str]"]
 def write_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
     """Write a safetensors file as PyTorch's programs expect it."""
     whole = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    write_bytes(path, save(whole, {"format": "pt"}))
+    write_file(path, save(whole, {"format": "pt"}))
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Write settings."""
-    write_bytes(path, (json.dumps(values, indent=2, sort_keys=True) + "\n").encode())
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all."""
-    with replacing(path) as file:
-        file.write(data)
+    write_file(path, (json.dumps(values, indent=2, sort_keys=True) + "\n").encode())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import gc
 import inspect
 import pickle
 import warnings
@@ -320,6 +321,22 @@ def test_what_cannot_be_removed(model) -> None:
     for wrong in ("net", None, 3):
         with pytest.raises(TypeError, match="remove: a parameter, layer, builder or collection is needed"):
             model.remove(wrong)
+
+
+def test_names_of_layers_that_a_failed_constructor_dropped_are_free(model) -> None:
+    class Dropping(nn.Layer):
+        def __init__(self, model) -> None:
+            super().__init__(model)
+            nn.Linear(2, 2, self.collection)
+            nn.Linear(2, 2, model)
+            gc.collect()
+            raise RuntimeError("stop")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="stop"):
+            Dropping(model)
+    assert model.keys() == []
+    assert nn.Linear(2, 2, model).W.name() == "/linear/W"
 
 
 def test_what_is_added_to_a_removed_collection_is_not_in_the_model(model) -> None:

@@ -86,7 +86,7 @@ def test_checks(tmp_path, way: str) -> None:
     line = CHECKED.splitlines().index("    dy.squared_norm(W * dy.log(x)).backward()  # here") + 1
     assert f"    made at {program.name}:{line} in <module>\n" in found.err
     last = found.err.splitlines()[-1]
-    assert last.startswith("dynet_cy.launch: rank 1 ended with exit code 1: dynet_cy.execute.watch.AnomalyError: log: ")
+    assert last.startswith("dynet_cy.launch: rank 1 ended with exit code 1: dynet_cy.AnomalyError: log: ")
 
 
 @pytest.mark.slow

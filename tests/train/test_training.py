@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import builtins
 import contextlib
 import gc
+import io
 import re
 import sys
 import time
@@ -258,28 +258,14 @@ def test_data(tmp_path: Path) -> None:
 
 
 def test_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Terminal:
-        def __init__(self, *args, **named) -> None:
-            self.lines = iter(["a\n", "b"])
-
-        def __enter__(self):
-            return self.lines_of()
-
-        def __exit__(self, *error) -> None: ...
-
-        def lines_of(self):
-            return self
-
-        def __iter__(self):
-            return self.lines
-
+    class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
 
     (tmp_path / "text").write_text("a\nb\nc\n")
     assert list(commandline.input_lines(tmp_path / "text", 2)) == [["a", "b"], ["c"]]
-    monkeypatch.setattr(builtins, "open", Terminal)
-    assert list(commandline.input_lines("text", 2)) == [["a"], ["b"]]
+    monkeypatch.setattr("sys.stdin", Terminal("a\nb"))
+    assert list(commandline.input_lines("-", 2)) == [["a"], ["b"]]
 
 
 def test_networks_are_built_again(tmp_path: Path) -> None:
