@@ -1098,7 +1098,7 @@ cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
         passes.end(g, n, g.n_order - ran, owner_of(g).requests is not None, begun)
     else:
         go_forward(g, targets, n)
-    if warns and g.n_order > ran:           # not if values were only computed again
+    if warns and 0 < ran < g.n_order:       # not if all is computed anew, or values were only computed again
         owner_of(g).warn_of_update("forward")
     return 0
 
@@ -2419,7 +2419,7 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
     raise_in_item(graph, "backward", "let the items return their losses, and call backward once, on the sum")
     if g.forward_only:
         raise RuntimeError("backward: the graph was renewed with forward_only=True, which drops what that needs")
-    warns = is_to_warn(graph)
+    warns = is_kept(g, index) and is_to_warn(graph)     # else the pass warns
     if not is_kept(g, index):                   # backward may drop what other values need before it begins
         run_pass(g, &index, 1)
     x = nodes_of(g) + index
