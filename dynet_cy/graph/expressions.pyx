@@ -312,21 +312,19 @@ cdef class ComputationGraph:
             arena_close(&g.arenas[i])
 
     cdef int warn_of_update(self, str what) except -1:
-        """Warn once if the graph goes on although parameters have changed since its last backward."""
-        if self.warned or not self.n_at_backward or not self.values_changed():
+        """Warn once that the graph went on although parameters had changed since its last backward."""
+        if self.warned:
             return 0
-        if follows_dynet():                         # then it goes on with the values that it has read
-            if self.g.n_nodes <= self.n_at_backward:
-                return 0
-            which = ""
-        else:
-            which = (": it computes with their new values now, whatever it has computed with those before (DyNet keeps "
-                     "the values of first use)")
         self.warned = True
+        before, now = self.n_at_backward, self.g.n_nodes
+        grew = f"grew from {before} to {now} nodes across" if now > before else f"of {now} nodes goes on after"
+        values = "" if follows_dynet() else (
+            ": it computes with their new values now, whatever it has computed with those before (DyNet keeps the values "
+            "of first use)")
+        slower = ": else every pass takes longer than the one before" if now > before else ""
         warnings.warn(
-            f"{what}: the graph grew from {self.n_at_backward} to {self.g.n_nodes} nodes across an update of "
-            f"parameters{which}.  Call renew_cg() before each example: else every pass takes longer than the one "
-            "before", RuntimeWarning, stacklevel=1)
+            f"{what}: the graph {grew} an update of parameters{values}.  Call renew_cg() before each example{slower}",
+            RuntimeWarning, stacklevel=1)
 
     cdef int note_values(self) except -1:
         """At the end of backward: record the number of nodes, and of changes of each storage."""
@@ -1082,16 +1080,26 @@ cdef int compute_siblings(Graph* g, uint32_t index) except -1:
     return run_pass(g, &index, 1)
 
 
+cdef bint is_to_warn(ComputationGraph graph) except -1:
+    """Whether to warn if the graph computes something: parameters have changed since its last backward."""
+    if graph.warned or not graph.n_at_backward or not graph.values_changed():
+        return False
+    # As in DyNet, it goes on with the values that it has read: only its growth matters.
+    return not follows_dynet() or graph.g.n_nodes > graph.n_at_backward
+
+
 cdef int run_pass(Graph* g, const uint32_t* targets, uint32_t n) except -1:
     cdef uint64_t begun
     cdef uint32_t ran = g.n_order
-    if owner_of(g).n_at_backward:
+    cdef bint warns = is_to_warn(owner_of(g))
+    if passes.on:
+        begun = passes.begin_pass()
+        go_forward(g, targets, n)
+        passes.end(g, n, g.n_order - ran, owner_of(g).requests is not None, begun)
+    else:
+        go_forward(g, targets, n)
+    if warns and 0 < ran < g.n_order:       # not if all is computed anew, or values were only computed again
         owner_of(g).warn_of_update("forward")
-    if not passes.on:
-        return go_forward(g, targets, n)
-    begun = passes.begin_pass()
-    go_forward(g, targets, n)
-    passes.end(g, n, g.n_order - ran, owner_of(g).requests is not None, begun)
     return 0
 
 
@@ -2407,10 +2415,11 @@ cdef void renumber(void* holder, uint32_t index, uint64_t version) noexcept:
 cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -1:
     cdef Graph* g = &graph.g
     cdef Node* x
+    cdef bint warns
     raise_in_item(graph, "backward", "let the items return their losses, and call backward once, on the sum")
     if g.forward_only:
         raise RuntimeError("backward: the graph was renewed with forward_only=True, which drops what that needs")
-    graph.warn_of_update("backward")
+    warns = is_kept(g, index) and is_to_warn(graph)     # else the pass warns
     if not is_kept(g, index):                   # backward may drop what other values need before it begins
         run_pass(g, &index, 1)
     x = nodes_of(g) + index
@@ -2433,6 +2442,8 @@ cdef int go_backward(ComputationGraph graph, uint32_t index, bint full) except -
         note_looked_up(g, index)
     g.backward_from = index
     graph.further_gradients = further
+    if warns:
+        graph.warn_of_update("backward")
     return graph.note_values()
 
 

@@ -1240,7 +1240,8 @@ cdef object divide(object a, object b):
 cdef object power(object a, object b, str op):
     b = operand(b, op, "y")
     if isinstance(b, Expression):
-        return apply2(BINARY[DY_BINARY_pow], as_expression(a, op, "x"), b)
+        a = operand(a, op, "x")
+        return apply2(BINARY[DY_BINARY_pow], a if isinstance(a, Expression) else constant(1, a), b)
     return apply_unary(DY_UNARY_pow_const, a, b, 0)
 
 

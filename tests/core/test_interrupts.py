@@ -455,6 +455,7 @@ LOOKS = {
 QUICK = ("value", "old-graph", "thread")
 
 
+@pytest.mark.filterwarnings("ignore:.*the graph .* an update:RuntimeWarning")
 @pytest.mark.parametrize("how", [pytest.param(how, marks=[] if how in QUICK else pytest.mark.slow) for how in LOOKS])
 def test_an_update_that_was_stopped_is_finished_by_who_looks(how, tmp_path):
     model, quiet = stopped_model()

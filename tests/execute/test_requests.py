@@ -172,6 +172,7 @@ def test_a_parameter_of_the_other_loss_has_no_gradient(both: str, poison: str, s
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.filterwarnings("ignore:.*the graph .* an update:RuntimeWarning")
 def test_an_update_between_losses_that_share_batches() -> None:
     """What the second loss needs is there, with everything that its batches read: nothing has to be computed again."""
     D = 128

@@ -109,19 +109,20 @@ def grow(w, x) -> None:
     dy.dot_product(w, x).backward()
 
 
-def test_growth_across_updates(graph, collection, w) -> None:
+def test_growth_across_updates(collection, w) -> None:
     trainer = dy.SimpleSGDTrainer(collection, 0.1)
-    x = dy.inputVector([1, 2, 3])
-    grow(w, x)
-    grow(w, x)  # no update in between
-    trainer.update()
-    with pytest.warns(
-        RuntimeWarning, match=r"the graph grew from 4 to 5 nodes across an update.*Call renew_cg\(\)"
-    ) as said:
+    with dy.ComputationGraph():
+        x = dy.inputVector([1, 2, 3])
         grow(w, x)
-    assert said[0].filename == __file__
-    trainer.update()
-    grow(w, x)  # warned only once
+        grow(w, x)  # no update in between
+        trainer.update()
+        with pytest.warns(
+            RuntimeWarning, match=r"the graph grew from 4 to 5 nodes across an update.*Call renew_cg\(\)"
+        ) as said:
+            grow(w, x)
+        assert said[0].filename == __file__
+        trainer.update()
+        grow(w, x)  # warned only once
 
 
 @pytest.mark.parametrize("how", ["value", "forward", "backward"])

@@ -157,6 +157,7 @@ def test_an_update_before_backward_runs_again(drops: Switch, autobatching: int) 
         np.testing.assert_array_equal(held.npvalue(), value)
 
 
+@pytest.mark.filterwarnings("ignore:.*the graph .* an update:RuntimeWarning")
 @pytest.mark.parametrize("autobatching", [0, 1, 2])
 def test_what_another_loss_needs_is_not_spent(drops: Switch, autobatching: int) -> None:
     """Two losses of the same states: an update between their backward passes."""

@@ -42,22 +42,26 @@ class Parameter:
 
 
 @cache
-def stub_types(module: str) -> dict[str, dict[str, str]]:
-    """The types of the parameters of all functions of a compiled module, from its stub."""
-    stub = Path(str(sys.modules[module].__file__)).parent / f"{module.rpartition('.')[2]}.pyi"
+def stub_types() -> dict[object, dict[str, str]]:
+    """The types of the parameters of all functions of compiled modules, from their stubs."""
     found = {}
-    for node in ast.parse(stub.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef):
-            args = [*node.args.args, *node.args.kwonlyargs, *filter(None, [node.args.vararg])]
-            found[node.name] = {a.arg: ast.unparse(a.annotation) for a in args if a.annotation}
+    for name, module in list(sys.modules.items()):
+        if not name.startswith("dynet_cy.") or not module.__file__:
+            continue
+        file = Path(module.__file__)
+        stub = file.with_name(f"{file.name.partition('.')[0]}.pyi")
+        for node in ast.parse(stub.read_text(encoding="utf-8")).body if stub.exists() else ():
+            if isinstance(node, ast.FunctionDef):
+                args = [*node.args.args, *node.args.kwonlyargs, *filter(None, [node.args.vararg])]
+                types = {a.arg: ast.unparse(a.annotation) for a in args if a.annotation}
+                found[getattr(module, node.name)] = types
     return found
 
 
 def parameters(function: object) -> list[Parameter]:
     """The parameters of a public function."""
     signature = inspect.signature(function)
-    module, name = function.__module__, function.__name__
-    types = {} if any(p.annotation is not p.empty for p in signature.parameters.values()) else stub_types(module)[name]
+    types = {} if any(p.annotation is not p.empty for p in signature.parameters.values()) else stub_types()[function]
     found = []
     for p in signature.parameters.values():
         star = "*" if p.kind is p.VAR_POSITIONAL else ""

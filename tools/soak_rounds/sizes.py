@@ -10,7 +10,9 @@ import warnings
 import numpy as np
 
 import dynet_cy as dy
+from dynet_cy import functions
 from dynet_cy.memory import arena
+from dynet_cy.ops import api
 from soak_rounds.programs import Model, N, Numpy, check, close, program
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -131,9 +133,8 @@ def little_memory(more=2 << 30):
 
 def _functions():
     """The public functions that make expressions, by name: a new one is called without a further word."""
-    of = ("dynet_cy.ops", "dynet_cy.functions")
-    found = {name: getattr(dy, name) for name in sorted(dir(dy)) if not name.startswith("_")}
-    return {n: f for n, f in found.items() if callable(f) and str(getattr(f, "__module__", "")).startswith(of)}
+    found = {name: getattr(dy, name) for name in sorted({*api.__all__, *functions.__all__})}
+    return {name: f for name, f in found.items() if callable(f)}
 
 
 def calls(rng):
@@ -148,8 +149,8 @@ def calls(rng):
         model.stored["w"], model.stored["table"], 0, 1, 2, -1, N, 2**31, 2**32 + 1, -(2**63), 2**64, 0.5, -1.0, 1e30,
         float("nan"), True, None, "x", b"x", np.ones(N), np.zeros((0, 3)), np.float32(1), np.int64(3), {}, object(),
     ]  # fmt: skip
-    functions = _functions()
-    names = sorted(functions)
+    public = _functions()
+    names = sorted(public)
     dy.config.set(mem=arena.used_bytes() / 2**20 + 64)
     made = []
     with contextlib.ExitStack() as stack:
@@ -163,7 +164,7 @@ def calls(rng):
             name = names[int(rng.integers(len(names)))]
             given = [arguments[int(i)] for i in rng.integers(len(arguments), size=int(rng.integers(1, 5)))]
             with contextlib.suppress(ValueError, TypeError, IndexError, RuntimeError, OverflowError, MemoryError):
-                y = functions[name](*given)
+                y = public[name](*given)
                 if isinstance(y, dy.Expression):
                     value = y.npvalue()
                     shape, batch = y.dim()
