@@ -201,6 +201,7 @@ def test_an_update_between_losses_that_share_batches() -> None:
 # ---- limits and what the process did before -----------------------------------------------------
 
 AGAIN = """
+import gc
 import numpy as np
 import dynet_cy as dy
 from dynet_cy import config
@@ -223,6 +224,7 @@ def tagger(length):
     return np.concatenate([p.grad_as_array().ravel() for p in pc.parameters_list()])
 
 def limited(megabytes, *size):
+    gc.collect()                        # the models of earlier calls, whose memory would be free at some time later
     dy.renew_cg()
     arena.give_back()
     config.set(mem=arena.used_bytes() / 2**20 + megabytes)
