@@ -334,7 +334,8 @@ def rolled_back(collection):
     except BaseException:
         new = [x for name in members.collections for x in members.collections_of(name) if x._number > made]
         for x in sorted(new, key=lambda x: x._number, reverse=True):
-            members.remove(x._name)
+            if members.is_used(x._name):    # not if a block in this one, or what it was in, has taken it out
+                members.remove(x._name)
         for number in [number for number, order in members.order.items() if order > added]:
             members.remove((<_Stored>members.entries[number]).full_name)
         _forget_names(collection._taken, taken)
