@@ -73,7 +73,7 @@ cdef class _Members:
         self.storage = Storage(default_device())
         self.entries = {}
         self.order = {}
-        self.content = {"/": {}}
+        self.content = {"/": {}, "removed:/": {}}           # what is added to collections after they are removed
         self.former = {}
         self.automatic = set()
         self.collections = {}
