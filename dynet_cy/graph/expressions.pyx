@@ -323,10 +323,11 @@ cdef class ComputationGraph:
             which = (": it computes with their new values now, whatever it has computed with those before (DyNet keeps "
                      "the values of first use)")
         self.warned = True
+        grown = self.g.n_nodes > self.n_at_backward
+        went_on = f"grew from {self.n_at_backward} to {self.g.n_nodes} nodes" if grown else "went on"
         warnings.warn(
-            f"{what}: the graph grew from {self.n_at_backward} to {self.g.n_nodes} nodes across an update of "
-            f"parameters{which}.  Call renew_cg() before each example: else every pass takes longer than the one "
-            "before", RuntimeWarning, stacklevel=1)
+            f"{what}: the graph {went_on} across an update of parameters{which}.  Call renew_cg() before each example: "
+            "else every pass takes longer than the one before", RuntimeWarning, stacklevel=1)
 
     cdef int note_values(self) except -1:
         """At the end of backward: record the number of nodes, and of changes of each storage."""
