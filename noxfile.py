@@ -336,9 +336,15 @@ def site(session: nox.Session) -> None:
 
 @step()
 def extras(session: nox.Session) -> None:
-    """What needs packages that the tests do without: ONNX files are run, curves drawn, and written for other tools."""
-    installed(session, "test,onnx,curves,tensorboard,wandb,mlflow,notebook", "onnxruntime>=1.15")
-    tests = session.posargs or ["tests/onnx", "tests/loggers"]
+    """What needs packages that the tests do without: ONNX files are run, curves drawn, and written for other tools.
+
+    Encoders are read from files and written to ONNX; what compares them with transformers needs PyTorch besides, and is
+    left out.
+    """
+    names = "test,onnx,pretrained,curves,tensorboard,wandb,mlflow,notebook"
+    installed(session, names, "onnxruntime>=1.15")
+    apart = "--ignore=tests/pretrained/test_transformers.py"
+    tests = session.posargs or ["tests/onnx", "tests/loggers", "tests/pretrained", apart]
     if skipped := run_tests(session, *tests, passed=10):
         session.error(f"skipped for want of a package: {skipped}")
 

@@ -422,7 +422,7 @@ TENSORFLOW = (
 CLASSES = {
     "x": r"graph\.expressions\.Expression",
     "trainer": r"train\.trainer\.Trainer",
-    "model": r"model\.collection\.ParameterCollection",
+    "model": r"(Model|model\.collection\.ParameterCollection)",
     "state": r"rnn\.state\.RNNState",
     "layer": r"(nn\.layer\.Layer|rnn\.builder\._RNNBuilder|rnn\.birnn\.BiRNNBuilder)",
 }

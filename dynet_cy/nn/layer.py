@@ -42,7 +42,7 @@ __all__ = ["Layer"]
 Self = TypeVar("Self", bound="Layer")
 Description = Union[str, tuple[Any, ...]]
 Stored = Union[Parameters, LookupParameters]
-_STORED = Parameters, LookupParameters
+_STORED: tuple[type[Parameters], type[LookupParameters]] = (Parameters, LookupParameters)
 
 _FUNCTIONS = (
     *("elu", "gelu", "log_sigmoid", "logistic", "rectify", "relu", "selu", "sigmoid", "silu"),

@@ -192,8 +192,8 @@ class TransformerDecoderLayer(_Block):
     Parameters: those of two `MultiHeadAttention`, two `Linear` and three `LayerNorm`.
 
     Args:
-        dim, heads, hidden_dim, model, dropout, activation, norm_first, eps, max_distance, attention_dropout,
-            hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
+        dim, heads, hidden_dim, model, dropout, activation, norm_first: see `TransformerEncoderLayer`
+        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
         positions: those of the self-attention; the attention to the memory has none
 
     Raises:
@@ -303,8 +303,8 @@ class TransformerEncoder(_Stack):
 
     Args:
         layers: number of layers, at least 1
-        dim, heads, hidden_dim, model, dropout, activation, norm_first, positions, eps, max_distance, attention_dropout,
-            hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
+        dim, heads, hidden_dim, model, dropout, activation, norm_first, positions: see `TransformerEncoderLayer`
+        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerEncoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
         checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
             `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False
@@ -371,8 +371,8 @@ class TransformerDecoder(_Stack):
 
     Args:
         layers: number of layers, at least 1
-        dim, heads, hidden_dim, model, dropout, activation, norm_first, positions, eps, max_distance, attention_dropout,
-            hidden_dropout, activation_dropout: see `TransformerDecoderLayer`
+        dim, heads, hidden_dim, model, dropout, activation, norm_first, positions: see `TransformerDecoderLayer`
+        eps, max_distance, attention_dropout, hidden_dropout, activation_dropout: see `TransformerDecoderLayer`
         final_norm: whether a `LayerNorm` follows; None, the default, for yes with `norm_first` and else no
         checkpoint: whether calls drop the values within layers and compute them again in backward, for less memory; see
             `dynet_cy.checkpoint`. The attribute of this name changes it later. Default: False

@@ -101,7 +101,7 @@ def test_twice_and_after_a_change(poisoned) -> None:
         loss.backward()
         np.testing.assert_allclose(w.grad_as_array(), 2 * once, rtol=1e-6)
         w.set_value(np.eye(N))
-        with pytest.raises(RuntimeError, match="changed"):
+        with pytest.warns(RuntimeWarning, match="an update"), pytest.raises(RuntimeError, match="changed"):
             loss.backward()
 
 

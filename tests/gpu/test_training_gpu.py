@@ -298,7 +298,7 @@ LOOKS = {
     "update": lambda c, t: (synchronize(0), t.update()),
     "status": lambda c, t: t.status(),
     "parameter": lambda c, t: c.V.as_array(),
-    "value": lambda c, t: (dy.inputVector([1.0]) + 1).value(),
+    "value": lambda c, t: (dy.renew_cg(), (dy.inputVector([1.0]) + 1).value()),
     "pickle": lambda c, t: pickle.dumps(t),
     "no clipping any more": lambda c, t: (synchronize(0), t.set_clip_threshold(0), t.update()),
     "average": lambda c, t: t.cumulative_moving_average(),

@@ -206,6 +206,16 @@ def test_a_constructor_that_fails_leaves_nothing(model) -> None:
     assert before.out.W.name() == "/net/out/W"
     assert taken
 
+    class Whole(nn.Layer):
+        def __init__(self, model):
+            super().__init__(model)
+            self.net = Net(self.collection, 3, True)  # which has taken out its own collections by then
+
+    names = model.keys()
+    with pytest.raises(KeyError, match="this constructor fails"):
+        Whole(model)
+    assert model.keys() == names
+
     class Outer(nn.Layer):
         def __init__(self, model, part=None):
             self.stray = nn.Linear(2, 2, model)  # before the base class knows the model, and not in its own collection
