@@ -319,8 +319,8 @@ cdef class ComputationGraph:
         before, now = self.n_at_backward, self.g.n_nodes
         grew = f"grew from {before} to {now} nodes across" if now > before else f"of {now} nodes goes on after"
         values = "" if follows_dynet() else (
-            ": it computes with their new values now, whatever it has computed with those before (DyNet keeps the values "
-            "of first use)")
+            ": it computes with their new values now, whatever it has computed with those before (DyNet keeps the "
+            "values of first use)")
         slower = ": else every pass takes longer than the one before" if now > before else ""
         warnings.warn(
             f"{what}: the graph {grew} an update of parameters{values}.  Call renew_cg() before each example{slower}",
