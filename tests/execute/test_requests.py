@@ -97,7 +97,7 @@ def test_computed_and_dropped_values_together(ask: str, names: tuple[str, ...], 
         expected = ASKS[ask](chosen(states(W, 20), W, names))
         dy.renew_cg(autobatching=0)
         expected_gradient = gradient(dy.squared_norm(chosen(states(W, 20), W, (name,))[0]))
-        for x, y in zip(found, expected, strict=True):
+        for x, y in zip(found, expected):
             np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(found_gradient, expected_gradient, rtol=1e-4, atol=1e-6)
 
@@ -194,7 +194,7 @@ def test_an_update_between_losses_that_share_batches() -> None:
         second.backward()
         return [p.grad_as_array().copy() for p in (V, W, U)]
 
-    for x, y in zip(found(1), found(0), strict=True):
+    for x, y in zip(found(1), found(0)):
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-3)
 
 
