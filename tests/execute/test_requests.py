@@ -97,6 +97,7 @@ def test_computed_and_dropped_values_together(ask: str, names: tuple[str, ...], 
         expected = ASKS[ask](chosen(states(W, 20), W, names))
         dy.renew_cg(autobatching=0)
         expected_gradient = gradient(dy.squared_norm(chosen(states(W, 20), W, (name,))[0]))
+        assert len(found) == len(expected)
         for x, y in zip(found, expected):
             np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(found_gradient, expected_gradient, rtol=1e-4, atol=1e-6)
