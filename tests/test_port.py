@@ -106,9 +106,9 @@ def test_tensorflow() -> None:
 def test_differences_of_dynet(body: str, what: str) -> None:
     text = f"import sys\nimport numpy as np\nimport dynet as dy\n{body}\n"
     says = [dict(finding.says) for finding in port.findings(text) if finding.line == 4]
-    assert [text["difference"] for text in says] == [what]
+    (said,) = [text for text in says if text["difference"] == what]
     row = next(row for row in DIFFERENCES if row.what == what)
-    assert (says[0]["DyNet"], says[0]["dynet_cy"]) == (row.there, row.here)
+    assert (said["DyNet"], said["dynet_cy"]) == (row.there, row.here)
 
 
 @pytest.mark.parametrize("statement", ["import dynet as dy", "import _dynet as dy", "from dynet import *"])

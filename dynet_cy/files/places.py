@@ -119,6 +119,10 @@ def begin() -> None:
             x.__qualname__ = name
     name_by("dynet_cy", {name: getattr(package, name) for name in PRIVATE})
     for former in FORMER:
+        above, _, name = former.rpartition(".")
+        if former not in sys.modules and name in vars(sys.modules.get(above, object)):
+            # Its import would replace what is public under this name, such as the function `checkpoint`.
+            sys.modules[former] = ModuleType(former)
         if former in sys.modules:
             vars(sys.modules[former])["__getattr__"] = partial(_moved, former)
     sys.meta_path.append(_Former())

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from own_process import run_python
 
 import dynet_cy as dy
 from dynet_cy.files.places import FORMER, PRIVATE, PUBLIC
@@ -172,3 +173,16 @@ def test_the_table_has_all_places() -> None:
         if own:
             missing[module] = own
     assert not missing
+
+
+def test_public_names_stay_when_former_modules_are_imported(tmp_path: Path) -> None:
+    """The import of a module sets an attribute of its package, which may be a function there today."""
+    code = (
+        "import importlib, dynet_cy as dy; from dynet_cy.files import places\n"
+        "before = dict(vars(dy))\n"
+        "for former in places.FORMER: importlib.import_module(former)\n"
+        "changed = [name for name, x in before.items() if vars(dy)[name] is not x]\n"
+        "assert not changed, changed"
+    )
+    done = run_python(tmp_path, code)
+    assert done.returncode == 0, done.stderr
