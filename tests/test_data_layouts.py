@@ -521,7 +521,7 @@ def test_a_tree_that_is_not_closed_takes_no_other(tmp_path: Path) -> None:
     ],
 )
 def test_separators_of_vectors(header: str, text: str, tmp_path: Path) -> None:
-    (tmp_path / "t").write_text((header if text.startswith("the") else "") + text, newline="")
+    (tmp_path / "t").write_bytes(((header if text.startswith("the") else "") + text).encode())
     vectors = read_vectors(tmp_path / "t")
     assert set(vectors.words) == {"the", "New York", "1995"}
     assert (vectors["1995"].tolist(), vectors.dim) == ([5, 6], 2)

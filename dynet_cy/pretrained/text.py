@@ -207,7 +207,7 @@ def _settings(folder: Path) -> dict[str, Any]:
 def _byte_pairs(tokenizers: Any, folder: Path) -> Any:
     """The tokenizer of RoBERTa, or of GPT-2, which frames texts by no pieces of its own."""
     files = [str(folder / name) for name in ("vocab.json", "merges.txt")]
-    found = tokenizers.implementations.ByteLevelBPETokenizer(*files)
+    found = tokenizers.implementations.ByteLevelBPETokenizer.from_file(*files)
     own = [token for token in ("<s>", "<pad>", "</s>", "<unk>", "<mask>") if found.token_to_id(token) is not None]
     found.add_special_tokens(own)
     if {"<s>", "</s>"} <= set(own):
@@ -219,7 +219,7 @@ def _byte_pairs(tokenizers: Any, folder: Path) -> Any:
 def _word_pieces(tokenizers: Any, folder: Path) -> Any:
     """The tokenizer of BERT."""
     settings = _settings(folder)
-    found = tokenizers.implementations.BertWordPieceTokenizer(
+    found = tokenizers.implementations.BertWordPieceTokenizer.from_file(
         str(folder / "vocab.txt"),
         lowercase=bool(settings.get("do_lower_case", True)),
         strip_accents=settings.get("strip_accents"),

@@ -87,7 +87,7 @@ def test_sentences(column: str, text: str, tmp_path: Path) -> None:
         assert "ConlluSentence: " in refused
         return
     written = str(sentence)
-    (tmp_path / "t").write_text(f"{written}\n", newline="", encoding="utf-8")
+    (tmp_path / "t").write_bytes(f"{written}\n".encode())
     assert read_conllu(tmp_path / "t") == [sentence]
 
 
@@ -167,7 +167,7 @@ def test_trees(place: str, text: str, tmp_path: Path) -> None:
         assert not text or set(text) & set("() \t\r\n\ud800")
         return
     written = str(tree)
-    (tmp_path / "t").write_text(f"{written}\n", newline="", encoding="utf-8")
+    (tmp_path / "t").write_bytes(f"{written}\n".encode())
     assert read_trees(tmp_path / "t") == [tree] == [parse_tree(written)]
 
 
