@@ -117,7 +117,8 @@ class CSV(Lines):
 
     Raises:
         OSError: the file cannot be written
-        ValueError: there is such a file, whose first column is not "step"; or, later, a name is "step" or empty
+        ValueError: there is such a file, whose first column is not "step"; or, later, a name is "step" or
+            empty, or a name or text has the character NUL
 
     Example:
         >>> from pathlib import Path
@@ -150,6 +151,8 @@ class CSV(Lines):
             return list(csv.reader(file))
 
     def _write(self, row: Row) -> None:
+        if any("\0" in x for x in (*row, *row.values()) if isinstance(x, str)):  # csv reads it from Python 3.11 on
+            raise ValueError(f"CSV: {self._path} cannot hold the character NUL")
         columns = [*self._columns, *(name for name in ("step", *row) if name not in self._columns)]
         if columns != self._columns:
             self._write_all(dict.fromkeys(columns), self._rows()[1:])
