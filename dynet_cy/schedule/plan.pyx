@@ -1261,6 +1261,11 @@ cdef struct Agenda:
     uint32_t n
 
 
+cdef inline void put_at(Agenda* a, uint32_t k, uint32_t sig) noexcept nogil:
+    a.active[k] = sig
+    a.queues[sig].slot = k
+
+
 cdef inline void move_up(Agenda* a, uint32_t k, uint32_t sig) noexcept nogil:
     """Put a queue at k or, while it is before them, in place of those above."""
     cdef uint32_t above
@@ -1268,11 +1273,9 @@ cdef inline void move_up(Agenda* a, uint32_t k, uint32_t sig) noexcept nogil:
         above = (k - 1) >> 1
         if not is_before(&a.queues[sig], &a.queues[a.active[above]]):
             break
-        a.active[k] = a.active[above]
-        a.queues[a.active[k]].slot = k
+        put_at(a, k, a.active[above])
         k = above
-    a.active[k] = sig
-    a.queues[sig].slot = k
+    put_at(a, k, sig)
 
 
 cdef inline void move_down(Agenda* a, uint32_t k, uint32_t sig) noexcept nogil:
@@ -1286,11 +1289,9 @@ cdef inline void move_down(Agenda* a, uint32_t k, uint32_t sig) noexcept nogil:
             below += 1
         if is_before(&a.queues[sig], &a.queues[a.active[below]]):
             break
-        a.active[k] = a.active[below]
-        a.queues[a.active[k]].slot = k
+        put_at(a, k, a.active[below])
         k = below
-    a.active[k] = sig
-    a.queues[sig].slot = k
+    put_at(a, k, sig)
 
 
 cdef inline void make_ready(Agenda* a, PlanWork* w, uint32_t i) noexcept nogil:

@@ -18,7 +18,10 @@ from own_process import environment
 COMPAT = ("-m", "dynet_cy.compat")
 DYNET = pytest.param(
     (),
-    marks=[pytest.mark.peer, pytest.mark.skipif(importlib.util.find_spec("dynet") is None, reason="no DyNet")],
+    marks=[
+        pytest.mark.peer,
+        pytest.mark.skipif(importlib.util.find_spec("dynet") is None, reason="DyNet is not installed"),
+    ],
     id="DyNet",
 )
 both = pytest.mark.parametrize("how", [pytest.param(COMPAT, id="compat"), DYNET])
@@ -240,7 +243,7 @@ print(*np.concatenate([np.ravel(p.as_array()) for p in (e, w, b)]).tolist(), sep
 
 
 @pytest.mark.peer
-@pytest.mark.skipif(importlib.util.find_spec("dynet") is None, reason="no DyNet")
+@pytest.mark.skipif(importlib.util.find_spec("dynet") is None, reason="DyNet is not installed")
 @pytest.mark.parametrize("trainer", ["MomentumSGDTrainer(m, 0.02, 0.8)", "AdamTrainer(m)", "SimpleSGDTrainer(m, 0.05)"])
 def test_training(tmp_path: Path, trainer: str) -> None:
     program = TRAINING.replace("TRAINER", trainer)
@@ -385,7 +388,7 @@ dy.renew_cg(); show("at last", w.npvalue(), v.npvalue(), e.as_array())
 @pytest.mark.peer
 def test_updates_within_a_graph_as_dynet(tmp_path: Path) -> None:
     if importlib.util.find_spec("dynet") is None:
-        pytest.skip("no DyNet")
+        pytest.skip("DyNet is not installed")
     there, here = printed(tmp_path, (), UPDATES), printed(tmp_path, COMPAT, UPDATES)
     numbers = re.compile(r"-?[0-9.]+")
     assert [numbers.sub("", line) for line in here] == [numbers.sub("", line) for line in there]
@@ -521,7 +524,7 @@ for seed in range(60):
 @pytest.mark.peer
 def test_random_programs_that_go_on_after_updates(tmp_path: Path) -> None:
     if importlib.util.find_spec("dynet") is None:
-        pytest.skip("no DyNet")
+        pytest.skip("DyNet is not installed")
     for mine, theirs in zip(printed(tmp_path, COMPAT, RANDOM), printed(tmp_path, (), RANDOM)):
         found, wanted = [float(x) for x in mine.split()], [float(x) for x in theirs.split()]
         assert found == pytest.approx(wanted, rel=2e-4, abs=2e-4), mine

@@ -9,7 +9,10 @@ import pytest
 COMPAT = ("-m", "dynet_cy.compat", "program.py")
 DYNET = pytest.param(
     ("program.py",),
-    marks=[pytest.mark.peer, pytest.mark.skipif(importlib.util.find_spec("dynet") is None, reason="no DyNet")],
+    marks=[
+        pytest.mark.peer,
+        pytest.mark.skipif(importlib.util.find_spec("dynet") is None, reason="DyNet is not installed"),
+    ],
     id="DyNet",
 )
 both = pytest.mark.parametrize("arguments", [pytest.param(COMPAT, id="compat"), DYNET])

@@ -10,7 +10,10 @@ import pytest
 
 COMPAT = ("-m", "dynet_cy.compat", "program.py")
 SURFACE = json.loads((Path(__file__).parents[1] / "peer" / "surface.json").read_text(encoding="utf-8"))
-peer = [pytest.mark.peer, pytest.mark.skipif(importlib.util.find_spec("dynet") is None, reason="no DyNet")]
+peer = [
+    pytest.mark.peer,
+    pytest.mark.skipif(importlib.util.find_spec("dynet") is None, reason="DyNet is not installed"),
+]
 both = pytest.mark.parametrize(
     "how", [pytest.param(COMPAT, id="compat"), pytest.param(("program.py",), marks=peer, id="DyNet")]
 )
