@@ -11,7 +11,7 @@ from dynet_cy.nn.layer import ACTIVATIONS as _activations
 from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.settings import Settings
 
-__all__ = ["ACTIVATIONS", "Attention", "Block", "UnbiasedNorm"]
+__all__ = ["ACTIVATIONS", "Attention", "Block"]
 
 
 ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {
@@ -22,25 +22,6 @@ ACTIVATIONS: dict[str, Callable[[Expression], Expression]] = {
     "swish": _activations["silu"],
 }
 """Activations by the names that Hugging Face has for them."""
-
-
-class UnbiasedNorm(Layer):
-    """A `LayerNorm` without b.
-
-    Args:
-        dim: length of a column
-        model: where the parameter goes
-        eps: added to the variance
-    """
-
-    def __init__(self, dim: int, model: ParameterCollection, eps: float) -> None:
-        super().__init__(model, (dim, eps))
-        self.eps = eps
-        self.g = self._vector(dim, 1.0, "g")
-
-    def __call__(self, x: Expression) -> Expression:
-        """The normalized columns, in the shape of x."""
-        return ops.layer_norm(x, self.g, ops.zeros(self.g.shape), eps=self.eps)
 
 
 class Attention(Layer):

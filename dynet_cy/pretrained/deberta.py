@@ -14,10 +14,12 @@ from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Conv1d, Dropout, Embedding, Layer, LayerNorm, Linear
 from dynet_cy.ops import api as ops
+from dynet_cy.pretrained.bert import Bert
 from dynet_cy.pretrained.blocks import ACTIVATIONS, Attention, Block
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.distances import Numbers, disentangled_buckets
 from dynet_cy.pretrained.encoder import Embeddings, Encoder
+from dynet_cy.pretrained.heads import TOKEN, HeadPlan
 from dynet_cy.pretrained.settings import KEYS, Settings
 
 __all__ = ["Deberta"]
@@ -161,6 +163,22 @@ class Deberta(Encoder):
         "layers.*.outer": "encoder.layer.*.output.dense",
         "layers.*.output_norm": "encoder.layer.*.output.LayerNorm",
     }
+    prefix = "deberta."
+
+    def _head_plan(self, kind: str) -> HeadPlan:
+        config = self.config
+        if kind == "token":
+            return TOKEN
+        if kind == "sequence":
+            activation = config.choice("pooler_hidden_act", ACTIVATIONS, "gelu")
+            return HeadPlan({"head.dense": "pooler.dense", "head.output": "classifier"}, activation)
+        if config.flag("legacy", True):
+            return Bert.heads[kind]
+        names = {"": "", ".dense": ".dense", ".norm": ".LayerNorm"}
+        return HeadPlan({f"head{path}": f"lm_predictions.lm_head{name}" for path, name in names.items()})
+
+    def _head_dropout(self, kind: str) -> float:
+        return self.config.rate("cls_dropout", self.settings.dropout)
 
     def _first_position(self) -> int | None:
         return 0 if self.config.flag("position_biased_input", True) else None

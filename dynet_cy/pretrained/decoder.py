@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Union
 
-import numpy as np
-
 from dynet_cy.graph import Expression
 from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, Embedding, KeysValues, Layer, Linear
@@ -14,6 +12,7 @@ from dynet_cy.ops import api as ops
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Encoder, Input
 from dynet_cy.pretrained.generation import Sampling, generate
+from dynet_cy.pretrained.heads import products_with_table
 from dynet_cy.pretrained.settings import Settings
 
 __all__ = ["Decoder", "Generator", "Tables"]
@@ -71,9 +70,6 @@ class Generator(Encoder):
         ModelFileError: a setting is missing or out of its range
     """
 
-    prefix: ClassVar[str] = ""
-    """What stands before the names in files, except those in `bare`."""
-    bare: ClassVar[tuple[str, ...]] = ("lm_head.", "final_logits_bias", "mixtures.")
     tied: ClassVar[bool] = False
     """Whether scores are products with the table of pieces where `config.json` does not say it."""
 
@@ -94,9 +90,7 @@ class Generator(Encoder):
     def _add_top(self, present: bool) -> None:
         s = self.settings
         self.tie = self._is_tied(present)
-        self.head = None
-        if present and not self.tie:
-            self.head = Linear(s.dim, s.vocabulary, self.collection, bias=False)
+        self.head = Linear(s.dim, s.vocabulary, self.collection, bias=False) if present and not self.tie else None
 
     def _is_tied(self, present: bool) -> bool:
         """Whether scores are products with the table of pieces; `present`: whether files have a matrix for them."""
@@ -118,11 +112,12 @@ class Generator(Encoder):
         """The scores of vectors; `matrix`: what `_score_matrix` returns, for steps."""
         if matrix is not None:
             return matrix * x
-        if self.tie:  # both transposes are smaller than that of the table
-            return ops.transpose(ops.transpose(x) * self.embeddings.pieces.table.expr())
+        if self.tie:
+            return products_with_table(x, self.embeddings.pieces.table)
         if self.head is None:
             raise ValueError(f"{type(self).__name__}.scores: the files have no matrix for the scores")
-        return self.head(x)
+        found: Expression = self.head(x)
+        return found
 
     def _begin(self, ids: list[int]) -> tuple[Any, int]:
         """The state with which the text begins that follows some pieces, and the piece before it."""
@@ -187,11 +182,8 @@ class Generator(Encoder):
         """
         return generate(self, prompts, longest, width, sample, end, each, options)
 
-    # ---- files
-
-    def _tensors(self) -> dict[str, np.ndarray[Any, Any]]:
-        found = super()._tensors().items()
-        return {name if name.startswith(self.bare) else self.prefix + name: array for name, array in found}
+    def _prefix_in_files(self) -> str:
+        return self.prefix
 
 
 class Decoder(Generator):

@@ -131,7 +131,7 @@ class EncoderDecoder(Generator):
             found.append(after)
         return self._decoder_finished(x), DecoderState(tuple(found), state.memory)
 
-    def scores(self, code: Input, target: Input) -> Expression:
+    def scores(self, code: Input, target: Input) -> Expression:  # type: ignore[override]  # a decoder reads its own text
         """The score of each piece to follow each piece of a target.
 
         Args:

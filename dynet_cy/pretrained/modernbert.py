@@ -9,9 +9,10 @@ from dynet_cy.model import ParameterCollection
 from dynet_cy.nn import Dropout, Layer, LayerNorm, Linear
 from dynet_cy.nn.positions import rotate
 from dynet_cy.ops import api as ops
-from dynet_cy.pretrained.blocks import ACTIVATIONS, UnbiasedNorm
+from dynet_cy.pretrained.blocks import ACTIVATIONS
 from dynet_cy.pretrained.config import Config
 from dynet_cy.pretrained.encoder import Embeddings, Encoder
+from dynet_cy.pretrained.heads import HeadPlan
 from dynet_cy.pretrained.settings import KEYS, Settings
 
 __all__ = ["ModernBert"]
@@ -104,6 +105,7 @@ class ModernBert(Encoder):
         "dropout": ("embedding_dropout", 0.0),
         "attention_dropout": ("attention_dropout", 0.0),
     }
+    prefix = "model."
     names = {
         "embeddings.pieces": "embeddings.tok_embeddings",
         "embeddings.norm": "embeddings.norm",
@@ -118,6 +120,17 @@ class ModernBert(Encoder):
 
     def _first_position(self) -> None:
         return None
+
+    def _head_plan(self, kind: str) -> HeadPlan:
+        config = self.config
+        names = {"head.dense": "head.dense", "head.norm": "head.norm"}
+        names |= {"head": "decoder"} if kind == "masked" else {"head.output": "classifier"}
+        activation = config.choice("classifier_activation", ACTIVATIONS, "gelu")
+        return HeadPlan(names, activation, False, config.flag("classifier_bias"), config.flag("norm_bias"))
+
+    def _text_vector(self, x: Expression) -> Expression:
+        kind = self.config.choice("classifier_pooling", ("cls", "mean"), "cls")
+        return ops.mean_dim(x, [1], False) if kind == "mean" else super()._text_vector(x)
 
     def _make_embeddings(self) -> Any:
         return Embeddings(self.settings, self.collection, None, lambda place: _norm(self.settings, place, self.config))
@@ -134,10 +147,8 @@ class ModernBert(Encoder):
         return [*states[:-1], self.norm(states[-1])]
 
 
-def _norm(settings: Settings, model: ParameterCollection, config: Config) -> Layer:
-    cls: Any = LayerNorm if config.flag("norm_bias") else UnbiasedNorm
-    found: Layer = cls(settings.dim, model, settings.eps)
-    return found
+def _norm(settings: Settings, model: ParameterCollection, config: Config) -> LayerNorm:
+    return LayerNorm(settings.dim, model, settings.eps, config.flag("norm_bias"))
 
 
 def _kinds(config: Config, layers: int) -> list[str]:

@@ -6,6 +6,7 @@ the files of such a model hold.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 Array = Any
+NO_TORCH = "" if all(map(importlib.util.find_spec, ("torch", "transformers"))) else "transformers is not installed"
 
 
 class Tensors(dict):
