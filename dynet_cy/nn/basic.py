@@ -297,6 +297,20 @@ class RMSNorm(Layer):
         x = self._checked(x, self.dim)
         return rms_norm(x, self.g, eps=self.eps)
 
+    def after(self, x: Expression, found: Expression, dropout: float = 0.0) -> Expression:
+        """The normalized columns of a residual connection, x + dropout(found).
+
+        Args:
+            x, found, dropout: see `LayerNorm.after`
+
+        Example:
+            >>> import dynet_cy as dy
+            >>> norm = dy.nn.RMSNorm(2, dy.ParameterCollection())
+            >>> norm.after(dy.inputVector([1, 0]), dy.inputVector([0, 1])).npvalue().round(3)
+            array([1., 1.])
+        """
+        return self(x + (ops.dropout(found, dropout) if dropout else found))
+
     def _take_pytorch(self, weights: Weights) -> None:
         weights.put(self.g, weights.pop("weight", (self.dim,)))
 
